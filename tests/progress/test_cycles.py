@@ -1,0 +1,186 @@
+"""Cycles on which time does not strictly advance are found, and named; others are not (R5 to R7, G2)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.progress.oracles import GraphSpec, TimeKit, graphs
+from tests.progress.times import Moment, Shift
+from timely.errors import CycleError
+from timely.order import Product
+from timely.progress.antichain import Antichain
+from timely.progress.components import feedback_set, reachable, strongly_connected
+from timely.progress.graph import GraphBuilder
+from timely.progress.location import Location, Source, Target
+from timely.progress.timestamp import ProductSummary, Step
+
+
+def ring(time: Any, summaries: list[Any]) -> GraphBuilder[Any]:
+    graph: GraphBuilder[Any] = GraphBuilder(time)
+    for node, summary in enumerate(summaries):
+        graph.add_node(node, 1, 1, [[Antichain([summary])]], name=f"step {node}")
+    for node in range(len(summaries)):
+        graph.add_edge(Source(node, 0), Target((node + 1) % len(summaries), 0))
+    return graph
+
+
+def test_R5_is_acyclic() -> None:
+    graph: GraphBuilder[int] = GraphBuilder(int)
+    for node in range(3):
+        graph.add_node(node, 1, 1, [[Antichain([Step(0)])]])
+    graph.add_edge(Source(0, 0), Target(1, 0))
+    graph.add_edge(Source(1, 0), Target(2, 0))
+    assert graph.is_acyclic()
+    graph.add_edge(Source(2, 0), Target(0, 0))
+    assert not graph.is_acyclic()
+
+
+def test_R6_is_acyclic_without_feedback_node() -> None:
+    graph: GraphBuilder[int] = GraphBuilder(int)
+    graph.add_node(0, 2, 2, {0: {0: Antichain([Step(0)])}, 1: {1: Antichain([Step(1)])}})
+    graph.add_edge(Source(0, 0), Target(0, 1))
+    graph.add_edge(Source(0, 1), Target(0, 0))
+    assert graph.is_acyclic()
+    assert ring(int, [Step(0), Step(0), Step(1)]).is_acyclic()
+    graph.build()
+    assert graph.is_acyclic()
+
+
+def test_R7_build_refuses_a_cycle_that_does_not_advance() -> None:
+    graph: GraphBuilder[int] = GraphBuilder(int)
+    graph.add_node("in", 0, 1, [], name="in")
+    graph.add_node("a", 2, 1, [[Antichain([Step(0)])]] * 2, name="concat")
+    graph.add_node("b", 1, 2, [[Antichain([Step(0)]), Antichain([Step(2)])]], name="split")
+    graph.add_node("c", 1, 1, [[Antichain([Step(0)])]], name="map")
+    graph.add_edge(Source("in", 0), Target("a", 0))
+    graph.add_edge(Source("a", 0), Target("b", 0))
+    graph.add_edge(Source("b", 0), Target("c", 0))
+    graph.add_edge(Source("c", 0), Target("a", 1))
+    with pytest.raises(CycleError, match="feedback") as caught:
+        graph.build()
+    nodes = caught.value.nodes
+    start = nodes.index("a")
+    assert nodes[start:] + nodes[:start] == ("a", "b", "c")
+    assert all(name in str(caught.value) for name in ("concat", "split", "map"))
+
+
+@pytest.mark.parametrize(
+    ("time", "summaries", "advances"),
+    [
+        (int, [Step(0, limit=5)], False),
+        (int, [Step(0, limit=5), Step(0, limit=3)], False),
+        (int, [Step(0, limit=5), Step(1, limit=3)], True),
+        (int, [Step(6, limit=5), Step(0)], True),
+        (Product[int, int], [ProductSummary(Step(0), Step(1)), ProductSummary(Step(0), Step(0))], True),
+        (Product[int, int], [ProductSummary(Step(0), Step(0, limit=9))], False),
+        (Moment, [Shift(3), Shift(-2)], True),
+        (Moment, [Shift(3), Shift(-3)], False),
+        (Moment, [Shift(-3, 7), Shift(2)], False),
+        (Moment, [Shift(0, 4)], True),
+    ],
+)
+def test_G2_cycles_of_one_ring(time: Any, summaries: list[Any], advances: bool) -> None:
+    assert ring(time, summaries).is_acyclic() == advances
+
+
+def test_a_cycle_that_goes_back_is_found_wherever_the_search_starts() -> None:
+    """A vertex with an advancing loop of its own, next to a cycle that goes back and never comes by the vertex."""
+    graph: GraphBuilder[Moment] = GraphBuilder(Moment)
+    forward, back, stay = (Antichain([Shift(by)]) for by in (5, -1, 0))
+    graph.add_node(0, 3, 3, [[forward, stay, stay], [stay, back, forward], [forward, forward, forward]])
+    for port in range(3):
+        graph.add_edge(Source(0, port), Target(0, port))
+    assert not graph.is_acyclic()
+
+
+def test_a_long_cycle_is_found() -> None:
+    graph = ring(int, [Step(0)] * 5000)
+    with pytest.raises(CycleError) as caught:
+        graph.build()
+    assert len(caught.value.nodes) == 5000
+
+
+STEPS = st.builds(Step, st.sampled_from([0, 0, 1]), st.none() | st.integers(3, 5))
+PAIRS = st.builds(ProductSummary, STEPS, STEPS)
+SHIFTS = st.builds(Shift, st.integers(-2, 2))
+KITS = {
+    "int": TimeKit(int, st.integers(0, 9), STEPS, STEPS),
+    "product": TimeKit(Product[int, int], st.nothing(), PAIRS, PAIRS),
+    "moment": TimeKit(Moment, st.nothing(), SHIFTS, SHIFTS),
+}
+
+
+def advances(spec: GraphSpec, summary: Any) -> bool:
+    """Return whether a summary takes each of some times to a later one, or nowhere."""
+    if spec.time is Moment:
+        times: list[Any] = [Moment(at) for at in range(60)]
+    elif spec.time is int:
+        times = list(range(6))
+    else:
+        times = [Product(outer, inner) for outer in range(6) for inner in range(6)]
+    results = [(time, summary.results_in(time)) for time in times]
+    return all(result is None or (time <= result and time != result) for time, result in results)
+
+
+def cycles(spec: GraphSpec) -> list[Any]:
+    """Return the summaries of all simple cycles, by walking every path that meets no location twice."""
+    steps = spec.steps()
+    found: list[Any] = []
+    for start in spec.locations():
+        paths: list[tuple[tuple[Location, ...], Any, Location]] = [
+            ((start,), summary, end) for end, summary in steps[start]
+        ]
+        while paths:
+            path, summary, end = paths.pop()
+            if end == start:
+                found.append(summary)
+            elif end not in path:
+                extended = [(to, summary.followed_by(step)) for to, step in steps[end]]
+                paths += [((*path, end), composed, to) for to, composed in extended if composed is not None]
+    return found
+
+
+@pytest.mark.parametrize("kit", KITS.values(), ids=KITS)
+@given(data=st.data())
+def test_G2_cycles_of_random_graphs(kit: TimeKit, data: st.DataObject) -> None:
+    spec = data.draw(graphs(kit, max_nodes=3))
+    expected = all(advances(spec, summary) for summary in cycles(spec))
+    assert spec.builder().is_acyclic() == expected
+    if not expected:
+        with pytest.raises(CycleError) as caught:
+            spec.build()
+        nodes = caught.value.nodes
+        joined = {(source.node, target.node) for source, target, _ in spec.edges}
+        assert nodes
+        assert all(step in joined for step in zip(nodes, [*nodes[1:], nodes[0]]))
+
+
+GRAPHS = st.integers(1, 8).flatmap(
+    lambda size: st.lists(st.lists(st.integers(0, size - 1), max_size=4), min_size=size, max_size=size)
+)
+
+
+@given(GRAPHS)
+def test_components_are_those_that_reach_each_other_in_topological_order(successors: list[list[int]]) -> None:
+    components = strongly_connected(successors)
+    place = {vertex: i for i, component in enumerate(components) for vertex in component}
+    assert sorted(place) == list(range(len(successors)))
+    reach = [reachable(successors, [vertex]) for vertex in range(len(successors))]
+    for start in range(len(successors)):
+        for end in range(len(successors)):
+            assert (place[start] == place[end]) == bool(reach[start][end] and reach[end][start])
+            assert place[start] <= place[end] or not reach[start][end]
+
+
+@given(GRAPHS)
+def test_feedback_set_cuts_every_cycle(successors: list[list[int]]) -> None:
+    for component in strongly_connected(successors):
+        chosen = feedback_set(component, successors)
+        left = set(component) - set(chosen)
+        rest = [[w for w in ways if v in left and w in left and w != v] for v, ways in enumerate(successors)]
+        assert all(len(part) == 1 for part in strongly_connected(rest))
+        assert len(component) > 1 or not chosen

@@ -1,0 +1,199 @@
+"""Building graphs: what is accepted and refused, path summaries, and how graphs are compiled."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from timely.errors import GraphError, TimestampError
+from timely.order import Product
+from timely.progress.antichain import Antichain
+from timely.progress.graph import GraphBuilder
+from timely.progress.location import Source, Target
+from timely.progress.timestamp import ProductSummary, Step
+from timely.progress.tracker import Tracker
+
+
+def step(n: int, limit: int | None = None) -> list[list[Antichain[Step]]]:
+    return [[Antichain([Step(n, limit)])]]
+
+
+def chain(length: int, **edge: bool) -> GraphBuilder[int]:
+    """An input and so many nodes after it, of which only the last observes its input."""
+    graph: GraphBuilder[int] = GraphBuilder(int)
+    graph.add_node(0, 0, 1, [])
+    for node in range(1, length):
+        graph.add_node(node, 1, 1, step(0), observes=[] if node < length - 1 else None)
+        graph.add_edge(Source(node - 1, 0), Target(node, 0), **edge)
+    return graph
+
+
+def test_summaries_may_be_sparse() -> None:
+    graph: GraphBuilder[int] = GraphBuilder(int)
+    graph.add_node(0, 1000, 1000, {i: {i: Antichain([Step(i)])} for i in range(0, 1000, 100)})
+    graph.build()
+    assert graph.summary(Target(0, 300), Source(0, 300)) == Antichain([Step(300)])
+    assert graph.summary(Target(0, 300), Source(0, 400)) == Antichain()
+
+
+def test_summary_through_several_paths() -> None:
+    graph: GraphBuilder[int] = GraphBuilder(int)
+    graph.add_node("split", 1, 2, [[Antichain([Step(1)]), Antichain([Step(5), Step(3, limit=9)])]])
+    graph.add_node("join", 2, 1, [[Antichain([Step(4)])], [Antichain([Step(0)])]])
+    graph.add_edge(Source("split", 0), Target("join", 0))
+    graph.add_edge(Source("split", 1), Target("join", 1))
+    graph.build()
+    assert graph.summary(Target("split", 0), Source("join", 0)) == Antichain([Step(5), Step(3, limit=9)])
+    assert graph.summary(Target("split", 0), Target("join", 0)) == Antichain([Step(1)])
+    assert graph.summary(Source("join", 0), Target("split", 0)) == Antichain()
+    assert graph.summary(Source("join", 0), Source("join", 0)) == Antichain([Step(0)])
+
+
+def test_summary_of_a_loop_with_a_limit() -> None:
+    graph: GraphBuilder[Product[int, int]] = GraphBuilder(Product[int, int])
+    loop = ProductSummary(Step(0), Step(1, limit=3))
+    graph.add_node(0, 1, 1, [[Antichain([loop])]])
+    graph.add_edge(Source(0, 0), Target(0, 0))
+    tracker = graph.build()
+    assert graph.summary(Source(0, 0), Source(0, 0)) == Antichain([ProductSummary(Step(0), Step(0))])
+    assert graph.summary(Target(0, 0), Source(0, 0)) == Antichain([loop])
+    tracker.update(Source(0, 0), Product(2, 3), 1)
+    tracker.update(Target(0, 0), Product(1, 3), 1)
+    assert tracker.propagate() == [(Target(0, 0), Product(1, 3), 1)]
+    assert tracker.frontier(Source(0, 0)) == Antichain([Product(2, 3)])
+
+
+def test_unconnected_graphs_and_nodes_without_ports() -> None:
+    graph: GraphBuilder[int] = GraphBuilder(int)
+    tracker = graph.build()
+    assert (tracker.size, tracker.propagate(), tracker.counts(), tracker.is_empty()) == (0, [], {}, True)
+    graph = GraphBuilder(int)
+    graph.add_node("nothing", 0, 0, [])
+    graph.add_node("closed", 2, 0, [(), ()], observes=[1])
+    graph.add_node("open", 0, 2, [])
+    tracker = graph.build()
+    assert tracker.observed == [Target("closed", 1)]
+    for location in (Source("open", 1), Target("closed", 0), Target("closed", 1)):
+        tracker.update(location, 4, 1)
+    assert tracker.propagate() == [(Target("closed", 1), 4, 1)]
+    assert [tracker.frontier(Target("closed", port)) for port in (0, 1)] == [Antichain([4])] * 2
+    assert [tracker.frontier(Source("open", port)) for port in (0, 1)] == [Antichain(), Antichain([4])]
+
+
+@pytest.mark.parametrize(
+    ("source", "target"),
+    [
+        (Source("b", 0), Target("a", 0)),
+        (Source("a", 2), Target("a", 0)),
+        (Source("a", -1), Target("a", 0)),
+        (Source("a", 0), Target("b", 0)),
+        (Source("a", 0), Target("a", 1)),
+        (Target("a", 0), Source("a", 0)),
+        (Source("a", 0), Source("a", 0)),
+    ],
+)
+def test_edge_without_an_end_is_refused(source: Any, target: Any) -> None:
+    graph: GraphBuilder[int] = GraphBuilder(int)
+    graph.add_node("a", 1, 2, [[Antichain(), Antichain()]], name="both ways")
+    with pytest.raises(GraphError, match="no edge can"):
+        graph.add_edge(source, target)
+
+
+def test_second_source_of_an_input_is_refused() -> None:
+    graph: GraphBuilder[int] = GraphBuilder(int)
+    graph.add_node(0, 1, 2, [[Antichain(), Antichain()]], name="twice")
+    graph.add_edge(Source(0, 0), Target(0, 0))
+    for port in (0, 1):
+        with pytest.raises(GraphError, match="twice.*an input has one"):
+            graph.add_edge(Source(0, port), Target(0, 0))
+
+
+@pytest.mark.parametrize(
+    "summaries", [[], [[Antichain()]], [[Antichain(), Antichain()]] * 2, {0: {1: Antichain()}}, {2: {0: Antichain([Step(0)])}}]
+)
+def test_summaries_that_do_not_fit_the_ports_are_refused(summaries: Any) -> None:
+    graph: GraphBuilder[int] = GraphBuilder(int)
+    with pytest.raises(GraphError, match=r"'wrong'.*2 (inputs|rows)"):
+        graph.add_node("wrong", 2, 1, summaries)
+
+
+def test_node_that_cannot_be_is_refused() -> None:
+    graph: GraphBuilder[int] = GraphBuilder(int)
+    graph.add_node(0, 1, 1, step(0), name="first")
+    with pytest.raises(GraphError, match="first"):
+        graph.add_node(0, 1, 1, step(0))
+    with pytest.raises(GraphError, match="-1 inputs"):
+        graph.add_node(1, -1, 1, [])
+    with pytest.raises(GraphError, match="observe"):
+        graph.add_node(2, 1, 1, step(0), observes=[1])
+
+
+@pytest.mark.parametrize("summary", [1, None, ProductSummary(Step(0), Step(0))])
+def test_summary_of_other_times_is_refused(summary: Any) -> None:
+    graph: GraphBuilder[int] = GraphBuilder(int)
+    with pytest.raises(TimestampError, match=r"'odd'.*of type int"):
+        graph.add_node("odd", 1, 1, [[Antichain([summary])]])
+    pairs: GraphBuilder[Product[int, int]] = GraphBuilder(Product[int, int])
+    with pytest.raises(TimestampError, match="'odd'"):
+        pairs.add_node("odd", 1, 1, step(0))
+
+
+def test_a_graph_is_built_once() -> None:
+    graph = chain(3)
+    with pytest.raises(GraphError, match="build"):
+        graph.summary(Source(0, 0), Target(1, 0))
+    graph.build()
+    for change in (
+        lambda: graph.add_node(9, 0, 0, []),
+        lambda: graph.add_edge(Source(0, 0), Target(1, 0)),
+        lambda: graph.build(),
+    ):
+        with pytest.raises(GraphError, match="built already"):
+            change()
+
+
+def cells(tracker: Tracker[int]) -> int:
+    return len(tracker.dirty)
+
+
+def test_local_chain_is_contracted_to_what_is_observed() -> None:
+    assert cells(chain(100, local=True).build()) == 1
+    assert cells(chain(100, local=False).build()) == 1 + 2 * 98 + 1
+
+
+def test_what_leads_nowhere_is_dropped() -> None:
+    graph: GraphBuilder[int] = GraphBuilder(int)
+    for node in range(10):
+        graph.add_node(node, 1, 1, step(0), observes=[])
+    graph.add_edge(Source(3, 0), Target(4, 0))
+    tracker = graph.build()
+    assert cells(tracker) == 0
+    tracker.update(Source(3, 0), 6, 1)
+    assert tracker.propagate() == []
+    assert tracker.frontier(Target(4, 0)) == Antichain([6])
+    assert tracker.counts() == {(Source(3, 0), 6): 1}
+    assert not tracker.is_empty()
+
+
+def test_a_long_chain_is_no_matter() -> None:
+    length = 10_000
+    for local in (False, True):
+        graph = chain(length, local=local)
+        tracker = graph.build()
+        tracker.update(Source(0, 0), 3, 1)
+        assert tracker.propagate() == [(Target(length - 1, 0), 3, 1)]
+        assert tracker.summary(Source(0, 0), Target(length - 1, 0)) == Antichain([Step(0)])
+        assert len(tracker.explain(Target(length - 1, 0))[0].path) == 2 * (length - 1)
+
+
+def test_a_long_loop_is_no_matter() -> None:
+    length = 10_000
+    graph: GraphBuilder[int] = GraphBuilder(int)
+    for node in range(length):
+        graph.add_node(node, 1, 1, step(1 if node == 0 else 0))
+    for node in range(length):
+        graph.add_edge(Source(node, 0), Target((node + 1) % length, 0))
+    tracker = graph.build()
+    tracker.update(Source(5, 0), 3, 1)
+    assert sorted(tracker.propagate()) == [(Target(node, 0), 3 + (0 < node <= 5), 1) for node in range(length)]

@@ -1,0 +1,388 @@
+"""Orders, path summaries, time domains and refinements: the exact results, and the laws on random samples."""
+
+from __future__ import annotations
+
+import pickle
+from functools import total_ordering
+from typing import Any, get_args, get_origin
+
+import attrs
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from timely.errors import TimestampError
+from timely.order import Product, linear_extension
+from timely.progress.timestamp import ProductSummary, Step, Unit, UnitSummary, refinement, time_domain
+
+MAX = 2**64 - 1
+NATURALS = st.integers(0, 4)
+SPECS: list[Any] = [
+    int,
+    Unit,
+    Product[int, int],
+    Product[Unit, int],
+    Product[Product[int, int], int],
+    Product[int, Product[int, int]],
+]
+
+
+@attrs.frozen(order=False)
+class Tags:
+    """A partially ordered time type of one's own: sets of letters by inclusion, with nothing optional."""
+
+    letters: frozenset[str] = frozenset()
+
+    def __le__(self, other: Tags) -> bool:
+        return self.letters <= other.letters
+
+    def __lt__(self, other: Tags) -> bool:
+        return self.letters < other.letters
+
+    @classmethod
+    def minimum(cls) -> Tags:
+        return cls()
+
+    @classmethod
+    def identity(cls) -> AddTags:
+        return AddTags(frozenset())
+
+
+@attrs.frozen(order=False)
+class AddTags:
+    """The summary of :class:`Tags`: adds letters."""
+
+    letters: frozenset[str]
+
+    def __le__(self, other: AddTags) -> bool:
+        return self.letters <= other.letters
+
+    def results_in(self, time: Tags) -> Tags | None:
+        return Tags(time.letters | self.letters)
+
+    def followed_by(self, other: AddTags) -> AddTags | None:
+        return AddTags(self.letters | other.letters)
+
+
+@total_ordering
+@attrs.frozen(order=False)
+class Day:
+    """A totally ordered time type of one's own that refines integers: each has 24 hours."""
+
+    hour: int = 0
+
+    def __lt__(self, other: Day) -> bool:
+        return self.hour < other.hour
+
+    @classmethod
+    def minimum(cls) -> Day:
+        return cls(0)
+
+    @classmethod
+    def identity(cls) -> Hours:
+        return Hours(0)
+
+    @classmethod
+    def is_total(cls) -> bool:
+        return True
+
+    def sort_key(self) -> int:
+        return self.hour
+
+    @classmethod
+    def to_inner(cls, outer: int) -> Day:
+        return cls(24 * outer)
+
+    def to_outer(self) -> int:
+        return self.hour // 24
+
+    @classmethod
+    def summarize(cls, summary: Hours) -> Step:
+        return Step(summary.hours // 24)
+
+
+@attrs.frozen(order=True)
+class Hours:
+    """The summary of :class:`Day`."""
+
+    hours: int
+
+    def results_in(self, time: Day) -> Day | None:
+        return Day(time.hour + self.hours)
+
+    def followed_by(self, other: Hours) -> Hours | None:
+        return Hours(self.hours + other.hours)
+
+
+def times(spec: Any) -> st.SearchStrategy[Any]:
+    """Times of a specification, small, so that comparable ones and equal ones come up."""
+    if spec is int:
+        return NATURALS
+    if spec is Unit:
+        return st.just(Unit())
+    if spec is Tags:
+        return st.builds(Tags, st.frozensets(st.sampled_from("abc")))
+    outer, inner = get_args(spec)
+    return st.builds(Product, times(outer), times(inner))
+
+
+def summaries(spec: Any) -> st.SearchStrategy[Any]:
+    """Summaries of a specification: identities, advances, limits that are reached, and those that nothing passes."""
+    if spec is int:
+        return st.builds(Step, NATURALS, st.none() | st.integers(-1, 7))
+    if spec is Unit:
+        return st.just(UnitSummary())
+    if spec is Tags:
+        return st.builds(AddTags, st.frozensets(st.sampled_from("abc")))
+    outer, inner = get_args(spec)
+    return st.builds(ProductSummary, summaries(outer), summaries(inner))
+
+
+def at_most(first: Any, second: Any) -> bool:
+    """``<=`` on results, of which None is the greatest."""
+    return second is None or (first is not None and bool(first <= second))
+
+
+def test_O1_results_in() -> None:
+    assert Step(3, limit=MAX).results_in(5) == 8
+    assert Step(3, limit=MAX).results_in(MAX - 2) is None
+
+
+def test_O2_followed_by_overflows() -> None:
+    assert Step(5, limit=MAX).followed_by(Step(MAX - 3, limit=MAX)) is None
+
+
+def test_O3_composition() -> None:
+    both = Step(5).followed_by(Step(15))
+    assert both is not None
+    assert both.results_in(10) == 30
+    assert Step(15).results_in(Step(5).results_in(10) or 0) == 30
+
+
+def test_O4_product_order() -> None:
+    assert not Product(0, 5) <= Product(3, 0)
+    assert not Product(3, 0) <= Product(0, 5)
+    assert Product(0, 0) <= Product(1, 1)
+    assert Product(0, 0) < Product(1, 1)
+    assert Product(1, 1) > Product(0, 0)
+    assert not Product(3, 0) > Product(0, 5)
+    assert not Product(3, 0) >= Product(0, 5)
+
+
+def test_O6_less_than_is_strict() -> None:
+    assert not Product(2, 3) < Product(2, 3)
+    assert not Product(2, 3) > Product(2, 3)
+    assert not Unit() < Unit()
+    assert not Step(1) < Step(1)
+
+
+def test_O7_product_refines() -> None:
+    into = refinement(int, Product[int, int])
+    assert into.to_inner(7) == Product(7, 0)
+    assert into.to_outer(Product(7, 3)) == 7
+    assert into.summarize(ProductSummary(Step(2), Step(9))) == Step(2)
+    assert into.summarize(ProductSummary(Step(2), Step(9, limit=3))) is None
+    assert not into.identity
+
+
+def test_product_is_a_type_of_times() -> None:
+    spec = Product[Product[int, int], int]
+    assert (get_origin(spec), get_args(spec)) == (Product, (Product[int, int], int))
+    assert repr(Product(Product(0, 1), 2)) == "((0, 1), 2)"
+
+
+@pytest.mark.parametrize("spec", [*SPECS, Tags], ids=str)
+@given(data=st.data())
+def test_T4_order_laws(spec: Any, data: st.DataObject) -> None:
+    a, b, c = (data.draw(times(spec)) for _ in range(3))
+    assert a <= a
+    assert not (a <= b and b <= a) or a == b
+    assert not (a <= b and b <= c) or a <= c
+    assert (a < b) == (a <= b and a != b)
+    assert a != b or hash(a) == hash(b)
+    domain = time_domain(spec)
+    assert domain.minimum <= a
+    assert not domain.total or a <= b or b <= a
+    assert domain.key(a) is None or not a < b or domain.key(a) < domain.key(b)
+    domain.check(a)
+
+
+@pytest.mark.parametrize("spec", [*SPECS, Tags], ids=str)
+@given(data=st.data())
+def test_T4_summaries_are_ordered(spec: Any, data: st.DataObject) -> None:
+    a, b, c = (data.draw(summaries(spec)) for _ in range(3))
+    assert a <= a
+    assert not (a <= b and b <= a) or a == b
+    assert not (a <= b and b <= c) or a <= c
+    assert a != b or hash(a) == hash(b)
+
+
+@pytest.mark.parametrize("spec", [*SPECS, Tags], ids=str)
+@given(data=st.data())
+def test_T4_G1_summary_laws(spec: Any, data: st.DataObject) -> None:
+    a, b, c = (data.draw(summaries(spec)) for _ in range(3))
+    s, t = data.draw(times(spec)), data.draw(times(spec))
+    identity: Any = time_domain(spec).identity
+    assert identity.results_in(t) == t
+    assert identity <= a
+    assert not s <= t or at_most(a.results_in(s), a.results_in(t))
+    assert not a <= b or at_most(a.results_in(t), b.results_in(t))
+    both, middle = a.followed_by(b), a.results_in(t)
+    in_turn = None if middle is None else b.results_in(middle)
+    assert (None if both is None else both.results_in(t)) == in_turn
+    later = b.followed_by(c)
+    assert (None if both is None else both.followed_by(c)) == (None if later is None else a.followed_by(later))
+
+
+@given(first=summaries(int), second=summaries(int))
+def test_T4_step_order_is_pointwise(first: Step, second: Step) -> None:
+    pointwise = all(at_most(first.results_in(time), second.results_in(time)) for time in range(12))
+    assert (first <= second) == pointwise
+    assert (first < second) == (pointwise and first != second)
+
+
+@pytest.mark.parametrize("spec", [*SPECS, Tags], ids=str)
+@given(data=st.data())
+def test_T4_sorted_extends_the_order(spec: Any, data: st.DataObject) -> None:
+    given_times = data.draw(st.lists(times(spec), max_size=8))
+    domain = time_domain(spec)
+    result = domain.sorted(given_times)
+    assert len(result) == len(given_times) and set(result) == set(given_times)
+    assert not any(later < earlier for index, earlier in enumerate(result) for later in result[index:])
+    assert linear_extension(given_times) == result
+
+
+@pytest.mark.parametrize(
+    ("spec", "name", "total"),
+    [
+        (int, "int", True),
+        (Unit, "Unit", True),
+        (Product[int, Unit], "Product[int, Unit]", True),
+        (Product[Product[Unit, Unit], int], "Product[Product[Unit, Unit], int]", True),
+        (Product[int, int], "Product[int, int]", False),
+        (Product[Tags, Unit], "Product[Tags, Unit]", False),
+        (Day, "Day", True),
+        (Tags, "Tags", False),
+    ],
+)
+def test_time_domain_describes(spec: Any, name: str, total: bool) -> None:
+    domain = time_domain(spec)
+    assert (domain.name, domain.total) == (name, total)
+    assert domain is time_domain(spec)
+    assert pickle.loads(pickle.dumps(domain)) is domain
+
+
+@pytest.mark.parametrize(
+    ("spec", "time", "says"),
+    [
+        (int, -1, "before the minimum"),
+        (int, True, "of type bool"),
+        (int, "3", "of type str"),
+        (Unit, 0, "of type int"),
+        (Product[int, int], 3, "of type int, not Product"),
+        (Product[int, int], (0, 0), "of type tuple, not Product"),
+        (Product[int, Product[int, int]], Product(0, Product(0, -2)), "-2 is before the minimum"),
+        (Tags, 3, "of type int, not Tags"),
+        (Day, Day(-1), "not beyond the minimum"),
+    ],
+)
+def test_check_refuses(spec: Any, time: object, says: str) -> None:
+    with pytest.raises(TimestampError, match=says):
+        time_domain(spec).check(time)
+
+
+class NoHash(Day):
+    """Times need a hash."""
+
+    __hash__ = None  # type: ignore[assignment]  # what the test is about
+
+
+class WrongMinimum(Day):
+    """Its minimum is of another type."""
+
+
+@pytest.mark.parametrize(
+    ("spec", "says"),
+    [
+        (str, r"lacks the class method minimum\(\), the class method identity\(\)"),
+        (object, r"lacks __le__\(\), __lt__\(\), the class method minimum\(\), the class method identity\(\)"),
+        (Product, "Product alone"),
+        (Product[int, str], "str cannot be a type of times"),
+        (NoHash, r"lacks __hash__\(\)"),
+        (3, "3 is not a type of times"),
+        ([int], "is not a type of times"),
+    ],
+)
+def test_bad_time_types(spec: Any, says: str) -> None:
+    with pytest.raises(TimestampError, match=says):
+        time_domain(spec)
+
+
+def test_minimum_of_another_type(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(WrongMinimum, "minimum", classmethod(lambda cls: 0))
+    with pytest.raises(TimestampError, match="returned 0, which is no WrongMinimum"):
+        time_domain(WrongMinimum)
+
+
+def test_steps_go_forward() -> None:
+    with pytest.raises(TimestampError, match=r"Step\(-1\) does not advance"):
+        Step(-1)
+    with pytest.raises(TimestampError, match="limit"):
+        Step(1, limit="ten")  # type: ignore[arg-type]  # what the test is about
+
+
+def test_steps_that_nothing_passes_are_one() -> None:
+    assert Step(3, limit=2) == Step(1, limit=0)
+    assert Step(3, limit=2).results_in(0) is None
+    assert Step(9) < Step(3, limit=2)
+    assert Step(9, limit=9) < Step(3, limit=2)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [Unit(), UnitSummary(), Step(1), Step(1, limit=3), Product(1, 2), ProductSummary(Step(0), Step(1))],
+    ids=repr,
+)
+def test_values_travel(value: object) -> None:
+    copy = pickle.loads(pickle.dumps(value))
+    assert copy == value and hash(copy) == hash(value) and type(copy) is type(value)
+
+
+REFINEMENTS: list[tuple[Any, Any]] = [
+    (int, int),
+    (int, Product[int, int]),
+    (Product[int, int], Product[Product[int, int], int]),
+    (int, Product[int, Product[int, int]]),
+    (Unit, int),
+    (Unit, Product[int, int]),
+    (Unit, Unit),
+    (Unit, Tags),
+]
+
+
+@pytest.mark.parametrize(("outer", "inner"), REFINEMENTS)
+@given(data=st.data())
+def test_T4_refinement_laws(outer: Any, inner: Any, data: st.DataObject) -> None:
+    into = refinement(outer, inner)
+    assert into.identity == (outer == inner)
+    time, other = data.draw(times(outer)), data.draw(times(outer))
+    assert into.to_outer(into.to_inner(time)) == time
+    assert not time <= other or into.to_inner(time) <= into.to_inner(other)
+    summary: Any = data.draw(summaries(inner))
+    outside, through = into.summarize(summary), summary.results_in(into.to_inner(time))
+    at_outside = None if outside is None else outside.results_in(time)
+    assert at_most(at_outside, None if through is None else into.to_outer(through))
+
+
+def test_a_type_of_ones_own_refines() -> None:
+    into = refinement(int, Day)
+    assert into.to_inner(2) == Day(48)
+    assert into.to_outer(Day(50)) == 2
+    assert into.summarize(Hours(30)) == Step(1)
+
+
+def test_no_refinement() -> None:
+    with pytest.raises(TimestampError, match=r"int does not refine Product\[int, int\]"):
+        refinement(Product[int, int], int)
+    with pytest.raises(TimestampError, match="expected a summary of"):
+        refinement(int, Product[int, int]).summarize(Step(1))  # type: ignore[arg-type]  # what the test is about

@@ -1,0 +1,173 @@
+"""Counts and frontiers on small graphs, with exact results (R1 to R3)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from timely.errors import GraphError, TimestampError
+from timely.order import Product
+from timely.progress.antichain import Antichain
+from timely.progress.graph import GraphBuilder
+from timely.progress.location import Source, Target
+from timely.progress.timestamp import ProductSummary, Step
+from timely.progress.tracker import Blocker, Tracker
+
+
+def ring(*, local: bool = False, observes: list[int] | None = None) -> Tracker[int]:
+    """Graph R: three nodes in a ring, the last of which advances time by one."""
+    graph: GraphBuilder[int] = GraphBuilder(int)
+    for node, advance in enumerate((0, 0, 1)):
+        graph.add_node(node, 1, 1, [[Antichain([Step(advance)])]], observes=observes)
+    for node in range(3):
+        graph.add_edge(Source(node, 0), Target((node + 1) % 3, 0), local=local)
+    return graph.build()
+
+
+@pytest.mark.parametrize("local", [False, True])
+def test_R1_ring(local: bool) -> None:
+    tracker = ring(local=local)
+    tracker.update(Source(0, 0), 17, +1)
+    assert sorted(tracker.propagate()) == [(Target(0, 0), 18, +1), (Target(1, 0), 17, +1), (Target(2, 0), 17, +1)]
+
+
+@pytest.mark.parametrize("local", [False, True])
+def test_R2_ring_retracted(local: bool) -> None:
+    tracker = ring(local=local)
+    tracker.update(Source(0, 0), 17, +1)
+    tracker.propagate()
+    tracker.update(Source(0, 0), 17, -1)
+    assert sorted(tracker.propagate()) == [(Target(0, 0), 18, -1), (Target(1, 0), 17, -1), (Target(2, 0), 17, -1)]
+    assert tracker.is_empty()
+
+
+@pytest.mark.parametrize("local", [False, True])
+@pytest.mark.parametrize("observes", [None, []])
+def test_R3_ring_sources(local: bool, observes: list[int] | None) -> None:
+    tracker = ring(local=local, observes=observes)
+    tracker.update(Source(0, 0), 17, +1)
+    tracker.propagate()
+    assert [tracker.frontier(Source(node, 0)).elements for node in range(3)] == [(17,), (17,), (18,)]
+
+
+def test_updates_that_cancel_are_not_reported() -> None:
+    tracker = ring()
+    tracker.update(Source(0, 0), 17, +1)
+    tracker.update(Source(0, 0), 17, -1)
+    tracker.update(Source(1, 0), 2, 0)
+    assert tracker.propagate() == []
+
+
+def test_negative_counts_are_remembered_and_hold_nothing_back() -> None:
+    tracker = ring()
+    tracker.update(Target(1, 0), 3, -2)
+    tracker.update(Target(1, 0), 5, +1)
+    tracker.propagate()
+    assert tracker.frontier(Target(1, 0)) == Antichain([5])
+    tracker.update(Target(1, 0), 3, +1)
+    tracker.update(Target(1, 0), 4, -1)
+    assert tracker.propagate() == []
+    tracker.update(Target(1, 0), 3, +2)
+    tracker.propagate()
+    assert tracker.frontier(Target(1, 0)) == Antichain([3])
+    assert tracker.counts() == {(Target(1, 0), 3): 1, (Target(1, 0), 4): -1, (Target(1, 0), 5): 1}
+
+
+def test_counts_that_come_and_go_beyond_a_held_time_leave_nothing_behind() -> None:
+    for time in (int, Product[int, int]):
+        graph: GraphBuilder[Any] = GraphBuilder(time)
+        graph.add_node(0, 1, 0, [()])
+        tracker = graph.build()
+        at: list[Any] = [n if time is int else Product(n, n) for n in range(5001)]
+        tracker.update_at(0, at[0], 1)
+        for n in range(1, 5001):
+            tracker.update_at(0, at[n], 1)
+            tracker.propagate_observed()
+            tracker.update_at(0, at[n], -1)
+            tracker.propagate_observed()
+        assert len(tracker._counts[0]) <= 200
+        assert tracker.frontier(Target(0, 0)) == Antichain([at[0]])
+
+
+def test_many_outstanding_times_survive_compaction() -> None:
+    graph: GraphBuilder[int] = GraphBuilder(int)
+    graph.add_node(0, 1, 0, [()])
+    tracker = graph.build()
+    times = [(n * 7919) % 5003 for n in range(5003)]
+    for time in times:
+        tracker.update(Target(0, 0), time, 1)
+        tracker.update(Target(0, 0), time + 6000, 1)
+        tracker.update(Target(0, 0), time + 6000, -1)
+    for time in range(5003):
+        tracker.propagate()
+        assert tracker.frontier(Target(0, 0)) == Antichain([time])
+        tracker.update(Target(0, 0), time, -1)
+    tracker.propagate()
+    assert tracker.is_empty()
+
+
+def test_barrier() -> None:
+    """One node in a loop that asks for t+1 when it is told of t hears of every time once, in order."""
+    graph: GraphBuilder[int] = GraphBuilder(int)
+    graph.add_node("feedback", 1, 1, [[Antichain([Step(1)])]], observes=[])
+    graph.add_node("barrier", 1, 1, [[Antichain([Step(0)])]])
+    graph.add_edge(Source("feedback", 0), Target("barrier", 0), local=True)
+    graph.add_edge(Source("barrier", 0), Target("feedback", 0), local=True)
+    tracker = graph.build()
+    held = tracker.index(Source("barrier", 0))
+    tracker.update_at(held, 0, +1)
+    assert tracker.propagate_observed() == [(0, 1, +1)]
+    for time in range(100):
+        assert tracker.dirty.find(1) < 0
+        tracker.update_at(held, time + 1, +1)
+        tracker.update_at(held, time, -1)
+        assert tracker.dirty.find(1) >= 0
+        assert tracker.propagate_observed() == [(0, time + 1, -1), (0, time + 2, +1)]
+    tracker.update_at(held, 100, -1)
+    assert tracker.propagate_observed() == [(0, 101, -1)]
+    assert tracker.is_empty()
+
+
+def test_nested_loops_over_products() -> None:
+    """Two loops that share a node, the one advancing epochs and the other rounds."""
+    graph: GraphBuilder[Product[int, int]] = GraphBuilder(Product[int, int])
+    stay, epoch, turn = (ProductSummary(Step(a), Step(b)) for a, b in ((0, 0), (1, 0), (0, 1)))
+    graph.add_node("body", 2, 2, [[Antichain([stay])] * 2] * 2)
+    graph.add_node("epochs", 1, 1, [[Antichain([epoch])]])
+    graph.add_node("rounds", 1, 1, [[Antichain([turn])]])
+    for port, loop in enumerate(("epochs", "rounds")):
+        graph.add_edge(Source("body", port), Target(loop, 0))
+        graph.add_edge(Source(loop, 0), Target("body", port))
+    tracker = graph.build()
+    tracker.update(Source("body", 0), Product(0, 3), +1)
+    tracker.update(Target("rounds", 0), Product(2, 0), +1)
+    tracker.propagate()
+    assert set(tracker.frontier(Target("body", 0))) == {Product(1, 3), Product(3, 1)}
+    assert set(tracker.frontier(Target("body", 1))) == {Product(1, 4), Product(2, 1)}
+    assert set(tracker.frontier(Target("rounds", 0))) == {Product(1, 3), Product(2, 0)}
+
+
+def test_explain_names_what_holds_a_frontier_back() -> None:
+    tracker = ring(observes=[])
+    tracker.update(Source(0, 0), 17, +2)
+    tracker.update(Source(1, 0), 30, +1)
+    identity, advance = Step(0), Step(1)
+    assert tracker.explain(Target(1, 0)) == [
+        Blocker(Source(0, 0), 17, 2, (Source(0, 0), Target(1, 0)), identity, 17),
+    ]
+    path = (Source(0, 0), Target(1, 0), Source(1, 0), Target(2, 0), Source(2, 0))
+    assert tracker.explain(Source(2, 0)) == [Blocker(Source(0, 0), 17, 2, path, advance, 18)]
+    tracker.update(Source(0, 0), 17, -2)
+    assert [blocker.location for blocker in tracker.explain(Source(2, 0))] == [Source(1, 0)]
+
+
+def test_unknown_locations_and_times_are_refused() -> None:
+    tracker = ring()
+    for act in (tracker.index, tracker.frontier, tracker.explain, tracker.summaries_from):
+        with pytest.raises(GraphError, match=r"Source\(7, 0\) is not a location"):
+            act(Source(7, 0))
+    with pytest.raises(GraphError, match=r"Target\(0, 1\)"):
+        tracker.summary(Source(0, 0), Target(0, 1))
+    with pytest.raises(TimestampError, match="int"):
+        tracker.update(Source(0, 0), -1, 1)

@@ -1,0 +1,369 @@
+"""``timely.spark.run``: DataFrames in, workers in a barrier stage, DataFrames out; and what it says when something is wrong."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.types import LongType, StructField, StructType
+
+import timely
+from timely import spark as ts
+from timely.errors import ConfigurationError, OperatorError, SchemaError, SparkError
+
+pytestmark = pytest.mark.spark
+
+Streams = dict[str, timely.Stream[int, Any]]
+EDGES = [("a", "b"), ("b", "c"), ("c", None), (None, "ü"), ("", "a")]
+
+
+@pytest.fixture(scope="module")
+def edges(session: SparkSession) -> DataFrame:
+    return session.createDataFrame(EDGES, "src string, dst string")
+
+
+@pytest.fixture(scope="module")
+def numbers(session: SparkSession) -> DataFrame:
+    return session.range(100).select(F.col("id").alias("n"), (F.col("id") % 4).cast("int").alias("day"))
+
+
+def rows(frame: DataFrame) -> Counter[tuple[Any, ...]]:
+    return Counter(tuple(row) for row in frame.collect())
+
+
+def through(scope: timely.ScopeBuilder[int], **streams: timely.Stream[int, Any]) -> Streams:
+    """Every input, as it is, under its name."""
+    return streams
+
+
+def failing(message: str, only: int | None = None) -> Callable[[pa.RecordBatch], pa.RecordBatch]:
+    """An operator's function that raises; where ``only`` is given, only on a batch that has this number."""
+
+    def fail(batch: pa.RecordBatch) -> pa.RecordBatch:
+        if only is None or only in batch.column("n").to_pylist():
+            raise ValueError(message)
+        return batch
+
+    return fail
+
+
+def applying(function: Callable[[pa.RecordBatch], pa.RecordBatch]) -> Callable[..., Streams]:
+    """A build that applies a function to the batches of every input."""
+
+    def build(scope: timely.ScopeBuilder[int], **streams: timely.Stream[int, Any]) -> Streams:
+        return {name: stream.map_batch(function) for name, stream in streams.items()}
+
+    return build
+
+
+# -- what it gives -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("workers", [1, 2, 3])
+def test_rows_come_through_as_they_are(edges: DataFrame, workers: int) -> None:
+    result = ts.run(through, inputs={"edges": edges}, outputs={"edges": "src string, dst string"}, workers=workers)
+    assert list(result) == ["edges"]
+    assert len(result) == 1
+    assert rows(result["edges"]) == Counter(EDGES)
+    assert result.failure is None
+
+
+def test_rows_are_exchanged_between_the_workers(numbers: DataFrame) -> None:
+    def build(scope: timely.ScopeBuilder[int], numbers: timely.Stream[int, Any]) -> Streams:
+        def tell(batch: pa.RecordBatch) -> pa.RecordBatch:
+            return batch.append_column("pid", pa.array([os.getpid()] * batch.num_rows))
+
+        return {"owned": numbers.exchange("day").map_batch(tell)}
+
+    schema = "n long, day int, pid long"
+    owned = ts.run(build, {"numbers": numbers}, {"owned": schema}, workers=2)["owned"].collect()
+    assert sorted(row.n for row in owned) == list(range(100))
+    homes = {row.day % 2: set() for row in owned}  # type: dict[int, set[int]]
+    for row in owned:
+        homes[row.day % 2].add(row.pid)
+    assert [len(pids) for pids in homes.values()] == [1, 1]
+    assert homes[0].isdisjoint(homes[1])
+
+
+def test_several_inputs_and_several_outputs(edges: DataFrame, numbers: DataFrame) -> None:
+    def build(
+        scope: timely.ScopeBuilder[int], edges: timely.Stream[int, Any], numbers: timely.Stream[int, Any]
+    ) -> Streams:
+        def large(batch: pa.RecordBatch) -> pa.RecordBatch:
+            return batch.filter(pc.greater_equal(batch.column("n"), 97)).select(["n"])
+
+        def nodes(batch: pa.RecordBatch) -> pa.RecordBatch:
+            return pa.RecordBatch.from_arrays([batch.column("src")], ["node"])
+
+        return {"edges": edges, "large": numbers.map_batch(large), "nodes": edges.map_batch(nodes)}
+
+    outputs: dict[str, str | StructType] = {
+        "large": StructType([StructField("n", LongType())]),
+        "nodes": "node string",
+        "edges": "src string, dst string",
+    }
+    result = ts.run(build, {"edges": edges, "numbers": numbers}, outputs, workers=3)
+    assert list(result) == ["large", "nodes", "edges"]
+    assert rows(result["large"]) == Counter([(97,), (98,), (99,)])
+    assert rows(result["edges"]) == Counter(EDGES)
+    assert rows(result["nodes"]) == Counter((src,) for src, _ in EDGES)
+    result.unpersist()
+
+
+def test_several_outputs_take_one_run(numbers: DataFrame, tmp_path: Path) -> None:
+    log = tmp_path / "runs"
+
+    def build(scope: timely.ScopeBuilder[int], numbers: timely.Stream[int, Any]) -> Streams:
+        with log.open("a") as file:
+            file.write("x")
+        return {"one": numbers, "two": numbers}
+
+    schema = "n long, day int"
+    result = ts.run(build, {"numbers": numbers}, {"one": schema, "two": schema}, workers=2)
+    assert not log.exists()
+    assert result["one"].count() == 100
+    assert result["two"].where("n < 10").count() == 10
+    assert len(result["one"].take(3)) == 3
+    assert log.read_text() == "xx"
+    result.unpersist()
+
+
+def test_the_result_is_a_dataframe_like_any(numbers: DataFrame, tmp_path: Path) -> None:
+    frame = ts.run(through, {"numbers": numbers}, {"numbers": "n long, day int"}, workers=2)["numbers"]
+    assert len(frame.take(5)) == 5
+    assert frame.limit(7).count() == 7
+    assert frame.coalesce(1).unionAll(frame).count() == 200
+    frame.write.parquet(str(tmp_path / "out"))
+    assert frame.sparkSession.read.parquet(str(tmp_path / "out")).agg(F.sum("n")).collect()[0][0] == 4950
+
+
+@pytest.mark.parametrize("how", ["known", "found"])
+def test_every_worker_runs_without_a_row(session: SparkSession, how: str) -> None:
+    def build(scope: timely.ScopeBuilder[int], numbers: timely.Stream[int, Any]) -> Streams:
+        alive = scope.to_stream([1]).map_batch(lambda ones: pa.RecordBatch.from_pydict({"n": ones}))
+        return {"all": numbers.concat(alive)}
+
+    empty = session.range(5).where("false" if how == "known" else "id > 7").select(F.col("id").alias("n"))
+    assert rows(ts.run(build, {"numbers": empty}, {"all": "n long"}, workers=3)["all"]) == Counter({(1,): 3})
+
+
+def test_fewer_rows_than_workers(session: SparkSession) -> None:
+    result = ts.run(through, {"x": session.range(1)}, {"x": "id long"}, workers=3)
+    assert rows(result["x"]) == Counter([(0,)])
+
+
+def seen_epochs(column: str) -> Callable[..., Streams]:
+    """A build that says of each row at which time it came, and whether the frontier had been before."""
+
+    def build(scope: timely.ScopeBuilder[int], **streams: timely.Stream[int, Any]) -> Streams:
+        def constructor(capability: Any, info: Any) -> Any:
+            def logic(input: Any, output: Any) -> None:
+                for cap, batch in input:
+                    times = pa.array([cap.time] * batch.num_rows, pa.int64())
+                    with output.session(cap) as session:
+                        session.give_batch(pa.RecordBatch.from_arrays([batch.column(column), times], ["n", "time"]))
+
+            return logic
+
+        return {name: stream.unary(timely.Pipeline, "time", constructor) for name, stream in streams.items()}
+
+    return build
+
+
+def test_rows_enter_at_the_epoch_of_their_column(numbers: DataFrame) -> None:
+    result = ts.run(seen_epochs("n"), {"numbers": numbers}, {"numbers": "n long, time long"}, workers=3, epoch="day")
+    assert rows(result["numbers"]) == Counter((n, n % 4) for n in range(100))
+
+
+def test_epochs_of_one_input_of_two(numbers: DataFrame) -> None:
+    schema = "n long, time long"
+    inputs = {"timed": numbers, "still": numbers}
+    result = ts.run(seen_epochs("n"), inputs, {"timed": schema, "still": schema}, workers=2, epoch={"timed": "day"})
+    assert rows(result["timed"]) == Counter((n, n % 4) for n in range(100))
+    assert rows(result["still"]) == Counter((n, 0) for n in range(100))
+    result.unpersist()
+
+
+@pytest.mark.parametrize("inputs", [["one"], ["one", "two"]])
+def test_rows_with_one_key_go_to_one_worker(numbers: DataFrame, inputs: list[str]) -> None:
+    def tell(batch: pa.RecordBatch) -> pa.RecordBatch:
+        pids = pa.array([os.getpid()] * batch.num_rows)
+        return pa.RecordBatch.from_arrays([batch.column("day"), pids], ["day", "pid"])
+
+    schemas = {name: "day int, pid long" for name in inputs}
+    result = ts.run(applying(tell), {name: numbers for name in inputs}, schemas, workers=3, key="day")
+    homes = Counter(day for day, _ in {row for name in inputs for row in rows(result[name])})
+    assert homes == Counter(range(4))
+    result.unpersist()
+
+
+def test_a_loop_ends_across_workers(session: SparkSession) -> None:
+    def build(scope: timely.ScopeBuilder[int], numbers: timely.Stream[int, Any]) -> Streams:
+        with scope.iterative() as loop:
+            handle, again = loop.feedback()
+            every = numbers.map_batch(lambda batch: batch.column("id").to_pylist()).enter(loop).concat(again)
+            more, done = (
+                every.exchange(lambda x: x)
+                .map(lambda x: x if x == 1 else 3 * x + 1 if x % 2 else x // 2)
+                .branch(lambda x: x == 1)
+            )
+            more.connect_loop(handle)
+            ones = done.leave()
+        return {"ones": ones.map_batch(lambda batch: pa.RecordBatch.from_pydict({"x": batch}))}
+
+    numbers = session.range(1, 40)
+    assert rows(ts.run(build, {"numbers": numbers}, {"ones": "x long"}, workers=3)["ones"]) == Counter({(1,): 39})
+
+
+# -- what it refuses ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("workers", [0, -1, 1.0, True, None])
+def test_a_count_of_workers_that_is_none(edges: DataFrame, workers: Any) -> None:
+    with pytest.raises(ConfigurationError, match="workers must be an integer of 1 or more"):
+        ts.run(through, {"edges": edges}, {"edges": "src string, dst string"}, workers=workers)
+    with pytest.raises(ConfigurationError, match="workers must be an integer of 1 or more"):
+        ts.local_session(workers)
+
+
+def test_fewer_slots_than_workers(edges: DataFrame) -> None:
+    with pytest.raises(
+        SparkError, match=r"4 workers need 4 task slots at the same time; local\[3\] offers 3.*local\[4\]"
+    ):
+        ts.run(through, {"edges": edges}, {"edges": "src string, dst string"}, workers=4)
+    with pytest.raises(SparkError, match=r"local\[3\] offers 3"):
+        ts.local_session(4)
+
+
+@pytest.mark.parametrize(
+    ("inputs", "outputs", "message"),
+    [
+        ({}, {"x": "x long"}, "inputs must be a dictionary with at least one entry"),
+        ({"x": [1, 2]}, {"x": "x long"}, r"inputs\['x'\] must be a Spark DataFrame, not list"),
+        ({"a b": None}, {"x": "x long"}, "'a b' cannot be a name"),
+    ],
+)
+def test_inputs_that_cannot_be(inputs: Any, outputs: Any, message: str) -> None:
+    with pytest.raises(ConfigurationError, match=message):
+        ts.run(through, inputs, outputs, workers=1)
+
+
+@pytest.mark.parametrize(
+    ("outputs", "message"),
+    [
+        ({}, "outputs must be a dictionary"),
+        ({"1": "x long"}, "'1' cannot be a name"),
+        ({"x": "x lnog"}, r"outputs\['x'\]: 'x lnog' is no list of columns"),
+        ({"x": "long"}, r"outputs\['x'\] must be like"),
+        ({"x": "x long, x int"}, "two columns have the same name"),
+        ({"x": 3}, r"outputs\['x'\] must be like"),
+    ],
+)
+def test_outputs_that_cannot_be(edges: DataFrame, outputs: Any, message: str) -> None:
+    with pytest.raises((ConfigurationError, SchemaError), match=message):
+        ts.run(through, {"edges": edges}, outputs, workers=1)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"epoch": "when"}, "epoch: input 'edges' has no column 'when'; it has 'src', 'dst'"),
+        ({"key": {"edges": "Src"}}, "key: input 'edges' has no column 'Src'"),
+        ({"key": {"nodes": "src"}}, "key: there is no input 'nodes'; the inputs are 'edges'"),
+        ({"epoch": "src"}, "column 'src' cannot be an epoch: it is string, and must be an integer"),
+    ],
+)
+def test_a_missing_column(edges: DataFrame, options: dict[str, Any], message: str) -> None:
+    with pytest.raises((SchemaError, ConfigurationError), match=message):
+        ts.run(through, {"edges": edges}, {"edges": "src string, dst string"}, workers=1, **options)
+
+
+def test_dynamic_allocation(edges: DataFrame, monkeypatch: pytest.MonkeyPatch) -> None:
+    conf = edges.sparkSession.sparkContext.getConf().set("spark.dynamicAllocation.enabled", "true")
+    monkeypatch.setattr(type(edges.sparkSession.sparkContext), "getConf", lambda self: conf)
+    with pytest.raises(SparkError, match="spark.dynamicAllocation.enabled=false"):
+        ts.run(through, {"edges": edges}, {"edges": "src string, dst string"}, workers=1)
+
+
+# -- what a failing worker looks like ----------------------------------------------------------------------------------
+
+
+def failure_of(result: ts.Result, name: str) -> str:
+    """What Spark says when an output is asked for, and cannot be had."""
+    with pytest.raises(Exception) as caught:
+        result[name].collect()
+    return str(caught.value)
+
+
+def all_in(parts: Iterable[str], text: str) -> bool:
+    return all(part in text for part in parts)
+
+
+@pytest.mark.parametrize("workers", [1, 3])
+def test_an_operator_that_raises_is_named(numbers: DataFrame, workers: int) -> None:
+    result = ts.run(
+        applying(failing("no seventeens", 17)), {"numbers": numbers}, {"numbers": "n long, day int"}, workers=workers
+    )
+    said = failure_of(result, "numbers")
+    error = result.failure
+    assert isinstance(error, OperatorError)
+    assert error.name == "map_batch"
+    assert error.path in said
+    assert all_in(["OperatorError", "map_batch", f"worker {error.worker}", "ValueError", "no seventeens"], said)
+
+
+def test_another_dictionary_than_promised(numbers: DataFrame) -> None:
+    result = ts.run(through, {"numbers": numbers}, {"others": "n long, day int"}, workers=2)
+    said = failure_of(result, "others")
+    assert "build must return a dictionary with the streams ['others']; it returned ['numbers']" in said
+    assert isinstance(result.failure, ConfigurationError)
+
+
+def test_an_output_without_a_declared_column(numbers: DataFrame) -> None:
+    result = ts.run(through, {"numbers": numbers}, {"numbers": "n long, day int, month int"}, workers=2)
+    assert "output 'numbers': the batch has no column 'month'; it has 'n', 'day'" in failure_of(result, "numbers")
+    assert isinstance(result.failure, SchemaError)
+
+
+def test_a_cycle_that_does_not_advance(numbers: DataFrame) -> None:
+    def build(scope: timely.ScopeBuilder[int], numbers: timely.Stream[int, Any]) -> Streams:
+        handle, again = scope.feedback(timely.Step(0))
+        everything = numbers.concat(again)
+        everything.connect_loop(handle)
+        return {"numbers": everything}
+
+    result = ts.run(build, {"numbers": numbers}, {"numbers": "n long, day int"}, workers=2)
+    assert "CycleError" in failure_of(result, "numbers")
+    assert isinstance(result.failure, timely.CycleError)
+
+
+def test_a_killed_worker_is_run_again(numbers: DataFrame, tmp_path: Path) -> None:
+    died = tmp_path / "died"
+
+    def die_once(batch: pa.RecordBatch) -> pa.RecordBatch:
+        if 17 in batch.column("n").to_pylist() and not died.exists():
+            died.touch()
+            os._exit(1)
+        return batch
+
+    result = ts.run(applying(die_once), {"numbers": numbers}, {"numbers": "n long, day int"}, workers=3)
+    assert rows(result["numbers"]) == Counter((n, n % 4) for n in range(100))
+    assert died.exists()
+
+
+def test_a_worker_that_always_dies_ends_the_run(numbers: DataFrame) -> None:
+    def die(batch: pa.RecordBatch) -> pa.RecordBatch:
+        if 17 in batch.column("n").to_pylist():
+            os._exit(1)
+        return batch
+
+    result = ts.run(applying(die), {"numbers": numbers}, {"numbers": "n long, day int"}, workers=2)
+    assert any(part in failure_of(result, "numbers") for part in ("has gone", "crashed", "exited unexpectedly"))

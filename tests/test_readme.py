@@ -1,0 +1,117 @@
+"""The README tells the truth: its programs print what stands below them, its commands are the ones that CI runs."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+
+
+def blocks(text: str) -> list[tuple[str, str]]:
+    """The fenced blocks of a Markdown text as ``(language, content)``, in order."""
+    return BLOCK.findall(text)
+
+
+def programs(text: str) -> list[tuple[str, str]]:
+    """Each Python block with the output it shows: the content of the ``text`` block right after it, or nothing."""
+    found = []
+    listed = [*blocks(text), ("", "")]
+    for (language, source), (following, output) in pairwise(listed):
+        if language == "python":
+            found.append((source, output if following == "text" else ""))
+    return found
+
+
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+COMMANDS = [line for language, content in blocks(README) if language == "sh" for line in content.splitlines()]
+PROGRAMS = [
+    pytest.param(source, output, id=f"program{i}", marks=[pytest.mark.spark] if "spark" in source else [])
+    for i, (source, output) in enumerate(programs(README))
+]
+
+
+@pytest.mark.parametrize(("source", "output"), PROGRAMS)
+def test_a_program_prints_what_the_readme_shows(source: str, output: str, tmp_path: Path) -> None:
+    script = tmp_path / "program.py"
+    script.write_text(source, encoding="utf-8")
+    env = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONIOENCODING": "utf-8"}
+    done = subprocess.run([sys.executable, script], cwd=tmp_path, env=env, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == output
+
+
+def test_the_readme_opens_with_a_program_and_its_output() -> None:
+    assert [language for language, _ in blocks(README)][:2] == ["python", "text"]
+    assert all(output for _, output in programs(README))
+
+
+def test_a_program_is_paired_with_the_output_right_after_it() -> None:
+    text = "```python\na\n```\nwords\n```text\nA\n```\n```python\nb\n```\n```sh\nls\n```\n"
+    assert programs(text) == [("a\n", "A\n"), ("b\n", "")]
+
+
+def test_the_readme_has_two_commands_that_start_from_nothing() -> None:
+    assert len(COMMANDS) == 2
+    main_job, tests = COMMANDS
+    assert main_job.endswith("&& .venv/bin/timely demo")
+    assert tests.endswith("&& .venv/bin/pytest")
+    assert all(command.startswith("python3 -m venv .venv && ") for command in COMMANDS)
+
+
+def test_every_link_to_a_file_leads_somewhere() -> None:
+    targets = re.findall(r"\]\((?!https?:)([^)#]+)\)", README)
+    assert [target for target in targets if not (ROOT / target).exists()] == []
+
+
+def checks(directory: Path, test: str = "true", ruff: str = "true", mypy: str = "true") -> tuple[int, str]:
+    """Runs .ci/run on a tree of its own, whose test command and tools do what they are told; its status and output."""
+    (directory / ".ci").mkdir()
+    shutil.copy(ROOT / ".ci" / "run", directory / ".ci")
+    tools = directory / ".venv" / "bin"
+    tools.mkdir(parents=True)
+    for name, body in {"ruff": ruff, "mypy": mypy}.items():
+        (tools / name).write_text(f"#!/bin/sh\necho {name} \"$@\"\n{body}\n", encoding="utf-8")
+        (tools / name).chmod(0o755)
+    (directory / "README.md").write_text(f"```text\nno pytest\n```\n```sh\n{test}\n```\npytest\n", encoding="utf-8")
+    command = ["bash", str(directory / ".ci" / "run")]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    return done.returncode, done.stdout + done.stderr
+
+
+def test_ci_runs_the_tests_of_the_readme_then_the_tools(tmp_path: Path) -> None:
+    status, output = checks(tmp_path, test="echo tested && : pytest")
+    assert status == 0
+    assert output.index("\ntested\n") < output.index("\nruff check .\n") < output.index("\nmypy --strict\n")
+    assert output.endswith("passed: tests, lint, types\n")
+
+
+@pytest.mark.parametrize(
+    ("commands", "failed"),
+    [
+        ({"test": "false && : pytest"}, "tests"),
+        ({"test": "false | cat && : pytest"}, "tests"),
+        ({"test": ": pytest", "ruff": "exit 1"}, "lint"),
+        ({"test": ": pytest", "mypy": "exit 2"}, "types"),
+        ({"test": "false || false pytest", "mypy": "exit 2"}, "tests types"),
+    ],
+)
+def test_ci_fails_when_any_check_fails(tmp_path: Path, commands: dict[str, str], failed: str) -> None:
+    status, output = checks(tmp_path, **commands)
+    assert status != 0
+    assert output.endswith(f"FAILED: {failed}\n")
+
+
+@pytest.mark.parametrize("test", ["ls", ": pytest\n: pytest again"])
+def test_ci_fails_when_the_readme_has_no_single_test_command(tmp_path: Path, test: str) -> None:
+    status, output = checks(tmp_path, test=test)
+    assert status == 2
+    assert "exactly one line with pytest" in output

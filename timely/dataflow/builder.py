@@ -1,0 +1,135 @@
+"""The operator builder: the one narrow waist through which every operator is made.
+
+Whatever an operator is, it gets its inputs with their pacts, its outputs, and its logic here, and nowhere else. The builder
+connects the channels, declares the path summaries to the scope, and hands the constructor the initial capabilities. What
+``timely.operators`` does with it, anyone's operator can do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Generic, TypeVar
+
+from timely.dataflow.capability import Capability
+from timely.dataflow.channel import ExchangePusher, Pusher, QueuePusher
+from timely.dataflow.operator import Operator, OperatorInfo
+from timely.dataflow.pact import Exchange, Pact
+from timely.dataflow.ports import InputPort, OutputPort
+from timely.dataflow.scope import ScopeBuilder
+from timely.dataflow.stream import Stream
+from timely.errors import GraphError, ScopeError
+from timely.order import PartialOrder
+from timely.progress import Antichain, PathSummary, Source, Target
+
+T = TypeVar("T", bound=PartialOrder)
+D = TypeVar("D")
+
+
+class OperatorBuilder(Generic[T]):
+    """Builds one operator in ``scope``: add its inputs and outputs, then ``build(constructor)``.
+
+    The summaries of a port are given as a mapping from the ports on the other side, added before it, to an antichain of path
+    summaries; without it the port is connected to all of them by the identity. An empty antichain disconnects.
+
+    >>> import timely
+    >>> def doubled(stream):
+    ...     builder = timely.OperatorBuilder(stream.scope, "doubled")
+    ...     builder.new_input(stream, timely.Pipeline)
+    ...     output = builder.new_output()
+    ...     def constructor(capabilities, info):
+    ...         def logic(input, output):
+    ...             for capability, batch in input:
+    ...                 output.session(capability).give_many(2 * x for x in batch)
+    ...         return logic
+    ...     builder.build(constructor)
+    ...     return output
+    >>> timely.example(lambda scope: doubled(scope.to_stream([1, 2])))
+    [(0, [2, 4])]
+    """
+
+    def __init__(self, scope: ScopeBuilder[T], name: str) -> None:
+        self._scope = scope
+        self._operator: Operator[T] = Operator(name, scope.subgraph, scope.allocator.index, scope.allocator.peers)
+        self._rows: list[dict[int, Antichain[PathSummary[T]]]] = []
+        self._identity = scope.subgraph.domain.identity
+        scope.unfinished.add(self._operator.path)
+
+    @property
+    def info(self) -> OperatorInfo:
+        """The operator's information, as the constructor gets it."""
+        return self._operator.info
+
+    def new_input(
+        self,
+        stream: Stream[T, D],
+        pact: Pact,
+        summaries: Mapping[int, Antichain[PathSummary[T]]] | None = None,
+        *,
+        notify: bool = True,
+    ) -> InputPort[T, D]:
+        """Add an input that reads ``stream``; ``summaries`` says how it leads to the outputs added so far.
+
+        With ``notify=False`` the logic is not told how the frontier there moves, and is run only when there is input.
+        ``ScopeError`` for a stream of another scope.
+        """
+        port = self.reserve_input(summaries, notify=notify)
+        self.connect(port, stream, pact)
+        return port
+
+    def reserve_input(
+        self, summaries: Mapping[int, Antichain[PathSummary[T]]] | None = None, *, notify: bool = True
+    ) -> InputPort[T, Any]:
+        """Add an input that is connected later, as a loop's is."""
+        port: InputPort[T, Any] = InputPort(self._operator, len(self._operator.input_ports), notify)
+        self._operator.input_ports.append(port)
+        given = summaries if summaries is not None else self._all(len(self._operator.output_ports))
+        self._rows.append(dict(given))
+        return port
+
+    def connect(self, port: InputPort[T, D], stream: Stream[T, D], pact: Pact) -> None:
+        """Connect a reserved input to a stream of the operator's own scope."""
+        operator, subgraph = self._operator, self._scope.subgraph
+        if stream.scope is not self._scope:
+            raise ScopeError(
+                f"operator {operator.name!r} ({operator.path}) cannot read a stream of scope {stream.scope.path!r}:"
+                " bring it in with enter(scope), or out with leave()"
+            )
+        queue: QueuePusher[T] = QueuePusher(port.queue, subgraph, operator.index)
+        pusher: Pusher[T] = queue
+        if isinstance(pact, Exchange):
+            pusher = ExchangePusher(pact.key, queue, self._scope.allocator, port.label)
+        subgraph.add_edge(stream.source, Target(operator.index, port.index), local=not isinstance(pact, Exchange))
+        stream.tee.append(pusher)
+
+    def new_output(self, summaries: Mapping[int, Antichain[PathSummary[T]]] | None = None) -> Stream[T, Any]:
+        """Add an output and return its stream; ``summaries`` says how the inputs added so far lead to it."""
+        index = len(self._operator.output_ports)
+        tee: list[Pusher[T]] = []
+        self._operator.output_ports.append(OutputPort(self._operator, index, tee))
+        given = summaries if summaries is not None else self._all(len(self._rows))
+        for i, antichain in given.items():
+            if not 0 <= i < len(self._rows):
+                raise GraphError(f"operator {self._operator.path!r}: output {index} has a summary from input {i}, which is not there")
+            self._rows[i][index] = antichain
+        return Stream(self._scope, Source(self._operator.index, index), tee)
+
+    def _all(self, ports: int) -> dict[int, Antichain[PathSummary[T]]]:
+        return {port: Antichain([self._identity]) for port in range(ports)}
+
+    def build(self, constructor: Callable[[list[Capability[T]], OperatorInfo], Callable[..., object]]) -> None:
+        """Make the operator. ``constructor(capabilities, info)`` gets the initial capabilities, one per output, and returns
+        the logic, which is called with the input ports and then the output ports, in the order in which they were added.
+        """
+        operator = self._operator
+        outputs = range(len(operator.output_ports))
+        for port, row in zip(operator.input_ports, self._rows, strict=True):
+            port.summaries = [row.get(output) or Antichain() for output in outputs]
+            port.identities = [summaries == Antichain([self._identity]) for summaries in port.summaries]
+        capabilities = [Capability(operator.domain.minimum, port) for port in operator.output_ports]
+        for port in operator.output_ports:
+            port.internal.clear()  # the initial capabilities are in the internal summary
+        try:
+            operator.install(constructor(capabilities, operator.info))
+        except Exception as error:
+            operator.fail(error)
+        self._scope.unfinished.discard(operator.path)

@@ -1,0 +1,192 @@
+"""Capabilities: the right to send at a time, and what every send is gated by.
+
+A ``Capability`` belongs to one output of one operator and is counted there: as long as it is held, no frontier downstream
+passes its time. It may be copied, delayed and downgraded to later times, never to earlier ones, and it is dropped when
+nothing refers to it any more. An ``InputCapability`` comes with a batch of input, is not counted (the batch itself is, until
+the activation that reads it is over), and must be retained to outlive that activation.
+"""
+
+from __future__ import annotations
+
+from types import TracebackType
+from typing import TYPE_CHECKING, Generic, TypeVar
+
+from typing_extensions import Self
+
+from timely.errors import CapabilityError
+from timely.order import PartialOrder
+
+if TYPE_CHECKING:
+    from timely.dataflow.ports import InputPort, OutputPort
+
+T = TypeVar("T", bound=PartialOrder)
+
+
+class Capability(Generic[T]):
+    """The right to send at ``time`` or later on one output (book, progress chapter: capabilities).
+
+    Held until ``drop()``, the end of a ``with`` block, or until nothing refers to it. ``CapabilityError`` for a time that is
+    not at or after its own, and for any use after it was dropped.
+
+    >>> import timely
+    >>> def constructor(capability, info):
+    ...     later = capability.delayed(5)
+    ...     assert (capability.time, later.time) == (0, 5)
+    ...     later.downgrade(7)
+    ...     assert later.time == 7
+    ...     capability.drop()
+    ...     assert not capability.held
+    ...     return lambda output: None
+    >>> timely.example(lambda scope: scope.source("demo", constructor))
+    []
+    """
+
+    __slots__ = ("_port", "_time")
+
+    def __init__(self, time: T, port: OutputPort[T]) -> None:
+        self._time = time
+        self._port: OutputPort[T] | None = port
+        port.count(time, 1)
+
+    @property
+    def time(self) -> T:
+        """The earliest time at which it allows to send."""
+        return self._time
+
+    @property
+    def held(self) -> bool:
+        """Whether it has not been dropped yet."""
+        return self._port is not None
+
+    def delayed(self, time: T) -> Capability[T]:
+        """Return a new capability at ``time``, which must be at or after this one's; this one stays as it is."""
+        port = self._port
+        if port is None or not self._time <= time:
+            raise self._refusal("delay", time)
+        return Capability(time, port)
+
+    def downgrade(self, time: T) -> None:
+        """Give up the times that are not at or after ``time``, which must be at or after this one's."""
+        port = self._port
+        if port is None or not self._time <= time:
+            raise self._refusal("downgrade", time)
+        port.count(time, 1)
+        port.count(self._time, -1)
+        self._time = time
+
+    def drop(self) -> None:
+        """Give the capability up; dropping it twice does nothing more."""
+        port = self._port
+        if port is not None:
+            self._port = None
+            port.count(self._time, -1)
+
+    def __copy__(self) -> Capability[T]:
+        return self.delayed(self._time)
+
+    copy = __copy__
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.drop()
+
+    def __del__(self) -> None:
+        port = self._port
+        if port is not None:
+            self._port = None
+            port.count(self._time, -1)
+
+    def permits(self, port: OutputPort[T]) -> bool:
+        """Return whether it allows to send on ``port`` at its time."""
+        return self._port is port
+
+    def refused_by(self, port: OutputPort[T]) -> CapabilityError:
+        """Return the error to raise where ``permits`` said no."""
+        if self._port is None:
+            return CapabilityError(f"{port.label}: the capability for {self._time!r} was dropped before the send; keep it")
+        return CapabilityError(
+            f"{port.label}: the capability for {self._time!r} belongs to {self._port.label}; each output needs one of its own"
+        )
+
+    def _refusal(self, deed: str, time: T) -> CapabilityError:
+        if self._port is None:
+            return CapabilityError(f"cannot {deed} the capability for {self._time!r} to {time!r}: it was dropped already")
+        return CapabilityError(
+            f"{self._port.label}: cannot {deed} the capability for {self._time!r} to {time!r}, which is not at or after it"
+        )
+
+    def __repr__(self) -> str:
+        return f"Capability({self._time!r}{'' if self._port is not None else ', dropped'})"
+
+
+class InputCapability(Generic[T]):
+    """What a batch of input allows: to send at its time, in this activation, wherever the operator's summary is the identity.
+
+    ``retain()`` makes a capability of it that outlives the activation; ``delayed(time)`` does the same for a later time, and
+    is the way where the summary advances.
+    """
+
+    __slots__ = ("_call", "_port", "_time")
+
+    def __init__(self, time: T, port: InputPort[T]) -> None:
+        self._time = time
+        self._port = port
+        self._call = port.operator.call
+
+    @property
+    def time(self) -> T:
+        """The time of the batch it came with."""
+        return self._time
+
+    def retain(self, output: int = 0) -> Capability[T]:
+        """Return a capability for ``output`` at this time, to keep; ``CapabilityError`` where the summary there advances."""
+        port = self._current("retain")
+        if not port.identities[output]:
+            raise CapabilityError(
+                f"{port.label}: the summary to output {output} is not the identity, so the capability for {self._time!r}"
+                f" cannot be retained there; use delayed(time, output={output}) with a time that the summary allows"
+            )
+        return Capability(self._time, port.operator.output_ports[output])
+
+    def delayed(self, time: T, output: int = 0) -> Capability[T]:
+        """Return a capability for ``output`` at ``time``, which must be at or after what the summary makes of this time."""
+        port = self._current("delay")
+        for summary in port.summaries[output]:
+            result = summary.results_in(self._time)
+            if result is not None and result <= time:
+                return Capability(time, port.operator.output_ports[output])
+        if len(port.summaries[output]) == 0:
+            raise CapabilityError(f"{port.label}: output {output} is disconnected from this input, so nothing can be sent there")
+        raise CapabilityError(
+            f"{port.label}: {time!r} is not at or after what the summary to output {output} makes of {self._time!r}"
+        )
+
+    def permits(self, port: OutputPort[T]) -> bool:
+        """Return whether it allows to send on ``port`` at its time, now."""
+        mine = self._port
+        operator = mine.operator
+        return port.operator is operator and self._call == operator.call and operator.running and mine.identities[port.index]
+
+    def refused_by(self, port: OutputPort[T]) -> CapabilityError:
+        """Return the error to raise where ``permits`` said no."""
+        operator = self._port.operator
+        if port.operator is not operator:
+            return CapabilityError(f"{port.label}: the capability for {self._time!r} came with input of {self._port.label}")
+        self._current("send")
+        return CapabilityError(
+            f"{port.label}: the summary from {self._port.label} is not the identity; send with delayed(time, output)"
+        )
+
+    def _current(self, deed: str) -> InputPort[T]:
+        port = self._port
+        if self._call != port.operator.call or not port.operator.running:
+            raise CapabilityError(
+                f"{port.label}: cannot {deed} with the input capability for {self._time!r} after the activation that it came"
+                " in; call its retain() there, and keep what that returns"
+            )
+        return port
+
+    def __repr__(self) -> str:
+        return f"InputCapability({self._time!r})"

@@ -1,0 +1,127 @@
+"""What carries messages from an output to the inputs that are connected to it.
+
+An output keeps a list of pushers, one for each edge. A pusher puts a message into a queue on this worker, deals its records
+to the workers that they belong to, or carries it across the boundary of a scope. Pushers only move data; the counts of what
+was produced are kept at the output, so that one send is counted on every edge in the same statement.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import Any, Generic, Protocol, TypeVar
+
+from timely.dataflow.container import Key, partition
+from timely.errors import RoutingError
+from timely.order import PartialOrder
+from timely.scopes import Subgraph
+
+T = TypeVar("T", bound=PartialOrder)
+T_contra = TypeVar("T_contra", bound=PartialOrder, contravariant=True)
+TO = TypeVar("TO", bound=PartialOrder)
+TI = TypeVar("TI", bound=PartialOrder)
+
+
+class Pusher(Protocol[T_contra]):
+    """One way out of an output."""
+
+    def push(self, time: T_contra, batch: Any, records: int, /) -> None:
+        """Send a container with this many records (never none) at ``time``."""
+
+
+class Allocator(Protocol):
+    """What a dataflow needs of the worker that it is built on: its place among its peers, and channels between them."""
+
+    @property
+    def index(self) -> int:
+        """This worker's number, from 0."""
+
+    @property
+    def peers(self) -> int:
+        """How many workers there are."""
+
+    def open_channel(self, deliver: Callable[[Any, Any, int], None]) -> int:
+        """Open the next channel of the dataflow being built; ``deliver(time, batch, records)`` gets what peers send on it."""
+
+    def post(self, peer: int, channel: int, time: Any, batch: Any) -> None:
+        """Send a container on a channel to a peer."""
+
+
+class QueuePusher(Generic[T]):
+    """Puts messages into the queue of an input on this worker, and has its operator run."""
+
+    __slots__ = ("_child", "_queue", "_scope")
+
+    def __init__(self, queue: deque[tuple[T, Any, int]], scope: Subgraph[Any, T], child: int) -> None:
+        self._queue = queue
+        self._scope = scope
+        self._child = child
+
+    def push(self, time: T, batch: Any, records: int) -> None:
+        """Queue the message."""
+        self._queue.append((time, batch, records))
+        self._scope.activate(self._child)
+
+
+class ExchangePusher(Generic[T]):
+    """Deals the records of a message to the workers that their keys belong to.
+
+    The key is evaluated with one worker too, so that a key that fails does not wait for a second worker to be noticed.
+    """
+
+    __slots__ = ("_allocator", "_channel", "_key", "_label", "_local")
+
+    def __init__(self, key: Key, local: QueuePusher[T], allocator: Allocator, label: str) -> None:
+        self._key = key
+        self._local = local
+        self._allocator = allocator
+        self._label = label
+        self._channel = allocator.open_channel(local.push) if allocator.peers > 1 else -1
+
+    def push(self, time: T, batch: Any, records: int) -> None:
+        """Send each part to its worker."""
+        allocator = self._allocator
+        try:
+            parts = partition(batch, self._key, allocator.peers)
+        except RoutingError as error:
+            raise RoutingError(f"exchange into {self._label}: {error}") from error
+        for peer, part in parts:
+            if peer == allocator.index:
+                self._local.push(time, part, len(part))
+            else:
+                allocator.post(peer, self._channel, time, part)
+
+
+class EnterPusher(Generic[TO, TI]):
+    """Carries messages into a nested scope: translates the time, and has the scope account for them."""
+
+    __slots__ = ("_port", "_scope", "_tee", "_to_inner")
+
+    def __init__(self, scope: Subgraph[TO, TI], port: int, tee: list[Pusher[TI]]) -> None:
+        self._scope = scope
+        self._port = port
+        self._tee = tee
+        self._to_inner = scope.refinement.to_inner
+
+    def push(self, time: TO, batch: Any, records: int) -> None:
+        """Pass the message on to everything that is connected inside."""
+        inner = self._to_inner(time)
+        self._scope.enter(self._port, inner, records)
+        for pusher in self._tee:
+            pusher.push(inner, batch, records)
+
+
+class LeavePusher(Generic[TO, TI]):
+    """Carries messages out of a nested scope; they are counted where they were produced."""
+
+    __slots__ = ("_tee", "_to_outer")
+
+    def __init__(self, scope: Subgraph[TO, TI], tee: list[Pusher[TO]]) -> None:
+        self._tee = tee
+        self._to_outer = scope.refinement.to_outer
+
+    def push(self, time: TI, batch: Any, records: int) -> None:
+        """Pass the message on to everything that is connected outside."""
+        outer = self._to_outer(time)
+        for pusher in self._tee:
+            pusher.push(outer, batch, records)

@@ -1,0 +1,186 @@
+"""The two kinds of port that an operator's logic works with, and the sessions that it sends in.
+
+An ``InputPort`` hands out what has arrived, batch by batch, each with its capability, and shows the frontier; an
+``OutputPort`` opens sessions for capabilities. Both keep count: what was read, what was sent, what is held. The counts of one
+activation are reported together when it is over. Data moves only inside activations.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from typing_extensions import Self
+
+from timely.dataflow.capability import Capability, InputCapability
+from timely.dataflow.channel import Pusher
+from timely.errors import CapabilityError
+from timely.order import PartialOrder
+from timely.progress import Antichain, ChangeBatch, PathSummary
+
+if TYPE_CHECKING:
+    from timely.dataflow.operator import Operator
+
+T = TypeVar("T", bound=PartialOrder)
+D = TypeVar("D")
+
+FLUSH_AT = 8192
+"""Records that a session gathers before it passes them on."""
+
+
+class InputPort(Generic[T, D]):
+    """One input of an operator: iterate over it for ``(capability, batch)`` pairs, in the order in which they arrived.
+
+    ``batch`` is the container that was sent: a list of records, an Arrow record batch, an array. It may be shared with other
+    operators, so it must not be changed. ``frontier`` says which times may still come.
+    """
+
+    __slots__ = ("consumed", "elements", "identities", "index", "observed", "operator", "queue", "summaries")
+
+    def __init__(self, operator: Operator[T], index: int, observed: bool) -> None:
+        self.operator = operator
+        self.index = index
+        self.observed = observed
+        self.queue: deque[tuple[T, Any, int]] = deque()
+        self.consumed: ChangeBatch[T] = ChangeBatch()
+        self.elements: list[T] = []
+        self.summaries: Sequence[Antichain[PathSummary[T]]] = ()
+        self.identities: list[bool] = []
+
+    @property
+    def frontier(self) -> Antichain[T]:
+        """The times that may still come, as last told; only for inputs that ask for notifications."""
+        return Antichain(self.elements)
+
+    @property
+    def label(self) -> str:
+        """How errors call it."""
+        return f"input {self.index} of operator {self.operator.name!r} ({self.operator.path})"
+
+    def __iter__(self) -> Iterator[tuple[InputCapability[T], list[D]]]:
+        queue = self.queue
+        update = self.consumed.update
+        while queue:
+            time, batch, records = queue.popleft()
+            update(time, records)
+            yield InputCapability(time, self), batch
+
+    def follow(self, changes: ChangeBatch[T]) -> None:
+        """Take in how the frontier has changed: elements that came and elements that went."""
+        elements = self.elements
+        for time, diff in changes.drain():
+            if diff > 0:
+                elements.append(time)
+            else:
+                elements.remove(time)
+
+
+class OutputPort(Generic[T]):
+    """One output of an operator: ``session(capability)`` opens a session in which to send at the capability's time."""
+
+    __slots__ = ("index", "internal", "operator", "produced", "sessions", "tee")
+
+    def __init__(self, operator: Operator[T], index: int, tee: list[Pusher[T]]) -> None:
+        self.operator = operator
+        self.index = index
+        self.tee = tee
+        self.internal: ChangeBatch[T] = ChangeBatch()
+        self.produced: ChangeBatch[T] = ChangeBatch()
+        self.sessions: list[Session[T]] = []
+
+    @property
+    def label(self) -> str:
+        """How errors call it."""
+        return f"output {self.index} of operator {self.operator.name!r} ({self.operator.path})"
+
+    def session(self, capability: Capability[T] | InputCapability[T]) -> Session[T]:
+        """Open a session for ``capability``; it ends with its ``with`` block, or else with the activation.
+
+        ``CapabilityError`` if the capability does not allow to send here.
+        """
+        if not self.operator.running:
+            raise CapabilityError(f"{self.label}: sessions can be opened only while the operator's logic runs")
+        if not capability.permits(self):
+            raise capability.refused_by(self)
+        session = Session(self, capability._time)
+        self.sessions.append(session)
+        return session
+
+    def count(self, time: T, diff: int) -> None:
+        """Count capabilities; outside an activation, have the operator report it soon."""
+        self.internal.update(time, diff)
+        if not self.operator.running:
+            self.operator.activate()
+
+    def push(self, time: T, batch: Any) -> None:
+        """Send one container at ``time`` to everything that is connected."""
+        records = len(batch)
+        if records and self.tee:
+            self.produced.update(time, records)
+            for pusher in self.tee:
+                pusher.push(time, batch, records)
+
+    def close_sessions(self) -> None:
+        """Pass on what open sessions still hold, and end them."""
+        for session in self.sessions:
+            session.close()
+        self.sessions.clear()
+
+
+class Session(Generic[T]):
+    """Sends records or whole containers at one time on one output.
+
+    ``CapabilityError`` for anything sent after the activation in which it was opened.
+    """
+
+    __slots__ = ("_buffer", "_port", "time")
+
+    def __init__(self, port: OutputPort[T], time: T) -> None:
+        self._port: OutputPort[T] | None = port
+        self._buffer: list[Any] = []
+        self.time = time
+
+    def give(self, record: Any) -> None:
+        """Send one record."""
+        buffer = self._buffer
+        buffer.append(record)
+        if len(buffer) >= FLUSH_AT or self._port is None:
+            self.flush()
+
+    def give_many(self, records: Iterable[Any]) -> None:
+        """Send records one by one."""
+        buffer = self._buffer
+        buffer.extend(records)
+        if len(buffer) >= FLUSH_AT or self._port is None:
+            self.flush()
+
+    def give_batch(self, batch: Any) -> None:
+        """Send a whole container: a list, an Arrow record batch, an array. It must not be changed afterwards."""
+        if self._buffer or self._port is None:
+            self.flush()
+        self._port.push(self.time, batch)  # type: ignore[union-attr]  # flush() raises when there is no port
+
+    def flush(self) -> None:
+        """Pass on what was given record by record."""
+        port = self._port
+        if port is None:
+            raise CapabilityError(f"this session at {self.time!r} ended with the activation it was opened in; open a new one")
+        if self._buffer:
+            buffer, self._buffer = self._buffer, []
+            port.push(self.time, buffer)
+
+    def close(self) -> None:
+        """Pass on what there is, and end the session."""
+        if self._port is not None:
+            if self._buffer:
+                self.flush()
+            self._port = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        if self._buffer and kind is None:
+            self.flush()

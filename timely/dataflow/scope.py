@@ -1,0 +1,167 @@
+"""The scope builder: where a dataflow, and each scope nested in it, is put together.
+
+A builder wraps one ``Subgraph``: operators and streams are added while its ``with`` block is open. The outermost one compiles
+the whole nesting when its block ends; nothing can be added after that. Its operator methods are a façade, as the stream's are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from timely.dataflow.channel import Allocator
+from timely.errors import ScopeError
+from timely.order import PartialOrder, Product
+from timely.progress import PathSummary, ProgressExchange
+from timely.scopes import Subgraph
+
+if TYPE_CHECKING:
+    from timely.dataflow.stream import Stream
+    from timely.operators.feedback import LoopHandle
+    from timely.operators.generic import SourceConstructor
+    from timely.operators.input import InputHandle
+
+T = TypeVar("T", bound=PartialOrder)
+T2 = TypeVar("T2", bound=PartialOrder)
+D = TypeVar("D")
+
+Exchanged = ProgressExchange[tuple[int, int, Any]]
+
+
+class ScopeBuilder(Generic[T]):
+    """Builds one scope with times of type ``T``: its methods add operators and nested scopes.
+
+    ``path`` names it in errors, ``index`` is its number in the scope around it (``parent``).
+    """
+
+    def __init__(
+        self,
+        name: str,
+        time: Any,
+        allocator: Allocator,
+        parent: ScopeBuilder[Any] | None,
+        wake: Callable[[], None] | None,
+        exchange: Exchanged | None,
+    ) -> None:
+        self.name = name
+        self.time = time
+        self.allocator = allocator
+        self.parent = parent
+        self.root: ScopeBuilder[Any] = self if parent is None else parent.root
+        self.exchange = exchange
+        self.checks: list[Callable[[], None]] = [] if parent is None else parent.root.checks
+        self.unfinished: set[str] = set() if parent is None else parent.root.unfinished
+        self.scopes: list[Subgraph[Any, Any]] = [] if parent is None else parent.root.scopes
+        index = -1 if parent is None else len(parent.subgraph.children)
+        path = f"/{name}" if parent is None else f"{parent.path}/{name}#{index}"
+        if parent is not None:
+            wake = _waker(parent.subgraph, index)
+        self.subgraph: Subgraph[Any, T] = Subgraph(
+            name,
+            path,
+            time if parent is None else parent.time,
+            time,
+            peers=allocator.peers,
+            wake=wake,
+            exchange=exchange,
+            number=len(self.scopes),
+        )
+        self.scopes.append(self.subgraph)
+        self.path = path
+        self.index = index
+        if parent is not None:
+            parent.subgraph.add_child(name, self.subgraph)
+
+    def __repr__(self) -> str:
+        return f"ScopeBuilder({self.path!r})"
+
+    # -- nesting ---------------------------------------------------------------------------------------------------
+
+    @contextmanager
+    def scoped(self, time_type: type[T2], name: str | None = None) -> Iterator[ScopeBuilder[T2]]:
+        """Open a scope nested in this one, with times of ``time_type``, which must refine those of this scope."""
+        yield ScopeBuilder(name or "scoped", time_type, self.allocator, self, None, self.exchange)
+
+    @contextmanager
+    def region(self, name: str | None = None) -> Iterator[ScopeBuilder[T]]:
+        """Open a nested scope with the same times: one box to the outside, at no cost to progress.
+
+        >>> import timely
+        >>> def build(scope):
+        ...     with scope.region() as inner:
+        ...         return scope.to_stream([1, 2]).enter(inner).map(lambda x: x + 1).leave()
+        >>> timely.example(build)
+        [(0, [2, 3])]
+        """
+        yield ScopeBuilder(name or "region", self.time, self.allocator, self, None, self.exchange)
+
+    @contextmanager
+    def iterative(self, name: str | None = None) -> Iterator[ScopeBuilder[Product[T, int]]]:
+        """Open a nested scope for a loop: times become ``Product(outer, round)``.
+
+        >>> import timely
+        >>> def build(scope):
+        ...     with scope.iterative() as loop:
+        ...         handle, again = loop.feedback()
+        ...         small, large = scope.to_stream([1, 5]).enter(loop).concat(again).branch(lambda x: x >= 100)
+        ...         small.map(lambda x: 2 * x).connect_loop(handle)
+        ...         return large.leave()
+        >>> timely.example(build)
+        [(0, [128, 160])]
+        """
+        yield ScopeBuilder(name or "iterative", Product[self.time, int], self.allocator, self, None, self.exchange)  # type: ignore[name-defined]
+
+    def finish(self) -> None:
+        """Compile the whole nesting. ``ScopeError`` if an operator or loop in it was begun and never finished."""
+        for check in self.checks:
+            check()
+        if self.unfinished:
+            raise ScopeError(f"operators were begun and never built: {', '.join(sorted(self.unfinished))}; call build(...)")
+        self.subgraph.get_internal_summary()
+        self.subgraph.set_external_summary((), ())
+
+    # -- operators: each is the function of the same name in timely.operators ----------------------------------------
+
+    def new_input(self) -> tuple[InputHandle[T, Any], Stream[T, Any]]:
+        """Return a handle to send records with, and their stream. See ``timely.operators.new_input``."""
+        from timely import operators
+
+        return operators.new_input(self)
+
+    def to_stream(self, records: Iterable[D]) -> Stream[T, D]:
+        """Return the stream of ``records``, all at the minimum time. See ``timely.operators.to_stream``."""
+        from timely import operators
+
+        return operators.to_stream(self, records)
+
+    def source(self, name: str, constructor: SourceConstructor[T]) -> Stream[T, Any]:
+        """Return the stream of a source of one's own. See ``timely.operators.source``."""
+        from timely import operators
+
+        return operators.source(self, name, constructor)
+
+    def empty(self) -> Stream[T, Any]:
+        """Return a stream on which nothing ever comes. See ``timely.operators.empty``."""
+        from timely import operators
+
+        return operators.empty(self)
+
+    def feedback(self, summary: PathSummary[T] | None = None) -> tuple[LoopHandle[T], Stream[T, Any]]:
+        """Open a loop: its handle, to be connected, and the stream that comes round. See ``timely.operators.feedback``."""
+        from timely import operators
+
+        return operators.feedback(self, summary)
+
+    def concatenate(self, streams: Sequence[Stream[T, D]]) -> Stream[T, D]:
+        """Return the stream of the records of all of ``streams``. See ``timely.operators.concatenate``."""
+        from timely import operators
+
+        return operators.concatenate(streams, self)
+
+
+def _waker(parent: Subgraph[Any, Any], index: int) -> Callable[[], None]:
+    def wake() -> None:
+        parent.activate(index)
+
+    return wake

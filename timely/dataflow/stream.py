@@ -1,0 +1,238 @@
+"""``Stream``: where an output's messages go, as the thing that a program is written in.
+
+A stream belongs to one scope, has a time type ``T`` and records of type ``D``. It holds nothing but the place it comes from
+and the list of what is connected to it. Its methods are a façade: each hands over to the function of the same name in
+``timely.operators``, looked up when it is called, so that the layers still point one way when they are loaded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeVar
+
+from timely.dataflow.channel import EnterPusher, LeavePusher, Pusher
+from timely.errors import ScopeError
+from timely.order import PartialOrder
+from timely.progress import Source, Target
+from timely.scopes import EGRESS, INGRESS
+
+if TYPE_CHECKING:
+    from timely.dataflow.container import Key
+    from timely.dataflow.pact import Pact
+    from timely.dataflow.scope import ScopeBuilder
+    from timely.operators.capture import Capture
+    from timely.operators.feedback import LoopHandle
+    from timely.operators.generic import (
+        BinaryConstructor,
+        BinaryNotifyLogic,
+        SinkConstructor,
+        UnaryConstructor,
+        UnaryNotifyLogic,
+    )
+    from timely.operators.probe import ProbeHandle
+
+T = TypeVar("T", bound=PartialOrder)
+T2 = TypeVar("T2", bound=PartialOrder)
+D = TypeVar("D")
+E = TypeVar("E")
+R = TypeVar("R")
+P = ParamSpec("P")
+
+
+class Stream(Generic[T, D]):
+    """A stream of records of type ``D`` at times of type ``T``, in one scope."""
+
+    __slots__ = ("scope", "source", "tee")
+
+    def __init__(self, scope: ScopeBuilder[T], source: Source, tee: list[Pusher[T]]) -> None:
+        self.scope = scope
+        self.source = source
+        self.tee = tee
+
+    def __repr__(self) -> str:
+        return f"Stream({self.scope.path!r}, {self.source!r})"
+
+    def apply(self, f: Callable[Concatenate[Stream[T, D], P], R], /, *args: P.args, **kwargs: P.kwargs) -> R:
+        """Return ``f(self, ...)``: anyone's function of a stream, as good as a method.
+
+        >>> import timely
+        >>> def squares(stream, power):
+        ...     return stream.map(lambda x: x ** power)
+        >>> timely.example(lambda scope: scope.to_stream([1, 2, 3]).apply(squares, 2))
+        [(0, [1, 4, 9])]
+        """
+        return f(self, *args, **kwargs)
+
+    # -- across scopes ---------------------------------------------------------------------------------------------
+
+    def enter(self, scope: ScopeBuilder[T2]) -> Stream[T2, D]:
+        """Return this stream inside ``scope``, a scope nested directly in the stream's own; ``ScopeError`` otherwise."""
+        if scope.parent is not self.scope:
+            raise ScopeError(
+                f"a stream of scope {self.scope.path!r} cannot enter {scope.path!r}, which is not nested directly in it"
+            )
+        nested = scope.subgraph
+        port = nested.new_input()
+        tee: list[Pusher[T2]] = []
+        self.scope.subgraph.add_edge(self.source, Target(scope.index, port), local=True)
+        self.tee.append(EnterPusher(nested, port, tee))
+        return Stream(scope, Source(INGRESS, port), tee)
+
+    def leave(self) -> Stream[Any, D]:
+        """Return this stream in the scope around its own; ``ScopeError`` at the outermost one."""
+        scope, parent = self.scope, self.scope.parent
+        if parent is None:
+            raise ScopeError(f"a stream of the outermost scope {scope.path!r} cannot leave it")
+        port = scope.subgraph.new_output()
+        tee: list[Pusher[Any]] = []
+        scope.subgraph.add_edge(self.source, Target(EGRESS, port), local=True)
+        self.tee.append(LeavePusher(scope.subgraph, tee))
+        return Stream(parent, Source(scope.index, port), tee)
+
+    # -- operators: each is the function of the same name in timely.operators ----------------------------------------
+
+    def map(self, f: Callable[[D], E]) -> Stream[T, E]:
+        """Return the stream of ``f(record)``. See ``timely.operators.map``."""
+        from timely import operators
+
+        return operators.map(self, f)
+
+    def filter(self, predicate: Callable[[D], bool]) -> Stream[T, D]:
+        """Return the stream of the records for which ``predicate`` holds. See ``timely.operators.filter``."""
+        from timely import operators
+
+        return operators.filter(self, predicate)
+
+    def flat_map(self, f: Callable[[D], Iterable[E]]) -> Stream[T, E]:
+        """Return the stream of everything in ``f(record)``. See ``timely.operators.flat_map``."""
+        from timely import operators
+
+        return operators.flat_map(self, f)
+
+    def map_batch(self, f: Callable[[Any], Any]) -> Stream[T, Any]:
+        """Return the stream of the containers ``f(container)``. See ``timely.operators.map_batch``."""
+        from timely import operators
+
+        return operators.map_batch(self, f)
+
+    def inspect(self, f: Callable[[D], object]) -> Stream[T, D]:
+        """Call ``f(record)`` for each record and pass it on. See ``timely.operators.inspect``."""
+        from timely import operators
+
+        return operators.inspect(self, f)
+
+    def inspect_time(self, f: Callable[[T, D], object]) -> Stream[T, D]:
+        """Call ``f(time, record)`` for each record and pass it on. See ``timely.operators.inspect_time``."""
+        from timely import operators
+
+        return operators.inspect_time(self, f)
+
+    def inspect_batch(self, f: Callable[[T, Any], object]) -> Stream[T, D]:
+        """Call ``f(time, container)`` for each message and pass it on. See ``timely.operators.inspect_batch``."""
+        from timely import operators
+
+        return operators.inspect_batch(self, f)
+
+    def concat(self, *others: Stream[T, D]) -> Stream[T, D]:
+        """Return the stream of the records of this stream and of ``others``. See ``timely.operators.concatenate``."""
+        from timely import operators
+
+        return operators.concatenate([self, *others])
+
+    def exchange(self, key: Key) -> Stream[T, D]:
+        """Take each record to the worker of ``key(record)``. See ``timely.operators.exchange``."""
+        from timely import operators
+
+        return operators.exchange(self, key)
+
+    def partition(self, n: int, f: Callable[[D], tuple[int, E]]) -> list[Stream[T, E]]:
+        """Return ``n`` streams; ``f(record)`` says ``(which, record)``. See ``timely.operators.partition``."""
+        from timely import operators
+
+        return operators.partition(self, n, f)
+
+    def branch(self, f: Callable[[D], bool]) -> tuple[Stream[T, D], Stream[T, D]]:
+        """Return the streams of the records for which ``f`` is false, and true. See ``timely.operators.branch``."""
+        from timely import operators
+
+        return operators.branch(self, f)
+
+    def branch_when(self, f: Callable[[T], bool]) -> tuple[Stream[T, D], Stream[T, D]]:
+        """Return the streams of the records at whose time ``f`` is false, and true. See ``timely.operators.branch_when``."""
+        from timely import operators
+
+        return operators.branch_when(self, f)
+
+    def connect_loop(self, handle: LoopHandle[T]) -> None:
+        """Feed this stream back into the loop that ``feedback`` opened. See ``timely.operators.connect_loop``."""
+        from timely import operators
+
+        operators.connect_loop(self, handle)
+
+    def probe(self) -> ProbeHandle[T]:
+        """Return a handle on which one sees what may still come here. See ``timely.operators.probe``."""
+        from timely import operators
+
+        return operators.probe(self)
+
+    def capture(self) -> Capture[T, D]:
+        """Collect what comes here, on this worker. See ``timely.operators.capture``."""
+        from timely import operators
+
+        return operators.capture(self)
+
+    def sink(self, pact: Pact, name: str, constructor: SinkConstructor) -> None:
+        """End the stream in an operator of one's own. See ``timely.operators.sink``."""
+        from timely import operators
+
+        operators.sink(self, pact, name, constructor)
+
+    def unary(self, pact: Pact, name: str, constructor: UnaryConstructor[T]) -> Stream[T, Any]:
+        """An operator of one's own that runs on input. See ``timely.operators.unary``."""
+        from timely import operators
+
+        return operators.unary(self, pact, name, constructor)
+
+    def unary_frontier(self, pact: Pact, name: str, constructor: UnaryConstructor[T]) -> Stream[T, Any]:
+        """An operator of one's own that runs on input and progress. See ``timely.operators.unary_frontier``."""
+        from timely import operators
+
+        return operators.unary_frontier(self, pact, name, constructor)
+
+    def unary_notify(
+        self, pact: Pact, name: str, initial_times: Iterable[T], logic: UnaryNotifyLogic[T, D]
+    ) -> Stream[T, Any]:
+        """An operator of one's own that is notified of times. See ``timely.operators.unary_notify``."""
+        from timely import operators
+
+        return operators.unary_notify(self, pact, name, initial_times, logic)
+
+    def binary(
+        self, other: Stream[T, E], pact: Pact, other_pact: Pact, name: str, constructor: BinaryConstructor[T]
+    ) -> Stream[T, Any]:
+        """An operator of one's own with two inputs. See ``timely.operators.binary``."""
+        from timely import operators
+
+        return operators.binary(self, other, pact, other_pact, name, constructor)
+
+    def binary_frontier(
+        self, other: Stream[T, E], pact: Pact, other_pact: Pact, name: str, constructor: BinaryConstructor[T]
+    ) -> Stream[T, Any]:
+        """An operator of one's own with two inputs, told of progress. See ``timely.operators.binary_frontier``."""
+        from timely import operators
+
+        return operators.binary_frontier(self, other, pact, other_pact, name, constructor)
+
+    def binary_notify(
+        self,
+        other: Stream[T, E],
+        pact: Pact,
+        other_pact: Pact,
+        name: str,
+        initial_times: Iterable[T],
+        logic: BinaryNotifyLogic[T, D, E],
+    ) -> Stream[T, Any]:
+        """An operator of one's own with two inputs, notified of times. See ``timely.operators.binary_notify``."""
+        from timely import operators
+
+        return operators.binary_notify(self, other, pact, other_pact, name, initial_times, logic)

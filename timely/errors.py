@@ -1,0 +1,109 @@
+"""Every error that the library raises on purpose.
+
+One tree with one root, so that ``except timely.TimelyError`` catches all of them and nothing else. A message says which
+operator (its name and its path in the nesting), what was expected, what came, and what to do. This module imports nothing
+of the package, so that every layer may import it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+
+class TimelyError(Exception):
+    """The root of every error that this library raises on purpose."""
+
+
+class ConfigurationError(TimelyError, ValueError):
+    """A run was asked for that cannot be had: no workers, an unknown engine, a transport that is missing."""
+
+
+class TimestampError(TimelyError, ValueError):
+    """A timestamp or path summary is not valid for its type: before the minimum, or a summary that goes backwards."""
+
+
+class GraphError(TimelyError, ValueError):
+    """A dataflow graph is not well formed: an unknown node or port, or an input with two sources."""
+
+
+class CycleError(GraphError):
+    """A cycle in the graph does not strictly advance time, so that progress on it could never be decided.
+
+    ``nodes`` names the nodes of one such cycle, in order.
+    """
+
+    def __init__(self, message: str, nodes: Sequence[object] = ()) -> None:
+        super().__init__(message)
+        self.nodes: tuple[object, ...] = tuple(nodes)
+
+    def __reduce__(self) -> tuple[type[CycleError], tuple[str, tuple[object, ...]]]:
+        return type(self), (str(self), self.nodes)
+
+
+class UnconnectedLoopError(GraphError):
+    """A ``feedback`` handle was never connected, so that its stream could never carry anything."""
+
+
+class ScopeError(GraphError):
+    """A stream was used in a scope that it does not belong to, or a scope was used after it was closed."""
+
+
+class GraphMismatchError(TimelyError):
+    """Two workers built different dataflows under the same number, so that their messages would not fit."""
+
+
+class CapabilityError(TimelyError, ValueError):
+    """A send, delay or downgrade that no held capability allows."""
+
+
+class ProgressError(TimelyError):
+    """A statement of progress that breaks the protocol: unsupported, negative where it cannot be, or out of order."""
+
+
+class InputClosedError(TimelyError, ValueError):
+    """Data was sent to an input, or its time was moved, after it had been closed."""
+
+
+class TimeRegressionError(TimelyError, ValueError):
+    """An input was asked to go back to a time it has already left."""
+
+
+class RoutingError(TimelyError, ValueError):
+    """A record was routed to a place that does not exist, or has a key that cannot be routed."""
+
+
+class OperatorError(TimelyError, RuntimeError):
+    """An operator's logic raised. Names the operator, its path and its worker; the cause is what was raised."""
+
+    def __init__(self, message: str, name: str = "", path: str = "", worker: int = -1) -> None:
+        super().__init__(message)
+        self.name = name
+        self.path = path
+        self.worker = worker
+
+    def __reduce__(self) -> tuple[type[OperatorError], tuple[str, str, str, int]]:
+        return type(self), (str(self), self.name, self.path, self.worker)
+
+
+class WorkerError(TimelyError, RuntimeError):
+    """A worker's own program raised, or its process ended without a result."""
+
+
+class PeerLostError(TimelyError, ConnectionError):
+    """Another worker of the run has failed or gone away, so that this one cannot go on."""
+
+
+class AuthenticationError(TimelyError, ConnectionError):
+    """Somebody who does not know the run's secret tried to take part in it."""
+
+
+class StalledError(TimelyError, RuntimeError):
+    """A dataflow was to be run to its end, but nothing can move it any more: some input or capability is still held."""
+
+
+class SchemaError(TimelyError, ValueError):
+    """Data does not have the columns or types that were asked for."""
+
+
+class SparkError(TimelyError, RuntimeError):
+    """The Spark side of a run cannot be set up: too few slots, no usable Java, a failed stage."""

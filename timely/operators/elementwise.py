@@ -1,0 +1,123 @@
+"""Operators that look at one record, or one container, at a time. None of them asks for frontiers or holds anything."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterable
+from typing import Any, TypeVar
+
+from timely.dataflow import Capability, InputPort, OperatorInfo, OutputPort, Pipeline, Stream
+from timely.operators.generic import unary
+from timely.order import PartialOrder
+
+T = TypeVar("T", bound=PartialOrder)
+D = TypeVar("D")
+E = TypeVar("E")
+
+
+def map(stream: Stream[T, D], f: Callable[[D], E]) -> Stream[T, E]:
+    """Return the stream of ``f(record)``, at the same times and in the same order.
+
+    >>> import timely
+    >>> timely.example(lambda scope: scope.to_stream([1, 2]).map(lambda x: x + 1))
+    [(0, [2, 3])]
+    """
+    return _batchwise(stream, "map", lambda batch: [f(record) for record in batch])
+
+
+def filter(stream: Stream[T, D], predicate: Callable[[D], bool]) -> Stream[T, D]:
+    """Return the stream of the records for which ``predicate(record)`` is true.
+
+    >>> import timely
+    >>> timely.example(lambda scope: scope.to_stream(range(5)).filter(lambda x: x % 2 == 0))
+    [(0, [0, 2, 4])]
+    """
+    return _batchwise(stream, "filter", lambda batch: [record for record in batch if predicate(record)])
+
+
+def flat_map(stream: Stream[T, D], f: Callable[[D], Iterable[E]]) -> Stream[T, E]:
+    """Return the stream of everything that ``f(record)`` contains, record by record.
+
+    >>> import timely
+    >>> timely.example(lambda scope: scope.to_stream([1, 3]).flat_map(range))
+    [(0, [0, 0, 1, 2])]
+    """
+    return _batchwise(stream, "flat_map", lambda batch: list(itertools.chain.from_iterable([f(record) for record in batch])))
+
+
+def map_batch(stream: Stream[T, D], f: Callable[[Any], Any]) -> Stream[T, Any]:
+    """Return the stream of the containers ``f(container)``; an empty result sends nothing.
+
+    >>> import timely
+    >>> timely.example(lambda scope: scope.to_stream([1, 2, 3]).map_batch(lambda batch: [sum(batch)]))
+    [(0, [6])]
+    """
+    return _batchwise(stream, "map_batch", f)
+
+
+def _batchwise(stream: Stream[T, D], name: str, f: Callable[[Any], Any]) -> Stream[T, Any]:
+    def constructor(capability: Capability[T], info: OperatorInfo) -> Callable[[InputPort[T, D], OutputPort[T]], object]:
+        def logic(input: InputPort[T, D], output: OutputPort[T]) -> None:
+            for capability, batch in input:
+                output.session(capability).give_batch(f(batch))
+
+        return logic
+
+    return unary(stream, Pipeline, name, constructor)
+
+
+def inspect(stream: Stream[T, D], f: Callable[[D], object]) -> Stream[T, D]:
+    """Call ``f(record)`` for each record, and pass the records on.
+
+    >>> import timely
+    >>> seen = []
+    >>> timely.example(lambda scope: scope.to_stream([1, 2]).inspect(seen.append)), seen
+    ([(0, [1, 2])], [1, 2])
+    """
+
+    def look(time: T, batch: list[D]) -> None:
+        for record in batch:
+            f(record)
+
+    return _look(stream, "inspect", look)
+
+
+def inspect_time(stream: Stream[T, D], f: Callable[[T, D], object]) -> Stream[T, D]:
+    """Call ``f(time, record)`` for each record, and pass the records on.
+
+    >>> import timely
+    >>> seen = []
+    >>> _ = timely.example(lambda scope: scope.to_stream("ab").inspect_time(lambda time, x: seen.append((time, x))))
+    >>> seen
+    [(0, 'a'), (0, 'b')]
+    """
+
+    def look(time: T, batch: list[D]) -> None:
+        for record in batch:
+            f(time, record)
+
+    return _look(stream, "inspect_time", look)
+
+
+def inspect_batch(stream: Stream[T, D], f: Callable[[T, Any], object]) -> Stream[T, D]:
+    """Call ``f(time, container)`` for each message, and pass it on; the container must not be changed.
+
+    >>> import timely
+    >>> seen = []
+    >>> _ = timely.example(lambda scope: scope.to_stream([1, 2]).inspect_batch(lambda time, batch: seen.append(len(batch))))
+    >>> seen
+    [2]
+    """
+    return _look(stream, "inspect_batch", f)
+
+
+def _look(stream: Stream[T, D], name: str, look: Callable[[T, Any], object]) -> Stream[T, D]:
+    def constructor(capability: Capability[T], info: OperatorInfo) -> Callable[[InputPort[T, D], OutputPort[T]], object]:
+        def logic(input: InputPort[T, D], output: OutputPort[T]) -> None:
+            for capability, batch in input:
+                look(capability.time, batch)
+                output.session(capability).give_batch(batch)
+
+        return logic
+
+    return unary(stream, Pipeline, name, constructor)

@@ -1,0 +1,85 @@
+"""``Notificator``: tells an operator which of the times that it asked for are complete.
+
+A request is a capability: holding the request holds its time back downstream, so that what is sent on notification is never
+late. A time is complete when no frontier of any of the inputs has an element at or before it. The invariant: times are
+delivered in an order that never puts a later one before an earlier one that is complete too, each once, with the number of
+requests that were made for it. Source: Naiad section 2.2.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, Generic, TypeVar
+
+from typing_extensions import Self
+
+from timely.dataflow import Capability, InputPort
+from timely.order import PartialOrder, linear_extension
+
+T = TypeVar("T", bound=PartialOrder)
+
+
+class Notificator(Generic[T]):
+    """Iterate over it for ``(capability, count)`` of the times that are complete; ask for more with ``notify_at``.
+
+    >>> import timely
+    >>> seen = []
+    >>> def logic(input, output, notificator):
+    ...     for capability, count in notificator:
+    ...         seen.append((capability.time, count))
+    ...         if capability.time < 2:
+    ...             notificator.notify_at(capability.delayed(capability.time + 1))
+    >>> _ = timely.example(lambda scope: scope.empty().unary_notify(timely.Pipeline, "demo", [0, 0], logic))
+    >>> seen
+    [(0, 2), (1, 1), (2, 1)]
+    """
+
+    __slots__ = ("_capabilities", "_counts", "_inputs")
+
+    def __init__(self, inputs: Sequence[InputPort[T, Any]], requests: Iterable[Capability[T]] = ()) -> None:
+        self._inputs = inputs
+        self._capabilities: dict[T, Capability[T]] = {}
+        self._counts: dict[T, int] = {}
+        for capability in requests:
+            self.notify_at(capability)
+
+    def notify_at(self, capability: Capability[T]) -> None:
+        """Ask to be notified when the capability's time is complete; the notificator holds the capability until then."""
+        time = capability.time
+        count = self._counts.get(time)
+        if count is None:
+            self._counts[time] = 1
+            self._capabilities[time] = capability
+        else:
+            self._counts[time] = count + 1
+            capability.drop()
+
+    def pending(self) -> list[tuple[T, int]]:
+        """Return the times that are asked for and not delivered yet, each with the number of requests, in order."""
+        return [(time, self._counts[time]) for time in linear_extension(self._counts)]
+
+    def complete(self, time: T) -> bool:
+        """Return whether nothing at or before ``time`` can come on any input any more."""
+        for port in self._inputs:
+            for element in port.elements:
+                if element <= time:
+                    return False
+        return True
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> tuple[Capability[T], int]:
+        capabilities = self._capabilities
+        if not capabilities:
+            raise StopIteration
+        if len(capabilities) == 1:
+            (time,) = capabilities
+            if not self.complete(time):
+                raise StopIteration
+        else:
+            ready = [time for time in capabilities if self.complete(time)]
+            if not ready:
+                raise StopIteration
+            time = linear_extension(ready)[0]
+        return capabilities.pop(time), self._counts.pop(time)

@@ -1,0 +1,86 @@
+"""``probe``: see from outside which times may still come at a point of the dataflow."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Generic, TypeVar
+
+from timely.dataflow import InputPort, OperatorBuilder, OperatorInfo, Pipeline, Stream
+from timely.order import PartialOrder
+from timely.progress import Antichain
+
+T = TypeVar("T", bound=PartialOrder)
+
+
+class ProbeHandle(Generic[T]):
+    """Shows the frontier where it is attached; with several places attached, all of their frontiers together.
+
+    Attached nowhere it has an empty frontier and is done.
+
+    >>> probe = ProbeHandle()
+    >>> probe.frontier(), probe.done(), probe.less_equal(0)
+    (Antichain([]), True, False)
+    """
+
+    __slots__ = ("_ports",)
+
+    def __init__(self) -> None:
+        self._ports: list[InputPort[T, Any]] = []
+
+    def attach(self, port: InputPort[T, Any]) -> None:
+        """Show the frontier of ``port`` too."""
+        self._ports.append(port)
+
+    def less_than(self, time: T) -> bool:
+        """Return whether something at a time before ``time`` may still come."""
+        for port in self._ports:
+            for element in port.elements:
+                if element <= time and element != time:
+                    return True
+        return False
+
+    def less_equal(self, time: T) -> bool:
+        """Return whether something at ``time`` or before it may still come."""
+        for port in self._ports:
+            for element in port.elements:
+                if element <= time:
+                    return True
+        return False
+
+    def done(self) -> bool:
+        """Return whether nothing can come any more."""
+        return not any(port.elements for port in self._ports)
+
+    def frontier(self) -> Antichain[T]:
+        """Return the frontier: the minimal times that may still come."""
+        return Antichain(element for port in self._ports for element in port.elements)
+
+
+def probe(stream: Stream[T, Any], handle: ProbeHandle[T] | None = None) -> ProbeHandle[T]:
+    """Return a handle that shows the frontier of ``stream``: a new one, or ``handle`` with this place added.
+
+    >>> import timely
+    >>> worker = timely.Worker()
+    >>> with worker.dataflow(int) as scope:
+    ...     numbers, stream = scope.new_input()
+    ...     seen = stream.map(lambda x: x + 1).probe()
+    >>> seen.less_than(5), seen.frontier()
+    (True, Antichain([0]))
+    >>> numbers.advance_to(5)
+    >>> worker.step_while(lambda: seen.less_than(5))
+    >>> seen.frontier()
+    Antichain([5])
+    """
+    chosen: ProbeHandle[T] = ProbeHandle() if handle is None else handle
+    builder = OperatorBuilder(stream.scope, "probe")
+    chosen.attach(builder.new_input(stream, Pipeline))
+
+    def constructor(capabilities: list[Any], info: OperatorInfo) -> Callable[[InputPort[T, Any]], object]:
+        def logic(input: InputPort[T, Any]) -> None:
+            for _ in input:
+                pass
+
+        return logic
+
+    builder.build(constructor)
+    return chosen

@@ -1,0 +1,145 @@
+"""Operators that bring streams together, take them apart, and move records between workers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+from timely.dataflow import (
+    Capability,
+    Exchange,
+    InputPort,
+    Key,
+    OperatorBuilder,
+    OperatorInfo,
+    OutputPort,
+    Pipeline,
+    ScopeBuilder,
+    Stream,
+)
+from timely.errors import GraphError, RoutingError
+from timely.operators.generic import empty, unary
+from timely.order import PartialOrder
+
+T = TypeVar("T", bound=PartialOrder)
+D = TypeVar("D")
+E = TypeVar("E")
+
+
+def concatenate(streams: Sequence[Stream[T, D]], scope: ScopeBuilder[T] | None = None) -> Stream[T, D]:
+    """Return the stream of the records of all ``streams``, each at its time. Without any, ``scope`` says where.
+
+    >>> import timely
+    >>> def build(scope):
+    ...     return scope.concatenate([scope.to_stream([1]), scope.to_stream([2]), scope.to_stream([3])])
+    >>> timely.example(build)
+    [(0, [1, 2, 3])]
+    """
+    if not streams:
+        if scope is None:
+            raise GraphError("concatenate of no streams needs to know the scope: use scope.concatenate([])")
+        return empty(scope)
+    builder = OperatorBuilder(scope or streams[0].scope, "concatenate")
+    for stream in streams:
+        builder.new_input(stream, Pipeline, notify=False)
+    output = builder.new_output()
+
+    def constructor(capabilities: list[Capability[T]], info: OperatorInfo) -> Callable[..., object]:
+        def logic(*ports: Any) -> None:
+            out = ports[-1]
+            for input in ports[:-1]:
+                for capability, batch in input:
+                    out.session(capability).give_batch(batch)
+
+        return logic
+
+    builder.build(constructor)
+    return output
+
+
+def exchange(stream: Stream[T, D], key: Key) -> Stream[T, D]:
+    """Take each record to worker ``key(record) % workers``; for Arrow batches ``key`` names a column.
+
+    Keys are whole numbers, strings, bytes or tuples of such, and go to the same worker in every process and on every machine.
+
+    >>> import timely
+    >>> timely.example(lambda scope: scope.to_stream([1, 2, 3]).exchange(lambda x: x))
+    [(0, [1, 2, 3])]
+    """
+
+    def constructor(capability: Capability[T], info: OperatorInfo) -> Callable[[InputPort[T, D], OutputPort[T]], object]:
+        def logic(input: InputPort[T, D], output: OutputPort[T]) -> None:
+            for capability, batch in input:
+                output.session(capability).give_batch(batch)
+
+        return logic
+
+    return unary(stream, Exchange(key), "exchange", constructor)
+
+
+def partition(stream: Stream[T, D], n: int, f: Callable[[D], tuple[int, E]]) -> list[Stream[T, E]]:
+    """Return ``n`` streams: ``f(record)`` says ``(which, record to send there)``.
+
+    ``RoutingError`` for a ``which`` that is not between 0 and ``n - 1``.
+
+    >>> import timely
+    >>> def build(scope):
+    ...     small, large = scope.to_stream([1, 20, 3]).partition(2, lambda x: (int(x > 9), x))
+    ...     return large
+    >>> timely.example(build)
+    [(0, [20])]
+    """
+    builder = OperatorBuilder(stream.scope, "partition")
+    builder.new_input(stream, Pipeline, notify=False)
+    streams: list[Stream[T, E]] = [builder.new_output() for _ in range(n)]
+
+    def constructor(capabilities: list[Capability[T]], info: OperatorInfo) -> Callable[..., object]:
+        def logic(input: InputPort[T, D], *outputs: OutputPort[T]) -> None:
+            for capability, batch in input:
+                parts: list[list[E]] = [[] for _ in outputs]
+                for record in batch:
+                    which, sent = f(record)
+                    if not 0 <= which < n:
+                        raise RoutingError(f"partition({n}, f): f({record!r}) says stream {which}, and there are 0 to {n - 1}")
+                    parts[which].append(sent)
+                for output, part in zip(outputs, parts, strict=True):
+                    if part:
+                        output.session(capability).give_batch(part)
+
+        return logic
+
+    builder.build(constructor)
+    return streams
+
+
+def branch(stream: Stream[T, D], f: Callable[[D], bool]) -> tuple[Stream[T, D], Stream[T, D]]:
+    """Return two streams: the records for which ``f(record)`` is false, and those for which it is true.
+
+    >>> import timely
+    >>> timely.example(lambda scope: scope.to_stream(range(5)).branch(lambda x: x % 2 == 0)[1])
+    [(0, [0, 2, 4])]
+    """
+    first, second = partition(stream, 2, lambda record: (1 if f(record) else 0, record))
+    return first, second
+
+
+def branch_when(stream: Stream[T, D], f: Callable[[T], bool]) -> tuple[Stream[T, D], Stream[T, D]]:
+    """Return two streams: what comes at times for which ``f(time)`` is false, and at those for which it is true.
+
+    >>> import timely
+    >>> timely.example(lambda scope: scope.to_stream([1, 2]).branch_when(lambda time: time >= 5)[0])
+    [(0, [1, 2])]
+    """
+    builder = OperatorBuilder(stream.scope, "branch_when")
+    builder.new_input(stream, Pipeline, notify=False)
+    first, second = builder.new_output(), builder.new_output()
+
+    def constructor(capabilities: list[Capability[T]], info: OperatorInfo) -> Callable[..., object]:
+        def logic(input: InputPort[T, D], no: OutputPort[T], yes: OutputPort[T]) -> None:
+            for capability, batch in input:
+                (yes if f(capability.time) else no).session(capability).give_batch(batch)
+
+        return logic
+
+    builder.build(constructor)
+    return first, second

@@ -1,0 +1,54 @@
+"""The pure state machines of progress tracking: times, antichains, change batches, and how workers exchange progress.
+
+Nothing in this package does input or output, starts a thread, or knows of data or workers: every part of it can be
+driven by plain calls. The invariant of the whole is that a frontier never claims that a time has passed which may
+still appear. A caller imports the names from here, not from the modules behind them.
+"""
+
+from timely.order import Product
+from timely.progress.antichain import Antichain
+from timely.progress.change_batch import ChangeBatch
+from timely.progress.cycles import strictly_advances
+from timely.progress.exchange import ProgressBatch, ProgressExchange
+from timely.progress.graph import GraphBuilder
+from timely.progress.location import Location, Source, Target
+from timely.progress.mutable_antichain import MutableAntichain
+from timely.progress.timestamp import (
+    PathSummary,
+    ProductSummary,
+    Refinement,
+    Step,
+    TimeDomain,
+    Timestamp,
+    Unit,
+    UnitSummary,
+    refinement,
+    time_domain,
+)
+from timely.progress.tracker import Blocker, Tracker
+
+__all__ = [
+    "Antichain",
+    "Blocker",
+    "ChangeBatch",
+    "GraphBuilder",
+    "Location",
+    "MutableAntichain",
+    "PathSummary",
+    "Product",
+    "ProductSummary",
+    "ProgressBatch",
+    "ProgressExchange",
+    "Refinement",
+    "Source",
+    "Step",
+    "Target",
+    "TimeDomain",
+    "Timestamp",
+    "Tracker",
+    "Unit",
+    "UnitSummary",
+    "refinement",
+    "strictly_advances",
+    "time_domain",
+]

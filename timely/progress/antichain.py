@@ -1,0 +1,156 @@
+"""Sets of incomparable elements: the frontiers of times, and the minimal summaries of paths.
+
+An antichain stands for everything at or beyond its elements. The invariant is that no element is less than or equal to
+another, whatever was inserted in which order. A caller may insert freely, read the elements in the order in which they
+were inserted, and compare and hash without regard to that order; only ``<=`` and ``==`` are asked of the elements, so
+that times and path summaries serve alike.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Generic, TypeVar
+
+from timely.errors import TimestampError
+from timely.order import PartialOrder
+
+T = TypeVar("T", bound=PartialOrder)
+
+
+class Antichain(Generic[T]):
+    """A set of mutually incomparable elements (the "frontier" of Naiad section 2.3 when they are times).
+
+    Every operation takes time linear in the number of elements; in a totally ordered type there is at most one.
+    An antichain that is used as a key of a dictionary must not be changed while it is one.
+
+    >>> frontier = Antichain([3, 5, 2])
+    >>> frontier, frontier.less_equal(2), frontier.less_than(2), len(Antichain())
+    (Antichain([2]), True, False, 0)
+    """
+
+    __slots__ = ("_elements",)
+
+    def __init__(self, elements: Iterable[T] = ()) -> None:
+        self._elements: list[T] = []
+        for element in elements:
+            self.insert(element)
+
+    def insert(self, element: T) -> bool:
+        """Add ``element`` and drop what it makes redundant; return whether anything changed.
+
+        >>> frontier: Antichain[int] = Antichain()
+        >>> frontier.insert(2), frontier.insert(3), frontier.insert(2), frontier.insert(1), frontier.elements
+        (True, False, False, True, (1,))
+        """
+        elements = self._elements
+        for other in elements:
+            if other <= element:
+                return False
+        if elements:
+            elements = [other for other in elements if not element <= other]
+        elements.append(element)
+        self._elements = elements
+        return True
+
+    def extend(self, elements: Iterable[T]) -> bool:
+        """Insert each of ``elements``; return whether any of them changed anything.
+
+        >>> frontier = Antichain([3])
+        >>> frontier.extend([2, 5]), frontier.extend([3, 4])
+        (True, False)
+        """
+        changed = False
+        for element in elements:
+            if self.insert(element):
+                changed = True
+        return changed
+
+    def less_equal(self, time: T) -> bool:
+        """Return whether some element is at or before ``time``: whether ``time`` may still appear.
+
+        >>> Antichain([2]).less_equal(2), Antichain([2]).less_equal(1), Antichain().less_equal(0)
+        (True, False, False)
+        """
+        for element in self._elements:
+            if element <= time:
+                return True
+        return False
+
+    def less_than(self, time: T) -> bool:
+        """Return whether some element is strictly before ``time``.
+
+        >>> Antichain([2]).less_than(3), Antichain([2]).less_than(2)
+        (True, False)
+        """
+        for element in self._elements:
+            if element <= time and element != time:
+                return True
+        return False
+
+    @property
+    def elements(self) -> tuple[T, ...]:
+        """The elements, in the order of their insertion."""
+        return tuple(self._elements)
+
+    def as_option(self) -> T | None:
+        """Return the only element, or None if there is none: for totally ordered times, where there cannot be more.
+
+        A :class:`~timely.errors.TimestampError` where there are.
+
+        >>> Antichain([3]).as_option(), Antichain().as_option()
+        (3, None)
+        """
+        if len(self._elements) > 1:
+            raise TimestampError(f"{self!r} has more than one element; as_option() is for totally ordered times")
+        return self._elements[0] if self._elements else None
+
+    def clear(self) -> None:
+        """Remove every element, which makes this the top: nothing may appear any more.
+
+        >>> frontier = Antichain([1])
+        >>> frontier.clear()
+        >>> frontier
+        Antichain([])
+        """
+        self._elements = []
+
+    def copy(self) -> Antichain[T]:
+        """Return an antichain of its own with the same elements.
+
+        >>> first = Antichain([1])
+        >>> second = first.copy()
+        >>> second.insert(0), first
+        (True, Antichain([1]))
+        """
+        twin: Antichain[T] = Antichain()
+        twin._elements = self._elements.copy()
+        return twin
+
+    def __le__(self, other: Antichain[T], /) -> bool:
+        for element in other._elements:
+            if not self.less_equal(element):
+                return False
+        return True
+
+    def __eq__(self, other: object, /) -> bool:
+        if not isinstance(other, Antichain):
+            return NotImplemented
+        mine, theirs = self._elements, other._elements
+        if len(mine) != len(theirs):
+            return False
+        for element in mine:
+            if element not in theirs:
+                return False
+        return True
+
+    def __hash__(self) -> int:
+        return hash(frozenset(self._elements))
+
+    def __len__(self) -> int:
+        return len(self._elements)
+
+    def __iter__(self) -> Iterator[T]:
+        return iter(self._elements)
+
+    def __repr__(self) -> str:
+        return f"Antichain({self._elements!r})"

@@ -1,0 +1,134 @@
+"""The check that time strictly advances on every cycle of a graph.
+
+Only then is progress on a cycle decidable: a message on it can lead only to later ones (Naiad section 2.1 asks for a
+feedback vertex on every cycle for the same reason). The usual case is settled in linear time: where no summary goes
+back, a cycle advances as soon as one summary on it does, so that the others alone must not form a cycle. What is left
+(summaries of one's own that are not at or beyond the identity, or summaries each of which advances some times only) is
+decided by composing the summaries of the cycles through a feedback set of the component in question. A caller may rely
+on both kinds of answer being exact, as far as comparing summaries is, and on the cycle that is returned being one of
+the graph.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Generic, TypeVar
+
+from timely.order import PartialOrder
+from timely.progress.components import feedback_set, strongly_connected, sweep_order
+from timely.progress.summaries import Label, PathSearch
+from timely.progress.timestamp import PathSummary, TimeDomain
+from timely.progress.topology import Topology, Ways
+
+T = TypeVar("T", bound=PartialOrder)
+
+
+def find_stuck_cycle(topology: Topology[T]) -> list[int] | None:
+    """Return the locations, in order, of a cycle on which time does not strictly advance, or None if there is none."""
+    return _CycleCheck(topology).find()
+
+
+class _CycleCheck(Generic[T]):
+    """One check of one topology, with what is known of each summary."""
+
+    __slots__ = ("_advances", "_domain", "_holds", "_identity", "_topology")
+
+    def __init__(self, topology: Topology[T]) -> None:
+        self._topology = topology
+        self._domain = topology.domain
+        self._identity = topology.domain.identity
+        self._holds: dict[PathSummary[T], bool] = {}
+        self._advances: dict[PathSummary[T], bool] = {self._identity: False}
+
+    def find(self) -> list[int] | None:
+        forward = self._topology.forward
+        for component in strongly_connected([[end for end, _ in ways] for ways in forward]):
+            if len(component) > 1:
+                cycle = self._find_within(component)
+                if cycle is not None:
+                    return cycle
+        return None
+
+    def _find_within(self, component: Sequence[int]) -> list[int] | None:
+        """Look at one component: at its summaries that do not advance, if none goes back, and otherwise at all of them."""
+        ways = self._restrict(component, slow_only=False)
+        if not all(self.holds(summary) for part in ways for _, summaries in part for summary in summaries):
+            return self._compose(component, ways)
+        ways = self._restrict(component, slow_only=True)
+        for knot in strongly_connected([[end for end, _ in part] for part in ways]):
+            if len(knot) > 1:
+                members = [component[i] for i in knot]
+                cycle = self._compose(members, self._restrict(members, slow_only=True))
+                if cycle is not None:
+                    return cycle
+        return None
+
+    def _restrict(self, members: Sequence[int], *, slow_only: bool) -> list[Ways[T]]:
+        """Return the ways among ``members``, numbered by their places there; ``slow_only``: without what advances."""
+        place = {location: i for i, location in enumerate(members)}
+        restricted: list[Ways[T]] = []
+        for location in members:
+            kept: Ways[T] = []
+            for end, summaries in self._topology.forward[location]:
+                if end in place:
+                    part = tuple(s for s in summaries if not (slow_only and self.advances(s)))
+                    if part:
+                        kept.append((place[end], part))
+            restricted.append(kept)
+        return restricted
+
+    def _compose(self, members: Sequence[int], ways: list[Ways[T]]) -> list[int] | None:
+        """Compose the summaries of the cycles through each vertex of a feedback set.
+
+        The vertex is split in two, so that what arrives at the second half are its cycles.
+        """
+        end = len(members)
+        for start in feedback_set(range(end), [[w for w, _ in part] for part in ways]):
+            split: list[Ways[T]] = [[(end if w == start else w, s) for w, s in part] for part in ways]
+            split.append([])
+            search = PathSearch(split, sweep_order([[w for w, _ in part] for part in split]), backward=False)
+            if not search.run(start, self._identity, sweeps=end + 2):
+                walks = (label for labels in search.labels for label in labels if label.fresh)
+                return [members[i] for i in _first_round(next(walks))]
+            for label in search.labels[end]:
+                if not self.advances(label.summary):
+                    return [members[i] for i in reversed(label.locations()[1:])]
+        return None
+
+    def holds(self, summary: PathSummary[T]) -> bool:
+        """Return whether a summary is at or beyond the identity."""
+        known = self._holds.get(summary)
+        if known is None:
+            known = self._holds[summary] = bool(self._identity <= summary)
+        return known
+
+    def advances(self, summary: PathSummary[T]) -> bool:
+        """Return whether a summary is beyond the identity, and lets no time through unchanged."""
+        known = self._advances.get(summary)
+        if known is None:
+            known = self._advances[summary] = strictly_advances(summary, self._domain)
+        return known
+
+
+def _first_round(label: Label[T]) -> list[int]:
+    """Return, in order, the vertices of a cycle that a walk of more steps than there are vertices goes through."""
+    walk = label.locations()
+    last: dict[int, int] = {}
+    for i, vertex in enumerate(walk):
+        if vertex in last:
+            return walk[last[vertex] + 1 : i + 1][::-1]
+        last[vertex] = i
+    raise AssertionError("a walk with more steps than vertices meets one of them twice")
+
+
+def strictly_advances(summary: PathSummary[T], domain: TimeDomain[T]) -> bool:
+    """Return whether ``summary`` is beyond the identity, and lets no time through unchanged.
+
+    >>> from timely.progress.timestamp import Step, time_domain
+    >>> [strictly_advances(step, time_domain(int)) for step in (Step(0), Step(1), Step(0, limit=5))]
+    [False, True, False]
+    """
+    if not domain.identity <= summary or summary == domain.identity:
+        return False
+    arrival = summary.results_in(domain.minimum)
+    return arrival is None or arrival != domain.minimum

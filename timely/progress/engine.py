@@ -1,0 +1,326 @@
+"""The two engines that keep counts and frontiers at run time: for totally and for partially ordered times.
+
+Both walk a plan (:mod:`timely.progress.compile`) once, upward through the cells marked in ``dirty``, recomputing each
+from its own counts and its predecessors' frontiers, and marking its successors where it changed. The invariant:
+whenever an unmarked cell is looked at, its value is what its own counts and its predecessors' values make it; and a
+marked one is recomputed from scratch in these, so that frontiers may retreat as well as advance. A caller may mix
+updates and propagation freely. These functions are the inner loop of everything: they allocate nothing but what they
+report, and are written to be compiled.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from heapq import heapify, heappop, heappush
+from typing import Any, Generic, TypeAlias, TypeVar
+
+from timely.order import PartialOrder
+from timely.progress.compile import Plan
+from timely.progress.timestamp import PathSummary
+from timely.progress.tracker import Tracker
+
+T = TypeVar("T", bound=PartialOrder)
+
+Advance: TypeAlias = Callable[[Any], Any] | None
+"""What a summary does to a time, giving None if it does not get through; None for what changes nothing."""
+
+SMALL = 64
+"""Heaps up to this size are not worth compacting."""
+
+
+def make_tracker(plan: Plan[T]) -> Tracker[T]:
+    """Return a tracker for a plan, with the engine that suits the order of its times.
+
+    >>> from timely.progress import GraphBuilder
+    >>> type(GraphBuilder(int).build()).__name__
+    'TotalTracker'
+    """
+    return TotalTracker(plan) if plan.topology.domain.total else PartialTracker(plan)
+
+
+def _advance(summary: PathSummary[Any] | None) -> Advance:
+    return None if summary is None else summary.results_in
+
+
+class Cell:
+    """What does not change of one cell: what it depends on, and what depends on it or is told of it."""
+
+    __slots__ = ("observer", "predecessors", "successors")
+
+    def __init__(self, predecessors: tuple[tuple[int, Advance], ...], observer: int) -> None:
+        self.predecessors = predecessors
+        self.observer = observer
+        self.successors: tuple[int, ...] = ()
+
+
+def _cells(plan: Plan[Any]) -> list[Cell]:
+    cells = [
+        Cell(tuple((start, _advance(summary)) for start, summary in predecessors), observer)
+        for predecessors, observer in zip(plan.predecessors, plan.observers)
+    ]
+    successors: list[list[int]] = [[] for _ in cells]
+    for end, cell in enumerate(cells):
+        for start, _ in cell.predecessors:
+            if not successors[start] or successors[start][-1] != end:
+                successors[start].append(end)
+    for cell, following in zip(cells, successors):
+        cell.successors = tuple(following)
+    return cells
+
+
+class TotalTracker(Tracker[T], Generic[T]):
+    """The engine for totally ordered times: a frontier is one time or none (None), a cell's own minimum a lazy heap's top.
+
+    A time stands in a cell's heap, once, exactly while it is a key of the cell's counts, be its count positive or not;
+    it leaves both when it comes to the top with the count zero, or when a heap of mostly such times is compacted. Only
+    ``<``, equality and hashes are asked of the times.
+    """
+
+    __slots__ = ("_cells", "_changes", "_entries", "_limits", "_values")
+
+    def __init__(self, plan: Plan[T]) -> None:
+        super().__init__(plan)
+        heaps: list[list[Any]] = [[] for _ in self._counts]
+        self._limits = [SMALL] * len(heaps)
+        self._values: list[Any] = [None] * len(heaps)
+        self._changes: list[tuple[int, T, int]] = []
+        self._cells: list[tuple[list[Any], dict[Any, int], tuple[tuple[int, Advance], ...], tuple[int, ...], int]] = [
+            (heap, counts, cell.predecessors, cell.successors, cell.observer)
+            for heap, counts, cell in zip(heaps, self._counts, _cells(plan))
+        ]
+        nothing: list[Any] = []
+        self._entries: list[tuple[dict[Any, int] | None, Advance, int, dict[Any, int], list[Any]]] = [
+            (contracted, None, cell, {}, nothing)
+            if cell < 0
+            else (contracted, _advance(shift), cell, self._counts[cell], heaps[cell])
+            for contracted, shift, cell in zip(self._contracted, plan.shifts, plan.cells)
+        ]
+
+    def update_at(self, index: int, time: T, diff: int) -> None:
+        contracted, shift, cell, counts, heap = self._entries[index]
+        moved: Any = time
+        if contracted is not None:
+            total = contracted.get(time, 0) + diff
+            if total:
+                contracted[time] = total
+            else:
+                contracted.pop(time, None)
+            if cell < 0:
+                return
+            if shift is not None:
+                moved = shift(time)
+                if moved is None:
+                    return
+        known = counts.get(moved)
+        if known is None:
+            heappush(heap, moved)
+            counts[moved] = diff
+            if len(heap) > SMALL:
+                self._compact(cell, heap, counts)
+        else:
+            counts[moved] = known + diff
+        value = self._values[cell]
+        if value is None or not value < moved:
+            self.dirty[cell] = 1
+
+    def propagate_observed(self) -> list[tuple[int, T, int]]:
+        changes = self._changes
+        changes.clear()
+        dirty = self.dirty
+        values = self._values
+        cell = dirty.find(1)
+        while cell >= 0:
+            dirty[cell] = 0
+            heap, counts, predecessors, successors, observer = self._cells[cell]
+            least: Any = None
+            while heap:
+                least = heap[0]
+                count = counts[least]
+                if count > 0:
+                    break
+                if count < 0:
+                    least = _first_positive(heap, counts)
+                    break
+                heappop(heap)
+                del counts[least]
+                least = None
+            for start, advance in predecessors:
+                time = values[start]
+                if time is not None and advance is not None:
+                    time = advance(time)
+                if time is not None and (least is None or time < least):
+                    least = time
+            before = values[cell]
+            if least != before:
+                values[cell] = least
+                if observer >= 0:
+                    if before is not None:
+                        changes.append((observer, before, -1))
+                    if least is not None:
+                        changes.append((observer, least, 1))
+                for successor in successors:
+                    dirty[successor] = 1
+            cell = dirty.find(1, cell + 1)
+        return changes
+
+    def _compact(self, cell: int, heap: list[Any], counts: dict[Any, int]) -> None:
+        """Rebuild a heap that has doubled since the last time from the times whose counts are not zero."""
+        if len(heap) > self._limits[cell]:
+            for time in [time for time, count in counts.items() if count == 0]:
+                del counts[time]
+            heap[:] = counts
+            heapify(heap)
+            self._limits[cell] = max(SMALL, 2 * len(heap))
+
+    def _value(self, cell: int) -> tuple[T, ...]:
+        value = self._values[cell]
+        return () if value is None else (value,)
+
+
+def _first_positive(heap: list[Any], counts: dict[Any, int]) -> Any:
+    """Return the least time whose count is positive, or None, below others whose counts are negative: these stay."""
+    negative: list[Any] = []
+    least: Any = None
+    while heap:
+        least = heap[0]
+        count = counts[least]
+        if count > 0:
+            break
+        heappop(heap)
+        if count < 0:
+            negative.append(least)
+        else:
+            del counts[least]
+        least = None
+    for time in negative:
+        heappush(heap, time)
+    return least
+
+
+class PartialTracker(Tracker[T], Generic[T]):
+    """The engine for partially ordered times: a frontier is a tuple of mutually incomparable times.
+
+    A cell also keeps the minimal elements of its own counts, and the times whose counts have crossed zero since these
+    were last looked at. Only ``<=``, equality and hashes are asked of the times.
+    """
+
+    __slots__ = ("_cells", "_changes", "_entries", "_own", "_values")
+
+    def __init__(self, plan: Plan[T]) -> None:
+        super().__init__(plan)
+        crossed: list[list[Any]] = [[] for _ in self._counts]
+        self._own: list[tuple[Any, ...]] = [()] * len(crossed)
+        self._values: list[tuple[Any, ...]] = [()] * len(crossed)
+        self._changes: list[tuple[int, T, int]] = []
+        self._cells: list[tuple[list[Any], dict[Any, int], tuple[tuple[int, Advance], ...], tuple[int, ...], int]] = [
+            (times, counts, cell.predecessors, cell.successors, cell.observer)
+            for times, counts, cell in zip(crossed, self._counts, _cells(plan))
+        ]
+        nothing: list[Any] = []
+        self._entries: list[tuple[dict[Any, int] | None, Advance, int, dict[Any, int], list[Any]]] = [
+            (contracted, None, cell, {}, nothing)
+            if cell < 0
+            else (contracted, _advance(shift), cell, self._counts[cell], crossed[cell])
+            for contracted, shift, cell in zip(self._contracted, plan.shifts, plan.cells)
+        ]
+
+    def update_at(self, index: int, time: T, diff: int) -> None:
+        contracted, shift, cell, counts, crossed = self._entries[index]
+        moved: Any = time
+        if contracted is not None:
+            total = contracted.get(time, 0) + diff
+            if total:
+                contracted[time] = total
+            else:
+                contracted.pop(time, None)
+            if cell < 0:
+                return
+            if shift is not None:
+                moved = shift(time)
+                if moved is None:
+                    return
+        known = counts.get(moved, 0)
+        total = known + diff
+        if total:
+            counts[moved] = total
+        else:
+            counts.pop(moved, None)
+        if (known > 0) != (total > 0):
+            crossed.append(moved)
+            self.dirty[cell] = 1
+
+    def propagate_observed(self) -> list[tuple[int, T, int]]:
+        changes = self._changes
+        changes.clear()
+        dirty = self.dirty
+        values = self._values
+        cell = dirty.find(1)
+        while cell >= 0:
+            dirty[cell] = 0
+            crossed, counts, predecessors, successors, observer = self._cells[cell]
+            own = self._own[cell]
+            if crossed:
+                own = self._own[cell] = _own_minimum(own, counts, crossed)
+                crossed.clear()
+            after = _least(own, values, predecessors) if predecessors else own
+            before = values[cell]
+            if after != before:
+                values[cell] = after
+                if observer >= 0:
+                    for time in before:
+                        if time not in after:
+                            changes.append((observer, time, -1))
+                    for time in after:
+                        if time not in before:
+                            changes.append((observer, time, 1))
+                for successor in successors:
+                    dirty[successor] = 1
+            cell = dirty.find(1, cell + 1)
+        return changes
+
+    def _value(self, cell: int) -> tuple[T, ...]:
+        return self._values[cell]
+
+
+def _least(
+    own: tuple[Any, ...], values: list[tuple[Any, ...]], predecessors: tuple[tuple[int, Advance], ...]
+) -> tuple[Any, ...]:
+    """Return the minimal elements of a cell's own times and its predecessors' values, advanced."""
+    least = own
+    for start, advance in predecessors:
+        for time in values[start]:
+            if advance is not None:
+                time = advance(time)
+                if time is None:
+                    continue
+            if not least:
+                least = (time,)
+            else:
+                least = _with(least, time)
+    return least
+
+
+def _with(antichain: tuple[Any, ...], time: Any) -> tuple[Any, ...]:
+    """Return an antichain with ``time`` in it, or dominated by it; the same object if it was already."""
+    for other in antichain:
+        if other <= time:
+            return antichain
+    return (*[other for other in antichain if not time <= other], time)
+
+
+def _own_minimum(own: tuple[Any, ...], counts: dict[Any, int], crossed: list[Any]) -> tuple[Any, ...]:
+    """Return the minimal times of positive count, where ``own`` were these before the times ``crossed`` zero."""
+    if len(counts) > 1:
+        for time in crossed:
+            if time in own and counts.get(time, 0) <= 0:
+                break
+        else:
+            for time in crossed:
+                if counts.get(time, 0) > 0:
+                    own = _with(own, time)
+            return own
+    least: tuple[Any, ...] = ()
+    for time, count in counts.items():
+        if count > 0:
+            least = _with(least, time) if least else (time,)
+    return least

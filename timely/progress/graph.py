@@ -1,0 +1,243 @@
+"""``GraphBuilder``: how the graph of a scope is described, before it is compiled.
+
+Nodes have numbered inputs and outputs and say, for each input and output, how time advances between the two; edges lead
+from outputs to inputs. The invariant: what has been accepted is well formed (every end of an edge exists, every input
+has one source, every summary fits the times), and ``build`` gives a tracker only if time strictly advances on every
+cycle. A caller may name nodes by anything hashable, in any order, and build once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from typing import Any, Generic, TypeAlias, TypeVar
+
+from timely.errors import CycleError, GraphError, TimestampError
+from timely.order import PartialOrder
+from timely.progress.antichain import Antichain
+from timely.progress.compile import Plan
+from timely.progress.cycles import find_stuck_cycle
+from timely.progress.engine import make_tracker
+from timely.progress.location import Location, Source, Target
+from timely.progress.timestamp import PathSummary, TimeDomain, time_domain
+from timely.progress.topology import Topology, Ways
+from timely.progress.tracker import Tracker
+
+T = TypeVar("T", bound=PartialOrder)
+
+NodeSummaries: TypeAlias = Sequence[Sequence[Antichain[Any]]] | Mapping[int, Mapping[int, Antichain[Any]]]
+"""``summaries[input][output]``: the minimal path summaries; what is empty, or absent from a mapping, is not connected."""
+
+
+class GraphBuilder(Generic[T]):
+    """Collects the nodes and edges of a graph whose times are of type ``time``, and compiles them (Naiad section 2.3).
+
+    A loop of two nodes: what leaves ``body`` at some time comes back to it one later.
+
+    >>> from timely.progress import Antichain, GraphBuilder, Source, Step, Target
+    >>> graph = GraphBuilder(int)
+    >>> graph.add_node("body", 1, 1, [[Antichain([Step(0)])]])
+    >>> graph.add_node("feedback", 1, 1, [[Antichain([Step(1)])]], observes=[])
+    >>> graph.add_edge(Source("body", 0), Target("feedback", 0))
+    >>> graph.add_edge(Source("feedback", 0), Target("body", 0))
+    >>> tracker = graph.build()
+    >>> tracker.update(Source("body", 0), 0, +1)
+    >>> tracker.propagate()
+    [(Target('body', 0), 1, 1)]
+    """
+
+    __slots__ = ("_domain", "_edges", "_fitting", "_names", "_nodes", "_observed", "_tracker", "_ways")
+
+    def __init__(self, time: Any = int) -> None:
+        self._domain: TimeDomain[T] = time_domain(time)
+        self._nodes: dict[Hashable, tuple[int, int]] = {}
+        self._names: dict[Hashable, str] = {}
+        self._ways: list[tuple[Target, Source, tuple[PathSummary[T], ...]]] = []
+        self._edges: dict[Target, tuple[Source, bool]] = {}
+        self._observed: list[Target] = []
+        self._fitting: set[PathSummary[T]] = set()
+        self._tracker: Tracker[T] | None = None
+
+    def add_node(
+        self,
+        node: Hashable,
+        inputs: int,
+        outputs: int,
+        summaries: NodeSummaries,
+        *,
+        observes: Iterable[int] | None = None,
+        name: str | None = None,
+    ) -> None:
+        """Add a node with so many inputs and outputs, between which time advances as ``summaries[input][output]`` says.
+
+        ``summaries`` may be a mapping that leaves out what is not connected. ``observes`` are the inputs whose
+        frontiers ``propagate`` reports, all of them if it is None. ``name`` is what messages call the node. Raises
+        :class:`~timely.errors.GraphError` if the node is there already or the summaries do not fit its ports, and
+        :class:`~timely.errors.TimestampError` if one does not fit the times.
+        """
+        self._not_built()
+        if node in self._nodes:
+            raise GraphError(f"{self._describe(node)} was added before: give each node a name or number of its own")
+        if name is not None:
+            self._names[node] = name
+        if inputs < 0 or outputs < 0:
+            raise GraphError(f"{self._describe(node)} cannot have {inputs} inputs and {outputs} outputs")
+        ports = range(inputs) if observes is None else sorted(set(observes))
+        if any(port not in range(inputs) for port in ports):
+            raise GraphError(f"{self._describe(node)} cannot observe {[*ports]}: it has {inputs} inputs")
+        ways = self._read(node, inputs, outputs, summaries)
+        self._nodes[node] = (inputs, outputs)
+        self._ways.extend(ways)
+        self._observed.extend(Target(node, port) for port in ports)
+
+    def add_edge(self, source: Source, target: Target, *, local: bool = False) -> None:
+        """Connect an output to an input; an output may lead to several inputs, an input has one source.
+
+        ``local`` is a promise: the counts at both ends are never negative, as where messages are produced and consumed
+        in one stream of statements. It lets the compiler count both ends in one place. Raises
+        :class:`~timely.errors.GraphError` if an end does not exist or the input has a source already.
+        """
+        self._not_built()
+        if not isinstance(source, Source) or source.port not in range(self._nodes.get(source.node, (0, 0))[1]):
+            raise GraphError(f"no edge can start at {source!r}: {self._ports(source)}")
+        if not isinstance(target, Target) or target.port not in range(self._nodes.get(target.node, (0, 0))[0]):
+            raise GraphError(f"no edge can end at {target!r}: {self._ports(target)}")
+        if target in self._edges:
+            raise GraphError(
+                f"{target!r} of {self._describe(target.node)} cannot be connected to {source!r}: its source is "
+                f"{self._edges[target][0]!r}, and an input has one; bring the two together in a node that has an input
+                for each"
+            )
+        self._edges[target] = (source, local)
+
+    def build(self) -> Tracker[T]:
+        """Compile the graph and return its tracker, in time about linear in the size of the graph.
+
+        Raises :class:`~timely.errors.CycleError` if there is a cycle on which time does not strictly advance, and
+        :class:`~timely.errors.GraphError` the second time.
+
+        >>> from timely.progress import Antichain, Source, Step, Target
+        >>> graph = GraphBuilder(int)
+        >>> graph.add_node(0, 1, 1, [[Antichain([Step(0)])]], name="map")
+        >>> graph.add_edge(Source(0, 0), Target(0, 0))
+        >>> graph.build()  # doctest: +ELLIPSIS
+        Traceback (most recent call last):
+        timely.errors.CycleError: time does not advance on the cycle node 0 (map) -> node 0 (map): put a feedback on it...
+        """
+        self._not_built()
+        topology = self._topology()
+        cycle = find_stuck_cycle(topology)
+        if cycle is not None:
+            nodes = [place.node for place in (topology.locations[number] for number in cycle) if isinstance(place, Target)]
+            path = " -> ".join(topology.describe(node) for node in [*nodes, nodes[0]])
+            raise CycleError(
+                f"time does not advance on the cycle {path}: put a feedback on it whose summary advances every time", nodes
+            )
+        self._tracker = make_tracker(Plan(topology))
+        return self._tracker
+
+    def is_acyclic(self) -> bool:
+        """Return whether time strictly advances on every cycle, so that nothing can result in itself at the same time.
+
+        >>> from timely.progress import Antichain, Source, Step, Target
+        >>> graph = GraphBuilder(int)
+        >>> graph.add_node(0, 1, 1, [[Antichain([Step(0)])]])
+        >>> before = graph.is_acyclic()
+        >>> graph.add_edge(Source(0, 0), Target(0, 0))
+        >>> before, graph.is_acyclic()
+        (True, False)
+        """
+        return self._tracker is not None or find_stuck_cycle(self._topology()) is None
+
+    def summary(self, a: Location, b: Location) -> Antichain[PathSummary[T]]:
+        """Return the minimal summaries of the paths from ``a`` to ``b``, as :meth:`Tracker.summary` does.
+
+        Raises :class:`~timely.errors.GraphError` before ``build``.
+
+        >>> from timely.progress import Antichain, Source, Step, Target
+        >>> graph = GraphBuilder(int)
+        >>> graph.add_node(0, 1, 1, [[Antichain([Step(3)])]])
+        >>> tracker = graph.build()
+        >>> graph.summary(Target(0, 0), Source(0, 0))
+        Antichain([Step(3)])
+        """
+        if self._tracker is None:
+            raise GraphError("path summaries are known once the graph is complete: call build() first")
+        return self._tracker.summary(a, b)
+
+    def _not_built(self) -> None:
+        if self._tracker is not None:
+            raise GraphError("the graph was built already and is not changed any more: start a new GraphBuilder")
+
+    def _describe(self, node: Hashable) -> str:
+        name = self._names.get(node)
+        return f"node {node!r}" if name is None else f"node {node!r} ({name})"
+
+    def _ports(self, end: object) -> str:
+        """Return what is wrong with a wrong end of an edge."""
+        if not isinstance(end, Source | Target):
+            return "edges lead from a Source to a Target"
+        if end.node not in self._nodes:
+            return f"node {end.node!r} was not added; add nodes before the edges between them"
+        inputs, outputs = self._nodes[end.node] return f"{self._describe(end.node)} has {inputs} inputs and {outputs}
+        outputs; edges lead from a Source to a Target"
+
+    def _read(
+        self, node: Hashable, inputs: int, outputs: int, summaries: NodeSummaries
+    ) -> list[tuple[Target, Source, tuple[PathSummary[T], ...]]]:
+        """Return the connected pairs of a node's ports with their summaries, once they are known to fit."""
+        if isinstance(summaries, Mapping):
+            rows = [(i, row.items()) for i, row in summaries.items()]
+        elif len(summaries) == inputs and all(len(row) == outputs for row in summaries):
+            rows = [(i, dict(enumerate(row)).items()) for i, row in enumerate(summaries)]
+        else:
+            raise GraphError(
+                f"the summaries of {self._describe(node)} do not fit its ports: give {inputs} rows, one for each input,
+                " f"of {outputs} antichains, one for each output"
+            )
+        ways: list[tuple[Target, Source, tuple[PathSummary[T], ...]]] = []
+        for i, row in rows:
+            for o, antichain in row:
+                if i not in range(inputs) or o not in range(outputs):
+                    raise GraphError(
+                        f"there is a summary from input {i} to output {o} of {self._describe(node)}, which has {inputs}
+                        " f"inputs and {outputs} outputs"
+                    )
+                elements = tuple(Antichain(antichain))
+                for summary in elements:
+                    self._check(node, summary)
+                if elements:
+                    ways.append((Target(node, i), Source(node, o), elements))
+        return ways
+
+    def _check(self, node: Hashable, summary: PathSummary[T]) -> None:
+        """Raise unless a summary can be applied to the least time and gives a time."""
+        if summary in self._fitting:
+            return
+        try:
+            arrival = summary.results_in(self._domain.minimum)
+            if arrival is not None:
+                self._domain.check(arrival)
+        except (AttributeError, TypeError, TimestampError) as error:
+            raise TimestampError(
+                f"{summary!r}, a summary of {self._describe(node)}, does not fit the times of the graph, which are of
+                type " f"{self._domain.name}: {error}"
+            ) from error
+        self._fitting.add(summary)
+
+    def _topology(self) -> Topology[T]:
+        """Return what was described so far, with the targets and then the sources of each node numbered in turn."""
+        locations: list[Location] = []
+        for node, (inputs, outputs) in self._nodes.items():
+            locations.extend(Target(node, port) for port in range(inputs))
+            locations.extend(Source(node, port) for port in range(outputs))
+        numbers = {location: number for number, location in enumerate(locations)}
+        forward: list[Ways[T]] = [[] for _ in locations]
+        nonnegative = bytearray(len(locations))
+        for start, end, summaries in self._ways:
+            forward[numbers[start]].append((numbers[end], summaries))
+        for target, (source, local) in self._edges.items():
+            forward[numbers[source]].append((numbers[target], (self._domain.identity,)))
+            if local:
+                nonnegative[numbers[source]] = nonnegative[numbers[target]] = 1
+        observed = [numbers[target] for target in self._observed]
+        return Topology(self._domain, locations, self._names, forward, observed, nonnegative)

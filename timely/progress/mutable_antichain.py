@@ -1,0 +1,124 @@
+"""Counts of times, and the frontier of those that are there.
+
+A mutable antichain accumulates changes of counts and keeps the antichain of the minimal times whose count is positive.
+The invariant: between calls the frontier is exactly that antichain, and what :meth:`~MutableAntichain.update_iter`
+returned adds up to it. A caller may send counts below zero for a while, as happens to a worker that hears of a
+consumption before the production, and must expect a frontier that goes back when an earlier time is added.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Generic, TypeVar
+
+from timely.order import PartialOrder, linear_extension
+from timely.progress.antichain import Antichain
+
+T = TypeVar("T", bound=PartialOrder)
+
+
+class MutableAntichain(Generic[T]):
+    """A multiset of times with counts of either sign, and its frontier (the pointstamp counts of Naiad section 2.3).
+
+    >>> times = MutableAntichain([1])
+    >>> times.update_iter([(1, -1), (2, 7)]), times.frontier
+    ([(1, -1), (2, 1)], Antichain([2]))
+    """
+
+    __slots__ = ("_counts", "_frontier")
+
+    def __init__(self, elements: Iterable[T] = ()) -> None:
+        self._counts: dict[T, int] = {}
+        self._frontier: Antichain[T] = Antichain()
+        self.update_iter([(element, 1) for element in elements])
+
+    def update_iter(self, changes: Iterable[tuple[T, int]]) -> list[tuple[T, int]]:
+        """Apply ``changes`` and return the changes of the frontier: -1 for what left it, +1 for what came, in order.
+
+        The result is consolidated and a linear extension of the order. Takes time linear in the changes and the size of
+        the frontier, unless the frontier may change: then it is rebuilt from all times that have a count.
+
+        >>> times = MutableAntichain([5])
+        >>> times.update_iter([(3, -1)]), times.update_iter([(3, 1)]), times.update_iter([(3, 1)])
+        ([], [], [(3, 1), (5, -1)])
+        """
+        rebuild = False
+        for time, diff in changes:
+            self._add(time, diff)
+            rebuild = rebuild or self._matters(time, diff)
+        return self._rebuild() if rebuild else []
+
+    def _add(self, time: T, diff: int) -> None:
+        count = self._counts.get(time, 0) + diff
+        if count:
+            self._counts[time] = count
+        else:
+            self._counts.pop(time, None)
+
+    def _matters(self, time: T, diff: int) -> bool:
+        """Return whether this change may move the frontier: it adds a time not implied, or takes from an element."""
+        if diff < 0:
+            return time in self._frontier.elements
+        return not self._frontier.less_equal(time)
+
+    def _rebuild(self) -> list[tuple[T, int]]:
+        """Make the frontier anew, leaving alone the one that callers may hold, and return how it changed."""
+        before = self._frontier.elements
+        self._frontier = Antichain([time for time, count in self._counts.items() if count > 0])
+        after = self._frontier.elements
+        changes = {time: -1 for time in before if time not in after}
+        changes.update((time, 1) for time in after if time not in before)
+        return [(time, changes[time]) for time in linear_extension(changes)]
+
+    @property
+    def frontier(self) -> Antichain[T]:
+        """The minimal times with a positive count. What is returned stays as it is when the counts change."""
+        return self._frontier.copy()
+
+    def less_equal(self, time: T) -> bool:
+        """Return whether an element of the frontier is at or before ``time``.
+
+        >>> MutableAntichain([1]).less_equal(1), MutableAntichain([1]).less_equal(0)
+        (True, False)
+        """
+        return self._frontier.less_equal(time)
+
+    def less_than(self, time: T) -> bool:
+        """Return whether an element of the frontier is strictly before ``time``.
+
+        >>> MutableAntichain([1]).less_than(2), MutableAntichain([1]).less_than(1)
+        (True, False)
+        """
+        return self._frontier.less_than(time)
+
+    def is_empty(self) -> bool:
+        """Return whether the frontier is empty: whether no time has a positive count.
+
+        >>> times = MutableAntichain()
+        >>> times.update_iter([(3, -1)]), times.is_empty(), times.count_for(3)
+        ([], True, -1)
+        """
+        return not self._frontier
+
+    def count_for(self, time: T) -> int:
+        """Return the accumulated count of ``time``, which may be negative.
+
+        >>> times = MutableAntichain([7, 7])
+        >>> times.count_for(7), times.count_for(8)
+        (2, 0)
+        """
+        return self._counts.get(time, 0)
+
+    def clear(self) -> None:
+        """Forget all counts.
+
+        >>> times = MutableAntichain([7])
+        >>> times.clear()
+        >>> times.is_empty(), times.count_for(7)
+        (True, 0)
+        """
+        self._counts.clear()
+        self._frontier = Antichain()
+
+    def __repr__(self) -> str:
+        return f"MutableAntichain({self._counts!r})"

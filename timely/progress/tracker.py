@@ -1,0 +1,262 @@
+"""``Tracker``: which times may still appear where, given the pointstamps that there are.
+
+A pointstamp is a time at a location, with a count: capabilities at outputs, messages at inputs. The frontier of a
+location are the minimal times at which a pointstamp of positive count anywhere may still result in something there. The
+invariant: after ``propagate`` that is what every frontier is, exactly, and the changes reported since the last one add
+up to the difference. Counts may be negative for a while (a message is consumed before its production is known) and
+frontiers may retreat. A caller may update in any order and as often as it likes before it propagates. This module holds
+what is not on the hot path; how counts and frontiers are kept is the business of the two engines
+(:mod:`timely.progress.engine`).
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import Any, Generic, TypeVar, cast
+
+import attrs
+
+from timely.errors import GraphError
+from timely.order import PartialOrder
+from timely.progress.antichain import Antichain
+from timely.progress.compile import NOWHERE, Plan
+from timely.progress.location import Location, Target
+from timely.progress.summaries import Label, paths_from, paths_to
+from timely.progress.timestamp import PathSummary
+from timely.progress.topology import Topology
+
+T = TypeVar("T", bound=PartialOrder)
+
+
+@attrs.frozen
+class Blocker(Generic[T]):
+    """One reason why a frontier is where it is: ``count`` pointstamps at ``location`` and ``time``.
+
+    They lead along ``path`` (both ends included), which has the summary ``summary``, and so arrive at ``arrives_at``,
+    which is an element of the frontier.
+    """
+
+    location: Location
+    time: T
+    count: int
+    path: tuple[Location, ...]
+    summary: PathSummary[T]
+    arrives_at: T
+
+
+class Tracker(ABC, Generic[T]):
+    """The counts of pointstamps in a graph and the frontiers they amount to (Naiad section 2.3; the book on progress tracking).
+
+    Made by :meth:`timely.progress.GraphBuilder.build`. Locations are named by ``Source`` and ``Target`` in most methods; the
+    runtime names them by the dense numbers that :meth:`index` gives, through ``update_at`` and ``propagate_observed``.
+    ``observed[i]`` is the target that observer ``i`` stands for, ``size`` the number of locations, and ``dirty`` has a byte
+    for each place where a frontier is kept: ``dirty.find(1) < 0`` says that there is nothing to propagate.
+
+    >>> from timely.progress import Antichain, GraphBuilder, Source, Step, Target
+    >>> graph = GraphBuilder(int)
+    >>> for node in ("input", "sink"):
+    ...     graph.add_node(node, 1, 1, [[Antichain([Step(0)])]])
+    >>> graph.add_edge(Source("input", 0), Target("sink", 0))
+    >>> tracker = graph.build()
+    >>> tracker.update(Source("input", 0), 3, +1)
+    >>> tracker.propagate()
+    [(Target('sink', 0), 3, 1)]
+    """
+
+    __slots__ = ("_contracted", "_counts", "_held", "_plan", "_reached", "_stores", "_topology", "dirty", "observed", "size")
+
+    def __init__(self, plan: Plan[T]) -> None:
+        self._plan = plan
+        self._topology: Topology[T] = plan.topology
+        self.size = plan.topology.size
+        self.observed: list[Target] = [
+            cast("Target", plan.topology.locations[location]) for location in plan.topology.observed
+        ]
+        self.dirty = bytearray(len(plan.predecessors))
+        # The counts of each cell; of each contracted location besides, which only what is asked off the hot path needs.
+        self._counts: list[dict[T, int]] = [{} for _ in plan.predecessors]
+        self._contracted: list[dict[T, int] | None] = [{} if byte else None for byte in plan.contracted]
+        self._stores = [counts for counts in self._contracted if counts is not None] + self._counts
+        self._held = 0
+        self._reached: tuple[int, dict[Location, Antichain[PathSummary[T]]]] | None = None
+
+    @abstractmethod
+    def update_at(self, index: int, time: T, diff: int) -> None:
+        """Add ``diff`` to the count of ``time`` at the location with this number; nothing is checked."""
+
+    @abstractmethod
+    def propagate_observed(self) -> list[tuple[int, T, int]]:
+        """Settle all frontiers; return the changes as ``(observer, time, diff)``, in a list that the next call uses again."""
+
+    @abstractmethod
+    def _value(self, cell: int) -> tuple[T, ...]:
+        """Return the frontier that a cell holds."""
+
+    def index(self, location: Location) -> int:
+        """Return the number of a location, in ``0..size-1``; a :class:`~timely.errors.GraphError` if there is none such.
+
+        >>> from timely.progress import GraphBuilder, Source
+        >>> graph = GraphBuilder(int)
+        >>> graph.add_node("input", 0, 2, [])
+        >>> graph.build().index(Source("input", 1))
+        1
+        """
+        number = self._topology.numbers.get(location)
+        if number is None:
+            raise GraphError(f"{location!r} is not a location of this graph: add its node, or check the port")
+        return number
+
+    def update(self, location: Location, time: T, diff: int) -> None:
+        """Add ``diff`` to the count of ``time`` at ``location``; seen in the frontiers after the next ``propagate``.
+
+        Raises :class:`~timely.errors.GraphError` for an unknown location and :class:`~timely.errors.TimestampError` for
+        what is not a time of the graph.
+
+        >>> from timely.progress import GraphBuilder, Source
+        >>> graph = GraphBuilder(int)
+        >>> graph.add_node("input", 0, 1, [])
+        >>> tracker = graph.build()
+        >>> tracker.update(Source("input", 0), 7, 2)
+        >>> tracker.counts()
+        {(Source('input', 0), 7): 2}
+        """
+        number = self.index(location)
+        self._topology.domain.check(time)
+        self.update_at(number, time, diff)
+
+    def propagate(self) -> list[tuple[Target, T, int]]:
+        """Settle all frontiers and return how those at observed targets have changed since the last time: consolidated.
+
+        An element that left a frontier has the change -1, one that joined it +1. See the class for an example.
+        """
+        observed = self.observed
+        return [(observed[observer], time, diff) for observer, time, diff in self.propagate_observed()]
+
+    def frontier(self, location: Location) -> Antichain[T]:
+        """Return the frontier at any location.
+
+        Where the engine keeps one (at observed targets always) it is that of the last ``propagate``; elsewhere it is
+        derived from the counts as they are now, in time linear in the size of the graph.
+
+        >>> from timely.progress import Antichain, GraphBuilder, Source, Step, Target
+        >>> graph = GraphBuilder(int)
+        >>> graph.add_node("delay", 1, 1, [[Antichain([Step(5)])]])
+        >>> tracker = graph.build()
+        >>> tracker.update(Target("delay", 0), 1, +1)
+        >>> tracker.frontier(Source("delay", 0))
+        Antichain([6])
+        """
+        number = self.index(location)
+        cell = self._plan.values[number]
+        if cell != NOWHERE:
+            return Antichain(self._value(cell))
+        return Antichain(blocker.arrives_at for blocker in self._arrivals(number))
+
+    def counts(self) -> dict[tuple[Location, T], int]:
+        """Return all pointstamps whose count is not zero, with their counts; see :meth:`update` for an example."""
+        plan, locations = self._plan, self._topology.locations
+        own = [dict(counts) for counts in self._counts]
+        for contracted, cell, shift in zip(self._contracted, plan.cells, plan.shifts):
+            if contracted is not None and cell != NOWHERE:
+                for time, count in contracted.items():
+                    moved = time if shift is None else shift.results_in(time)
+                    if moved is not None:
+                        own[cell][moved] -= count
+        found: dict[tuple[Location, T], int] = {}
+        for number, contracted in enumerate(self._contracted):
+            counts = own[plan.cells[number]] if contracted is None else contracted
+            for time, count in counts.items():
+                if count:
+                    found[locations[number], time] = count
+        return found
+
+    def explain(self, location: Location) -> list[Blocker[T]]:
+        """Return which pointstamps produce the elements of the frontier at ``location``, as the counts are now.
+
+        One :class:`Blocker` for each pointstamp and each minimal summary by which it arrives at an element of the frontier.
+
+        >>> from timely.progress import Antichain, GraphBuilder, Source, Step, Target
+        >>> graph = GraphBuilder(int)
+        >>> graph.add_node("delay", 1, 1, [[Antichain([Step(5)])]])
+        >>> tracker = graph.build()
+        >>> tracker.update(Target("delay", 0), 1, +1)
+        >>> [blocker] = tracker.explain(Source("delay", 0))
+        >>> blocker.location, blocker.time, blocker.summary, blocker.arrives_at
+        (Target('delay', 0), 1, Step(5), 6)
+        """
+        arrivals = self._arrivals(self.index(location))
+        frontier = Antichain(blocker.arrives_at for blocker in arrivals).elements
+        return [blocker for blocker in arrivals if blocker.arrives_at in frontier]
+
+    def _arrivals(self, number: int) -> list[Blocker[T]]:
+        """Return every arrival at a location of a pointstamp with a positive count, whether it matters or not."""
+        labels = paths_to(self._topology, number)
+        arrivals: list[Blocker[T]] = []
+        for (location, time), count in self.counts().items():
+            if count > 0:
+                for label in labels[self._topology.numbers[location]]:
+                    arrival = label.summary.results_in(time)
+                    if arrival is not None:
+                        arrivals.append(Blocker(location, time, count, self._path(label), label.summary, arrival))
+        return arrivals
+
+    def _path(self, label: Label[T]) -> tuple[Location, ...]:
+        return tuple(self._topology.locations[number] for number in label.locations())
+
+    def is_empty(self) -> bool:
+        """Return whether no pointstamp anywhere has a count other than zero.
+
+        Where one does, it is usually where the last call found one, which makes the call cheap.
+
+        >>> from timely.progress import GraphBuilder
+        >>> GraphBuilder(int).build().is_empty()
+        True
+        """
+        stores = self._stores
+        if not stores:
+            return True
+        if any(stores[self._held].values()):
+            return False
+        for place, counts in enumerate(stores):
+            if counts and any(counts.values()):
+                self._held = place
+                return False
+        return True
+
+    def summary(self, a: Location, b: Location) -> Antichain[PathSummary[T]]:
+        """Return the minimal summaries of the paths from ``a`` to ``b``: the identity from a location to itself.
+
+        Empty where no path leads from ``a`` to ``b``. :meth:`summaries_from` says how long it takes.
+
+        >>> from timely.progress import Antichain, GraphBuilder, Source, Step, Target
+        >>> graph = GraphBuilder(int)
+        >>> graph.add_node("delay", 1, 1, [[Antichain([Step(5)])]])
+        >>> tracker = graph.build()
+        >>> tracker.summary(Target("delay", 0), Source("delay", 0)), tracker.summary(Source("delay", 0), Target("delay", 0))
+        (Antichain([Step(5)]), Antichain([]))
+        """
+        self.index(b)
+        found = self.summaries_from(a).get(b)
+        return Antichain() if found is None else found.copy()
+
+    def summaries_from(self, a: Location) -> dict[Location, Antichain[PathSummary[T]]]:
+        """Return the minimal path summaries from ``a`` to every location that it reaches, itself included.
+
+        Linear in the size of a graph without cycles. The last answer is kept, so that asking about one ``a`` repeatedly
+        is cheap; it is not to be changed.
+
+        >>> from timely.progress import Antichain, GraphBuilder, Step, Target
+        >>> graph = GraphBuilder(int)
+        >>> graph.add_node("delay", 1, 1, [[Antichain([Step(5)])]])
+        >>> graph.build().summaries_from(Target("delay", 0))
+        {Target('delay', 0): Antichain([Step(0)]), Source('delay', 0): Antichain([Step(5)])}
+        """
+        number = self.index(a)
+        if self._reached is None or self._reached[0] != number:
+            labels: list[Any] = paths_from(self._topology, number)
+            locations = self._topology.locations
+            found = {
+                locations[end]: Antichain(label.summary for label in there) for end, there in enumerate(labels) if there
+            }
+            self._reached = (number, found)
+        return self._reached[1]

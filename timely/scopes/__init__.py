@@ -1,0 +1,8 @@
+"""Hierarchical scopes: the ``Scope`` protocol, the subgraph that wraps connected scopes, and the nesting of times."""
+
+from timely.scopes.checked import Checked
+from timely.scopes.excursion import Excursion
+from timely.scopes.scope import Counts, Scope, Summaries, is_shared, observed_inputs
+from timely.scopes.subgraph import EGRESS, INGRESS, Subgraph
+
+__all__ = ["EGRESS", "INGRESS", "Checked", "Counts", "Excursion", "Scope", "Subgraph", "Summaries", "is_shared", "observed_inputs"]

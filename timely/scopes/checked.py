@@ -1,0 +1,115 @@
+"""``Checked``: holds a scope of somebody else's to the protocol of progress.
+
+Frontiers are only as true as what the scopes say. Our own operators can say nothing wrong, since capabilities gate every
+change; a scope that someone writes by hand can, and one wrong count would make every frontier downstream a lie. This
+wrapper passes the protocol through and raises ``ProgressError``, with the scope's path, for a capability or message that
+neither a held capability nor a message consumed in the same statement supports, and for a count of capabilities below zero.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Generic, TypeVar
+
+from timely.errors import ProgressError
+from timely.order import PartialOrder
+from timely.progress import ChangeBatch
+from timely.scopes.scope import Counts, Scope, Summaries, check_internal_summary, observed_inputs
+
+T = TypeVar("T", bound=PartialOrder)
+
+
+class Checked(Generic[T]):
+    """A scope whose every statement of progress is checked before anybody acts on it (invariants OC2 and OC4)."""
+
+    def __init__(self, scope: Scope[T], name: str, path: str) -> None:
+        self.scope = scope
+        self.name = name
+        self.path = path
+        self._held: list[dict[T, int]] = []
+        self._summaries: Summaries[T] = ()
+
+    @property
+    def inputs(self) -> int:
+        """How many inputs the scope has."""
+        return self.scope.inputs
+
+    @property
+    def outputs(self) -> int:
+        """How many outputs the scope has."""
+        return self.scope.outputs
+
+    @property
+    def observes(self) -> tuple[int, ...]:
+        """The inputs whose frontier the scope wants to hear of."""
+        return observed_inputs(self.scope)
+
+    def get_internal_summary(self) -> tuple[Summaries[T], Counts[T]]:
+        """Return what the scope says, and remember it to hold the scope to it."""
+        summaries, counts = self.scope.get_internal_summary()
+        check_internal_summary(self.path, self.scope, summaries, counts)
+        self._summaries = summaries
+        self._held = [dict(elements) for elements in counts]
+        return summaries, counts
+
+    def set_external_summary(self, summaries: Summaries[T], external: Counts[T]) -> None:
+        """Pass on how the world leads back."""
+        self.scope.set_external_summary(summaries, external)
+
+    def push_external_progress(self, external: Sequence[ChangeBatch[T]]) -> None:
+        """Pass on how the frontiers moved; what the scope leaves in the batches is taken as read."""
+        self.scope.push_external_progress(external)
+        for changes in external:
+            changes.clear()
+
+    def pull_internal_progress(
+        self,
+        internal: Sequence[ChangeBatch[T]],
+        consumed: Sequence[ChangeBatch[T]],
+        produced: Sequence[ChangeBatch[T]],
+    ) -> bool:
+        """Pull the scope and check the statement it makes, as a whole, before it goes any further."""
+        busy = self.scope.pull_internal_progress(internal, consumed, produced)
+        for port, read in enumerate(consumed):
+            for time, count in read:
+                if count < 0:
+                    raise self._error(f"says that it consumed {count} messages at {time!r} on input {port}")
+        for output in range(self.outputs):
+            for kind, changes in (("holds a capability", internal[output]), ("produced messages", produced[output])):
+                for time, count in changes:
+                    if count > 0 and not self._supported(output, time, consumed):
+                        raise self._error(f"{kind} at {time!r} on output {output}, which nothing that it had supports")
+            if any(count < 0 for _, count in produced[output]):
+                raise self._error(f"says that it produced a negative number of messages on output {output}")
+        for output, changes in enumerate(internal):
+            self._hold(output, changes)
+        return busy
+
+    def _supported(self, output: int, time: T, consumed: Sequence[ChangeBatch[T]]) -> bool:
+        """Return whether a capability held before, or a message consumed now, allows ``time`` at ``output``."""
+        if any(held <= time for held in self._held[output]):
+            return True
+        for row, read in zip(self._summaries, consumed, strict=True):
+            for arrived, _ in read:
+                for summary in row[output]:
+                    result = summary.results_in(arrived)
+                    if result is not None and result <= time:
+                        return True
+        return False
+
+    def _hold(self, output: int, changes: ChangeBatch[T]) -> None:
+        held = self._held[output]
+        for time, diff in changes:
+            count = held.get(time, 0) + diff
+            if count < 0:
+                raise self._error(f"gave back more capabilities at {time!r} on output {output} than it held")
+            if count:
+                held[time] = count
+            else:
+                held.pop(time, None)
+
+    def _error(self, complaint: str) -> ProgressError:
+        return ProgressError(
+            f"scope {self.name!r} ({self.path}) {complaint}: every new capability and message must be at or after a"
+            " capability held on that output, or the result of a message consumed in the same pull"
+        )

@@ -1,0 +1,74 @@
+"""The path summary of a path that leaves a nested scope, goes through the world around it, and comes back in.
+
+Inside a scope such a path is a path like any other, but no summary of the inner time type alone can express it: on the way
+out the inner coordinates are lost, and on the way back they start anew. An ``Excursion`` keeps the three legs and applies
+them in turn. A caller may rely on ``results_in`` being exact; excursions are only compared with each other, leg by leg.
+"""
+
+from __future__ import annotations
+
+from typing import Generic, TypeVar
+
+from timely.order import PartialOrder
+from timely.progress import PathSummary, Refinement
+
+TO = TypeVar("TO", bound=PartialOrder)
+TI = TypeVar("TI", bound=PartialOrder)
+
+
+class Excursion(Generic[TO, TI]):
+    """Out of a scope along ``before``, round the world along ``world``, and back in along ``after``.
+
+    >>> from timely.order import Product
+    >>> from timely.progress import ProductSummary, Step, refinement
+    >>> stay = ProductSummary(Step(0), Step(0))
+    >>> Excursion(stay, Step(1), stay, refinement(int, Product[int, int])).results_in(Product(3, 7))
+    (4, 0)
+    """
+
+    __slots__ = ("after", "before", "refinement", "world")
+
+    def __init__(
+        self,
+        before: PathSummary[TI],
+        world: PathSummary[TO],
+        after: PathSummary[TI] | Excursion[TO, TI],
+        refinement: Refinement[TO, TI],
+    ) -> None:
+        self.before = before
+        self.world = world
+        self.after = after
+        self.refinement = refinement
+
+    def results_in(self, time: TI, /) -> TI | None:
+        """Return the time at which ``time`` is back inside, or ``None`` if it does not come back."""
+        left = self.before.results_in(time)
+        if left is None:
+            return None
+        returned = self.world.results_in(self.refinement.to_outer(left))
+        return None if returned is None else self.after.results_in(self.refinement.to_inner(returned))
+
+    def followed_by(self, other: PathSummary[TI] | Excursion[TO, TI], /) -> Excursion[TO, TI] | None:
+        """Return the excursion that goes on with ``other`` after it is back inside."""
+        after = self.after.followed_by(other)  # type: ignore[arg-type]  # legs of one time type compose
+        return None if after is None else Excursion(self.before, self.world, after, self.refinement)
+
+    def _legs(self) -> tuple[object, ...]:
+        return (self.before, self.world, self.after)
+
+    def __le__(self, other: object, /) -> bool:
+        if not isinstance(other, Excursion):
+            return False
+        return bool(self.before <= other.before and self.world <= other.world and self.after <= other.after)
+
+    def __ge__(self, other: object, /) -> bool:
+        return isinstance(other, Excursion) and other <= self
+
+    def __eq__(self, other: object, /) -> bool:
+        return isinstance(other, Excursion) and self._legs() == other._legs()
+
+    def __hash__(self) -> int:
+        return hash(self._legs())
+
+    def __repr__(self) -> str:
+        return f"Excursion({self.before!r}, {self.world!r}, {self.after!r})"

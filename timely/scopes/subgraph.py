@@ -1,0 +1,598 @@
+"""``Subgraph``: a scope made of connected scopes, and itself a scope to whatever stands around it.
+
+It compiles the graph of its children once, keeps the counts of every pointstamp among them (a capability at an output, a
+message on its way to an input), tells each child how the frontiers at its inputs move, and shows its own parent one
+operator: messages consumed and produced at its boundary, and the unfinished work inside projected to its outputs.
+
+The invariants. What one child says in one pull is applied as a whole before any frontier is derived from it. What this
+worker's children say reaches the peers through one stream for the whole dataflow, in order (``exchange``); what a shared
+child says is known to the peers already and goes no further. And what is reported upward is only work *inside*: what may
+still come in from outside is the parent's to account for, through the internal summary, so that a loop through the parent
+does not keep itself alive. Therefore two trackers: one with the frontiers at the inputs, from which children are told;
+one without, from which the parent is.
+
+The boundary is two nodes of the graph: ``INGRESS``, whose outputs are the scope's inputs as seen from inside, and
+``EGRESS``, whose inputs are the scope's outputs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Final, Generic, TypeVar
+
+from timely.errors import CycleError, GraphError
+from timely.order import PartialOrder
+from timely.progress import (
+    Antichain,
+    ChangeBatch,
+    GraphBuilder,
+    PathSummary,
+    ProgressExchange,
+    Refinement,
+    Source,
+    Target,
+    TimeDomain,
+    Tracker,
+    refinement,
+    strictly_advances,
+    time_domain,
+)
+from timely.scopes.checked import Checked
+from timely.scopes.excursion import Excursion
+from timely.scopes.scope import Counts, Scope, Summaries, check_internal_summary, is_shared, observed_inputs
+
+TO = TypeVar("TO", bound=PartialOrder)
+TI = TypeVar("TI", bound=PartialOrder)
+
+INGRESS: Final = -1
+EGRESS: Final = -2
+
+
+class Edge:
+    """One edge of a subgraph, as it was drawn: ``local`` where no message on it ever leaves the worker."""
+
+    __slots__ = ("local", "source", "target")
+
+    def __init__(self, source: Source, target: Target, local: bool) -> None:
+        self.source = source
+        self.target = target
+        self.local = local
+
+
+class Child:
+    """What a subgraph keeps of one child: the scope, its locations as dense numbers, and scratch lists for its progress."""
+
+    __slots__ = (
+        "consumed",
+        "external",
+        "fanout",
+        "index",
+        "internal",
+        "name",
+        "nested",
+        "produced",
+        "scope",
+        "shared",
+        "sources",
+        "targets",
+    )
+
+    def __init__(self, index: int, name: str, scope: Scope[Any]) -> None:
+        self.index = index
+        self.name = name
+        self.scope = scope
+        self.nested = isinstance(scope, Subgraph)
+        self.shared = is_shared(scope)
+        self.external: list[ChangeBatch[Any]] = []
+        self.internal: list[ChangeBatch[Any]] = []
+        self.consumed: list[ChangeBatch[Any]] = []
+        self.produced: list[ChangeBatch[Any]] = []
+        self.sources: list[int] = []
+        self.targets: list[int] = []
+        self.fanout: list[list[int]] = []
+
+
+class Subgraph(Generic[TO, TI]):
+    """A scope of connected scopes, with times ``TI`` inside that refine the times ``TO`` outside.
+
+    ``wake`` is called when there is something for the subgraph to do: a parent's ``activate`` for its index, or the
+    worker's. Source: the 2014 posts on hierarchical scopes; the projection to outputs is theirs, the compiled trackers ours.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        path: str,
+        outer: Any,
+        inner: Any,
+        *,
+        peers: int = 1,
+        wake: Callable[[], None] | None = None,
+        exchange: ProgressExchange[tuple[int, int, Any]] | None = None,
+        number: int = 0,
+    ) -> None:
+        self.name = name
+        self.path = path
+        self.shared = peers > 1
+        self.peers = peers
+        self.number = number
+        self.domain: TimeDomain[TI] = time_domain(inner)
+        self.outer_domain: TimeDomain[TO] = time_domain(outer)
+        self.refinement: Refinement[TO, TI] = refinement(outer, inner)
+        self.children: list[Child] = []
+        self.edges: list[Edge] = []
+        self._wake = wake
+        self._exchange = exchange
+        self._inputs = 0
+        self._outputs = 0
+        self._frozen = False
+        self._queued = False
+        self._active = bytearray()
+        self._busy: set[int] = set()
+        self._entered: list[tuple[int, TI, int]] = []
+        self._consumed: list[ChangeBatch[TO]] = []
+        self._produced: list[ChangeBatch[TO]] = []
+        self._pending_time: list[TI | None] = []
+        self._pending_count: list[int] = []
+        self._touched: list[int] = []
+
+    # -- building -------------------------------------------------------------------------------------------------
+
+    @property
+    def inputs(self) -> int:
+        """How many streams enter."""
+        return self._inputs
+
+    @property
+    def outputs(self) -> int:
+        """How many streams leave."""
+        return self._outputs
+
+    @property
+    def observes(self) -> tuple[int, ...]:
+        """The inputs whose frontier somebody inside wants to hear of."""
+        return self._observes
+
+    def new_input(self) -> int:
+        """Add an input and return its port; inside, it is the output ``Source(INGRESS, port)``."""
+        self._check_open()
+        self._inputs += 1
+        return self._inputs - 1
+
+    def new_output(self) -> int:
+        """Add an output and return its port; inside, it is the input ``Target(EGRESS, port)``."""
+        self._check_open()
+        self._outputs += 1
+        return self._outputs - 1
+
+    def add_child(self, name: str, scope: Scope[TI]) -> int:
+        """Add ``scope`` and return its index. What it says of its progress is checked, unless it is our own.
+
+        Its ports are counted when the graph is built, so that a child may still grow until then.
+        """
+        self._check_open()
+        index = len(self.children)
+        trusted = isinstance(scope, Subgraph) or getattr(scope, "trusted", False)
+        self.children.append(Child(index, name, scope if trusted else Checked(scope, name, f"{self.path}/{name}")))
+        self._active.append(0)
+        return index
+
+    def add_edge(self, source: Source, target: Target, *, local: bool) -> None:
+        """Connect an output to an input; ``local`` where no message on the edge ever goes to another worker."""
+        self._check_open()
+        self.edges.append(Edge(source, target, local))
+
+    def _check_open(self) -> None:
+        if self._frozen:
+            raise GraphError(f"scope {self.path!r} is built already: add operators inside its with-block")
+
+    # -- set-up: the exchange of summaries --------------------------------------------------------------------------
+
+    def get_internal_summary(self) -> tuple[Summaries[TO], Counts[TO]]:
+        """Freeze and compile the graph; return how its inputs lead to its outputs, and its initial capabilities."""
+        self._check_open()
+        self._frozen = True
+        parts = [child.scope.get_internal_summary() for child in self.children]
+        for child, (summaries, counts) in zip(self.children, parts, strict=True):
+            check_internal_summary(f"{self.path}/{child.name}", child.scope, summaries, counts)
+        self._tracker = self._compile([summaries for summaries, _ in parts], inward=True)
+        projects = self._inputs > 0 and self._outputs > 0
+        self._outward = self._compile([summaries for summaries, _ in parts], inward=False) if projects else None
+        self._number_locations()
+        for child, (_, counts) in zip(self.children, parts, strict=True):
+            self._count_initial(child, counts)
+        self._internal = self._summarize()
+        return self._internal, self._initial_outputs()
+
+    def _compile(self, summaries: Sequence[Summaries[TI]], *, inward: bool) -> Tracker[TI]:
+        """Build the tracker that children are told from (``inward``), or the one that the parent is told from."""
+        builder: GraphBuilder[TI] = GraphBuilder(self.domain.spec)
+        for child, summary in zip(self.children, summaries, strict=True):
+            scope = child.scope
+            observes = observed_inputs(scope) if inward else ()
+            builder.add_node(child.index, scope.inputs, scope.outputs, summary, observes=observes, name=child.name)
+        if inward:
+            builder.add_node(INGRESS, 0, self._inputs, (), name=f"{self.name} (inputs)")
+        observes = range(self._outputs) if not inward or not self._inputs else ()
+        builder.add_node(EGRESS, self._outputs, 0, [()] * self._outputs, observes=observes, name=f"{self.name} (outputs)")
+        for edge in self.edges:
+            if inward or edge.source.node != INGRESS:
+                builder.add_edge(edge.source, edge.target, local=self._is_local(edge))
+        return builder.build()
+
+    def _is_local(self, edge: Edge) -> bool:
+        """Whether counts on ``edge`` can never be negative, not even between two statements that arrive one by one."""
+        if self.peers == 1:
+            return True
+        ends = (edge.source.node, edge.target.node)
+        return edge.local and not any(node >= 0 and self.children[node].shared for node in ends)
+
+    def _number_locations(self) -> None:
+        """Give every location its dense number, and every child its scratch lists and the numbers it needs."""
+        fanout: dict[Source, list[int]] = {}
+        for edge in self.edges:
+            target = edge.target
+            number = ~target.port if target.node == EGRESS else self._tracker.index(target)
+            fanout.setdefault(edge.source, []).append(number)
+        for child in self.children:
+            scope, c = child.scope, child.index
+            child.sources = [self._tracker.index(Source(c, port)) for port in range(scope.outputs)]
+            child.targets = [self._tracker.index(Target(c, port)) for port in range(scope.inputs)]
+            child.fanout = [fanout.get(Source(c, port), []) for port in range(scope.outputs)]
+            child.external = [ChangeBatch() for _ in range(scope.inputs)]
+            child.internal = [ChangeBatch() for _ in range(scope.outputs)]
+            child.consumed = [ChangeBatch() for _ in range(scope.inputs)]
+            child.produced = [ChangeBatch() for _ in range(scope.outputs)]
+        self._entry_fanout = [fanout.get(Source(INGRESS, port), []) for port in range(self._inputs)]
+        self._entry_sources = [self._tracker.index(Source(INGRESS, port)) for port in range(self._inputs)]
+        self._consumed = [ChangeBatch() for _ in range(self._inputs)]
+        self._produced = [ChangeBatch() for _ in range(self._outputs)]
+        self._projected: list[ChangeBatch[TO]] = [ChangeBatch() for _ in range(self._outputs)]
+        size = self._tracker.size
+        self._pending_time = [None] * size
+        self._pending_count = [0] * size
+        self._outward_index = self._map_outward()
+        self._listeners = [self._listener(target) for target in self._tracker.observed]
+        self._observes = self._observed_entries()
+
+    def _listener(self, target: Target) -> tuple[Child | None, int]:
+        """Return who is told of the frontier at ``target``: a child, or with ``None`` the parent."""
+        node = target.node
+        return (self.children[node] if isinstance(node, int) and node >= 0 else None), target.port
+
+    def _map_outward(self) -> list[int]:
+        """Translate dense numbers of the inward tracker to those of the outward one; -1 where it has no such location."""
+        outward = self._outward
+        if outward is None:
+            return []
+        numbers = [-1] * self._tracker.size
+        for child in self.children:
+            for port, number in enumerate(child.sources):
+                numbers[number] = outward.index(Source(child.index, port))
+            for port, number in enumerate(child.targets):
+                numbers[number] = outward.index(Target(child.index, port))
+        return numbers
+
+    def _observed_entries(self) -> tuple[int, ...]:
+        """Return the inputs from which some observed location can be reached."""
+        ports = []
+        for port in range(self._inputs):
+            reached = self._tracker.summaries_from(Source(INGRESS, port))
+            if any(target in reached for target in self._tracker.observed):
+                ports.append(port)
+        return tuple(ports)
+
+    def _count_initial(self, child: Child, counts: Counts[TI]) -> None:
+        """Count the initial capabilities of ``child``: once for each worker, unless its report speaks for all of them."""
+        factor = 1 if child.shared else self.peers
+        for number, elements in zip(child.sources, counts, strict=True):
+            for time, count in elements:
+                self._apply(number, time, factor * count)
+
+    def _summarize(self) -> list[list[Antichain[PathSummary[TO]]]]:
+        """Return the internal summary: for each input and output, the minimal path summaries in outer terms."""
+        table = []
+        for i in range(self._inputs):
+            reached = self._tracker.summaries_from(Source(INGRESS, i))
+            row = []
+            for o in range(self._outputs):
+                inner = reached.get(Target(EGRESS, o), ())
+                outer = (self.refinement.summarize(summary) for summary in inner)
+                row.append(Antichain(summary for summary in outer if summary is not None))
+            table.append(row)
+        return table
+
+    def _initial_outputs(self) -> list[list[tuple[TO, int]]]:
+        """Derive the initial work inside as projected to the outputs."""
+        if self._inputs == 0:
+            for observer, time, diff in self._tracker.propagate_observed():
+                if self._listeners[observer][0] is None:
+                    self._projected[self._listeners[observer][1]].update(self.refinement.to_outer(time), diff)
+        self._project()
+        return [changes.drain() for changes in self._projected]
+
+    def set_external_summary(self, summaries: Summaries[TO], external: Counts[TO]) -> None:
+        """Take in how the world leads back from the outputs to the inputs, and what may come in at first.
+
+        Raises ``CycleError`` for a cycle through the parent on which time does not strictly advance.
+        """
+        self._check_returns(summaries)
+        self.returning = frozenset(o for o, row in enumerate(summaries) if any(len(back) for back in row))
+        for port in self._observes:
+            for time, count in external[port]:
+                self._tracker.update_at(self._entry_sources[port], self.refinement.to_inner(time), count)
+        self._tracker.propagate_observed()
+        for child in self.children:
+            inputs = range(child.scope.inputs)
+            frontiers = [[(t, 1) for t in self._tracker.frontier(Target(child.index, port))] for port in inputs]
+            child.scope.set_external_summary(self._world_of(child, summaries), frontiers)
+            self.activate(child.index)
+
+    def _check_returns(self, summaries: Summaries[TO]) -> None:
+        domain = self.outer_domain
+        for output, row in enumerate(summaries):
+            for back_to, returns in enumerate(row):
+                for back in returns:
+                    if isinstance(back, Excursion):
+                        continue  # a way round the scope further out, which has checked the cycles through it itself
+                    for through in self._internal[back_to][output]:
+                        cycle = back.followed_by(through)
+                        if cycle is not None and not strictly_advances(cycle, domain):
+                            raise CycleError(
+                                f"scope {self.path!r}: the path from its output {output} through the scope around it to its"
+                                f" input {back_to} and back does not advance time ({cycle!r}); put a feedback with an"
+                                " advancing summary on it",
+                                (self.name,),
+                            )
+
+    def _world_of(self, child: Child, summaries: Summaries[TO]) -> Summaries[TI]:
+        """Return how the world leads back from each output of ``child`` to its inputs, inside this scope and round it."""
+        scope = child.scope
+        if getattr(scope, "trusted", False) and not child.nested:
+            return ()
+        table = []
+        for output in range(scope.outputs):
+            reached = self._tracker.summaries_from(Source(child.index, output))
+            row = []
+            for port in range(scope.inputs):
+                back: Antichain[Any] = Antichain(reached.get(Target(child.index, port), ()))
+                for left in range(self._outputs):
+                    for before in reached.get(Target(EGRESS, left), ()):
+                        back.extend(self._excursions(before, summaries[left], Target(child.index, port)))
+                row.append(back)
+            table.append(row)
+        return table
+
+    def _excursions(
+        self, before: PathSummary[TI], world: Sequence[Antichain[PathSummary[TO]]], target: Target
+    ) -> list[Excursion[TO, TI]]:
+        found = []
+        for entry, returns in enumerate(world):
+            reached = self._tracker.summaries_from(Source(INGRESS, entry)).get(target, ())
+            found += [Excursion(before, back, after, self.refinement) for back in returns for after in reached]
+        return found
+
+    # -- run time -----------------------------------------------------------------------------------------------------
+
+    def activate(self, child: int) -> None:
+        """Have ``child`` run in this pass if it is still to come, and in the next one otherwise."""
+        self._active[child] = 1
+        if not self._queued:
+            self._queued = True
+            if self._wake is not None:
+                self._wake()
+
+    def enter(self, port: int, time: TI, records: int) -> None:
+        """Note that a message with this many records has come in at input ``port`` and gone on to all that stands there."""
+        self._entered.append((port, time, records))
+        if not self._queued:
+            self._queued = True
+            if self._wake is not None:
+                self._wake()
+
+    def push_external_progress(self, external: Sequence[ChangeBatch[TO]]) -> None:
+        """Take in how the frontiers at the inputs have moved."""
+        to_inner = self.refinement.to_inner
+        for number, changes in zip(self._entry_sources, external, strict=True):
+            if changes:
+                for time, diff in changes.drain():
+                    self._tracker.update_at(number, to_inner(time), diff)
+
+    def pull_internal_progress(
+        self,
+        internal: Sequence[ChangeBatch[TO]],
+        consumed: Sequence[ChangeBatch[TO]],
+        produced: Sequence[ChangeBatch[TO]],
+    ) -> bool:
+        """Run every child that has something to do, once, and report what that changed at the boundary.
+
+        The steps: account for what came in; tell the children what has changed; run them in order; settle what they said;
+        tell them again; report upward. Work that this leaves for a child keeps the scope awake.
+        """
+        self._queued = True
+        tracker = self._tracker
+        if self._entered:
+            self._account_entered()
+        if tracker.dirty.find(1) >= 0:
+            self._tell_children()
+        active = self._active
+        child = active.find(1)
+        while child >= 0:
+            active[child] = 0
+            self._run(self.children[child])
+            child = active.find(1, child + 1)
+        if self._touched:
+            self._settle()
+        if tracker.dirty.find(1) >= 0:
+            self._tell_children()
+        if self._inputs or self._outputs:
+            self._report(internal, consumed, produced)
+        if active.find(1) >= 0:
+            if self._wake is not None:
+                self._wake()
+        else:
+            self._queued = False
+        return bool(self._busy) or not tracker.is_empty()
+
+    def _run(self, child: Child) -> None:
+        """Pull ``child`` once, and note all that it says."""
+        if child.scope.pull_internal_progress(child.internal, child.consumed, child.produced):
+            self._busy.add(child.index)
+            if not child.nested:
+                self.activate(child.index)
+        elif self._busy:
+            self._busy.discard(child.index)
+        if child.shared:
+            self._note_shared(child)
+            return
+        for number, changes in zip(child.sources, child.internal):
+            if changes:
+                for time, diff in changes.drain():
+                    self._note(number, time, diff)
+        for number, changes in zip(child.targets, child.consumed):
+            if changes:
+                for time, diff in changes.drain():
+                    self._note(number, time, -diff)
+        for numbers, changes in zip(child.fanout, child.produced):
+            if changes:
+                for time, diff in changes.drain():
+                    for number in numbers:
+                        self._note(number, time, diff)
+
+    def _note(self, number: int, time: TI, diff: int) -> None:
+        """Note a change until the pass is over: most of what a pass produces it consumes too, and nothing is left of it."""
+        if number < 0:
+            self._leave(number, time, diff)
+            return
+        count = self._pending_count[number]
+        if count == 0:
+            self._touched.append(number)
+            self._pending_time[number] = time
+            self._pending_count[number] = diff
+        elif self._pending_time[number] == time:
+            self._pending_count[number] = count + diff
+        else:
+            self._apply_here(number, self._pending_time[number], count)  # type: ignore[arg-type]  # set with the count
+            self._pending_time[number] = time
+            self._pending_count[number] = diff
+
+    def _settle(self) -> None:
+        """Apply what the pass has left of the changes noted in it."""
+        pending = self._pending_count
+        for number in self._touched:
+            count = pending[number]
+            if count:
+                pending[number] = 0
+                self._apply_here(number, self._pending_time[number], count)  # type: ignore[arg-type]  # set with the count
+        self._touched.clear()
+
+    def _apply_here(self, number: int, time: TI, diff: int) -> None:
+        """Apply a change that this worker's children made: to our own view now, and to the peers' with the next batch."""
+        if self._exchange is not None:
+            self._exchange.update((self.number, number, time), diff)
+        self._apply(number, time, diff)
+
+    def _apply(self, number: int, time: TI, diff: int) -> None:
+        self._tracker.update_at(number, time, diff)
+        if self._outward is not None:
+            self._outward.update_at(self._outward_index[number], time, diff)
+
+    def _leave(self, number: int, time: TI, diff: int) -> None:
+        """Note messages sent out of the scope: produced at an output, in the parent's terms."""
+        if self._exchange is not None:
+            self._exchange.update((self.number, number, time), diff)
+        self._produced[~number].update(self.refinement.to_outer(time), diff)
+
+    def _account_entered(self) -> None:
+        """Turn messages that came in into consumption at our inputs and messages on their way inside."""
+        for port, time, records in self._entered:
+            if self._exchange is not None:
+                self._exchange.update((self.number, -1 - self._outputs - port, time), records)
+            self._consumed[port].update(self.refinement.to_outer(time), records)
+            for number in self._entry_fanout[port]:
+                self._note(number, time, records)
+        self._entered.clear()
+
+    def _note_shared(self, child: Child) -> None:
+        """Apply what a child says that speaks for all workers: our view only, for the peers hear it from their own."""
+        for number, changes in zip(child.sources, child.internal):
+            for time, diff in changes.drain():
+                self._apply(number, time, diff)
+        for number, changes in zip(child.targets, child.consumed):
+            for time, diff in changes.drain():
+                self._apply(number, time, -diff)
+        for numbers, changes in zip(child.fanout, child.produced):
+            for time, diff in changes.drain():
+                for number in numbers:
+                    if number < 0:
+                        self._produced[~number].update(self.refinement.to_outer(time), diff)
+                    else:
+                        self._apply(number, time, diff)
+
+    def receive(self, number: int, time: TI, diff: int) -> None:
+        """Apply one change out of a peer's batch; the caller applies the whole batch before anything else happens."""
+        if number >= 0:
+            self._apply(number, time, diff)
+        elif ~number < self._outputs:
+            self._produced[~number].update(self.refinement.to_outer(time), diff)
+        else:
+            self._consumed[~number - self._outputs].update(self.refinement.to_outer(time), diff)
+        if not self._queued:
+            self._queued = True
+            if self._wake is not None:
+                self._wake()
+
+    def outstanding(self) -> list[str]:
+        """Return, in words, every capability and message that is counted here, nested scopes included."""
+        found = []
+        for (location, time), count in self._tracker.counts().items():
+            node = location.node
+            if isinstance(node, int) and node >= 0 and count > 0 and not self.children[node].nested:
+                path = f"{self.path}/{self.children[node].name}#{node}"
+                what = "a capability of" if isinstance(location, Source) else "a message for"
+                found.append(f"{what} {path} at {time!r}")
+        for child in self.children:
+            if isinstance(child.scope, Subgraph):
+                found += child.scope.outstanding()
+        return found
+
+    def _tell_children(self) -> None:
+        """Derive the frontiers anew and tell every child whose inputs they concern."""
+        listeners = self._listeners
+        told: list[Child] = []
+        for observer, time, diff in self._tracker.propagate_observed():
+            child, port = listeners[observer]
+            if child is None:
+                self._projected[port].update(self.refinement.to_outer(time), diff)
+                continue
+            if not told or told[-1] is not child:
+                told.append(child)
+            child.external[port].update(time, diff)
+        for child in told:
+            child.scope.push_external_progress(child.external)
+            self.activate(child.index)
+
+    def _report(
+        self,
+        internal: Sequence[ChangeBatch[TO]],
+        consumed: Sequence[ChangeBatch[TO]],
+        produced: Sequence[ChangeBatch[TO]],
+    ) -> None:
+        for mine, theirs in zip(self._consumed, consumed):
+            if mine:
+                mine.drain_into(theirs)
+        for mine, theirs in zip(self._produced, produced):
+            if mine:
+                mine.drain_into(theirs)
+        self._project()
+        for projected, changes in zip(self._projected, internal):
+            if projected:
+                projected.drain_into(changes)
+
+    def _project(self) -> None:
+        """Work out how the work inside, projected to the outputs, has changed."""
+        outward = self._outward
+        if outward is not None and outward.dirty.find(1) >= 0:
+            to_outer = self.refinement.to_outer
+            for observer, time, diff in outward.propagate_observed():
+                self._projected[outward.observed[observer].port].update(to_outer(time), diff)

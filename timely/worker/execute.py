@@ -1,0 +1,249 @@
+"""``execute``: run a program on several workers, as threads, as processes, or as threads in processes, on this machine.
+
+Every worker runs the same program. The invariant: the call ends, with every worker's result or with one error. A worker that
+raises tells the others, who stop; a process that dies without a word is noticed by its connections. Processes are forked, so
+that a program may be a closure or a lambda.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import multiprocessing
+import pickle
+import socket
+import sys
+import threading
+import traceback
+from collections.abc import Callable, Mapping, Sequence
+from multiprocessing.connection import Connection, wait
+from typing import Any, TypeAlias, TypeVar
+
+from timely.errors import ConfigurationError, PeerLostError, TimelyError, WorkerError
+from timely.dataflow import ScopeBuilder, Stream
+from timely.worker.transport import Inbox, PeerTransport, Transport
+from timely.worker.worker import Worker
+
+T = TypeVar("T")
+D = TypeVar("D")
+Outcome: TypeAlias = tuple[bool, Any]
+"""``(True, result)`` or ``(False, error)`` of one worker."""
+
+_GRACE = 10.0
+
+
+def execute(program: Callable[[Worker], T], *, workers: int = 1, processes: int = 1) -> list[T]:
+    """Run ``program(worker)`` on ``workers`` threads in each of ``processes`` processes; return the results in worker order.
+
+    After the program has returned, its worker goes on until every dataflow is complete. If an operator raises, the whole run
+    ends with its ``OperatorError``; what a program itself raises ends the run as it is, with a note that says which worker it
+    was; a process that ends without a result is a ``WorkerError``. ``ConfigurationError`` for a count below one.
+
+    >>> def program(worker):
+    ...     with worker.dataflow() as scope:
+    ...         seen = scope.to_stream([1, 2, 3]).exchange(lambda x: x).capture()
+    ...     worker.run()
+    ...     return seen.extract()
+    >>> execute(program, workers=2)
+    [[(0, [2, 2])], [(0, [1, 1, 3, 3])]]
+    """
+    for name, count in (("workers", workers), ("processes", processes)):
+        if not isinstance(count, int) or count < 1:
+            raise ConfigurationError(f"{name}={count!r}: there must be at least one; use {name}=1 for a single one")
+    if processes == 1:
+        outcomes = run_threads(program, range(workers), {}) if workers > 1 else [run_worker(program, None)]
+    else:
+        outcomes = _run_processes(program, workers, processes)
+    failure = first_failure(outcomes)
+    if failure is not None:
+        raise failure
+    return [result for _, result in outcomes]
+
+
+def example(build: Callable[[ScopeBuilder[int]], Stream[int, D]]) -> list[tuple[int, list[D]]]:
+    """Build one dataflow on one worker, run it to its end, and return ``capture().extract()`` of the stream it returns.
+
+    >>> example(lambda scope: scope.to_stream([3, 1, 2]).map(lambda x: 10 * x))
+    [(0, [10, 20, 30])]
+    """
+    worker = Worker()
+    with worker.dataflow(name="example") as scope:
+        captured = build(scope).capture()
+    worker.run()
+    return captured.extract()
+
+
+def run_worker(program: Callable[[Worker], Any], transport: Transport | None) -> Outcome:
+    """Run a program on one worker to the end of its dataflows; return its outcome, and leave the transport closed."""
+    worker = Worker(transport)
+    try:
+        result = program(worker)
+        worker.finish()
+        return True, result
+    except Exception as error:
+        if not isinstance(error, TimelyError):
+            error.add_note(f"raised by the program of worker {worker.index}")
+        worker.abort(error)
+        return False, error
+    except BaseException as error:
+        worker.abort(error)
+        raise
+    finally:
+        worker.close()
+
+
+def run_threads(
+    program: Callable[[Worker], Any], indices: Sequence[int], sockets: Mapping[int, Mapping[int, socket.socket]]
+) -> list[Outcome]:
+    """Run the workers ``indices`` as threads of this process, connected to others by ``sockets[worker][peer]``."""
+    inboxes = {index: Inbox() for index in indices}
+    transports = [PeerTransport(index, inboxes, sockets.get(index, {})) for index in indices]
+    if len(transports) == 1:
+        return [run_worker(program, transports[0])]
+    outcomes: list[Outcome] = [(False, WorkerError(f"worker {index} ended without a result")) for index in indices]
+
+    def run(place: int) -> None:
+        outcomes[place] = run_worker(program, transports[place])
+
+    threads = [threading.Thread(target=run, args=(place,), name=f"timely worker {indices[place]}") for place in range(len(indices))]
+    for thread in threads:
+        thread.start()
+    try:
+        for thread in threads:
+            thread.join()
+    except BaseException as interruption:
+        for inbox in inboxes.values():
+            inbox.put(-1, ("abort", f"the run was interrupted by {type(interruption).__name__}"))
+        for thread in threads:
+            thread.join(_GRACE)
+        raise
+    return outcomes
+
+
+def first_failure(outcomes: Sequence[Outcome]) -> BaseException | None:
+    """Return the error that explains the others: an operator's or a program's, rather than that somebody else was lost."""
+    failures = [error for succeeded, error in outcomes if not succeeded]
+    for kind in (PeerLostError, WorkerError):
+        others = [error for error in failures if not isinstance(error, kind)]
+        failures = others or failures
+    return failures[0] if failures else None
+
+
+# -- processes ---------------------------------------------------------------------------------------------------------
+
+
+def _run_processes(program: Callable[[Worker], Any], workers: int, processes: int) -> list[Outcome]:
+    """Fork the processes, and wait for what each has to say."""
+    if "fork" not in multiprocessing.get_all_start_methods():
+        raise ConfigurationError(f"processes={processes}: this system cannot fork; use threads (workers={workers * processes})")
+    context = multiprocessing.get_context("fork")
+    sockets = _connect(workers, processes)
+    ends = [context.Pipe(duplex=False) for _ in range(processes)]
+    children = [
+        context.Process(target=_process, args=(program, place, workers, sockets, ends), name=f"timely process {place}")
+        for place in range(processes)
+    ]
+    for child in children:
+        child.start()
+    for _, sender in ends:
+        sender.close()
+    for mine in sockets.values():
+        for sock in mine.values():
+            sock.close()
+    try:
+        return _gather([receiver for receiver, _ in ends], children, workers)
+    finally:
+        for child in children:
+            if child.is_alive():
+                child.join(_GRACE)
+            if child.is_alive():
+                child.kill()
+                child.join()
+        for receiver, _ in ends:
+            receiver.close()
+
+
+def _connect(workers: int, processes: int) -> dict[int, dict[int, socket.socket]]:
+    """Return a connected socket for every two workers in different processes, by worker and peer."""
+    sockets: dict[int, dict[int, socket.socket]] = {index: {} for index in range(workers * processes)}
+    for one in sockets:
+        for other in range((one // workers + 1) * workers, workers * processes):
+            sockets[one][other], sockets[other][one] = socket.socketpair()
+    return sockets
+
+
+def _process(
+    program: Callable[[Worker], Any],
+    place: int,
+    workers: int,
+    sockets: Mapping[int, Mapping[int, socket.socket]],
+    ends: Sequence[tuple[Connection, Connection]],
+) -> None:
+    """Run one process's workers, and send the parent their outcomes."""
+    indices = range(place * workers, (place + 1) * workers)
+    for index, mine in sockets.items():
+        if index not in indices:
+            for sock in mine.values():
+                sock.close()
+    for other, (receiver, sender) in enumerate(ends):
+        receiver.close()
+        if other != place:
+            sender.close()
+    outcomes = run_threads(program, indices, {index: sockets[index] for index in indices})
+    ends[place][1].send_bytes(_pack(outcomes))
+    ends[place][1].close()
+    sys.stdout.flush()
+
+
+def _pack(outcomes: Sequence[Outcome]) -> bytes:
+    """Pickle outcomes; a result or an error that cannot be pickled becomes an error that can, and says so."""
+    packed = []
+    for index, (succeeded, value) in enumerate(outcomes):
+        text = "" if succeeded else "".join(traceback.format_exception(value))
+        cause = None if succeeded else value.__cause__
+        try:
+            body = pickle.dumps((value, cause))
+            pickle.loads(body)
+        except Exception as error:
+            if succeeded:
+                what = f"the result of worker {index} of its process, of type {type(value).__name__}, cannot be sent back: {error}"
+            else:
+                what = f"{type(value).__name__}: {value}"
+            try:
+                body = pickle.dumps((value, None))
+                pickle.loads(body)
+                assert not succeeded
+            except Exception:
+                body = pickle.dumps((WorkerError(what), None))
+            succeeded = False
+        packed.append((succeeded, body, text))
+    return pickle.dumps(packed)
+
+
+def _unpack(data: bytes) -> list[Outcome]:
+    outcomes: list[Outcome] = []
+    for succeeded, body, text in pickle.loads(data):
+        value, cause = pickle.loads(body)
+        if not succeeded:
+            value.__cause__ = cause
+            value.add_note(f"in another process:\n{text}")
+        outcomes.append((succeeded, value))
+    return outcomes
+
+
+def _gather(receivers: Sequence[Connection], children: Sequence[Any], workers: int) -> list[Outcome]:
+    """Wait for every process's outcomes; one that ends without any counts as failed."""
+    said: dict[int, list[Outcome]] = {}
+    waiting: dict[Any, int] = {receiver: place for place, receiver in enumerate(receivers)}
+    while waiting:
+        for receiver in wait(list(waiting)):
+            place = waiting.pop(receiver)
+            with contextlib.suppress(EOFError, OSError):
+                said[place] = _unpack(receivers[place].recv_bytes())
+                continue
+            children[place].join(_GRACE)
+            first, last = place * workers, (place + 1) * workers - 1
+            error = WorkerError(
+                f"process {place} (workers {first} to {last}) ended with exit code {children[place].exitcode} and no result"
+            )
+            said[place] = [(False, error)] * workers
+    return [outcome for place in range(len(receivers)) for outcome in said[place]]

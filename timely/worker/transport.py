@@ -1,0 +1,346 @@
+"""What carries messages between workers: through memory within a process, through connected sockets between processes.
+
+A transport never blocks on a send and never blocks on a receive; what the other side is not ready to take waits here, so that
+two workers that send each other large messages cannot lock each other up. Messages from one worker to another arrive in the
+order in which they were sent, which is all that the protocol of progress asks for. A peer that goes away without a word is a
+``PeerLostError``.
+"""
+
+from __future__ import annotations
+
+import time
+import select
+import socket
+from collections import deque
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, Protocol
+
+from timely.errors import PeerLostError
+from timely.worker.wire import HEADER, decode, encode
+
+_CHUNK: Final = 1 << 18
+_MOST_PIECES: Final = 512
+
+
+class Transport(Protocol):
+    """The connections of one worker to its peers."""
+
+    @property
+    def index(self) -> int:
+        """This worker's number."""
+
+    @property
+    def peers(self) -> int:
+        """How many workers there are."""
+
+    def send(self, peer: int, message: Any) -> None:
+        """Send a message to another worker; it goes out with the next ``flush`` at the latest."""
+
+    def flush(self) -> None:
+        """Pass on what was sent, as far as the other sides take it now; the rest goes when they do."""
+
+    def receive(self) -> Sequence[tuple[int, Any]]:
+        """Return ``(sender, message)`` for what has arrived, oldest first; nothing if nothing has."""
+
+    def wait(self, timeout: float | None = None) -> None:
+        """Wait until something may have arrived, or ``timeout`` seconds have passed."""
+
+    def close(self, timeout: float = 5.0) -> None:
+        """Send what is left, as far as peers take it in ``timeout`` seconds, and close every connection."""
+
+
+class LocalTransport:
+    """The transport of a worker without peers: nothing ever arrives."""
+
+    index = 0
+    peers = 1
+
+    def send(self, peer: int, message: Any) -> None:
+        """There is nobody to send to."""
+        raise PeerLostError(f"there is no worker {peer}: this one has no peers")
+
+    def flush(self) -> None:
+        """Nothing is waiting."""
+
+    def receive(self) -> Sequence[tuple[int, Any]]:
+        """Nothing arrives."""
+        return ()
+
+    def wait(self, timeout: float | None = None) -> None:
+        """Nothing can arrive, so there is nothing to wait for."""
+
+    def close(self, timeout: float = 5.0) -> None:
+        """There is nothing to close."""
+
+
+class Inbox:
+    """Where one worker's messages from others in its process arrive, and how it is woken when it waits."""
+
+    __slots__ = ("_bell", "_ear", "items", "waiting")
+
+    def __init__(self) -> None:
+        self.items: deque[tuple[int, Any]] = deque()
+        self.waiting = False
+        self._ear, self._bell = socket.socketpair()
+        self._ear.setblocking(False)
+        self._bell.setblocking(False)
+
+    def put(self, sender: int, message: Any) -> None:
+        """Put a message in, and wake the owner if it waits."""
+        self.items.append((sender, message))
+        if self.waiting:
+            try:
+                self._bell.send(b"!")
+            except (BlockingIOError, OSError):
+                pass  # it has been woken often enough, or is gone
+
+    def fileno(self) -> int:
+        """The descriptor that becomes readable when the owner is woken."""
+        return self._ear.fileno()
+
+    def hush(self) -> None:
+        """Take note of having been woken."""
+        try:
+            self._ear.recv(4096)
+        except BlockingIOError:
+            pass
+
+    def close(self) -> None:
+        """Close the bell."""
+        self._ear.close()
+        self._bell.close()
+
+
+class Link:
+    """One connection to a worker in another process: frames out, frames in, nothing blocking."""
+
+    __slots__ = ("_at", "_body", "_buffers", "_head", "_out", "deaf", "gone", "pending", "sock")
+
+    def __init__(self, sock: socket.socket) -> None:
+        sock.setblocking(False)
+        if sock.family != socket.AF_UNIX:
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self.sock = sock
+        self.gone = False
+        self.deaf = False
+        self.pending: list[Any] = []
+        self._out: deque[memoryview] = deque()
+        self._head = bytearray()
+        self._body: memoryview | None = None
+        self._buffers = 0
+        self._at = 0
+
+    @property
+    def backlog(self) -> bool:
+        """Whether something is waiting for the other side to take it."""
+        return bool(self._out)
+
+    def flush(self) -> None:
+        """Put what was sent into a frame, and write as much as the connection takes."""
+        if self.pending:
+            self._out.extend(memoryview(piece) for piece in encode(self.pending))
+            self.pending = []
+        out = self._out
+        while out and not self.deaf:
+            pieces = [out[i] for i in range(min(len(out), _MOST_PIECES))]
+            try:
+                sent = self.sock.sendmsg(pieces)
+            except BlockingIOError:
+                return
+            except OSError:
+                out.clear()
+                self.deaf = True
+                return
+            while sent:
+                first = out[0]
+                if sent < len(first):
+                    out[0] = first[sent:]
+                    break
+                sent -= len(first)
+                out.popleft()
+
+    def read(self, into: list[Any]) -> None:
+        """Read what has arrived, and append the messages of every complete frame."""
+        while not self.gone:
+            if self._body is not None:
+                if not self._fill():
+                    return
+                into.extend(decode(self._body, self._buffers))
+                self._body = None
+                continue
+            try:
+                data = self.sock.recv(_CHUNK)
+            except BlockingIOError:
+                return
+            except OSError:
+                data = b""
+            if not data:
+                self.gone = True
+                return
+            self._head += data
+            self._split(into)
+            if self._body is None and len(data) < _CHUNK:
+                return
+
+    def _split(self, into: list[Any]) -> None:
+        """Take the complete frames off what has been read, and start on a frame that is not complete."""
+        head, at = self._head, 0
+        while len(head) - at >= HEADER.size:
+            size, buffers = HEADER.unpack_from(head, at)
+            at += HEADER.size
+            body = memoryview(bytearray(size))
+            have = min(size, len(head) - at)
+            body[:have] = head[at : at + have]
+            at += have
+            if have < size:
+                self._body, self._buffers, self._at = body, buffers, have
+                break
+            into.extend(decode(body, buffers))
+        del head[:at]
+
+    def _fill(self) -> bool:
+        """Read on into the frame that is not complete; return whether it is now."""
+        body = self._body
+        assert body is not None
+        while self._at < len(body):
+            try:
+                count = self.sock.recv_into(body[self._at :])
+            except BlockingIOError:
+                return False
+            except OSError:
+                count = 0
+            if count == 0:
+                self.gone = True
+                return False
+            self._at += count
+        return True
+
+
+class PeerTransport:
+    """Connects one worker to peers in its own process (``inboxes``) and in others (``sockets``), both by worker number.
+
+    ``PeerLostError`` from ``receive`` when a connection ends that was not closed by ``close`` on the other side.
+    """
+
+    def __init__(self, index: int, inboxes: Mapping[int, Inbox], sockets: Mapping[int, socket.socket]) -> None:
+        self.index = index
+        self.peers = len({index, *inboxes, *sockets})
+        self._inbox = inboxes[index]
+        self._inboxes = inboxes
+        self._links = {peer: Link(sock) for peer, sock in sockets.items()}
+        self._finished: set[int] = set()
+        self._lost: list[int] = []
+        self._poll = select.poll()
+        self._poll.register(self._inbox.fileno(), select.POLLIN)
+        self._by_descriptor = {link.sock.fileno(): peer for peer, link in self._links.items()}
+        for descriptor in self._by_descriptor:
+            self._poll.register(descriptor, select.POLLIN)
+
+    def send(self, peer: int, message: Any) -> None:
+        """Send a message to another worker."""
+        link = self._links.get(peer)
+        if link is not None:
+            link.pending.append(message)
+        else:
+            self._inboxes[peer].put(self.index, message)
+
+    def flush(self) -> None:
+        """Pass on what was sent to other processes."""
+        for link in self._links.values():
+            if link.pending or link.backlog:
+                link.flush()
+
+    def receive(self) -> Sequence[tuple[int, Any]]:
+        """Return what has arrived."""
+        items = self._inbox.items
+        arrived: list[tuple[int, Any]] = []
+        while items:
+            arrived.append(items.popleft())
+        if self._links:
+            for descriptor, _ in self._poll.poll(0):
+                peer = self._by_descriptor.get(descriptor)
+                if peer is not None:
+                    self._read(peer, arrived)
+            if self._lost and not arrived:
+                raise PeerLostError(f"worker {self._lost[0]} has gone: its connection to worker {self.index} ended without a word")
+        return arrived
+
+    def _read(self, peer: int, arrived: list[tuple[int, Any]]) -> None:
+        link = self._links[peer]
+        messages: list[Any] = []
+        link.read(messages)
+        for message in messages:
+            if message is None:
+                self._finished.add(peer)
+            else:
+                arrived.append((peer, message))
+        if link.gone:
+            self._poll.unregister(link.sock.fileno())
+            if peer not in self._finished:
+                self._lost.append(peer)
+
+    def wait(self, timeout: float | None = None) -> None:
+        """Wait until something has arrived, a peer can take more, or the time is up."""
+        inbox = self._inbox
+        inbox.waiting = True
+        try:
+            if inbox.items or self._lost:
+                return
+            backlog = [link for link in self._links.values() if link.backlog and not link.gone and not link.deaf]
+            for link in backlog:
+                self._poll.modify(link.sock.fileno(), select.POLLIN | select.POLLOUT)
+            ready = self._poll.poll(None if timeout is None else timeout * 1000)
+            for link in backlog:
+                self._poll.modify(link.sock.fileno(), select.POLLIN)
+                link.flush()
+            if any(descriptor == inbox.fileno() for descriptor, _ in ready):
+                inbox.hush()
+        finally:
+            inbox.waiting = False
+
+    def close(self, timeout: float = 5.0) -> None:
+        """Say goodbye to every peer in another process, wait for theirs, and close the connections."""
+        for link in self._links.values():
+            link.pending.append(None)
+        self.flush()
+        deadline = _now() + timeout
+        while _now() < deadline:
+            left = [peer for peer, link in self._links.items() if not link.gone and (peer not in self._finished or link.backlog)]
+            self._lost.clear()
+            if not left:
+                break
+            self.wait(min(0.2, max(0.0, deadline - _now())))
+            self._drain(left)
+        for link in self._links.values():
+            link.sock.close()
+        self._inbox.close()
+
+    def _drain(self, peers: Sequence[int]) -> None:
+        """Read and discard what still comes, so that nobody's last words are cut off."""
+        discarded: list[tuple[int, Any]] = [(self.index, None)]
+        for peer in peers:
+            if not self._links[peer].gone:
+                self._read(peer, discarded)
+
+
+def _now() -> float:
+    return time.monotonic()
+
+
+class SocketTransport(PeerTransport):
+    """The transport of a worker all of whose peers are in other processes, given connected sockets by worker number."""
+
+    def __init__(self, index: int, sockets: Mapping[int, socket.socket]) -> None:
+        super().__init__(index, {index: Inbox()}, sockets)
+
+
+def thread_transports(workers: int) -> list[PeerTransport]:
+    """Return connected transports for ``workers`` workers that are threads of this process, in order.
+
+    >>> one, two = thread_transports(2)
+    >>> one.send(1, "hello")
+    >>> two.receive()
+    [(0, 'hello')]
+    """
+    inboxes = {index: Inbox() for index in range(workers)}
+    return [PeerTransport(index, inboxes, {}) for index in range(workers)]

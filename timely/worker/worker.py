@@ -1,0 +1,374 @@
+"""``Worker``: builds dataflows and steps them, without a thread of its own.
+
+A step takes in what peers have sent, runs every dataflow that has something to do, and sends the peers what this worker's
+operators did, one atomic batch for each dataflow. Idle dataflows cost nothing. The invariant: a peer hears what was produced no
+later than what was made of it, because everything a dataflow's scopes say leaves in one stream, in order.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from types import TracebackType
+from typing import Any, Final, TypeVar, cast, overload
+
+from typing_extensions import Self
+
+from timely.dataflow import ScopeBuilder
+from timely.errors import GraphMismatchError, PeerLostError, StalledError
+from timely.order import PartialOrder
+from timely.progress import ProgressBatch, ProgressExchange
+from timely.scopes import Subgraph
+from timely.worker.scheduler import InOrder, Scheduler
+from timely.worker.transport import LocalTransport, Transport
+
+T = TypeVar("T", bound=PartialOrder)
+Pointstamp = tuple[int, int, Any]
+
+DATA: Final = "data"
+PROGRESS: Final = "progress"
+GRAPH: Final = "graph"
+ABORT: Final = "abort"
+DONE: Final = "done"
+_DESCRIBED: Final = 1000
+_PATIENCE: Final = 1.0
+
+
+_Opening = AbstractContextManager[ScopeBuilder[T]]
+
+
+class _Waker:
+    """Marks one dataflow as having something to do."""
+
+    __slots__ = ("_active", "_number")
+
+    def __init__(self, active: bytearray, number: int) -> None:
+        self._active = active
+        self._number = number
+
+    def wake(self) -> None:
+        """Mark it."""
+        self._active[self._number] = 1
+
+
+def describe(scope: ScopeBuilder[Any]) -> tuple[str, ...]:
+    """Return the graph of a dataflow as lines of text that are the same on every worker which built the same one.
+
+    >>> with Worker().dataflow(name="demo") as scope:
+    ...     _ = scope.empty().map(str)
+    >>> describe(scope)
+    ('operator /demo/empty#0 with 0 inputs and 1 outputs', 'operator /demo/map#1 with 1 inputs and 1 outputs', 'edge of /demo: Source(0, 0) to Target(1, 0)')
+    """
+    lines = []
+    for subgraph in scope.scopes:
+        for child in subgraph.children:
+            ports = f"{child.scope.inputs} inputs and {child.scope.outputs} outputs"
+            lines.append(f"operator {subgraph.path}/{child.name}#{child.index} with {ports}")
+        for edge in subgraph.edges:
+            dealt = "" if edge.local else ", exchanged"
+            lines.append(f"edge of {subgraph.path}: {edge.source!r} to {edge.target!r}{dealt}")
+    return tuple(lines)
+
+
+class _Building:
+    """The allocator of one dataflow: numbers its channels in the order in which they are opened."""
+
+    def __init__(self, worker: Worker, number: int) -> None:
+        self.index = worker.index
+        self.peers = worker.peers
+        self.channels: list[Callable[[Any, Any, int], None]] = []
+        self._number = number
+        self._send = worker.transport.send
+
+    def open_channel(self, deliver: Callable[[Any, Any, int], None]) -> int:
+        """Open the next channel."""
+        self.channels.append(deliver)
+        return len(self.channels) - 1
+
+    def post(self, peer: int, channel: int, time: Any, batch: Any) -> None:
+        """Send a container on a channel to a peer."""
+        self._send(peer, (DATA, self._number, channel, time, batch))
+
+
+class _Dataflow:
+    """What a worker keeps of one dataflow."""
+
+    def __init__(self, number: int, scope: ScopeBuilder[Any], channels: list[Callable[[Any, Any, int], None]]) -> None:
+        self.number = number
+        self.name = scope.name
+        self.scope = scope
+        self.root: Subgraph[Any, Any] = scope.subgraph
+        self.scopes = scope.scopes
+        self.channels = channels
+        self.exchange: ProgressExchange[Pointstamp] | None = scope.exchange
+        self.described = describe(scope)
+
+
+class Worker:
+    """One worker: ``index`` of ``peers``. Make one, build dataflows on it, and step it by hand, or have ``execute`` do so.
+
+    >>> worker = Worker()
+    >>> with worker.dataflow(int, name="shout") as scope:
+    ...     words, stream = scope.new_input()
+    ...     seen = stream.map(str.upper).capture()
+    >>> words.send("hello")
+    >>> words.close()
+    >>> while worker.step():
+    ...     pass
+    >>> seen.extract()
+    [(0, ['HELLO'])]
+    """
+
+    def __init__(self, transport: Transport | None = None, scheduler: Scheduler | None = None) -> None:
+        self.transport: Transport = LocalTransport() if transport is None else transport
+        self.index = self.transport.index
+        self.peers = self.transport.peers
+        self._scheduler: Scheduler = InOrder() if scheduler is None else scheduler
+        self._dataflows: dict[int, _Dataflow] = {}
+        self._active = bytearray()
+        self._early: dict[int, list[tuple[int, Any]]] = {}
+        self._descriptions: dict[tuple[int, int], tuple[str, tuple[str, ...]]] = {}
+        self._mine: dict[int, tuple[str, tuple[str, ...]]] = {}
+        self._ended: dict[int, int] = {}
+        self._failed: BaseException | None = None
+
+    # -- dataflows -----------------------------------------------------------------------------------------------------
+
+    @overload
+    def dataflow(self, *, name: str | None = None) -> _Opening[int]: ...
+    @overload
+    def dataflow(self, time: type[T], *, name: str | None = None) -> _Opening[T]: ...
+    def dataflow(self, time: Any = int, *, name: str | None = None) -> Any:
+        """Open a dataflow with times of type ``time``: a context manager that yields the scope to build it in.
+
+        Every worker builds the same dataflows in the same order. When the block ends the graph is compiled: ``CycleError``
+        for a loop that does not advance, ``UnconnectedLoopError`` for one that was never connected; a graph that differs
+        from a peer's is a ``GraphMismatchError`` as soon as that is known.
+        """
+        return self._open(time, name)
+
+    @contextmanager
+    def _open(self, time: Any, name: str | None) -> Iterator[ScopeBuilder[Any]]:
+        number = len(self._active)
+        self._active.append(0)
+        building = _Building(self, number)
+        exchange = ProgressExchange[Pointstamp](self.index, self.peers) if self.peers > 1 else None
+        scope: ScopeBuilder[Any] = ScopeBuilder(
+            name or f"dataflow{number}", time, building, None, _Waker(self._active, number).wake, exchange
+        )
+        yield scope
+        scope.finish()
+        self._install(_Dataflow(number, scope, building.channels))
+
+    def _install(self, dataflow: _Dataflow) -> None:
+        number = dataflow.number
+        self._dataflows[number] = dataflow
+        self._active[number] = 1
+        if self.peers == 1:
+            return
+        mine = (hashlib.sha256("\n".join(dataflow.described).encode()).hexdigest(), dataflow.described[:_DESCRIBED])
+        self._mine[number] = mine
+        for peer in range(self.peers):
+            if peer != self.index:
+                self.transport.send(peer, (GRAPH, number, *mine))
+                theirs = self._descriptions.pop((number, peer), None)
+                if theirs is not None:
+                    self._compare(number, peer, theirs)
+        for sender, message in self._early.pop(number, ()):
+            self._take(sender, message)
+
+    def drop_dataflow(self, scope: ScopeBuilder[Any]) -> None:
+        """Drop a dataflow that is not wanted any more, with all its state and whatever is in flight; others run on.
+
+        >>> worker = Worker()
+        >>> with worker.dataflow(name="unwanted") as scope:
+        ...     handle, stream = scope.new_input()
+        >>> worker.drop_dataflow(scope)
+        >>> worker.step()
+        False
+        """
+        for number, dataflow in list(self._dataflows.items()):
+            if dataflow.scope is scope:
+                del self._dataflows[number]
+                self._active[number] = 0
+
+    @property
+    def dataflows(self) -> list[str]:
+        """The names of the dataflows that are not complete."""
+        return [dataflow.name for dataflow in self._dataflows.values()]
+
+    # -- stepping ------------------------------------------------------------------------------------------------------
+
+    def step(self) -> bool:
+        """Run every dataflow that has something to do, once; return whether any dataflow is not complete yet.
+
+        Never waits. ``OperatorError`` if an operator raised, ``PeerLostError`` if another worker failed or went away; after
+        either, the worker cannot go on.
+        """
+        if self._failed is not None:
+            raise PeerLostError(f"worker {self.index} has failed already: {self._failed}") from self._failed
+        try:
+            if self.peers > 1:
+                for sender, message in self.transport.receive():
+                    self._take(sender, message)
+            active = self._active
+            number = active.find(1)
+            if number >= 0:
+                chosen = [number]
+                while (number := active.find(1, number + 1)) >= 0:
+                    chosen.append(number)
+                for number in self._scheduler.choose(chosen):
+                    active[number] = 0
+                    dataflow = self._dataflows.get(number)
+                    if dataflow is not None:
+                        self._run(dataflow)
+            if self.peers > 1:
+                self.transport.flush()
+        except BaseException as error:
+            self.abort(error)
+            raise
+        return bool(self._dataflows)
+
+    def _run(self, dataflow: _Dataflow) -> None:
+        """Pull one dataflow, and send the peers what its operators did as one batch."""
+        alive = dataflow.root.pull_internal_progress((), (), ())
+        exchange = dataflow.exchange
+        if exchange is not None:
+            batch = exchange.flush()
+            if batch is not None:
+                for peer in range(self.peers):
+                    if peer != self.index:
+                        self.transport.send(peer, (PROGRESS, dataflow.number, batch))
+        if not alive and not self._active[dataflow.number]:
+            self._dataflows.pop(dataflow.number, None)
+
+    @property
+    def idle(self) -> bool:
+        """Whether no dataflow has anything to do until something arrives or an input is used."""
+        return self._active.find(1) < 0
+
+    def step_or_park(self, timeout: float | None = None) -> bool:
+        """As ``step``, but first wait, for at most ``timeout`` seconds, if there is nothing to do.
+
+        ``StalledError`` where waiting without a bound could never end: with no peers, nothing can arrive.
+        """
+        if self._dataflows and self.idle:
+            if self.peers == 1 and timeout is None:
+                raise StalledError(self._why_stalled())
+            if self.peers > 1:
+                self._scheduler.park(self.transport, timeout)
+        return self.step()
+
+    def step_while(self, predicate: Callable[[], bool]) -> None:
+        """Step as long as ``predicate()`` is true, waiting when there is nothing to do.
+
+        ``StalledError`` if nothing that this worker could do will ever change that.
+        """
+        while predicate():
+            if not self._dataflows:
+                raise StalledError("step_while: every dataflow is complete, and the predicate still holds; it never will change")
+            self.step_or_park(None if self.peers == 1 else _PATIENCE)
+
+    def run(self) -> None:
+        """Step until every dataflow is complete.
+
+        ``StalledError`` if one cannot complete, since an input is still open or a capability is still held.
+        """
+        while self._dataflows:
+            self.step_or_park(None if self.peers == 1 else _PATIENCE)
+
+    def _why_stalled(self) -> str:
+        held = []
+        for dataflow in self._dataflows.values():
+            held += [f"{what} in dataflow {dataflow.name!r}" for what in dataflow.root.outstanding()]
+        return f"nothing can move any more, and there is still {'; '.join(held[:5])}: close the inputs and drop the capabilities"
+
+    # -- peers -----------------------------------------------------------------------------------------------------------
+
+    def _take(self, sender: int, message: Any) -> None:
+        """Act on one message of a peer."""
+        kind = message[0]
+        if kind == ABORT:
+            raise PeerLostError(f"worker {sender} failed, so worker {self.index} stops: {message[1]}")
+        if kind == DONE:
+            self._ended[sender] = message[1]
+            self._check_ended()
+            return
+        number = message[1]
+        if number >= len(self._active) or (number not in self._dataflows and number not in self._mine):
+            self._early.setdefault(number, []).append((sender, message))
+            return
+        if kind == GRAPH:
+            self._compare(number, sender, message[2:])
+            return
+        dataflow = self._dataflows.get(number)
+        if dataflow is None:
+            return  # complete or dropped here: nothing in it matters any more
+        if kind == DATA:
+            dataflow.channels[message[2]](message[3], message[4], len(message[4]))
+        else:
+            self._receive(dataflow, message[2])
+
+    def _receive(self, dataflow: _Dataflow, batch: ProgressBatch[Pointstamp]) -> None:
+        """Apply a peer's batch as a whole, before anything is derived from it."""
+        exchange = cast("ProgressExchange[Pointstamp]", dataflow.exchange)
+        scopes = dataflow.scopes
+        for (scope, location, time), diff in exchange.receive(batch):
+            scopes[scope].receive(location, time, diff)
+
+    def _compare(self, number: int, peer: int, theirs: Sequence[Any]) -> None:
+        """Raise ``GraphMismatchError`` if a peer has built another graph."""
+        digest, described = self._mine[number]
+        if digest == theirs[0]:
+            return
+        difference = "they differ beyond the first operators"
+        for mine, other in zip((*described, "nothing more"), (*theirs[1], "nothing more"), strict=False):
+            if mine != other:
+                difference = f"worker {self.index} has {mine}, worker {peer} has {other}"
+                break
+        raise GraphMismatchError(
+            f"dataflow {number} is not the same on workers {self.index} and {peer}: {difference}; every worker must build the"
+            " same dataflows in the same order"
+        )
+
+    def _check_ended(self) -> None:
+        for peer, built in self._ended.items():
+            for number, dataflow in self._dataflows.items():
+                if number >= built:
+                    raise GraphMismatchError(
+                        f"worker {peer} has ended without building dataflow {number} ({dataflow.name!r}), which worker"
+                        f" {self.index} waits for; every worker must build the same dataflows in the same order"
+                    )
+
+    def finish(self) -> None:
+        """Run every dataflow to its end, and tell the peers that this worker builds no more."""
+        self.tell_done()
+        self.run()
+
+    def tell_done(self) -> None:
+        """Tell the peers that this worker builds no more dataflows."""
+        for peer in range(self.peers):
+            if peer != self.index:
+                self.transport.send(peer, (DONE, len(self._active)))
+        self.transport.flush()
+
+    def abort(self, error: BaseException) -> None:
+        """Tell every peer that this worker has failed, so that they stop too."""
+        if self._failed is None:
+            self._failed = error
+            for peer in range(self.peers):
+                if peer != self.index:
+                    self.transport.send(peer, (ABORT, f"{type(error).__name__}: {error}"))
+            self.transport.flush()
+
+    def close(self) -> None:
+        """Close the connections to the peers, after what was sent has gone out."""
+        self._dataflows.clear()
+        self.transport.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
