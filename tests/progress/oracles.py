@@ -120,7 +120,7 @@ class Oracle:
 
 @attrs.frozen
 class TimeKit:
-    """What random graphs over a type of times are made of: ``advancing`` summaries strictly advance, ``others`` need not."""
+    """What random graphs over some times are made of: ``advancing`` summaries strictly advance, ``others`` need not."""
 
     spec: Any
     times: st.SearchStrategy[Any]
@@ -181,7 +181,8 @@ def changes(draw: st.DrawFn, kit: TimeKit, spec: GraphSpec, max_rounds: int = 6)
         made: list[Change] = []
         for _ in range(draw(st.integers(0, 6))):
             present = [key for key, count in counts.items() if count]
-            if present and draw(st.integers(0, 1)):
+            again = draw(st.booleans())
+            if present and again:
                 location, time = draw(st.sampled_from(present))
                 diff = -counts[location, time]
             else:

@@ -80,7 +80,8 @@ def test_R7_build_refuses_a_cycle_that_does_not_advance() -> None:
         (Moment, [Shift(3), Shift(-2)], True),
         (Moment, [Shift(3), Shift(-3)], False),
         (Moment, [Shift(-3, 7), Shift(2)], False),
-        (Moment, [Shift(0, 4)], True),
+        (Moment, [Shift(0, 4)], False),
+        (Moment, [Shift(1, 4)], True),
     ],
 )
 def test_G2_cycles_of_one_ring(time: Any, summaries: list[Any], advances: bool) -> None:

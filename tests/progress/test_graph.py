@@ -110,7 +110,8 @@ def test_second_source_of_an_input_is_refused() -> None:
 
 
 @pytest.mark.parametrize(
-    "summaries", [[], [[Antichain()]], [[Antichain(), Antichain()]] * 2, {0: {1: Antichain()}}, {2: {0: Antichain([Step(0)])}}]
+    "summaries",
+    [[], [[Antichain()]], [[Antichain(), Antichain()]] * 2, {0: {1: Antichain()}}, {2: {0: Antichain([Step(0)])}}],
 )
 def test_summaries_that_do_not_fit_the_ports_are_refused(summaries: Any) -> None:
     graph: GraphBuilder[int] = GraphBuilder(int)

@@ -8,7 +8,7 @@ M = TypeVar("M", bound="Moment")
 
 
 class Moment:
-    """A number that offers nothing but what the protocol asks; ``TotalMoment`` says that it is totally ordered besides."""
+    """A number with nothing but what the protocol asks; ``TotalMoment`` says besides that it is totally ordered."""
 
     __slots__ = ("at",)
 

@@ -1,4 +1,4 @@
-"""``timely.spark.run``: DataFrames in, workers in a barrier stage, DataFrames out; and what it says when something is wrong."""
+"""``timely.spark.run``: DataFrames in, workers in a barrier stage, DataFrames out; and what it says when it cannot."""
 
 from __future__ import annotations
 
@@ -198,8 +198,8 @@ def test_rows_with_one_key_go_to_one_worker(numbers: DataFrame, inputs: list[str
         pids = pa.array([os.getpid()] * batch.num_rows)
         return pa.RecordBatch.from_arrays([batch.column("day"), pids], ["day", "pid"])
 
-    schemas = {name: "day int, pid long" for name in inputs}
-    result = ts.run(applying(tell), {name: numbers for name in inputs}, schemas, workers=3, key="day")
+    schemas = dict.fromkeys(inputs, "day int, pid long")
+    result = ts.run(applying(tell), dict.fromkeys(inputs, numbers), schemas, workers=3, key="day")
     homes = Counter(day for day, _ in {row for name in inputs for row in rows(result[name])})
     assert homes == Counter(range(4))
     result.unpersist()

@@ -13,7 +13,7 @@ from typing import Any, Generic, TypeVar
 from timely.dataflow.capability import Capability
 from timely.dataflow.channel import ExchangePusher, Pusher, QueuePusher
 from timely.dataflow.operator import Operator, OperatorInfo
-from timely.dataflow.pact import Exchange, Pact
+from timely.dataflow.pact import Exchange, Pact, PipelinePact
 from timely.dataflow.ports import InputPort, OutputPort
 from timely.dataflow.scope import ScopeBuilder
 from timely.dataflow.stream import Stream
@@ -96,6 +96,8 @@ class OperatorBuilder(Generic[T]):
             )
         queue: QueuePusher[T] = QueuePusher(port.queue, subgraph, operator.index)
         pusher: Pusher[T] = queue
+        if not isinstance(pact, Exchange | PipelinePact):
+            raise GraphError(f"{port.label}: a pact is timely.Pipeline or timely.Exchange(key), not {pact!r}")
         if isinstance(pact, Exchange):
             pusher = ExchangePusher(pact.key, queue, self._scope.allocator, port.label)
         subgraph.add_edge(stream.source, Target(operator.index, port.index), local=not isinstance(pact, Exchange))
@@ -116,20 +118,17 @@ class OperatorBuilder(Generic[T]):
     def _all(self, ports: int) -> dict[int, Antichain[PathSummary[T]]]:
         return {port: Antichain([self._identity]) for port in range(ports)}
 
-    def build(self, constructor: Callable[[list[Capability[T]], OperatorInfo], Callable[..., object]]) -> None:
+    def build(
+        self, constructor: Callable[[list[Capability[T]], OperatorInfo], Callable[..., object]], *arguments: object
+    ) -> None:
         """Make the operator. ``constructor(capabilities, info)`` gets the initial capabilities, one per output, and returns
-        the logic, which is called with the input ports and then the output ports, in the order in which they were added.
+        the logic, which is called with the input ports, the output ports, in the order in which they were added, and then
+        ``arguments``.
         """
         operator = self._operator
         outputs = range(len(operator.output_ports))
         for port, row in zip(operator.input_ports, self._rows, strict=True):
             port.summaries = [row.get(output) or Antichain() for output in outputs]
             port.identities = [summaries == Antichain([self._identity]) for summaries in port.summaries]
-        capabilities = [Capability(operator.domain.minimum, port) for port in operator.output_ports]
-        for port in operator.output_ports:
-            port.internal.clear()  # the initial capabilities are in the internal summary
-        try:
-            operator.install(constructor(capabilities, operator.info))
-        except Exception as error:
-            operator.fail(error)
+        operator.construct(constructor, arguments)
         self._scope.unfinished.discard(operator.path)

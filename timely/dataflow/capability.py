@@ -25,7 +25,7 @@ T = TypeVar("T", bound=PartialOrder)
 class Capability(Generic[T]):
     """The right to send at ``time`` or later on one output (book, progress chapter: capabilities).
 
-    Held until ``drop()``, the end of a ``with`` block, or until nothing refers to it. ``CapabilityError`` for a time that is
+    ``time`` is for reading only. Held until ``drop()``, the end of a ``with`` block, or until nothing refers to it. ``CapabilityError`` for a time that is
     not at or after its own, and for any use after it was dropped.
 
     >>> import timely
@@ -41,17 +41,14 @@ class Capability(Generic[T]):
     []
     """
 
-    __slots__ = ("_port", "_time")
+    __slots__ = ("_port", "time")
 
     def __init__(self, time: T, port: OutputPort[T]) -> None:
-        self._time = time
+        self.time = time
         self._port: OutputPort[T] | None = port
-        port.count(time, 1)
-
-    @property
-    def time(self) -> T:
-        """The earliest time at which it allows to send."""
-        return self._time
+        port.hold(port.number, time, 1)
+        if not port.operator.running:
+            port.operator.touch()
 
     @property
     def held(self) -> bool:
@@ -61,28 +58,32 @@ class Capability(Generic[T]):
     def delayed(self, time: T) -> Capability[T]:
         """Return a new capability at ``time``, which must be at or after this one's; this one stays as it is."""
         port = self._port
-        if port is None or not self._time <= time:
+        if port is None or not self.time <= time:
             raise self._refusal("delay", time)
         return Capability(time, port)
 
     def downgrade(self, time: T) -> None:
         """Give up the times that are not at or after ``time``, which must be at or after this one's."""
         port = self._port
-        if port is None or not self._time <= time:
+        if port is None or not self.time <= time:
             raise self._refusal("downgrade", time)
-        port.count(time, 1)
-        port.count(self._time, -1)
-        self._time = time
+        port.hold(port.number, time, 1)
+        port.hold(port.number, self.time, -1)
+        self.time = time
+        if not port.operator.running:
+            port.operator.touch()
 
     def drop(self) -> None:
         """Give the capability up; dropping it twice does nothing more."""
         port = self._port
         if port is not None:
             self._port = None
-            port.count(self._time, -1)
+            port.hold(port.number, self.time, -1)
+            if not port.operator.running:
+                port.operator.touch()
 
     def __copy__(self) -> Capability[T]:
-        return self.delayed(self._time)
+        return self.delayed(self.time)
 
     copy = __copy__
 
@@ -92,11 +93,7 @@ class Capability(Generic[T]):
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self.drop()
 
-    def __del__(self) -> None:
-        port = self._port
-        if port is not None:
-            self._port = None
-            port.count(self._time, -1)
+    __del__ = drop
 
     def permits(self, port: OutputPort[T]) -> bool:
         """Return whether it allows to send on ``port`` at its time."""
@@ -105,20 +102,20 @@ class Capability(Generic[T]):
     def refused_by(self, port: OutputPort[T]) -> CapabilityError:
         """Return the error to raise where ``permits`` said no."""
         if self._port is None:
-            return CapabilityError(f"{port.label}: the capability for {self._time!r} was dropped before the send; keep it")
+            return CapabilityError(f"{port.label}: the capability for {self.time!r} was dropped before the send; keep it")
         return CapabilityError(
-            f"{port.label}: the capability for {self._time!r} belongs to {self._port.label}; each output needs one of its own"
+            f"{port.label}: the capability for {self.time!r} belongs to {self._port.label}; each output needs one of its own"
         )
 
     def _refusal(self, deed: str, time: T) -> CapabilityError:
         if self._port is None:
-            return CapabilityError(f"cannot {deed} the capability for {self._time!r} to {time!r}: it was dropped already")
+            return CapabilityError(f"cannot {deed} the capability for {self.time!r} to {time!r}: it was dropped already")
         return CapabilityError(
-            f"{self._port.label}: cannot {deed} the capability for {self._time!r} to {time!r}, which is not at or after it"
+            f"{self._port.label}: cannot {deed} the capability for {self.time!r} to {time!r}, which is not at or after it"
         )
 
     def __repr__(self) -> str:
-        return f"Capability({self._time!r}{'' if self._port is not None else ', dropped'})"
+        return f"Capability({self.time!r}{'' if self._port is not None else ', dropped'})"
 
 
 class InputCapability(Generic[T]):
@@ -128,39 +125,34 @@ class InputCapability(Generic[T]):
     is the way where the summary advances.
     """
 
-    __slots__ = ("_call", "_port", "_time")
+    __slots__ = ("_call", "_port", "time")
 
     def __init__(self, time: T, port: InputPort[T]) -> None:
-        self._time = time
+        self.time = time
         self._port = port
         self._call = port.operator.call
-
-    @property
-    def time(self) -> T:
-        """The time of the batch it came with."""
-        return self._time
 
     def retain(self, output: int = 0) -> Capability[T]:
         """Return a capability for ``output`` at this time, to keep; ``CapabilityError`` where the summary there advances."""
         port = self._current("retain")
         if not port.identities[output]:
             raise CapabilityError(
-                f"{port.label}: the summary to output {output} is not the identity, so the capability for {self._time!r}"
+                f"{port.label}: the summary to output {output} is not the identity, so the capability for {self.time!r}"
                 f" cannot be retained there; use delayed(time, output={output}) with a time that the summary allows"
             )
-        return Capability(self._time, port.operator.output_ports[output])
+        return Capability(self.time, port.operator.output_ports[output])
 
     def delayed(self, time: T, output: int = 0) -> Capability[T]:
         """Return a capability for ``output`` at ``time``, which must be at or after what the summary makes of this time."""
         port = self._current("delay")
         for summary in port.summaries[output]:
-            result = summary.results_in(self._time)
+            result = summary.results_in(self.time)
             if result is not None and result <= time:
                 return Capability(time, port.operator.output_ports[output])
         if len(port.summaries[output]) == 0:
             raise CapabilityError(f"{port.label}: output {output} is disconnected from this input, so nothing can be sent there")
         raise CapabilityError(
-            f"{port.label}: {time!r} is not at or after what the summary to output {output} makes of {self._time!r}"
+            f"{port.label}: {time!r} is not at or after what the summary to output {output} makes of {self.time!r}"
         )
 
     def permits(self, port: OutputPort[T]) -> bool:
@@ -173,7 +165,7 @@ class InputCapability(Generic[T]):
         """Return the error to raise where ``permits`` said no."""
         operator = self._port.operator
         if port.operator is not operator:
-            return CapabilityError(f"{port.label}: the capability for {self._time!r} came with input of {self._port.label}")
+            return CapabilityError(f"{port.label}: the capability for {self.time!r} came with input of {self._port.label}")
         self._current("send")
         return CapabilityError(
             f"{port.label}: the summary from {self._port.label} is not the identity; send with delayed(time, output)"
@@ -183,10 +175,10 @@ class InputCapability(Generic[T]):
         port = self._port
         if self._call != port.operator.call or not port.operator.running:
             raise CapabilityError(
-                f"{port.label}: cannot {deed} with the input capability for {self._time!r} after the activation that it came"
+                f"{port.label}: cannot {deed} with the input capability for {self.time!r} after the activation that it came"
                 " in; call its retain() there, and keep what that returns"
             )
         return port
 
     def __repr__(self) -> str:
-        return f"InputCapability({self._time!r})"
+        return f"InputCapability({self.time!r})"

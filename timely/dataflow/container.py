@@ -123,7 +123,9 @@ def _deal(numbers: np.ndarray[Any, Any], workers: int) -> list[tuple[int, np.nda
 
 
 def route_column(column: pa.Array) -> np.ndarray[Any, Any]:
-    """Return the routing number of every value of an Arrow column, as int64: the same as ``route`` of the single values.
+    """Return the routing number of every value of an Arrow column: the same as ``route`` of the single values.
+
+    They are int64, or uint64 for a column of that type.
 
     ``RoutingError`` for a type that cannot be routed.
     """
@@ -133,8 +135,8 @@ def route_column(column: pa.Array) -> np.ndarray[Any, Any]:
 
     kind = column.type
     if pa.types.is_integer(kind) or pa.types.is_boolean(kind):
-        filled = column.cast(pa.int64(), safe=False) if not column.null_count else pc.fill_null(column.cast(pa.int64()), 0)
-        return filled.to_numpy(zero_copy_only=False)
+        whole = column if pa.types.is_uint64(kind) else column.cast(pa.int64())
+        return (pc.fill_null(whole, 0) if column.null_count else whole).to_numpy(zero_copy_only=False)
     if pa.types.is_dictionary(kind):
         encoded = column
     else:

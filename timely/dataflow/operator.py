@@ -1,20 +1,24 @@
 """``Operator``: the scope that runs one operator's logic.
 
-It is a leaf of the nesting: its ports gather what the logic reads, sends and holds, and one pull runs the logic once and
+It is a leaf of the nesting: its ports count what the logic reads, sends and holds, and one pull runs the logic once and
 reports all of that together. Because every send and every held time went through a capability, its reports need no check.
+An operator that a ``Subgraph`` has attached counts straight into the subgraph's account; driven by hand, through the ``Scope``
+protocol, it fills in the lists of a pull. Either way nothing is derived from its counts before the activation is over.
 """
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any, Generic, Never, TypeVar
 
 import attrs
 
-from timely.dataflow.ports import InputPort, OutputPort
+from timely.dataflow.capability import Capability
+from timely.dataflow.ports import Count, InputPort, OutputPort, Session
 from timely.errors import OperatorError
 from timely.order import PartialOrder
-from timely.progress import Antichain, ChangeBatch, PathSummary, TimeDomain
+from timely.progress import ChangeBatch, TimeDomain
 from timely.scopes import Counts, Subgraph, Summaries
 
 T = TypeVar("T", bound=PartialOrder)
@@ -46,6 +50,40 @@ class OperatorInfo:
     peers: int
 
 
+class Statement(Generic[T]):
+    """What an operator that is not attached has to say: it becomes the content of the next pull."""
+
+    __slots__ = ("consumed", "internal", "produced")
+
+    def __init__(self, inputs: int, outputs: int) -> None:
+        self.internal: Sequence[ChangeBatch[T]] = [ChangeBatch() for _ in range(outputs)]
+        self.consumed: Sequence[ChangeBatch[T]] = [ChangeBatch() for _ in range(inputs)]
+        self.produced: Sequence[ChangeBatch[T]] = [ChangeBatch() for _ in range(outputs)]
+
+    def hold(self, output: int, time: T, diff: int) -> None:
+        """Count capabilities of an output."""
+        self.internal[output].update(time, diff)
+
+    def read(self, input: int, time: T, diff: int) -> None:
+        """Count messages on their way to an input: ``-n`` when n records were read."""
+        self.consumed[input].update(time, -diff)
+
+    def sent(self, output: int, time: T, diff: int) -> None:
+        """Count messages sent on an output."""
+        self.produced[output].update(time, diff)
+
+    def drain_into(
+        self,
+        internal: Sequence[ChangeBatch[T]],
+        consumed: Sequence[ChangeBatch[T]],
+        produced: Sequence[ChangeBatch[T]],
+    ) -> None:
+        """Hand everything over, and start anew."""
+        for mine, theirs in ((self.internal, internal), (self.consumed, consumed), (self.produced, produced)):
+            for source, target in zip(mine, theirs, strict=True):
+                source.drain_into(target)
+
+
 class Operator(Generic[T]):
     """One operator as a scope. Its reports are right by construction (``trusted``)."""
 
@@ -55,11 +93,13 @@ class Operator(Generic[T]):
         self.name = name
         self.input_ports: list[InputPort[T, Any]] = []
         self.output_ports: list[OutputPort[T]] = []
+        self.sessions: list[Session[T]] = []
         self.running = False
         self.call = 0
+        self.touch: Callable[[], None] = scope.touch
         self._scope = scope
-        self._logic: Callable[..., object] | None = None
-        self._ports: tuple[Any, ...] = ()
+        self._logic: Callable[[], object] = _nothing
+        self._statement: Statement[T] | None = None
         self.index = scope.add_child(name, self)
         self.path = f"{scope.path}/{name}#{self.index}"
         self.info = OperatorInfo(name, self.index, self.path, Activator(scope, self.index), worker, peers)
@@ -88,14 +128,50 @@ class Operator(Generic[T]):
         """Have it run in this pass, or the next."""
         self._scope.activate(self.index)
 
-    def install(self, logic: Callable[..., object]) -> None:
-        """Give it the logic, which is called with the input ports and then the output ports."""
-        self._logic = logic
-        self._ports = (*self.input_ports, *self.output_ports)
+    def construct(
+        self,
+        constructor: Callable[[list[Capability[T]], OperatorInfo], Callable[..., object]],
+        arguments: tuple[object, ...],
+    ) -> None:
+        """Give the constructor the initial capabilities, and take the logic: a function of the ports and ``arguments``.
 
-    def summary(self, input: int, output: int) -> Antichain[PathSummary[T]]:
-        """Return the path summaries from an input to an output."""
-        return self.input_ports[input].summaries[output]
+        The initial capabilities are not counted here, since they are in the internal summary; what becomes of them is.
+        """
+        statement: Statement[T] = Statement(len(self.input_ports), len(self.output_ports))
+        for input in self.input_ports:
+            input.account(input.index, statement.read)
+        for output in self.output_ports:
+            output.account(output.index, statement.hold, [output.index], statement.sent)
+        capabilities = [Capability(self.domain.minimum, output) for output in self.output_ports]
+        for held in statement.internal:
+            held.clear()
+        self._statement = statement
+        try:
+            logic = constructor(capabilities, self.info)
+        except Exception as error:
+            self.fail(error)
+        self._logic = functools.partial(logic, *self.input_ports, *self.output_ports, *arguments)
+
+    def attach(
+        self, sources: Sequence[int], targets: Sequence[int], fanout: Sequence[list[int]], hold: Count[T], note: Count[T]
+    ) -> list[list[T]]:
+        """Count straight into an account from now on: capabilities with ``hold``, messages with ``note``, by these numbers.
+
+        Returns, for each input, the list of its frontier's elements, which the caller keeps up to date.
+        """
+        statement = self._statement
+        if statement is not None:
+            for number, held in zip(sources, statement.internal, strict=True):
+                for time, diff in held.drain():
+                    hold(number, time, diff)
+            self._statement = None
+        for input, number in zip(self.input_ports, targets, strict=True):
+            input.account(number, note)
+        for output, number, numbers in zip(self.output_ports, sources, fanout, strict=True):
+            output.account(number, hold, numbers, note)
+        return [input.elements for input in self.input_ports]
+
+    # -- the Scope protocol ------------------------------------------------------------------------------------------
 
     def get_internal_summary(self) -> tuple[Summaries[T], Counts[T]]:
         """Return its summaries, and one capability for the minimum time on each output."""
@@ -109,9 +185,12 @@ class Operator(Generic[T]):
 
     def push_external_progress(self, external: Sequence[ChangeBatch[T]]) -> None:
         """Take in how the frontiers have moved."""
-        for port, changes in zip(self.input_ports, external):
-            if changes:
-                port.follow(changes)
+        for port, changes in zip(self.input_ports, external, strict=True):
+            for time, diff in changes.drain():
+                if diff > 0:
+                    port.elements.append(time)
+                else:
+                    port.elements.remove(time)
 
     def pull_internal_progress(
         self,
@@ -120,27 +199,28 @@ class Operator(Generic[T]):
         produced: Sequence[ChangeBatch[T]],
     ) -> bool:
         """Run the logic once and report what it did."""
+        busy = self.run()
+        if self._statement is not None:
+            self._statement.drain_into(internal, consumed, produced)
+        return busy
+
+    def run(self) -> bool:
+        """Run the logic once; return whether it wants to be run again in any case."""
         self.call += 1
         self.running = True
         try:
-            again = self._logic(*self._ports)  # type: ignore[misc]  # installed before the graph is built
-            for output in self.output_ports:
-                if output.sessions:
-                    output.close_sessions()
+            again = self._logic()
+            if self.sessions:
+                for session in self.sessions:
+                    session.close()
+                self.sessions.clear()
         except Exception as error:
             self.fail(error)
         finally:
             self.running = False
-        for port, read in zip(self.input_ports, consumed):
-            if port.consumed:
-                port.consumed.drain_into(read)
-            if port.queue:
+        for input in self.input_ports:
+            if input.queue:
                 self.activate()
-        for output, held, sent in zip(self.output_ports, internal, produced):
-            if output.internal:
-                output.internal.drain_into(held)
-            if output.produced:
-                output.produced.drain_into(sent)
         return again is True
 
     def fail(self, error: Exception) -> Never:
@@ -151,3 +231,7 @@ class Operator(Generic[T]):
             self.path,
             self.info.worker,
         ) from error
+
+
+def _nothing() -> None:
+    """The logic of an operator that has not been built."""

@@ -8,9 +8,9 @@ activation are reported together when it is over. Data moves only inside activat
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
 
 from typing_extensions import Self
 
@@ -18,13 +18,16 @@ from timely.dataflow.capability import Capability, InputCapability
 from timely.dataflow.channel import Pusher
 from timely.errors import CapabilityError
 from timely.order import PartialOrder
-from timely.progress import Antichain, ChangeBatch, PathSummary
+from timely.progress import Antichain, PathSummary
 
 if TYPE_CHECKING:
     from timely.dataflow.operator import Operator
 
 T = TypeVar("T", bound=PartialOrder)
 D = TypeVar("D")
+
+Count: TypeAlias = Callable[[int, T, int], None]
+"""Counts at a location: ``count(number, time, diff)``."""
 
 FLUSH_AT = 8192
 """Records that a session gathers before it passes them on."""
@@ -37,14 +40,15 @@ class InputPort(Generic[T, D]):
     operators, so it must not be changed. ``frontier`` says which times may still come.
     """
 
-    __slots__ = ("consumed", "elements", "identities", "index", "observed", "operator", "queue", "summaries")
+    __slots__ = ("_note", "_number", "elements", "identities", "index", "observed", "operator", "queue", "summaries")
 
     def __init__(self, operator: Operator[T], index: int, observed: bool) -> None:
         self.operator = operator
         self.index = index
         self.observed = observed
         self.queue: deque[tuple[T, Any, int]] = deque()
-        self.consumed: ChangeBatch[T] = ChangeBatch()
+        self._number = -1
+        self._note: Count[T] = _unbuilt
         self.elements: list[T] = []
         self.summaries: Sequence[Antichain[PathSummary[T]]] = ()
         self.identities: list[bool] = []
@@ -61,34 +65,31 @@ class InputPort(Generic[T, D]):
 
     def __iter__(self) -> Iterator[tuple[InputCapability[T], list[D]]]:
         queue = self.queue
-        update = self.consumed.update
+        note, number = self._note, self._number
         while queue:
             time, batch, records = queue.popleft()
-            update(time, records)
+            note(number, time, -records)
             yield InputCapability(time, self), batch
 
-    def follow(self, changes: ChangeBatch[T]) -> None:
-        """Take in how the frontier has changed: elements that came and elements that went."""
-        elements = self.elements
-        for time, diff in changes.drain():
-            if diff > 0:
-                elements.append(time)
-            else:
-                elements.remove(time)
+    def account(self, number: int, note: Count[T]) -> None:
+        """Count what is read with ``note``, under ``number``, from now on."""
+        self._number = number
+        self._note = note
 
 
 class OutputPort(Generic[T]):
     """One output of an operator: ``session(capability)`` opens a session in which to send at the capability's time."""
 
-    __slots__ = ("index", "internal", "operator", "produced", "sessions", "tee")
+    __slots__ = ("_note", "_targets", "hold", "index", "number", "operator", "tee")
 
     def __init__(self, operator: Operator[T], index: int, tee: list[Pusher[T]]) -> None:
         self.operator = operator
         self.index = index
         self.tee = tee
-        self.internal: ChangeBatch[T] = ChangeBatch()
-        self.produced: ChangeBatch[T] = ChangeBatch()
-        self.sessions: list[Session[T]] = []
+        self.number = -1
+        self.hold: Count[T] = _unbuilt
+        self._targets: list[int] = []
+        self._note: Count[T] = _unbuilt
 
     @property
     def label(self) -> str:
@@ -102,31 +103,35 @@ class OutputPort(Generic[T]):
         """
         if not self.operator.running:
             raise CapabilityError(f"{self.label}: sessions can be opened only while the operator's logic runs")
-        if not capability.permits(self):
+        try:
+            permitted = capability.permits(self)
+        except AttributeError:
+            raise CapabilityError(
+                f"{self.label}: a session needs a capability, not {capability!r}: the one that came with the input, or one"
+                " that was retained"
+            ) from None
+        if not permitted:
             raise capability.refused_by(self)
-        session = Session(self, capability._time)
-        self.sessions.append(session)
+        session = Session(self, capability.time)
+        self.operator.sessions.append(session)
         return session
 
-    def count(self, time: T, diff: int) -> None:
-        """Count capabilities; outside an activation, have the operator report it soon."""
-        self.internal.update(time, diff)
-        if not self.operator.running:
-            self.operator.activate()
+    def account(self, number: int, hold: Count[T], targets: list[int], note: Count[T]) -> None:
+        """Count capabilities with ``hold`` under ``number``, and messages with ``note`` under ``targets``, from now on."""
+        self.number = number
+        self.hold = hold
+        self._targets = targets
+        self._note = note
 
     def push(self, time: T, batch: Any) -> None:
         """Send one container at ``time`` to everything that is connected."""
         records = len(batch)
         if records and self.tee:
-            self.produced.update(time, records)
+            note = self._note
+            for number in self._targets:
+                note(number, time, records)
             for pusher in self.tee:
                 pusher.push(time, batch, records)
-
-    def close_sessions(self) -> None:
-        """Pass on what open sessions still hold, and end them."""
-        for session in self.sessions:
-            session.close()
-        self.sessions.clear()
 
 
 class Session(Generic[T]):
@@ -184,3 +189,7 @@ class Session(Generic[T]):
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         if self._buffer and kind is None:
             self.flush()
+
+
+def _unbuilt(number: int, time: object, diff: int) -> None:
+    raise CapabilityError("this operator has not been built yet: call build(...) first")

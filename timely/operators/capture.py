@@ -53,8 +53,8 @@ def records_of(batch: Any) -> list[Any]:
     """
     if isinstance(batch, list):
         return batch
-    if hasattr(batch, "to_pydict"):
-        return list(zip(*batch.to_pydict().values(), strict=True))
+    if hasattr(batch, "columns"):
+        return list(zip(*(column.to_pylist() for column in batch.columns), strict=True))
     return list(batch.tolist())
 
 

@@ -153,21 +153,18 @@ def unary_notify(
     [(0, ['0 is complete'])]
     """
 
-    def constructor(capability: Capability[T], info: OperatorInfo) -> Callable[[InputPort[T, D], OutputPort[T]], object]:
-        requests = [capability.delayed(time) for time in initial_times]
-        capability.drop()
-        notificator: Notificator[T] | None = None
+    builder = OperatorBuilder(stream.scope, name)
+    notificator = Notificator([builder.new_input(stream, pact)])
+    output = builder.new_output()
 
-        def run(input: InputPort[T, D], output: OutputPort[T]) -> object:
-            nonlocal notificator
-            if notificator is None:
-                notificator = Notificator([input], requests)
-                requests.clear()
-            return logic(input, output, notificator)
+    def constructor(
+        capabilities: list[Capability[T]], info: OperatorInfo
+    ) -> UnaryNotifyLogic[T, D]:
+        notificator.request(capabilities.pop(), initial_times)
+        return logic
 
-        return run
-
-    return _unary(stream, pact, name, constructor, notify=True)
+    builder.build(constructor, notificator)
+    return output
 
 
 def binary(
@@ -269,23 +266,18 @@ def binary_notify(
     [(0, [(0, 2)])]
     """
 
+    builder = OperatorBuilder(stream.scope, name)
+    notificator = Notificator([builder.new_input(stream, pact), builder.new_input(other, other_pact)])
+    output = builder.new_output()
+
     def constructor(
-        capability: Capability[T], info: OperatorInfo
-    ) -> Callable[[InputPort[T, D], InputPort[T, E], OutputPort[T]], object]:
-        requests = [capability.delayed(time) for time in initial_times]
-        capability.drop()
-        notificator: Notificator[T] | None = None
+        capabilities: list[Capability[T]], info: OperatorInfo
+    ) -> BinaryNotifyLogic[T, D, E]:
+        notificator.request(capabilities.pop(), initial_times)
+        return logic
 
-        def run(left: InputPort[T, D], right: InputPort[T, E], output: OutputPort[T]) -> object:
-            nonlocal notificator
-            if notificator is None:
-                notificator = Notificator([left, right], requests)
-                requests.clear()
-            return logic(left, right, output, notificator)
-
-        return run
-
-    return _binary(stream, other, pact, other_pact, name, constructor, notify=True)
+    builder.build(constructor, notificator)
+    return output
 
 
 def empty(scope: ScopeBuilder[T]) -> Stream[T, Any]:

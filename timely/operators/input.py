@@ -110,12 +110,12 @@ class InputHandle(Generic[T, D]):
         """Move on to ``time``: nothing more will be sent at times that are not at or after it."""
         if self._closed:
             raise self._is_closed("advance_to")
+        self._check(time)
         if not self._time <= time:
             raise TimeRegressionError(
                 f"input {self._info.name!r} ({self._info.path}) is at {self._time!r} and cannot advance to {time!r}, which is"
                 " not at or after it"
             )
-        self._check(time)
         self.flush()
         self._capability.downgrade(time)
         self._time = time

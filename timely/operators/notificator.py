@@ -8,10 +8,8 @@ requests that were made for it. Source: Naiad section 2.2.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Generic, TypeVar
-
-from typing_extensions import Self
 
 from timely.dataflow import Capability, InputPort
 from timely.order import PartialOrder, linear_extension
@@ -36,23 +34,26 @@ class Notificator(Generic[T]):
 
     __slots__ = ("_capabilities", "_counts", "_inputs")
 
-    def __init__(self, inputs: Sequence[InputPort[T, Any]], requests: Iterable[Capability[T]] = ()) -> None:
+    def __init__(self, inputs: Sequence[InputPort[T, Any]]) -> None:
         self._inputs = inputs
         self._capabilities: dict[T, Capability[T]] = {}
         self._counts: dict[T, int] = {}
-        for capability in requests:
-            self.notify_at(capability)
+
+    def request(self, capability: Capability[T], times: Iterable[T]) -> None:
+        """Ask to be notified of each of ``times``, which ``capability`` allows; it is dropped."""
+        for time in times:
+            self.notify_at(capability.delayed(time))
+        capability.drop()
 
     def notify_at(self, capability: Capability[T]) -> None:
         """Ask to be notified when the capability's time is complete; the notificator holds the capability until then."""
         time = capability.time
-        count = self._counts.get(time)
-        if count is None:
+        if time in self._counts:
+            self._counts[time] += 1
+            capability.drop()
+        else:
             self._counts[time] = 1
             self._capabilities[time] = capability
-        else:
-            self._counts[time] = count + 1
-            capability.drop()
 
     def pending(self) -> list[tuple[T, int]]:
         """Return the times that are asked for and not delivered yet, each with the number of requests, in order."""
@@ -66,20 +67,18 @@ class Notificator(Generic[T]):
                     return False
         return True
 
-    def __iter__(self) -> Self:
-        return self
-
-    def __next__(self) -> tuple[Capability[T], int]:
+    def __iter__(self) -> Iterator[tuple[Capability[T], int]]:
         capabilities = self._capabilities
-        if not capabilities:
-            raise StopIteration
-        if len(capabilities) == 1:
-            (time,) = capabilities
-            if not self.complete(time):
-                raise StopIteration
-        else:
-            ready = [time for time in capabilities if self.complete(time)]
-            if not ready:
-                raise StopIteration
-            time = linear_extension(ready)[0]
-        return capabilities.pop(time), self._counts.pop(time)
+        while capabilities:
+            if len(capabilities) == 1:
+                (time,) = capabilities
+                for port in self._inputs:
+                    for element in port.elements:
+                        if element <= time:
+                            return
+            else:
+                ready = [time for time in capabilities if self.complete(time)]
+                if not ready:
+                    return
+                time = linear_extension(ready)[0]
+            yield capabilities.pop(time), self._counts.pop(time)

@@ -7,27 +7,28 @@ A cell is a place where a frontier is kept. Three steps lead from locations to c
    where the counts at both are promised never to be negative: otherwise those of the one could cancel those of the
    other.
 2. *Cut.* In each strongly connected component a small feedback set is chosen. Every other member gets two cells, one
-   before the set (what it knows without going through the set) and one after it (everything); so do the members of the
-   set where there are several: before, and after the others have told them, by the closure of path summaries over the
-   set. The way of a location back to itself is left out everywhere, since it strictly advances and so never adds to a
-   frontier.
-3. *Number.* What remains has no cycles, and cells are numbered along it; those that nothing observed depends on are dropped.
+   before the set (what it knows without going through the set) and one after it (everything). Where the set has several
+   members, they tell each other what they know by going through them forth and back
+   (:mod:`timely.progress.elimination`), and have two cells as well. The way of a location back to itself is left out
+   everywhere, since it strictly advances and so never adds to a frontier.
+3. *Number.* What remains has no cycles, and cells are numbered along it; those that nothing observed depends on are
+   dropped.
 
 The invariant of a plan: the predecessors of a cell have smaller numbers, and the frontier of a cell is made of the
 minimal elements of its own times and of its predecessors' frontiers, advanced by the summaries between. A caller may
-therefore recompute any cells that have changed in increasing order, each once. The size of the closure is quadratic in
-the feedback set, which is as small as the number of loops that a scope has side by side. After Naiad section 2.3, where
+therefore recompute any cells that have changed in increasing order, each once. After Naiad section 2.3, where
 could-result-in is precomputed between locations in the same spirit.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Generic, TypeVar
 
 from timely.order import PartialOrder
 from timely.progress.antichain import Antichain
 from timely.progress.components import feedback_set, reachable, strongly_connected, sweep_order
+from timely.progress.elimination import Eliminated, direct_ways, eliminate
 from timely.progress.timestamp import PathSummary
 from timely.progress.topology import Topology
 
@@ -185,27 +186,31 @@ class _Layout(Generic[T]):
         chosen = feedback_set(component, self._ways)
         rest = self._without(component, set(chosen))
         inner = set(rest)
-        for place in rest + chosen:
-            within = [(self.before[u], s) for u, s in self._arrivals[place] if u in inner]
-            self.before[place] = self._cell(self._told(place, self.after) + within)
-        if len(chosen) == 1:
-            self.after[chosen[0]] = self.before[chosen[0]]
-        else:
-            closure = _closure(chosen, rest, self._ways)
-            finals = [self._closed(place, chosen, closure) for place in chosen]
-            for place, final in zip(chosen, finals):
-                self.after[place] = final
+        for place in rest:
+            self.before[place] = self._cell(self._told(place, self.after) + self._within(place, inner, self.before))
+        self._exchange(eliminate(direct_ways(chosen, rest, self._ways)), inner)
         members = set(component)
         for place in rest:
-            within = [(self.after[u], s) for u, s in self._arrivals[place] if u in members]
+            within = self._within(place, members, self.after)
             self.after[place] = self._cell([(self.before[place], self._identity), *within])
 
-    def _closed(
-        self, place: int, chosen: Iterable[int], closure: dict[int, dict[int, Antichain[PathSummary[T]]]]
-    ) -> int:
-        """Make the cell of a member of the feedback set after all members have told each other what they know."""
-        told = [(self.before[other], s) for other in chosen if other != place for s in closure[other].get(place, ())]
-        return self._cell([(self.before[place], self._identity), *told])
+    def _exchange(self, order: list[Eliminated[T]], inner: set[int]) -> None:
+        """Lay out the feedback set: going forth each member is told by the earlier ones, going back by the later."""
+        heard: dict[int, list[tuple[int, PathSummary[T]]]] = {step.member: [] for step in order}
+        for step in order:
+            place = step.member
+            outside, rest = self._told(place, self.after), self._within(place, inner, self.before)
+            self.before[place] = self._cell(outside + rest + heard[place])
+            for end, summaries in step.onwards.items():
+                heard[end].extend((self.before[place], summary) for summary in summaries)
+        for step in reversed(order):
+            before = self.before[step.member]
+            back = [(self.after[start], summary) for start, summaries in step.back.items() for summary in summaries]
+            self.after[step.member] = self._cell([(before, self._identity), *back]) if back else before
+
+    def _within(self, place: int, inner: set[int], cells: Sequence[int]) -> list[tuple[int, PathSummary[T]]]:
+        """Return what leads to a place from places of its own component."""
+        return [(cells[start], summary) for start, summary in self._arrivals[place] if start in inner]
 
     def _without(self, component: list[int], chosen: set[int]) -> list[int]:
         """Return the component without the set, in topological order."""
@@ -213,49 +218,3 @@ class _Layout(Generic[T]):
         place_of = {place: i for i, place in enumerate(left)}
         order = sweep_order([[place_of[end] for end in self._ways[place] if end in place_of] for place in left])
         return [left[i] for i in order]
-
-
-def _closure(
-    chosen: Sequence[int], rest: Sequence[int], ways: Sequence[dict[int, Antichain[PathSummary[T]]]]
-) -> dict[int, dict[int, Antichain[PathSummary[T]]]]:
-    """Return the minimal summaries of all paths between different members of a feedback set (Kleene's algorithm)."""
-    members = set(chosen)
-    closure = {start: _directly(start, members, rest, ways) for start in chosen}
-    for middle in chosen:
-        onwards = closure[middle]
-        for start in chosen:
-            there = closure[start].get(middle)
-            if start == middle or there is None:
-                continue
-            for end, summaries in onwards.items():
-                if end != start:
-                    _compose(closure[start].setdefault(end, Antichain()), there, summaries)
-    return closure
-
-
-def _directly(
-    start: int, members: set[int], rest: Sequence[int], ways: Sequence[dict[int, Antichain[PathSummary[T]]]]
-) -> dict[int, Antichain[PathSummary[T]]]:
-    """Return the minimal summaries of the paths from a member of the set to the others through no further member."""
-    inner = set(rest)
-    found: dict[int, Antichain[PathSummary[T]]] = {
-        end: summaries.copy() for end, summaries in ways[start].items() if end in inner or (end in members and end != start)
-    }
-    for place in rest:
-        there = found.get(place)
-        if there is not None:
-            for end, summaries in ways[place].items():
-                if end in inner or (end in members and end != start):
-                    _compose(found.setdefault(end, Antichain()), there, summaries)
-    return {end: summaries for end, summaries in found.items() if end in members}
-
-
-def _compose(
-    into: Antichain[PathSummary[T]], first: Iterable[PathSummary[T]], second: Iterable[PathSummary[T]]
-) -> None:
-    """Insert every composition of a first and a second summary."""
-    for one in first:
-        for other in second:
-            composed = one.followed_by(other)
-            if composed is not None:
-                into.insert(composed)

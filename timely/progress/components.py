@@ -58,7 +58,7 @@ def strongly_connected(successors: Sequence[Iterable[int]]) -> list[list[int]]:
 
 
 def sweep_order(successors: Sequence[Iterable[int]]) -> list[int]:
-    """Return all vertices in reverse postorder: topological where there is no cycle, and good to sweep in where there is.
+    """Return all vertices in reverse postorder: a topological order, as far as cycles allow.
 
     >>> sweep_order([[1, 2], [3], [3], []])
     [0, 2, 1, 3]
@@ -103,8 +103,9 @@ def reachable(successors: Sequence[Iterable[int]], starts: Iterable[int]) -> byt
 
 
 def feedback_set(members: Sequence[int], successors: Sequence[Iterable[int]]) -> list[int]:
-    """Return a small set of ``members`` that every cycle among them passes through; loops from a vertex to itself do not count.
+    """Return a small set of ``members`` that every cycle among them passes through.
 
+    Loops from a vertex to itself do not count.
     By the reductions of Levy and Low (1988), which keep a smallest set smallest, and where none applies by taking the
     vertex with the most ways through it: a vertex that nothing leads to, or that leads nowhere, is on no cycle; one
     with a single way in (or out) is merged into its neighbour there; one with a loop that arose in this way must be
@@ -135,7 +136,9 @@ def feedback_set(members: Sequence[int], successors: Sequence[Iterable[int]]) ->
     return sorted(taken)
 
 
-def _reduce(vertex: int, before: dict[int, set[int]], after: dict[int, set[int]], taken: list[int], work: list[int]) -> None:
+def _reduce(
+    vertex: int, before: dict[int, set[int]], after: dict[int, set[int]], taken: list[int], work: list[int]
+) -> None:
     """Apply to one vertex whichever reduction fits, and put on ``work`` those that another may fit now."""
     preceding, following = before[vertex], after[vertex]
     if vertex in following:

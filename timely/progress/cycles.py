@@ -50,7 +50,7 @@ class _CycleCheck(Generic[T]):
         return None
 
     def _find_within(self, component: Sequence[int]) -> list[int] | None:
-        """Look at one component: at its summaries that do not advance, if none goes back, and otherwise at all of them."""
+        """Look at one component: at the summaries that do not advance, if none goes back, and otherwise at all."""
         ways = self._restrict(component, slow_only=False)
         if not all(self.holds(summary) for part in ways for _, summaries in part for summary in summaries):
             return self._compose(component, ways)
@@ -124,11 +124,19 @@ def _first_round(label: Label[T]) -> list[int]:
 def strictly_advances(summary: PathSummary[T], domain: TimeDomain[T]) -> bool:
     """Return whether ``summary`` is beyond the identity, and lets no time through unchanged.
 
+    The times tried are the least one and what that results in: this tells a summary that advances every time from one
+    that lets times through unchanged up to a limit, or from a floor on.
+
     >>> from timely.progress.timestamp import Step, time_domain
     >>> [strictly_advances(step, time_domain(int)) for step in (Step(0), Step(1), Step(0, limit=5))]
     [False, True, False]
     """
     if not domain.identity <= summary or summary == domain.identity:
         return False
-    arrival = summary.results_in(domain.minimum)
-    return arrival is None or arrival != domain.minimum
+    time = domain.minimum
+    for _ in range(2):
+        arrival = summary.results_in(time)
+        if arrival is None or arrival == time:
+            return arrival is None
+        time = arrival
+    return True

@@ -16,7 +16,8 @@ from typing import Any, Generic, TypeAlias, TypeVar
 
 from timely.order import PartialOrder
 from timely.progress.compile import Plan
-from timely.progress.timestamp import PathSummary
+from timely.progress.forest import MinimalForest
+from timely.progress.timestamp import PathSummary, Step
 from timely.progress.tracker import Tracker
 
 T = TypeVar("T", bound=PartialOrder)
@@ -26,6 +27,9 @@ Advance: TypeAlias = Callable[[Any], Any] | None
 
 SMALL = 64
 """Heaps up to this size are not worth compacting."""
+
+FEW = 16
+"""So many partially ordered times are quicker compared with each other than kept in a forest."""
 
 
 def make_tracker(plan: Plan[T]) -> Tracker[T]:
@@ -39,7 +43,12 @@ def make_tracker(plan: Plan[T]) -> Tracker[T]:
 
 
 def _advance(summary: PathSummary[Any] | None) -> Advance:
-    return None if summary is None else summary.results_in
+    """Return what advances a time along a path, or None if it stays: for plain steps, the addition itself."""
+    if summary is None:
+        return None
+    if isinstance(summary, Step) and summary.limit is None:
+        return summary.n.__add__
+    return summary.results_in
 
 
 class Cell:
@@ -69,7 +78,7 @@ def _cells(plan: Plan[Any]) -> list[Cell]:
 
 
 class TotalTracker(Tracker[T], Generic[T]):
-    """The engine for totally ordered times: a frontier is one time or none (None), a cell's own minimum a lazy heap's top.
+    """The engine for totally ordered times: a frontier is one time or None, a cell's own minimum a lazy heap's top.
 
     A time stands in a cell's heap, once, exactly while it is a key of the cell's counts, be its count positive or not;
     it leaves both when it comes to the top with the count zero, or when a heap of mostly such times is compacted. Only
@@ -103,8 +112,8 @@ class TotalTracker(Tracker[T], Generic[T]):
             total = contracted.get(time, 0) + diff
             if total:
                 contracted[time] = total
-            else:
-                contracted.pop(time, None)
+            elif diff:
+                del contracted[time]
             if cell < 0:
                 return
             if shift is not None:
@@ -201,14 +210,16 @@ class PartialTracker(Tracker[T], Generic[T]):
     """The engine for partially ordered times: a frontier is a tuple of mutually incomparable times.
 
     A cell also keeps the minimal elements of its own counts, and the times whose counts have crossed zero since these
-    were last looked at. Only ``<=``, equality and hashes are asked of the times.
+    were last looked at; where it has many times, they stand in a forest besides. Only ``<=``, equality and hashes are
+    asked of the times.
     """
 
-    __slots__ = ("_cells", "_changes", "_entries", "_own", "_values")
+    __slots__ = ("_cells", "_changes", "_entries", "_forests", "_own", "_values")
 
     def __init__(self, plan: Plan[T]) -> None:
         super().__init__(plan)
         crossed: list[list[Any]] = [[] for _ in self._counts]
+        self._forests: dict[int, MinimalForest[Any]] = {}
         self._own: list[tuple[Any, ...]] = [()] * len(crossed)
         self._values: list[tuple[Any, ...]] = [()] * len(crossed)
         self._changes: list[tuple[int, T, int]] = []
@@ -231,8 +242,8 @@ class PartialTracker(Tracker[T], Generic[T]):
             total = contracted.get(time, 0) + diff
             if total:
                 contracted[time] = total
-            else:
-                contracted.pop(time, None)
+            elif diff:
+                del contracted[time]
             if cell < 0:
                 return
             if shift is not None:
@@ -243,8 +254,8 @@ class PartialTracker(Tracker[T], Generic[T]):
         total = known + diff
         if total:
             counts[moved] = total
-        else:
-            counts.pop(moved, None)
+        elif diff:
+            del counts[moved]
         if (known > 0) != (total > 0):
             crossed.append(moved)
             self.dirty[cell] = 1
@@ -258,11 +269,17 @@ class PartialTracker(Tracker[T], Generic[T]):
         while cell >= 0:
             dirty[cell] = 0
             crossed, counts, predecessors, successors, observer = self._cells[cell]
-            own = self._own[cell]
+            after = self._own[cell]
             if crossed:
-                own = self._own[cell] = _own_minimum(own, counts, crossed)
+                if len(counts) == 1 and not self._forests:
+                    for time, count in counts.items():
+                        after = (time,) if count > 0 else ()
+                else:
+                    after = self._own_minimum(cell, counts, crossed)
+                self._own[cell] = after
                 crossed.clear()
-            after = _least(own, values, predecessors) if predecessors else own
+            if predecessors:
+                after = _least(after, values, predecessors)
             before = values[cell]
             if after != before:
                 values[cell] = after
@@ -277,6 +294,24 @@ class PartialTracker(Tracker[T], Generic[T]):
                     dirty[successor] = 1
             cell = dirty.find(1, cell + 1)
         return changes
+
+    def _own_minimum(self, cell: int, counts: dict[Any, int], crossed: list[Any]) -> tuple[Any, ...]:
+        """Return the minimal times of positive count, when the times ``crossed`` have come or gone."""
+        if len(counts) <= FEW:
+            self._forests.pop(cell, None)
+            least: tuple[Any, ...] = ()
+            for time, count in counts.items():
+                if count > 0:
+                    least = _with(least, time) if least else (time,)
+            return least
+        forest = self._forests.get(cell)
+        if forest is None or len(forest) > 2 * len(counts):
+            forest = self._forests[cell] = MinimalForest(time for time, count in counts.items() if count > 0)
+        else:
+            for time in crossed:
+                if counts.get(time, 0) > 0:
+                    forest.add(time)
+        return forest.minimum(counts)
 
     def _value(self, cell: int) -> tuple[T, ...]:
         return self._values[cell]
@@ -306,21 +341,3 @@ def _with(antichain: tuple[Any, ...], time: Any) -> tuple[Any, ...]:
         if other <= time:
             return antichain
     return (*[other for other in antichain if not time <= other], time)
-
-
-def _own_minimum(own: tuple[Any, ...], counts: dict[Any, int], crossed: list[Any]) -> tuple[Any, ...]:
-    """Return the minimal times of positive count, where ``own`` were these before the times ``crossed`` zero."""
-    if len(counts) > 1:
-        for time in crossed:
-            if time in own and counts.get(time, 0) <= 0:
-                break
-        else:
-            for time in crossed:
-                if counts.get(time, 0) > 0:
-                    own = _with(own, time)
-            return own
-    least: tuple[Any, ...] = ()
-    for time, count in counts.items():
-        if count > 0:
-            least = _with(least, time) if least else (time,)
-    return least

@@ -25,7 +25,7 @@ from timely.progress.tracker import Tracker
 T = TypeVar("T", bound=PartialOrder)
 
 NodeSummaries: TypeAlias = Sequence[Sequence[Antichain[Any]]] | Mapping[int, Mapping[int, Antichain[Any]]]
-"""``summaries[input][output]``: the minimal path summaries; what is empty, or absent from a mapping, is not connected."""
+"""``summaries[input][output]``: the minimal path summaries; empty, or absent from a mapping: not connected."""
 
 
 class GraphBuilder(Generic[T]):
@@ -104,8 +104,8 @@ class GraphBuilder(Generic[T]):
         if target in self._edges:
             raise GraphError(
                 f"{target!r} of {self._describe(target.node)} cannot be connected to {source!r}: its source is "
-                f"{self._edges[target][0]!r}, and an input has one; bring the two together in a node that has an input
-                for each"
+                f"{self._edges[target][0]!r}, and an input has one; bring the two together in a node that has an "
+                f"input for each"
             )
         self._edges[target] = (source, local)
 
@@ -121,16 +121,19 @@ class GraphBuilder(Generic[T]):
         >>> graph.add_edge(Source(0, 0), Target(0, 0))
         >>> graph.build()  # doctest: +ELLIPSIS
         Traceback (most recent call last):
-        timely.errors.CycleError: time does not advance on the cycle node 0 (map) -> node 0 (map): put a feedback on it...
+        timely.errors.CycleError: time does not advance on the cycle node 0 (map) -> node 0 (map): put a feedback...
         """
         self._not_built()
         topology = self._topology()
         cycle = find_stuck_cycle(topology)
         if cycle is not None:
-            nodes = [place.node for place in (topology.locations[number] for number in cycle) if isinstance(place, Target)]
+            nodes = [
+                place.node for place in (topology.locations[number] for number in cycle) if isinstance(place, Target)
+            ]
             path = " -> ".join(topology.describe(node) for node in [*nodes, nodes[0]])
             raise CycleError(
-                f"time does not advance on the cycle {path}: put a feedback on it whose summary advances every time", nodes
+                f"time does not advance on the cycle {path}: put a feedback on it whose summary advances every time",
+                nodes,
             )
         self._tracker = make_tracker(Plan(topology))
         return self._tracker
@@ -178,8 +181,8 @@ class GraphBuilder(Generic[T]):
             return "edges lead from a Source to a Target"
         if end.node not in self._nodes:
             return f"node {end.node!r} was not added; add nodes before the edges between them"
-        inputs, outputs = self._nodes[end.node] return f"{self._describe(end.node)} has {inputs} inputs and {outputs}
-        outputs; edges lead from a Source to a Target"
+        inputs, outputs = self._nodes[end.node]
+        return f"{self._describe(end.node)} has {inputs} inputs and {outputs} outputs; edges lead from Source to Target"
 
     def _read(
         self, node: Hashable, inputs: int, outputs: int, summaries: NodeSummaries
@@ -191,16 +194,16 @@ class GraphBuilder(Generic[T]):
             rows = [(i, dict(enumerate(row)).items()) for i, row in enumerate(summaries)]
         else:
             raise GraphError(
-                f"the summaries of {self._describe(node)} do not fit its ports: give {inputs} rows, one for each input,
-                " f"of {outputs} antichains, one for each output"
+                f"the summaries of {self._describe(node)} do not fit its ports: give {inputs} rows, one an input, "
+                f"of {outputs} antichains, one for each output"
             )
         ways: list[tuple[Target, Source, tuple[PathSummary[T], ...]]] = []
         for i, row in rows:
             for o, antichain in row:
                 if i not in range(inputs) or o not in range(outputs):
                     raise GraphError(
-                        f"there is a summary from input {i} to output {o} of {self._describe(node)}, which has {inputs}
-                        " f"inputs and {outputs} outputs"
+                        f"there is a summary from input {i} to output {o} of {self._describe(node)}, which has "
+                        f"{inputs} inputs and {outputs} outputs"
                     )
                 elements = tuple(Antichain(antichain))
                 for summary in elements:
@@ -219,8 +222,8 @@ class GraphBuilder(Generic[T]):
                 self._domain.check(arrival)
         except (AttributeError, TypeError, TimestampError) as error:
             raise TimestampError(
-                f"{summary!r}, a summary of {self._describe(node)}, does not fit the times of the graph, which are of
-                type " f"{self._domain.name}: {error}"
+                f"{summary!r}, a summary of {self._describe(node)}, does not fit the times of the graph, which are of "
+                f"type {self._domain.name}: {error}"
             ) from error
         self._fitting.add(summary)
 

@@ -20,7 +20,7 @@ T = TypeVar("T", bound=PartialOrder)
 
 
 class Label(Generic[T]):
-    """A path that ends (or begins) at ``location``; ``via`` is the same path without its last step, None for no step."""
+    """A path that ends (or begins) at ``location``; ``via`` is the same path less its last step, or None."""
 
     __slots__ = ("fresh", "location", "summary", "via")
 
@@ -43,8 +43,8 @@ class Label(Generic[T]):
 class PathSearch(Generic[T]):
     """The minimal summaries of all paths from (``backward``: to) one location.
 
-    ``ways`` are the ways to follow, ``order`` the sequence to sweep in. After :meth:`run`, ``labels[l]`` holds one label
-    for each minimal summary between the start and ``l``, with the empty path at the start itself.
+    ``ways`` are the ways to follow, ``order`` the sequence to sweep in. After :meth:`run`, ``labels[l]`` holds one
+    label for each minimal summary between the start and ``l``, with the empty path at the start itself.
     """
 
     __slots__ = ("_backward", "_marked", "_order", "_rank", "_ways", "labels")

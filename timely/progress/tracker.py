@@ -45,12 +45,14 @@ class Blocker(Generic[T]):
 
 
 class Tracker(ABC, Generic[T]):
-    """The counts of pointstamps in a graph and the frontiers they amount to (Naiad section 2.3; the book on progress tracking).
+    """The counts of pointstamps in a graph and the frontiers they amount to.
 
-    Made by :meth:`timely.progress.GraphBuilder.build`. Locations are named by ``Source`` and ``Target`` in most methods; the
-    runtime names them by the dense numbers that :meth:`index` gives, through ``update_at`` and ``propagate_observed``.
-    ``observed[i]`` is the target that observer ``i`` stands for, ``size`` the number of locations, and ``dirty`` has a byte
-    for each place where a frontier is kept: ``dirty.find(1) < 0`` says that there is nothing to propagate.
+    The idea is that of Naiad section 2.3, told at length in the book's chapter on progress tracking.
+    Made by :meth:`timely.progress.GraphBuilder.build`. Locations are named by ``Source`` and ``Target`` in most
+    methods; the runtime names them by the dense numbers that :meth:`index` gives, through ``update_at`` and
+    ``propagate_observed``. ``observed[i]`` is the target that observer ``i`` stands for, ``size`` the number of
+    locations, and ``dirty`` has a byte for each place where a frontier is kept: ``dirty.find(1) < 0`` says that there
+    is nothing to propagate.
 
     >>> from timely.progress import Antichain, GraphBuilder, Source, Step, Target
     >>> graph = GraphBuilder(int)
@@ -63,7 +65,18 @@ class Tracker(ABC, Generic[T]):
     [(Target('sink', 0), 3, 1)]
     """
 
-    __slots__ = ("_contracted", "_counts", "_held", "_plan", "_reached", "_stores", "_topology", "dirty", "observed", "size")
+    __slots__ = (
+        "_contracted",
+        "_counts",
+        "_held",
+        "_plan",
+        "_reached",
+        "_stores",
+        "_topology",
+        "dirty",
+        "observed",
+        "size",
+    )
 
     def __init__(self, plan: Plan[T]) -> None:
         self._plan = plan
@@ -86,14 +99,14 @@ class Tracker(ABC, Generic[T]):
 
     @abstractmethod
     def propagate_observed(self) -> list[tuple[int, T, int]]:
-        """Settle all frontiers; return the changes as ``(observer, time, diff)``, in a list that the next call uses again."""
+        """Settle all frontiers; return the changes, ``(observer, time, diff)``, in a list that the next call reuses."""
 
     @abstractmethod
     def _value(self, cell: int) -> tuple[T, ...]:
         """Return the frontier that a cell holds."""
 
     def index(self, location: Location) -> int:
-        """Return the number of a location, in ``0..size-1``; a :class:`~timely.errors.GraphError` if there is none such.
+        """Return the number of a location, from 0 to ``size - 1``; a :class:`~timely.errors.GraphError` if unknown.
 
         >>> from timely.progress import GraphBuilder, Source
         >>> graph = GraphBuilder(int)
@@ -173,7 +186,8 @@ class Tracker(ABC, Generic[T]):
     def explain(self, location: Location) -> list[Blocker[T]]:
         """Return which pointstamps produce the elements of the frontier at ``location``, as the counts are now.
 
-        One :class:`Blocker` for each pointstamp and each minimal summary by which it arrives at an element of the frontier.
+        One :class:`Blocker` for each pointstamp and each minimal summary by which it arrives at an element of the
+        frontier.
 
         >>> from timely.progress import Antichain, GraphBuilder, Source, Step, Target
         >>> graph = GraphBuilder(int)
@@ -232,7 +246,8 @@ class Tracker(ABC, Generic[T]):
         >>> graph = GraphBuilder(int)
         >>> graph.add_node("delay", 1, 1, [[Antichain([Step(5)])]])
         >>> tracker = graph.build()
-        >>> tracker.summary(Target("delay", 0), Source("delay", 0)), tracker.summary(Source("delay", 0), Target("delay", 0))
+        >>> before, after = Target("delay", 0), Source("delay", 0)
+        >>> tracker.summary(before, after), tracker.summary(after, before)
         (Antichain([Step(5)]), Antichain([]))
         """
         self.index(b)

@@ -9,8 +9,8 @@ posts that introduced hierarchical scopes.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, Protocol, TypeAlias, TypeVar
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol, TypeAlias, TypeVar, runtime_checkable
 
 from timely.errors import GraphError
 from timely.order import PartialOrder
@@ -68,6 +68,30 @@ class Scope(Protocol[T]):
 
         Returns ``True`` while there is unreported work that must keep the computation alive.
         """
+        ...
+
+
+@runtime_checkable
+class Attachable(Protocol):
+    """A scope of our own that counts straight into its parent's account, to save the lists of a pull.
+
+    What it counts is right by construction, and nothing is derived from it before ``run`` has returned, so that one run is
+    one atomic statement all the same.
+    """
+
+    def attach(
+        self,
+        sources: Sequence[int],
+        targets: Sequence[int],
+        fanout: Sequence[list[int]],
+        hold: Callable[[int, Any, int], None],
+        note: Callable[[int, Any, int], None],
+    ) -> list[list[Any]]:
+        """Count capabilities with ``hold`` and messages with ``note``; return the frontier elements of each input, to be kept."""
+        ...
+
+    def run(self) -> bool:
+        """Do some work; return whether to be run again in any case."""
         ...
 
 

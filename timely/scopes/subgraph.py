@@ -18,9 +18,9 @@ The boundary is two nodes of the graph: ``INGRESS``, whose outputs are the scope
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Final, Generic, TypeVar
+from typing import Any, Final, Generic, TypeAlias, TypeVar
 
-from timely.errors import CycleError, GraphError
+from timely.errors import CycleError, ScopeError
 from timely.order import PartialOrder
 from timely.progress import (
     Antichain,
@@ -39,13 +39,17 @@ from timely.progress import (
 )
 from timely.scopes.checked import Checked
 from timely.scopes.excursion import Excursion
-from timely.scopes.scope import Counts, Scope, Summaries, check_internal_summary, is_shared, observed_inputs
+from timely.scopes.scope import Attachable, Counts, Scope, Summaries, check_internal_summary, is_shared, observed_inputs
 
 TO = TypeVar("TO", bound=PartialOrder)
 TI = TypeVar("TI", bound=PartialOrder)
 
 INGRESS: Final = -1
 EGRESS: Final = -2
+
+
+Listener: TypeAlias = tuple[list[Any] | None, int, int]
+"""Who is told of a frontier: for an attached child the elements to keep, the child's index (or ``EGRESS``), and its port."""
 
 
 class Edge:
@@ -65,16 +69,17 @@ class Child:
     __slots__ = (
         "consumed",
         "external",
-        "fanout",
+        "held",
         "index",
         "internal",
         "name",
         "nested",
         "produced",
+        "read",
         "scope",
+        "sent",
         "shared",
         "sources",
-        "targets",
     )
 
     def __init__(self, index: int, name: str, scope: Scope[Any]) -> None:
@@ -88,8 +93,20 @@ class Child:
         self.consumed: list[ChangeBatch[Any]] = []
         self.produced: list[ChangeBatch[Any]] = []
         self.sources: list[int] = []
-        self.targets: list[int] = []
-        self.fanout: list[list[int]] = []
+        self.held: list[tuple[ChangeBatch[Any], int]] = []
+        self.read: list[tuple[ChangeBatch[Any], int]] = []
+        self.sent: list[tuple[ChangeBatch[Any], list[int]]] = []
+
+    def number(self, sources: list[int], targets: list[int], fanout: list[list[int]]) -> None:
+        """Take in the dense numbers of its outputs, of its inputs, and of all that each output leads to."""
+        self.sources = sources
+        self.external = [ChangeBatch() for _ in targets]
+        self.internal = [ChangeBatch() for _ in sources]
+        self.consumed = [ChangeBatch() for _ in targets]
+        self.produced = [ChangeBatch() for _ in sources]
+        self.held = list(zip(self.internal, sources, strict=True))
+        self.read = list(zip(self.consumed, targets, strict=True))
+        self.sent = list(zip(self.produced, fanout, strict=True))
 
 
 class Subgraph(Generic[TO, TI]):
@@ -98,6 +115,46 @@ class Subgraph(Generic[TO, TI]):
     ``wake`` is called when there is something for the subgraph to do: a parent's ``activate`` for its index, or the
     worker's. Source: the 2014 posts on hierarchical scopes; the projection to outputs is theirs, the compiled trackers ours.
     """
+
+    __slots__ = (
+        "_active",
+        "_busy",
+        "_consumed",
+        "_entered",
+        "_entry_fanout",
+        "_entry_sources",
+        "_exchange",
+        "_frozen",
+        "_inputs",
+        "_internal",
+        "_listeners",
+        "_observers",
+        "_observes",
+        "_outputs",
+        "_outward",
+        "_outward_index",
+        "_pending_count",
+        "_pending_time",
+        "_produced",
+        "_projected",
+        "_queued",
+        "_runs",
+        "_touched",
+        "_tracker",
+        "_update",
+        "_wake",
+        "children",
+        "domain",
+        "edges",
+        "name",
+        "number",
+        "outer_domain",
+        "path",
+        "peers",
+        "refinement",
+        "returning",
+        "shared",
+    )
 
     def __init__(
         self,
@@ -184,7 +241,7 @@ class Subgraph(Generic[TO, TI]):
 
     def _check_open(self) -> None:
         if self._frozen:
-            raise GraphError(f"scope {self.path!r} is built already: add operators inside its with-block")
+            raise ScopeError(f"scope {self.path!r} is built already: add operators inside its with-block")
 
     # -- set-up: the exchange of summaries --------------------------------------------------------------------------
 
@@ -198,6 +255,8 @@ class Subgraph(Generic[TO, TI]):
         self._tracker = self._compile([summaries for summaries, _ in parts], inward=True)
         projects = self._inputs > 0 and self._outputs > 0
         self._outward = self._compile([summaries for summaries, _ in parts], inward=False) if projects else None
+        alone = self._exchange is None and self._outward is None
+        self._update = self._tracker.update_at if alone else self._update_all
         self._number_locations()
         for child, (_, counts) in zip(self.children, parts, strict=True):
             self._count_initial(child, counts)
@@ -236,13 +295,9 @@ class Subgraph(Generic[TO, TI]):
             fanout.setdefault(edge.source, []).append(number)
         for child in self.children:
             scope, c = child.scope, child.index
-            child.sources = [self._tracker.index(Source(c, port)) for port in range(scope.outputs)]
-            child.targets = [self._tracker.index(Target(c, port)) for port in range(scope.inputs)]
-            child.fanout = [fanout.get(Source(c, port), []) for port in range(scope.outputs)]
-            child.external = [ChangeBatch() for _ in range(scope.inputs)]
-            child.internal = [ChangeBatch() for _ in range(scope.outputs)]
-            child.consumed = [ChangeBatch() for _ in range(scope.inputs)]
-            child.produced = [ChangeBatch() for _ in range(scope.outputs)]
+            sources = [self._tracker.index(Source(c, port)) for port in range(scope.outputs)]
+            targets = [self._tracker.index(Target(c, port)) for port in range(scope.inputs)]
+            child.number(sources, targets, [fanout.get(Source(c, port), []) for port in range(scope.outputs)])
         self._entry_fanout = [fanout.get(Source(INGRESS, port), []) for port in range(self._inputs)]
         self._entry_sources = [self._tracker.index(Source(INGRESS, port)) for port in range(self._inputs)]
         self._consumed = [ChangeBatch() for _ in range(self._inputs)]
@@ -253,12 +308,28 @@ class Subgraph(Generic[TO, TI]):
         self._pending_count = [0] * size
         self._outward_index = self._map_outward()
         self._listeners = [self._listener(target) for target in self._tracker.observed]
+        self._observers = {target: observer for observer, target in enumerate(self._tracker.observed)}
+        self._runs: list[Callable[[], bool] | None] = [None] * len(self.children)
         self._observes = self._observed_entries()
 
-    def _listener(self, target: Target) -> tuple[Child | None, int]:
-        """Return who is told of the frontier at ``target``: a child, or with ``None`` the parent."""
-        node = target.node
-        return (self.children[node] if isinstance(node, int) and node >= 0 else None), target.port
+    def _listener(self, target: Target) -> Listener:
+        """Return who is told of the frontier at ``target``: a child, or where it is ``EGRESS`` the parent."""
+        return None, target.node, target.port
+
+    def _attach(self, child: Child) -> None:
+        """Have a child of our own count straight into this scope's account, and keep its frontiers for it."""
+        scope: Any = child.scope
+        fanout = {number: numbers for (_, numbers), number in zip(child.sent, child.sources, strict=True)}
+        frontiers = scope.attach(
+            child.sources,
+            [number for _, number in child.read],
+            [fanout[number] for number in child.sources],
+            self._update,
+            self._note,
+        )
+        self._runs[child.index] = scope.run
+        for port in scope.observes:
+            self._listeners[self._observers[Target(child.index, port)]] = (frontiers[port], child.index, port)
 
     def _map_outward(self) -> list[int]:
         """Translate dense numbers of the inward tracker to those of the outward one; -1 where it has no such location."""
@@ -269,7 +340,7 @@ class Subgraph(Generic[TO, TI]):
         for child in self.children:
             for port, number in enumerate(child.sources):
                 numbers[number] = outward.index(Source(child.index, port))
-            for port, number in enumerate(child.targets):
+            for port, (_, number) in enumerate(child.read):
                 numbers[number] = outward.index(Target(child.index, port))
         return numbers
 
@@ -306,8 +377,9 @@ class Subgraph(Generic[TO, TI]):
         """Derive the initial work inside as projected to the outputs."""
         if self._inputs == 0:
             for observer, time, diff in self._tracker.propagate_observed():
-                if self._listeners[observer][0] is None:
-                    self._projected[self._listeners[observer][1]].update(self.refinement.to_outer(time), diff)
+                _, index, port = self._listeners[observer]
+                if index == EGRESS:
+                    self._projected[port].update(self.refinement.to_outer(time), diff)
         self._project()
         return [changes.drain() for changes in self._projected]
 
@@ -326,6 +398,8 @@ class Subgraph(Generic[TO, TI]):
             inputs = range(child.scope.inputs)
             frontiers = [[(t, 1) for t in self._tracker.frontier(Target(child.index, port))] for port in inputs]
             child.scope.set_external_summary(self._world_of(child, summaries), frontiers)
+            if isinstance(child.scope, Attachable):
+                self._attach(child)
             self.activate(child.index)
 
     def _check_returns(self, summaries: Summaries[TO]) -> None:
@@ -382,19 +456,23 @@ class Subgraph(Generic[TO, TI]):
             if self._wake is not None:
                 self._wake()
 
-    def enter(self, port: int, time: TI, records: int) -> None:
-        """Note that a message with this many records has come in at input ``port`` and gone on to all that stands there."""
-        self._entered.append((port, time, records))
+    def touch(self) -> None:
+        """Have this scope look at what was counted, though no child needs to run for it."""
         if not self._queued:
             self._queued = True
             if self._wake is not None:
                 self._wake()
 
+    def enter(self, port: int, time: TI, records: int) -> None:
+        """Note that a message with this many records has come in at input ``port`` and gone on to all that stands there."""
+        self._entered.append((port, time, records))
+        self.touch()
+
     def push_external_progress(self, external: Sequence[ChangeBatch[TO]]) -> None:
         """Take in how the frontiers at the inputs have moved."""
         to_inner = self.refinement.to_inner
         for number, changes in zip(self._entry_sources, external, strict=True):
-            if changes:
+            if changes._counts:
                 for time, diff in changes.drain():
                     self._tracker.update_at(number, to_inner(time), diff)
 
@@ -415,11 +493,17 @@ class Subgraph(Generic[TO, TI]):
             self._account_entered()
         if tracker.dirty.find(1) >= 0:
             self._tell_children()
-        active = self._active
+        active, runs, busy = self._active, self._runs, self._busy
         child = active.find(1)
         while child >= 0:
             active[child] = 0
-            self._run(self.children[child])
+            run = runs[child]
+            if run is None:
+                self._pull(self.children[child])
+            elif run():
+                self._keep(child)
+            elif busy:
+                busy.discard(child)
             child = active.find(1, child + 1)
         if self._touched:
             self._settle()
@@ -430,12 +514,21 @@ class Subgraph(Generic[TO, TI]):
         if active.find(1) >= 0:
             if self._wake is not None:
                 self._wake()
-        else:
-            self._queued = False
-        return bool(self._busy) or not tracker.is_empty()
+            return True
+        self._queued = False
+        return bool(busy) or not tracker.is_empty()
 
-    def _run(self, child: Child) -> None:
-        """Pull ``child`` once, and note all that it says."""
+    def _keep(self, child: int) -> None:
+        """Note that a child has more to do than its counts tell: it keeps the scope alive, and is run again."""
+        self._busy.add(child)
+        self.activate(child)
+
+    def _pull(self, child: Child) -> None:
+        """Pull a child that is not attached, once, and take in the whole of what it says.
+
+        What it reads and sends is noted until the pass is over, since most of what a pass produces it consumes too; what it
+        holds is applied as it is. No frontier is derived before all of it is.
+        """
         if child.scope.pull_internal_progress(child.internal, child.consumed, child.produced):
             self._busy.add(child.index)
             if not child.nested:
@@ -443,24 +536,27 @@ class Subgraph(Generic[TO, TI]):
         elif self._busy:
             self._busy.discard(child.index)
         if child.shared:
-            self._note_shared(child)
+            self._take_shared(child)
             return
-        for number, changes in zip(child.sources, child.internal):
-            if changes:
-                for time, diff in changes.drain():
-                    self._note(number, time, diff)
-        for number, changes in zip(child.targets, child.consumed):
-            if changes:
-                for time, diff in changes.drain():
+        for changes, number in child.held:
+            if changes._counts:
+                for time, diff in changes._counts.items():
+                    self._update(number, time, diff)
+                changes._counts.clear()
+        for changes, number in child.read:
+            if changes._counts:
+                for time, diff in changes._counts.items():
                     self._note(number, time, -diff)
-        for numbers, changes in zip(child.fanout, child.produced):
-            if changes:
-                for time, diff in changes.drain():
+                changes._counts.clear()
+        for changes, numbers in child.sent:
+            if changes._counts:
+                for time, diff in changes._counts.items():
                     for number in numbers:
                         self._note(number, time, diff)
+                changes._counts.clear()
 
     def _note(self, number: int, time: TI, diff: int) -> None:
-        """Note a change until the pass is over: most of what a pass produces it consumes too, and nothing is left of it."""
+        """Note a change at one location until the pass is over, or until there is one at another time."""
         if number < 0:
             self._leave(number, time, diff)
             return
@@ -472,7 +568,7 @@ class Subgraph(Generic[TO, TI]):
         elif self._pending_time[number] == time:
             self._pending_count[number] = count + diff
         else:
-            self._apply_here(number, self._pending_time[number], count)  # type: ignore[arg-type]  # set with the count
+            self._update(number, self._pending_time[number], count)  # type: ignore[arg-type]  # set with the count
             self._pending_time[number] = time
             self._pending_count[number] = diff
 
@@ -483,16 +579,17 @@ class Subgraph(Generic[TO, TI]):
             count = pending[number]
             if count:
                 pending[number] = 0
-                self._apply_here(number, self._pending_time[number], count)  # type: ignore[arg-type]  # set with the count
+                self._update(number, self._pending_time[number], count)  # type: ignore[arg-type]  # set with the count
         self._touched.clear()
 
-    def _apply_here(self, number: int, time: TI, diff: int) -> None:
+    def _update_all(self, number: int, time: TI, diff: int) -> None:
         """Apply a change that this worker's children made: to our own view now, and to the peers' with the next batch."""
         if self._exchange is not None:
             self._exchange.update((self.number, number, time), diff)
         self._apply(number, time, diff)
 
     def _apply(self, number: int, time: TI, diff: int) -> None:
+        """Apply a change that the peers hear of in another way, or that came from them: to our own view only."""
         self._tracker.update_at(number, time, diff)
         if self._outward is not None:
             self._outward.update_at(self._outward_index[number], time, diff)
@@ -513,15 +610,15 @@ class Subgraph(Generic[TO, TI]):
                 self._note(number, time, records)
         self._entered.clear()
 
-    def _note_shared(self, child: Child) -> None:
+    def _take_shared(self, child: Child) -> None:
         """Apply what a child says that speaks for all workers: our view only, for the peers hear it from their own."""
-        for number, changes in zip(child.sources, child.internal):
+        for changes, number in child.held:
             for time, diff in changes.drain():
                 self._apply(number, time, diff)
-        for number, changes in zip(child.targets, child.consumed):
+        for changes, number in child.read:
             for time, diff in changes.drain():
                 self._apply(number, time, -diff)
-        for numbers, changes in zip(child.fanout, child.produced):
+        for changes, numbers in child.sent:
             for time, diff in changes.drain():
                 for number in numbers:
                     if number < 0:
@@ -537,10 +634,7 @@ class Subgraph(Generic[TO, TI]):
             self._produced[~number].update(self.refinement.to_outer(time), diff)
         else:
             self._consumed[~number - self._outputs].update(self.refinement.to_outer(time), diff)
-        if not self._queued:
-            self._queued = True
-            if self._wake is not None:
-                self._wake()
+        self.touch()
 
     def outstanding(self) -> list[str]:
         """Return, in words, every capability and message that is counted here, nested scopes included."""
@@ -558,19 +652,27 @@ class Subgraph(Generic[TO, TI]):
 
     def _tell_children(self) -> None:
         """Derive the frontiers anew and tell every child whose inputs they concern."""
-        listeners = self._listeners
+        listeners, active = self._listeners, self._active
         told: list[Child] = []
         for observer, time, diff in self._tracker.propagate_observed():
-            child, port = listeners[observer]
-            if child is None:
+            elements, index, port = listeners[observer]
+            if elements is not None:
+                if diff > 0:
+                    elements.append(time)
+                else:
+                    elements.remove(time)
+                active[index] = 1
+            elif index >= 0:
+                child = self.children[index]
+                if not told or told[-1] is not child:
+                    told.append(child)
+                child.external[port]._counts[time] = diff  # consolidated already, and the batch was drained
+            else:
                 self._projected[port].update(self.refinement.to_outer(time), diff)
-                continue
-            if not told or told[-1] is not child:
-                told.append(child)
-            child.external[port].update(time, diff)
-        for child in told:
-            child.scope.push_external_progress(child.external)
-            self.activate(child.index)
+        if told:
+            for child in told:
+                child.scope.push_external_progress(child.external)
+                active[child.index] = 1
 
     def _report(
         self,
@@ -579,14 +681,14 @@ class Subgraph(Generic[TO, TI]):
         produced: Sequence[ChangeBatch[TO]],
     ) -> None:
         for mine, theirs in zip(self._consumed, consumed):
-            if mine:
+            if mine._counts:
                 mine.drain_into(theirs)
         for mine, theirs in zip(self._produced, produced):
-            if mine:
+            if mine._counts:
                 mine.drain_into(theirs)
         self._project()
         for projected, changes in zip(self._projected, internal):
-            if projected:
+            if projected._counts:
                 projected.drain_into(changes)
 
     def _project(self) -> None:

@@ -223,7 +223,7 @@ def _columns(option: str, frames: Mapping[str, DataFrame], chosen: ColumnOf | No
     """Return the column that an option names for each input. Raises SchemaError where an input has no such column."""
     if chosen is None:
         return {}
-    named = {name: chosen for name in frames} if isinstance(chosen, str) else dict(chosen)
+    named = dict.fromkeys(frames, chosen) if isinstance(chosen, str) else dict(chosen)
     for name, column in named.items():
         if name not in frames:
             raise ConfigurationError(
@@ -289,7 +289,7 @@ def _unpacked(packed: DataFrame, schemas: Mapping[str, StructType], entry: Run, 
     """
     shuffled = packed.repartitionById(workers, F.spark_partition_id())
     if len(schemas) == 1:
-        return Result({name: shuffled for name in schemas}, entry, None)
+        return Result(dict.fromkeys(schemas, shuffled), entry, None)
     kept = shuffled.persist()
     frames = {
         name: kept.where(F.col(TAG) == position).select(f"{struct_name(position)}.*")

@@ -74,8 +74,8 @@ class Output:
         """
         if not isinstance(batch, pa.RecordBatch):
             raise SchemaError(
-                f"output {self.name!r}: its stream carries containers of type {type(batch).__name__}; it must carry Arrow "
-                "record batches. Turn lists into batches with map_batch"
+                f"output {self.name!r}: its stream carries containers of type {type(batch).__name__}; it must "
+                "carry Arrow record batches. Turn lists into batches with map_batch"
             )
         if batch.schema.equals(self.schema):
             return batch
@@ -89,7 +89,8 @@ class Output:
             if names.count(name) != 1:
                 how = "has no" if name not in names else "has more than one"
                 raise SchemaError(
-                    f"output {self.name!r}: the batch {how} column {name!r}; it has {', '.join(map(repr, names)) or 'none'}"
+                    f"output {self.name!r}: the batch {how} column {name!r}; it has "
+                    f"{', '.join(map(repr, names)) or 'none'}"
                 )
         for name in names:
             if name not in declared:
@@ -116,7 +117,8 @@ class Output:
 
     def _mismatch(self, field: pa.Field, column: pa.Array, detail: str) -> SchemaError:
         return SchemaError(
-            f"output {self.name!r}: column {field.name!r} is declared {field.type}, and the batch has {column.type}: {detail}"
+            f"output {self.name!r}: column {field.name!r} is declared {field.type}, and the batch has {column.type}: "
+            f"{detail}"
         )
 
 

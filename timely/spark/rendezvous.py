@@ -164,7 +164,7 @@ class Run:
     _groups: dict[int, _Group] = attrs.field(factory=dict, repr=False)
 
     def join(self, member: _Member) -> None:
-        """Take in a worker that has said where it listens; when the last one has come, tell all where the others are."""
+        """Take in a worker that has said where it listens; when the last one has come, tell all where all are."""
         group = self._groups.get(member.stage)
         if group is None or group.generation < member.generation:
             if group is not None:
@@ -219,8 +219,8 @@ class Rendezvous:
             self._listener = open_listener(bind)
         except OSError as error:
             raise SparkError(
-                f"the driver cannot listen at {bind} for its workers: {error}. Set spark.driver.bindAddress to an address of this "
-                "machine"
+                f"the driver cannot listen at {bind} for its workers: {error}. Set spark.driver.bindAddress to an "
+                "address of this machine"
             ) from error
         self.address: Address = (host, self._listener.getsockname()[1])
         self._runs: dict[bytes, Run] = {}
@@ -313,7 +313,7 @@ _servers_lock = threading.Lock()
 
 
 def rendezvous(bind: str, host: str) -> Rendezvous:
-    """Return this process's server that listens at ``bind`` and is reached at ``host``; started when first asked for."""
+    """Return this process's server that listens at ``bind`` and is reached at ``host``; started when first needed."""
     with _servers_lock:
         server = _servers.get((bind, host))
         if server is None:
@@ -330,7 +330,7 @@ class Registration:
     """
 
     def __init__(
-        self, invitation: Invitation, *, index: int, generation: int, stage: int, timeout: float = 60.0
+        self, invitation: Invitation, *, index: int, generation: int, stage: int, timeout: float = 120.0
     ) -> None:
         self._index = index
         self._stage = stage
@@ -344,8 +344,8 @@ class Registration:
             raise AuthenticationError(f"the driver at {where}: {error}") from error
         except OSError as error:
             raise SparkError(
-                f"worker {index} cannot reach the driver at {where}: {error}. Executors must be able to connect to the driver's "
-                "machine: see spark.driver.host and spark.driver.bindAddress"
+                f"worker {index} cannot reach the driver at {where}: {error}. Executors must be able to connect to "
+                "the driver's machine: see spark.driver.host and spark.driver.bindAddress"
             ) from error
         self._frames = _Frames(connected(sock))
         self._stop: TimelyError | None = None
@@ -371,8 +371,9 @@ class Registration:
                 raise self._stop
             if self._peers is None and time.monotonic() >= self._deadline:
                 raise SparkError(
-                    f"worker {self._index} waited in vain for the other {self._workers - 1} workers of this stage to start. Spark runs them "
-                    "all at the same time or not at all, so see the executors' logs for what keeps the others"
+                    f"worker {self._index} waited in vain for the other {self._workers - 1} workers of this stage to "
+                    "start. Spark runs them all at the same time or not at all, so the executors' logs "
+                    "must say what keeps the others"
                 )
         return self._peers
 

@@ -30,15 +30,19 @@ def local_session(workers: int, *, app_name: str = "timely") -> SparkSession:
 
     It has no web interface, logs errors only, fails at once where a barrier stage does not fit, runs its Python
     workers with this very interpreter, and listens on the loopback interface only. Java is found or made by
-    :func:`~timely.spark.java.find_java`. As always in Spark there is one session a process: where one with too few
-    slots is up already, a :class:`~timely.errors.SparkError` says so. Raises
-    :class:`~timely.errors.ConfigurationError` for a count that is no positive integer.
+    :func:`~timely.spark.java.find_java`. As always in Spark there is one session a process: one that
+    is up already is returned as it is, and where it has too few slots a :class:`~timely.errors.SparkError` says so.
+    Raises :class:`~timely.errors.ConfigurationError` for a count that is no positive integer.
 
     >>> session = local_session(2)
     >>> session.range(3).count()
     3
     """
     check_workers(workers)
+    active = SparkSession.getActiveSession()
+    if active is not None:
+        require_slots(active, workers)
+        return active
     builder = SparkSession.builder.master(f"local[{workers}]").appName(app_name)
     for name, value in _local_settings(workers).items():
         builder = builder.config(name, value)
@@ -108,8 +112,8 @@ def require_slots(session: SparkSession, workers: int) -> None:
     context = context_of(session)
     if context.getConf().get("spark.dynamicAllocation.enabled", "false") == "true":
         raise SparkError(
-            "Spark runs no barrier stage under dynamic allocation: set spark.dynamicAllocation.enabled=false and ask for enough "
-            "executors (spark.executor.instances, spark.executor.cores)"
+            "Spark runs no barrier stage under dynamic allocation: set spark.dynamicAllocation.enabled=false and ask "
+            "for enough executors (spark.executor.instances, spark.executor.cores)"
         )
     patience = 0.0 if is_local(context) else _EXECUTORS_APPEAR_WITHIN
     deadline = time.monotonic() + patience
@@ -136,9 +140,12 @@ def _too_few(context: SparkContext, slots: int, workers: int) -> str:
     more = (
         f"stop the session and make one with local_session({workers}) or master local[{workers}]"
         if is_local(context)
-        else "give the application more executors or cores (spark.executor.instances, spark.executor.cores, spark.cores.max)"
+        else "give the application more of them (spark.executor.instances, spark.executor.cores, spark.cores.max)"
     )
-    return f"{workers} workers need {workers} task slots at the same time; {context.master} offers {slots}. Ask for fewer workers, or {more}"
+    return (
+        f"{workers} workers need {workers} task slots at the same time; {context.master} offers {slots}. "
+        f"Ask for fewer workers, or {more}"
+    )
 
 
 @contextlib.contextmanager

@@ -50,8 +50,8 @@ class Task:
         """Be one worker: take in the batches of this partition, yield this worker's share of the outputs."""
         context = BarrierTaskContext.get()
         index = context.partitionId()
-        # Spark numbers the tasks of a barrier stage's attempt in one go, by partition. So all of an attempt, and no others, give
-        # the same number here, which is that of its first task; a later attempt gives a greater one.
+        # Spark numbers the tasks of a barrier stage's attempt in one go, by partition. So all of an attempt, and no
+        # others, give the same number here, which is that of its first task; a later attempt gives a greater one.
         generation = context.taskAttemptId() - index
         with Registration(self.invitation, index=index, generation=generation, stage=context.stageId()) as registration:
             worker: Worker | None = None

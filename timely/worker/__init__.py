@@ -1,12 +1,11 @@
 """The worker, its scheduler, the transports between workers, and ``execute``."""
 
 from timely.worker.execute import example, execute
-from timely.worker.scheduler import InOrder, Scheduler
+from timely.worker.scheduler import Scheduler
 from timely.worker.transport import LocalTransport, PeerTransport, SocketTransport, Transport, thread_transports
 from timely.worker.worker import Worker
 
 __all__ = [
-    "InOrder",
     "LocalTransport",
     "PeerTransport",
     "Scheduler",

@@ -75,20 +75,25 @@ def example(build: Callable[[ScopeBuilder[int]], Stream[int, D]]) -> list[tuple[
 def run_worker(program: Callable[[Worker], Any], transport: Transport | None) -> Outcome:
     """Run a program on one worker to the end of its dataflows; return its outcome, and leave the transport closed."""
     worker = Worker(transport)
+    outcome: Outcome
     try:
         result = program(worker)
         worker.finish()
-        return True, result
+        outcome = True, result
     except Exception as error:
         if not isinstance(error, TimelyError):
             error.add_note(f"raised by the program of worker {worker.index}")
         worker.abort(error)
-        return False, error
+        outcome = False, error
     except BaseException as error:
         worker.abort(error)
-        raise
-    finally:
         worker.close()
+        raise
+    try:
+        worker.close()
+    except Exception as error:  # what went wrong first is what counts
+        return outcome if not outcome[0] else (False, error)
+    return outcome
 
 
 def run_threads(
@@ -102,7 +107,10 @@ def run_threads(
     outcomes: list[Outcome] = [(False, WorkerError(f"worker {index} ended without a result")) for index in indices]
 
     def run(place: int) -> None:
-        outcomes[place] = run_worker(program, transports[place])
+        try:
+            outcomes[place] = run_worker(program, transports[place])
+        except BaseException as error:  # an interruption ends the run as it would without threads
+            outcomes[place] = (False, error)
 
     threads = [threading.Thread(target=run, args=(place,), name=f"timely worker {indices[place]}") for place in range(len(indices))]
     for thread in threads:

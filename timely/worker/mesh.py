@@ -65,8 +65,8 @@ class Challenge:
     >>> secret = bytes(32)
     >>> listener = Challenge(lambda run: secret)
     >>> dialler = Introduction(secret, Hello(bytes(16), 7, sender=1, receiver=0))
-    >>> listener.receive(dialler.answer(listener.nonce))
-    Hello(run=b'\\x00\\x00\\x00\\x00\\x00\\x00\\x00\\x00\\x00\\x00\\x00\\x00\\x00\\x00\\x00\\x00', generation=7, sender=1, receiver=0)
+    >>> listener.receive(dialler.answer(listener.nonce)).generation
+    7
     >>> dialler.check(listener.welcome())
     """
 
@@ -264,7 +264,7 @@ def dial(address: Address, secret: bytes, hello: Hello, deadline: float) -> sock
 
 
 def connected(sock: socket.socket) -> socket.socket:
-    """Return the socket as the workers use it: blocking, small messages sent at once, a dead peer noticed in the end."""
+    """Return the socket as the workers use it: blocking, small messages sent at once, dead peers noticed in the end."""
     sock.settimeout(None)
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
@@ -338,8 +338,8 @@ def _dial_peer(address: Address, secret: bytes, hello: Hello, deadline: float) -
         raise AuthenticationError(f"{where}: {error}") from error
     except OSError as error:
         raise PeerLostError(
-            f"worker {hello.sender} could not connect to {where}: {error}; it has ended, it cannot be reached from here, or it "
-            "belongs to another attempt of the run"
+            f"worker {hello.sender} could not connect to {where}: {error}; it has ended, cannot be reached from here, "
+            "or belongs to another attempt of the run"
         ) from error
 
 

@@ -15,7 +15,7 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, Protocol
 
-from timely.errors import PeerLostError
+from timely.errors import PeerLostError, RoutingError
 from timely.worker.wire import HEADER, decode, encode
 
 _CHUNK: Final = 1 << 18
@@ -138,8 +138,13 @@ class Link:
     def flush(self) -> None:
         """Put what was sent into a frame, and write as much as the connection takes."""
         if self.pending:
-            self._out.extend(memoryview(piece) for piece in encode(self.pending))
-            self.pending = []
+            pending, self.pending = self.pending, []
+            try:
+                self._out.extend(memoryview(piece) for piece in encode(pending))
+            except Exception as error:
+                raise RoutingError(
+                    f"records or times for a worker in another process cannot be pickled ({error}): send such as can be"
+                ) from error
         out = self._out
         while out and not self.deaf:
             pieces = [out[i] for i in range(min(len(out), _MOST_PIECES))]

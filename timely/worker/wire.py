@@ -26,8 +26,36 @@ class _Pickler(pickle.Pickler):
 
     def reducer_override(self, obj: Any) -> Any:
         if type(obj).__module__ == "pyarrow.lib" and type(obj).__name__ == "RecordBatch":
+            if any(_has_dictionary(field.type) for field in obj.schema):
+                return _read_stream, (pickle.PickleBuffer(_stream(obj)),)
             return _read_batch, (pickle.PickleBuffer(obj.schema.serialize()), pickle.PickleBuffer(obj.serialize()))
         return NotImplemented
+
+
+def _has_dictionary(kind: pa.DataType) -> bool:
+    """Return whether values of this type refer to a dictionary, which is no part of a serialized batch."""
+    import pyarrow as pa
+
+    if isinstance(kind, pa.BaseExtensionType):
+        kind = kind.storage_type
+    return pa.types.is_dictionary(kind) or any(_has_dictionary(kind.field(i).type) for i in range(kind.num_fields))
+
+
+def _stream(batch: pa.RecordBatch) -> pa.Buffer:
+    """Return the batch with its schema and its dictionaries as an IPC stream."""
+    import pyarrow as pa
+
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, batch.schema) as writer:
+        writer.write_batch(batch)
+    return sink.getvalue()
+
+
+def _read_stream(buffer: Any) -> pa.RecordBatch:
+    import pyarrow as pa
+
+    with pa.ipc.open_stream(pa.py_buffer(buffer)) as reader:
+        return reader.read_next_batch()
 
 
 def _read_batch(schema: Any, buffer: Any) -> pa.RecordBatch:

@@ -20,7 +20,7 @@ from timely.errors import GraphMismatchError, PeerLostError, StalledError
 from timely.order import PartialOrder
 from timely.progress import ProgressBatch, ProgressExchange
 from timely.scopes import Subgraph
-from timely.worker.scheduler import InOrder, Scheduler
+from timely.worker.scheduler import Scheduler
 from timely.worker.transport import LocalTransport, Transport
 
 T = TypeVar("T", bound=PartialOrder)
@@ -57,11 +57,16 @@ def describe(scope: ScopeBuilder[Any]) -> tuple[str, ...]:
 
     >>> with Worker().dataflow(name="demo") as scope:
     ...     _ = scope.empty().map(str)
-    >>> describe(scope)
-    ('operator /demo/empty#0 with 0 inputs and 1 outputs', 'operator /demo/map#1 with 1 inputs and 1 outputs', 'edge of /demo: Source(0, 0) to Target(1, 0)')
+    >>> for line in describe(scope):
+    ...     print(line)
+    scope /demo with times int
+    operator /demo/empty#0 with 0 inputs and 1 outputs
+    operator /demo/map#1 with 1 inputs and 1 outputs
+    edge of /demo: Source(0, 0) to Target(1, 0)
     """
     lines = []
     for subgraph in scope.scopes:
+        lines.append(f"scope {subgraph.path} with times {subgraph.domain.name}")
         for child in subgraph.children:
             ports = f"{child.scope.inputs} inputs and {child.scope.outputs} outputs"
             lines.append(f"operator {subgraph.path}/{child.name}#{child.index} with {ports}")
@@ -124,11 +129,11 @@ class Worker:
         self.transport: Transport = LocalTransport() if transport is None else transport
         self.index = self.transport.index
         self.peers = self.transport.peers
-        self._scheduler: Scheduler = InOrder() if scheduler is None else scheduler
+        self._scheduler = scheduler
+        self._alone = self.peers == 1
         self._dataflows: dict[int, _Dataflow] = {}
         self._active = bytearray()
         self._early: dict[int, list[tuple[int, Any]]] = {}
-        self._descriptions: dict[tuple[int, int], tuple[str, tuple[str, ...]]] = {}
         self._mine: dict[int, tuple[str, tuple[str, ...]]] = {}
         self._ended: dict[int, int] = {}
         self._failed: BaseException | None = None
@@ -172,9 +177,6 @@ class Worker:
         for peer in range(self.peers):
             if peer != self.index:
                 self.transport.send(peer, (GRAPH, number, *mine))
-                theirs = self._descriptions.pop((number, peer), None)
-                if theirs is not None:
-                    self._compare(number, peer, theirs)
         for sender, message in self._early.pop(number, ()):
             self._take(sender, message)
 
@@ -206,42 +208,53 @@ class Worker:
         Never waits. ``OperatorError`` if an operator raised, ``PeerLostError`` if another worker failed or went away; after
         either, the worker cannot go on.
         """
-        if self._failed is not None:
-            raise PeerLostError(f"worker {self.index} has failed already: {self._failed}") from self._failed
+        self._check_failed()
         try:
-            if self.peers > 1:
-                for sender, message in self.transport.receive():
-                    self._take(sender, message)
-            active = self._active
-            number = active.find(1)
-            if number >= 0:
-                chosen = [number]
-                while (number := active.find(1, number + 1)) >= 0:
-                    chosen.append(number)
-                for number in self._scheduler.choose(chosen):
-                    active[number] = 0
-                    dataflow = self._dataflows.get(number)
-                    if dataflow is not None:
-                        self._run(dataflow)
-            if self.peers > 1:
-                self.transport.flush()
+            self._turn()
         except BaseException as error:
             self.abort(error)
             raise
         return bool(self._dataflows)
 
-    def _run(self, dataflow: _Dataflow) -> None:
-        """Pull one dataflow, and send the peers what its operators did as one batch."""
-        alive = dataflow.root.pull_internal_progress((), (), ())
-        exchange = dataflow.exchange
-        if exchange is not None:
-            batch = exchange.flush()
-            if batch is not None:
-                for peer in range(self.peers):
-                    if peer != self.index:
-                        self.transport.send(peer, (PROGRESS, dataflow.number, batch))
-        if not alive and not self._active[dataflow.number]:
-            self._dataflows.pop(dataflow.number, None)
+    def _check_failed(self) -> None:
+        if self._failed is not None:
+            raise PeerLostError(f"worker {self.index} has failed already: {self._failed}") from self._failed
+
+    def _turn(self) -> None:
+        """Take in what has arrived, run what is active, and send what that led to."""
+        active = self._active
+        if self._alone and self._scheduler is None:
+            number = active.find(1)
+            while number >= 0:
+                active[number] = 0
+                dataflow = self._dataflows.get(number)  # none: it is complete, dropped, or not finished
+                if dataflow is not None and not dataflow.root.pull_internal_progress((), (), ()):
+                    self._dataflows.pop(number, None)
+                number = active.find(1, number + 1)
+            return
+        for sender, message in self.transport.receive():
+            self._take(sender, message)
+        chosen: Sequence[int] = [number for number, flag in enumerate(active) if flag]
+        if self._scheduler is not None and chosen:
+            chosen = self._scheduler.choose(chosen)
+        for number in chosen:
+            active[number] = 0
+            dataflow = self._dataflows.get(number)
+            if dataflow is None:
+                continue
+            alive = dataflow.root.pull_internal_progress((), (), ())
+            self._send_progress(dataflow)
+            if not alive:
+                self._dataflows.pop(number, None)
+        self.transport.flush()
+
+    def _send_progress(self, dataflow: _Dataflow) -> None:
+        """Send the peers what this worker's operators did, as one batch."""
+        batch = dataflow.exchange.flush() if dataflow.exchange is not None else None
+        if batch is not None:
+            for peer in range(self.peers):
+                if peer != self.index:
+                    self.transport.send(peer, (PROGRESS, dataflow.number, batch))
 
     @property
     def idle(self) -> bool:
@@ -254,10 +267,7 @@ class Worker:
         ``StalledError`` where waiting without a bound could never end: with no peers, nothing can arrive.
         """
         if self._dataflows and self.idle:
-            if self.peers == 1 and timeout is None:
-                raise StalledError(self._why_stalled())
-            if self.peers > 1:
-                self._scheduler.park(self.transport, timeout)
+            self._park(timeout)
         return self.step()
 
     def step_while(self, predicate: Callable[[], bool]) -> None:
@@ -268,15 +278,31 @@ class Worker:
         while predicate():
             if not self._dataflows:
                 raise StalledError("step_while: every dataflow is complete, and the predicate still holds; it never will change")
-            self.step_or_park(None if self.peers == 1 else _PATIENCE)
+            self.step_or_park(None if self._alone else _PATIENCE)
 
     def run(self) -> None:
         """Step until every dataflow is complete.
 
         ``StalledError`` if one cannot complete, since an input is still open or a capability is still held.
         """
-        while self._dataflows:
-            self.step_or_park(None if self.peers == 1 else _PATIENCE)
+        self._check_failed()
+        try:
+            while self._dataflows:
+                if self._active.find(1) < 0:
+                    self._park(None if self._alone else _PATIENCE)
+                self._turn()
+        except BaseException as error:
+            self.abort(error)
+            raise
+
+    def _park(self, timeout: float | None) -> None:
+        """Wait for something to arrive; ``StalledError`` where that could never end."""
+        if self._alone and timeout is None:
+            raise StalledError(self._why_stalled())
+        if self._scheduler is not None:
+            self._scheduler.park(timeout)
+        else:
+            self.transport.wait(timeout)
 
     def _why_stalled(self) -> str:
         held = []

@@ -1,0 +1,50 @@
+"""Which Debian packages depend on each other in circles? Strongly connected components, without Spark.
+
+The edges enter as Arrow batches, shared between two workers; the components come out as Arrow batches, each package once.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyarrow import csv
+
+import timely
+from timely.cli.debian import debian
+from timely.graphs import strongly_connected_components
+
+
+def read() -> pa.Table:
+    """Who depends on whom: package, requires."""
+    with debian() as data:
+        table = csv.read_csv(data.requires)
+    return table.filter(pc.equal(table["kind"], "depends")).select(["package", "requires"])
+
+
+def main() -> None:
+    batches = read().to_batches()
+
+    def program(worker: timely.Worker) -> list[tuple[str, str]]:
+        with worker.dataflow(int) as scope:
+            edges, stream = scope.new_input()
+            found = strongly_connected_components(stream, src="package", dst="requires").capture()
+        with edges:
+            for batch in batches[worker.index :: worker.peers]:
+                edges.send_batch(batch)
+        worker.run()
+        return [row for _, rows in found.extract() for row in rows]
+
+    members: defaultdict[str, list[str]] = defaultdict(list)
+    for part in timely.execute(program, workers=2):
+        for package, component in part:
+            members[component].append(package)
+    circles = sorted((sorted(names) for names in members.values() if len(names) > 1), key=lambda names: (-len(names), names))
+    print(f"{len(circles)} circles; the largest:")
+    for names in circles[:4]:
+        print("-", *names)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,72 @@
+"""Which words describe the packages of each section of Debian? A word count, complete section by section.
+
+Each section is one epoch. The workers share the reading; every word goes to the worker that counts it; and the counts of a
+section leave once, when the frontier says that no word of that section can come any more, while later sections are already
+being read.
+"""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import re
+from collections import Counter, defaultdict
+
+import timely
+from timely import InputPort, Notificator, OutputPort, Stream
+from timely.cli.debian import debian
+
+
+def read() -> dict[str, list[str]]:
+    """The descriptions of the packages of each section."""
+    sections: defaultdict[str, list[str]] = defaultdict(list)
+    with debian() as data, gzip.open(data.packages, "rt", encoding="utf-8", newline="") as lines:
+        for row in csv.DictReader(lines):
+            sections[row["section"]].append(row["description"])
+    return dict(sorted(sections.items()))
+
+
+def count(words: Stream[int, str]) -> Stream[int, tuple[str, int]]:
+    """The number of times that each word comes in each epoch, given once the epoch is complete."""
+    counts: dict[int, Counter[str]] = {}
+
+    def logic(input: InputPort[int, str], output: OutputPort[int], notificator: Notificator[int]) -> None:
+        for capability, batch in input:
+            if capability.time not in counts:
+                counts[capability.time] = Counter()
+                notificator.notify_at(capability.retain())
+            counts[capability.time].update(batch)
+        for capability, _ in notificator:
+            output.session(capability).give_many(counts.pop(capability.time).items())
+
+    return words.unary_notify(timely.Exchange(lambda word: word), "count", [], logic)
+
+
+def main() -> None:
+    sections = read()
+
+    def program(worker: timely.Worker) -> list[tuple[int, list[tuple[str, int]]]]:
+        with worker.dataflow(int) as scope:
+            descriptions, stream = scope.new_input()
+            words = stream.flat_map(lambda text: re.findall(r"[a-z]{5,}", text.lower()))
+            counted = words.apply(count)
+            found, probe = counted.capture(), counted.probe()
+        for epoch, texts in enumerate(sections.values()):
+            descriptions.advance_to(epoch)
+            descriptions.send_batch(texts[worker.index :: worker.peers])
+            worker.step_while(lambda done=epoch - 2: probe.less_than(done))  # read two sections ahead, no more
+        descriptions.close()
+        worker.run()
+        return found.extract()
+
+    totals: defaultdict[int, Counter[str]] = defaultdict(Counter)
+    for part in timely.execute(program, workers=2):
+        for epoch, counts in part:
+            totals[epoch].update(dict(counts))
+    for epoch, section in enumerate(sections):
+        common = sorted(totals[epoch].items(), key=lambda item: (-item[1], item[0]))[:4]
+        print(f"{section:14} {', '.join(f'{word} {number}' for word, number in common)}")
+
+
+if __name__ == "__main__":
+    main()

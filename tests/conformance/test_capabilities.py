@@ -1,0 +1,280 @@
+"""Capabilities and notificators, by the ids of the conformance list (section 2.6)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import timely
+from timely import Antichain, Capability, CapabilityError, OperatorBuilder, OperatorError, Pipeline, Step
+
+
+def two_outputs(
+    scope: timely.ScopeBuilder[int], logic: Callable[[list[Capability[int]], Any, Any], object]
+) -> timely.Stream[int, Any]:
+    """An operator without inputs and with two outputs, whose logic also gets its initial capabilities."""
+    builder = OperatorBuilder(scope, "two")
+    first, second = builder.new_output(), builder.new_output()
+
+    def constructor(capabilities: list[Capability[int]], info: timely.OperatorInfo) -> Callable[..., object]:
+        return lambda one, two: logic(capabilities, one, two)
+
+    builder.build(constructor)
+    return first.concat(second)
+
+
+def with_capability(deed: Callable[[Capability[int], Any], object]) -> list[tuple[int, list[Any]]]:
+    """Run ``deed(capability, output)`` once, in a source, and return what it sent."""
+
+    def constructor(capability: Capability[int], info: timely.OperatorInfo) -> Callable[[Any], object]:
+        def logic(output: Any) -> None:
+            if capability.held:
+                try:
+                    deed(capability, output)
+                finally:
+                    capability.drop()
+
+        return logic
+
+    return timely.example(lambda scope: scope.source("deed", constructor))
+
+
+def test_K1_a_capability_of_one_output_is_refused_at_another() -> None:
+    def crossed(capabilities: list[Capability[int]], one: Any, two: Any) -> None:
+        two.session(capabilities[0]).give(1)
+
+    with pytest.raises(OperatorError, match="each output needs one of its own") as failure:
+        timely.example(lambda scope: two_outputs(scope, crossed))
+    assert isinstance(failure.value.__cause__, CapabilityError)
+    assert failure.value.name == "two"
+
+
+def test_K2_matching_capabilities_are_accepted() -> None:
+    def matched(capabilities: list[Capability[int]], one: Any, two: Any) -> None:
+        while capabilities:
+            two.session(capabilities[-1]).give("second")
+            capabilities.pop().drop()
+            one.session(capabilities[-1]).give("first")
+            capabilities.pop().drop()
+
+    assert timely.example(lambda scope: two_outputs(scope, matched)) == [(0, ["first", "second"])]
+
+
+def test_K3_delaying_and_downgrading() -> None:
+    def deed(capability: Capability[int], output: Any) -> None:
+        capability.downgrade(5)
+        assert capability.delayed(7).time == 7
+        assert capability.delayed(5).time == 5
+        with pytest.raises(CapabilityError, match="not at or after"):
+            capability.delayed(4)
+        with pytest.raises(CapabilityError, match="not at or after"):
+            capability.downgrade(4)
+        assert capability.time == 5
+        assert capability.held
+        output.session(capability).give("x")
+
+    assert with_capability(deed) == [(5, ["x"])]
+
+
+def test_K3_a_dropped_capability_allows_nothing() -> None:
+    def deed(capability: Capability[int], output: Any) -> None:
+        capability.drop()
+        capability.drop()
+        for refused in (lambda: capability.delayed(9), lambda: capability.downgrade(9), lambda: output.session(capability)):
+            with pytest.raises(CapabilityError, match="dropped"):
+                refused()
+
+    assert with_capability(deed) == []
+
+
+def through(summaries: dict[int, Antichain[Any]], deed: Callable[[Any, Any], object]) -> list[tuple[int, list[Any]]]:
+    """Send 1 at time 0 through an operator whose output has these summaries; ``deed(capability, output)`` handles it."""
+
+    def build(scope: timely.ScopeBuilder[int]) -> timely.Stream[int, Any]:
+        builder = OperatorBuilder(scope, "through")
+        builder.new_input(scope.to_stream([1]), Pipeline)
+        output = builder.new_output(summaries)
+
+        def constructor(capabilities: list[Capability[int]], info: timely.OperatorInfo) -> Callable[..., object]:
+            capabilities.clear()
+
+            def logic(input: Any, output: Any) -> None:
+                for capability, _ in input:
+                    deed(capability, output)
+
+            return logic
+
+        builder.build(constructor)
+        return output
+
+    return timely.example(build)
+
+
+def test_K5_a_disconnected_output_refuses() -> None:
+    def deed(capability: Any, output: Any) -> None:
+        with pytest.raises(CapabilityError, match="disconnected"):
+            capability.delayed(3)
+        with pytest.raises(CapabilityError):
+            capability.retain()
+        with pytest.raises(CapabilityError):
+            output.session(capability)
+
+    assert through({0: Antichain()}, deed) == []
+
+
+def test_K5_an_advancing_output_takes_what_the_summary_allows() -> None:
+    def deed(capability: Any, output: Any) -> None:
+        for refused in (lambda: capability.delayed(2), capability.retain, lambda: output.session(capability)):
+            with pytest.raises(CapabilityError):
+                refused()
+        output.session(capability.delayed(3)).give("three")
+        output.session(capability.delayed(4)).give("four")
+
+    assert through({0: Antichain([Step(3)])}, deed) == [(3, ["three"]), (4, ["four"])]
+
+
+def test_N4_notifications_at_the_next_time() -> None:
+    seen: list[tuple[int, int]] = []
+
+    def logic(input: Any, output: Any, notificator: timely.Notificator[int]) -> None:
+        for capability, _ in input:
+            notificator.notify_at(capability.delayed(capability.time + 1))
+        for capability, count in notificator:
+            seen.append((capability.time, count))
+
+    assert timely.example(lambda scope: scope.to_stream(range(10)).unary_notify(Pipeline, "n", [0], logic)) == []
+    assert seen == [(0, 1), (1, 1)]
+
+
+def test_N5_pending_shows_what_is_asked_for() -> None:
+    seen: list[list[tuple[int, int]]] = []
+
+    def logic(input: Any, output: Any, notificator: timely.Notificator[int]) -> None:
+        for capability, _ in input:
+            notificator.notify_at(capability.delayed(capability.time + 1))
+            seen.append(notificator.pending())
+        for _ in notificator:
+            seen.append(notificator.pending())
+
+    timely.example(lambda scope: scope.to_stream(range(10)).unary_notify(Pipeline, "n", [], logic))
+    assert seen == [[(1, 1)], []]
+
+
+def test_N5_pending_is_in_order_and_counts() -> None:
+    seen: list[list[tuple[int, int]]] = []
+
+    def logic(input: Any, output: Any, notificator: timely.Notificator[int]) -> None:
+        for capability, _ in input:
+            for later in (7, 3, 7):
+                notificator.notify_at(capability.delayed(later))
+            seen.append(notificator.pending())
+        for _ in notificator:
+            pass
+
+    timely.example(lambda scope: scope.to_stream([1]).unary_notify(Pipeline, "n", [5], logic))
+    assert seen == [[(3, 1), (5, 1), (7, 2)]]
+
+
+def drive_two(build: Callable[[timely.Stream[int, int], timely.Stream[int, int]], timely.Stream[int, Any]]) -> list[Any]:
+    """Send i-1 at time i-1 on both inputs for i = 1..9, close, and return what came out, by time."""
+    worker = timely.Worker()
+    with worker.dataflow(int) as scope:
+        left, lefts = scope.new_input()
+        right, rights = scope.new_input()
+        seen = build(lefts, rights).capture()
+    for i in range(1, 10):
+        for handle in (left, right):
+            handle.send(i - 1)
+            handle.advance_to(i)
+        worker.step()
+    left.close()
+    right.close()
+    worker.run()
+    return seen.extract()
+
+
+def test_N6_binary_frontier_with_a_notificator() -> None:
+    def constructor(initial: Capability[int], info: timely.OperatorInfo) -> Callable[..., object]:
+        initial.drop()
+        stash: dict[int, tuple[Capability[int], list[int]]] = {}
+
+        def logic(left: Any, right: Any, output: Any) -> None:
+            for input in (left, right):
+                for capability, batch in input:
+                    if capability.time not in stash:
+                        stash[capability.time] = (capability.retain(), [])
+                    stash[capability.time][1].extend(batch)
+            for time in sorted(stash):
+                if not left.frontier.less_equal(time) and not right.frontier.less_equal(time):
+                    held, records = stash.pop(time)
+                    output.session(held).give(tuple(records))
+                    held.drop()
+
+        return logic
+
+    found = drive_two(lambda left, right: left.binary_frontier(right, Pipeline, Pipeline, "n", constructor))
+    assert found == [(t, [(t, t)]) for t in range(9)]
+
+
+def test_N7_binary_notify_comes_after_the_data_of_both() -> None:
+    events: list[tuple[str, int]] = []
+
+    def logic(left: Any, right: Any, output: Any, notificator: timely.Notificator[int]) -> None:
+        for input in (left, right):
+            for capability, batch in input:
+                events.extend(("data", x) for x in batch)
+                notificator.notify_at(capability.retain())
+        for capability, count in notificator:
+            assert count == 2
+            events.append(("notified", capability.time))
+
+    assert drive_two(lambda left, right: left.binary_notify(right, Pipeline, Pipeline, "n", [], logic)) == []
+    assert [time for kind, time in events if kind == "notified"] == list(range(9))
+    for time in range(9):
+        before = events[: events.index(("notified", time))]
+        assert sorted(x for kind, x in before if kind == "data" and x <= time) == sorted([*range(time + 1)] * 2)
+
+
+def late_hundred(emit: int, *, frontiers: bool) -> Callable[[Capability[int], timely.OperatorInfo], Callable[..., object]]:
+    """An operator that sends ``emit`` once at time 12, and forwards what it reads."""
+
+    def constructor(capability: Capability[int], info: timely.OperatorInfo) -> Callable[..., object]:
+        held = [capability.delayed(12)]
+        capability.drop()
+
+        def logic(*ports: Any) -> None:
+            output = ports[-1]
+            if held:
+                output.session(held[0]).give(emit)
+                held.pop().drop()
+            for input in ports[:-1]:
+                for capability, batch in input:
+                    if not frontiers:
+                        output.session(capability).give_many(batch)
+
+        return logic
+
+    return constructor
+
+
+def test_N8_a_delayed_capability_sends_without_being_notified() -> None:
+    found = timely.example(
+        lambda scope: scope.to_stream(range(10)).unary_frontier(Pipeline, "late", late_hundred(12, frontiers=True))
+    )
+    assert found == [(12, [12])]
+
+
+def test_N9_a_delayed_capability_beside_forwarded_input() -> None:
+    late = late_hundred(100, frontiers=False)
+    assert timely.example(lambda scope: scope.to_stream(range(10)).unary(Pipeline, "late", late)) == [
+        (0, list(range(10))),
+        (12, [100]),
+    ]
+    late = late_hundred(100, frontiers=False)
+
+    def both(scope: timely.ScopeBuilder[int]) -> timely.Stream[int, Any]:
+        return scope.to_stream(range(10)).binary(scope.to_stream(range(10)), Pipeline, Pipeline, "late", late)
+
+    assert timely.example(both) == [(0, sorted([*range(10)] * 2)), (12, [100])]

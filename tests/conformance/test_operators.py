@@ -1,0 +1,256 @@
+"""Operators, by the ids of the conformance list (section 2.7). The input is 0..9 at time 0 unless a test says otherwise."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import timely
+from timely import Capability, OperatorError, Pipeline, Product, RoutingError, ScopeBuilder, Stream
+
+Build = Callable[[Stream[int, int]], Stream[int, Any]]
+
+
+def run(build: Build) -> list[tuple[int, list[Any]]]:
+    """What comes out of ``build`` over the records 0..9."""
+    return timely.example(lambda scope: build(scope.to_stream(range(10))))
+
+
+def arrivals(build: Callable[[ScopeBuilder[int]], Stream[int, Any]]) -> list[Any]:
+    """The records that come out of ``build``, in the order in which they came."""
+    worker = timely.Worker()
+    with worker.dataflow(int) as scope:
+        seen = build(scope).capture()
+    worker.run()
+    return [record for _, batch in seen.messages for record in batch]
+
+
+def test_P1_inspect_sees_all_in_order() -> None:
+    seen: list[int] = []
+    assert run(lambda s: s.inspect(seen.append)) == [(0, list(range(10)))]
+    assert seen == list(range(10))
+
+
+def test_P2_inspect_time_and_batch() -> None:
+    times: list[tuple[int, int]] = []
+    batches: list[tuple[int, int]] = []
+    run(lambda s: s.inspect_time(lambda t, x: times.append((t, x))).inspect_batch(lambda t, b: batches.append((t, len(b)))))
+    assert times == [(0, x) for x in range(10)]
+    assert batches == [(0, 10)]
+
+
+def test_P3_map() -> None:
+    assert arrivals(lambda scope: scope.to_stream(range(10)).map(lambda x: x + 1)) == list(range(1, 11))
+
+
+def test_P4_flat_map() -> None:
+    [(time, records)] = run(lambda s: s.flat_map(range))
+    assert time == 0
+    assert Counter(records) == {v: 9 - v for v in range(9)}
+    assert len(records) == 45
+
+
+def test_P4_flat_map_of_nothing_sends_nothing() -> None:
+    assert run(lambda s: s.flat_map(lambda x: ())) == []
+
+
+def test_P5_a_chain_of_maps() -> None:
+    found = run(lambda s: s.map(lambda x: x + 1).map(lambda x: x + 1).map(lambda x: x + 1).map(lambda x: x + 1))
+    assert found[0][1] == list(range(4, 14))
+
+
+def test_P6_filter() -> None:
+    assert arrivals(lambda scope: scope.to_stream(range(10)).filter(lambda x: x % 2 == 0)) == [0, 2, 4, 6, 8]
+
+
+@pytest.mark.parametrize("which", range(3))
+def test_P7_partition(which: int) -> None:
+    assert run(lambda s: s.partition(3, lambda x: (x % 3, x))[which]) == [(0, list(range(which, 10, 3)))]
+
+
+@pytest.mark.parametrize("route", [3, -1])
+def test_P7_a_route_that_is_not_there_fails(route: int) -> None:
+    with pytest.raises(OperatorError, match=f"says stream {route}, and there are 0 to 2") as failure:
+        run(lambda s: s.partition(3, lambda x: (route, x))[0])
+    assert isinstance(failure.value.__cause__, RoutingError)
+    assert failure.value.name == "partition"
+
+
+def test_P9_branch() -> None:
+    assert run(lambda s: s.branch(lambda x: x % 2 == 0)[0]) == [(0, [1, 3, 5, 7, 9])]
+    assert run(lambda s: s.branch(lambda x: x % 2 == 0)[1]) == [(0, [0, 2, 4, 6, 8])]
+
+
+def delayed_to_itself(stream: Stream[int, int]) -> Stream[int, int]:
+    """Each record x at time x, by an operator of one's own."""
+
+    def constructor(initial: Capability[int], info: timely.OperatorInfo) -> Callable[[Any, Any], object]:
+        def logic(input: Any, output: Any) -> None:
+            for capability, batch in input:
+                for record in batch:
+                    output.session(capability.delayed(record)).give(record)
+
+        return logic
+
+    return stream.unary(Pipeline, "delay", constructor)
+
+
+def test_P10_branch_when() -> None:
+    def which(side: int) -> list[tuple[int, list[Any]]]:
+        return run(lambda s: delayed_to_itself(s).branch_when(lambda t: t >= 5)[side])
+
+    assert which(0) == [(x, [x]) for x in range(5)]
+    assert which(1) == [(x, [x]) for x in range(5, 10)]
+
+
+def test_P11_each_record_at_its_own_time() -> None:
+    assert run(delayed_to_itself) == [(x, [x]) for x in range(10)]
+
+
+def test_P13_concat() -> None:
+    assert run(lambda s: s.concat(s)) == [(0, sorted([*range(10)] * 2))]
+    assert run(lambda s: s.scope.concatenate([s, s, s])) == [(0, sorted([*range(10)] * 3))]
+    assert run(lambda s: s.concat()) == [(0, list(range(10)))]
+    assert timely.example(lambda scope: scope.concatenate([])) == []
+
+
+@pytest.mark.parametrize(("workers", "processes"), [(1, 1), (2, 1), (3, 1), (1, 2), (2, 2)])
+def test_P14_exchange(workers: int, processes: int) -> None:
+    def program(worker: timely.Worker) -> list[tuple[int, list[int]]]:
+        with worker.dataflow(int) as scope:
+            seen = scope.to_stream(range(10)).exchange(lambda x: x).capture()
+        worker.run()
+        return seen.extract()
+
+    w = workers * processes
+    found = timely.execute(program, workers=workers, processes=processes)
+    assert found == [[(0, sorted([*range(index, 10, w)] * w))] for index in range(w)]
+
+
+def test_P20_to_stream_of_a_range_and_of_a_list() -> None:
+    assert timely.example(lambda s: s.to_stream(range(3))) == timely.example(lambda s: s.to_stream([0, 1, 2])) == [(0, [0, 1, 2])]
+
+
+def test_P20_to_stream_of_more_than_one_activation() -> None:
+    many = timely.operators.input.CHUNK * 2 + 1  # type: ignore[attr-defined]  # a module of the package
+    assert arrivals(lambda scope: scope.to_stream(iter(range(many)))) == list(range(many))
+    assert timely.example(lambda scope: scope.to_stream(())) == []
+
+
+def test_P22_records_that_cannot_be_copied_pass_as_they_are() -> None:
+    class Unique:
+        def __copy__(self) -> Unique:
+            raise AssertionError("copied")
+
+        __deepcopy__ = __reduce__ = __copy__  # type: ignore[assignment]  # none of the ways to copy it
+
+    one = Unique()
+    assert arrivals(lambda scope: scope.to_stream([one]).map(lambda x: x).exchange(id))[0] is one
+
+
+def test_P23_empty() -> None:
+    def panic(record: Any) -> None:
+        raise AssertionError("never called")
+
+    assert timely.example(lambda scope: scope.empty().inspect(panic)) == []
+
+
+@pytest.mark.parametrize("batches", [False, True])
+def test_P25_sending_epoch_by_epoch(batches: bool) -> None:
+    worker = timely.Worker()
+    with worker.dataflow(int) as scope:
+        handle, stream = scope.new_input()
+        seen = stream.capture()
+    for i in range(10):
+        if batches:
+            handle.send_batch([str(i)])
+        else:
+            handle.send(i)
+        handle.advance_to(i + 1)
+        worker.step()
+    handle.close()
+    worker.run()
+    assert seen.messages == [(i, [str(i) if batches else i]) for i in range(10)]
+
+
+def test_P26_a_source_that_activates_itself() -> None:
+    def constructor(capability: Capability[int], info: timely.OperatorInfo) -> Callable[[Any], object]:
+        def logic(output: Any) -> None:
+            if capability.held:
+                output.session(capability).give(capability.time)
+                capability.downgrade(capability.time + 1)
+                info.activator.activate()
+                if capability.time > 21:
+                    capability.drop()
+
+        return logic
+
+    assert arrivals(lambda scope: scope.source("source", constructor)) == list(range(22))
+
+
+def test_P27_a_source_with_coarser_times_than_records() -> None:
+    def constructor(capability: Capability[int], info: timely.OperatorInfo) -> Callable[[Any], object]:
+        def logic(output: Any) -> None:
+            if capability.held:
+                start = state[0]
+                output.session(capability).give_batch(list(range(start, start + 10)))
+                state[0] = start + 10
+                if state[0] < 1000:
+                    capability.downgrade(state[0] // 100 * 100)
+                    info.activator.activate()
+                else:
+                    capability.drop()
+
+        state = [0]
+        return logic
+
+    found = timely.example(lambda scope: scope.source("iterator", constructor))
+    assert found == [(time, list(range(time, time + 100))) for time in range(0, 1000, 100)]
+
+
+def test_P28_regions_and_iterative_scopes_pass_records_through() -> None:
+    times: list[Any] = []
+
+    def region(scope: ScopeBuilder[int]) -> Stream[int, int]:
+        with scope.region() as inner:
+            return scope.to_stream(range(9)).enter(inner).inspect_time(lambda t, x: times.append(t)).leave()
+
+    def iterative(scope: ScopeBuilder[int]) -> Stream[int, int]:
+        with scope.iterative() as inner:
+            return scope.to_stream(range(9)).enter(inner).inspect_time(lambda t, x: times.append(t)).leave()
+
+    def scoped(scope: ScopeBuilder[int]) -> Stream[int, int]:
+        with scope.scoped(Product[int, int]) as inner:
+            return scope.to_stream(range(9)).enter(inner).inspect_time(lambda t, x: times.append(t)).leave()
+
+    for build, time in ((region, 0), (iterative, Product(0, 0)), (scoped, Product(0, 0))):
+        times.clear()
+        assert timely.example(build) == [(0, list(range(9)))]
+        assert times == [time] * 9
+
+
+@pytest.mark.parametrize(("workers", "processes"), [(1, 1), (3, 1), (1, 2)])
+def test_P29_progress_crosses_scopes_without_operators(workers: int, processes: int) -> None:
+    def program(worker: timely.Worker) -> list[int]:
+        with worker.dataflow(int) as scope:
+            handle, stream = scope.new_input()
+            with scope.region() as outer, outer.region() as inner:
+                through = stream.enter(outer).enter(inner).leave().leave()
+            seen: list[int] = []
+            probe = through.inspect(seen.append).probe()
+        for i in range(10):
+            if worker.index == 0:
+                handle.send(i)
+            handle.advance_to(i + 1)
+            while probe.less_than(handle.time):
+                if worker.peers == 1:
+                    worker.step()
+                else:
+                    worker.step_or_park(None)
+        return seen
+
+    found = timely.execute(program, workers=workers, processes=processes)
+    assert found == [list(range(10)), *[[]] * (workers * processes - 1)]

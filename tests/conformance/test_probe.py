@@ -1,0 +1,117 @@
+"""Probes, by the ids of the conformance list (section 2.9), with several workers too."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import timely
+from timely import Antichain, ProbeHandle
+
+
+def test_B1_a_probe_follows_its_input() -> None:
+    worker = timely.Worker()
+    with worker.dataflow(int) as scope:
+        handle, stream = scope.new_input()
+        probe = stream.probe()
+    for r in range(10):
+        assert not probe.done()
+        assert probe.less_equal(r)
+        assert probe.less_than(r + 1)
+        assert not probe.less_than(r)
+        handle.advance_to(r + 1)
+        worker.step()
+    handle.close()
+    for _ in range(4):
+        worker.step()
+    assert probe.done()
+
+
+def test_B1_a_probe_behind_a_nested_loop() -> None:
+    worker = timely.Worker()
+    with worker.dataflow(int) as scope:
+        handle, stream = scope.new_input()
+        with scope.iterative() as loop:
+            around, again = loop.feedback()
+            done, more = stream.enter(loop).concat(again).branch(lambda x: x > 0)
+            more.map(lambda x: x - 1).connect_loop(around)
+            probe = done.leave().probe()
+    for r in range(5):
+        handle.send(r)
+        handle.advance_to(r + 1)
+        worker.step_while(lambda: probe.less_than(handle.time))
+        assert probe.frontier() == Antichain([r + 1])
+    handle.close()
+    worker.run()
+    assert probe.done()
+
+
+def test_B2_a_fresh_handle_is_done() -> None:
+    probe: ProbeHandle[int] = ProbeHandle()
+    assert list(probe.frontier()) == []
+    assert probe.done()
+    assert not probe.less_equal(0)
+
+
+def test_B4_before_the_first_step_the_frontier_is_the_minimum() -> None:
+    worker = timely.Worker()
+    with worker.dataflow(int) as scope:
+        _handle, stream = scope.new_input()
+        probe = stream.probe()
+    assert probe.frontier() == Antichain([0])
+
+
+def test_B4_in_a_loop_too() -> None:
+    worker = timely.Worker()
+    with worker.dataflow(int) as scope:
+        handle, stream = scope.new_input()
+        with scope.iterative() as loop:
+            probe = stream.enter(loop).probe()
+    assert probe.frontier() == Antichain([timely.Product(0, 0)])
+    handle.advance_to(3)
+    worker.step_while(lambda: probe.less_equal(timely.Product(2, 9)))
+    assert probe.frontier() == Antichain([timely.Product(3, 0)])
+
+
+def test_one_handle_at_two_places_shows_both() -> None:
+    worker = timely.Worker()
+    both: ProbeHandle[int] = ProbeHandle()
+    with worker.dataflow(int) as scope:
+        left, lefts = scope.new_input()
+        right, rights = scope.new_input()
+        for stream in (lefts, rights):
+            assert timely.operators.probe(stream, both) is both
+    left.advance_to(5)
+    worker.step()
+    assert both.frontier() == Antichain([0])
+    right.advance_to(3)
+    worker.step()
+    assert both.frontier() == Antichain([3])
+    right.close()
+    worker.step()
+    assert both.frontier() == Antichain([5])
+    assert not both.done()
+    left.close()
+    worker.run()
+    assert both.done()
+
+
+@pytest.mark.parametrize(("workers", "processes"), [(2, 1), (3, 1), (1, 2)])
+def test_a_probe_waits_for_the_slowest_worker(workers: int, processes: int) -> None:
+    def program(worker: timely.Worker) -> list[Any]:
+        with worker.dataflow(int) as scope:
+            handle, stream = scope.new_input()
+            probe = stream.exchange(lambda x: x).probe()
+        frontiers = []
+        for epoch in range(5):
+            handle.send(epoch)
+            handle.advance_to(epoch + 1)
+            worker.step_while(lambda: probe.less_than(handle.time))
+            frontiers.append(list(probe.frontier()))
+            # nobody can be further on than one epoch, for nobody gets on without us
+            assert probe.less_equal(epoch + 2)
+        return frontiers
+
+    for frontiers in timely.execute(program, workers=workers, processes=processes):
+        assert [f in ([e + 1], [e + 2]) for e, f in enumerate(frontiers)] == [True] * 5

@@ -1,0 +1,127 @@
+"""Programs of the book and the examples, by the ids of the conformance list (section 2.12)."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import timely
+from timely import Capability, Exchange, Pipeline
+
+
+def test_X1_first_programs() -> None:
+    assert timely.example(lambda s: s.to_stream(range(10)).map(lambda x: x + 1)) == [(0, list(range(1, 11)))]
+    for start, stop in ((0, 10), (1, 11)):
+        [(_, records)] = timely.example(lambda s, r=range(start, stop): s.to_stream(r).flat_map(range))  # type: ignore[misc]
+        assert len(records) == sum(range(start, stop))
+
+
+def test_X1_the_sum_of_many() -> None:
+    totals: list[int] = []
+
+    def constructor(info: timely.OperatorInfo) -> Callable[[Any], object]:
+        total = [0]
+
+        def logic(input: Any) -> None:
+            for _, batch in input:
+                total[0] += sum(batch)
+            if not input.frontier:
+                totals.append(total[0])
+
+        return logic
+
+    worker = timely.Worker()
+    with worker.dataflow(int) as scope:
+        scope.to_stream(range(1, 100_000)).sink(Pipeline, "sum", constructor)
+    worker.run()
+    assert totals[-1] == 4_999_950_000
+
+
+def test_X2_maximum() -> None:
+    def maximum(capability: Capability[int], info: timely.OperatorInfo) -> Callable[[Any, Any], object]:
+        state = [0]
+
+        def logic(input: Any, output: Any) -> None:
+            for capability, batch in input:
+                with output.session(capability) as session:
+                    for x in batch:
+                        if x > state[0]:
+                            state[0] = x
+                            session.give(x + 1)
+
+        return logic
+
+    found = timely.example(lambda s: s.to_stream(range(10)).unary(Pipeline, "maximum", maximum))
+    assert found == [(0, list(range(2, 11)))]
+
+
+def distinct(capability: Capability[int], info: timely.OperatorInfo) -> Callable[[Any, Any], object]:
+    """Each record once per time."""
+    known: set[tuple[int, int]] = set()
+
+    def logic(input: Any, output: Any) -> None:
+        for capability, batch in input:
+            with output.session(capability) as session:
+                for x in batch:
+                    if (capability.time, x) not in known:
+                        known.add((capability.time, x))
+                        session.give(x)
+
+    return logic
+
+
+@pytest.mark.parametrize(
+    ("workers", "processes", "expected"),
+    [
+        (1, 1, [[0, 1, 2, 3, 4]]),
+        (2, 1, [[0, 2, 4], [1, 3, 5, 7]]),
+        (1, 2, [[0, 2, 4], [1, 3, 5, 7]]),
+    ],
+)
+def test_X3_distinct(workers: int, processes: int, expected: list[list[int]]) -> None:
+    def program(worker: timely.Worker) -> list[Any]:
+        with worker.dataflow(int) as scope:
+            handle, stream = scope.new_input()
+            seen = stream.unary(Exchange(lambda x: x), "distinct", distinct).capture()
+        for _ in range(2):
+            for i in range(5):
+                handle.send(i * (1 + worker.index) if i * (1 + worker.index) < 5 or worker.index == 0 else 2 * i - 1)
+        handle.close()
+        worker.run()
+        return [x for _, records in seen.extract() for x in records]
+
+    assert timely.execute(program, workers=workers, processes=processes) == expected
+
+
+@pytest.mark.parametrize(("workers", "processes"), [(1, 1), (2, 1), (3, 1), (1, 2)])
+def test_X4_wordcount(workers: int, processes: int) -> None:
+    def count(capability: Capability[int], info: timely.OperatorInfo) -> Callable[[Any, Any], object]:
+        counts: Counter[str] = Counter()
+
+        def logic(input: Any, output: Any) -> None:
+            for capability, batch in input:
+                with output.session(capability) as session:
+                    for word, diff in batch:
+                        counts[word] += diff
+                        session.give((word, counts[word]))
+
+        return logic
+
+    def program(worker: timely.Worker) -> list[tuple[str, int]]:
+        said: list[tuple[str, int]] = []
+        with worker.dataflow(int) as scope:
+            handle, stream = scope.new_input()
+            probe = stream.unary(Exchange(lambda x: x[0]), "count", count).inspect(said.append).probe()
+        for epoch in range(10):
+            handle.send(("round", 1))
+            handle.advance_to(epoch + 1)
+            worker.step_while(lambda: probe.less_than(handle.time))
+        return said
+
+    w = workers * processes
+    found = timely.execute(program, workers=workers, processes=processes)
+    assert [entry for said in found for entry in said] == [("round", n) for n in range(1, 10 * w + 1)]
+    assert sum(1 for said in found if said) == 1

@@ -1,0 +1,87 @@
+"""How the tests of the graph algorithms run them, and what they compare with."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.csv
+from scipy.sparse import coo_matrix
+from scipy.sparse.csgraph import connected_components
+
+import timely
+from timely.graphs import strongly_connected_components
+
+DATA = Path(__file__).resolve().parents[2] / "timely" / "cli" / "data"
+
+Edges = Sequence[tuple[Any, Any]]
+Build = Callable[[timely.Stream[int, Any]], timely.Stream[int, Any]]
+
+
+def debian(kind: str | None = None) -> pa.Table:
+    """Who requires whom in Debian, as ``(src, dst)``: of one kind, or of all."""
+    table = pyarrow.csv.read_csv(DATA / "debian12-requires.csv.gz")
+    if kind is not None:
+        table = table.filter(pc.equal(table["kind"], kind))
+    return table.select(["package", "requires"]).rename_columns(["src", "dst"])
+
+
+def table_of(edges: Edges, node: pa.DataType | None = None) -> pa.Table:
+    """Edges as a table of whole numbers, or of another type."""
+    kind = node or pa.int64()
+    return pa.table({"src": pa.array([a for a, _ in edges], kind), "dst": pa.array([b for _, b in edges], kind)})
+
+
+def run(
+    epochs: Sequence[pa.Table],
+    *,
+    build: Build = strongly_connected_components,
+    workers: int = 1,
+    processes: int = 1,
+    rows: int = 20_000,
+) -> list[pa.Table]:
+    """Run ``build`` on one graph for each epoch, dealt to the workers in batches; return the rows of each epoch."""
+
+    def program(worker: timely.Worker) -> list[tuple[int, Any]]:
+        with worker.dataflow(int) as scope:
+            handle, edges = scope.new_input()
+            captured = build(edges).capture()
+        for epoch, table in enumerate(epochs):
+            for batch in table.combine_chunks().to_batches(max_chunksize=rows)[worker.index :: worker.peers]:
+                handle.send_batch(batch)
+            handle.advance_to(epoch + 1)
+        handle.close()
+        worker.run()
+        return captured.messages
+
+    messages = [message for found in timely.execute(program, workers=workers, processes=processes) for message in found]
+    schema = messages[0][1].schema if messages else pa.schema([("node", pa.int64()), ("component", pa.int64())])
+    return [
+        pa.Table.from_batches([batch for time, batch in messages if time == epoch], schema)
+        for epoch in range(len(epochs))
+    ]
+
+
+def components(table: pa.Table) -> dict[Any, Any]:
+    """The component of each node; a node that has two rows fails."""
+    found = dict(zip(table["node"].to_pylist(), table["component"].to_pylist()))
+    assert len(found) == table.num_rows
+    return found
+
+
+def expected(edges: pa.Table) -> dict[Any, Any]:
+    """What SciPy finds: the component of each node, named by its smallest node."""
+    if not edges.num_rows:
+        return {}
+    nodes = pc.unique(pa.chunked_array(edges["src"].chunks + edges["dst"].chunks))
+    source, target = (pc.index_in(edges[name], nodes).to_numpy() for name in ("src", "dst"))
+    matrix = coo_matrix((np.ones(len(source)), (source, target)), (len(nodes), len(nodes)))
+    _, labels = connected_components(matrix, connection="strong")
+    smallest: dict[int, Any] = {}
+    for node, label in zip(nodes.to_pylist(), labels.tolist()):
+        smallest[label] = min(node, smallest.get(label, node))
+    return {node: smallest[label] for node, label in zip(nodes.to_pylist(), labels.tolist())}

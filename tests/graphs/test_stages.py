@@ -1,0 +1,96 @@
+"""The stages that graph algorithms are made of, on several workers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import timely
+from tests.graphs.running import Edges, run, table_of
+from timely.graphs import attach, encode, propagate, without
+from timely.graphs.strong import priority, root_of
+
+Rows = list[tuple[int, int]]
+
+
+def stage(build: Any, *inputs: Rows, workers: int = 2) -> list[list[int]]:
+    """Run ``build`` on streams of arrays, each dealt row by row to the workers; return the rows of all, sorted."""
+
+    def program(worker: timely.Worker) -> list[Any]:
+        with worker.dataflow(int) as scope:
+            handles, streams = zip(*(scope.new_input() for _ in inputs))
+            captured = build(*streams).capture()
+        for handle, rows in zip(handles, inputs):
+            for row in rows[worker.index :: worker.peers]:
+                handle.send_batch(np.array([row]))
+            handle.close()
+        worker.run()
+        return [row for _, rows in captured.extract() for row in rows]
+
+    return sorted(row for rows in timely.execute(program, workers=workers) for row in rows)
+
+
+node = st.integers(0, 7)
+
+
+@settings(deadline=None, max_examples=40)
+@given(
+    st.lists(st.tuples(node, node), max_size=20), st.lists(st.tuples(node, st.integers(0, 5)), max_size=6), st.integers(1, 3)
+)
+def test_propagate_finds_the_greatest_that_reaches(edges: Rows, seeds: Rows, workers: int) -> None:
+    best = dict(sorted(seeds))
+    while any(best.get(a, -1) > best.get(b, -1) for a, b in edges):
+        for a, b in edges:
+            best[b] = max(best.get(b, -1), best.get(a, -1))
+    reached = sorted([node, value] for node, value in best.items() if value >= 0)
+    assert stage(propagate, edges, seeds, workers=workers) == reached
+
+
+EDGES = [(0, 1), (1, 2), (9, 0)]
+VALUES = [(1, 50), (2, 0)]
+
+
+@pytest.mark.parametrize("workers", [1, 3])
+def test_attach(workers: int) -> None:
+    assert stage(lambda e, v: attach(e, v, 0), EDGES, VALUES, workers=workers) == [[1, 2, 50]]
+    assert stage(lambda e, v: attach(e, v, 1), EDGES, VALUES, workers=workers) == [[0, 1, 50], [1, 2, 0]]
+
+
+@pytest.mark.parametrize("workers", [1, 3])
+def test_without(workers: int) -> None:
+    assert stage(lambda e, v: without(e, v, 0), EDGES, VALUES, workers=workers) == [[0, 1], [9, 0]]
+    assert stage(lambda e, v: without(e, v, 1), EDGES, VALUES, workers=workers) == [[9, 0]]
+    assert stage(lambda e, v: without(e, v, 0), EDGES, [], workers=workers) == [[0, 1], [1, 2], [9, 0]]
+
+
+@settings(deadline=None, max_examples=20)
+@given(st.lists(st.tuples(st.text(max_size=2), st.text(max_size=2)), min_size=1, max_size=20), st.integers(1, 3))
+def test_encode_is_exact_and_dense(edges: Edges, workers: int) -> None:
+    table = table_of(edges, pa.string())
+    names: dict[int, str] = {}
+
+    def build(stream: timely.Stream[int, Any]) -> timely.Stream[int, Any]:
+        numbers, named = encode(stream)
+        named.inspect_batch(lambda _, batch: names.update(zip(*batch.to_pydict().values())))
+        return numbers.map_batch(lambda rows: pa.record_batch({"src": rows[:, 0], "dst": rows[:, 1]}))
+
+    (found,) = run([table], build=build, workers=workers, rows=3)
+    numbered = list(zip(found["src"].to_pylist(), found["dst"].to_pylist()))
+    assert sorted((names[a], names[b]) for a, b in numbered) == sorted(edges)
+    assert len(set(names.values())) == len(names) == len({value for edge in edges for value in edge})
+    for worker in range(workers):
+        mine = sorted(number for number in names if number % workers == worker)
+        assert mine == [worker + workers * i for i in range(len(mine))]
+
+
+def test_priorities_are_drawn_anew() -> None:
+    nodes = np.arange(2000)
+    one, two = priority(nodes, 0), priority(nodes, 1)
+    assert root_of(one).tolist() == root_of(two).tolist() == nodes.tolist()
+    assert (np.argsort(one) == np.argsort(two)).mean() < 0.01
+    assert abs(np.corrcoef(np.argsort(np.argsort(one)), nodes)[0, 1]) < 0.1

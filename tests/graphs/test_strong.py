@@ -1,0 +1,224 @@
+"""Strongly connected components, against SciPy's, on any number of workers."""
+
+from __future__ import annotations
+
+import datetime
+import gc
+import math
+from collections import Counter
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import timely
+from tests.graphs.running import Edges, components, debian, expected, run, table_of
+from timely.graphs import components_build, strong, strongly_connected_components
+from timely.graphs.propagate import Propagation, propagate
+
+
+def check(edges: Edges, workers: int = 1, rows: int = 20_000) -> None:
+    table = table_of(edges)
+    (found,) = run([table], workers=workers, rows=rows)
+    assert components(found) == expected(table)
+
+
+@pytest.mark.parametrize(("workers", "processes"), [(1, 1), (2, 1), (3, 1), (1, 2)])
+@pytest.mark.parametrize(("kind", "circles"), [("depends", 58), (None, 1799)])
+def test_debian(kind: str | None, circles: int, workers: int, processes: int) -> None:
+    edges = debian(kind)
+    (found,) = run([edges], workers=workers, processes=processes)
+    named = components(found)
+    assert named == expected(edges)
+    assert sum(size > 1 for size in Counter(named.values()).values()) == circles
+
+
+# -- shapes --------------------------------------------------------------------------------------------------------------
+
+nodes = st.integers(0, 9) | st.sampled_from([-5, 10**12])
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.lists(st.tuples(nodes, nodes), max_size=30), st.integers(1, 3), st.integers(1, 8))
+def test_random(edges: Edges, workers: int, rows: int) -> None:
+    check(edges, workers, rows)
+
+
+@settings(deadline=None, max_examples=20)
+@given(st.lists(st.lists(st.tuples(nodes, nodes), max_size=12), min_size=1, max_size=4), st.integers(1, 2))
+def test_each_epoch_is_a_graph(graphs: list[Edges], workers: int) -> None:
+    tables = [table_of(edges) for edges in graphs]
+    assert [components(found) for found in run(tables, workers=workers, rows=3)] == [expected(t) for t in tables]
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_empty(workers: int) -> None:
+    check([], workers)
+
+
+def test_self_loops_only() -> None:
+    check([(1, 1), (1, 1), (2, 2)])
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_path(workers: int) -> None:
+    check([(i, i + 1) for i in range(400)], workers)
+
+
+def test_one_large_circle() -> None:
+    check([(i, (i + 1) % 300) for i in range(300)], workers=2)
+
+
+# -- rounds --------------------------------------------------------------------------------------------------------------
+
+
+def chain_of_pairs(numbers: Edges) -> Edges:
+    """Circles of two, each leading to the next."""
+    pairs = [edge for a, b in numbers for edge in ((a, b), (b, a))]
+    return pairs + [(b, c) for (_, b), (c, _) in zip(numbers, numbers[1:])]
+
+
+def rounds_of(edges: Edges, monkeypatch: pytest.MonkeyPatch) -> int:
+    """How often the edges that are left go round the outer loop, as their times tell; checks the components too."""
+    rounds: set[int] = set()
+
+    def tapped(edges: timely.Stream[Any, Any], seeds: timely.Stream[Any, Any], name: str) -> timely.Stream[Any, Any]:
+        return propagate(edges.inspect_batch(lambda time, _: rounds.add(time.inner)), seeds, name)
+
+    monkeypatch.setattr(strong, "propagate", tapped)
+    check(edges)
+    assert rounds == set(range(len(rounds)))
+    return len(rounds)
+
+
+CHAIN = 256
+NUMBERINGS = {
+    "upward": [(2 * i, 2 * i + 1) for i in range(CHAIN)],
+    "downward": [(2 * i + 1, 2 * i) for i in reversed(range(CHAIN))],
+    "from both ends": [(i, 2 * CHAIN - i) for i in range(CHAIN)],
+    "shuffled": np.random.default_rng(5).permutation(2 * CHAIN).reshape(-1, 2).tolist(),
+}
+
+
+@pytest.mark.parametrize("numbering", NUMBERINGS)
+def test_few_outer_rounds_however_numbered(numbering: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert 2 <= rounds_of(chain_of_pairs(NUMBERINGS[numbering]), monkeypatch) <= 4 * math.log2(2 * CHAIN)
+
+
+def test_few_outer_rounds_on_a_path(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert rounds_of([(i, i + 1) for i in range(500)], monkeypatch) <= 4 * math.log2(500)
+
+
+def test_state_of_a_round_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
+    alive: list[int] = []
+
+    def tapped(edges: timely.Stream[Any, Any], seeds: timely.Stream[Any, Any], name: str) -> timely.Stream[Any, Any]:
+        def count(*_: object) -> None:
+            alive.append(sum(isinstance(thing, Propagation) for thing in gc.get_objects()))
+
+        return propagate(edges.inspect_batch(count) if name == "forward" else edges, seeds, name)
+
+    monkeypatch.setattr(strong, "propagate", tapped)
+    check(chain_of_pairs(NUMBERINGS["upward"]))
+    assert len(alive) > 3
+    assert set(alive) == {0}
+
+
+# -- types ---------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("node", "values"),
+    [
+        (pa.string(), ["z", "ä", "", "a b"]),
+        (pa.large_string(), ["z", "y", "x", "w"]),
+        (pa.binary(), [b"z", b"", b"\0", b"a"]),
+        (pa.int32(), [-1, 2**31 - 1, 0, 5]),
+        (pa.uint64(), [2**64 - 1, 2**63, 0, 5]),
+        (pa.float64(), [0.5, -1.5, float("inf"), 2.0]),
+        (pa.date32(), [datetime.date(2020 + i, 1, 1) for i in (3, 1, 0, 2)]),
+        (pa.bool_(), [True, False, True, False]),
+    ],
+)
+@pytest.mark.parametrize("workers", [1, 2])
+def test_types_of_nodes(node: pa.DataType, values: list[Any], workers: int) -> None:
+    one, two, three, four = values
+    table = table_of([(one, two), (two, one), (two, three), (four, four)], node)
+    (found,) = run([table], workers=workers, rows=2)
+    assert components(found) == expected(table)
+    assert found.schema == pa.schema([("node", node), ("component", node)])
+
+
+def test_dictionaries_are_resolved() -> None:
+    table = table_of([("a", "b"), ("b", "a")], pa.string())
+    encoded = pa.table({name: table[name].dictionary_encode() for name in table.column_names})
+    (found,) = run([encoded])
+    assert components(found) == {"a": "a", "b": "a"}
+    assert found.schema.field("node").type == pa.string()
+
+
+def test_build_names_its_columns() -> None:
+    table = table_of([(1, 2), (2, 1)]).rename_columns(["from", "to"])
+    build = components_build("from", "to")
+    (found,) = run([table], build=lambda edges: build(edges.scope, edges)["components"])
+    assert components(found) == {1: 1, 2: 1}
+
+
+# -- bad input -----------------------------------------------------------------------------------------------------------
+
+
+def refusal(table: pa.Table, src: str = "src", dst: str = "dst", workers: int = 1) -> str:
+    """What the ``SchemaError`` says that refuses ``table``."""
+    with pytest.raises(timely.OperatorError) as caught:
+        run([table], build=lambda edges: strongly_connected_components(edges, src, dst), workers=workers, rows=1)
+    assert isinstance(caught.value.__cause__, timely.SchemaError)
+    return str(caught.value.__cause__)
+
+
+def test_missing_column() -> None:
+    said = refusal(table_of([(1, 2)]), dst="target")
+    assert "encode" in said
+    assert "no column 'target'; the edges have 'src', 'dst'" in said
+
+
+def test_column_twice() -> None:
+    assert "more than one column 'src'" in refusal(table_of([(1, 2)]).rename_columns(["src", "src"]))
+
+
+def test_nulls() -> None:
+    said = refusal(table_of([(1, 2), (2, None)]))
+    assert "encode" in said
+    assert "column 'dst' has 1 nulls" in said
+
+
+def test_types_differ() -> None:
+    table = pa.table({"src": [1], "dst": ["a"]})
+    assert "column 'dst' is of type string, and 'src' began with int64" in refusal(table)
+
+
+def test_type_that_cannot_be_a_node() -> None:
+    table = pa.table({"src": [[1]], "dst": [[2]]})
+    assert "cannot be a node" in refusal(table)
+
+
+def test_types_differ_between_workers() -> None:
+    def program(worker: timely.Worker) -> None:
+        with worker.dataflow(int) as scope:
+            handle, edges = scope.new_input()
+            strongly_connected_components(edges)
+        node = pa.string() if worker.index else pa.binary()
+        handle.send_batch(table_of([("a", "b"), ("b", "c")], node).to_batches()[0])
+        handle.close()
+        worker.run()
+
+    with pytest.raises(timely.OperatorError) as caught:
+        timely.execute(program, workers=2)
+    assert isinstance(caught.value.__cause__, timely.SchemaError)
+
+
+def test_not_arrow() -> None:
+    with pytest.raises(timely.OperatorError, match="not as list"):
+        timely.example(lambda scope: strongly_connected_components(scope.to_stream([(1, 2)])))

@@ -1,0 +1,98 @@
+"""Many partially ordered times in one place: the forest alone, and as the engine uses it, against brute force."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.progress.oracles import minimal
+from timely.order import Product
+from timely.progress.forest import MinimalForest
+from timely.progress.graph import GraphBuilder
+from timely.progress.location import Target
+
+TIMES = st.builds(Product, st.integers(0, 7), st.integers(0, 7))
+DIFFS = st.sampled_from([-1, 1, 1])
+
+
+@given(st.lists(st.lists(st.tuples(TIMES, st.sampled_from([0, -1, 1])), max_size=30)))
+def test_minimum_is_that_of_the_positive_counts(rounds: list[list[tuple[Any, int]]]) -> None:
+    forest: MinimalForest[Any] = MinimalForest()
+    counts: dict[Any, int] = {}
+    for changes in rounds:
+        for time, count in changes:
+            counts[time] = count
+            if count > 0:
+                forest.add(time)
+        present = {time for time, count in counts.items() if count > 0}
+        found = forest.minimum(counts)
+        assert set(found) == minimal(present)
+        assert len(set(found)) == len(found)
+        assert len(present) <= len(forest) <= len(counts)
+
+
+def test_totally_ordered_times_come_out_in_order() -> None:
+    times = [(n * 7919) % 5003 for n in range(5003)]
+    forest = MinimalForest(times)
+    counts = dict.fromkeys(times, 1)
+    for time in range(5003):
+        assert forest.minimum(counts) == (time,)
+        del counts[time]
+    assert forest.minimum(counts) == ()
+    assert len(forest) == 0
+
+
+@st.composite
+def waves(draw: st.DrawFn) -> list[list[tuple[Any, int]]]:
+    """Rounds of changes at one place, after which few or many times have a count."""
+    rounds: list[list[tuple[Any, int]]] = []
+    counts: Counter[Any] = Counter()
+    for _ in range(draw(st.integers(1, 8))):
+        changes = draw(st.lists(st.tuples(TIMES, DIFFS), max_size=40))
+        kind = draw(st.sampled_from(["some", "all", "but few"]))
+        for time, diff in changes:
+            counts[time] += diff
+        if kind != "some":
+            spared = draw(st.sets(st.sampled_from(sorted(counts)), max_size=2)) if counts and kind == "but few" else ()
+            leaving = [(time, -count) for time, count in counts.items() if count and time not in spared]
+            for time, diff in leaving:
+                counts[time] += diff
+            changes = changes + leaving
+        rounds.append(changes)
+    return rounds
+
+
+@given(waves())
+def test_many_times_at_one_target(rounds: list[list[tuple[Any, int]]]) -> None:
+    graph: GraphBuilder[Any] = GraphBuilder(Product[int, int])
+    graph.add_node(0, 1, 0, [()])
+    tracker = graph.build()
+    counts: Counter[Any] = Counter()
+    for changes in rounds:
+        for time, diff in changes:
+            tracker.update(Target(0, 0), time, diff)
+            counts[time] += diff
+        tracker.propagate()
+        assert set(tracker.frontier(Target(0, 0))) == minimal(time for time, count in counts.items() if count > 0)
+
+
+def test_a_time_that_came_when_there_were_few_counts_when_there_are_many() -> None:
+    graph: GraphBuilder[Any] = GraphBuilder(Product[int, int])
+    graph.add_node(0, 1, 0, [()])
+    tracker = graph.build()
+    first, second = ([Product(n, 40 - n) for n in range(start, start + 20)] for start in (0, 20))
+    for time in first:
+        tracker.update(Target(0, 0), time, 1)
+    tracker.propagate()
+    for time in first:
+        tracker.update(Target(0, 0), time, -1)
+    alone = Product(0, 0)
+    tracker.update(Target(0, 0), alone, 1)
+    tracker.propagate()
+    for time in second:
+        tracker.update(Target(0, 0), time, 1)
+    assert tracker.propagate() == []
+    assert tracker.frontier(Target(0, 0)).elements == (alone,)

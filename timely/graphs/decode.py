@@ -1,0 +1,58 @@
+"""``name_components``: components of numbers become components of nodes, each named by its smallest node.
+
+The invariant: every node that has a name comes out in one row, on one worker; a node that no membership speaks of is a
+component of its own.
+"""
+
+from __future__ import annotations
+
+from typing import Any, TypeVar
+
+import numpy as np
+import pyarrow as pa
+
+from timely.dataflow import Exchange, OperatorInfo, Pipeline, Stream
+from timely.graphs.gather import gather
+from timely.graphs.pairs import MISSING, dense, first, join_rows, look_up
+from timely.order import PartialOrder
+
+T = TypeVar("T", bound=PartialOrder)
+
+
+def name_components(names: Stream[T, Any], members: Stream[T, Any]) -> Stream[T, Any]:
+    """Return Arrow batches ``(node, component)`` from ``names`` as ``encode`` gives them and ``members``, arrays of
+    ``(number of the node, number of any one node of its component)``.
+
+    >>> import timely
+    >>> def build(scope):
+    ...     one = scope.to_stream([0])
+    ...     names = one.map_batch(lambda _: pa.record_batch({"id": [0, 1, 2], "value": ["c", "b", "a"]}))
+    ...     members = one.map_batch(lambda _: np.array([[0, 0], [1, 0]]))
+    ...     return name_components(names, members)
+    >>> timely.example(build)
+    [(0, [('a', 'a'), ('b', 'b'), ('c', 'b')])]
+    """
+    alone, together = gather("decode: look up", [(names, Pipeline), (members, Exchange(first))], 2, _look_up)
+    (named,) = gather("decode: name", [(together, Exchange("root"))], 1, _name)
+    return alone.concat(named)
+
+
+def _look_up(info: OperatorInfo, collected: list[list[Any]]) -> list[Any]:
+    """Return the components of one node each, and ``(root, value)`` of the others."""
+    (names,), members = collected[0], join_rows(collected[1], 2)
+    table = dense(members[:, 0] // info.peers, members[:, 1])
+    roots = look_up(table, names.column("id").to_numpy() // info.peers)
+    value = names.column("value")
+    alone = value.filter(pa.array(roots == MISSING))
+    together = {"root": roots[roots != MISSING], "value": value.filter(pa.array(roots != MISSING))}
+    return [pa.record_batch({"node": alone, "component": alone}), pa.record_batch(together)]
+
+
+def _name(info: OperatorInfo, collected: list[list[Any]]) -> list[Any]:
+    """Sort by root and value: the first of each root is the smallest."""
+    table = pa.Table.from_batches(collected[0]).sort_by([("root", "ascending"), ("value", "ascending")])
+    roots = table.column("root").to_numpy()
+    starts = np.flatnonzero(np.concatenate(([True], roots[1:] != roots[:-1])))
+    sizes = np.diff(np.append(starts, len(roots)))
+    value = table.column("value").combine_chunks()
+    return [pa.record_batch({"node": value, "component": value.take(pa.array(np.repeat(starts, sizes)))})]

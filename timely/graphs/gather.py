@@ -1,0 +1,99 @@
+"""``gather``: collect everything that comes at a time, and work on it when the time is complete.
+
+What a join, a grouping or a dictionary needs. The invariant: ``finish`` runs once on each worker for each time at which
+anything came there, after the frontiers have shown that nothing more can, and what was collected is forgotten then. A
+caller may assume nothing about the order of the containers, which is the order of arrival.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Generic, TypeAlias, TypeVar
+
+from timely.dataflow import (
+    Capability,
+    InputCapability,
+    InputPort,
+    OperatorBuilder,
+    OperatorInfo,
+    OutputPort,
+    Pact,
+    Stream,
+)
+from timely.order import PartialOrder, linear_extension
+
+T = TypeVar("T", bound=PartialOrder)
+
+Finish: TypeAlias = Callable[[OperatorInfo, list[list[Any]]], Sequence[Any]]
+"""``finish(info, collected)`` gets the containers of each input, and returns one for each output."""
+
+
+class _Gathered(Generic[T]):
+    """What has come at one time, and the right to send at it."""
+
+    __slots__ = ("capabilities", "containers")
+
+    def __init__(self, capability: InputCapability[T], inputs: int, outputs: int) -> None:
+        self.containers: list[list[Any]] = [[] for _ in range(inputs)]
+        self.capabilities: list[Capability[T]] = [capability.retain(output) for output in range(outputs)]
+
+
+class _Gather(Generic[T]):
+    """The logic of the operator."""
+
+    __slots__ = ("finish", "info", "inputs", "outputs", "times")
+
+    def __init__(self, info: OperatorInfo, inputs: int, outputs: int, finish: Finish) -> None:
+        self.info = info
+        self.inputs = inputs
+        self.outputs = outputs
+        self.finish = finish
+        self.times: dict[T, _Gathered[T]] = {}
+
+    def __call__(self, *ports: Any) -> None:
+        inputs: Sequence[InputPort[T, Any]] = ports[: self.inputs]
+        outputs: Sequence[OutputPort[T]] = ports[self.inputs :]
+        for index, port in enumerate(inputs):
+            for capability, container in port:
+                gathered = self.times.get(capability.time)
+                if gathered is None:
+                    gathered = self.times[capability.time] = _Gathered(capability, self.inputs, self.outputs)
+                gathered.containers[index].append(container)
+        if self.times:
+            frontiers = [port.frontier for port in inputs]
+            complete = [time for time in self.times if not any(frontier.less_equal(time) for frontier in frontiers)]
+            for time in linear_extension(complete):
+                self.send(self.times.pop(time), outputs)
+
+    def send(self, gathered: _Gathered[T], outputs: Sequence[OutputPort[T]]) -> None:
+        """Send the results of one complete time."""
+        results = self.finish(self.info, gathered.containers)
+        for output, capability, result in zip(outputs, gathered.capabilities, results, strict=True):
+            if len(result):
+                output.session(capability).give_batch(result)
+            capability.drop()
+
+
+def gather(
+    name: str, inputs: Sequence[tuple[Stream[T, Any], Pact]], outputs: int, finish: Finish
+) -> list[Stream[T, Any]]:
+    """Return the ``outputs`` streams of an operator that runs ``finish(info, collected)`` for each time that is
+    complete.
+
+    ``collected`` has a list of containers for each input; ``finish`` returns a container for each output, and an empty
+    one sends nothing. Source: the operators of Naiad section 2.2 that wait for ``OnNotify``.
+
+    >>> import timely
+    >>> def build(scope):
+    ...     numbers = scope.to_stream([1, 2, 3])
+    ...     (total,) = gather("total", [(numbers, timely.Pipeline)], 1, lambda info, found: [[sum(map(sum, found[0]))]])
+    ...     return total
+    >>> timely.example(build)
+    [(0, [6])]
+    """
+    builder = OperatorBuilder(inputs[0][0].scope, name)
+    for stream, pact in inputs:
+        builder.new_input(stream, pact)
+    streams = [builder.new_output() for _ in range(outputs)]
+    builder.build(lambda _, info: _Gather(info, len(inputs), outputs, finish))
+    return streams
