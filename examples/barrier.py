@@ -1,7 +1,8 @@
 """Workers in lockstep, without a single message: a barrier made of notifications.
 
-Each worker asks to be notified of round 0, and when it is, of the next one. A request is a capability for its round, and goes
-round the loop as what may still happen; so no worker is told of a round before every worker has been told of the one before.
+Each worker asks to be notified of round 0, and when it is, of the next one. A request is a capability for its round,
+and goes round the loop as what may still happen; so no worker is told of a round before every worker has been told of
+the one before.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """Which Debian packages depend on each other in circles? Strongly connected components, without Spark.
 
-The edges enter as Arrow batches, shared between two workers; the components come out as Arrow batches, each package once.
+The edges enter as Arrow batches, shared between two workers; the components come out as Arrow batches, each package
+once.
 """
 
 from __future__ import annotations
@@ -40,7 +41,8 @@ def main() -> None:
     for part in timely.execute(program, workers=2):
         for package, component in part:
             members[component].append(package)
-    circles = sorted((sorted(names) for names in members.values() if len(names) > 1), key=lambda names: (-len(names), names))
+    circles = [sorted(names) for names in members.values() if len(names) > 1]
+    circles.sort(key=lambda names: (-len(names), names))
     print(f"{len(circles)} circles; the largest:")
     for names in circles[:4]:
         print("-", *names)

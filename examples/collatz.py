@@ -1,7 +1,8 @@
 """How does 3x + 1 end? A loop that stops when nothing is left in it.
 
-Halve an even number, triple an odd one and add 1, until it is 1. All numbers go round together: times inside the loop are pairs
-of an epoch and a round. No counter ends it; the dataflow is complete when no number is left that could still change.
+Halve an even number, triple an odd one and add 1, until it is 1. All numbers go round together: times inside the loop
+are pairs of an epoch and a round. No counter ends it; the dataflow is complete when no number is left that could still
+change.
 """
 
 from __future__ import annotations

@@ -1,12 +1,16 @@
 """Times of one's own: positive whole numbers, ordered by divisibility.
 
-2 and 3 are both before 6, and neither is before the other. A path multiplies times by a number. Both types below know nothing of
-the library; they meet its protocols. The dataflow finds the numbers without prime factors above 5: from 1, three loops
-multiply by 2, 3 and 5. A number like 6 is reached twice, by 2 · 3 and by 3 · 2, at the same time, 6. When the frontier says
-that no more ways to reach it are open, that is when all of its divisors are done, it is passed on, once.
+2 and 3 are both before 6, and neither is before the other. A path multiplies times by a number. Both types below know
+nothing of the library; they meet its protocols. The dataflow finds the numbers without prime factors above 5: from 1,
+three loops multiply by 2, 3 and 5. A number like 6 is reached twice, by 2 · 3 and by 3 · 2, at the same time, 6. When
+the frontier says that no more ways to reach it are open, that is when all of its divisors are done, it is passed on,
+once.
 """
 
 from __future__ import annotations
+
+from functools import partial
+from operator import mul
 
 import attrs
 
@@ -60,8 +64,8 @@ def once(input: InputPort[Number, int], output: OutputPort[Number], notificator:
     """Give each time that anything came at, when all ways to reach it have been taken."""
     for capability, _ in input:
         notificator.notify_at(capability.retain())
-    for capability, _ in notificator:
-        output.session(capability).give(capability.time.n)
+    for complete, _ in notificator:
+        output.session(complete).give(complete.time.n)
 
 
 def program(worker: timely.Worker) -> list[int]:
@@ -71,7 +75,7 @@ def program(worker: timely.Worker) -> list[int]:
         reached = one.concat(*(again for _, _, again in loops))
         found = reached.unary_notify(timely.Exchange(lambda n: n), "once", [], once)
         for factor, back, _ in loops:
-            found.map(lambda n, factor=factor: n * factor).filter(lambda n: n <= LIMIT).connect_loop(back)
+            found.map(partial(mul, factor)).filter(lambda n: n <= LIMIT).connect_loop(back)
         captured = found.capture()
     worker.run()
     return [n for _, batch in captured.messages for n in batch]

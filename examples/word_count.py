@@ -1,8 +1,8 @@
 """Which words describe the packages of each section of Debian? A word count, complete section by section.
 
-Each section is one epoch. The workers share the reading; every word goes to the worker that counts it; and the counts of a
-section leave once, when the frontier says that no word of that section can come any more, while later sections are already
-being read.
+Each section is one epoch. The workers share the reading; every word goes to the worker that counts it; and the counts
+of a section leave once, when the frontier says that no word of that section can come any more, while later sections are
+already being read.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import csv
 import gzip
 import re
 from collections import Counter, defaultdict
+from functools import partial
 
 import timely
 from timely import InputPort, Notificator, OutputPort, Stream
@@ -36,8 +37,8 @@ def count(words: Stream[int, str]) -> Stream[int, tuple[str, int]]:
                 counts[capability.time] = Counter()
                 notificator.notify_at(capability.retain())
             counts[capability.time].update(batch)
-        for capability, _ in notificator:
-            output.session(capability).give_many(counts.pop(capability.time).items())
+        for complete, _ in notificator:
+            output.session(complete).give_many(counts.pop(complete.time).items())
 
     return words.unary_notify(timely.Exchange(lambda word: word), "count", [], logic)
 
@@ -54,7 +55,7 @@ def main() -> None:
         for epoch, texts in enumerate(sections.values()):
             descriptions.advance_to(epoch)
             descriptions.send_batch(texts[worker.index :: worker.peers])
-            worker.step_while(lambda done=epoch - 2: probe.less_than(done))  # read two sections ahead, no more
+            worker.step_while(partial(probe.less_than, epoch - 2))  # read two sections ahead, no more
         descriptions.close()
         worker.run()
         return found.extract()

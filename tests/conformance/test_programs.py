@@ -14,9 +14,9 @@ from timely import Capability, Exchange, Pipeline
 
 def test_X1_first_programs() -> None:
     assert timely.example(lambda s: s.to_stream(range(10)).map(lambda x: x + 1)) == [(0, list(range(1, 11)))]
-    for start, stop in ((0, 10), (1, 11)):
-        [(_, records)] = timely.example(lambda s, r=range(start, stop): s.to_stream(r).flat_map(range))  # type: ignore[misc]
-        assert len(records) == sum(range(start, stop))
+    for numbers in (range(10), range(1, 10)):
+        [(_, records)] = timely.example(lambda s: s.to_stream(numbers).flat_map(range))  # noqa: B023  # called at once
+        assert len(records) == 45
 
 
 def test_X1_the_sum_of_many() -> None:
@@ -86,9 +86,8 @@ def test_X3_distinct(workers: int, processes: int, expected: list[list[int]]) ->
         with worker.dataflow(int) as scope:
             handle, stream = scope.new_input()
             seen = stream.unary(Exchange(lambda x: x), "distinct", distinct).capture()
-        for _ in range(2):
-            for i in range(5):
-                handle.send(i * (1 + worker.index) if i * (1 + worker.index) < 5 or worker.index == 0 else 2 * i - 1)
+        for x in [0, 1, 2, 2, 2, 3, 3, 4] if worker.index == 0 else [0, 0, 3, 4, 4, 5, 7, 7]:
+            handle.send(x)
         handle.close()
         worker.run()
         return [x for _, records in seen.extract() for x in records]

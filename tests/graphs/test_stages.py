@@ -40,7 +40,9 @@ node = st.integers(0, 7)
 
 @settings(deadline=None, max_examples=40)
 @given(
-    st.lists(st.tuples(node, node), max_size=20), st.lists(st.tuples(node, st.integers(0, 5)), max_size=6), st.integers(1, 3)
+    st.lists(st.tuples(node, node), max_size=20),
+    st.lists(st.tuples(node, st.integers(0, 5)), max_size=6),
+    st.integers(1, 3),
 )
 def test_propagate_finds_the_greatest_that_reaches(edges: Rows, seeds: Rows, workers: int) -> None:
     best = dict(sorted(seeds))

@@ -6,6 +6,7 @@ import datetime
 import gc
 import math
 from collections import Counter
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -36,7 +37,7 @@ def test_debian(kind: str | None, circles: int, workers: int, processes: int) ->
     assert sum(size > 1 for size in Counter(named.values()).values()) == circles
 
 
-# -- shapes --------------------------------------------------------------------------------------------------------------
+# -- shapes ------------------------------------------------------------------------------------------------------------
 
 nodes = st.integers(0, 9) | st.sampled_from([-5, 10**12])
 
@@ -72,13 +73,13 @@ def test_one_large_circle() -> None:
     check([(i, (i + 1) % 300) for i in range(300)], workers=2)
 
 
-# -- rounds --------------------------------------------------------------------------------------------------------------
+# -- rounds ------------------------------------------------------------------------------------------------------------
 
 
 def chain_of_pairs(numbers: Edges) -> Edges:
     """Circles of two, each leading to the next."""
     pairs = [edge for a, b in numbers for edge in ((a, b), (b, a))]
-    return pairs + [(b, c) for (_, b), (c, _) in zip(numbers, numbers[1:])]
+    return pairs + [(b, c) for (_, b), (c, _) in pairwise(numbers)]
 
 
 def rounds_of(edges: Edges, monkeypatch: pytest.MonkeyPatch) -> int:
@@ -95,11 +96,11 @@ def rounds_of(edges: Edges, monkeypatch: pytest.MonkeyPatch) -> int:
 
 
 CHAIN = 256
-NUMBERINGS = {
+NUMBERINGS: dict[str, Edges] = {
     "upward": [(2 * i, 2 * i + 1) for i in range(CHAIN)],
     "downward": [(2 * i + 1, 2 * i) for i in reversed(range(CHAIN))],
     "from both ends": [(i, 2 * CHAIN - i) for i in range(CHAIN)],
-    "shuffled": np.random.default_rng(5).permutation(2 * CHAIN).reshape(-1, 2).tolist(),
+    "shuffled": [(a, b) for a, b in np.random.default_rng(5).permutation(2 * CHAIN).reshape(-1, 2).tolist()],
 }
 
 
@@ -127,7 +128,7 @@ def test_state_of_a_round_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
     assert set(alive) == {0}
 
 
-# -- types ---------------------------------------------------------------------------------------------------------------
+# -- types -------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -167,7 +168,7 @@ def test_build_names_its_columns() -> None:
     assert components(found) == {1: 1, 2: 1}
 
 
-# -- bad input -----------------------------------------------------------------------------------------------------------
+# -- bad input ---------------------------------------------------------------------------------------------------------
 
 
 def refusal(table: pa.Table, src: str = "src", dst: str = "dst", workers: int = 1) -> str:

@@ -170,7 +170,7 @@ class Relay:
                 made.setdefault((output, result), []).append(new)
         for (output, result), records in made.items():
             capability = arrived.delayed(nested(result), output)
-            deed = self._choices.below(3 if self.can_notify else 2)
+            deed = self._choices.below(3 if self.can_notify and result == time else 2)
             if deed == 0:
                 with capability:
                     outputs[output].session(capability).give_many(records)

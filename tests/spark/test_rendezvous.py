@@ -234,6 +234,9 @@ def test_what_is_not_ours_becomes_a_worker_error() -> None:
     assert type(back) is WorkerError
     assert "worker 7 raised KeyError" in str(back)
     assert type(revive(describe(KeyError("k"), 7) | {"type": "Sequence"})) is WorkerError
+    raised = OperatorError("failed", "map", "/map", 1)
+    raised.__cause__ = ValueError("the cause")
+    assert "ValueError: the cause" in revive(describe(raised, 1)).__notes__[0]
     assert len(str(revive(describe(ValueError("x" * 100_000), 0)))) < 10_000
 
 

@@ -317,7 +317,9 @@ def test_an_operator_that_raises_is_named(numbers: DataFrame, workers: int) -> N
     assert isinstance(error, OperatorError)
     assert error.name == "map_batch"
     assert error.path in said
-    assert all_in(["OperatorError", "map_batch", f"worker {error.worker}", "ValueError", "no seventeens"], said)
+    assert all_in(
+        ["OperatorError", "map_batch", f"worker {error.worker}", "ValueError", "no seventeens", "in fail\n"], said
+    )
 
 
 def test_another_dictionary_than_promised(numbers: DataFrame) -> None:

@@ -1,8 +1,8 @@
 """The ``timely`` command.
 
-Reads the arguments and calls what does the work. The invariant: whatever the library refuses is told in one message on the
-standard error, without a traceback, and with a status of 1; arguments that cannot be are a status of 2. Nothing beyond the
-core is imported before a command needs it, so ``timely --version`` works wherever the package does.
+Reads the arguments and calls what does the work. The invariant: whatever the library refuses is told in one message on
+the standard error, without a traceback, and with a status of 1; arguments that cannot be are a status of 2. Nothing
+beyond the core is imported before a command needs it, so ``timely --version`` works wherever the package does.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     1
     """
     arguments = _parser().parse_args(argv)
-    demo = Demo(arguments.engine or default_engine(), arguments.workers, arguments.kind, arguments.output, arguments.top)
+    demo = Demo(arguments.engine, arguments.workers, arguments.kind, arguments.output, arguments.top)
     try:
         run(demo)
     except (TimelyError, OSError) as error:
@@ -51,10 +51,9 @@ def _parser() -> argparse.ArgumentParser:
     demo.add_argument(
         "--engine",
         choices=("spark", "local"),
-        help="where the workers run: in Spark in local mode, or in threads of this process; spark where it is installed",
-        default=argparse.SUPPRESS,
+        default=default_engine(),
+        help="where the workers run: in Spark in local mode, or in threads of this process",
     )
-    demo.set_defaults(engine=None)
     demo.add_argument("--workers", type=_positive, default=2, metavar="N", help="number of workers")
     demo.add_argument("--kind", choices=(*KINDS, "all"), default="all", help="kind of requirement to look at")
     demo.add_argument("--output", type=Path, default=Path("timely-demo"), metavar="DIR", help="directory to write to")

@@ -1,7 +1,7 @@
 """The data of the demo: who requires whom in Debian 12, and what each package is for.
 
-Two compressed CSV files that come with the package. The invariant: the files are read, never written. A caller may assume
-that the paths stay valid until the ``with`` block ends, wherever the package is installed.
+Two compressed CSV files that come with the package. The invariant: the files are read, never written. A caller may
+assume that the paths stay valid until the ``with`` block ends, wherever the package is installed.
 """
 
 from __future__ import annotations

@@ -1,13 +1,13 @@
 """The demo without Spark: CSV files through Arrow to timely workers in threads of this process, and to Parquet.
 
-What :mod:`timely.cli.cluster` does with DataFrames, on tables. The invariant: the dataflow in the middle is the same, and
-so is what is found. A caller may assume that the Parquet file has been written when :func:`find` returns.
+What :mod:`timely.cli.cluster` does with DataFrames, on tables. The invariant: the dataflow in the middle is the same,
+and so is what is found. A caller may assume that the Parquet file has been written when :func:`find` returns.
 """
 
 from __future__ import annotations
 
 import shutil
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,20 +21,25 @@ try:
     import pyarrow.compute as pc
     import pyarrow.csv
     import pyarrow.parquet as pq
-
-    from timely.graphs import strongly_connected_components
 except ModuleNotFoundError as error:
-    if (error.name or "").partition(".")[0] not in ("numpy", "pyarrow"):
-        raise
-    raise ConfigurationError(f"the demo needs the package {error.name}: pip install 'timely[arrow]'") from error
+    raise ConfigurationError("the demo needs the package pyarrow: pip install 'timely[arrow]'") from error
+
+from timely.graphs import components_build
 
 
-def find(data: Debian, parquet: Path, *, kinds: Sequence[str], workers: int, top: int) -> Findings:
-    """Find the circles among the requirements of ``kinds``, on ``workers`` threads; write all components to ``parquet``."""
+def find(
+    data: Debian, parquet: Path, *, kinds: Sequence[str], workers: int, top: int, say: Callable[[str], None]
+) -> Findings:
+    """Find the circles among the requirements of ``kinds``, on ``workers`` threads, and ``say`` what has been done.
+
+    All components, (node, component), are written to ``parquet``; the ``top`` largest circles are returned.
+    """
     requires = _read(data.requires)
     requires = requires.filter(pc.is_in(requires["kind"], value_set=pa.array(kinds, pa.string())))
+    say("read the requirements")
     found = components(requires.select(["package", "requires"]), workers)
     _write(found, parquet)
+    say("found the components and wrote them")
     sizes = found.group_by("component").aggregate([("node", "count")])
     sizes = sizes.filter(pc.greater(sizes["node_count"], 1))
     order = [("node_count", "descending"), ("component", "ascending")]
@@ -53,11 +58,12 @@ def find(data: Debian, parquet: Path, *, kinds: Sequence[str], workers: int, top
 def components(edges: pa.Table, workers: int) -> pa.Table:
     """Return the strongly connected components (node, component) of ``edges`` (package, requires)."""
     batches = edges.to_batches(max_chunksize=1 << 16)
+    build = components_build("package", "requires")
 
     def program(worker: timely.Worker) -> list[pa.RecordBatch]:
         with worker.dataflow(int, name="circles") as scope:
             handle, stream = scope.new_input()
-            found = strongly_connected_components(stream, src="package", dst="requires").capture()
+            found = build(scope, stream)["components"].capture()
         with handle:
             for batch in batches[worker.index :: worker.peers]:
                 handle.send_batch(batch)
@@ -70,8 +76,8 @@ def components(edges: pa.Table, workers: int) -> pa.Table:
 
 
 def _read(path: Path) -> pa.Table:
-    options = pa.csv.ConvertOptions(column_types=dict.fromkeys(("package", "requires", "kind", "description"), pa.string()))
-    return pa.csv.read_csv(path, convert_options=options)
+    text = dict.fromkeys(("package", "requires", "kind", "description"), pa.string())
+    return pa.csv.read_csv(path, convert_options=pa.csv.ConvertOptions(column_types=text))
 
 
 def _write(table: pa.Table, parquet: Path) -> None:

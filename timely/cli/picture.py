@@ -1,9 +1,9 @@
-"""The circles as a picture: one SVG with a panel for each circle, a dot for each package, an arrow for each requirement.
+"""The circles as a picture: an SVG with a panel for each circle, a dot for each package, an arrow for each requirement.
 
-Written with nothing but the standard library. The packages stand on a ring, at even heights rather than at even angles, so that
-every label is horizontal, stands outside the ring, and is a line away from its neighbours. The invariant: labels never
-overlap, however large a circle is; of a circle with more than ``SHOWN`` packages the most required ones are drawn, and
-the panel says so. A caller may assume that the same circles give the same picture, to the byte.
+Written with nothing but the standard library. The packages stand on a ring, at even heights rather than at even angles,
+so that every label is horizontal, stands outside the ring, and is a line away from its neighbours. The invariant:
+labels never overlap, however large a circle is; of a circle with more than ``SHOWN`` packages the most required ones
+are drawn, and the panel says so. A caller may assume that the same circles give the same picture, to the byte.
 """
 
 from __future__ import annotations
@@ -46,7 +46,8 @@ def picture(circles: Sequence[Circle]) -> str:
     columns = min(_COLUMNS, max(len(panels), 1))
     rows = -(-len(panels) // columns)
     width, height = max(columns * across, 620.0), rows * down + _LEGEND
-    lines = [*_opening(width, height), *_legend(width)]
+    drawn = {requirement.kind for panel in panels for requirement in panel.requirements}
+    lines = [*_opening(width, height), *_legend(width, [kind for kind in KINDS if kind in drawn])]
     for place, panel in enumerate(panels):
         x = (place % columns + 0.5) * across
         y = (place // columns) * down + _LEGEND
@@ -169,13 +170,14 @@ def _opening(width: float, height: float) -> Iterator[str]:
     yield '<rect width="100%" height="100%" fill="white"/>'
 
 
-def _legend(width: float) -> Iterator[str]:
-    x = width / 2 - 150
-    for kind in KINDS:
+def _legend(width: float, kinds: Sequence[str]) -> Iterator[str]:
+    x = width / 2 - 57.5 * len(kinds)
+    for kind in kinds:
         yield f'<path stroke="{COLOURS[kind]}" marker-end="url(#{kind})" d="M{x:.1f} 24h30"/>'
         yield f'<text x="{x + 36:.1f}" y="28">{kind}</text>'
         x += 115
-    yield f'<text class="note" x="{width / 2:.1f}" y="46">An arrow leads to what is required; the more of its circle require a package, the larger its dot.</text>'
+    note = "An arrow leads to what is required; the more of its circle require a package, the larger its dot."
+    yield f'<text class="note" x="{width / 2:.1f}" y="46">{note}</text>'
 
 
 def _arrow(start: Point, end: Point, kind: str) -> str:

@@ -7,10 +7,11 @@ roots at once, inside the colours. Components found leave the loop, and so do ed
 rest goes round again. The invariant: an edge inside a component that is not found yet never leaves. No loop counts:
 each ends when nothing circulates.
 
-Priorities are mixed anew in each round. What is left before a node then halves each round on average, however the nodes
-are numbered: of two nodes where one comes before the other, but not the other way, only one can survive being the
-other's root. So the outer rounds are some multiple of the logarithm of the number of nodes. Nodes that are in no circle
-never need be peeled: ``name_components`` gives what is left over a component of its own.
+Priorities are mixed anew in each round, however the nodes are numbered. Of all the nodes that reach a given one, each
+is equally likely to become its root, and only those that this root reaches, outside its own component, are left before
+it. Of two such nodes at most one reaches the other without being reached back, so a round leaves half of them on
+average, and the outer rounds grow as the logarithm of the number of nodes. Nodes in no circle may leave without being
+peeled: ``name_components`` makes each a component of its own.
 """
 
 from __future__ import annotations

@@ -64,7 +64,7 @@ class Plan(Generic[T]):
         ]
         self.observers = [layout.observers[old] for old in kept]
         self.shifts = contraction.shifts
-        self.contracted = bytearray(place != location for location, place in enumerate(contraction.places))
+        self.contracted = [place != location for location, place in enumerate(contraction.places)]
         self.cells = [NOWHERE] * topology.size
         self.values = [NOWHERE] * topology.size
         for location, place in enumerate(contraction.places):

@@ -88,7 +88,7 @@ class Tracker(ABC, Generic[T]):
         self.dirty = bytearray(len(plan.predecessors))
         # The counts of each cell; of each contracted location besides, which only what is asked off the hot path needs.
         self._counts: list[dict[T, int]] = [{} for _ in plan.predecessors]
-        self._contracted: list[dict[T, int] | None] = [{} if byte else None for byte in plan.contracted]
+        self._contracted: list[dict[T, int] | None] = [{} if contracted else None for contracted in plan.contracted]
         self._stores = [counts for counts in self._contracted if counts is not None] + self._counts
         self._held = 0
         self._reached: tuple[int, dict[Location, Antichain[PathSummary[T]]]] | None = None
@@ -275,3 +275,18 @@ class Tracker(ABC, Generic[T]):
             }
             self._reached = (number, found)
         return self._reached[1]
+
+    def summaries_to(self, b: Location) -> dict[Location, Antichain[PathSummary[T]]]:
+        """Return the minimal path summaries to ``b`` from every location that leads there, itself included.
+
+        Linear in the size of a graph without cycles.
+
+        >>> from timely.progress import Antichain, GraphBuilder, Source, Step
+        >>> graph = GraphBuilder(int)
+        >>> graph.add_node("delay", 1, 1, [[Antichain([Step(5)])]])
+        >>> graph.build().summaries_to(Source("delay", 0))
+        {Target('delay', 0): Antichain([Step(5)]), Source('delay', 0): Antichain([Step(0)])}
+        """
+        labels: list[Any] = paths_to(self._topology, self.index(b))
+        locations = self._topology.locations
+        return {locations[start]: Antichain(label.summary for label in there) for start, there in enumerate(labels) if there}

@@ -8,8 +8,10 @@ The invariants. What one child says in one pull is applied as a whole before any
 worker's children say reaches the peers through one stream for the whole dataflow, in order (``exchange``); what a shared
 child says is known to the peers already and goes no further. And what is reported upward is only work *inside*: what may
 still come in from outside is the parent's to account for, through the internal summary, so that a loop through the parent
-does not keep itself alive. Therefore two trackers: one with the frontiers at the inputs, from which children are told;
-one without, from which the parent is.
+does not keep itself alive. Therefore the tracker with the frontiers at the inputs serves the children alone. The parent is
+told of every count inside, moved along its paths to the outputs; on one worker these are added up as they are, and mostly
+cancel. With peers a count may be negative for a while, and adding it to another place's would hide that; so there a second
+tracker, without the inputs, derives the frontiers at the outputs first.
 
 The boundary is two nodes of the graph: ``INGRESS``, whose outputs are the scope's inputs as seen from inside, and
 ``EGRESS``, whose inputs are the scope's outputs.
@@ -49,7 +51,7 @@ EGRESS: Final = -2
 
 
 Listener: TypeAlias = tuple[list[Any] | None, int, int]
-"""Who is told of a frontier: for an attached child the elements to keep, the child's index (or ``EGRESS``), and its port."""
+"""Who is told of a frontier: for an attached child the elements to keep, the child's index, and its port."""
 
 
 class Edge:
@@ -124,6 +126,7 @@ class Subgraph(Generic[TO, TI]):
         "_entry_fanout",
         "_entry_sources",
         "_exchange",
+        "_exits",
         "_frozen",
         "_inputs",
         "_internal",
@@ -253,9 +256,9 @@ class Subgraph(Generic[TO, TI]):
         for child, (summaries, counts) in zip(self.children, parts, strict=True):
             check_internal_summary(f"{self.path}/{child.name}", child.scope, summaries, counts)
         self._tracker = self._compile([summaries for summaries, _ in parts], inward=True)
-        projects = self._inputs > 0 and self._outputs > 0
-        self._outward = self._compile([summaries for summaries, _ in parts], inward=False) if projects else None
-        alone = self._exchange is None and self._outward is None
+        tell_frontiers = self._outputs > 0 and self.peers > 1
+        self._outward = self._compile([summaries for summaries, _ in parts], inward=False) if tell_frontiers else None
+        alone = self._exchange is None and self._outputs == 0
         self._update = self._tracker.update_at if alone else self._update_all
         self._number_locations()
         for child, (_, counts) in zip(self.children, parts, strict=True):
@@ -272,7 +275,7 @@ class Subgraph(Generic[TO, TI]):
             builder.add_node(child.index, scope.inputs, scope.outputs, summary, observes=observes, name=child.name)
         if inward:
             builder.add_node(INGRESS, 0, self._inputs, (), name=f"{self.name} (inputs)")
-        observes = range(self._outputs) if not inward or not self._inputs else ()
+        observes = () if inward else range(self._outputs)
         builder.add_node(EGRESS, self._outputs, 0, [()] * self._outputs, observes=observes, name=f"{self.name} (outputs)")
         for edge in self.edges:
             if inward or edge.source.node != INGRESS:
@@ -307,13 +310,14 @@ class Subgraph(Generic[TO, TI]):
         self._pending_time = [None] * size
         self._pending_count = [0] * size
         self._outward_index = self._map_outward()
+        self._exits = self._find_exits() if self._outputs and self._outward is None else None
         self._listeners = [self._listener(target) for target in self._tracker.observed]
         self._observers = {target: observer for observer, target in enumerate(self._tracker.observed)}
         self._runs: list[Callable[[], bool] | None] = [None] * len(self.children)
         self._observes = self._observed_entries()
 
     def _listener(self, target: Target) -> Listener:
-        """Return who is told of the frontier at ``target``: a child, or where it is ``EGRESS`` the parent."""
+        """Return who is told of the frontier at ``target``."""
         return None, target.node, target.port
 
     def _attach(self, child: Child) -> None:
@@ -343,6 +347,26 @@ class Subgraph(Generic[TO, TI]):
             for port, (_, number) in enumerate(child.read):
                 numbers[number] = outward.index(Target(child.index, port))
         return numbers
+
+    def _find_exits(self) -> list[list[tuple[int, Callable[[TI], TO | None]]]]:
+        """Return, for each location, the outputs that it leads to, and what becomes of a time on each way there."""
+        exits: list[list[tuple[int, Callable[[TI], TO | None]]]] = [[] for _ in range(self._tracker.size)]
+        for port in range(self._outputs):
+            for location, summaries in self._tracker.summaries_to(Target(EGRESS, port)).items():
+                for summary in summaries:
+                    exits[self._tracker.index(location)].append((port, self._way_out(summary)))
+        return exits
+
+    def _way_out(self, summary: PathSummary[TI]) -> Callable[[TI], TO | None]:
+        to_outer = self.refinement.to_outer
+        if summary == self.domain.identity:
+            return to_outer
+
+        def leave(time: TI) -> TO | None:
+            arrival = summary.results_in(time)
+            return None if arrival is None else to_outer(arrival)
+
+        return leave
 
     def _observed_entries(self) -> tuple[int, ...]:
         """Return the inputs from which some observed location can be reached."""
@@ -375,11 +399,6 @@ class Subgraph(Generic[TO, TI]):
 
     def _initial_outputs(self) -> list[list[tuple[TO, int]]]:
         """Derive the initial work inside as projected to the outputs."""
-        if self._inputs == 0:
-            for observer, time, diff in self._tracker.propagate_observed():
-                _, index, port = self._listeners[observer]
-                if index == EGRESS:
-                    self._projected[port].update(self.refinement.to_outer(time), diff)
         self._project()
         return [changes.drain() for changes in self._projected]
 
@@ -591,7 +610,12 @@ class Subgraph(Generic[TO, TI]):
     def _apply(self, number: int, time: TI, diff: int) -> None:
         """Apply a change that the peers hear of in another way, or that came from them: to our own view only."""
         self._tracker.update_at(number, time, diff)
-        if self._outward is not None:
+        if self._exits is not None:
+            for port, way_out in self._exits[number]:
+                outer = way_out(time)
+                if outer is not None:
+                    self._projected[port].update(outer, diff)
+        elif self._outward is not None:
             self._outward.update_at(self._outward_index[number], time, diff)
 
     def _leave(self, number: int, time: TI, diff: int) -> None:
@@ -662,13 +686,11 @@ class Subgraph(Generic[TO, TI]):
                 else:
                     elements.remove(time)
                 active[index] = 1
-            elif index >= 0:
+            else:
                 child = self.children[index]
                 if not told or told[-1] is not child:
                     told.append(child)
                 child.external[port]._counts[time] = diff  # consolidated already, and the batch was drained
-            else:
-                self._projected[port].update(self.refinement.to_outer(time), diff)
         if told:
             for child in told:
                 child.scope.push_external_progress(child.external)

@@ -21,6 +21,7 @@ import socket
 import struct
 import threading
 import time
+import traceback
 from multiprocessing import connection
 from typing import Any
 
@@ -35,7 +36,8 @@ DRIVER = 0xFFFF_FFFF
 
 _FRAME = struct.Struct("!I")
 _LARGEST = 65_536
-_LONGEST_TEXT = 8_192
+_LONGEST = {"message": 4_096, "name": 512, "path": 512, "trace": 8_192}
+"""Characters of each text of an error that are told; of a traceback the last ones. All of them fit into one frame."""
 
 _log = logging.getLogger(__name__)
 
@@ -54,32 +56,48 @@ def describe(error: BaseException, worker: int) -> dict[str, Any]:
     """Return what is told of an error to others: plain values, of bounded size.
 
     >>> describe(ValueError("no"), 3)
-    {'type': 'WorkerError', 'message': 'worker 3 raised ValueError: no', 'name': '', 'path': '', 'worker': 3}
+    {'type': 'WorkerError', 'message': 'worker 3 raised ValueError: no', 'name': '', 'path': '', 'trace': '', 'worker': 3}
     """
     known = isinstance(error, TimelyError)
     message = str(error) if known else f"worker {worker} raised {type(error).__name__}: {error}"
     operator = error if isinstance(error, OperatorError) else OperatorError("", worker=worker)
     return {
         "type": type(error).__name__ if known else WorkerError.__name__,
-        "message": message[:_LONGEST_TEXT],
-        "name": operator.name[:_LONGEST_TEXT],
-        "path": operator.path[:_LONGEST_TEXT],
+        "message": message[: _LONGEST["message"]],
+        "name": operator.name[: _LONGEST["name"]],
+        "path": operator.path[: _LONGEST["path"]],
+        "trace": trace_of(error),
         "worker": operator.worker,
     }
 
 
+def trace_of(error: BaseException) -> str:
+    """Return the end of the traceback of what caused an error, which is where a user's function raised; empty if
+    nothing did.
+    """
+    cause = error.__cause__
+    return "" if cause is None else "".join(traceback.format_exception(cause))[-_LONGEST["trace"] :]
+
+
 def revive(told: dict[str, Any]) -> TimelyError:
-    """Return the error that was told; of a class that is not known here, a :class:`~timely.errors.WorkerError`.
+    """Return the error that was told, the traceback of its cause as a note.
+
+    One of a class that is not known here becomes a :class:`~timely.errors.WorkerError`.
 
     >>> revive(describe(OperatorError("it failed", "map", "[0, 1]", 2), 2)).path
     '[0, 1]'
     """
     kind = getattr(errors, str(told["type"]), WorkerError)
+    error: TimelyError
     if kind is OperatorError:
-        return OperatorError(told["message"], told["name"], told["path"], told["worker"])
-    if not (isinstance(kind, type) and issubclass(kind, TimelyError)):
-        kind = WorkerError
-    return kind(told["message"])
+        error = OperatorError(told["message"], told["name"], told["path"], told["worker"])
+    elif isinstance(kind, type) and issubclass(kind, TimelyError):
+        error = kind(told["message"])
+    else:
+        error = WorkerError(told["message"])
+    if told["trace"]:
+        error.add_note(told["trace"])
+    return error
 
 
 class _Frames:
@@ -92,7 +110,7 @@ class _Frames:
         self._buffer = bytearray()
 
     def send(self, value: dict[str, Any]) -> None:
-        data = json.dumps(value).encode()
+        data = json.dumps(value, ensure_ascii=False).encode("utf-8", "replace")
         self.sock.sendall(_FRAME.pack(len(data)) + data)
 
     def read(self) -> list[dict[str, Any]]:

@@ -23,7 +23,7 @@ from timely.dataflow import ScopeBuilder, Stream
 from timely.errors import ConfigurationError, PeerLostError, TimelyError, WorkerError
 from timely.operators import InputHandle
 from timely.spark.packing import Input, Output, pack, packed_schema, unpack
-from timely.spark.rendezvous import Invitation, Registration
+from timely.spark.rendezvous import Invitation, Registration, trace_of
 from timely.worker import LocalTransport, SocketTransport, Worker
 from timely.worker.mesh import connect_mesh, open_listener
 
@@ -159,7 +159,11 @@ def _reason(registration: Registration, index: int, error: Exception) -> TimelyE
         first = registration.stopped(_REASON_WITHIN)
         if first is not None:
             return first
-    if not isinstance(error, TimelyError):
-        error = WorkerError(f"worker {index} raised {type(error).__name__}: {error}")
-    registration.report(error)
-    return error
+    reason = error
+    if not isinstance(reason, TimelyError):
+        reason = WorkerError(f"worker {index} raised {type(error).__name__}: {error}")
+        reason.__cause__ = error
+    registration.report(reason)
+    if trace := trace_of(reason):
+        reason.add_note(trace)  # Spark shows the error that was raised, and its notes, but no causes
+    return reason

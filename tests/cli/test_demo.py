@@ -1,0 +1,184 @@
+"""The ``timely`` command: what the demo finds, with either engine, against SciPy; and what it says when it cannot."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import os
+import subprocess
+import sys
+from collections import Counter, defaultdict
+from pathlib import Path
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+from scipy.sparse import csr_array
+from scipy.sparse.csgraph import connected_components
+
+import timely
+from timely.cli import main
+from timely.cli.circles import KINDS
+from timely.cli.debian import debian
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def expected(kinds: tuple[str, ...]) -> dict[str, str]:
+    """The component of each package by SciPy, named by its smallest package."""
+    with debian() as data, gzip.open(data.requires, "rt", encoding="utf-8", newline="") as lines:
+        edges = [(row["package"], row["requires"]) for row in csv.DictReader(lines) if row["kind"] in kinds]
+    names = sorted({end for edge in edges for end in edge})
+    number = {name: place for place, name in enumerate(names)}
+    ends = np.array([(number[package], number[requires]) for package, requires in edges])
+    graph = csr_array((np.ones(len(ends)), (ends[:, 0], ends[:, 1])), shape=(len(names), len(names)))
+    _, labels = connected_components(graph, directed=True, connection="strong")
+    smallest: dict[int, str] = {}
+    for name, label in zip(names, labels.tolist()):
+        smallest.setdefault(label, name)
+    return {name: smallest[label] for name, label in zip(names, labels.tolist())}
+
+
+def written(output: Path) -> list[tuple[str, str]]:
+    """The rows of the Parquet file that a run wrote."""
+    table = pq.read_table(output / "components.parquet")
+    assert table.column_names == ["node", "component"]
+    return sorted(zip(*table.to_pydict().values()))
+
+
+def shown(printed: str) -> str:
+    """What a run printed between its progress and the names of its files."""
+    return printed[printed.index("circles of packages that require") :].partition("\nEvery package")[0]
+
+
+def environment(**changes: str) -> dict[str, str]:
+    return {**os.environ, "PYTHONPATH": str(ROOT), "COLUMNS": "100", **changes}
+
+
+@pytest.mark.parametrize(
+    ("kind", "kinds", "circles", "workers"), [("depends", ("depends",), "58", 1), ("all", KINDS, "1,799", 3)]
+)
+def test_the_components_are_those_that_scipy_finds(
+    kind: str, kinds: tuple[str, ...], circles: str, workers: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    options = ["--engine", "local", "--workers", str(workers), "--kind", kind, "--top", "3", "--output", str(tmp_path)]
+    assert main(["demo", *options]) == 0
+    components = expected(kinds)
+    assert written(tmp_path) == sorted(components.items())
+    printed = capsys.readouterr().out
+    assert f"\n{circles} circles of packages that require each other" in printed
+    sizes = sorted(((-size, name) for name, size in Counter(components.values()).items()))[:3]
+    listed = [line.split() for line in printed.splitlines() if line[:8].strip().replace(",", "").isdigit()]
+    assert listed == [[f"{-size:,}", name] for size, name in sizes]
+    assert printed.endswith(f"{tmp_path / 'circles.svg'}\n")
+
+
+@pytest.mark.spark
+def test_both_engines_find_the_same(tmp_path: Path) -> None:
+    printed, tables, pictures = [], [], []
+    for engine in ("spark", "local"):
+        output = tmp_path / engine
+        command = [sys.executable, "-m", "timely.cli", "demo", "--engine", engine, "--output", str(output)]
+        done = subprocess.run(command, cwd=tmp_path, env=environment(), capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+        printed.append(shown(done.stdout))
+        tables.append(written(output))
+        pictures.append((output / "circles.svg").read_bytes())
+    assert printed[0] == printed[1]
+    assert tables[0] == tables[1] == sorted(expected(KINDS).items())
+    assert pictures[0] == pictures[1]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["local", "spark"], "nothing else is left behind"
+
+
+def test_a_second_run_replaces_the_first(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for kind in ("suggests", "recommends"):
+        assert main(["demo", "--engine", "local", "--kind", kind, "--output", str(tmp_path)]) == 0
+    assert written(tmp_path) == sorted(expected(("recommends",)).items())
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["circles.svg", "components.parquet"]
+
+
+def test_an_output_that_is_a_file_is_told_in_one_message(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    taken = tmp_path / "taken"
+    taken.write_text("mine")
+    assert main(["demo", "--engine", "local", "--output", str(taken)]) == 1
+    told = capsys.readouterr()
+    assert told.err.startswith("timely: ")
+    assert str(taken) in told.err
+    assert told.out == ""
+    assert taken.read_text() == "mine"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ([], "COMMAND"),
+        (["demo", "--workers", "0"], "'0' is not a whole number of 1 or more"),
+        (["demo", "--workers", "two"], "'two' is not a whole number"),
+        (["demo", "--top", "-1"], "'-1' is not a whole number"),
+        (["demo", "--engine", "hadoop"], "hadoop"),
+        (["demo", "--kind", "breaks"], "breaks"),
+    ],
+)
+def test_arguments_that_cannot_be_are_a_status_of_2(
+    arguments: list[str], words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(arguments)
+    assert ended.value.code == 2
+    assert words in capsys.readouterr().err
+
+
+def test_the_version(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["--version"])
+    assert ended.value.code == 0
+    assert capsys.readouterr().out == f"timely {timely.__version__}\n"
+
+
+WITHOUT = """
+import sys
+
+sys.modules[{missing!r}] = None  # as if it were not installed
+
+from timely.cli import main
+
+sys.exit(main(["demo", "--engine", {engine!r}, "--output", "out"]))
+"""
+
+
+@pytest.mark.parametrize(
+    ("engine", "missing", "advice"),
+    [
+        ("spark", "pyspark", "pip install 'timely[spark]', or run timely demo --engine local"),
+        ("local", "pyarrow", "pip install 'timely[arrow]'"),
+        ("local", "numpy", "pip install 'timely[arrow]'"),
+    ],
+)
+def test_a_missing_package_is_told_with_what_to_install(engine: str, missing: str, advice: str, tmp_path: Path) -> None:
+    program = WITHOUT.format(missing=missing, engine=engine)
+    command = [sys.executable, "-c", program]
+    done = subprocess.run(command, cwd=tmp_path, env=environment(), capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert done.stderr.startswith("timely: ")
+    assert advice in done.stderr
+    assert "Traceback" not in done.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_data_are_what_their_readme_says() -> None:
+    with debian() as data:
+        with gzip.open(data.packages, "rt", encoding="utf-8", newline="") as lines:
+            packages = {row["package"]: row for row in csv.DictReader(lines)}
+        with gzip.open(data.requires, "rt", encoding="utf-8", newline="") as lines:
+            requires = list(csv.DictReader(lines))
+        readme = data.packages.with_name("README.md").read_text(encoding="utf-8")
+    kinds = Counter(row["kind"] for row in requires)
+    unknown = {row["requires"] for row in requires} - set(packages)
+    counts = [len(packages), len(requires), *kinds.values(), len(unknown)]
+    assert [count for count in counts if f"{count:,}" not in readme] == []
+    assert {row["package"] for row in requires} <= set(packages)
+    assert all(row["description"] for row in packages.values())
+    by_package: defaultdict[str, set[str]] = defaultdict(set)
+    for row in requires:
+        by_package[row["package"]].add(row["requires"])
+    assert {"gpgv", "gpgv1", "gpgv2"} <= by_package["apt"]

@@ -1,0 +1,272 @@
+"""A subgraph driven by hand through the six members of the protocol, as the scope around it would."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.scopes.handmade import NOWHERE, STAY, HandMade, Parent, subgraph, through
+from timely import Antichain, CycleError, GraphError, Product, ProductSummary, Source, Step, Target
+from timely.progress import ProgressExchange
+from timely.scopes import EGRESS, INGRESS, Excursion, Subgraph
+
+
+def chain(*scopes: HandMade, peers: int = 1) -> Subgraph[int, int]:
+    """A subgraph with one input and one output, and these scopes one after the other between them."""
+    sub = subgraph(peers=peers, exchange=ProgressExchange(0, peers) if peers > 1 else None)
+    source = Source(INGRESS, sub.new_input())
+    for scope in scopes:
+        child = sub.add_child("child", scope)
+        sub.add_edge(source, Target(child, 0), local=True)
+        source = Source(child, 0)
+    sub.add_edge(source, Target(EGRESS, sub.new_output()), local=True)
+    return sub
+
+
+def test_the_internal_summary_is_composed_and_minimal() -> None:
+    slow, fast = HandMade([[through(Step(2))]], 1), HandMade([[through(Step(1)), STAY]], 2)
+    join = HandMade([[STAY], [through(Step(3))], [NOWHERE]], 1)
+    sub = subgraph()
+    one, two = Source(INGRESS, sub.new_input()), Source(INGRESS, sub.new_input())
+    s, f, j = sub.add_child("slow", slow), sub.add_child("fast", fast), sub.add_child("join", join)
+    sub.add_edge(one, Target(s, 0), local=True)
+    sub.add_edge(one, Target(f, 0), local=True)
+    sub.add_edge(Source(s, 0), Target(j, 0), local=True)
+    sub.add_edge(Source(f, 0), Target(j, 1), local=True)
+    sub.add_edge(two, Target(j, 2), local=True)
+    for source in (Source(j, 0), Source(f, 1)):
+        sub.add_edge(source, Target(EGRESS, sub.new_output()), local=True)
+    summaries, counts = sub.get_internal_summary()
+    assert summaries == [[through(Step(2)), STAY], [NOWHERE, NOWHERE]]
+    assert counts == [[(0, 1)], [(0, 1)]]
+
+
+def test_summaries_that_only_look_different_inside_are_one_outside() -> None:
+    sub = subgraph(Product[int, int])
+    inside = HandMade([[through(ProductSummary(Step(0), Step(5)), ProductSummary(Step(1), Step(0)))]], 1, [[]])
+    child = sub.add_child("inside", inside)
+    sub.add_edge(Source(INGRESS, sub.new_input()), Target(child, 0), local=True)
+    sub.add_edge(Source(child, 0), Target(EGRESS, sub.new_output()), local=True)
+    assert sub.get_internal_summary() == ([[STAY]], [[]])
+
+
+def test_a_path_that_nothing_which_enters_gets_through_is_none() -> None:
+    sub = subgraph(Product[int, int])
+    first = HandMade([[through(ProductSummary(Step(0), Step(3)))]], 1, [[]])
+    second = HandMade([[through(ProductSummary(Step(0), Step(0, limit=2)))]], 1, [[]])
+    a, b = sub.add_child("first", first), sub.add_child("second", second)
+    sub.add_edge(Source(INGRESS, sub.new_input()), Target(a, 0), local=True)
+    sub.add_edge(Source(a, 0), Target(b, 0), local=True)
+    sub.add_edge(Source(b, 0), Target(EGRESS, sub.new_output()), local=True)
+    assert sub.get_internal_summary()[0] == [[NOWHERE]]
+
+
+@pytest.mark.parametrize("peers", [1, 2, 3])
+def test_initial_capabilities_count_once_for_each_worker(peers: int) -> None:
+    """The peers' capabilities are there until each of them has said otherwise."""
+    mine = HandMade([[STAY]], 1)
+    sub = chain(mine, peers=peers)
+    parent = Parent(sub).set(external=[[(0, 1)]])
+    mine.say(internal=[(0, 0, -1)])
+    number = sub._tracker.index(Source(0, 0))
+    parent.pull()
+    for peer in range(1, peers):
+        assert parent.held == [{0: 1}], f"the capability of worker {peer} is still held"
+        sub.receive(number, 0, -1)
+        parent.pull()
+    assert parent.held == [{}]
+
+
+def test_several_initial_capabilities_are_projected_to_their_minimum() -> None:
+    sub = chain(HandMade([[STAY]], 1, [[(4, 2), (7, 1)]]), HandMade([[through(Step(1))]], 1, [[(9, 1)]]))
+    assert sub.get_internal_summary() == ([[through(Step(1))]], [[(5, 1)]])
+
+
+def test_one_pull_is_one_statement() -> None:
+    """A message comes in, is read, becomes a capability, a message to a sibling, and leaves: all in one report."""
+    first, second = HandMade([[STAY]], 1, [[]]), HandMade([[through(Step(1))]], 1, [[]])
+    sub = chain(first, second)
+    parent = Parent(sub).set()
+    parent.pull()
+    sub.enter(0, 0, 3)
+    first.say(consumed=[(0, 0, 3)], produced=[(0, 0, 2)])
+    second.say(consumed=[(0, 0, 2)], internal=[(0, 1, 1)], produced=[(0, 1, 5)])
+    for child in (0, 1):
+        sub.activate(child)
+    assert parent.pull() == (True, [[(1, 1)]], [[(0, 3)]], [[(1, 5)]])
+    second.say(internal=[(0, 1, -1)])
+    sub.activate(1)
+    assert parent.pull() == (False, [[(1, -1)]], [[]], [[]])
+
+
+def test_unread_messages_are_reported_as_work_inside_with_their_consumption() -> None:
+    child = HandMade([[through(Step(2))]], 1, [[]])
+    sub = chain(child)
+    parent = Parent(sub).set()
+    parent.pull()
+    sub.enter(0, 5, 2)
+    assert parent.pull() == (True, [[(7, 1)]], [[(5, 2)]], [[]])
+    child.say(consumed=[(0, 5, 2)])
+    sub.activate(0)
+    assert parent.pull() == (False, [[(7, -1)]], [[]], [[]])
+
+
+def test_what_may_come_in_from_outside_is_not_reported_as_work_inside() -> None:
+    """Else a loop through the parent would keep itself alive."""
+    child = HandMade([[STAY]], 1, [[]])
+    sub = chain(child)
+    parent = Parent(sub).set([[through(Step(1))]])
+    assert parent.pull() == (False, [[]], [[]], [[]])
+    parent.push((0, 0, -1), (0, 4, 1))
+    assert parent.pull()[1:] == ([[]], [[]], [[]])
+    assert child.frontiers == [{4: 1}]
+
+
+def test_children_are_told_of_changes_only() -> None:
+    first, second = HandMade([[STAY]], 1, [[(2, 1)]]), HandMade([[STAY]], 1, [[]])
+    sub = chain(first, second)
+    parent = Parent(sub).set()
+    assert (first.frontiers, second.frontiers) == ([{0: 1}], [{0: 1}])
+    parent.push((0, 0, -1), (0, 1, 1))
+    parent.pull()
+    assert (first.frontiers, second.frontiers) == ([{1: 1}], [{1: 1}])
+    parent.push((0, 1, -1), (0, 9, 1))
+    parent.pull()
+    assert (first.frontiers, second.frontiers) == ([{9: 1}], [{2: 1}])
+    told = second.pushes
+    parent.push((0, 9, -1))
+    parent.pull()
+    assert (first.frontiers, second.frontiers, second.pushes) == ([{}], [{2: 1}], told)
+
+
+def test_quiet_children_are_not_pulled() -> None:
+    first, second = HandMade([[STAY]], 1), HandMade([[STAY]], 1)
+    sub = chain(first, second)
+    parent = Parent(sub).set()
+    parent.pull()
+    before = (first.pulls, second.pulls)
+    sub.activate(0)
+    parent.pull()
+    assert (first.pulls, second.pulls) == (before[0] + 1, before[1])
+
+
+def test_a_pull_that_returns_true_keeps_the_scope_alive_and_is_repeated() -> None:
+    lonely = HandMade([], 0)
+    lonely.busy = True
+    woken: list[bool] = []
+    sub = subgraph(wake=lambda: woken.append(True))
+    sub.add_child("lonely", lonely)
+    parent = Parent(sub).set()
+    for pulls in range(1, 4):
+        woken.clear()
+        assert parent.pull()[0] is True
+        assert (lonely.pulls, woken) == (pulls, [True])
+    lonely.busy = False
+    assert parent.pull()[0] is False
+
+
+def test_times_are_translated_both_ways() -> None:
+    sub = subgraph(Product[int, int])
+    child = HandMade([[through(ProductSummary(Step(0), Step(1)))]], 1, [[(Product(0, 3), 1)]])
+    sub.add_child("child", child)
+    sub.add_edge(Source(INGRESS, sub.new_input()), Target(0, 0), local=True)
+    sub.add_edge(Source(0, 0), Target(EGRESS, sub.new_output()), local=True)
+    parent = Parent(sub).set(external=[[(2, 1)]])
+    assert parent.held == [{0: 1}]
+    assert child.frontiers == [{Product(2, 0): 1}]
+    child.say(internal=[(0, Product(0, 3), -1), (0, Product(4, 4), 1), (0, Product(5, 3), 1)], produced=[(0, Product(4, 7), 2)])
+    assert parent.pull() == (True, [[(0, -1), (4, 1)]], [[]], [[(4, 2)]])
+
+
+# -- how the world leads back ----------------------------------------------------------------------------------------------
+
+
+def test_a_cycle_through_the_parent_that_does_not_advance_is_refused() -> None:
+    with pytest.raises(CycleError, match="/sub.*does not advance"):
+        Parent(chain(HandMade([[STAY]], 1))).set([[STAY]])
+
+
+def test_a_cycle_through_the_parent_may_advance_on_either_side() -> None:
+    Parent(chain(HandMade([[STAY]], 1))).set([[through(Step(1))]])
+    Parent(chain(HandMade([[through(Step(1))]], 1))).set([[STAY]])
+    Parent(chain(HandMade([[NOWHERE]], 1))).set([[STAY]])
+
+
+def test_rounds_inside_do_not_make_a_cycle_through_the_parent_advance() -> None:
+    sub = subgraph(Product[int, int])
+    sub.add_child("child", HandMade([[through(ProductSummary(Step(0), Step(1)))]], 1, [[]]))
+    sub.add_edge(Source(INGRESS, sub.new_input()), Target(0, 0), local=True)
+    sub.add_edge(Source(0, 0), Target(EGRESS, sub.new_output()), local=True)
+    with pytest.raises(CycleError):
+        Parent(sub).set([[STAY]])
+
+
+def test_a_subgraph_knows_which_of_its_outputs_lead_back() -> None:
+    sub = subgraph()
+    child = HandMade([[STAY, STAY]], 2)
+    sub.add_child("child", child)
+    sub.add_edge(Source(INGRESS, sub.new_input()), Target(0, 0), local=True)
+    for port in (0, 1):
+        sub.add_edge(Source(0, port), Target(EGRESS, sub.new_output()), local=True)
+    Parent(sub).set([[NOWHERE], [through(Step(1))]])
+    assert sub.returning == {1}
+
+
+def test_children_hear_of_the_ways_back_inside_and_round_the_parent() -> None:
+    sub = subgraph(Product[int, int])
+    stay, again = ProductSummary(Step(0), Step(0)), ProductSummary(Step(0), Step(1))
+    body, loop = HandMade([[through(stay)], [through(stay)]], 1, [[]]), HandMade([[through(again)]], 1, [[]])
+    sub.add_child("body", body)
+    sub.add_child("loop", loop)
+    sub.add_edge(Source(INGRESS, sub.new_input()), Target(0, 0), local=True)
+    sub.add_edge(Source(0, 0), Target(1, 0), local=True)
+    sub.add_edge(Source(1, 0), Target(0, 1), local=True)
+    sub.add_edge(Source(0, 0), Target(EGRESS, sub.new_output()), local=True)
+    Parent(sub).set([[through(Step(2))]])
+    round_the_world = Excursion(stay, Step(2), stay, sub.refinement)
+    assert body.world == [[through(round_the_world), Antichain([again])]] or set(body.world[0][0]) == {round_the_world}
+    assert [s.results_in(Product(1, 5)) for s in body.world[0][0]] == [Product(3, 0)]
+    assert again in set(body.world[0][1])
+    assert Product(3, 0) in [s.results_in(Product(1, 5)) for s in loop.world[0][0]]
+
+
+# -- building --------------------------------------------------------------------------------------------------------------
+
+
+def test_nothing_can_be_added_once_it_is_built() -> None:
+    sub = chain(HandMade([[STAY]], 1))
+    sub.get_internal_summary()
+    with pytest.raises(GraphError, match="built already"):
+        sub.new_input()
+    with pytest.raises(GraphError, match="built already"):
+        sub.new_output()
+    with pytest.raises(GraphError, match="built already"):
+        sub.add_child("late", HandMade([], 0))
+    with pytest.raises(GraphError, match="built already"):
+        sub.add_edge(Source(0, 0), Target(0, 0), local=True)
+    with pytest.raises(GraphError, match="built already"):
+        sub.get_internal_summary()
+
+
+@pytest.mark.parametrize(
+    ("summaries", "counts"),
+    [([], [[]]), ([[STAY, STAY]], [[]]), ([[STAY]], []), ([[STAY]], [[], []])],
+    ids=["no row for the input", "a column too many", "no counts for the output", "counts for an output too many"],
+)
+def test_an_internal_summary_of_the_wrong_shape_is_refused(summaries: object, counts: object) -> None:
+    class Misshapen(HandMade):
+        def get_internal_summary(self):  # type: ignore[no-untyped-def]
+            return summaries, counts
+
+    sub = chain(Misshapen([[STAY]], 1))
+    with pytest.raises(GraphError, match="/sub/child"):
+        sub.get_internal_summary()
+
+
+def test_a_cycle_among_children_names_them() -> None:
+    sub = subgraph()
+    for name in ("ping", "pong"):
+        sub.add_child(name, HandMade([[STAY]], 1))
+    sub.add_edge(Source(0, 0), Target(1, 0), local=True)
+    sub.add_edge(Source(1, 0), Target(0, 0), local=True)
+    with pytest.raises(CycleError, match="ping.*pong|pong.*ping"):
+        sub.get_internal_summary()

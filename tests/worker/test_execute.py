@@ -1,0 +1,354 @@
+"""``execute``: results, closures, failures of every kind with threads and processes, and workers stepped by hand.
+
+That nothing hangs is held by pytest's own time limit, which prints every stack; no test asserts on time.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import sys
+import threading
+import traceback
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+
+import timely
+from timely import OperatorError, PeerLostError, WorkerError
+from timely.worker import thread_transports
+
+SIZES = [(1, 1), (2, 1), (3, 1), (1, 2), (1, 3), (2, 2)]
+sizes = pytest.mark.parametrize(("workers", "processes"), SIZES)
+
+
+def over_three(program: Callable[[timely.Worker], Any], kind: str) -> list[Any]:
+    """Run on three workers, as threads or as processes."""
+    return timely.execute(program, **{"workers" if kind == "threads" else "processes": 3})
+
+
+kinds = pytest.mark.parametrize("kind", ["threads", "processes"])
+
+
+# -- results -----------------------------------------------------------------------------------------------------------
+
+
+@sizes
+def test_results_come_in_worker_order(workers: int, processes: int) -> None:
+    size = workers * processes
+    found = timely.execute(lambda worker: (worker.index, worker.peers), workers=workers, processes=processes)
+    assert found == [(index, size) for index in range(size)]
+
+
+@sizes
+def test_workers_are_where_they_should_be(workers: int, processes: int) -> None:
+    found = timely.execute(lambda worker: (os.getpid(), threading.get_ident()), workers=workers, processes=processes)
+    assert len({pid for pid, _ in found}) == processes
+    assert len(set(found)) == workers * processes
+
+
+@sizes
+def test_a_closure_is_a_program(workers: int, processes: int) -> None:
+    words = ["a", "b"]
+
+    class Local:
+        def __init__(self, index: int) -> None:
+            self.index = index
+
+        def shout(self, word: str) -> str:
+            return word.upper() * (self.index + 1)
+
+    def program(worker: timely.Worker) -> list[tuple[int, list[str]]]:
+        local = Local(worker.index)
+        with worker.dataflow(int) as scope:
+            seen = scope.to_stream(words).map(local.shout).capture()
+        worker.run()
+        return seen.extract()
+
+    found = timely.execute(program, workers=workers, processes=processes)
+    assert found == [[(0, ["A" * (i + 1), "B" * (i + 1)])] for i in range(workers * processes)]
+
+
+@sizes
+def test_a_large_result_comes_back_whole(workers: int, processes: int) -> None:
+    found = timely.execute(lambda worker: bytes([worker.index]) * 3_000_000, workers=workers, processes=processes)
+    assert [(len(result), result[-1]) for result in found] == [(3_000_000, i) for i in range(workers * processes)]
+
+
+def test_a_result_that_cannot_be_pickled_is_said_to_be_so() -> None:
+    with pytest.raises(WorkerError, match="the result of worker .*of type function, cannot be sent back"):
+        timely.execute(lambda worker: lambda: 1, processes=2)
+    assert timely.execute(lambda worker: lambda: 7, workers=2)[1]() == 7
+
+
+def test_nothing_is_left_behind() -> None:
+    def open_files() -> int:
+        return len(os.listdir("/proc/self/fd"))
+
+    timely.execute(lambda worker: None, workers=2, processes=2)
+    before, threads = open_files(), threading.active_count()
+    for _ in range(3):
+        timely.execute(lambda worker: None, workers=2, processes=2)
+        timely.execute(lambda worker: None, workers=3)
+        with pytest.raises(ValueError, match="mine"):
+            timely.execute(fail_at_one, workers=2, processes=2)
+    assert threading.active_count() == threads
+    assert open_files() == before
+
+
+# -- failures ----------------------------------------------------------------------------------------------------------
+
+
+def fail_at_one(worker: timely.Worker) -> None:
+    if worker.index == 1:
+        raise ValueError("mine")
+    with worker.dataflow(int) as scope:
+        handle, stream = scope.new_input()
+        probe = stream.exchange(lambda x: x).probe()
+    worker.step_while(lambda: not probe.done() and not handle.closed)
+
+
+def failing(deed: Callable[[int], Any]) -> Callable[[timely.Worker], None]:
+    """A program in which ``deed(record)`` is done in a nested operator of worker 1, while all others wait for it."""
+
+    def program(worker: timely.Worker) -> None:
+        def inspect(record: int) -> None:
+            if worker.index == 1:
+                deed(record)
+
+        with worker.dataflow(int, name="demo") as scope:
+            handle, stream = scope.new_input()
+            with scope.region("box") as box:
+                probe = stream.exchange(lambda x: x).enter(box).inspect(inspect).leave().probe()
+        for record in range(6):
+            handle.send(record)
+        handle.advance_to(1)
+        worker.step_while(lambda: probe.less_than(1))
+        worker.step_while(lambda: probe.less_than(2))  # nobody goes on to 2: only the failure ends this
+
+    return program
+
+
+def explode(record: int) -> None:
+    raise KeyError(f"record {record}")
+
+
+@kinds
+def test_an_operator_that_raises(kind: str) -> None:
+    with pytest.raises(OperatorError) as failure:
+        over_three(failing(explode), kind)
+    error = failure.value
+    assert (error.name, error.path, error.worker) == ("inspect", "/demo/box#2/inspect#0", 1)
+    assert "operator 'inspect' (/demo/box#2/inspect#0) on worker 1 raised KeyError" in str(error)
+    assert isinstance(error.__cause__, KeyError)
+    # the line of the user's own function is in what gets printed, wherever it ran
+    assert "explode" in "".join(traceback.format_exception(error))
+
+
+@kinds
+def test_every_worker_fails_at_once(kind: str) -> None:
+    def program(worker: timely.Worker) -> None:
+        with worker.dataflow(int) as scope:
+            scope.to_stream(range(3)).exchange(lambda x: x).map(lambda x: 1 // 0).probe()
+
+    with pytest.raises(OperatorError, match="raised ZeroDivisionError"):
+        over_three(program, kind)
+
+
+@kinds
+def test_a_constructor_that_raises(kind: str) -> None:
+    def program(worker: timely.Worker) -> None:
+        def constructor(capability: Any, info: timely.OperatorInfo) -> Any:
+            if worker.index == 2:
+                raise KeyError("constructor")
+            return lambda output: capability.drop()
+
+        with worker.dataflow(int) as scope:
+            scope.source("mine", constructor).exchange(lambda x: x).probe()
+
+    with pytest.raises(OperatorError, match=r"operator 'mine' \(/dataflow0/mine#0\) on worker 2 raised KeyError") as failure:
+        over_three(program, kind)
+    assert isinstance(failure.value.__cause__, KeyError)
+
+
+@pytest.mark.parametrize(("workers", "processes"), [(1, 1), (3, 1), (1, 3), (2, 2)])
+def test_a_program_that_raises(workers: int, processes: int) -> None:
+    program: Callable[[timely.Worker], Any] = fail_at_one if workers * processes > 1 else lambda worker: int("mine")
+    with pytest.raises(ValueError, match="mine") as failure:
+        timely.execute(program, workers=workers, processes=processes)
+    assert any("raised by the program of worker" in note for note in failure.value.__notes__)
+
+
+class Stubborn(Exception):
+    """An error that pickle cannot carry."""
+
+    def __init__(self, one: int, two: int) -> None:
+        super().__init__(f"{one} and {two}")
+        self.function = lambda: 1
+
+
+def test_an_error_that_cannot_be_pickled_still_says_what_happened() -> None:
+    def stubborn(record: int) -> None:
+        raise Stubborn(1, 2)
+
+    with pytest.raises(OperatorError, match="raised Stubborn: 1 and 2") as failure:
+        over_three(failing(stubborn), "processes")
+    assert "in stubborn" in "".join(traceback.format_exception(failure.value))
+
+    def program(worker: timely.Worker) -> None:
+        raise Stubborn(3, 4)
+
+    with pytest.raises(WorkerError, match="Stubborn: 3 and 4"):
+        timely.execute(program, processes=2)
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize(
+    ("deed", "code"),
+    [(lambda record: os._exit(3), 3), (lambda record: os.kill(os.getpid(), signal.SIGKILL), -signal.SIGKILL)],
+)
+def test_a_process_that_dies_without_a_word(deed: Callable[[int], Any], code: int, workers: int) -> None:
+    with pytest.raises(WorkerError, match=rf"process \d \(workers .*\) ended with exit code {code} and no result"):
+        timely.execute(failing(deed), workers=workers, processes=3)
+
+
+def test_a_process_that_dies_before_it_builds_anything() -> None:
+    def program(worker: timely.Worker) -> None:
+        if worker.index == 1:
+            os._exit(4)
+        with worker.dataflow(int) as scope:
+            scope.to_stream([1]).exchange(lambda x: x).probe()
+
+    with pytest.raises(WorkerError, match=r"process 1 \(workers 1 to 1\) ended with exit code 4"):
+        over_three(program, "processes")
+
+
+def interrupt(record: int) -> None:
+    raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("workers", [1, 3])
+def test_an_interruption_is_not_swallowed(workers: int) -> None:
+    def program(worker: timely.Worker) -> None:
+        with worker.dataflow(int) as scope:
+            scope.to_stream(range(6)).exchange(lambda x: x).inspect(interrupt).probe()
+
+    with pytest.raises(KeyboardInterrupt):
+        timely.execute(program, workers=workers)
+
+
+def test_an_interruption_of_one_of_three_threads_ends_them_all() -> None:
+    with pytest.raises(KeyboardInterrupt):
+        over_three(failing(interrupt), "threads")
+
+
+def test_an_exit_in_an_operator_ends_the_run() -> None:
+    with pytest.raises(SystemExit):
+        over_three(failing(lambda record: sys.exit(5)), "threads")
+    with pytest.raises(WorkerError, match="exit code 5"):
+        over_three(failing(lambda record: sys.exit(5)), "processes")
+
+
+def test_an_interruption_of_the_waiting_main_thread_stops_the_workers() -> None:
+    before = threading.active_count()
+
+    def program(worker: timely.Worker) -> None:
+        with worker.dataflow(int) as scope:
+            handle, stream = scope.new_input()
+            stream.exchange(lambda x: x).probe()
+        if worker.index == 0:
+            signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+        worker.step_while(lambda: not handle.closed)
+
+    with pytest.raises(KeyboardInterrupt):
+        timely.execute(program, workers=2)
+    assert threading.active_count() == before
+
+
+# -- a worker by hand --------------------------------------------------------------------------------------------------
+
+
+def test_a_failed_worker_cannot_go_on() -> None:
+    worker = timely.Worker()
+    with worker.dataflow(int) as scope:
+        scope.to_stream([0]).map(lambda x: 1 // x).probe()
+    with pytest.raises(OperatorError):
+        worker.step()
+    with pytest.raises(PeerLostError, match="worker 0 has failed already"):
+        worker.step()
+
+
+class Shuffled:
+    """Runs a random part of what is active, in random order."""
+
+    def __init__(self, seed: int) -> None:
+        self.random = random.Random(seed)
+
+    def choose(self, active: Sequence[int]) -> Sequence[int]:
+        return self.random.sample(list(active), self.random.randint(0, len(active)))
+
+    def park(self, timeout: float | None) -> None:
+        """Never wait: the test steps."""
+
+
+def build_two(worker: timely.Worker) -> list[Any]:
+    """Two dataflows that exchange and loop; what they capture."""
+    seen: list[Any] = []
+    for number in range(2):
+        with worker.dataflow(int, name=f"number {number}") as scope:
+            records = scope.to_stream(range(10) if worker.index == 0 else ())
+            with scope.iterative() as loop:
+                handle, again = loop.feedback()
+                around = records.enter(loop).concat(again).exchange(lambda x: x)
+                done, more = around.map(lambda x: x + 1).branch(lambda x: x < 20)
+                more.connect_loop(handle)
+                seen.append(done.leave().capture())
+    return seen
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_any_schedule_gives_the_same(seed: int) -> None:
+    chance = random.Random(seed)
+    workers = [timely.Worker(transport, Shuffled(seed + i)) for i, transport in enumerate(thread_transports(3))]
+    # Built at different moments: a worker may get messages of a dataflow that it has not built yet.
+    captured: dict[int, list[Any]] = {}
+    for worker in chance.sample(workers, 3):
+        captured[worker.index] = build_two(worker)
+        for _ in range(chance.randint(0, 5)):
+            workers[chance.choice(list(captured))].step()
+    while any(worker.dataflows for worker in workers):
+        chance.choice(workers).step()
+    for worker in workers:
+        worker.close()
+    for number in range(2):
+        found = [record for captures in captured.values() for _, records in captures[number].extract() for record in records]
+        assert sorted(found) == [20] * 10
+
+
+def test_one_worker_runs_ahead_by_hand() -> None:
+    one, two = (timely.Worker(transport) for transport in thread_transports(2))
+    probes, seen = [], []
+    for worker in (one, two):
+        with worker.dataflow(int) as scope:
+            handle, stream = scope.new_input()
+            exchanged = stream.exchange(lambda x: x)
+            probes.append(exchanged.probe())
+            seen.append(exchanged.capture())
+        if worker is one:
+            for i in range(4):
+                handle.send(i)
+                handle.advance_to(i + 1)
+                one.step()
+            assert probes[0].frontier() == timely.Antichain([0])  # the other has not even built it
+            handle.close()
+            del handle
+    handle.close()
+    while one.dataflows or two.dataflows:
+        one.step()
+        two.step()
+    assert [capture.extract() for capture in seen] == [[(0, [0]), (2, [2])], [(1, [1]), (3, [3])]]
+    assert all(probe.done() for probe in probes)
+    one.close()
+    two.close()
