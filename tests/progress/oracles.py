@@ -128,40 +128,73 @@ class TimeKit:
     others: st.SearchStrategy[Any]
 
 
+PORTS = (st.sampled_from([0, 1, 1, 2, 2, 3]), st.sampled_from([2, 3]))
+SUMMARIES = (st.sampled_from([0, 1, 1, 1, 2, 3]), st.sampled_from([1, 1, 1, 1, 2, 0]))
+
+
 @st.composite
 def graphs(draw: st.DrawFn, kit: TimeKit, max_nodes: int = 6) -> GraphSpec:
     """Random graphs of nodes with up to three ports a side; a summary advances wherever a cycle could otherwise close.
 
     An edge to a node of a higher number is free. One that leads back goes to an input whose every summary advances, so
-    that every cycle has such an input on it.
+    that every cycle has such an input on it. Half of the graphs are tangles, in which almost everything is connected.
     """
+    tangled = draw(st.booleans())
     nodes: list[NodeSpec] = []
     looping: list[Target] = []
-    for number in range(draw(st.integers(1, max_nodes))):
-        inputs, outputs = draw(st.integers(0, 3)), draw(st.integers(0, 3))
+    for number in range(draw(st.integers(min(3, max_nodes) if tangled else 1, max_nodes))):
+        inputs, outputs = draw(PORTS[tangled]), draw(PORTS[tangled])
+        loops = [draw(st.booleans()) for _ in range(inputs)]
+        looping += [Target(number, i) for i, loop in enumerate(loops) if loop]
         summaries: dict[tuple[int, int], tuple[Any, ...]] = {}
-        for i in range(inputs):
-            loop = draw(st.booleans())
-            if loop:
-                looping.append(Target(number, i))
+        for i, loop in enumerate(loops):
             for o in range(outputs):
-                pick = kit.advancing if loop else kit.others
-                chosen = Antichain(draw(st.lists(pick, max_size=3 if draw(st.integers(0, 3)) == 0 else 1)))
+                size = draw(SUMMARIES[tangled])
+                chosen = draw(st.lists(kit.advancing if loop else kit.others, min_size=size, max_size=size))
                 if chosen:
-                    summaries[i, o] = tuple(chosen)
-        observes = tuple(sorted(draw(st.sets(st.sampled_from(range(inputs)))))) if inputs else ()
+                    summaries[i, o] = tuple(Antichain(chosen))
+        observes = tuple(i for i in range(inputs) if draw(st.booleans()))
         nodes.append(NodeSpec(inputs, outputs, summaries, observes))
+    return GraphSpec(kit.spec, tuple(nodes), tuple(draw(_edges(nodes, looping))))
+
+
+@st.composite
+def _edges(draw: st.DrawFn, nodes: list[NodeSpec], looping: list[Target]) -> list[tuple[Source, Target, bool]]:
+    """Random edges that lead back only to the inputs in ``looping``; few inputs are left without one."""
     edges: list[tuple[Source, Target, bool]] = []
     for number, node in enumerate(nodes):
         for target in (Target(number, port) for port in range(node.inputs)):
             sources = [
                 Source(other, port)
                 for other, from_node in enumerate(nodes)
-                if target in looping or other < number
+                if (other >= number if target in looping else other < number)
                 for port in range(from_node.outputs)
             ]
-            if sources and draw(st.integers(0, 5)) > 0:
+            if sources and draw(st.integers(0, 5)) < 5:
                 edges.append((draw(st.sampled_from(sources)), target, draw(st.booleans())))
+    return edges
+
+
+@st.composite
+def ladders(draw: st.DrawFn, kit: TimeKit) -> GraphSpec:
+    """Random graphs of nodes in a line, joined both ways to their neighbours and here and there to others.
+
+    No single location cuts all of their cycles. Input 0 is reached from the node before, the others from behind.
+    """
+    length = draw(st.integers(4, 7))
+    nodes: list[NodeSpec] = []
+    edges: list[tuple[Source, Target, bool]] = []
+    for number in range(length):
+        pairs = {(i, o): (draw(kit.advancing if i else kit.others),) for i in range(3) for o in range(2)}
+        nodes.append(NodeSpec(3, 2, pairs, tuple(i for i in range(3) if draw(st.booleans()))))
+        local = draw(st.booleans())
+        if number > 0:
+            edges.append((Source(number - 1, 0), Target(number, 0), local))
+        if number < length - 1:
+            edges.append((Source(number + 1, 1), Target(number, 1), local))
+        if draw(st.booleans()):
+            end = draw(st.integers(number, length - 1))
+            edges.append((Source(end, draw(st.integers(0, 1))), Target(number, 2), local))
     return GraphSpec(kit.spec, tuple(nodes), tuple(edges))
 
 
@@ -199,4 +232,4 @@ def changes(draw: st.DrawFn, kit: TimeKit, spec: GraphSpec, max_rounds: int = 6)
 
 def scenarios(kit: TimeKit) -> st.SearchStrategy[tuple[GraphSpec, list[list[Change]]]]:
     """A graph and rounds of changes for it."""
-    return graphs(kit).flatmap(lambda spec: st.tuples(st.just(spec), changes(kit, spec)))
+    return st.one_of(graphs(kit), ladders(kit)).flatmap(lambda spec: st.tuples(st.just(spec), changes(kit, spec)))

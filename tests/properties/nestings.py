@@ -15,8 +15,23 @@ from typing import Any, TypeAlias
 import attrs
 from hypothesis import strategies as st
 
-from timely import Antichain, Capability, Exchange, InputPort, OperatorBuilder, OperatorInfo, Pipeline, Product
-from timely import ProductSummary, ScopeBuilder, Source, Step, Stream, Target, Worker
+from timely import (
+    Antichain,
+    Capability,
+    Exchange,
+    InputPort,
+    OperatorBuilder,
+    OperatorInfo,
+    Pipeline,
+    Product,
+    ProductSummary,
+    ScopeBuilder,
+    Source,
+    Step,
+    Stream,
+    Target,
+    Worker,
+)
 from timely.progress import PathSummary
 
 Time: TypeAlias = tuple[int, ...]

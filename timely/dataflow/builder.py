@@ -111,7 +111,7 @@ class OperatorBuilder(Generic[T]):
         given = summaries if summaries is not None else self._all(len(self._rows))
         for i, antichain in given.items():
             if not 0 <= i < len(self._rows):
-                raise GraphError(f"operator {self._operator.path!r}: output {index} has a summary from input {i}, which is not there")
+                raise GraphError(f"operator {self._operator.path!r}: output {index} has a summary from a missing input {i}")
             self._rows[i][index] = antichain
         return Stream(self._scope, Source(self._operator.index, index), tee)
 

@@ -9,9 +9,7 @@ the activation that reads it is over), and must be retained to outlive that acti
 from __future__ import annotations
 
 from types import TracebackType
-from typing import TYPE_CHECKING, Generic, TypeVar
-
-from typing_extensions import Self
+from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
 from timely.errors import CapabilityError
 from timely.order import PartialOrder
@@ -25,8 +23,8 @@ T = TypeVar("T", bound=PartialOrder)
 class Capability(Generic[T]):
     """The right to send at ``time`` or later on one output (book, progress chapter: capabilities).
 
-    ``time`` is for reading only. Held until ``drop()``, the end of a ``with`` block, or until nothing refers to it. ``CapabilityError`` for a time that is
-    not at or after its own, and for any use after it was dropped.
+    ``time`` is for reading only. Held until ``drop()``, the end of a ``with`` block, or until nothing refers to it.
+    ``CapabilityError`` for a time that is not at or after its own, and for any use after it was dropped.
 
     >>> import timely
     >>> def constructor(capability, info):
@@ -127,7 +125,7 @@ class InputCapability(Generic[T]):
 
     __slots__ = ("_call", "_port", "time")
 
-    def __init__(self, time: T, port: InputPort[T]) -> None:
+    def __init__(self, time: T, port: InputPort[T, Any]) -> None:
         self.time = time
         self._port = port
         self._call = port.operator.call
@@ -171,7 +169,7 @@ class InputCapability(Generic[T]):
             f"{port.label}: the summary from {self._port.label} is not the identity; send with delayed(time, output)"
         )
 
-    def _current(self, deed: str) -> InputPort[T]:
+    def _current(self, deed: str) -> InputPort[T, Any]:
         port = self._port
         if self._call != port.operator.call or not port.operator.running:
             raise CapabilityError(

@@ -136,7 +136,8 @@ def route_column(column: pa.Array) -> np.ndarray[Any, Any]:
     kind = column.type
     if pa.types.is_integer(kind) or pa.types.is_boolean(kind):
         whole = column if pa.types.is_uint64(kind) else column.cast(pa.int64())
-        return (pc.fill_null(whole, 0) if column.null_count else whole).to_numpy(zero_copy_only=False)
+        plain: np.ndarray[Any, Any] = (pc.fill_null(whole, 0) if column.null_count else whole).to_numpy(zero_copy_only=False)
+        return plain
     if pa.types.is_dictionary(kind):
         encoded = column
     else:
@@ -145,7 +146,7 @@ def route_column(column: pa.Array) -> np.ndarray[Any, Any]:
         encoded = column.dictionary_encode()
     routes = np.array([route(value) for value in encoded.dictionary.to_pylist()] or [0], dtype=np.int64)
     indices = encoded.indices
-    numbers = routes[pc.fill_null(indices, 0).to_numpy(zero_copy_only=False)]
+    numbers: np.ndarray[Any, Any] = routes[pc.fill_null(indices, 0).to_numpy(zero_copy_only=False)]
     if indices.null_count:
         numbers[pc.is_null(indices).to_numpy(zero_copy_only=False)] = 0
     return numbers

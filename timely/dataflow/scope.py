@@ -44,7 +44,10 @@ class ScopeBuilder(Generic[T]):
         wake: Callable[[], None] | None,
         exchange: Exchanged | None,
     ) -> None:
+        index = -1 if parent is None else len(parent.subgraph.children)
         self.name = name
+        self.index = index
+        self.path: str = f"/{name}" if parent is None else f"{parent.path}/{name}#{index}"
         self.time = time
         self.allocator = allocator
         self.parent = parent
@@ -53,13 +56,11 @@ class ScopeBuilder(Generic[T]):
         self.checks: list[Callable[[], None]] = [] if parent is None else parent.root.checks
         self.unfinished: set[str] = set() if parent is None else parent.root.unfinished
         self.scopes: list[Subgraph[Any, Any]] = [] if parent is None else parent.root.scopes
-        index = -1 if parent is None else len(parent.subgraph.children)
-        path = f"/{name}" if parent is None else f"{parent.path}/{name}#{index}"
         if parent is not None:
             wake = _waker(parent.subgraph, index)
         self.subgraph: Subgraph[Any, T] = Subgraph(
             name,
-            path,
+            self.path,
             time if parent is None else parent.time,
             time,
             peers=allocator.peers,
@@ -68,8 +69,6 @@ class ScopeBuilder(Generic[T]):
             number=len(self.scopes),
         )
         self.scopes.append(self.subgraph)
-        self.path = path
-        self.index = index
         if parent is not None:
             parent.subgraph.add_child(name, self.subgraph)
 

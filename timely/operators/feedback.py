@@ -37,7 +37,9 @@ class LoopHandle(Generic[T]):
     def check(self) -> None:
         """Raise ``UnconnectedLoopError`` if the loop was never connected."""
         if not self._connected:
-            raise UnconnectedLoopError(f"loop {self.path} was never connected: call stream.connect_loop(handle) before its scope is built")
+            raise UnconnectedLoopError(
+                f"loop {self.path} was never connected: call stream.connect_loop(handle) before its scope is built"
+            )
 
 
 def advance_by_one(spec: Any) -> PathSummary[Any]:

@@ -267,7 +267,8 @@ def binary_notify(
     """
 
     builder = OperatorBuilder(stream.scope, name)
-    notificator = Notificator([builder.new_input(stream, pact), builder.new_input(other, other_pact)])
+    inputs: list[InputPort[T, Any]] = [builder.new_input(stream, pact), builder.new_input(other, other_pact)]
+    notificator = Notificator(inputs)
     output = builder.new_output()
 
     def constructor(

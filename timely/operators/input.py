@@ -5,9 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterable
 from types import TracebackType
-from typing import Any, Generic, TypeVar
-
-from typing_extensions import Self
+from typing import Any, Generic, Self, TypeVar
 
 from timely.dataflow import Capability, OperatorInfo, OutputPort, ScopeBuilder, Stream
 from timely.errors import InputClosedError, TimeRegressionError

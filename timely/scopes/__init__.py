@@ -5,4 +5,15 @@ from timely.scopes.excursion import Excursion
 from timely.scopes.scope import Counts, Scope, Summaries, is_shared, observed_inputs
 from timely.scopes.subgraph import EGRESS, INGRESS, Subgraph
 
-__all__ = ["EGRESS", "INGRESS", "Checked", "Counts", "Excursion", "Scope", "Subgraph", "Summaries", "is_shared", "observed_inputs"]
+__all__ = [
+    "EGRESS",
+    "INGRESS",
+    "Checked",
+    "Counts",
+    "Excursion",
+    "Scope",
+    "Subgraph",
+    "Summaries",
+    "is_shared",
+    "observed_inputs",
+]

@@ -50,7 +50,7 @@ class Excursion(Generic[TO, TI]):
 
     def followed_by(self, other: PathSummary[TI] | Excursion[TO, TI], /) -> Excursion[TO, TI] | None:
         """Return the excursion that goes on with ``other`` after it is back inside."""
-        after = self.after.followed_by(other)  # type: ignore[arg-type]  # legs of one time type compose
+        after = self.after.followed_by(other)
         return None if after is None else Excursion(self.before, self.world, after, self.refinement)
 
     def _legs(self) -> tuple[object, ...]:

@@ -275,8 +275,8 @@ class Subgraph(Generic[TO, TI]):
             builder.add_node(child.index, scope.inputs, scope.outputs, summary, observes=observes, name=child.name)
         if inward:
             builder.add_node(INGRESS, 0, self._inputs, (), name=f"{self.name} (inputs)")
-        observes = () if inward else range(self._outputs)
-        builder.add_node(EGRESS, self._outputs, 0, [()] * self._outputs, observes=observes, name=f"{self.name} (outputs)")
+        observed = () if inward else tuple(range(self._outputs))
+        builder.add_node(EGRESS, self._outputs, 0, [()] * self._outputs, observes=observed, name=f"{self.name} (outputs)")
         for edge in self.edges:
             if inward or edge.source.node != INGRESS:
                 builder.add_edge(edge.source, edge.target, local=self._is_local(edge))

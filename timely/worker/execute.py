@@ -8,20 +8,21 @@ that a program may be a closure or a lambda.
 from __future__ import annotations
 
 import contextlib
-import multiprocessing
 import pickle
 import socket
 import sys
 import threading
 import traceback
 from collections.abc import Callable, Mapping, Sequence
-from multiprocessing.connection import Connection, wait
-from typing import Any, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
-from timely.errors import ConfigurationError, PeerLostError, TimelyError, WorkerError
 from timely.dataflow import ScopeBuilder, Stream
+from timely.errors import ConfigurationError, PeerLostError, TimelyError, WorkerError
 from timely.worker.transport import Inbox, PeerTransport, Transport
 from timely.worker.worker import Worker
+
+if TYPE_CHECKING:
+    from multiprocessing.connection import Connection
 
 T = TypeVar("T")
 D = TypeVar("D")
@@ -112,17 +113,22 @@ def run_threads(
         except BaseException as error:  # an interruption ends the run as it would without threads
             outcomes[place] = (False, error)
 
-    threads = [threading.Thread(target=run, args=(place,), name=f"timely worker {indices[place]}") for place in range(len(indices))]
-    for thread in threads:
-        thread.start()
+    threads = [
+        threading.Thread(target=run, args=(place,), name=f"timely worker {index}") for place, index in enumerate(indices)
+    ]
     try:
+        for thread in threads:
+            thread.start()
         for thread in threads:
             thread.join()
     except BaseException as interruption:
         for inbox in inboxes.values():
             inbox.put(-1, ("abort", f"the run was interrupted by {type(interruption).__name__}"))
-        for thread in threads:
-            thread.join(_GRACE)
+        for thread, transport in zip(threads, transports, strict=True):
+            if thread.ident is None:
+                transport.close()  # it was never started, so nobody else does
+            else:
+                thread.join(_GRACE)
         raise
     return outcomes
 
@@ -141,6 +147,8 @@ def first_failure(outcomes: Sequence[Outcome]) -> BaseException | None:
 
 def _run_processes(program: Callable[[Worker], Any], workers: int, processes: int) -> list[Outcome]:
     """Fork the processes, and wait for what each has to say."""
+    import multiprocessing
+
     if "fork" not in multiprocessing.get_all_start_methods():
         raise ConfigurationError(f"processes={processes}: this system cannot fork; use threads (workers={workers * processes})")
     context = multiprocessing.get_context("fork")
@@ -213,7 +221,8 @@ def _pack(outcomes: Sequence[Outcome]) -> bytes:
             pickle.loads(body)
         except Exception as error:
             if succeeded:
-                what = f"the result of worker {index} of its process, of type {type(value).__name__}, cannot be sent back: {error}"
+                kind = type(value).__name__
+                what = f"the result of worker {index} of its process, of type {kind}, cannot be sent back: {error}"
             else:
                 what = f"{type(value).__name__}: {value}"
             try:
@@ -240,6 +249,8 @@ def _unpack(data: bytes) -> list[Outcome]:
 
 def _gather(receivers: Sequence[Connection], children: Sequence[Any], workers: int) -> list[Outcome]:
     """Wait for every process's outcomes; one that ends without any counts as failed."""
+    from multiprocessing.connection import wait
+
     said: dict[int, list[Outcome]] = {}
     waiting: dict[Any, int] = {receiver: place for place, receiver in enumerate(receivers)}
     while waiting:

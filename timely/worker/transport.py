@@ -8,9 +8,9 @@ order in which they were sent, which is all that the protocol of progress asks f
 
 from __future__ import annotations
 
-import time
 import select
 import socket
+import time
 from collections import deque
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, Protocol
@@ -267,7 +267,8 @@ class PeerTransport:
                 if peer is not None:
                     self._read(peer, arrived)
             if self._lost and not arrived:
-                raise PeerLostError(f"worker {self._lost[0]} has gone: its connection to worker {self.index} ended without a word")
+                gone = self._lost[0]
+                raise PeerLostError(f"worker {gone} has gone: its connection to worker {self.index} ended without a word")
         return arrived
 
     def _read(self, peer: int, arrived: list[tuple[int, Any]]) -> None:

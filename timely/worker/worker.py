@@ -11,9 +11,7 @@ import hashlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from types import TracebackType
-from typing import Any, Final, TypeVar, cast, overload
-
-from typing_extensions import Self
+from typing import Any, Final, Self, TypeVar, cast, overload
 
 from timely.dataflow import ScopeBuilder
 from timely.errors import GraphMismatchError, PeerLostError, StalledError
