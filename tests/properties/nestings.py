@@ -178,7 +178,8 @@ class FlatGraph:
             for o in range(op.outputs):
                 self.steps[Source(number, o)] = []
             for i, row in enumerate(op.summaries):
-                self.steps[Target(number, i)] = [(Source(number, o), s.results_in) for o, shifts in enumerate(row) for s in shifts]
+                ways = [(Source(number, o), shift.results_in) for o, shifts in enumerate(row) for shift in shifts]
+                self.steps[Target(number, i)] = list(ways)
         for link in nesting.links:
             self.steps[link.source].append((link.target, self.crossing(link)))
 

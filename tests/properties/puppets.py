@@ -31,7 +31,9 @@ class Choices:
 class Puppet:
     """One operator on one worker."""
 
-    def __init__(self, nesting: Nesting, op: int, inputs: list[InputPort[Any, Any]], info: OperatorInfo, choices: Choices) -> None:
+    def __init__(
+        self, nesting: Nesting, op: int, inputs: list[InputPort[Any, Any]], info: OperatorInfo, choices: Choices
+    ) -> None:
         self.spec = nesting.ops[op]
         self.op = op
         self.inputs = inputs
@@ -49,8 +51,8 @@ class Puppet:
         self.to_send.clear()
         for i, port in enumerate(self.inputs):
             if self.to_read[i]:
-                for capability, _ in port:
-                    self._keep(i, capability)
+                for arrived, _ in port:
+                    self._keep(i, arrived)
                     self.to_read[i] -= 1
                     if not self.to_read[i]:
                         break

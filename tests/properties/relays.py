@@ -110,7 +110,8 @@ class Relay:
         self.plan, self.worker, self.op, self.inputs, self.info = plan, worker, op, inputs, info
         self.spec = plan.nesting.ops[op]
         self.initial: list[Capability[Any] | None] = list(capabilities)
-        self.to_send = [[s for s in plan.sendings if (s.worker, s.output) == (worker, Source(op, o))] for o in range(self.spec.outputs)]
+        mine = [sending for sending in plan.sendings if sending.worker == worker]
+        self.to_send = [[s for s in mine if s.output == Source(op, o)] for o in range(self.spec.outputs)]
         self.parked: list[tuple[int, Capability[Any], list[Record]]] = []
         self.awaited: list[dict[Time, tuple[Capability[Any], list[Record]]]] = [{} for _ in capabilities]
         self.notificators = [Notificator[Any](inputs) for _ in capabilities]
@@ -285,7 +286,8 @@ class Cluster:
         true = self.true()
         for worker, target, times in self.shown():
             for time in true[target]:
-                assert any(below(shown, time) for shown in times), f"worker {worker} was shown {times} at {target}; {time} may come"
+                allowed = any(below(shown, time) for shown in times)
+                assert allowed, f"worker {worker} was shown {times} at {target}; {time} may come"
 
     def check_precision(self) -> None:
         """Check that every worker's frontiers are those of the flat graph, now that all have heard of all."""
@@ -308,7 +310,8 @@ class Cluster:
         if relays is None and deed == 0:
             self.build(index)
         elif deed <= 2 and waiting:
-            self.network.deliver(*self._choices.among(waiting), 1 + self._choices.below(4))
+            source, target = self._choices.among(waiting)
+            self.network.deliver(source, target, 1 + self._choices.below(4))
         elif deed == 3 and relays:
             self._choices.among(list(relays.values())).allow(1 + self._choices.below(2))
         else:

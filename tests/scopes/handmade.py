@@ -98,8 +98,8 @@ class Parent:
             external[port].update(time, diff)
         self.scope.push_external_progress(external)
 
-    def pull(self) -> tuple[bool, list[Any], list[Any], list[Any]]:
-        """Return what one pull says: ``(alive, internal, consumed, produced)``, each of them sorted per port."""
+    def pull(self) -> tuple[bool, list[Any], list[Any]]:
+        """Return ``(alive, consumed, produced)`` of one pull, the last two sorted per port; add the rest to ``held``."""
         internal: list[ChangeBatch[Any]] = [ChangeBatch() for _ in range(self.scope.outputs)]
         consumed: list[ChangeBatch[Any]] = [ChangeBatch() for _ in range(self.scope.inputs)]
         produced: list[ChangeBatch[Any]] = [ChangeBatch() for _ in range(self.scope.outputs)]
@@ -109,7 +109,12 @@ class Parent:
                 held[time] = held.get(time, 0) + diff
                 if not held[time]:
                     del held[time]
-        return alive, *([sorted(batch) for batch in batches] for batches in (internal, consumed, produced))  # type: ignore[return-value]
+        return alive, [sorted(batch) for batch in consumed], [sorted(batch) for batch in produced]
+
+    def work(self) -> list[Antichain[Any]]:
+        """Return, for each output, the minimal times of the work inside, as reported so far."""
+        assert all(count > 0 for held in self.held for count in held.values())
+        return [Antichain(held) for held in self.held]
 
 
 def subgraph(inner: Any = int, outer: Any = int, **options: Any) -> Subgraph[Any, Any]:

@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final, Protocol
 
 from timely.errors import PeerLostError, RoutingError
-from timely.worker.wire import HEADER, decode, encode
+from timely.worker.wire import HEADER, decode, encode, portable
 
 _CHUNK: Final = 1 << 18
 _MOST_PIECES: Final = 512
@@ -245,7 +245,7 @@ class PeerTransport:
         """Send a message to another worker."""
         link = self._links.get(peer)
         if link is not None:
-            link.pending.append(message)
+            link.pending.append(portable(message))
         else:
             self._inboxes[peer].put(self.index, message)
 

@@ -8,7 +8,6 @@ only ever read from peers that have shown the run's secret, since unpickling exe
 
 from __future__ import annotations
 
-import io
 import pickle
 import struct
 from collections.abc import Callable
@@ -21,47 +20,35 @@ HEADER: Final = struct.Struct("<QQ")
 _PAD: Final = b"\0" * 8
 
 
-class _Pickler(pickle.Pickler):
-    """Pickles Arrow batches through IPC, which carries a slice and not the whole that it was cut from."""
+class _Batch:
+    """An Arrow batch on its way: pickled as an IPC stream, with its schema and dictionaries and without what it was cut from."""
 
-    def reducer_override(self, obj: Any) -> Any:
-        if type(obj).__module__ == "pyarrow.lib" and type(obj).__name__ == "RecordBatch":
-            if any(_has_dictionary(field.type) for field in obj.schema):
-                return _read_stream, (pickle.PickleBuffer(_stream(obj)),)
-            return _read_batch, (pickle.PickleBuffer(obj.schema.serialize()), pickle.PickleBuffer(obj.serialize()))
-        return NotImplemented
+    __slots__ = ("_batch",)
+
+    def __init__(self, batch: pa.RecordBatch) -> None:
+        self._batch = batch
+
+    def __reduce_ex__(self, protocol: Any) -> tuple[Any, ...]:
+        import pyarrow as pa
+
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_stream(sink, self._batch.schema) as writer:
+            writer.write_batch(self._batch)
+        return _read_batch, (pickle.PickleBuffer(sink.getvalue()),)
 
 
-def _has_dictionary(kind: pa.DataType) -> bool:
-    """Return whether values of this type refer to a dictionary, which is no part of a serialized batch."""
+def _read_batch(stream: Any) -> pa.RecordBatch:
     import pyarrow as pa
 
-    if isinstance(kind, pa.BaseExtensionType):
-        kind = kind.storage_type
-    return pa.types.is_dictionary(kind) or any(_has_dictionary(kind.field(i).type) for i in range(kind.num_fields))
-
-
-def _stream(batch: pa.RecordBatch) -> pa.Buffer:
-    """Return the batch with its schema and its dictionaries as an IPC stream."""
-    import pyarrow as pa
-
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, batch.schema) as writer:
-        writer.write_batch(batch)
-    return sink.getvalue()
-
-
-def _read_stream(buffer: Any) -> pa.RecordBatch:
-    import pyarrow as pa
-
-    with pa.ipc.open_stream(pa.py_buffer(buffer)) as reader:
+    with pa.ipc.open_stream(pa.py_buffer(stream)) as reader:
         return reader.read_next_batch()
 
 
-def _read_batch(schema: Any, buffer: Any) -> pa.RecordBatch:
-    import pyarrow as pa
-
-    return pa.ipc.read_record_batch(pa.py_buffer(buffer), pa.ipc.read_schema(pa.py_buffer(schema)))
+def portable(message: Any) -> Any:
+    """Return ``message`` as it is to be pickled: a tuple that ends in an Arrow batch has it wrapped, others are as they are."""
+    if type(message) is tuple and message and type(message[-1]).__module__ == "pyarrow.lib" and hasattr(message[-1], "serialize"):
+        return (*message[:-1], _Batch(message[-1]))
+    return message
 
 
 def encode(message: Any) -> list[bytes | memoryview]:
@@ -71,10 +58,9 @@ def encode(message: Any) -> list[bytes | memoryview]:
     (1, 'two')
     """
     loose: list[pickle.PickleBuffer] = []
-    stream = io.BytesIO()
     keep: Callable[[pickle.PickleBuffer], object] = loose.append
-    _Pickler(stream, protocol=5, buffer_callback=keep).dump(message)
-    parts: list[bytes | memoryview] = [stream.getbuffer(), *(piece.raw() for piece in loose)]
+    parts: list[bytes | memoryview] = [pickle.dumps(message, 5, buffer_callback=keep)]
+    parts.extend(piece.raw() for piece in loose)
     sizes = [len(part) for part in parts]
     body = 8 * len(sizes) + sum(size + -size % 8 for size in sizes)
     pieces: list[bytes | memoryview] = [HEADER.pack(body, len(sizes)) + struct.pack(f"<{len(sizes)}Q", *sizes)]

@@ -289,6 +289,8 @@ class Worker:
                 if self._active.find(1) < 0:
                     self._park(None if self._alone else _PATIENCE)
                 self._turn()
+        except StalledError:
+            raise  # nothing is broken: when something has been closed or dropped, the worker can go on
         except BaseException as error:
             self.abort(error)
             raise

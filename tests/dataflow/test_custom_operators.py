@@ -1,0 +1,437 @@
+"""Operators of one's own: capabilities that are kept, dropped or forgotten, sessions, activation, fan-out, sinks, sources."""
+
+from __future__ import annotations
+
+import copy
+import gc
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import timely
+from timely import Antichain, Capability, OperatorBuilder, OperatorInfo, Pipeline, ScopeBuilder, Stream
+
+Logic = Callable[..., object]
+
+
+Constructor = Callable[[Capability[int], OperatorInfo], Logic]
+
+
+def frontier_behind(constructor: Constructor) -> tuple[timely.Worker, timely.ProbeHandle[int]]:
+    """A worker with a source and a probe behind it, after a few steps."""
+    worker = timely.Worker()
+    with worker.dataflow(int) as scope:
+        probe = scope.source("mine", constructor).probe()
+    for _ in range(3):
+        worker.step()
+    return worker, probe
+
+
+def test_a_constructor_that_ignores_its_capability_holds_nothing_back() -> None:
+    worker, probe = frontier_behind(lambda capability, info: lambda output: None)
+    assert probe.done()
+    assert worker.dataflows == []
+
+
+def test_a_capability_is_given_up_when_nothing_refers_to_it() -> None:
+    kept: list[Capability[int]] = []
+
+    def constructor(capability: Capability[int], info: OperatorInfo) -> Logic:
+        kept.extend(capability.delayed(time) for time in (3, 5))
+        return lambda output: None
+
+    worker, probe = frontier_behind(constructor)
+    assert probe.frontier() == Antichain([3])
+    del kept[0]
+    worker.step()
+    assert probe.frontier() == Antichain([5])
+    kept.clear()
+    worker.step()
+    assert probe.done()
+
+
+def test_a_capability_in_a_cycle_is_given_up_by_the_garbage_collector() -> None:
+    gc.collect()
+    gc.disable()
+    try:
+
+        def constructor(capability: Capability[int], info: OperatorInfo) -> Logic:
+            cycle: list[Any] = [capability]
+            cycle.append(cycle)
+            return lambda output: None
+
+        worker, probe = frontier_behind(constructor)
+        assert probe.frontier() == Antichain([0])
+        gc.collect()
+        worker.run()
+        assert probe.done()
+    finally:
+        gc.enable()
+
+
+def test_a_copy_holds_on_its_own() -> None:
+    kept: list[Capability[int]] = []
+
+    def constructor(capability: Capability[int], info: OperatorInfo) -> Logic:
+        capability.downgrade(2)
+        kept.extend([copy.copy(capability), capability.copy()])
+        capability.downgrade(7)
+        kept.append(capability)
+        return lambda output: None
+
+    worker, probe = frontier_behind(constructor)
+    for left in (2, 2, 7):
+        assert probe.frontier() == Antichain([left])
+        kept.pop(0).drop()
+        worker.step()
+    assert probe.done()
+
+
+def test_a_with_block_gives_the_capability_up() -> None:
+    def constructor(capability: Capability[int], info: OperatorInfo) -> Logic:
+        with capability.delayed(4) as later:
+            assert repr(later) == "Capability(4)"
+        assert repr(later) == "Capability(4, dropped)"
+        return lambda output: None
+
+    _, probe = frontier_behind(constructor)
+    assert probe.done()
+
+
+def test_what_is_retained_holds_until_it_is_used() -> None:
+    kept: list[Capability[int]] = []
+
+    def constructor(initial: Capability[int], info: OperatorInfo) -> Logic:
+        def logic(input: Any, output: Any) -> None:
+            for capability, _ in input:
+                kept.append(capability.retain())
+                assert repr(capability) == f"InputCapability({capability.time})"
+            if input.frontier == Antichain([9]):
+                while kept:
+                    output.session(kept[-1]).give(kept.pop().time)
+
+        return logic
+
+    worker = timely.Worker()
+    with worker.dataflow(int) as scope:
+        handle, stream = scope.new_input()
+        kept_back = stream.unary_frontier(Pipeline, "keep", constructor)
+        probe, seen = kept_back.probe(), kept_back.capture()
+    for time in range(3):
+        handle.advance_to(time)
+        handle.send("x")
+    handle.advance_to(8)
+    for _ in range(5):
+        worker.step()
+    assert probe.frontier() == Antichain([0])
+    assert not seen.messages
+    handle.advance_to(9)
+    worker.step_while(lambda: probe.less_than(9))
+    assert seen.extract() == [(0, [0]), (1, [1]), (2, [2])]
+
+
+def test_each_output_has_sessions_and_capabilities_of_its_own() -> None:
+    def build(scope: ScopeBuilder[int]) -> Stream[int, Any]:
+        builder = OperatorBuilder(scope, "split")
+        builder.new_input(scope.to_stream(range(6)), Pipeline)
+        evens, odds = builder.new_output(), builder.new_output()
+
+        def constructor(capabilities: list[Capability[int]], info: OperatorInfo) -> Logic:
+            capabilities.clear()
+
+            def logic(input: Any, even: Any, odd: Any) -> None:
+                for capability, batch in input:
+                    late = capability.retain(1)
+                    with even.session(capability) as one, odd.session(late) as two:
+                        for x in batch:
+                            (two if x % 2 else one).give(x)
+
+            return logic
+
+        builder.build(constructor)
+        return evens.map(lambda x: ("even", x)).concat(odds.map(lambda x: ("odd", x)))
+
+    assert timely.example(build) == [(0, [("even", 0), ("even", 2), ("even", 4), ("odd", 1), ("odd", 3), ("odd", 5)])]
+
+
+def test_a_session_that_ends_in_an_error_sends_nothing_of_its_buffer() -> None:
+    sent: list[Any] = []
+
+    def constructor(capability: Capability[int], info: OperatorInfo) -> Logic:
+        def logic(output: Any) -> None:
+            if capability.held:
+                with pytest.raises(KeyError), output.session(capability) as session:
+                    session.give("half")
+                    raise KeyError
+                output.session(capability).give("whole")
+                capability.drop()
+
+        return logic
+
+    [(_, records)] = timely.example(lambda scope: scope.source("mine", constructor).inspect(sent.append))
+    assert records[-1] == "whole"
+
+
+def test_sessions_left_open_end_with_the_activation() -> None:
+    def constructor(capability: Capability[int], info: OperatorInfo) -> Logic:
+        def logic(output: Any) -> None:
+            if capability.held:
+                for text in ("a", "b"):
+                    output.session(capability).give(text)
+                capability.downgrade(3)
+                output.session(capability).give("c")
+                capability.drop()
+
+        return logic
+
+    assert timely.example(lambda scope: scope.source("mine", constructor)) == [(0, ["a", "b"]), (3, ["c"])]
+
+
+def test_sends_to_nobody_hold_nothing_back() -> None:
+    worker = timely.Worker()
+    with worker.dataflow(int) as scope:
+        handle, stream = scope.new_input()
+        stream.map(str)
+    handle.send(1)
+    handle.close()
+    worker.run()
+    assert worker.dataflows == []
+
+
+@pytest.mark.parametrize(("workers", "processes"), [(1, 1), (3, 1), (1, 2)])
+def test_one_output_feeds_many(workers: int, processes: int) -> None:
+    def program(worker: timely.Worker) -> list[Any]:
+        with worker.dataflow(int) as scope:
+            stream = scope.to_stream(range(4))
+            with scope.iterative() as loop:
+                inner = stream.enter(loop)
+                seen: list[Any] = [inner.exchange(lambda x: x).capture(), inner.leave().map(str).capture()]
+            seen += [stream.capture(), stream.map(lambda x: -x).capture(), stream.exchange(lambda x: 0).capture()]
+        worker.run()
+        return [[x for _, records in captured.extract() for x in records] for captured in seen]
+
+    w = workers * processes
+    for index, found in enumerate(timely.execute(program, workers=workers, processes=processes)):
+        assert found == [
+            sorted([*range(index, 4, w)] * w),
+            ["0", "1", "2", "3"],
+            [0, 1, 2, 3],
+            [-3, -2, -1, 0],
+            sorted([*range(4)] * w) if index == 0 else [],
+        ]
+
+
+def test_an_operator_that_leaves_input_unread_is_run_again() -> None:
+    calls: list[int] = []
+
+    def constructor(initial: Capability[int], info: OperatorInfo) -> Logic:
+        def logic(input: Any, output: Any) -> None:
+            read = 0
+            for capability, batch in input:
+                output.session(capability).give_batch(batch)
+                read += 1
+                break
+            calls.append(read)
+
+        return logic
+
+    worker = timely.Worker()
+    with worker.dataflow(int) as scope:
+        handle, stream = scope.new_input()
+        one = stream.unary(Pipeline, "one at a time", constructor)
+        probe, seen = one.probe(), one.capture()
+    for x in range(5):
+        handle.send_batch([x])
+    handle.close()
+    worker.step()
+    assert not probe.done()
+    worker.run()
+    assert [batch for _, batch in seen.messages] == [[x] for x in range(5)]
+    assert sum(calls) == 5
+    assert max(calls) == 1
+
+
+def test_an_activator_has_the_operator_run_and_nothing_else_does() -> None:
+    activators: list[timely.dataflow.operator.Activator] = []
+    calls: list[int] = []
+
+    def constructor(capability: Capability[int], info: OperatorInfo) -> Logic:
+        activators.append(info.activator)
+        kept = [capability]
+
+        def logic(output: Any) -> None:
+            calls.append(len(kept))
+
+        return logic
+
+    worker = timely.Worker()
+    with worker.dataflow(int) as scope, scope.region() as region:
+        region.source("mine", constructor).leave().probe()
+    for _ in range(4):
+        worker.step()
+    assert len(calls) == 1
+    assert worker.idle
+    for _ in range(3):
+        activators[0].activate()
+        activators[0].activate()
+        worker.step()
+        worker.step()
+    assert len(calls) == 4
+
+
+def test_the_information_of_an_operator() -> None:
+    def program(worker: timely.Worker) -> Any:
+        seen: list[OperatorInfo] = []
+
+        def constructor(info: OperatorInfo) -> Logic:
+            seen.append(info)
+            return lambda input: [None for _ in input]
+
+        with worker.dataflow(int, name="demo") as scope:
+            numbers = scope.to_stream([1])
+            with scope.iterative("rounds") as loop:
+                numbers.enter(loop).sink(Pipeline, "end", constructor)
+        worker.run()
+        [info] = seen
+        return info.name, info.index, info.path, info.worker, info.peers
+
+    assert timely.execute(program, workers=2) == [("end", 0, "/demo/rounds#1/end#0", i, 2) for i in range(2)]
+
+
+def test_a_sink_is_told_of_progress_without_data() -> None:
+    frontiers: list[list[int]] = []
+
+    def constructor(info: OperatorInfo) -> Logic:
+        def logic(input: Any) -> None:
+            for _ in input:
+                pass
+            frontiers.append(list(input.frontier))
+
+        return logic
+
+    worker = timely.Worker()
+    with worker.dataflow(int) as scope:
+        handle, stream = scope.new_input()
+        stream.sink(Pipeline, "watch", constructor)
+    for time in (2, 4):
+        handle.advance_to(time)
+        worker.step()
+    handle.close()
+    worker.run()
+    assert frontiers[-1] == []
+    assert [2] in frontiers
+    assert [4] in frontiers
+
+
+def test_an_operator_without_notifications_is_not_run_for_progress() -> None:
+    calls: list[int] = []
+
+    def constructor(initial: Capability[int], info: OperatorInfo) -> Logic:
+        def logic(input: Any, output: Any) -> None:
+            calls.append(sum(len(batch) for _, batch in input))
+
+        return logic
+
+    worker = timely.Worker()
+    with worker.dataflow(int) as scope:
+        handle, stream = scope.new_input()
+        stream.unary(Pipeline, "quiet", constructor).probe()
+    for time in range(1, 20):
+        handle.advance_to(time)
+        if time == 10:
+            handle.send("x")
+        worker.step()
+    assert sum(calls) == 1
+    assert len(calls) <= 2
+
+
+def test_a_handle_may_be_used_within_an_operator() -> None:
+    """One operator feeds another input of its own dataflow, and of another one."""
+    worker = timely.Worker()
+    with worker.dataflow(int, name="fed") as fed:
+        far, far_stream = fed.new_input()
+        far_seen = far_stream.capture()
+    with worker.dataflow(int) as scope:
+        near, near_stream = scope.new_input()
+        near_seen = near_stream.capture()
+        handle, stream = scope.new_input()
+
+        def forward(record: int) -> None:
+            near.send(record)
+            near.advance_to(record + 1)
+            far.send(10 * record)
+            if record == 2:
+                near.close()
+                far.close()
+
+        stream.inspect(forward)
+    for x in range(3):
+        handle.send(x)
+    handle.close()
+    worker.run()
+    assert near_seen.extract() == [(0, [0]), (1, [1]), (2, [2])]
+    assert far_seen.extract() == [(0, [0, 10, 20])]
+
+
+def test_a_dataflow_may_be_built_within_an_operator() -> None:
+    worker = timely.Worker()
+    seen: list[Any] = []
+
+    def build(record: int) -> None:
+        with worker.dataflow(int, name=f"number {record}") as inner:
+            seen.append(inner.to_stream([record]).capture())
+
+    with worker.dataflow(int) as scope:
+        scope.to_stream(range(3)).inspect(build).probe()
+    worker.run()
+    assert [capture.extract() for capture in seen] == [[(0, [x])] for x in range(3)]
+
+
+def test_a_dataflow_may_be_dropped_from_within() -> None:
+    worker = timely.Worker()
+    with worker.dataflow(int) as scope:
+        handle, stream = scope.new_input()
+        stream.inspect(lambda x: worker.drop_dataflow(scope)).exchange(lambda x: x).probe()
+    handle.send(1)
+    assert not worker.step()
+    worker.run()
+
+
+def test_inputs_used_before_the_dataflow_is_complete_and_before_the_first_step() -> None:
+    worker = timely.Worker()
+    with worker.dataflow(int) as scope:
+        handle, stream = scope.new_input()
+        handle.send("early")
+        handle.advance_to(2)
+        worker.step()
+        seen = stream.capture()
+        other, other_stream = scope.new_input()
+        other.close()
+        probe = other_stream.probe()
+    handle.send("later")
+    handle.close()
+    worker.run()
+    assert seen.extract() == [(0, ["early"]), (2, ["later"])]
+    assert probe.done()
+
+
+def test_a_handle_as_a_context_manager() -> None:
+    worker = timely.Worker()
+    with worker.dataflow(int) as scope:
+        handle, stream = scope.new_input()
+        seen = stream.capture()
+    with handle:
+        handle.send(1)
+        handle.flush()
+        handle.send(2)
+    assert handle.closed
+    worker.run()
+    assert seen.messages == [(0, [1]), (0, [2])]
+
+
+def test_other_peoples_functions_of_a_stream() -> None:
+    def scaled(stream: Stream[int, int], by: int, *, offset: int = 0) -> Stream[int, int]:
+        return stream.map(lambda x: x * by + offset)
+
+    assert timely.example(lambda scope: scope.to_stream([1, 2]).apply(scaled, 3, offset=1)) == [(0, [4, 7])]

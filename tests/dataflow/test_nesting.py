@@ -1,0 +1,242 @@
+"""Odd nestings: scopes without operators, sources and sinks inside, streams that go in and out, many dataflows at once."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from typing import Any
+
+import pytest
+
+import timely
+from timely import Antichain, Pipeline, Product, ScopeBuilder, Step, Stream, Unit
+
+SIZES = [(1, 1), (2, 1), (3, 1), (1, 2)]
+sizes = pytest.mark.parametrize(("workers", "processes"), SIZES)
+
+
+def test_two_levels_in_and_straight_out_again() -> None:
+    def build(scope: ScopeBuilder[int]) -> Stream[int, Any]:
+        with scope.iterative() as one, one.iterative() as two, two.region() as three:
+            return scope.to_stream([1, 2]).enter(one).enter(two).enter(three).leave().leave().leave()
+
+    assert timely.example(build) == [(0, [1, 2])]
+
+
+def test_one_stream_enters_twice_and_leaves_twice() -> None:
+    def build(scope: ScopeBuilder[int]) -> Stream[int, Any]:
+        stream = scope.to_stream([1, 2])
+        with scope.region() as box:
+            first, second = stream.enter(box), stream.enter(box)
+            return first.leave().concat(first.leave(), second.leave(), second.map(lambda x: -x).leave())
+
+    assert timely.example(build) == [(0, [-2, -1, 1, 1, 1, 2, 2, 2])]
+
+
+def test_an_empty_region_beside() -> None:
+    def build(scope: ScopeBuilder[int]) -> Stream[int, Any]:
+        with scope.region(), scope.iterative():
+            pass
+        return scope.to_stream([1])
+
+    assert timely.example(build) == [(0, [1])]
+
+
+def test_a_scope_may_be_built_on_after_its_block_until_the_dataflow_is_complete() -> None:
+    def build(scope: ScopeBuilder[int]) -> Stream[int, Any]:
+        with scope.region() as box:
+            stream = scope.to_stream([1]).enter(box)
+        return stream.map(lambda x: x + 1).leave()
+
+    assert timely.example(build) == [(0, [2])]
+
+
+@sizes
+def test_work_in_a_scope_without_outputs_keeps_the_dataflow_alive(workers: int, processes: int) -> None:
+    def program(worker: timely.Worker) -> list[Any]:
+        seen: list[Any] = []
+        with worker.dataflow(int) as scope:
+            stream = scope.to_stream([3] if worker.index == 0 else ())
+            with scope.region() as box, box.iterative() as loop:
+                handle, again = loop.feedback()
+                around = stream.enter(box).enter(loop).concat(again).exchange(lambda x: x)
+                around.inspect_time(lambda t, x: seen.append((t.inner, x))).map(lambda x: x - 1).filter(bool).connect_loop(handle)
+        worker.run()
+        return seen
+
+    found = timely.execute(program, workers=workers, processes=processes)
+    assert sorted(entry for seen in found for entry in seen) == [(0, 3), (1, 2), (2, 1)]
+
+
+@sizes
+def test_sources_and_inputs_inside_a_nested_scope(workers: int, processes: int) -> None:
+    def program(worker: timely.Worker) -> Any:
+        with worker.dataflow(int) as scope:
+            with scope.iterative() as loop:
+                handle, stream = loop.new_input()
+                both = stream.concat(loop.to_stream([worker.index]))
+                times: list[Any] = []
+                left = both.exchange(lambda x: x).inspect_time(lambda t, x: times.append((t, x))).leave()
+            probe, seen = left.probe(), left.capture()
+        handle.advance_to(Product(0, 4))
+        handle.send(worker.index)
+        handle.advance_to(Product(2, 4))
+        worker.step_while(lambda: probe.less_than(2))
+        assert probe.frontier() == Antichain([2])
+        handle.send(worker.index)
+        handle.close()
+        worker.run()
+        return seen.extract(), sorted(times)
+
+    for index, found in enumerate(timely.execute(program, workers=workers, processes=processes)):
+        assert found == (
+            [(0, [index, index]), (2, [index])],
+            [(Product(0, 0), index), (Product(0, 4), index), (Product(2, 4), index)],
+        )
+
+
+@sizes
+def test_a_notification_inside_a_loop_comes_once_the_round_is_complete_everywhere(workers: int, processes: int) -> None:
+    def program(worker: timely.Worker) -> list[tuple[Any, int]]:
+        totals: list[tuple[Any, int]] = []
+        sums: dict[Any, int] = {}
+
+        def logic(input: Any, output: Any, notificator: timely.Notificator[Any]) -> None:
+            for capability, batch in input:
+                sums[capability.time] = sums.get(capability.time, 0) + sum(batch)
+                notificator.notify_at(capability.retain())
+            for capability, _ in notificator:
+                total = sums.pop(capability.time)
+                totals.append((capability.time, total))
+                if total < 50:
+                    output.session(capability).give(total)
+
+        with worker.dataflow(int) as scope:
+            stream = scope.to_stream([1, 2])
+            with scope.iterative() as loop:
+                handle, again = loop.feedback()
+                around = stream.enter(loop).concat(again.flat_map(lambda x: [x, x]))
+                around.unary_notify(timely.Exchange(lambda x: 0), "sum", [], logic).connect_loop(handle)
+        worker.run()
+        return totals
+
+    w = workers * processes
+    totals = [3 * w]
+    while totals[-1] < 50:
+        totals.append(2 * totals[-1])
+    found = timely.execute(program, workers=workers, processes=processes)
+    assert found == [[(Product(0, i), total) for i, total in enumerate(totals)], *[[]] * (w - 1)]
+
+
+def test_times_of_other_types() -> None:
+    worker = timely.Worker()
+    with worker.dataflow(Unit) as scope:
+        seen = scope.to_stream([1, 2]).capture()
+    worker.run()
+    [(time, records)] = seen.extract()
+    assert isinstance(time, Unit)
+    assert records == [1, 2]
+    with worker.dataflow(Product[int, int]) as pairs:
+        handle, stream = pairs.new_input()
+        captured, probe = stream.capture(), stream.probe()
+    handle.advance_to(Product(1, 2))
+    handle.send("x")
+    with pytest.raises(timely.TimeRegressionError):
+        handle.advance_to(Product(2, 1))
+    handle.advance_to(Product(1, 5))
+    worker.step_while(lambda: probe.less_than(Product(1, 5)))
+    assert captured.extract() == [(Product(1, 2), ["x"])]
+
+
+def test_two_loops_through_one_operator() -> None:
+    def build(scope: ScopeBuilder[int]) -> Stream[int, Any]:
+        short, short_again = scope.feedback(Step(1, limit=3))
+        long, long_again = scope.feedback(Step(2, limit=4))
+        around = scope.to_stream([0]).concat(short_again, long_again)
+        around.connect_loop(short)
+        around.connect_loop(long)
+        return around
+
+    # The number of ways to reach t by steps of one (from before 3) and of two (from before 3).
+    found = {time: len(records) for time, records in timely.example(build)}
+    ways = {0: 1}
+    for t in range(1, 5):
+        ways[t] = (ways.get(t - 1, 0) if t <= 3 else 0) + ways.get(t - 2, 0)
+    assert found == ways
+
+
+@sizes
+def test_many_dataflows_at_once_and_one_after_another(workers: int, processes: int) -> None:
+    def program(worker: timely.Worker) -> list[Any]:
+        found = []
+        for generation in range(3):
+            inputs, captures = [], []
+            for number in range(4):
+                with worker.dataflow(int, name=f"{generation} {number}") as scope:
+                    handle, stream = scope.new_input()
+                    captures.append(stream.exchange(lambda x: x).capture())
+                    inputs.append(handle)
+            for x in range(6):
+                for number, handle in enumerate(inputs):
+                    handle.send(x + number)
+                worker.step()
+            for handle in reversed(inputs):
+                handle.close()
+            worker.run()
+            found.append([capture.extract() for capture in captures])
+        return found
+
+    w = workers * processes
+    for index, found in enumerate(timely.execute(program, workers=workers, processes=processes)):
+        expected = []
+        for number in range(4):
+            mine = sorted(w * [x + number for x in range(6) if (x + number) % w == index])
+            expected.append([(0, mine)] if mine else [])
+        assert found == [expected] * 3
+
+
+@sizes
+def test_a_dataflow_built_late_on_one_worker_gets_what_came_early(workers: int, processes: int) -> None:
+    def program(worker: timely.Worker) -> Any:
+        with worker.dataflow(int, name="first") as scope:
+            handle, stream = scope.new_input()
+            probe = stream.exchange(lambda x: x).probe()
+        if worker.index == worker.peers - 1:
+            # The others build the second dataflow, and send in it, while this one has not yet.
+            for _ in range(200):
+                worker.step()
+        with worker.dataflow(int, name="second") as scope:
+            seen = scope.to_stream(range(20)).exchange(lambda x: x).capture()
+        for epoch in range(1, 5):
+            handle.send(epoch)
+            handle.advance_to(epoch)
+            if worker.index < worker.peers - 1:
+                worker.step()
+        worker.step_while(lambda: probe.less_than(4))
+        handle.close()
+        worker.run()
+        return seen.extract()
+
+    w = workers * processes
+    found = timely.execute(program, workers=workers, processes=processes)
+    assert found == [[(0, sorted([*range(index, 20, w)] * w))] for index in range(w)]
+
+
+def test_deep_nesting() -> None:
+    depth = 12
+
+    def build(scope: ScopeBuilder[int]) -> Stream[int, Any]:
+        stream: Stream[Any, Any] = scope.to_stream(range(3))
+        with ExitStack() as stack:
+            for level in range(depth):
+                box = stack.enter_context(stream.scope.iterative() if level % 2 else stream.scope.region())
+                stream = stream.enter(box).unary(Pipeline, "link", lambda cap, info: pass_on)
+        for _ in range(depth):
+            stream = stream.leave()
+        return stream
+
+    assert timely.example(build) == [(0, [0, 1, 2])]
+
+
+def pass_on(input: Any, output: Any) -> None:
+    for capability, batch in input:
+        output.session(capability).give_batch(batch)
