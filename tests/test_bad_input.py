@@ -200,6 +200,19 @@ def test_a_pact_that_is_none() -> None:
         timely.example(build)
 
 
+def test_a_constructor_that_returns_no_logic() -> None:
+    with pytest.raises(OperatorError, match=r"'mine' \(/example/mine#1\).*constructor must return the logic.*returned None"):
+        timely.example(lambda scope: scope.to_stream([1]).unary(Pipeline, "mine", lambda cap, info: None))  # type: ignore[arg-type, return-value]
+
+
+def test_the_frontier_of_an_input_that_is_not_told_of_it() -> None:
+    def build(scope: ScopeBuilder[int]) -> Stream[int, Any]:
+        return scope.to_stream([1]).unary(Pipeline, "mine", lambda cap, info: lambda input, output: input.frontier)
+
+    with pytest.raises(OperatorError, match=r"input 0 of operator 'mine'.*use unary_frontier"):
+        timely.example(build)
+
+
 def test_a_summary_from_an_input_that_is_not_there() -> None:
     def build(scope: ScopeBuilder[int]) -> Stream[int, Any]:
         return OperatorBuilder(scope, "half").new_output({0: Antichain([Step(1)])})

@@ -132,9 +132,7 @@ def cycles(spec: GraphSpec) -> list[Any]:
     steps = spec.steps()
     found: list[Any] = []
     for start in spec.locations():
-        paths: list[tuple[tuple[Location, ...], Any, Location]] = [
-            ((start,), summary, end) for end, summary in steps[start]
-        ]
+        paths: list[tuple[tuple[Location, ...], Any, Location]] = [((start,), summary, end) for end, summary in steps[start]]
         while paths:
             path, summary, end = paths.pop()
             if end == start:

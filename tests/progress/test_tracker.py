@@ -107,6 +107,24 @@ def test_many_outstanding_times_survive_compaction() -> None:
     assert tracker.is_empty()
 
 
+def test_what_is_owed_survives_compaction() -> None:
+    """Counts below zero are kept among many times that come and go, until they are made up for."""
+    graph: GraphBuilder[int] = GraphBuilder(int)
+    graph.add_node(0, 1, 0, [()])
+    tracker = graph.build()
+    tracker.update(Target(0, 0), 0, +1)
+    for time in range(1, 2001):
+        tracker.update(Target(0, 0), time, +1)
+        tracker.update(Target(0, 0), time, -2 if time % 100 == 0 else -1)
+    tracker.update(Target(0, 0), 0, -1)
+    tracker.propagate()
+    assert tracker.frontier(Target(0, 0)) == Antichain()
+    assert tracker.counts() == {(Target(0, 0), time): -1 for time in range(100, 2001, 100)}
+    for time in range(100, 2001, 100):
+        tracker.update(Target(0, 0), time, +1)
+    assert (tracker.propagate(), tracker.is_empty()) == ([], True)
+
+
 def test_barrier() -> None:
     """One node in a loop that asks for t+1 when it is told of t hears of every time once, in order."""
     graph: GraphBuilder[int] = GraphBuilder(int)

@@ -114,14 +114,22 @@ class Relay:
         self.to_send = [[s for s in mine if s.output == Source(op, o)] for o in range(self.spec.outputs)]
         self.parked: list[tuple[int, Capability[Any], list[Record]]] = []
         self.awaited: list[dict[Time, tuple[Capability[Any], list[Record]]]] = [{} for _ in capabilities]
-        self.notificators = [Notificator[Any](inputs) for _ in capabilities]
-        self.can_notify = bool(inputs) and all(self.spec.observes)
+        self.waits_for = [self._unhindered(output) for output in range(self.spec.outputs)]
+        self.notificators = [Notificator[Any]([inputs[i] for i in waits]) for waits in self.waits_for]
         self.allowed = 0
         self._choices = choices
         self._received = received
         self._seen: list[list[Time]] = [[] for _ in inputs]
-        self._complete: list[Time] = []
+        self._complete: list[tuple[Time, list[int]]] = []
         self._started = False
+
+    def _unhindered(self, output: int) -> list[int]:
+        """Return the inputs that may be waited for with a capability of this output in hand: where a time may go through
+        unchanged, no way leads back from the output without advancing it; elsewhere one might wait for oneself.
+        """
+        rows = enumerate(self.spec.summaries)
+        inputs = [i for i, row in rows if any(not any(shift.by) for shift in row[output])]
+        return inputs if all(self.spec.observes[i] for i in inputs) else []
 
     # -- checks ----------------------------------------------------------------------------------------------------------
 
@@ -138,7 +146,8 @@ class Relay:
     def _check_arrival(self, i: int, time: Time) -> None:
         if self.spec.observes[i]:
             assert any(below(shown, time) for shown in self._seen[i]), "a message came after the frontier had passed (Z3)"
-        assert not any(below(time, done) for done in self._complete), "a message came after its notification (Z4)"
+        late = any(i in inputs and below(time, done) for done, inputs in self._complete)
+        assert not late, "a message came after its notification (Z4)"
 
     # -- the logic -------------------------------------------------------------------------------------------------------
 
@@ -154,7 +163,7 @@ class Relay:
         for output, notificator in enumerate(self.notificators):
             for capability, _ in notificator:
                 _, records = self.awaited[output].pop(flat(capability.time))
-                self._complete.append(flat(capability.time))
+                self._complete.append((flat(capability.time), self.waits_for[output]))
                 with capability:
                     outputs[output].session(capability).give_many(records)
         while self.allowed:
@@ -171,7 +180,7 @@ class Relay:
                 made.setdefault((output, result), []).append(new)
         for (output, result), records in made.items():
             capability = arrived.delayed(nested(result), output)
-            deed = self._choices.below(3 if self.can_notify and result == time else 2)
+            deed = self._choices.below(3 if self.waits_for[output] else 2)
             if deed == 0:
                 with capability:
                     outputs[output].session(capability).give_many(records)

@@ -65,8 +65,9 @@ class Capability(Generic[T]):
         port = self._port
         if port is None or not self.time <= time:
             raise self._refusal("downgrade", time)
-        port.hold(port.number, time, 1)
-        port.hold(port.number, self.time, -1)
+        hold, number = port.hold, port.number
+        hold(number, time, 1)
+        hold(number, self.time, -1)
         self.time = time
         if not port.operator.running:
             port.operator.touch()

@@ -148,6 +148,8 @@ class Operator(Generic[T]):
         self._statement = statement
         try:
             logic = constructor(capabilities, self.info)
+            if not callable(logic):
+                raise TypeError(f"the constructor must return the logic, a function of the ports, and returned {logic!r}")
         except Exception as error:
             self.fail(error)
         self._logic = functools.partial(logic, *self.input_ports, *self.output_ports, *arguments)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Generic, Self, TypeAlias, TypeVar
 
 from timely.dataflow.capability import Capability, InputCapability
 from timely.dataflow.channel import Pusher
-from timely.errors import CapabilityError
+from timely.errors import CapabilityError, GraphError
 from timely.order import PartialOrder
 from timely.progress import Antichain, PathSummary
 
@@ -53,7 +53,9 @@ class InputPort(Generic[T, D]):
 
     @property
     def frontier(self) -> Antichain[T]:
-        """The times that may still come, as last told; only for inputs that ask for notifications."""
+        """The times that may still come, as last told; ``GraphError`` for an input that does not ask for notifications."""
+        if not self.observed:
+            raise GraphError(f"{self.label} is not told of its frontier: use unary_frontier, or new_input(..., notify=True)")
         return Antichain(self.elements)
 
     @property

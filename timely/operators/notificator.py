@@ -32,12 +32,12 @@ class Notificator(Generic[T]):
     [(0, 2), (1, 1), (2, 1)]
     """
 
-    __slots__ = ("_capabilities", "_counts", "_inputs")
+    __slots__ = ("_capabilities", "_inputs", "_more")
 
     def __init__(self, inputs: Sequence[InputPort[T, Any]]) -> None:
         self._inputs = inputs
         self._capabilities: dict[T, Capability[T]] = {}
-        self._counts: dict[T, int] = {}
+        self._more: dict[T, int] = {}
 
     def request(self, capability: Capability[T], times: Iterable[T]) -> None:
         """Ask to be notified of each of ``times``, which ``capability`` allows; it is dropped."""
@@ -48,16 +48,15 @@ class Notificator(Generic[T]):
     def notify_at(self, capability: Capability[T]) -> None:
         """Ask to be notified when the capability's time is complete; the notificator holds the capability until then."""
         time = capability.time
-        if time in self._counts:
-            self._counts[time] += 1
+        if time in self._capabilities:
+            self._more[time] = self._more.get(time, 0) + 1
             capability.drop()
         else:
-            self._counts[time] = 1
             self._capabilities[time] = capability
 
     def pending(self) -> list[tuple[T, int]]:
         """Return the times that are asked for and not delivered yet, each with the number of requests, in order."""
-        return [(time, self._counts[time]) for time in linear_extension(self._counts)]
+        return [(time, 1 + self._more.get(time, 0)) for time in linear_extension(self._capabilities)]
 
     def complete(self, time: T) -> bool:
         """Return whether nothing at or before ``time`` can come on any input any more."""
@@ -81,4 +80,4 @@ class Notificator(Generic[T]):
                 if not ready:
                     return
                 time = linear_extension(ready)[0]
-            yield capabilities.pop(time), self._counts.pop(time)
+            yield capabilities.pop(time), 1 + self._more.pop(time, 0) if self._more else 1

@@ -136,9 +136,7 @@ def feedback_set(members: Sequence[int], successors: Sequence[Iterable[int]]) ->
     return sorted(taken)
 
 
-def _reduce(
-    vertex: int, before: dict[int, set[int]], after: dict[int, set[int]], taken: list[int], work: list[int]
-) -> None:
+def _reduce(vertex: int, before: dict[int, set[int]], after: dict[int, set[int]], taken: list[int], work: list[int]) -> None:
     """Apply to one vertex whichever reduction fits, and put on ``work`` those that another may fit now."""
     preceding, following = before[vertex], after[vertex]
     if vertex in following:

@@ -317,9 +317,7 @@ class PartialTracker(Tracker[T], Generic[T]):
         return self._values[cell]
 
 
-def _least(
-    own: tuple[Any, ...], values: list[tuple[Any, ...]], predecessors: tuple[tuple[int, Advance], ...]
-) -> tuple[Any, ...]:
+def _least(own: tuple[Any, ...], values: list[tuple[Any, ...]], predecessors: tuple[tuple[int, Advance], ...]) -> tuple[Any, ...]:
     """Return the minimal elements of a cell's own times and its predecessors' values, advanced."""
     least = own
     for start, advance in predecessors:

@@ -127,9 +127,7 @@ class GraphBuilder(Generic[T]):
         topology = self._topology()
         cycle = find_stuck_cycle(topology)
         if cycle is not None:
-            nodes = [
-                place.node for place in (topology.locations[number] for number in cycle) if isinstance(place, Target)
-            ]
+            nodes = [place.node for place in (topology.locations[number] for number in cycle) if isinstance(place, Target)]
             path = " -> ".join(topology.describe(node) for node in [*nodes, nodes[0]])
             raise CycleError(
                 f"time does not advance on the cycle {path}: put a feedback on it whose summary advances every time",

@@ -82,9 +82,7 @@ class Tracker(ABC, Generic[T]):
         self._plan = plan
         self._topology: Topology[T] = plan.topology
         self.size = plan.topology.size
-        self.observed: list[Target] = [
-            cast("Target", plan.topology.locations[location]) for location in plan.topology.observed
-        ]
+        self.observed: list[Target] = [cast("Target", plan.topology.locations[location]) for location in plan.topology.observed]
         self.dirty = bytearray(len(plan.predecessors))
         # The counts of each cell; of each contracted location besides, which only what is asked off the hot path needs.
         self._counts: list[dict[T, int]] = [{} for _ in plan.predecessors]
@@ -270,9 +268,7 @@ class Tracker(ABC, Generic[T]):
         if self._reached is None or self._reached[0] != number:
             labels: list[Any] = paths_from(self._topology, number)
             locations = self._topology.locations
-            found = {
-                locations[end]: Antichain(label.summary for label in there) for end, there in enumerate(labels) if there
-            }
+            found = {locations[end]: Antichain(label.summary for label in there) for end, there in enumerate(labels) if there}
             self._reached = (number, found)
         return self._reached[1]
 

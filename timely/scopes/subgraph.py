@@ -414,8 +414,9 @@ class Subgraph(Generic[TO, TI]):
                 self._tracker.update_at(self._entry_sources[port], self.refinement.to_inner(time), count)
         self._tracker.propagate_observed()
         for child in self.children:
-            inputs = range(child.scope.inputs)
-            frontiers = [[(t, 1) for t in self._tracker.frontier(Target(child.index, port))] for port in inputs]
+            frontiers: list[list[tuple[TI, int]]] = [[] for _ in range(child.scope.inputs)]
+            for port in observed_inputs(child.scope):
+                frontiers[port] = [(time, 1) for time in self._tracker.frontier(Target(child.index, port))]
             child.scope.set_external_summary(self._world_of(child, summaries), frontiers)
             if isinstance(child.scope, Attachable):
                 self._attach(child)

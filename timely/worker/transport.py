@@ -347,6 +347,8 @@ def thread_transports(workers: int) -> list[PeerTransport]:
     >>> one.send(1, "hello")
     >>> two.receive()
     [(0, 'hello')]
+    >>> one.close()
+    >>> two.close()
     """
     inboxes = {index: Inbox() for index in range(workers)}
     return [PeerTransport(index, inboxes, {}) for index in range(workers)]

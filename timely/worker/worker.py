@@ -220,31 +220,39 @@ class Worker:
 
     def _turn(self) -> None:
         """Take in what has arrived, run what is active, and send what that led to."""
-        active = self._active
         if self._alone and self._scheduler is None:
-            number = active.find(1)
-            while number >= 0:
-                active[number] = 0
-                dataflow = self._dataflows.get(number)  # none: it is complete, dropped, or not finished
-                if dataflow is not None and not dataflow.root.pull_internal_progress((), (), ()):
-                    self._dataflows.pop(number, None)
-                number = active.find(1, number + 1)
+            self._pass()
             return
         for sender, message in self.transport.receive():
             self._take(sender, message)
-        chosen: Sequence[int] = [number for number, flag in enumerate(active) if flag]
+        active = self._active
+        chosen: Sequence[int] = []
+        number = active.find(1)
+        while number >= 0:
+            chosen = [*chosen, number]
+            number = active.find(1, number + 1)
         if self._scheduler is not None and chosen:
             chosen = self._scheduler.choose(chosen)
         for number in chosen:
             active[number] = 0
             dataflow = self._dataflows.get(number)
-            if dataflow is None:
-                continue
-            alive = dataflow.root.pull_internal_progress((), (), ())
-            self._send_progress(dataflow)
-            if not alive:
-                self._dataflows.pop(number, None)
+            if dataflow is not None:
+                alive = dataflow.root.pull_internal_progress((), (), ())
+                self._send_progress(dataflow)
+                if not alive:
+                    self._dataflows.pop(number, None)
         self.transport.flush()
+
+    def _pass(self) -> None:
+        """Run what is active, without peers: each dataflow once, in order."""
+        active, dataflows = self._active, self._dataflows
+        number = active.find(1)
+        while number >= 0:
+            active[number] = 0
+            dataflow = dataflows.get(number)  # none: it is complete, dropped, or not finished
+            if dataflow is not None and not dataflow.root.pull_internal_progress((), (), ()):
+                dataflows.pop(number, None)
+            number = active.find(1, number + 1)
 
     def _send_progress(self, dataflow: _Dataflow) -> None:
         """Send the peers what this worker's operators did, as one batch."""
