@@ -19,10 +19,10 @@ from timely.order import PartialOrder, Product, linear_extension, sort_key
 T = TypeVar("T", bound=PartialOrder)
 TO = TypeVar("TO", bound=PartialOrder)
 TI = TypeVar("TI", bound=PartialOrder)
-_pair = tuple.__new__  # half the price of calling Product, on a path that every turn of a loop takes
-
 A = TypeVar("A", bound=PartialOrder)
 S = TypeVar("S")
+
+_pair = tuple.__new__  # half the price of calling Product, on a path that every turn of a loop takes
 
 
 class PathSummary(Protocol[S]):

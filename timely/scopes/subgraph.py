@@ -258,13 +258,18 @@ class Subgraph(Generic[TO, TI]):
         self._tracker = self._compile([summaries for summaries, _ in parts], inward=True)
         tell_frontiers = self._outputs > 0 and self.peers > 1
         self._outward = self._compile([summaries for summaries, _ in parts], inward=False) if tell_frontiers else None
-        alone = self._exchange is None and self._outputs == 0
-        self._update = self._tracker.update_at if alone else self._update_all
+        self._update = self._choose_update()
         self._number_locations()
         for child, (_, counts) in zip(self.children, parts, strict=True):
             self._count_initial(child, counts)
         self._internal = self._summarize()
         return self._internal, self._initial_outputs()
+
+    def _choose_update(self) -> Callable[[int, TI, int], None]:
+        """Return what applies a change that this worker's children made, with no more steps than this scope needs."""
+        if self._exchange is not None:
+            return self._update_all
+        return self._apply if self._outputs else self._tracker.update_at
 
     def _compile(self, summaries: Sequence[Summaries[TI]], *, inward: bool) -> Tracker[TI]:
         """Build the tracker that children are told from (``inward``), or the one that the parent is told from."""
@@ -615,7 +620,12 @@ class Subgraph(Generic[TO, TI]):
             for port, way_out in self._exits[number]:
                 outer = way_out(time)
                 if outer is not None:
-                    self._projected[port].update(outer, diff)
+                    counts = self._projected[port]._counts
+                    count = counts.get(outer, 0) + diff
+                    if count:
+                        counts[outer] = count
+                    else:
+                        counts.pop(outer, None)
         elif self._outward is not None:
             self._outward.update_at(self._outward_index[number], time, diff)
 
