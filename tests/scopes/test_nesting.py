@@ -309,3 +309,46 @@ def test_a_scope_that_exchanges_and_never_hears_of_its_peer_waits() -> None:
     assert worker_probes[0].done() and worker_probes[1].done()
     assert sorted(seen[0] + seen[1]) == [(Product(0, 5), 0)]
     assert not any(worker.step() for worker in workers)
+
+
+def test_work_that_is_negative_in_transit_hides_no_other_work_from_the_parent() -> None:
+    """A worker reads what a peer sent before it hears that it was sent: inside the scope that counts -1 for a while. Added up
+    with the peer's capability, at the same output, it would come to nothing, and the frontier outside would pass too early.
+    """
+    network, workers = simulated_workers(2)
+    capabilities: list[Capability[Any]] = []
+    probes: list[timely.ProbeHandle[Any]] = []
+    for worker in workers:
+        with worker.dataflow() as scope:
+
+            def constructor(capability: Capability[Any], info: timely.OperatorInfo) -> Callable[..., None]:
+                capabilities.append(capability)
+
+                def logic(output: OutputPort[Any]) -> None:
+                    if capability.held and info.worker == 1:
+                        output.session(capability).give(0)
+
+                return logic
+
+            with scope.region() as inner:
+                inside = inner.source("source", constructor).exchange(lambda x: x).concat(scope.empty().enter(inner))
+                probes.append(inside.leave().probe())
+    capabilities[0].drop()
+    workers[0].step()
+    workers[1].step()
+    while len(network.sent[1, 0]) > 1:  # the record, but not yet the progress that goes with it
+        network.deliver(1, 0, 1)
+        if any(message[0] == "data" for _, message in network.inboxes[0]):
+            break
+    assert [message[0] for message in network.sent[1, 0]] == ["progress"]
+    for _ in range(3):
+        workers[0].step()
+        assert probes[0].frontier() == Antichain([0]), "worker 1 may still send at 0"
+    capabilities[1].drop()
+    for _ in range(20):
+        for source, target in network.waiting():
+            network.deliver(source, target, 100)
+        for worker in workers:
+            worker.step()
+    assert probes[0].done() and probes[1].done()
+    assert not any(worker.dataflows for worker in workers)

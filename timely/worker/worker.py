@@ -19,6 +19,7 @@ from timely.order import PartialOrder
 from timely.progress import ProgressBatch, ProgressExchange
 from timely.scopes import Subgraph
 from timely.worker.scheduler import Scheduler
+from timely.worker.stall import StallDetector
 from timely.worker.transport import LocalTransport, Transport
 
 T = TypeVar("T", bound=PartialOrder)
@@ -29,6 +30,8 @@ PROGRESS: Final = "progress"
 GRAPH: Final = "graph"
 ABORT: Final = "abort"
 DONE: Final = "done"
+QUIET: Final = "quiet"
+ENDED: Final = "ended"
 _DESCRIBED: Final = 1000
 _PATIENCE: Final = 1.0
 
@@ -82,7 +85,7 @@ class _Building:
         self.peers = worker.peers
         self.channels: list[Callable[[Any, Any, int], None]] = []
         self._number = number
-        self._send = worker.transport.send
+        self._send = worker.tell
 
     def open_channel(self, deliver: Callable[[Any, Any, int], None]) -> int:
         """Open the next channel."""
@@ -129,6 +132,7 @@ class Worker:
         self.peers = self.transport.peers
         self._scheduler = scheduler
         self._alone = self.peers == 1
+        self._stall = StallDetector(self.index, self.peers)
         self._dataflows: dict[int, _Dataflow] = {}
         self._active = bytearray()
         self._early: dict[int, list[tuple[int, Any]]] = {}
@@ -174,7 +178,7 @@ class Worker:
         self._mine[number] = mine
         for peer in range(self.peers):
             if peer != self.index:
-                self.transport.send(peer, (GRAPH, number, *mine))
+                self.tell(peer, (GRAPH, number, *mine))
         for sender, message in self._early.pop(number, ()):
             self._take(sender, message)
 
@@ -260,7 +264,12 @@ class Worker:
         if batch is not None:
             for peer in range(self.peers):
                 if peer != self.index:
-                    self.transport.send(peer, (PROGRESS, dataflow.number, batch))
+                    self.tell(peer, (PROGRESS, dataflow.number, batch))
+
+    def tell(self, peer: int, message: Any) -> None:
+        """Send a peer a message that it may act on."""
+        self._stall.sent(peer)
+        self.transport.send(peer, message)
 
     @property
     def idle(self) -> bool:
@@ -296,6 +305,8 @@ class Worker:
             while self._dataflows:
                 if self._active.find(1) < 0:
                     self._park(None if self._alone else _PATIENCE)
+                    if not self._alone:
+                        self._look_for_stall()
                 self._turn()
         except StalledError:
             raise  # nothing is broken: when something has been closed or dropped, the worker can go on
@@ -312,6 +323,25 @@ class Worker:
         else:
             self.transport.wait(timeout)
 
+    def _look_for_stall(self) -> None:
+        """After a wait: if it was in vain, tell the peers so; ``StalledError`` if it is in vain for all of them."""
+        before = self._stall.report()
+        self._turn()
+        if not self.idle or not self._dataflows or self._stall.report() != before:
+            return
+        if self._stall.stalled():
+            raise StalledError(self._why_stalled())
+        news = self._stall.news()
+        if news is not None:
+            self._tell_all((QUIET, news))
+
+    def _tell_all(self, message: Any) -> None:
+        """Send every peer a message that does not count as one to act on."""
+        for peer in range(self.peers):
+            if peer != self.index:
+                self.transport.send(peer, message)
+        self.transport.flush()
+
     def _why_stalled(self) -> str:
         held = []
         for dataflow in self._dataflows.values():
@@ -323,6 +353,14 @@ class Worker:
     def _take(self, sender: int, message: Any) -> None:
         """Act on one message of a peer."""
         kind = message[0]
+        if kind == QUIET:
+            self._stall.heard(sender, message[1])
+            return
+        if kind == ENDED:
+            self._stall.heard(sender, message[1])
+            self._stall.ended(sender)
+            return
+        self._stall.got(sender)
         if kind == ABORT:
             raise PeerLostError(f"worker {sender} failed, so worker {self.index} stops: {message[1]}")
         if kind == DONE:
@@ -377,24 +415,18 @@ class Worker:
 
     def finish(self) -> None:
         """Run every dataflow to its end, and tell the peers that this worker builds no more."""
-        self.tell_done()
-        self.run()
-
-    def tell_done(self) -> None:
-        """Tell the peers that this worker builds no more dataflows."""
         for peer in range(self.peers):
             if peer != self.index:
-                self.transport.send(peer, (DONE, len(self._active)))
+                self.tell(peer, (DONE, len(self._active)))
         self.transport.flush()
+        self.run()
+        self._tell_all((ENDED, self._stall.report()))
 
     def abort(self, error: BaseException) -> None:
         """Tell every peer that this worker has failed, so that they stop too."""
         if self._failed is None:
             self._failed = error
-            for peer in range(self.peers):
-                if peer != self.index:
-                    self.transport.send(peer, (ABORT, f"{type(error).__name__}: {error}"))
-            self.transport.flush()
+            self._tell_all((ABORT, f"{type(error).__name__}: {error}"))
 
     def close(self) -> None:
         """Close the connections to the peers, after what was sent has gone out."""

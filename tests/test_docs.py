@@ -1,0 +1,122 @@
+"""The documents tell the truth: every name of the code in them exists, every program in them runs, every link leads somewhere."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import pkgutil
+import re
+import subprocess
+import sys
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import timely
+
+ROOT = Path(__file__).resolve().parents[1]
+PAGES = sorted([*(ROOT / "docs").rglob("*.md"), *ROOT.glob("*.md")])
+BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+CODE = re.compile(r"`([^`\n]+)`")
+FULL = re.compile(r"timely(?:\.\w+)+")
+SHORT = re.compile(r"([A-Z]\w+)\.(\w+)\b")
+FILE = re.compile(r"(?:tests|docs|examples|benchmarks|timely)/[\w/.-]*\w/?")
+LINK = re.compile(r"\]\((?!https?:|#)([^)#]+)(?:#[^)]*)?\)")
+
+STRANGERS = frozenset({"DataFrame", "README", "CHANGELOG", "Result"})
+"""What stands before a dot in the pages and is no class of the core: ``Result`` is known by its full name."""
+
+
+def in_code(text: str) -> list[str]:
+    """What stands in backticks in a page, outside of its blocks."""
+    return CODE.findall(BLOCK.sub("", text))
+
+
+def resolve(name: str) -> object:
+    """The module, class, function or attribute that a dotted name means."""
+    parts = name.split(".")
+    for end in range(len(parts), 0, -1):
+        try:
+            found: object = importlib.import_module(".".join(parts[:end]))
+        except ModuleNotFoundError:
+            continue
+        for part in parts[end:]:
+            found = getattr(found, part)
+        return found
+    raise AttributeError(f"there is no module {name}")
+
+
+def classes() -> dict[str, list[type]]:
+    """Every class of the core by its name; there may be several of one name."""
+    found: defaultdict[str, list[type]] = defaultdict(list)
+    for info in pkgutil.walk_packages(timely.__path__, "timely."):
+        if info.name.split(".")[1] in ("spark", "graphs", "cli"):
+            continue
+        module = importlib.import_module(info.name)
+        for name, value in vars(module).items():
+            if isinstance(value, type) and value.__module__ == info.name:
+                found[name].append(value)
+    return found
+
+
+def missing(text: str) -> Iterator[str]:
+    """The names in a page that the code does not have."""
+    known = classes()
+    for code in in_code(text):
+        for name in FULL.findall(code):
+            try:
+                resolve(name)
+            except AttributeError:
+                yield name
+        for owner, attribute in SHORT.findall(FULL.sub("", code)):
+            if owner not in STRANGERS and not any(hasattr(owned, attribute) for owned in known[owner]):
+                yield f"{owner}.{attribute}"
+        for path in FILE.findall(code):
+            if not (ROOT / path).exists():
+                yield path
+
+
+def page_id(path: Path) -> str:
+    return str(path.relative_to(ROOT))
+
+
+@pytest.mark.parametrize("page", PAGES, ids=page_id)
+def test_every_name_in_a_page_is_one_of_the_code(page: Path) -> None:
+    assert list(missing(page.read_text(encoding="utf-8"))) == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=page_id)
+def test_every_link_in_a_page_leads_somewhere(page: Path) -> None:
+    targets = LINK.findall(page.read_text(encoding="utf-8"))
+    assert [target for target in targets if not (page.parent / target).exists()] == []
+
+
+PROGRAMS = [
+    pytest.param(source, id=f"{page_id(page)}-{number}")
+    for page in PAGES
+    if page.name != "README.md"  # whose programs are run, and their output compared, by test_readme.py
+    for number, (language, source) in enumerate(BLOCK.findall(page.read_text(encoding="utf-8")))
+    if language == "python"
+]
+
+
+@pytest.mark.parametrize("source", PROGRAMS)
+def test_a_program_in_a_page_runs(source: str, tmp_path: Path) -> None:
+    env = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run([sys.executable, "-c", source], cwd=tmp_path, env=env, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("`timely.order.Product` and `timely.nothing`, `Worker.step`, `Worker.leap()`", ["timely.nothing", "Worker.leap"]),
+        ("`timely.Worker.step`, `timely.worker.worker.Worker.leap`", ["timely.worker.worker.Worker.leap"]),
+        ("`tests/test_docs.py`, `tests/test_doctors.py`", ["tests/test_doctors.py"]),
+        ("```python\ntimely.nothing\n```\nnot in code: timely.nothing", []),
+    ],
+)
+def test_a_name_that_is_not_there_is_found(text: str, found: list[str]) -> None:
+    assert list(missing(text)) == found
