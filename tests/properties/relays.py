@@ -320,7 +320,7 @@ class Cluster:
             self.build(index)
         elif deed <= 2 and waiting:
             source, target = self._choices.among(waiting)
-            self.network.deliver(source, target, 1 + self._choices.below(4))
+            self.network.deliver(source, target, self._choices.among([1, 1, 2, 100]))
         elif deed == 3 and relays:
             self._choices.among(list(relays.values())).allow(1 + self._choices.below(2))
         else:

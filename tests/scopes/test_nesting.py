@@ -11,6 +11,8 @@ import pytest
 import timely
 from tests.properties.simulated import simulated_workers
 from timely import Antichain, Capability, CycleError, InputPort, OutputPort, Pipeline, Product, ScopeBuilder, Step, Stream
+from timely.dataflow import Activator
+from timely.worker.worker import DATA, PROGRESS
 
 
 class Holder:
@@ -317,38 +319,44 @@ def test_work_that_is_negative_in_transit_hides_no_other_work_from_the_parent() 
     """
     network, workers = simulated_workers(2)
     capabilities: list[Capability[Any]] = []
+    activators: list[Activator] = []
     probes: list[timely.ProbeHandle[Any]] = []
+
+    def constructor(capability: Capability[Any], info: timely.OperatorInfo) -> Callable[[OutputPort[Any]], None]:
+        capabilities.append(capability)
+        activators.append(info.activator)
+        calls: list[int] = []
+
+        def logic(output: OutputPort[Any]) -> None:
+            calls.append(1)
+            if info.worker == 1 and len(calls) == 2:
+                output.session(capability).give(0)
+
+        return logic
+
     for worker in workers:
         with worker.dataflow() as scope:
-
-            def constructor(capability: Capability[Any], info: timely.OperatorInfo) -> Callable[..., None]:
-                capabilities.append(capability)
-
-                def logic(output: OutputPort[Any]) -> None:
-                    if capability.held and info.worker == 1:
-                        output.session(capability).give(0)
-
-                return logic
-
             with scope.region() as inner:
                 inside = inner.source("source", constructor).exchange(lambda x: x).concat(scope.empty().enter(inner))
-                probes.append(inside.leave().probe())
+            probes.append(inside.leave().probe())
+
+    def settle_both() -> None:
+        for _ in range(20):
+            for source, target in network.waiting():
+                network.deliver(source, target, 100)
+            for worker in workers:
+                worker.step()
+
     capabilities[0].drop()
-    workers[0].step()
+    settle_both()
+    activators[1].activate()
     workers[1].step()
-    while len(network.sent[1, 0]) > 1:  # the record, but not yet the progress that goes with it
-        network.deliver(1, 0, 1)
-        if any(message[0] == "data" for _, message in network.inboxes[0]):
-            break
-    assert [message[0] for message in network.sent[1, 0]] == ["progress"]
+    assert [message[0] for message in network.sent[1, 0]] == [DATA, PROGRESS]
+    network.deliver(1, 0, 1)
     for _ in range(3):
         workers[0].step()
         assert probes[0].frontier() == Antichain([0]), "worker 1 may still send at 0"
     capabilities[1].drop()
-    for _ in range(20):
-        for source, target in network.waiting():
-            network.deliver(source, target, 100)
-        for worker in workers:
-            worker.step()
+    settle_both()
     assert probes[0].done() and probes[1].done()
     assert not any(worker.dataflows for worker in workers)

@@ -1,4 +1,4 @@
-"""A run in which every worker waits for another ends with an error that says what is held, and no run that goes on is taken for one."""
+"""A run in which every worker waits for another ends with an error that says what is held, and no live run is taken for one."""
 
 from __future__ import annotations
 
