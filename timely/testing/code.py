@@ -1,0 +1,108 @@
+"""How what a test was run on is printed: as Python that makes it again.
+
+``as_code`` writes a value as an expression, and ``as_program`` as a whole program with the imports that it needs. The
+invariant: what is printed, when it is run, gives an equal value; a product is written ``Product(0, 1)``, not ``(0, 1)``,
+which is a tuple and has another order. A caller may paste either into a test or into an interpreter.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, get_args, get_origin
+
+import attrs
+
+from timely.order import Product
+from timely.progress import Antichain, ChangeBatch
+
+
+class Described:
+    """A base of value classes (attrs): ``repr`` is the expression that makes the value again."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return as_code(self)
+
+
+def as_code(value: Any) -> str:
+    """Return an expression that makes an equal value: of data, times, types of times, and the specifications made of them.
+
+    For a type of one's own it is the type's ``repr``, which should be such an expression.
+
+    >>> from timely.progress import Step
+    >>> as_code((Product(0, 1), Product[int, int], Antichain([Product(2, 3)]), {0: Step(1)}))
+    '(Product(0, 1), Product[int, int], Antichain([Product(2, 3)]), {0: Step(1)})'
+    """
+    if isinstance(value, Product):
+        return f"Product({as_code(value[0])}, {as_code(value[1])})"
+    if isinstance(value, Antichain | ChangeBatch):
+        return f"{type(value).__name__}([{_listed(value)}])"
+    if isinstance(value, list):
+        return f"[{_listed(value)}]"
+    if isinstance(value, tuple):
+        return f"({_listed(value)},)" if len(value) == 1 else f"({_listed(value)})"
+    if isinstance(value, Mapping):
+        return "{" + ", ".join(f"{as_code(key)}: {as_code(content)}" for key, content in value.items()) + "}"
+    if isinstance(value, type) or get_origin(value) is Product:
+        return _type_code(value)
+    if isinstance(value, Described):
+        return f"{type(value).__name__}({', '.join(_arguments(value))})"
+    return repr(value)
+
+
+def _listed(values: Any) -> str:
+    return ", ".join(map(as_code, values))
+
+
+def _type_code(spec: Any) -> str:
+    return f"Product[{', '.join(map(_type_code, get_args(spec)))}]" if get_origin(spec) is Product else str(spec.__name__)
+
+
+def _arguments(value: Any) -> list[str]:
+    """Return the arguments of the call that makes a value again; those that are as by default are left out."""
+    found: list[str] = []
+    skipped = False
+    for field in attrs.fields(type(value)):
+        content = getattr(value, field.name)
+        if field.default is not attrs.NOTHING and content == field.default:
+            skipped = True
+        else:
+            found.append(f"{field.name}={as_code(content)}" if skipped else as_code(content))
+    return found
+
+
+def as_program(**values: Any) -> str:
+    """Return a program that makes each of the values and gives it its name: imports first, one assignment a value.
+
+    >>> print(as_program(time=Product(0, 1), spec=int))
+    from timely.order import Product
+    <BLANKLINE>
+    time = Product(0, 1)
+    spec = int
+    <BLANKLINE>
+    """
+    modules: dict[str, set[str]] = {}
+    for value in values.values():
+        _collect(value, modules)
+    imports = [f"from {module} import {', '.join(sorted(names))}" for module, names in sorted(modules.items())]
+    return "\n".join([*imports, "", *(f"{name} = {as_code(value)}" for name, value in values.items()), ""])
+
+
+def _collect(value: Any, modules: dict[str, set[str]]) -> None:
+    """Note which names, of which modules, are needed to write a value."""
+    kind = value if isinstance(value, type) else get_origin(value) or type(value)
+    if kind.__module__ != "builtins":
+        modules.setdefault(kind.__module__, set()).add(kind.__name__)
+    if get_origin(value) is Product:
+        parts: Any = get_args(value)
+    elif isinstance(value, Mapping):
+        parts = [part for item in value.items() for part in item]
+    elif attrs.has(kind) and not isinstance(value, type):
+        parts = [getattr(value, field.name) for field in attrs.fields(kind)]
+    elif isinstance(value, list | tuple | Antichain | ChangeBatch):
+        parts = list(value)
+    else:
+        parts = [getattr(value, name) for name in ("outer", "inner") if hasattr(value, name) and not isinstance(value, type)]
+    for part in parts:
+        _collect(part, modules)

@@ -1,0 +1,154 @@
+"""Brute force for what the engine computes: could-result-in, frontiers, and a check of a tracker against them.
+
+The oracles know nothing of how a graph is compiled: they follow every path, and take the minimal elements of all that
+positive counts result in. The invariant is the definition itself (Naiad section 2.3; "exactness", G9): whatever an
+engine says is compared with it, and it with nothing. A caller may rely on the answers being right, and slow.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Iterable, Mapping
+from typing import Any, TypeAlias
+
+from timely.errors import InvariantViolation
+from timely.progress import Antichain, Location, Tracker, time_domain
+from timely.testing.graph import GraphSpec
+
+Pointstamp: TypeAlias = tuple[Location, Any]
+"""A place and a time."""
+
+Counts: TypeAlias = Mapping[Pointstamp, int]
+
+Change: TypeAlias = tuple[Location, Any, int]
+"""A place, a time, and by how much its count changes."""
+
+
+def path_summaries(graph: GraphSpec, start: Location) -> dict[Location, list[Any]]:
+    """Return the minimal summaries of all paths from ``start`` to each location it reaches, found one step at a time.
+
+    >>> from timely.progress import Source, Step, Target
+    >>> from timely.testing import NodeSpec
+    >>> delay = GraphSpec(int, (NodeSpec(1, 1, {(0, 0): (Step(5),)}, ()),), ())
+    >>> path_summaries(delay, Target(0, 0))
+    {Target(0, 0): [Step(0)], Source(0, 0): [Step(5)]}
+    """
+    steps = graph.steps()
+    found: dict[Location, list[Any]] = {start: [time_domain(graph.time).identity]}
+    queue: deque[tuple[Location, Any]] = deque([(start, found[start][0])])
+    while queue:
+        location, summary = queue.popleft()
+        for following, step in steps[location]:
+            extended = summary.followed_by(step)
+            known = found.setdefault(following, [])
+            if extended is not None and not any(other <= extended for other in known):
+                known[:] = [other for other in known if not extended <= other] + [extended]
+                queue.append((following, extended))
+    return {location: summaries for location, summaries in found.items() if summaries}
+
+
+def could_result_in(graph: GraphSpec, start: Pointstamp, end: Pointstamp) -> bool:
+    """Return whether an event at ``start`` could result in one at ``end`` (Naiad section 2.3): by some path, in time.
+
+    >>> from timely.progress import Source, Step, Target
+    >>> from timely.testing import NodeSpec
+    >>> delay = GraphSpec(int, (NodeSpec(1, 1, {(0, 0): (Step(5),)}, ()),), ())
+    >>> could_result_in(delay, (Target(0, 0), 1), (Source(0, 0), 6)), could_result_in(delay, (Target(0, 0), 1), (Source(0, 0), 5))
+    (True, False)
+    """
+    for summary in path_summaries(graph, start[0]).get(end[0], ()):
+        arrival = summary.results_in(start[1])
+        if arrival is not None and arrival <= end[1]:
+            return True
+    return False
+
+
+def minimal(times: Iterable[Any]) -> set[Any]:
+    """Return the minimal elements, by comparing each with each.
+
+    >>> minimal([3, 1, 2])
+    {1}
+    """
+    distinct = list(dict.fromkeys(times))
+    return {time for time in distinct if not any(other <= time and other != time for other in distinct)}
+
+
+class Oracle:
+    """All of a graph's frontiers by definition; the paths are followed once, when it is made.
+
+    >>> from timely.progress import Source, Step, Target
+    >>> from timely.testing import NodeSpec
+    >>> oracle = Oracle(GraphSpec(int, (NodeSpec(1, 1, {(0, 0): (Step(5),)}, ()),), ()))
+    >>> oracle.frontiers({(Target(0, 0), 1): 1, (Source(0, 0), 9): 1, (Source(0, 0), 2): -1})
+    {Target(0, 0): {1}, Source(0, 0): {6}}
+    >>> oracle.leads((Target(0, 0), 1), (Source(0, 0), 6))
+    True
+    """
+
+    def __init__(self, graph: GraphSpec) -> None:
+        self.locations = graph.locations()
+        self.summaries = {location: path_summaries(graph, location) for location in self.locations}
+
+    def frontiers(self, counts: Counts) -> dict[Location, set[Any]]:
+        """Return, for every location, the minimal times that a positive count anywhere could result in there."""
+        arrivals: dict[Location, list[Any]] = {location: [] for location in self.locations}
+        for (location, time), count in counts.items():
+            if count > 0:
+                for end, summaries in self.summaries[location].items():
+                    arrivals[end] += [t for t in (s.results_in(time) for s in summaries) if t is not None]
+        return {location: minimal(times) for location, times in arrivals.items()}
+
+    def leads(self, start: Pointstamp, end: Pointstamp) -> bool:
+        """Return whether ``start`` could result in ``end``, as :func:`could_result_in`."""
+        for summary in self.summaries[start[0]].get(end[0], ()):
+            arrival = summary.results_in(start[1])
+            if arrival is not None and arrival <= end[1]:
+                return True
+        return False
+
+
+def frontier_oracle(graph: GraphSpec, counts: Counts, location: Location) -> Antichain[Any]:
+    """Return the frontier at one location by definition (G9): for one question; for several, make one :class:`Oracle`.
+
+    >>> from timely.progress import Source, Step, Target
+    >>> from timely.testing import NodeSpec
+    >>> delay = GraphSpec(int, (NodeSpec(1, 1, {(0, 0): (Step(5),)}, ()),), ())
+    >>> frontier_oracle(delay, {(Target(0, 0), 1): 1}, Source(0, 0))
+    Antichain([6])
+    """
+    return Antichain(Oracle(graph).frontiers(counts)[location])
+
+
+def check_tracker(graph: GraphSpec, rounds: Iterable[Iterable[Change]], tracker: Tracker[Any] | None = None) -> int:
+    """Give a tracker rounds of changes, and compare it with brute force after each; return how many frontiers were compared.
+
+    ``tracker`` is the graph's own by default. Raises :class:`~timely.errors.InvariantViolation`: ``G9`` where a frontier is not what
+    positive counts result in, ``G10`` where the reported changes do not add up to the difference of frontiers.
+
+    >>> from timely.progress import Source, Step, Target
+    >>> from timely.testing import NodeSpec
+    >>> delay = GraphSpec(int, (NodeSpec(1, 1, {(0, 0): (Step(5),)}, (0,)),), ())
+    >>> check_tracker(delay, [[(Target(0, 0), 1, +1)], [(Target(0, 0), 1, -1)]])
+    4
+    """
+    engine = graph.build() if tracker is None else tracker
+    oracle = Oracle(graph)
+    counts: Counter[Pointstamp] = Counter()
+    told: Counter[Pointstamp] = Counter()
+    compared = 0
+    for changes in rounds:
+        for location, time, diff in changes:
+            counts[location, time] += diff
+            engine.update(location, time, diff)
+        for target, time, diff in engine.propagate():
+            told[target, time] += diff
+        expected = oracle.frontiers(counts)
+        for location, times in expected.items():
+            compared += 1
+            found = engine.frontier(location)
+            if set(found) != times:
+                raise InvariantViolation("G9", f"the frontier at {location} is {found}, but counts result in {times}; {dict(counts)}")
+        present = {(target, time): 1 for target in graph.observed() for time in expected[target]}
+        if {key: count for key, count in told.items() if count} != present:
+            raise InvariantViolation("G10", f"the changes told add up to {dict(told)}, but the frontiers are {present}")
+    return compared
