@@ -213,6 +213,41 @@ def test_the_frontier_of_an_input_that_is_not_told_of_it() -> None:
         timely.example(build)
 
 
+def test_a_session_used_after_its_with_block() -> None:
+    def constructor(capability: Any, info: timely.OperatorInfo) -> Callable[[Any], object]:
+        def logic(output: Any) -> None:
+            with output.session(capability) as session:
+                session.give(1)
+            session.give(2)
+
+        return logic
+
+    with pytest.raises(OperatorError, match="or with its own with-block; open a new one"):
+        timely.example(lambda scope: scope.source("late", constructor))
+
+
+def test_an_operator_that_is_built_twice_or_added_to_later() -> None:
+    with timely.Worker().dataflow(int) as scope:
+        builder = timely.OperatorBuilder(scope, "mine")
+        builder.new_output()
+        builder.build(lambda capabilities, info: lambda output: None)
+        for deed in (
+            builder.new_output,
+            lambda: builder.new_input(scope.empty(), timely.Pipeline),
+            lambda: builder.build(lambda capabilities, info: lambda output: None),
+        ):
+            with pytest.raises(GraphError, match="'/dataflow0/mine#0' is built already"):
+                deed()
+
+
+def test_a_summary_to_an_output_that_is_not_there() -> None:
+    with timely.Worker().dataflow(int) as scope:
+        builder = timely.OperatorBuilder(scope, "mine")
+        with pytest.raises(GraphError, match="input 0 has a summary to a missing output 1"):
+            builder.new_input(scope.empty(), timely.Pipeline, {1: timely.Antichain([timely.Step(0)])})
+        builder.build(lambda capabilities, info: lambda: None)
+
+
 def test_a_summary_from_an_input_that_is_not_there() -> None:
     def build(scope: ScopeBuilder[int]) -> Stream[int, Any]:
         return OperatorBuilder(scope, "half").new_output({0: Antichain([Step(1)])})
@@ -406,7 +441,27 @@ def test_records_that_cannot_be_sent_to_another_process() -> None:
         with worker.dataflow(int) as scope:
             scope.to_stream([lambda: 1]).exchange(lambda x: 1).probe()
 
-    with pytest.raises(RoutingError, match="cannot be pickled"):
+    label = r"exchange into input 0 of operator 'exchange' \(/dataflow0/exchange#1\)"
+    with pytest.raises(RoutingError, match=f"{label}: a record of type function cannot be pickled"):
+        timely.execute(program, processes=2)
+
+
+def test_records_that_cannot_be_sent_do_not_hide_a_failure() -> None:
+    def program(worker: timely.Worker) -> None:
+        def constructor(capability: timely.Capability[int], info: timely.OperatorInfo) -> Callable[[Any], object]:
+            def logic(output: Any) -> None:
+                with output.session(capability) as session:
+                    session.give_many([lambda: 1, lambda: 2])
+                capability.drop()
+                if worker.index == 0:
+                    raise ValueError("boom")
+
+            return logic
+
+        with worker.dataflow(int) as scope:
+            scope.source("bad", constructor).exchange(lambda x: 1 - worker.index).probe()
+
+    with pytest.raises((OperatorError, RoutingError), match=r"'bad' .* raised ValueError: boom|cannot be pickled"):
         timely.execute(program, processes=2)
 
 

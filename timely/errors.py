@@ -7,7 +7,7 @@ of the package, so that every layer may import it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 
 class TimelyError(Exception):
@@ -72,6 +72,14 @@ class RoutingError(TimelyError, ValueError):
     """A record was routed to a place that does not exist, or has a key that cannot be routed."""
 
 
+class UnsendableError(RoutingError):
+    """A message for a worker in another process cannot be pickled; ``message`` is the one. Workers say what it was for."""
+
+    def __init__(self, reason: str, message: object = None) -> None:
+        super().__init__(reason)
+        self.message = message
+
+
 class OperatorError(TimelyError, RuntimeError):
     """An operator's logic raised. Names the operator, its path and its worker; the cause is what was raised."""
 
@@ -122,3 +130,18 @@ class InvariantViolation(TimelyError, AssertionError):
 
     def __reduce__(self) -> tuple[type[InvariantViolation], tuple[str, str]]:
         return type(self), (self.invariant, self.message)
+
+
+class LawViolation(TimelyError, AssertionError):
+    """A type of times, summaries or a refinement breaks a law that progress tracking rests on.
+
+    ``law`` is the law's name, ``counterexample`` the smallest values found that break it, by the letters of the message.
+    """
+
+    def __init__(self, message: str, law: str = "", counterexample: Mapping[str, object] | None = None) -> None:
+        super().__init__(message)
+        self.law = law
+        self.counterexample: dict[str, object] = dict(counterexample or {})
+
+    def __reduce__(self) -> tuple[type[LawViolation], tuple[str, str, dict[str, object]]]:
+        return type(self), (str(self), self.law, self.counterexample)

@@ -156,8 +156,6 @@ def test_each_output_has_sessions_and_capabilities_of_its_own() -> None:
 
 
 def test_a_session_that_ends_in_an_error_sends_nothing_of_its_buffer() -> None:
-    sent: list[Any] = []
-
     def constructor(capability: Capability[int], info: OperatorInfo) -> Logic:
         def logic(output: Any) -> None:
             if capability.held:
@@ -169,8 +167,7 @@ def test_a_session_that_ends_in_an_error_sends_nothing_of_its_buffer() -> None:
 
         return logic
 
-    [(_, records)] = timely.example(lambda scope: scope.source("mine", constructor).inspect(sent.append))
-    assert records[-1] == "whole"
+    assert timely.example(lambda scope: scope.source("mine", constructor)) == [(0, ["whole"])]
 
 
 def test_sessions_left_open_end_with_the_activation() -> None:
@@ -435,3 +432,29 @@ def test_other_peoples_functions_of_a_stream() -> None:
         return stream.map(lambda x: x * by + offset)
 
     assert timely.example(lambda scope: scope.to_stream([1, 2]).apply(scaled, 3, offset=1)) == [(0, [4, 7])]
+
+
+def test_a_notification_asked_for_after_the_loop_comes_although_nothing_else_does() -> None:
+    seen: list[int] = []
+
+    def logic(input: Any, output: Any, notificator: timely.Notificator[int]) -> None:
+        told = [capability for capability, _ in notificator]
+        for capability in told:
+            seen.append(capability.time)
+            if capability.time < 3:
+                notificator.notify_at(capability.delayed(capability.time + 1))
+
+    timely.example(lambda scope: scope.empty().unary_notify(Pipeline, "late", [0], logic))
+    assert seen == [0, 1, 2, 3]
+
+
+def test_who_stops_early_is_notified_of_the_rest() -> None:
+    seen: list[int] = []
+
+    def logic(input: Any, output: Any, notificator: timely.Notificator[int]) -> None:
+        for capability, _ in notificator:
+            seen.append(capability.time)
+            break
+
+    timely.example(lambda scope: scope.empty().unary_notify(Pipeline, "one by one", [2, 0, 1], logic))
+    assert seen == [0, 1, 2]

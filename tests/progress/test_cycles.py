@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.progress.oracles import GraphSpec, TimeKit, graphs
 from tests.progress.times import Moment, Shift
 from timely.errors import CycleError
 from timely.order import Product
@@ -17,6 +16,7 @@ from timely.progress.components import feedback_set, reachable, strongly_connect
 from timely.progress.graph import GraphBuilder
 from timely.progress.location import Location, Source, Target
 from timely.progress.timestamp import ProductSummary, Step
+from timely.testing import GraphSpec, TimeKit, graphs
 
 
 def ring(time: Any, summaries: list[Any]) -> GraphBuilder[Any]:

@@ -8,11 +8,11 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.progress.oracles import minimal
 from timely.order import Product
 from timely.progress.forest import MinimalForest
 from timely.progress.graph import GraphBuilder
 from timely.progress.location import Target
+from timely.testing import minimal
 
 TIMES = st.builds(Product, st.integers(0, 7), st.integers(0, 7))
 DIFFS = st.sampled_from([-1, 1, 1])

@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.progress.oracles import Change, GraphSpec, NodeSpec, Oracle, TimeKit, path_summaries, scenarios
 from tests.progress.times import Clock, Moment, Shift, Tick, TotalMoment
 from timely.order import Product
 from timely.progress.antichain import Antichain
@@ -18,6 +17,8 @@ from timely.progress.engine import PartialTracker, TotalTracker
 from timely.progress.location import Location, Source, Target
 from timely.progress.timestamp import ProductSummary, Step, Unit, UnitSummary, time_domain
 from timely.progress.tracker import Tracker
+from timely.testing import GraphSpec, NodeSpec, Oracle, TimeKit, path_summaries, scenarios
+from timely.testing.oracles import Change
 
 Scenario = tuple[GraphSpec, list[list[Change]]]
 

@@ -11,8 +11,8 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from tests.properties.nestings import FlatGraph, Location, Nesting, Time, below, build, flat, nested
 from timely import Capability, InputPort, OperatorInfo, OutputPort, Source, Target, Worker
+from timely.testing.nestings import FlatGraph, Location, Nesting, Time, below, build_nesting, flat, nested
 
 
 class Choices:
@@ -120,7 +120,7 @@ class Stage:
         self.worker = Worker()
         self.puppets: list[Puppet] = [None] * len(nesting.ops)  # type: ignore[list-item]  # filled in as they are built
         self._choices = choices
-        build(nesting, self.worker, self._make, sharing=sharing)
+        build_nesting(nesting, self.worker, self._make, sharing=sharing)
 
     def _make(
         self, op: int, inputs: list[InputPort[Any, Any]], capabilities: list[Capability[Any]], info: OperatorInfo

@@ -15,10 +15,10 @@ from typing import Any, TypeAlias
 import attrs
 from hypothesis import strategies as st
 
-from tests.properties.nestings import FlatGraph, Location, Nesting, Time, below, build, flat, nested
 from tests.properties.puppets import Choices
 from tests.properties.simulated import simulated_workers
 from timely import Capability, InputPort, Notificator, OperatorInfo, OutputPort, Source, Target
+from timely.testing.nestings import FlatGraph, Location, Nesting, Time, below, build_nesting, flat, nested
 from timely.worker.worker import DATA
 
 Record: TypeAlias = tuple[int, int]
@@ -256,7 +256,7 @@ class Cluster:
             relays[op] = Relay(self.plan, index, op, inputs, capabilities, info, self._choices, self.received)
             return relays[op].logic
 
-        self._exchanged = build(self.plan.nesting, self.workers[index], make, sharing=self._sharing)
+        self._exchanged = build_nesting(self.plan.nesting, self.workers[index], make, sharing=self._sharing)
         self.relays[index] = relays
 
     # -- what is true, and what the operators have been shown ------------------------------------------------------------

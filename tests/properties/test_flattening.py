@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.properties.nestings import Nesting, nestings
 from tests.properties.puppets import Choices, Stage
 from timely import CycleError
+from timely.testing import Nesting, nestings
 
 
 @settings(max_examples=4 * settings().max_examples)

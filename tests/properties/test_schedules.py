@@ -6,9 +6,9 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from tests.properties.nestings import nestings
 from tests.properties.puppets import Choices
 from tests.properties.relays import Cluster, plans, reference
+from timely.testing import nestings
 
 
 @pytest.mark.parametrize("workers", [1, 2, 3])

@@ -335,6 +335,25 @@ def test_an_output_without_a_declared_column(numbers: DataFrame) -> None:
     assert isinstance(result.failure, SchemaError)
 
 
+@pytest.mark.parametrize("workers", [1, 2])
+def test_an_operator_that_keeps_its_capability(numbers: DataFrame, workers: int) -> None:
+    def constructor(capability: Any, info: timely.OperatorInfo) -> Callable[[Any, Any], object]:
+        kept = [capability]
+
+        def logic(input: Any, output: Any) -> None:
+            for _, batch in input:
+                output.session(kept[0]).give_batch(batch)
+
+        return logic
+
+    def build(scope: timely.ScopeBuilder[int], numbers: timely.Stream[int, Any]) -> Streams:
+        return {"numbers": numbers.unary(timely.Pipeline, "keep", constructor)}
+
+    result = ts.run(build, {"numbers": numbers}, {"numbers": "n long, day int"}, workers=workers)
+    assert "a capability of /dataflow0/keep#1 at 0" in failure_of(result, "numbers")
+    assert isinstance(result.failure, timely.StalledError)
+
+
 def test_a_cycle_that_does_not_advance(numbers: DataFrame) -> None:
     def build(scope: timely.ScopeBuilder[int], numbers: timely.Stream[int, Any]) -> Streams:
         handle, again = scope.feedback(timely.Step(0))

@@ -52,6 +52,7 @@ class OperatorBuilder(Generic[T]):
         self._operator: Operator[T] = Operator(name, scope.subgraph, scope.allocator.index, scope.allocator.peers)
         self._rows: list[dict[int, Antichain[PathSummary[T]]]] = []
         self._identity = scope.subgraph.domain.identity
+        self._built = False
         scope.unfinished.add(self._operator.path)
 
     @property
@@ -80,9 +81,14 @@ class OperatorBuilder(Generic[T]):
         self, summaries: Mapping[int, Antichain[PathSummary[T]]] | None = None, *, notify: bool = True
     ) -> InputPort[T, Any]:
         """Add an input that is connected later, as a loop's is."""
-        port: InputPort[T, Any] = InputPort(self._operator, len(self._operator.input_ports), notify)
+        self._check_open()
+        index, outputs = len(self._operator.input_ports), len(self._operator.output_ports)
+        given = summaries if summaries is not None else self._all(outputs)
+        for o in given:
+            if not 0 <= o < outputs:
+                raise GraphError(f"operator {self._operator.path!r}: input {index} has a summary to a missing output {o}")
+        port: InputPort[T, Any] = InputPort(self._operator, index, notify)
         self._operator.input_ports.append(port)
-        given = summaries if summaries is not None else self._all(len(self._operator.output_ports))
         self._rows.append(dict(given))
         return port
 
@@ -105,15 +111,20 @@ class OperatorBuilder(Generic[T]):
 
     def new_output(self, summaries: Mapping[int, Antichain[PathSummary[T]]] | None = None) -> Stream[T, Any]:
         """Add an output and return its stream; ``summaries`` says how the inputs added so far lead to it."""
+        self._check_open()
         index = len(self._operator.output_ports)
-        tee: list[Pusher[T]] = []
-        self._operator.output_ports.append(OutputPort(self._operator, index, tee))
         given = summaries if summaries is not None else self._all(len(self._rows))
         for i, antichain in given.items():
             if not 0 <= i < len(self._rows):
                 raise GraphError(f"operator {self._operator.path!r}: output {index} has a summary from a missing input {i}")
             self._rows[i][index] = antichain
+        tee: list[Pusher[T]] = []
+        self._operator.output_ports.append(OutputPort(self._operator, index, tee))
         return Stream(self._scope, Source(self._operator.index, index), tee)
+
+    def _check_open(self) -> None:
+        if self._built:
+            raise GraphError(f"operator {self._operator.path!r} is built already: add its ports before, and build it once")
 
     def _all(self, ports: int) -> dict[int, Antichain[PathSummary[T]]]:
         return {port: Antichain([self._identity]) for port in range(ports)}
@@ -125,6 +136,8 @@ class OperatorBuilder(Generic[T]):
         the logic, which is called with the input ports, the output ports, in the order in which they were added, and then
         ``arguments``.
         """
+        self._check_open()
+        self._built = True
         operator = self._operator
         outputs = range(len(operator.output_ports))
         for port, row in zip(operator.input_ports, self._rows, strict=True):

@@ -81,10 +81,11 @@ class Capability(Generic[T]):
             if not port.operator.running:
                 port.operator.touch()
 
-    def __copy__(self) -> Capability[T]:
+    def copy(self) -> Capability[T]:
+        """Return a second capability at the same time, to be dropped on its own; ``copy.copy`` does the same."""
         return self.delayed(self.time)
 
-    copy = __copy__
+    __copy__ = copy
 
     def __enter__(self) -> Self:
         return self

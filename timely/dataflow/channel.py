@@ -40,8 +40,11 @@ class Allocator(Protocol):
     def peers(self) -> int:
         """How many workers there are."""
 
-    def open_channel(self, deliver: Callable[[Any, Any, int], None]) -> int:
-        """Open the next channel of the dataflow being built; ``deliver(time, batch, records)`` gets what peers send on it."""
+    def open_channel(self, deliver: Callable[[Any, Any, int], None], label: str) -> int:
+        """Open the next channel of the dataflow being built, and return its number.
+
+        ``deliver(time, batch, records)`` gets what peers send on it; ``label`` is how errors call where it leads.
+        """
 
     def post(self, peer: int, channel: int, time: Any, batch: Any) -> None:
         """Send a container on a channel to a peer."""
@@ -76,7 +79,7 @@ class ExchangePusher(Generic[T]):
         self._local = local
         self._allocator = allocator
         self._label = label
-        self._channel = allocator.open_channel(local.push) if allocator.peers > 1 else -1
+        self._channel = allocator.open_channel(local.push, label) if allocator.peers > 1 else -1
 
     def push(self, time: T, batch: Any, records: int) -> None:
         """Send each part to its worker."""

@@ -25,10 +25,11 @@ Key: TypeAlias = Callable[[Any], Any] | str
 def route(key: object) -> int:
     """Return the number that ``key`` is routed by: the record goes to that number modulo the number of workers.
 
-    ``RoutingError`` for a key that is neither a whole number, nor a string, nor bytes, nor a tuple of such.
+    ``None``, which is how a missing value comes, goes where 0 goes. ``RoutingError`` for a key that is neither a whole number,
+    nor a string, nor bytes, nor a tuple of such.
 
-    >>> route(7), route("abc") == route(b"abc"), route((1, "a")) == route((1, "a"))
-    (7, True, True)
+    >>> route(7), route(None), route("abc") == route(b"abc"), route((1, "a")) == route((1, "a"))
+    (7, 0, True, True)
     """
     if isinstance(key, int):
         return int(key)
@@ -125,9 +126,13 @@ def _deal(numbers: np.ndarray[Any, Any], workers: int) -> list[tuple[int, np.nda
 def route_column(column: pa.Array) -> np.ndarray[Any, Any]:
     """Return the routing number of every value of an Arrow column: the same as ``route`` of the single values.
 
-    They are int64, or uint64 for a column of that type.
+    They are int64, or uint64 for a column of that type. ``RoutingError`` for a type that cannot be routed.
 
-    ``RoutingError`` for a type that cannot be routed.
+    >>> import pyarrow as pa
+    >>> route_column(pa.array([7, None, -1])).tolist()
+    [7, 0, -1]
+    >>> route_column(pa.array(["a", "b"])).tolist() == [route("a"), route("b")]
+    True
     """
     import numpy as np
     import pyarrow as pa
@@ -141,7 +146,8 @@ def route_column(column: pa.Array) -> np.ndarray[Any, Any]:
     if pa.types.is_dictionary(kind):
         encoded = column
     else:
-        if not (pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_binary(kind)):
+        text = pa.types.is_string(kind) or pa.types.is_large_string(kind)
+        if not (text or pa.types.is_binary(kind) or pa.types.is_large_binary(kind)):
             raise RoutingError(f"a column of type {kind} cannot be a key: use whole numbers, strings or bytes")
         encoded = column.dictionary_encode()
     routes = np.array([route(value) for value in encoded.dictionary.to_pylist()] or [0], dtype=np.int64)

@@ -19,7 +19,7 @@ from timely.dataflow.ports import Count, InputPort, OutputPort, Session
 from timely.errors import OperatorError
 from timely.order import PartialOrder
 from timely.progress import ChangeBatch, TimeDomain
-from timely.scopes import Counts, Subgraph, Summaries
+from timely.scopes import Attachable, Counts, Subgraph, Summaries
 
 T = TypeVar("T", bound=PartialOrder)
 
@@ -84,10 +84,8 @@ class Statement(Generic[T]):
                 source.drain_into(target)
 
 
-class Operator(Generic[T]):
-    """One operator as a scope. Its reports are right by construction (``trusted``)."""
-
-    trusted = True
+class Operator(Attachable[T]):
+    """One operator as a scope. Its reports are right by construction."""
 
     def __init__(self, name: str, scope: Subgraph[Any, T], worker: int, peers: int) -> None:
         self.name = name
@@ -95,6 +93,7 @@ class Operator(Generic[T]):
         self.output_ports: list[OutputPort[T]] = []
         self.sessions: list[Session[T]] = []
         self.running = False
+        self.has_read = False
         self.call = 0
         self.touch: Callable[[], None] = scope.touch
         self._scope = scope
@@ -210,6 +209,7 @@ class Operator(Generic[T]):
         """Run the logic once; return whether it wants to be run again in any case."""
         self.call += 1
         self.running = True
+        self.has_read = False
         try:
             again = self._logic()
             if self.sessions:
@@ -220,9 +220,10 @@ class Operator(Generic[T]):
             self.fail(error)
         finally:
             self.running = False
-        for input in self.input_ports:
-            if input.queue:
-                self.activate()
+        if self.has_read:  # one that leaves all of its input unread waits for something else, and may wait in vain
+            for input in self.input_ports:
+                if input.queue:
+                    self.activate()
         return again is True
 
     def fail(self, error: Exception) -> Never:

@@ -68,6 +68,7 @@ class InputPort(Generic[T, D]):
         note, number = self._note, self._number
         while queue:
             time, batch, records = queue.popleft()
+            self.operator.has_read = True
             note(number, time, -records)
             yield InputCapability(time, self), batch
 
@@ -137,7 +138,8 @@ class OutputPort(Generic[T]):
 class Session(Generic[T]):
     """Sends records or whole containers at one time on one output.
 
-    ``CapabilityError`` for anything sent after the activation in which it was opened.
+    Records are gathered and go out a few thousand at a time; a ``with`` block that ends in an error drops those still gathered.
+    ``CapabilityError`` for anything sent after its ``with`` block, or after the activation in which it was opened.
     """
 
     __slots__ = ("_buffer", "_port", "time")
@@ -163,18 +165,27 @@ class Session(Generic[T]):
 
     def give_batch(self, batch: Any) -> None:
         """Send a whole container: a list, an Arrow record batch, an array. It must not be changed afterwards."""
-        if self._buffer or self._port is None:
+        port = self._port
+        if port is None:
+            raise self._has_ended()
+        if self._buffer:
             self.flush()
-        self._port.push(self.time, batch)  # type: ignore[union-attr]  # flush() raises when there is no port
+        port.push(self.time, batch)
 
     def flush(self) -> None:
         """Pass on what was given record by record."""
         port = self._port
         if port is None:
-            raise CapabilityError(f"this session at {self.time!r} ended with the activation it was opened in; open a new one")
+            raise self._has_ended()
         if self._buffer:
             buffer, self._buffer = self._buffer, []
             port.push(self.time, buffer)
+
+    def _has_ended(self) -> CapabilityError:
+        return CapabilityError(
+            f"this session at {self.time!r} ended with the activation it was opened in, or with its own with-block;"
+            " open a new one"
+        )
 
     def close(self) -> None:
         """Pass on what there is, and end the session."""
@@ -187,8 +198,9 @@ class Session(Generic[T]):
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        if self._buffer and kind is None:
-            self.flush()
+        if kind is not None:
+            self._buffer = []
+        self.close()
 
 
 def _unbuilt(number: int, time: object, diff: int) -> None:

@@ -1,11 +1,12 @@
 """The scope builder: where a dataflow, and each scope nested in it, is put together.
 
-A builder wraps one ``Subgraph``: operators and streams are added while its ``with`` block is open. The outermost one compiles
-the whole nesting when its block ends; nothing can be added after that. Its operator methods are a façade, as the stream's are.
+A builder wraps one ``Subgraph``: operators and streams are added to it until the ``with`` block of the outermost one ends, which
+compiles the whole nesting; nothing can be added after that. Its operator methods are a façade, as the stream's are.
 """
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
@@ -57,7 +58,7 @@ class ScopeBuilder(Generic[T]):
         self.unfinished: set[str] = set() if parent is None else parent.root.unfinished
         self.scopes: list[Subgraph[Any, Any]] = [] if parent is None else parent.root.scopes
         if parent is not None:
-            wake = _waker(parent.subgraph, index)
+            wake = functools.partial(parent.subgraph.activate, index)
         self.subgraph: Subgraph[Any, T] = Subgraph(
             name,
             self.path,
@@ -109,7 +110,8 @@ class ScopeBuilder(Generic[T]):
         >>> timely.example(build)
         [(0, [128, 160])]
         """
-        yield ScopeBuilder(name or "iterative", Product[self.time, int], self.allocator, self, None, self.exchange)  # type: ignore[name-defined]
+        product: Any = Product  # the coordinates are known only now, so that a type checker has nothing to say of them
+        yield ScopeBuilder(name or "iterative", product[self.time, int], self.allocator, self, None, self.exchange)
 
     def finish(self) -> None:
         """Compile the whole nesting. ``ScopeError`` if an operator or loop in it was begun and never finished."""
@@ -157,10 +159,3 @@ class ScopeBuilder(Generic[T]):
         from timely import operators
 
         return operators.concatenate(streams, self)
-
-
-def _waker(parent: Subgraph[Any, Any], index: int) -> Callable[[], None]:
-    def wake() -> None:
-        parent.activate(index)
-
-    return wake

@@ -58,10 +58,10 @@ def records_of(batch: Any) -> list[Any]:
     return list(batch.tolist())
 
 
-def _sorted(records: list[D]) -> list[D]:
+def _sorted(records: list[Any]) -> list[Any]:
     try:
-        return sorted(records)  # type: ignore[type-var]  # records that have no order stay as they are
-    except TypeError:
+        return sorted(records)
+    except TypeError:  # they have no order
         return records
 
 

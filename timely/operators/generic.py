@@ -126,9 +126,7 @@ def unary_frontier(stream: Stream[T, D], pact: Pact, name: str, constructor: Una
     return _unary(stream, pact, name, constructor, notify=True)
 
 
-def _unary(
-    stream: Stream[T, D], pact: Pact, name: str, constructor: UnaryConstructor[T], *, notify: bool
-) -> Stream[T, Any]:
+def _unary(stream: Stream[T, D], pact: Pact, name: str, constructor: UnaryConstructor[T], *, notify: bool) -> Stream[T, Any]:
     builder = OperatorBuilder(stream.scope, name)
     builder.new_input(stream, pact, notify=notify)
     output = builder.new_output()
@@ -152,14 +150,11 @@ def unary_notify(
     >>> timely.example(lambda scope: scope.to_stream([1, 2]).unary_notify(timely.Pipeline, "tell", [], logic))
     [(0, ['0 is complete'])]
     """
-
     builder = OperatorBuilder(stream.scope, name)
     notificator = Notificator([builder.new_input(stream, pact)])
     output = builder.new_output()
 
-    def constructor(
-        capabilities: list[Capability[T]], info: OperatorInfo
-    ) -> UnaryNotifyLogic[T, D]:
+    def constructor(capabilities: list[Capability[T]], info: OperatorInfo) -> UnaryNotifyLogic[T, D]:
         notificator.request(capabilities.pop(), initial_times)
         return logic
 
@@ -265,15 +260,12 @@ def binary_notify(
     >>> timely.example(build)
     [(0, [(0, 2)])]
     """
-
     builder = OperatorBuilder(stream.scope, name)
     inputs: list[InputPort[T, Any]] = [builder.new_input(stream, pact), builder.new_input(other, other_pact)]
     notificator = Notificator(inputs)
     output = builder.new_output()
 
-    def constructor(
-        capabilities: list[Capability[T]], info: OperatorInfo
-    ) -> BinaryNotifyLogic[T, D, E]:
+    def constructor(capabilities: list[Capability[T]], info: OperatorInfo) -> BinaryNotifyLogic[T, D, E]:
         notificator.request(capabilities.pop(), initial_times)
         return logic
 

@@ -32,12 +32,13 @@ class Notificator(Generic[T]):
     [(0, 2), (1, 1), (2, 1)]
     """
 
-    __slots__ = ("_capabilities", "_inputs", "_more")
+    __slots__ = ("_capabilities", "_inputs", "_more", "_telling")
 
     def __init__(self, inputs: Sequence[InputPort[T, Any]]) -> None:
         self._inputs = inputs
         self._capabilities: dict[T, Capability[T]] = {}
         self._more: dict[T, int] = {}
+        self._telling = False
 
     def request(self, capability: Capability[T], times: Iterable[T]) -> None:
         """Ask to be notified of each of ``times``, which ``capability`` allows; it is dropped."""
@@ -46,13 +47,18 @@ class Notificator(Generic[T]):
         capability.drop()
 
     def notify_at(self, capability: Capability[T]) -> None:
-        """Ask to be notified when the capability's time is complete; the notificator holds the capability until then."""
+        """Ask to be notified when the capability's time is complete; the notificator holds the capability until then.
+
+        Where it is complete already, and nobody is iterating, the logic is run again for it.
+        """
         time = capability.time
         if time in self._capabilities:
             self._more[time] = self._more.get(time, 0) + 1
             capability.drop()
         else:
             self._capabilities[time] = capability
+        if not self._telling and self.complete(time):
+            self._inputs[0].operator.activate()
 
     def pending(self) -> list[tuple[T, int]]:
         """Return the times that are asked for and not delivered yet, each with the number of requests, in order."""
@@ -68,16 +74,23 @@ class Notificator(Generic[T]):
 
     def __iter__(self) -> Iterator[tuple[Capability[T], int]]:
         capabilities = self._capabilities
-        while capabilities:
-            if len(capabilities) == 1:
-                (time,) = capabilities
-                for port in self._inputs:
-                    for element in port.elements:
-                        if element <= time:
-                            return
-            else:
-                ready = [time for time in capabilities if self.complete(time)]
-                if not ready:
-                    return
-                time = linear_extension(ready)[0]
-            yield capabilities.pop(time), 1 + self._more.pop(time, 0) if self._more else 1
+        self._telling = True
+        try:
+            while capabilities:
+                if len(capabilities) == 1:
+                    (time,) = capabilities
+                    for port in self._inputs:
+                        for element in port.elements:
+                            if element <= time:
+                                return
+                else:
+                    ready = [time for time in capabilities if self.complete(time)]
+                    if not ready:
+                        return
+                    time = linear_extension(ready)[0]
+                yield capabilities.pop(time), 1 + self._more.pop(time, 0) if self._more else 1
+        except GeneratorExit:
+            self._inputs[0].operator.activate()  # whoever stops early is told of the rest the next time
+            raise
+        finally:
+            self._telling = False

@@ -119,6 +119,16 @@ class ProgressExchange(Generic[K]):
         self._sequence += 1
         return batch
 
+    def unsaid(self) -> tuple[tuple[K, int], ...]:
+        """Return everything since the last flush, without taking it.
+
+        >>> exchange = ProgressExchange(0, 1)
+        >>> exchange.update("a", 1)
+        >>> exchange.unsaid() == exchange.flush().updates
+        True
+        """
+        return tuple(self._pending)
+
     def receive(self, batch: ProgressBatch[K]) -> tuple[tuple[K, int], ...]:
         """Return the updates of another worker's batch, to be counted all at once.
 

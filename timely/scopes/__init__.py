@@ -2,12 +2,13 @@
 
 from timely.scopes.checked import Checked
 from timely.scopes.excursion import Excursion
-from timely.scopes.scope import Counts, Scope, Summaries, is_shared, observed_inputs
+from timely.scopes.scope import Attachable, Counts, Scope, Summaries, is_shared, observed_inputs
 from timely.scopes.subgraph import EGRESS, INGRESS, Subgraph
 
 __all__ = [
     "EGRESS",
     "INGRESS",
+    "Attachable",
     "Checked",
     "Counts",
     "Excursion",

@@ -8,19 +8,36 @@ neither a held capability nor a message consumed in the same statement supports,
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Generic, TypeVar
 
 from timely.errors import ProgressError
 from timely.order import PartialOrder
 from timely.progress import ChangeBatch
-from timely.scopes.scope import Counts, Scope, Summaries, check_internal_summary, observed_inputs
+from timely.scopes.scope import Counts, Scope, Summaries, check_internal_summary, is_shared, observed_inputs
 
 T = TypeVar("T", bound=PartialOrder)
 
 
 class Checked(Generic[T]):
-    """A scope whose every statement of progress is checked before anybody acts on it (invariants OC2 and OC4)."""
+    """A scope whose every statement of progress is checked before anybody acts on it (invariants OC2 and OC4).
+
+    A ``Subgraph`` wraps every child in one that is not of our own making.
+
+    >>> from timely.progress import Antichain, Step
+    >>> class Forger:
+    ...     inputs, outputs = 1, 1
+    ...     def get_internal_summary(self):
+    ...         return [[Antichain([Step(0)])]], [[(3, 1)]]
+    ...     def pull_internal_progress(self, internal, consumed, produced):
+    ...         produced[0].update(2, 1)  # it holds a capability for 3
+    ...         return False
+    >>> forger = Checked(Forger(), "forger", "/demo/forger#0")
+    >>> _ = forger.get_internal_summary()
+    >>> forger.pull_internal_progress([ChangeBatch()], [ChangeBatch()], [ChangeBatch()])  # doctest: +ELLIPSIS
+    Traceback (most recent call last):
+    timely.errors.ProgressError: scope 'forger' (/demo/forger#0) produced messages at 2 on output 0, which nothing ...
+    """
 
     def __init__(self, scope: Scope[T], name: str, path: str) -> None:
         self.scope = scope
@@ -40,9 +57,24 @@ class Checked(Generic[T]):
         return self.scope.outputs
 
     @property
+    def held(self) -> Sequence[Mapping[T, int]]:
+        """The capabilities that the scope has, for each output."""
+        return self._held
+
+    @property
+    def summaries(self) -> Summaries[T]:
+        """The internal summary that the scope is held to."""
+        return self._summaries
+
+    @property
     def observes(self) -> tuple[int, ...]:
         """The inputs whose frontier the scope wants to hear of."""
         return observed_inputs(self.scope)
+
+    @property
+    def shared(self) -> bool:
+        """Whether the scope exchanges its progress with its peers itself."""
+        return is_shared(self.scope)
 
     def get_internal_summary(self) -> tuple[Summaries[T], Counts[T]]:
         """Return what the scope says, and remember it to hold the scope to it."""

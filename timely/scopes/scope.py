@@ -9,8 +9,9 @@ posts that introduced hierarchical scopes.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol, TypeAlias, TypeVar, runtime_checkable
+from typing import Any, Generic, Protocol, TypeAlias, TypeVar
 
 from timely.errors import GraphError
 from timely.order import PartialOrder
@@ -71,28 +72,27 @@ class Scope(Protocol[T]):
         ...
 
 
-@runtime_checkable
-class Attachable(Protocol):
-    """A scope of our own that counts straight into its parent's account, to save the lists of a pull.
+class Attachable(ABC, Generic[T]):
+    """A ``Scope`` of our own that counts straight into its parent's account, to save the lists of a pull.
 
-    What it counts is right by construction, and nothing is derived from it before ``run`` has returned, so that one run is
-    one atomic statement all the same.
+    What it counts is right by construction, so it is not checked, and nothing is derived from it before ``run`` has returned,
+    so that one run is one atomic statement all the same. A class says that it keeps this by deriving from it.
     """
 
+    @abstractmethod
     def attach(
         self,
         sources: Sequence[int],
         targets: Sequence[int],
         fanout: Sequence[list[int]],
-        hold: Callable[[int, Any, int], None],
-        note: Callable[[int, Any, int], None],
-    ) -> list[list[Any]]:
+        hold: Callable[[int, T, int], None],
+        note: Callable[[int, T, int], None],
+    ) -> list[list[T]]:
         """Count capabilities with ``hold`` and messages with ``note``; return the frontier elements of each input, to be kept."""
-        ...
 
+    @abstractmethod
     def run(self) -> bool:
         """Do some work; return whether to be run again in any case."""
-        ...
 
 
 def observed_inputs(scope: Scope[Any]) -> tuple[int, ...]:

@@ -50,6 +50,9 @@ INGRESS: Final = -1
 EGRESS: Final = -2
 
 
+Recorder: TypeAlias = Callable[[int, TI, int], None]
+"""What counts changes in a scope's account: ``(location, time, diff)``."""
+
 Listener: TypeAlias = tuple[list[Any] | None, int, int]
 """Who is told of a frontier: for an attached child the elements to keep, the child's index, and its port."""
 
@@ -192,7 +195,7 @@ class Subgraph(Generic[TO, TI]):
         self._entered: list[tuple[int, TI, int]] = []
         self._consumed: list[ChangeBatch[TO]] = []
         self._produced: list[ChangeBatch[TO]] = []
-        self._pending_time: list[TI | None] = []
+        self._pending_time: list[Any] = []
         self._pending_count: list[int] = []
         self._touched: list[int] = []
 
@@ -232,8 +235,8 @@ class Subgraph(Generic[TO, TI]):
         """
         self._check_open()
         index = len(self.children)
-        trusted = isinstance(scope, Subgraph) or getattr(scope, "trusted", False)
-        self.children.append(Child(index, name, scope if trusted else Checked(scope, name, f"{self.path}/{name}")))
+        ours = isinstance(scope, Subgraph | Attachable)
+        self.children.append(Child(index, name, scope if ours else Checked(scope, name, f"{self.path}/{name}")))
         self._active.append(0)
         return index
 
@@ -316,16 +319,12 @@ class Subgraph(Generic[TO, TI]):
         self._pending_count = [0] * size
         self._outward_index = self._map_outward()
         self._exits = self._find_exits() if self._outputs and self._outward is None else None
-        self._listeners = [self._listener(target) for target in self._tracker.observed]
+        self._listeners: list[Listener] = [(None, target.node, target.port) for target in self._tracker.observed]
         self._observers = {target: observer for observer, target in enumerate(self._tracker.observed)}
         self._runs: list[Callable[[], bool] | None] = [None] * len(self.children)
         self._observes = self._observed_entries()
 
-    def _listener(self, target: Target) -> Listener:
-        """Return who is told of the frontier at ``target``."""
-        return None, target.node, target.port
-
-    def _attach(self, child: Child) -> None:
+    def _attach(self, child: Child, hold: Recorder[TI], note: Recorder[TI]) -> None:
         """Have a child of our own count straight into this scope's account, and keep its frontiers for it."""
         scope: Any = child.scope
         fanout = {number: numbers for (_, numbers), number in zip(child.sent, child.sources, strict=True)}
@@ -333,8 +332,8 @@ class Subgraph(Generic[TO, TI]):
             child.sources,
             [number for _, number in child.read],
             [fanout[number] for number in child.sources],
-            self._update,
-            self._note,
+            hold,
+            note,
         )
         self._runs[child.index] = scope.run
         for port in scope.observes:
@@ -424,7 +423,7 @@ class Subgraph(Generic[TO, TI]):
                 frontiers[port] = [(time, 1) for time in self._tracker.frontier(Target(child.index, port))]
             child.scope.set_external_summary(self._world_of(child, summaries), frontiers)
             if isinstance(child.scope, Attachable):
-                self._attach(child)
+                self._attach(child, self._update, self._note)
             self.activate(child.index)
 
     def _check_returns(self, summaries: Summaries[TO]) -> None:
@@ -447,8 +446,8 @@ class Subgraph(Generic[TO, TI]):
     def _world_of(self, child: Child, summaries: Summaries[TO]) -> Summaries[TI]:
         """Return how the world leads back from each output of ``child`` to its inputs, inside this scope and round it."""
         scope = child.scope
-        if getattr(scope, "trusted", False) and not child.nested:
-            return ()
+        if isinstance(scope, Attachable):
+            return ()  # an operator has no use for it
         table = []
         for output in range(scope.outputs):
             reached = self._tracker.summaries_from(Source(child.index, output))
@@ -593,7 +592,7 @@ class Subgraph(Generic[TO, TI]):
         elif self._pending_time[number] == time:
             self._pending_count[number] = count + diff
         else:
-            self._update(number, self._pending_time[number], count)  # type: ignore[arg-type]  # set with the count
+            self._update(number, self._pending_time[number], count)
             self._pending_time[number] = time
             self._pending_count[number] = diff
 
@@ -604,7 +603,7 @@ class Subgraph(Generic[TO, TI]):
             count = pending[number]
             if count:
                 pending[number] = 0
-                self._update(number, self._pending_time[number], count)  # type: ignore[arg-type]  # set with the count
+                self._update(number, self._pending_time[number], count)
         self._touched.clear()
 
     def _update_all(self, number: int, time: TI, diff: int) -> None:
@@ -684,6 +683,31 @@ class Subgraph(Generic[TO, TI]):
             if isinstance(child.scope, Subgraph):
                 found += child.scope.outstanding()
         return found
+
+    # -- for those who look on: they change nothing --------------------------------------------------------------------
+
+    def intercept(self, around: Callable[[int, Recorder[TI], Recorder[TI]], tuple[Recorder[TI], Recorder[TI]]]) -> None:
+        """Have all that the attached children count go by way of ``around(child, hold, note)``, which returns a pair like it."""
+        for child in self.children:
+            if isinstance(child.scope, Attachable):
+                self._attach(child, *around(child.index, self._update, self._note))
+
+    @property
+    def trackers(self) -> Sequence[Tracker[TI]]:
+        """The tracker that the children are told from, and the one that the parent is told from where that is another."""
+        return (self._tracker,) if self._outward is None else (self._tracker, self._outward)
+
+    @property
+    def internal_summary(self) -> Summaries[TO]:
+        """How the inputs lead to the outputs, once the graph is compiled."""
+        return self._internal
+
+    @property
+    def unreported(self) -> tuple[Sequence[ChangeBatch[TO]], Sequence[ChangeBatch[TO]]]:
+        """What was consumed at each input and produced at each output since the parent last pulled."""
+        return self._consumed, self._produced
+
+    # -- reporting -----------------------------------------------------------------------------------------------------
 
     def _tell_children(self) -> None:
         """Derive the frontiers anew and tell every child whose inputs they concern."""

@@ -104,7 +104,7 @@ class Task:
         for handle in handles:
             handle.close()
         listened = time.monotonic()
-        while worker.step_or_park(None if worker.peers == 1 else _LISTEN_EVERY):
+        while worker.run_step(_LISTEN_EVERY):
             yield from self._drain(outbox)
             if time.monotonic() - listened > _LISTEN_EVERY:
                 if (stopped := registration.stopped()) is not None:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from timely.dataflow import ScopeBuilder, Stream
 from timely.errors import ConfigurationError, PeerLostError, TimelyError, WorkerError
-from timely.worker.transport import Inbox, PeerTransport, Transport
+from timely.worker.transport import Inbox, PeerTransport
 from timely.worker.worker import Worker
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ def execute(program: Callable[[Worker], T], *, workers: int = 1, processes: int 
         if not isinstance(count, int) or count < 1:
             raise ConfigurationError(f"{name}={count!r}: there must be at least one; use {name}=1 for a single one")
     if processes == 1:
-        outcomes = run_threads(program, range(workers), {}) if workers > 1 else [run_worker(program, None)]
+        outcomes = run_threads(program, range(workers), {}) if workers > 1 else [run_worker(program, Worker())]
     else:
         outcomes = _run_processes(program, workers, processes)
     failure = first_failure(outcomes)
@@ -73,9 +73,8 @@ def example(build: Callable[[ScopeBuilder[int]], Stream[int, D]]) -> list[tuple[
     return captured.extract()
 
 
-def run_worker(program: Callable[[Worker], Any], transport: Transport | None) -> Outcome:
-    """Run a program on one worker to the end of its dataflows; return its outcome, and leave the transport closed."""
-    worker = Worker(transport)
+def run_worker(program: Callable[[Worker], Any], worker: Worker) -> Outcome:
+    """Run a program on a worker to the end of its dataflows; return its outcome, and leave the worker closed."""
     outcome: Outcome
     try:
         result = program(worker)
@@ -104,12 +103,12 @@ def run_threads(
     inboxes = {index: Inbox() for index in indices}
     transports = [PeerTransport(index, inboxes, sockets.get(index, {})) for index in indices]
     if len(transports) == 1:
-        return [run_worker(program, transports[0])]
+        return [run_worker(program, Worker(transports[0]))]
     outcomes: list[Outcome] = [(False, WorkerError(f"worker {index} ended without a result")) for index in indices]
 
     def run(place: int) -> None:
         try:
-            outcomes[place] = run_worker(program, transports[place])
+            outcomes[place] = run_worker(program, Worker(transports[place]))
         except BaseException as error:  # an interruption ends the run as it would without threads
             outcomes[place] = (False, error)
 
@@ -215,25 +214,28 @@ def _pack(outcomes: Sequence[Outcome]) -> bytes:
     packed = []
     for index, (succeeded, value) in enumerate(outcomes):
         text = "" if succeeded else "".join(traceback.format_exception(value))
-        cause = None if succeeded else value.__cause__
-        try:
-            body = pickle.dumps((value, cause))
-            pickle.loads(body)
-        except Exception as error:
+        body, trouble = _carry(value, None if succeeded else value.__cause__)
+        if trouble is not None and not succeeded:
+            body, trouble = _carry(value, None)
+        if trouble is not None:
+            what = f"{type(value).__name__}: {value}"
             if succeeded:
                 kind = type(value).__name__
-                what = f"the result of worker {index} of its process, of type {kind}, cannot be sent back: {error}"
-            else:
-                what = f"{type(value).__name__}: {value}"
-            try:
-                body = pickle.dumps((value, None))
-                pickle.loads(body)
-                assert not succeeded
-            except Exception:
-                body = pickle.dumps((WorkerError(what), None))
+                what = f"the result of worker {index} of its process, of type {kind}, cannot be sent back: {trouble}"
+            body, _ = _carry(WorkerError(what), None)
             succeeded = False
         packed.append((succeeded, body, text))
     return pickle.dumps(packed)
+
+
+def _carry(value: Any, cause: BaseException | None) -> tuple[bytes, Exception | None]:
+    """Return ``(value, cause)`` as a pickle that can be read again, and otherwise what is in the way of that."""
+    try:
+        body = pickle.dumps((value, cause))
+        pickle.loads(body)
+    except Exception as trouble:
+        return b"", trouble
+    return body, None
 
 
 def _unpack(data: bytes) -> list[Outcome]:

@@ -15,7 +15,7 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, Protocol
 
-from timely.errors import PeerLostError, RoutingError
+from timely.errors import PeerLostError, UnsendableError
 from timely.worker.wire import HEADER, decode, encode, portable
 
 _CHUNK: Final = 1 << 18
@@ -91,7 +91,7 @@ class Inbox:
         if self.waiting:
             try:
                 self._bell.send(b"!")
-            except (BlockingIOError, OSError):
+            except OSError:
                 pass  # it has been woken often enough, or is gone
 
     def fileno(self) -> int:
@@ -136,15 +136,16 @@ class Link:
         return bool(self._out)
 
     def flush(self) -> None:
-        """Put what was sent into a frame, and write as much as the connection takes."""
+        """Put what was sent into a frame, and write as much as the connection takes.
+
+        ``UnsendableError`` if it cannot be pickled; then none of it is sent, and the next flush starts anew.
+        """
         if self.pending:
             pending, self.pending = self.pending, []
             try:
                 self._out.extend(memoryview(piece) for piece in encode(pending))
             except Exception as error:
-                raise RoutingError(
-                    f"records or times for a worker in another process cannot be pickled ({error}): send such as can be"
-                ) from error
+                raise _unsendable(pending) from error
         out = self._out
         while out and not self.deaf:
             pieces = [out[i] for i in range(min(len(out), _MOST_PIECES))]
@@ -250,10 +251,16 @@ class PeerTransport:
             self._inboxes[peer].put(self.index, message)
 
     def flush(self) -> None:
-        """Pass on what was sent to other processes."""
+        """Pass on what was sent to other processes. ``UnsendableError`` after all the rest has been passed on."""
+        refused: UnsendableError | None = None
         for link in self._links.values():
             if link.pending or link.backlog:
-                link.flush()
+                try:
+                    link.flush()
+                except UnsendableError as error:
+                    refused = error
+        if refused is not None:
+            raise refused
 
     def receive(self) -> Sequence[tuple[int, Any]]:
         """Return what has arrived."""
@@ -308,18 +315,24 @@ class PeerTransport:
         """Say goodbye to every peer in another process, wait for theirs, and close the connections."""
         for link in self._links.values():
             link.pending.append(None)
-        self.flush()
-        deadline = _now() + timeout
-        while _now() < deadline:
-            left = [peer for peer, link in self._links.items() if not link.gone and (peer not in self._finished or link.backlog)]
-            self._lost.clear()
-            if not left:
+        try:
+            self.flush()
+            self._part(time.monotonic() + timeout)
+        finally:
+            for link in self._links.values():
+                link.sock.close()
+            self._inbox.close()
+
+    def _part(self, deadline: float) -> None:
+        """Wait until every peer has said goodbye and has taken what was left for it, or until the deadline."""
+        while (left := deadline - time.monotonic()) > 0:
+            peers = [peer for peer, link in self._links.items() if not link.gone and (peer not in self._finished or link.backlog)]
+            if not peers:
                 break
-            self.wait(min(0.2, max(0.0, deadline - _now())))
-            self._drain(left)
-        for link in self._links.values():
-            link.sock.close()
-        self._inbox.close()
+            self._lost.clear()
+            self._inbox.items.clear()
+            self.wait(min(0.2, left))
+            self._drain(peers)
 
     def _drain(self, peers: Sequence[int]) -> None:
         """Read and discard what still comes, so that nobody's last words are cut off."""
@@ -329,8 +342,24 @@ class PeerTransport:
                 self._read(peer, discarded)
 
 
-def _now() -> float:
-    return time.monotonic()
+def _unsendable(pending: Sequence[Any]) -> UnsendableError:
+    """Return the error about the first of the pending messages that cannot be pickled, and about what it carries."""
+    for message in pending:
+        try:
+            encode(message)
+        except Exception as error:
+            return UnsendableError(f"{_culprit(message[-1])} cannot be pickled for a worker in another process: {error}", message)
+    return UnsendableError("what goes to a worker in another process cannot be pickled", pending[-1])
+
+
+def _culprit(carried: Any) -> str:
+    """Return, for an error, what in the content of a message cannot be pickled: its first such record, or all of it."""
+    for record in carried if isinstance(carried, list) else ():
+        try:
+            encode(record)
+        except Exception:
+            return f"a record of type {type(record).__name__}"
+    return f"a {type(carried).__name__}"
 
 
 class SocketTransport(PeerTransport):

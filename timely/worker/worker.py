@@ -7,17 +7,18 @@ later than what was made of it, because everything a dataflow's scopes say leave
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+import contextlib
+import functools
+from collections.abc import Callable, Iterator
 from types import TracebackType
 from typing import Any, Final, Self, TypeVar, cast, overload
 
 from timely.dataflow import ScopeBuilder
-from timely.errors import GraphMismatchError, PeerLostError, StalledError
+from timely.errors import PeerLostError, RoutingError, StalledError, UnsendableError, WorkerError
 from timely.order import PartialOrder
 from timely.progress import ProgressBatch, ProgressExchange
 from timely.scopes import Subgraph
+from timely.worker.agreement import Agreement, describe
 from timely.worker.scheduler import Scheduler
 from timely.worker.stall import StallDetector
 from timely.worker.transport import LocalTransport, Transport
@@ -32,49 +33,10 @@ ABORT: Final = "abort"
 DONE: Final = "done"
 QUIET: Final = "quiet"
 ENDED: Final = "ended"
-_DESCRIBED: Final = 1000
 _PATIENCE: Final = 1.0
 
 
-_Opening = AbstractContextManager[ScopeBuilder[T]]
-
-
-class _Waker:
-    """Marks one dataflow as having something to do."""
-
-    __slots__ = ("_active", "_number")
-
-    def __init__(self, active: bytearray, number: int) -> None:
-        self._active = active
-        self._number = number
-
-    def wake(self) -> None:
-        """Mark it."""
-        self._active[self._number] = 1
-
-
-def describe(scope: ScopeBuilder[Any]) -> tuple[str, ...]:
-    """Return the graph of a dataflow as lines of text that are the same on every worker which built the same one.
-
-    >>> with Worker().dataflow(name="demo") as scope:
-    ...     _ = scope.empty().map(str)
-    >>> for line in describe(scope):
-    ...     print(line)
-    scope /demo with times int
-    operator /demo/empty#0 with 0 inputs and 1 outputs
-    operator /demo/map#1 with 1 inputs and 1 outputs
-    edge of /demo: Source(0, 0) to Target(1, 0)
-    """
-    lines = []
-    for subgraph in scope.scopes:
-        lines.append(f"scope {subgraph.path} with times {subgraph.domain.name}")
-        for child in subgraph.children:
-            ports = f"{child.scope.inputs} inputs and {child.scope.outputs} outputs"
-            lines.append(f"operator {subgraph.path}/{child.name}#{child.index} with {ports}")
-        for edge in subgraph.edges:
-            dealt = "" if edge.local else ", exchanged"
-            lines.append(f"edge of {subgraph.path}: {edge.source!r} to {edge.target!r}{dealt}")
-    return tuple(lines)
+_Opening = contextlib.AbstractContextManager[ScopeBuilder[T]]
 
 
 class _Building:
@@ -84,12 +46,14 @@ class _Building:
         self.index = worker.index
         self.peers = worker.peers
         self.channels: list[Callable[[Any, Any, int], None]] = []
+        self.labels: list[str] = []
         self._number = number
         self._send = worker.tell
 
-    def open_channel(self, deliver: Callable[[Any, Any, int], None]) -> int:
+    def open_channel(self, deliver: Callable[[Any, Any, int], None], label: str) -> int:
         """Open the next channel."""
         self.channels.append(deliver)
+        self.labels.append(label)
         return len(self.channels) - 1
 
     def post(self, peer: int, channel: int, time: Any, batch: Any) -> None:
@@ -100,15 +64,15 @@ class _Building:
 class _Dataflow:
     """What a worker keeps of one dataflow."""
 
-    def __init__(self, number: int, scope: ScopeBuilder[Any], channels: list[Callable[[Any, Any, int], None]]) -> None:
+    def __init__(self, number: int, scope: ScopeBuilder[Any], building: _Building) -> None:
         self.number = number
         self.name = scope.name
         self.scope = scope
         self.root: Subgraph[Any, Any] = scope.subgraph
         self.scopes = scope.scopes
-        self.channels = channels
+        self.channels = building.channels
+        self.labels = building.labels
         self.exchange: ProgressExchange[Pointstamp] | None = scope.exchange
-        self.described = describe(scope)
 
 
 class Worker:
@@ -132,12 +96,12 @@ class Worker:
         self.peers = self.transport.peers
         self._scheduler = scheduler
         self._alone = self.peers == 1
+        self._plain = self._alone and scheduler is None
         self._stall = StallDetector(self.index, self.peers)
         self._dataflows: dict[int, _Dataflow] = {}
         self._active = bytearray()
         self._early: dict[int, list[tuple[int, Any]]] = {}
-        self._mine: dict[int, tuple[str, tuple[str, ...]]] = {}
-        self._ended: dict[int, int] = {}
+        self._agreement = Agreement(self.index, self.peers)
         self._failed: BaseException | None = None
 
     # -- dataflows -----------------------------------------------------------------------------------------------------
@@ -155,18 +119,17 @@ class Worker:
         """
         return self._open(time, name)
 
-    @contextmanager
+    @contextlib.contextmanager
     def _open(self, time: Any, name: str | None) -> Iterator[ScopeBuilder[Any]]:
         number = len(self._active)
         self._active.append(0)
         building = _Building(self, number)
         exchange = ProgressExchange[Pointstamp](self.index, self.peers) if self.peers > 1 else None
-        scope: ScopeBuilder[Any] = ScopeBuilder(
-            name or f"dataflow{number}", time, building, None, _Waker(self._active, number).wake, exchange
-        )
+        wake = functools.partial(self._active.__setitem__, number, 1)
+        scope: ScopeBuilder[Any] = ScopeBuilder(name or f"dataflow{number}", time, building, None, wake, exchange)
         yield scope
         scope.finish()
-        self._install(_Dataflow(number, scope, building.channels))
+        self._install(_Dataflow(number, scope, building))
 
     def _install(self, dataflow: _Dataflow) -> None:
         number = dataflow.number
@@ -174,16 +137,18 @@ class Worker:
         self._active[number] = 1
         if self.peers == 1:
             return
-        mine = (hashlib.sha256("\n".join(dataflow.described).encode()).hexdigest(), dataflow.described[:_DESCRIBED])
-        self._mine[number] = mine
+        description = self._agreement.built(number, describe(dataflow.scope))
         for peer in range(self.peers):
             if peer != self.index:
-                self.tell(peer, (GRAPH, number, *mine))
+                self.tell(peer, (GRAPH, number, description))
+        self._agreement.expect(number, dataflow.name)
         for sender, message in self._early.pop(number, ()):
-            self._take(sender, message)
+            self._act(sender, message)
 
     def drop_dataflow(self, scope: ScopeBuilder[Any]) -> None:
         """Drop a dataflow that is not wanted any more, with all its state and whatever is in flight; others run on.
+
+        Every worker drops it: for those that do not, it can never complete.
 
         >>> worker = Worker()
         >>> with worker.dataflow(name="unwanted") as scope:
@@ -210,33 +175,34 @@ class Worker:
         Never waits. ``OperatorError`` if an operator raised, ``PeerLostError`` if another worker failed or went away; after
         either, the worker cannot go on.
         """
-        self._check_failed()
+        if self._failed is not None:
+            raise self._has_failed()
         try:
-            self._turn()
+            if self._plain:
+                self._pass()
+            else:
+                self._turn()
         except BaseException as error:
             self.abort(error)
             raise
         return bool(self._dataflows)
 
-    def _check_failed(self) -> None:
-        if self._failed is not None:
-            raise PeerLostError(f"worker {self.index} has failed already: {self._failed}") from self._failed
+    def _has_failed(self) -> PeerLostError:
+        error = PeerLostError(f"worker {self.index} has failed already: {self._failed}")
+        error.__cause__ = self._failed
+        return error
 
     def _turn(self) -> None:
         """Take in what has arrived, run what is active, and send what that led to."""
-        if self._alone and self._scheduler is None:
-            self._pass()
-            return
         for sender, message in self.transport.receive():
             self._take(sender, message)
         active = self._active
-        chosen: Sequence[int] = []
+        ready: list[int] = []
         number = active.find(1)
         while number >= 0:
-            chosen = [*chosen, number]
+            ready.append(number)
             number = active.find(1, number + 1)
-        if self._scheduler is not None and chosen:
-            chosen = self._scheduler.choose(chosen)
+        chosen = self._scheduler.choose(ready) if self._scheduler is not None and ready else ready
         for number in chosen:
             active[number] = 0
             dataflow = self._dataflows.get(number)
@@ -245,10 +211,20 @@ class Worker:
                 self._send_progress(dataflow)
                 if not alive:
                     self._dataflows.pop(number, None)
-        self.transport.flush()
+        try:
+            self.transport.flush()
+        except UnsendableError as error:
+            raise RoutingError(f"{self._whereabouts(error.message)}: {error}") from error.__cause__
+
+    def _whereabouts(self, message: Any) -> str:
+        """Return, for an error, what a message carries, and to where."""
+        dataflow = self._dataflows.get(message[1])
+        if message[0] == DATA and dataflow is not None:
+            return f"exchange into {dataflow.labels[message[2]]}"
+        return f"times of dataflow {message[1]}"
 
     def _pass(self) -> None:
-        """Run what is active, without peers: each dataflow once, in order."""
+        """What a turn comes to without peers and without a scheduler: run each active dataflow once, in order."""
         active, dataflows = self._active, self._dataflows
         number = active.find(1)
         while number >= 0:
@@ -298,21 +274,44 @@ class Worker:
     def run(self) -> None:
         """Step until every dataflow is complete.
 
-        ``StalledError`` if one cannot complete, since an input is still open or a capability is still held.
+        ``StalledError`` if one cannot complete, since an input is still open or a capability is still held. A worker without
+        peers can go on when that has been closed or dropped; with peers it ends the run, since they find out one by one.
         """
-        self._check_failed()
+        if self._failed is not None:
+            raise self._has_failed()
+        while self._dataflows:
+            self.run_step()
+
+    def run_step(self, patience: float = _PATIENCE) -> bool:
+        """One step of ``run``, for a caller who looks after something else in between; return whether more are to follow.
+
+        Waits first if there is nothing to do, for at most ``patience`` seconds. To wait here is to say that this worker will do
+        nothing of its own accord any more, so nothing may be sent, closed or dropped between these steps.
+        ``StalledError`` as in ``run``.
+
+        >>> worker = Worker()
+        >>> with worker.dataflow() as scope:
+        ...     seen = scope.to_stream([1, 2]).capture()
+        >>> while worker.run_step():
+        ...     pass
+        >>> seen.extract()
+        [(0, [1, 2])]
+        """
+        if self._failed is not None:
+            raise self._has_failed()
         try:
-            while self._dataflows:
-                if self._active.find(1) < 0:
-                    self._park(None if self._alone else _PATIENCE)
-                    if not self._alone:
-                        self._look_for_stall()
+            if self._active.find(1) < 0 and self._dataflows:
+                self._wait_with_all(patience)
+            if self._plain:
+                self._pass()
+            else:
                 self._turn()
         except StalledError:
-            raise  # nothing is broken: when something has been closed or dropped, the worker can go on
+            raise  # nothing is broken: when something has been closed or dropped, a worker without peers can go on
         except BaseException as error:
             self.abort(error)
             raise
+        return bool(self._dataflows)
 
     def _park(self, timeout: float | None) -> None:
         """Wait for something to arrive; ``StalledError`` where that could never end."""
@@ -323,8 +322,9 @@ class Worker:
         else:
             self.transport.wait(timeout)
 
-    def _look_for_stall(self) -> None:
-        """After a wait: if it was in vain, tell the peers so; ``StalledError`` if it is in vain for all of them."""
+    def _wait_with_all(self, patience: float) -> None:
+        """Wait; if it was in vain, tell the peers so, and ``StalledError`` if it is in vain for all of them."""
+        self._park(None if self._alone else patience)
         before = self._stall.report()
         self._turn()
         if not self.idle or not self._dataflows or self._stall.report() != before:
@@ -361,26 +361,32 @@ class Worker:
             self._stall.ended(sender)
             return
         self._stall.got(sender)
+        self._act(sender, message)
+
+    def _act(self, sender: int, message: Any) -> None:
+        """Act on a message that was counted, or keep it until the dataflow that it is for has been built."""
+        kind = message[0]
         if kind == ABORT:
             raise PeerLostError(f"worker {sender} failed, so worker {self.index} stops: {message[1]}")
         if kind == DONE:
-            self._ended[sender] = message[1]
-            self._check_ended()
+            self._agreement.ended(sender, message[1])
+            for number, dataflow in self._dataflows.items():
+                self._agreement.expect(number, dataflow.name)
             return
         number = message[1]
-        if number >= len(self._active) or (number not in self._dataflows and number not in self._mine):
+        if not self._agreement.knows(number):
             self._early.setdefault(number, []).append((sender, message))
             return
         if kind == GRAPH:
-            self._compare(number, sender, message[2:])
+            self._agreement.compare(number, sender, message[2])
             return
-        dataflow = self._dataflows.get(number)
-        if dataflow is None:
+        target = self._dataflows.get(number)
+        if target is None:
             return  # complete or dropped here: nothing in it matters any more
         if kind == DATA:
-            dataflow.channels[message[2]](message[3], message[4], len(message[4]))
+            target.channels[message[2]](message[3], message[4], len(message[4]))
         else:
-            self._receive(dataflow, message[2])
+            self._receive(target, message[2])
 
     def _receive(self, dataflow: _Dataflow, batch: ProgressBatch[Pointstamp]) -> None:
         """Apply a peer's batch as a whole, before anything is derived from it."""
@@ -388,30 +394,6 @@ class Worker:
         scopes = dataflow.scopes
         for (scope, location, time), diff in exchange.receive(batch):
             scopes[scope].receive(location, time, diff)
-
-    def _compare(self, number: int, peer: int, theirs: Sequence[Any]) -> None:
-        """Raise ``GraphMismatchError`` if a peer has built another graph."""
-        digest, described = self._mine[number]
-        if digest == theirs[0]:
-            return
-        difference = "they differ beyond the first operators"
-        for mine, other in zip((*described, "nothing more"), (*theirs[1], "nothing more"), strict=False):
-            if mine != other:
-                difference = f"worker {self.index} has {mine}, worker {peer} has {other}"
-                break
-        raise GraphMismatchError(
-            f"dataflow {number} is not the same on workers {self.index} and {peer}: {difference}; every worker must build the"
-            " same dataflows in the same order"
-        )
-
-    def _check_ended(self) -> None:
-        for peer, built in self._ended.items():
-            for number, dataflow in self._dataflows.items():
-                if number >= built:
-                    raise GraphMismatchError(
-                        f"worker {peer} has ended without building dataflow {number} ({dataflow.name!r}), which worker"
-                        f" {self.index} waits for; every worker must build the same dataflows in the same order"
-                    )
 
     def finish(self) -> None:
         """Run every dataflow to its end, and tell the peers that this worker builds no more."""
@@ -426,10 +408,18 @@ class Worker:
         """Tell every peer that this worker has failed, so that they stop too."""
         if self._failed is None:
             self._failed = error
+            with contextlib.suppress(RoutingError):
+                self.transport.flush()  # what cannot be sent is dropped with this, and is not in the way of the next
             self._tell_all((ABORT, f"{type(error).__name__}: {error}"))
 
     def close(self) -> None:
-        """Close the connections to the peers, after what was sent has gone out."""
+        """Close the connections to the peers, after what was sent has gone out.
+
+        Peers with whom a dataflow is not complete are told that this worker has failed them: they could only wait for it.
+        """
+        if self._dataflows and not self._alone:
+            unfinished = ", ".join(repr(dataflow.name) for dataflow in self._dataflows.values())
+            self.abort(WorkerError(f"it was closed before dataflow {unfinished} was complete"))
         self._dataflows.clear()
         self.transport.close()
 

@@ -1,9 +1,11 @@
 """Random nestings of scopes as data, the dataflow that one describes, and the flat graph that it must be equal to.
 
 A ``Nesting`` is a tree of scopes (regions and loops' scopes), operators in them with summaries of their own, and links
-between any two operators: the builder takes a link out of as many scopes and into as many as it has to. The flat graph
+between any two operators: :func:`build_nesting` takes a link out of as many scopes and into as many as it has to. The flat graph
 knows nothing of scopes but how many coordinates their times have: a time is a tuple of numbers, leaving a scope cuts
-coordinates off, and entering one appends zeros. All that is asked of it is answered by following every path.
+coordinates off, and entering one appends zeros. The invariant of nesting is that nobody can tell the two apart: after
+progress has settled every frontier is that of the flat graph, which answers by following every path. A caller gives each
+operator a logic of its own, and compares.
 """
 
 from __future__ import annotations
@@ -13,8 +15,6 @@ from contextlib import ExitStack
 from typing import Any, TypeAlias
 
 import attrs
-from hypothesis import strategies as st
-
 from timely import (
     Antichain,
     Capability,
@@ -33,15 +33,20 @@ from timely import (
     Worker,
 )
 from timely.progress import PathSummary
+from timely.testing.code import Described
 
 Time: TypeAlias = tuple[int, ...]
 Location: TypeAlias = Source | Target
 Make: TypeAlias = Callable[[int, list[InputPort[Any, Any]], list[Capability[Any]], OperatorInfo], Callable[..., object]]
 
 
-@attrs.frozen
-class Shift:
-    """How an operator advances times: each coordinate by so much, and not beyond its limit (``None``: no limit)."""
+@attrs.frozen(repr=False)
+class Shift(Described):
+    """How an operator advances times: each coordinate by so much, and not beyond its limit (``None``: no limit).
+
+    >>> Shift((0, 1), (None, 3)).results_in((5, 2)), Shift((0, 1), (None, 3)).results_in((5, 3))
+    ((5, 3), None)
+    """
 
     by: Time
     limits: tuple[int | None, ...]
@@ -59,14 +64,16 @@ class Shift:
         return found
 
 
-@attrs.frozen
-class ScopeSpec:
+@attrs.frozen(repr=False)
+class ScopeSpec(Described):
+    """A scope in another one (scope 0 is in itself): a loop's scope, with one more coordinate, or a region."""
+
     parent: int
     iterative: bool
 
 
-@attrs.frozen
-class OpSpec:
+@attrs.frozen(repr=False)
+class OpSpec(Described):
     """An operator: ``summaries[input][output]`` are its shifts, ``observes[input]`` whether it asks for the frontier."""
 
     scope: int
@@ -75,16 +82,24 @@ class OpSpec:
     observes: tuple[bool, ...]
 
 
-@attrs.frozen
-class Link:
+@attrs.frozen(repr=False)
+class Link(Described):
+    """From an output to an input, wherever they are; records may be exchanged between workers on the way."""
+
     source: Source
     target: Target
     exchanged: bool = False
 
 
-@attrs.frozen
-class Nesting:
-    """Scope 0 is the dataflow itself. ``order`` says in which order scopes and operators are made: ``(is a scope, number)``."""
+@attrs.frozen(repr=False)
+class Nesting(Described):
+    """Scope 0 is the dataflow itself. ``order`` says in which order scopes and operators are made: ``(is a scope, number)``.
+
+    >>> inner = OpSpec(1, 1, (((Shift((0, 1), (None, None)),),),), (True,))
+    >>> loop = Nesting((ScopeSpec(0, False), ScopeSpec(0, True)), (inner,), (Link(Source(0, 0), Target(0, 0)),), ((True, 1), (False, 0)))
+    >>> loop.depth(1), loop.stuck(), eval(repr(loop)) == loop
+    (2, [], True)
+    """
 
     scopes: tuple[ScopeSpec, ...]
     ops: tuple[OpSpec, ...]
@@ -151,17 +166,29 @@ class Nesting:
 
 
 def below(one: Time, other: Time) -> bool:
-    """Return whether ``one <= other``, coordinate by coordinate."""
+    """Return whether ``one <= other``, coordinate by coordinate.
+
+    >>> below((0, 1), (2, 1)), below((0, 1), (2, 0))
+    (True, False)
+    """
     return all(a <= b for a, b in zip(one, other, strict=True))
 
 
 def flat(time: Any) -> Time:
-    """Return a time of the library as a tuple of numbers."""
+    """Return a time of the library as a tuple of numbers.
+
+    >>> flat(Product(Product(0, 1), 2))
+    (0, 1, 2)
+    """
     return (*flat(time.outer), time.inner) if isinstance(time, Product) else (time,)
 
 
 def nested(time: Time) -> Any:
-    """Return a tuple of numbers as a time of the library."""
+    """Return a tuple of numbers as a time of the library.
+
+    >>> nested((0, 1, 2)).inner
+    2
+    """
     found: Any = time[0]
     for coordinate in time[1:]:
         found = Product(found, coordinate)
@@ -169,7 +196,13 @@ def nested(time: Time) -> Any:
 
 
 class FlatGraph:
-    """The whole nesting as one graph: from each location, where one step leads and what it makes of a time."""
+    """The whole nesting as one graph: from each location, where one step leads and what it makes of a time.
+
+    >>> inner = OpSpec(1, 1, (((Shift((0, 1), (None, None)),),),), (True,))
+    >>> loop = Nesting((ScopeSpec(0, False), ScopeSpec(0, True)), (inner,), (Link(Source(0, 0), Target(0, 0)),), ((True, 1), (False, 0)))
+    >>> FlatGraph(loop).frontiers([(Source(0, 0), (3, 1))])
+    {Source(0, 0): {(3, 1)}, Target(0, 0): {(3, 1)}}
+    """
 
     def __init__(self, nesting: Nesting) -> None:
         self.nesting = nesting
@@ -209,11 +242,15 @@ class FlatGraph:
 # -- the dataflow --------------------------------------------------------------------------------------------------------
 
 
-def build(nesting: Nesting, worker: Worker, make: Make, *, sharing: bool = False) -> list[Target]:
+def build_nesting(nesting: Nesting, worker: Worker, make: Make, *, sharing: bool = False) -> list[Target]:
     """Build the dataflow on a worker; return the targets of the exchanged links, in the order of their channels.
 
     ``make(op, inputs, capabilities, info)`` returns the logic of an operator. With ``sharing`` a stream enters and
     leaves each scope once, however many operators read it there.
+
+    >>> alone = Nesting((ScopeSpec(0, False),), (OpSpec(0, 1, (), ()),), (), ((False, 0),))
+    >>> build_nesting(alone, Worker(), lambda op, inputs, capabilities, info: lambda *ports: None)
+    []
     """
     with ExitStack() as stack:
         builders: dict[int, ScopeBuilder[Any]] = {0: stack.enter_context(worker.dataflow(int, name="nesting"))}
@@ -273,56 +310,3 @@ def _carry(
             passages[key] = stream.enter(builders[scope])
         stream = passages[key]
     return stream
-
-
-# -- random ones ---------------------------------------------------------------------------------------------------------
-
-
-@st.composite
-def shifts(draw: st.DrawFn, depth: int, *, advancing: bool, limits: bool) -> Shift:
-    """A shift of times with so many coordinates; an advancing one advances at least one of them, mostly the innermost."""
-    by = [draw(st.sampled_from([0, 0, 0, 1, 2])) for _ in range(depth)]
-    if advancing and not any(by):
-        by[draw(st.sampled_from([*range(depth), depth - 1]))] = 1
-    bounds = [n + draw(st.integers(0, 3)) if limits and draw(st.integers(0, 7)) == 7 else None for n in by]
-    return Shift(tuple(by), tuple(bounds))
-
-
-@st.composite
-def nestings(
-    draw: st.DrawFn, *, max_ops: int = 7, max_scopes: int = 6, limits: bool = True, exchanges: bool = False
-) -> Nesting:
-    """Random nestings; cycles on which time does not advance are possible: see ``Nesting.repaired``."""
-    scopes = [ScopeSpec(0, False)]
-    ops: list[OpSpec] = []
-    order: list[tuple[bool, int]] = []
-    for _ in range(draw(st.integers(2, max_ops + max_scopes - 1))):
-        deepest = len(scopes) - 1
-        where = draw(st.sampled_from([*range(deepest + 1), deepest]))
-        if len(scopes) < max_scopes and (draw(st.booleans()) or len(ops) == max_ops):
-            order.append((True, len(scopes)))
-            scopes.append(ScopeSpec(where, draw(st.booleans())))
-        elif len(ops) < max_ops:
-            order.append((False, len(ops)))
-            around = Nesting(tuple(scopes), (), (), ()).depth(where)
-            ops.append(draw(_ops(where, around, limits)))
-    sources = [Source(op, o) for op, spec in enumerate(ops) for o in range(spec.outputs)]
-    links = []
-    for target in (Target(op, i) for op, spec in enumerate(ops) for i in range(len(spec.observes))):
-        if sources and draw(st.integers(0, 6)) > 0:
-            links.append(Link(draw(st.sampled_from(sources)), target, exchanges and draw(st.booleans())))
-    return Nesting(tuple(scopes), tuple(ops), tuple(links), tuple(order))
-
-
-@st.composite
-def _ops(draw: st.DrawFn, scope: int, depth: int, limits: bool) -> OpSpec:
-    inputs, outputs = draw(st.integers(0, 2)), draw(st.sampled_from([1, 1, 1, 0, 2]))
-    rows = []
-    for _ in range(inputs):
-        looping = draw(st.booleans())
-        row: list[tuple[Shift, ...]] = []
-        for _ in range(outputs):
-            count = draw(st.sampled_from([1, 1, 1, 1, 2, 0]))
-            row.append(tuple(draw(shifts(depth, advancing=looping, limits=limits)) for _ in range(count)))
-        rows.append(tuple(row))
-    return OpSpec(scope, outputs, tuple(rows), tuple(draw(st.booleans()) for _ in range(inputs)))

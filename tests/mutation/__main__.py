@@ -1,0 +1,180 @@
+"""The mutation run: ``python -m tests.mutation`` puts one small fault at a time into the engine, and sees whether a test objects.
+
+It works on a copy of the tree, one fault and one process at a time. For each fault it runs the tests that call the function
+it is in, the quickest first, until one fails. The invariant: a run is a function of the tree, the seed and the options, but
+for the time limits. It prints each survivor, the score for each module as a Markdown table, and ends with status 1 if a
+survivor has no explanation in ``explained.toml``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import pickle
+import random
+import resource
+import shutil
+import signal
+import sys
+import tempfile
+import time
+import tomllib
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, Phase, settings
+
+from tests.mutation.mutants import Mutant, mutants
+from tests.mutation.selection import Chosen, Record, Recorder
+
+ROOT = Path(__file__).parents[2]
+MUTATED = ["timely/progress", "timely/scopes"]
+TESTS = [*MUTATED, "tests/progress", "tests/scopes", "tests/properties", "tests/conformance", "tests/dataflow", "tests/testing"]
+OPTIONS = ["-q", "-x", "--tb=no", "--assert=plain", "-p", "no:cacheprovider", "-p", "no:warnings", "-o", "faulthandler_timeout=0"]
+OPTIONS += ["-m", "not soak and not spark", "--hypothesis-profile=mutation"]
+PROFILE = {"max_examples": 30, "deadline": None, "derandomize": True, "phases": [Phase.explicit, Phase.generate]}
+SLOW = 20.0
+"""CPU seconds beyond which a test is too slow to be run for every mutant."""
+
+
+def main() -> int:
+    options = _options()
+    settings.register_profile("mutation", **PROFILE, suppress_health_check=[HealthCheck.too_slow])
+    known = tomllib.loads((Path(__file__).parent / "explained.toml").read_text())["mutant"]
+    explained = {(entry["module"], entry["function"], entry["line"], entry["change"]) for entry in known}
+    with tempfile.TemporaryDirectory() as folder:
+        tree = Path(folder).resolve() / "tree"
+        shutil.copytree(ROOT, tree, ignore=shutil.ignore_patterns(".*", "__pycache__", "*.so", "build", "dist"))
+        records = _record(tree)
+        print(f"{len(records)} tests, {sum(record.seconds for record in records.values()):.0f} s of processor time", flush=True)
+        outcomes: Counter[tuple[str, str]] = Counter()
+        for mutant in _sample(tree, options):
+            outcome = _try(tree, mutant, records)
+            if outcome == "survived" and mutant.key in explained:
+                outcome = "explained"
+            outcomes[mutant.module, outcome] += 1
+            if outcome == "survived" or options.verbose:
+                print(f"{outcome}: {mutant.module}:{mutant.number} {mutant.function}: `{mutant.line}`", flush=True)
+                print(f"    {mutant.old} -> {mutant.new}", flush=True)
+    _report(outcomes)
+    return int(any(outcome == "survived" for _, outcome in outcomes))
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m tests.mutation", description=__doc__)
+    parser.add_argument("--sample", type=int, default=14, metavar="N", help="mutants of each module, drawn at random (14)")
+    parser.add_argument("--all", action="store_true", help="all mutants instead")
+    parser.add_argument("--seed", type=int, default=0, help="what the sample depends on (0)")
+    parser.add_argument("--verbose", action="store_true", help="print the killed as well")
+    parser.add_argument("modules", nargs="*", help="only modules whose path contains one of these")
+    return parser.parse_args()
+
+
+def _sample(tree: Path, options: argparse.Namespace) -> list[Mutant]:
+    found = []
+    for path in sorted(path for package in MUTATED for path in (tree / package).rglob("*.py")):
+        module = str(path.relative_to(tree))
+        there = mutants(module, path.read_bytes())
+        if not options.all and len(there) > options.sample:
+            there = random.Random(f"{options.seed} {module}").sample(there, options.sample)
+        if not options.modules or any(part in module for part in options.modules):
+            found += sorted(there, key=lambda mutant: mutant.start)
+    return found
+
+
+def _record(tree: Path) -> dict[str, Record]:
+    """Run all tests once, and return what is known of each that passes."""
+    result = tree / "records"
+
+    def record() -> int:
+        recorder = Recorder(tree)
+        status = pytest.main([*(option for option in OPTIONS if option != "-x"), *TESTS], [recorder])
+        result.write_bytes(pickle.dumps((recorder.records, recorder.failed)))
+        return 0 if recorder.records else int(status)
+
+    _run(tree, record, 3000.0)
+    records, failed = pickle.loads(result.read_bytes())
+    for name in failed:
+        print(f"left out, for it fails without a mutant: {name}", flush=True)
+    return {name: record for name, record in records.items() if name not in failed and record.seconds < SLOW}
+
+
+def _try(tree: Path, mutant: Mutant, records: dict[str, Record]) -> str:
+    first, last = mutant.lines
+    chosen = [
+        name
+        for name, record in sorted(records.items(), key=lambda item: item[1].seconds)
+        if any(module == mutant.module and first <= line <= last for module, line in record.called)
+    ]
+    if not chosen:
+        return "survived"
+    path = tree / mutant.module
+    original = path.read_bytes()
+    for compiled in path.parent.glob(f"__pycache__/{path.stem}.*.pyc"):
+        compiled.unlink()
+    try:
+        path.write_bytes(mutant.apply(original))
+        files = list(dict.fromkeys(name.partition("::")[0] for name in chosen))
+        seconds = 20 + 3 * sum(records[name].seconds for name in chosen)
+        return _run(tree, lambda: int(pytest.main([*OPTIONS, *files], [Chosen(chosen)])), seconds)
+    finally:
+        path.write_bytes(original)
+
+
+def _run(tree: Path, action: Callable[[], int], seconds: float) -> str:
+    """Run an action in a process of its own, in the copy of the tree; return ``survived``, ``killed`` or ``timed out``."""
+    child = os.fork()
+    if child == 0:
+        _enter(tree, seconds)
+        status = pytest.ExitCode.INTERNAL_ERROR
+        try:
+            status = pytest.ExitCode(action())
+        finally:
+            os._exit(status)
+    deadline = time.monotonic() + 3 * seconds
+    while True:
+        done, status = os.waitpid(child, os.WNOHANG)
+        if done:
+            break
+        if time.monotonic() > deadline:
+            os.kill(child, signal.SIGKILL)
+        time.sleep(0.02)
+    if os.WIFSIGNALED(status):
+        return "timed out"
+    match os.WEXITSTATUS(status):
+        case pytest.ExitCode.OK:
+            return "survived"
+        case pytest.ExitCode.TESTS_FAILED | pytest.ExitCode.INTERRUPTED:  # interrupted: a file cannot be imported any more
+            return "killed"
+        case code:
+            raise SystemExit(f"pytest ended with {code}")
+
+
+def _enter(tree: Path, seconds: float) -> None:
+    """Make this process one that knows of the copy of the tree only, writes nothing, and ends in time."""
+    silence = os.open(os.devnull, os.O_RDWR)
+    for descriptor in (0, 1, 2):
+        os.dup2(silence, descriptor)
+    os.chdir(tree)
+    sys.path[:] = [str(tree), *(entry for entry in sys.path if Path(entry).resolve() != ROOT)]
+    for name in [name for name in sys.modules if name.partition(".")[0] == "tests"]:
+        del sys.modules[name]
+    resource.setrlimit(resource.RLIMIT_CPU, (int(seconds), int(seconds)))
+    resource.setrlimit(resource.RLIMIT_AS, (4 << 30, 4 << 30))
+
+
+def _report(outcomes: Counter[tuple[str, str]]) -> None:
+    columns = ["killed", "timed out", "explained", "survived"]
+    print("| module | mutants | killed | of them by the clock | explained | survived |\n| --- | --- | --- | --- | --- | --- |")
+    rows: dict[str, Any] = {module: [outcomes[module, column] for column in columns] for module, _ in sorted(outcomes)}
+    rows["together"] = [sum(row[place] for row in rows.values()) for place in range(len(columns))]
+    for module, (killed, timed_out, explained, survived) in rows.items():
+        total = killed + timed_out + explained + survived
+        print(f"| {module} | {total} | {killed + timed_out} | {timed_out} | {explained} | {survived} |")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

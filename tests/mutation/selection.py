@@ -1,0 +1,69 @@
+"""Plugins for pytest: which functions does each test call, and: run these tests only, in this order.
+
+The invariant: a test that is not chosen for a mutant never runs its function. What a test calls while it is collected or set
+up does not count. A caller may rely on times being those of one run, and on names being pytest's own.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from time import process_time
+from types import FrameType
+from typing import Any
+
+import attrs
+import pytest
+
+
+@attrs.define
+class Record:
+    """What is known of a test: CPU seconds, and where the functions that it called begin, ``(file, line)``."""
+
+    seconds: float
+    called: set[tuple[str, int]]
+
+
+class Recorder:
+    """Notes for every test that passes what it calls in the folder ``root``; ``records`` by the test's name, ``failed`` the others."""
+
+    def __init__(self, root: Path) -> None:
+        self._prefix = f"{root}/"
+        self._called: set[tuple[str, int]] = set()
+        self.records: dict[str, Record] = {}
+        self.failed: list[str] = []
+
+    def _enter(self, frame: FrameType, event: str, argument: Any) -> None:
+        code = frame.f_code
+        if event == "call" and code.co_filename.startswith(self._prefix):
+            self._called.add((code.co_filename[len(self._prefix) :], code.co_firstlineno))
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_call(self, item: pytest.Item) -> Iterator[None]:
+        self._called = set()
+        before = process_time()
+        threading.setprofile(self._enter)
+        sys.setprofile(self._enter)
+        try:
+            yield
+        finally:
+            sys.setprofile(None)
+            threading.setprofile(None)  # type: ignore[arg-type]  # None is what takes it back
+        self.records[item.nodeid] = Record(process_time() - before, self._called)
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if report.failed:
+            self.failed.append(report.nodeid)
+
+
+class Chosen:
+    """Runs the named tests in the order of the names, and no others."""
+
+    def __init__(self, names: list[str]) -> None:
+        self._places = {name: place for place, name in enumerate(names)}
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
+        items[:] = sorted((item for item in items if item.nodeid in self._places), key=lambda item: self._places[item.nodeid])

@@ -1,0 +1,281 @@
+"""Timestamps beyond pairs: Naiad's LoopTime, and the types of the examples. Each obeys the laws, and is used in dataflows."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from examples.timestamps import (
+    bounded_loop,
+    bounded_out_of_orderness,
+    naiad_loop_time,
+    sets,
+    system_and_event_time,
+)
+from timely import LoopSummary, LoopTime, Product, ProductSummary, Step
+from timely.errors import CycleError, TimestampError
+from timely.progress import Antichain, Location, Source, Target
+from timely.testing import check_summary, check_timestamp
+from timely.testing.graph import GraphSpec, NodeSpec
+from timely.testing.oracles import check_tracker, could_result_in
+from timely.testing.strategies import TimeKit, changes, graphs
+
+SMALL = st.integers(0, 3)
+COUNTERS = st.lists(SMALL, max_size=3).map(tuple)
+TIMES = st.builds(LoopTime, SMALL, COUNTERS)
+INNER = st.builds(LoopSummary, SMALL, st.integers(1, 3), SMALL, COUNTERS)
+SUMMARIES = st.builds(LoopSummary, SMALL) | INNER | st.builds(LoopSummary, SMALL, st.just(0), st.just(0), COUNTERS)
+# For random graphs: what never goes back. Leaving a loop does; the graph of nested loops below has that.
+ROUNDS = st.builds(LoopSummary, SMALL, st.integers(1, 3), st.integers(1, 2), COUNTERS)
+ADVANCING = st.builds(LoopSummary, st.integers(1, 2)) | ROUNDS
+KIT = TimeKit(LoopTime, TIMES, ADVANCING, st.just(LoopSummary()) | ADVANCING)
+
+
+def test_T4_loop_times_obey_the_laws() -> None:
+    check_timestamp(LoopTime, TIMES)
+    check_summary(LoopTime, SUMMARIES, TIMES)
+
+
+def test_the_next_round_is_later_than_every_round_of_a_loop_inside() -> None:
+    assert LoopTime(0, (1, 99)) < LoopTime(0, (2, 0))
+    assert not Product(Product(0, 1), 99) <= Product(Product(0, 2), 0)
+    assert not LoopTime(1, (0,)) <= LoopTime(0, (5,)) and not LoopTime(0, (5,)) <= LoopTime(1, (0,))
+
+
+@pytest.mark.parametrize("bad", [(-1, ()), (0, (-1,)), (0.5, ()), (0, [1]), (0, ("a",)), (True, ())])
+def test_what_is_no_loop_time_is_refused(bad: Any) -> None:
+    with pytest.raises(TimestampError, match="whole numbers of at least 0"):
+        LoopTime(*bad)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: LoopSummary(epoch=-1),
+        lambda: LoopSummary(keep=-1),
+        lambda: LoopSummary(increment=1),
+        lambda: LoopSummary(keep=0, increment=1),
+        lambda: LoopSummary(append=(0,)),
+        lambda: LoopSummary.ingress(0),
+        lambda: LoopSummary.egress(-1),
+        lambda: LoopSummary.feedback(0),
+    ],
+)
+def test_what_is_no_loop_summary_is_refused(make: Callable[[], LoopSummary]) -> None:
+    with pytest.raises(TimestampError):
+        make()
+
+
+@given(TIMES, SUMMARIES)
+def test_loop_times_and_summaries_travel_and_print(time: LoopTime, summary: LoopSummary) -> None:
+    for value in (time, summary):
+        assert pickle.loads(pickle.dumps(value)) == value
+        assert eval(repr(value), {"LoopTime": LoopTime, "LoopSummary": LoopSummary}) == value
+
+
+BOX = [LoopTime(0, counters) for depth in range(5) for counters in product((0, 1, 9), repeat=depth)]
+
+
+@given(SUMMARIES, SUMMARIES)
+def test_a_summary_is_at_most_another_exactly_if_no_time_ends_up_later(p: LoopSummary, q: LoopSummary) -> None:
+    arrivals: list[Any] = [(p.results_in(time), q.results_in(time)) for time in BOX]
+    assert (p <= q) == all(first <= second for first, second in arrivals)
+    assert (p < q) == (p <= q and p != q)
+
+
+@given(SUMMARIES)
+def test_the_identity_leaves_every_summary_as_it_is(summary: LoopSummary) -> None:
+    assert LoopSummary().followed_by(summary) == summary == summary.followed_by(LoopTime.identity())
+
+
+def one(summary: LoopSummary, observes: bool = True) -> NodeSpec:
+    return NodeSpec(1, 1, {(0, 0): (summary,)}, (0,) if observes else ())
+
+
+STAY = LoopSummary()
+BODY = NodeSpec(2, 1, {(0, 0): (STAY,), (1, 0): (STAY,)}, (0, 1))
+PLACES = ["input", "enter 1", "body 1", "enter 2", "body 2", "again 2", "leave 2", "again 1", "leave 1", "output"]
+DEPTHS = {"input": (0, 0), "enter 1": (0, 1), "body 1": (1, 1), "enter 2": (1, 2), "body 2": (2, 2), "again 2": (2, 2)} | {
+    "leave 2": (2, 1), "again 1": (1, 1), "leave 1": (1, 0), "output": (0, 0)
+}
+NODES = (
+    NodeSpec(0, 1, {}, ()),
+    one(LoopSummary.ingress(1)),
+    BODY,
+    one(LoopSummary.ingress(2)),
+    BODY,
+    one(LoopSummary.feedback(2), observes=False),
+    one(LoopSummary.egress(2)),
+    one(LoopSummary.feedback(1), observes=False),
+    one(LoopSummary.egress(1)),
+    NodeSpec(1, 0, {}, (0,)),
+)
+
+
+def edge(start: str, end: str, port: int = 0) -> tuple[Source, Target, bool]:
+    return Source(PLACES.index(start), 0), Target(PLACES.index(end), port), False
+
+
+NESTED = GraphSpec(
+    LoopTime,
+    NODES,
+    (
+        edge("input", "enter 1"),
+        edge("enter 1", "body 1"),
+        edge("body 1", "enter 2"),
+        edge("enter 2", "body 2"),
+        edge("body 2", "again 2"),
+        edge("again 2", "body 2", 1),
+        edge("body 2", "leave 2"),
+        edge("leave 2", "again 1"),
+        edge("again 1", "body 1", 1),
+        edge("leave 2", "leave 1"),
+        edge("leave 1", "output"),
+    ),
+)
+
+
+def times_at(location: Location, most: int) -> Iterator[LoopTime]:
+    """The times of a location's depth in the nesting, up to a bound."""
+    depth = DEPTHS[PLACES[int(str(location.node))]][isinstance(location, Source)]
+    for epoch in range(2):
+        for counters in product(range(most + 1), repeat=depth):
+            yield LoopTime(epoch, counters)
+
+
+def walk(start: tuple[Location, LoopTime], most: int) -> set[tuple[Location, LoopTime]]:
+    """All that an event leads to, step by step, as long as no counter is above ``most``; no summaries are composed."""
+    steps, found, queue = NESTED.steps(), {start}, [start]
+    while queue:
+        location, time = queue.pop()
+        for following, summary in steps[location]:
+            arrival = (following, summary.results_in(time))
+            if arrival not in found and max((0, *arrival[1].counters)) <= most:
+                found.add(arrival)
+                queue.append(arrival)
+    return found
+
+
+def test_could_result_in_agrees_with_walking_through_nested_loops() -> None:
+    tracker = NESTED.build()
+    compared = 0
+    for start in NESTED.locations():
+        for time in times_at(start, 1):
+            reached = walk((start, time), 3)
+            for end in NESTED.locations():
+                arrivals = [at for place, at in reached if place == end]
+                summaries = list(tracker.summary(start, end))
+                for late in times_at(end, 2):
+                    expected = any(at <= late for at in arrivals)
+                    direct: list[Any] = [summary.results_in(time) for summary in summaries]
+                    assert any(at <= late for at in direct) == expected, (start, time, end, late)
+                    compared += 1
+    assert compared > 10_000
+    body = Source(PLACES.index("body 2"), 0)
+    assert could_result_in(NESTED, (body, LoopTime(0, (1, 8))), (body, LoopTime(0, (2, 0))))
+    assert not could_result_in(NESTED, (body, LoopTime(0, (2, 0))), (body, LoopTime(0, (1, 8))))
+
+
+@given(st.data())
+def test_frontiers_in_nested_loops_are_those_of_brute_force(data: st.DataObject) -> None:
+    check_tracker(NESTED, data.draw(changes(KIT, NESTED)))
+
+
+@given(st.data())
+def test_frontiers_of_random_graphs_are_those_of_brute_force(data: st.DataObject) -> None:
+    graph = data.draw(graphs(KIT))
+    check_tracker(graph, data.draw(changes(KIT, graph)))
+
+
+@pytest.mark.parametrize("missing", ["again 2", "again 1"])
+def test_a_loop_without_a_feedback_is_found(missing: str) -> None:
+    place = PLACES.index(missing)
+    nodes = (*NODES[:place], one(STAY), *NODES[place + 1 :])
+    with pytest.raises(CycleError, match="time does not advance"):
+        GraphSpec(LoopTime, nodes, NESTED.edges).build()
+
+
+def test_a_barrier_of_the_outer_loop_waits_for_the_inner_one() -> None:
+    tracker = NESTED.build()
+    tracker.update(Source(PLACES.index("body 2"), 0), LoopTime(0, (1, 5)), 1)
+    tracker.propagate()
+    assert tracker.frontier(Target(PLACES.index("body 2"), 1)) == Antichain([LoopTime(0, (1, 6))])
+    assert tracker.frontier(Target(PLACES.index("body 1"), 1)) == Antichain([LoopTime(0, (2,))])
+    assert tracker.frontier(Target(PLACES.index("output"), 0)) == Antichain([LoopTime(0)])
+
+
+EXAMPLES = {
+    "bounded_loop": bounded_loop,
+    "bounded_out_of_orderness": bounded_out_of_orderness,
+    "naiad_loop_time": naiad_loop_time,
+    "sets": sets,
+    "system_and_event_time": system_and_event_time,
+}
+DIRECTORY = Path(naiad_loop_time.__file__).parent
+
+
+def test_every_example_is_here_and_short() -> None:
+    lines = {path.stem: len(path.read_text(encoding="utf-8").splitlines()) for path in DIRECTORY.glob("*.py")}
+    assert lines.keys() == EXAMPLES.keys()
+    assert max(lines.values()) < 60
+
+
+@pytest.mark.parametrize("workers", [1, 2, 3])
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_an_example_holds_what_it_asserts_on_any_number_of_workers(name: str, workers: int) -> None:
+    main: Callable[[int], None] = getattr(EXAMPLES[name], "main")  # noqa: B009  # what every example has
+    main(workers)
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_an_example_runs_as_a_script(name: str) -> None:
+    env = {**os.environ, "PYTHONPATH": str(DIRECTORY.parents[1])}
+    command = [sys.executable, str(DIRECTORY / f"{name}.py")]
+    done = subprocess.run(command, env=env, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_T4_sets_obey_the_laws() -> None:
+    names = st.frozensets(st.sampled_from("abcd")).map(sets.Passed)
+    check_timestamp(sets.Passed, names)
+    check_summary(sets.Passed, names, names)
+    assert not sets.Passed("a") <= sets.Passed("b") and not sets.Passed("b") <= sets.Passed("a")
+
+
+def test_T4_event_times_obey_the_laws() -> None:
+    end = bounded_out_of_orderness.END
+    seconds = (st.integers(0, 5) | st.integers(end // 2 - 2, end // 2 + 2) | st.integers(end - 3, end - 1)).map(
+        bounded_out_of_orderness.Seconds
+    )
+    check_timestamp(bounded_out_of_orderness.Seconds, seconds)
+    check_summary(bounded_out_of_orderness.Seconds, seconds, seconds)
+
+
+def test_T4_system_and_event_times_obey_the_laws() -> None:
+    check_timestamp(system_and_event_time.Time)
+    check_summary(system_and_event_time.Time)
+
+
+def test_T4_bounded_loops_obey_the_laws() -> None:
+    rounds = st.builds(Step, st.integers(0, 3), st.just(bounded_loop.LAST))
+    times = st.builds(Product, SMALL, st.integers(0, bounded_loop.LAST))
+    check_summary(Product[int, int], st.builds(ProductSummary, st.builds(Step, SMALL), rounds), times)
+
+
+def test_nothing_comes_round_a_bounded_loop_after_its_last_round() -> None:
+    node = NodeSpec(1, 1, {(0, 0): (bounded_loop.AGAIN,)}, (0,))
+    tracker = GraphSpec(Product[int, int], (node,), ((Source(0, 0), Target(0, 0), False),)).build()
+    tracker.update(Source(0, 0), Product(0, bounded_loop.LAST), 1)
+    tracker.propagate()
+    assert tracker.frontier(Target(0, 0)) == Antichain([Product(0, bounded_loop.LAST)])
+    assert tracker.summary(Target(0, 0), Source(0, 0)) == Antichain([bounded_loop.AGAIN])

@@ -1,0 +1,278 @@
+"""The law checks: silent on every type that the library ships, and naming the law for types that break one each."""
+
+from __future__ import annotations
+
+import pickle
+from typing import Any
+
+import attrs
+import pytest
+from hypothesis import strategies as st
+
+from timely import Product, Step, Unit
+from timely.errors import LawViolation, TimelyError, TimestampError
+from timely.testing import check_refinement, check_summary, check_timestamp
+from timely.testing.laws import GROUP
+from timely.testing.strategies import TimeKit
+
+SHIPPED: list[Any] = [int, Unit, Product[int, int], Product[Unit, int], Product[Product[int, int], int]]
+
+
+@pytest.mark.parametrize("spec", SHIPPED, ids=str)
+def test_T4_every_type_that_is_shipped_obeys_the_laws(spec: Any) -> None:
+    check_timestamp(spec)
+    check_summary(spec)
+    check_refinement(spec, spec)
+    check_refinement(spec, Product[spec, int])
+    check_refinement(Unit, spec)
+
+
+@attrs.frozen(eq=False)
+class Mark:
+    """A time that obeys every law; what breaks them is made from it."""
+
+    n: int
+
+    def __le__(self, other: Any) -> bool:
+        return bool(self.n <= other.n)
+
+    def __lt__(self, other: Any) -> bool:
+        return bool(self.n < other.n)
+
+    def __eq__(self, other: Any) -> bool:
+        return bool(self.n == other.n)
+
+    def __hash__(self) -> int:
+        return hash(self.n)
+
+    @classmethod
+    def minimum(cls) -> Any:
+        return cls(0)
+
+    @classmethod
+    def identity(cls) -> Any:
+        return Move(0)
+
+
+@attrs.frozen(eq=False)
+class Move:
+    """A path summary that obeys every law, as long as it does not move back."""
+
+    by: int
+    tag: int = 0
+
+    def results_in(self, time: Any) -> Any:
+        return type(time)(time.n + self.by)
+
+    def followed_by(self, other: Any) -> Any:
+        return type(self)(self.by + other.by)
+
+    def __le__(self, other: Any) -> bool:
+        return bool(self.by <= other.by)
+
+    def __eq__(self, other: Any) -> bool:
+        return bool((self.by, self.tag) == (other.by, other.tag))
+
+    def __hash__(self) -> int:
+        return hash((self.by, self.tag))
+
+
+NUMBERS = st.integers(0, 7)
+
+
+def make(base: type, **methods: Any) -> Any:
+    """A class like ``base``, with some methods of its own."""
+    return type(base.__name__, (base,), {"__hash__": base.__hash__, **methods})
+
+
+WRONG_TIMES: dict[str, Any] = {
+    "equality": make(Mark, __eq__=lambda a, b: a.n <= b.n, __hash__=lambda a: 0),
+    "hash": make(Mark, __hash__=lambda a: id(a)),
+    "reflexive": make(Mark, __le__=lambda a, b: a.n < b.n),
+    "antisymmetric": make(Mark, __le__=lambda a, b: a.n * b.n == 0 or a.n <= b.n),
+    "transitive": make(
+        Mark,
+        __le__=lambda a, b: a.n <= b.n and (a.n, b.n) != (1, 3),
+        __lt__=lambda a, b: a.n < b.n and (a.n, b.n) != (1, 3),
+    ),
+    "strict": make(Mark, __lt__=lambda a, b: a.n <= b.n),
+    "converse": make(Mark, __ge__=lambda a, b: True),
+    "minimum": make(Mark, minimum=classmethod(lambda cls: cls(1))),
+    "identity": make(Mark, identity=classmethod(lambda cls: Move(1))),
+    "sort key": make(Mark, sort_key=lambda a: -a.n),
+    "total": make(
+        Mark,
+        __le__=lambda a, b: a.n == 0 or a.n == b.n,
+        __lt__=lambda a, b: a.n == 0 < b.n,
+        is_total=classmethod(lambda cls: True),
+    ),
+}
+
+SMALLEST_TIMES = {
+    "equality": (0, 1),
+    "hash": (0, 0),
+    "reflexive": (0,),
+    "antisymmetric": (0, 1),
+    "transitive": (1, 2, 3),
+    "strict": (0, 0),
+    "converse": (0, 1),
+    "minimum": (0,),
+    "identity": (0,),
+    "sort key": (0, 1),
+    "total": (1, 2),
+}
+
+
+def numbers(violation: LawViolation) -> tuple[int, ...]:
+    """The counterexample of a violation, as numbers."""
+    return tuple(getattr(value, "n", -1) for value in violation.counterexample.values())
+
+
+def test_the_types_that_wrong_ones_are_made_from_are_right() -> None:
+    check_timestamp(Mark, st.builds(Mark, NUMBERS))
+    check_summary(Mark, st.builds(Move, NUMBERS), st.builds(Mark, NUMBERS))
+
+
+@pytest.mark.parametrize("law", WRONG_TIMES)
+def test_T9_a_time_that_breaks_one_law_is_found_by_its_name(law: str) -> None:
+    wrong = WRONG_TIMES[law]
+    with pytest.raises(LawViolation, match=f'Mark breaks the law "{law}": ') as caught:
+        check_timestamp(wrong, st.builds(wrong, NUMBERS))
+    assert caught.value.law == law
+    assert numbers(caught.value) == SMALLEST_TIMES[law]
+
+
+WRONG_SUMMARIES: dict[str, Any] = {
+    "equality": make(Move, __eq__=lambda p, q: p.by <= q.by, __hash__=lambda p: 0),
+    "hash": make(Move, __hash__=lambda p: id(p)),
+    "reflexive": make(Move, __le__=lambda p, q: p.by < q.by),
+    "antisymmetric": make(Move, __le__=lambda p, q: p.by // 2 <= q.by // 2),
+    "transitive": make(Move, __le__=lambda p, q: q.by - p.by in (0, 1)),
+    "monotone in time": make(
+        Move,
+        results_in=lambda p, a: type(a)(a.n ^ p.by),
+        followed_by=lambda p, q: type(p)(p.by ^ q.by),
+        __le__=lambda p, q: p.by == q.by,
+    ),
+    "monotone in summary": make(Move, __le__=lambda p, q: p.by >= q.by),
+    "identity": make(
+        Move,
+        followed_by=lambda p, q: type(p)(p.by + q.by, p.tag + q.tag + 1),
+        __le__=lambda p, q: p.by <= q.by and p.tag == q.tag,
+    ),
+    "composition": make(Move, followed_by=lambda p, q: max(p, q, key=lambda summary: summary.by)),
+    "monotone composition": make(Move, __le__=lambda p, q: p.by == q.by or (p.by <= q.by and q.by <= 3)),
+}
+
+
+@pytest.mark.parametrize("law", WRONG_SUMMARIES)
+def test_T9_a_summary_that_breaks_one_law_is_found_by_its_name(law: str) -> None:
+    wrong = WRONG_SUMMARIES[law]
+    times = make(Mark, identity=classmethod(lambda cls: wrong(0)))
+    with pytest.raises(LawViolation, match=f'a summary of Mark breaks the law "{law}": ') as caught:
+        check_summary(times, st.builds(wrong, NUMBERS), st.builds(Mark, NUMBERS).map(lambda mark: times(mark.n)))
+    assert caught.value.law == law
+
+
+def against(wrong: Any, summaries: st.SearchStrategy[Any]) -> LawViolation:
+    """What ``check_summary`` has to object to in summaries of a class."""
+    times = make(Mark, identity=classmethod(lambda cls: wrong(0)))
+    with pytest.raises(LawViolation) as caught:
+        check_summary(times, summaries, NUMBERS.map(times))
+    return caught.value
+
+
+def test_T9_a_summary_that_leads_out_of_the_type_is_found() -> None:
+    violation = against(Move, st.builds(Move, st.integers(-3, 3)))
+    assert violation.law == "closed"
+    assert violation.counterexample["p"] == Move(-1)
+    assert "is not beyond the minimum" in str(violation)
+
+
+def test_nothing_gets_through_is_later_than_everything() -> None:
+    gate = make(
+        Move,
+        results_in=lambda p, a: a if a.n >= p.by else None,
+        followed_by=lambda p, q: max(p, q, key=lambda summary: summary.by),
+    )
+    violation = against(gate, st.builds(gate, NUMBERS))
+    assert violation.law == "monotone in time"
+    assert [str(value) for value in violation.counterexample.values()] == ["Move(by=1, tag=0)", "Mark(n=0)", "Mark(n=1)"]
+
+
+def test_nothing_gets_through_is_not_to_be_said_of_what_does() -> None:
+    blocked = make(Move, followed_by=lambda p, q: None if p.by and q.by else type(p)(p.by + q.by))
+    violation = against(blocked, st.builds(blocked, NUMBERS))
+    assert violation.law == "composition"
+    assert str(violation).endswith("but p.followed_by(q) is None, which results in None, in turn in Mark(n=2)")
+
+
+class Quarter(Mark):
+    """A quarter of an hour: it refines whole numbers of hours."""
+
+    @classmethod
+    def to_inner(cls, outer: int) -> Any:
+        return cls(4 * outer)
+
+    def to_outer(self) -> Any:
+        return self.n // 4
+
+    @classmethod
+    def summarize(cls, summary: Move) -> Any:
+        return Step(summary.by // 4)
+
+
+WRONG_REFINEMENTS: dict[str, Any] = {
+    "closed": make(Quarter, to_inner=classmethod(lambda cls, outer: 4 * outer)),
+    "round trip": make(Quarter, to_outer=lambda x: x.n // 4 + 1),
+    "monotone inward": make(Quarter, __le__=lambda x, y: x.n == 0 or x.n == y.n),
+    "monotone outward": make(Quarter, to_outer=lambda x: x.n // 4 + (x.n % 4 == 1)),
+    "conservative": make(Quarter, summarize=classmethod(lambda cls, summary: Step(summary.by))),
+}
+
+
+def refine(inner: Any) -> None:
+    check_refinement(int, inner, st.builds(Move, NUMBERS), inner_times=NUMBERS.map(inner))
+
+
+def test_a_refinement_of_ones_own_obeys_the_laws() -> None:
+    refine(Quarter)
+
+
+@pytest.mark.parametrize("law", WRONG_REFINEMENTS)
+def test_T9_a_refinement_that_breaks_one_law_is_found_by_its_name(law: str) -> None:
+    with pytest.raises(LawViolation, match=f'Quarter in int breaks the law "{law}": ') as caught:
+        refine(WRONG_REFINEMENTS[law])
+    assert caught.value.law == law
+
+
+def test_a_kit_says_how_times_and_summaries_are_made() -> None:
+    kit = TimeKit(Mark, st.builds(Mark, NUMBERS), st.builds(Move, st.integers(1, 3)), st.builds(Move, NUMBERS))
+    check_timestamp(kit)
+    check_summary(kit)
+    check_refinement(Unit, kit)
+
+
+def test_a_violation_is_an_error_of_ours_and_a_failed_assertion_and_travels() -> None:
+    with pytest.raises(LawViolation) as caught:
+        check_timestamp(int, st.just(-1))
+    violation = pickle.loads(pickle.dumps(caught.value))
+    assert issubclass(LawViolation, AssertionError) and issubclass(LawViolation, TimelyError)
+    assert (violation.law, violation.counterexample, str(violation)) == ("minimum", {"a": -1}, str(caught.value))
+
+
+def test_as_many_examples_are_tried_as_are_asked_for() -> None:
+    tried: list[int] = []
+    check_timestamp(int, st.builds(lambda n: tried.append(n) or n, NUMBERS), examples=7)  # type: ignore[func-returns-value]
+    assert 7 <= len(tried) <= GROUP * 7
+
+
+def test_what_is_no_type_of_times_is_refused() -> None:
+    with pytest.raises(TimestampError, match="it lacks"):
+        check_timestamp(list, st.lists(NUMBERS))
+
+
+def test_an_error_in_a_method_is_shown_as_it_is() -> None:
+    wrong = make(Mark, __lt__=lambda a, b: a.n % b.n < 1)
+    with pytest.raises(ZeroDivisionError):
+        check_timestamp(wrong, NUMBERS.map(wrong))

@@ -1,0 +1,140 @@
+"""The oracles on graphs small enough to know the answer, and that they object to engines that are wrong (T9)."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import attrs
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from timely.errors import InvariantViolation
+from timely.order import Product
+from timely.progress import Antichain, ProductSummary, Source, Step, Target
+from timely.testing import (
+    GraphSpec,
+    NodeSpec,
+    Oracle,
+    as_code,
+    as_program,
+    changes,
+    check_tracker,
+    could_result_in,
+    frontier_oracle,
+    graphs,
+    path_summaries,
+    scenarios,
+    smallest,
+)
+
+RELAY = NodeSpec(1, 1, {(0, 0): (Step(0),)}, ())
+SINK = NodeSpec(1, 0, {}, (0,))
+LINE = GraphSpec(int, (RELAY, SINK), ((Source(0, 0), Target(1, 0), False),))
+
+
+def test_could_result_in_is_by_some_path_and_in_time() -> None:
+    fork = NodeSpec(1, 2, {(0, 0): (Step(2),), (0, 1): (Step(5, limit=6),)}, ())
+    join = NodeSpec(2, 0, {}, (0, 1))
+    graph = GraphSpec(int, (fork, join), ((Source(0, 0), Target(1, 0), False), (Source(0, 1), Target(1, 1), False)))
+    assert could_result_in(graph, (Target(0, 0), 1), (Target(1, 0), 3))
+    assert not could_result_in(graph, (Target(0, 0), 1), (Target(1, 0), 2))
+    assert could_result_in(graph, (Target(0, 0), 1), (Target(1, 1), 6))
+    assert not could_result_in(graph, (Target(0, 0), 2), (Target(1, 1), 99))
+    assert not could_result_in(graph, (Target(1, 0), 0), (Target(0, 0), 9))
+
+
+def test_summaries_of_a_loop_of_two_kinds_of_steps() -> None:
+    steps = (ProductSummary(Step(1), Step(0)), ProductSummary(Step(0), Step(1)))
+    graph = GraphSpec(Product[int, int], (NodeSpec(1, 1, {(0, 0): steps}, (0,)),), ((Source(0, 0), Target(0, 0), False),))
+    assert path_summaries(graph, Target(0, 0))[Source(0, 0)] == list(steps)
+    assert set(frontier_oracle(graph, {(Target(0, 0), Product(0, 0)): 1}, Source(0, 0))) == {Product(1, 0), Product(0, 1)}
+
+
+@pytest.mark.parametrize("spec", [int, Product[int, int]], ids=["int", "product"])
+@given(data=st.data())
+def test_T5_the_engine_passes(spec: Any, data: st.DataObject) -> None:
+    graph, rounds = data.draw(scenarios(spec))
+    assert check_tracker(graph, rounds) == len(rounds) * len(graph.locations())
+
+
+def objected(graph: GraphSpec, wrong: GraphSpec, rounds: list[list[Any]]) -> str:
+    """Return which rule is broken when ``wrong`` takes the place of a graph."""
+    with pytest.raises(InvariantViolation) as caught:
+        check_tracker(graph, rounds, wrong.build())
+    return caught.value.invariant
+
+
+def test_T9_a_dropped_summary() -> None:
+    deaf = attrs.evolve(LINE, nodes=(attrs.evolve(RELAY, summaries={}), SINK))
+    assert objected(LINE, deaf, [[(Target(0, 0), 3, 1)]]) == "G9"
+
+
+def test_T9_a_dropped_edge() -> None:
+    assert objected(LINE, attrs.evolve(LINE, edges=()), [[(Source(0, 0), 3, 1)]]) == "G9"
+
+
+def test_T9_a_summary_that_is_too_long() -> None:
+    late = attrs.evolve(LINE, nodes=(attrs.evolve(RELAY, summaries={(0, 0): (Step(1),)}), SINK))
+    assert objected(LINE, late, [[(Target(0, 0), 3, 1)]]) == "G9"
+
+
+def test_T9_a_contraction_that_must_not_be() -> None:
+    """Counted in one place, what is missing at one end of an edge cancels what is there at the other."""
+    contracted = attrs.evolve(LINE, edges=((Source(0, 0), Target(1, 0), True),))
+    feed = NodeSpec(0, 1, {}, ())
+    longer = GraphSpec(int, (feed, RELAY, SINK), ((Source(0, 0), Target(1, 0), False), (Source(1, 0), Target(2, 0), False)))
+    wrong = attrs.evolve(longer, edges=tuple((source, target, True) for source, target, _ in longer.edges))
+    rounds = [[(Target(1, 0), 3, -1), (Source(1, 0), 3, +1)]]
+    assert check_tracker(longer, rounds) > 0
+    assert objected(longer, wrong, rounds) == "G9"
+    assert check_tracker(LINE, [[(Source(0, 0), 3, +1)]], contracted.build()) > 0
+
+
+def test_T9_changes_that_are_not_told() -> None:
+    mute = attrs.evolve(LINE, nodes=(RELAY, attrs.evolve(SINK, observes=())))
+    assert objected(LINE, mute, [[(Source(0, 0), 3, 1)]]) == "G9"
+
+
+def test_T9_changes_that_get_lost_on_the_way() -> None:
+    class Lossy:
+        """A tracker whose changes nobody is told of."""
+
+        def __init__(self) -> None:
+            self.engine = LINE.build()
+            self.observed, self.frontier, self.update = self.engine.observed, self.engine.frontier, self.engine.update
+
+        def propagate(self) -> list[Any]:
+            self.engine.propagate()
+            return []
+
+    with pytest.raises(InvariantViolation, match="G10: the changes told of Target"):
+        check_tracker(LINE, [[(Source(0, 0), 3, 1)]], cast("Any", Lossy()))
+
+
+def test_T9_the_search_for_a_wrong_engine_ends_with_a_small_case() -> None:
+    def wrong(scenario: tuple[GraphSpec, list[list[Any]]]) -> bool:
+        graph, rounds = scenario
+        try:
+            check_tracker(graph, rounds, attrs.evolve(graph, edges=graph.edges[1:]).build())
+        except InvariantViolation:
+            return True
+        return False
+
+    small = graphs(int, max_nodes=3).flatmap(lambda graph: st.tuples(st.just(graph), changes(int, graph, max_rounds=2)))
+    graph, rounds = smallest(small, wrong)
+    assert len(graph.nodes) <= 2
+    assert len(graph.edges) == len(rounds) == len(rounds[0]) == 1
+    namespace: dict[str, Any] = {}
+    exec(as_program(graph=graph, rounds=rounds), namespace)
+    assert wrong((namespace["graph"], namespace["rounds"]))
+
+
+def test_an_oracle_answers_for_all_locations_at_once() -> None:
+    found = Oracle(LINE).frontiers({(Target(0, 0), 3): 2, (Source(0, 0), 1): -1})
+    assert found == {Target(0, 0): {3}, Source(0, 0): {3}, Target(1, 0): {3}}
+
+
+def test_products_are_written_as_products() -> None:
+    assert as_code([Product(Product(0, 1), 2), Antichain([3])]) == "[Product(Product(0, 1), 2), Antichain([3])]"
+    assert as_code({Product[int, int]: (None,)}) == "{Product[int, int]: (None,)}"

@@ -1,0 +1,158 @@
+"""What the strategies make is legal, covers what it should, prints as a program that makes it again, and shrinks."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+import timely.testing
+from timely.errors import ConfigurationError
+from timely.order import Product
+from timely.progress import ChangeBatch, Source, Step, Unit, time_domain
+from timely.testing import (
+    Concat,
+    Dataflow,
+    Input,
+    Loop,
+    Nesting,
+    TimeKit,
+    antichains,
+    as_code,
+    as_program,
+    change_batches,
+    dataflows,
+    graphs,
+    histories,
+    ladders,
+    nestings,
+    scenarios,
+    smallest,
+    summaries,
+    time_kit,
+    times,
+)
+
+SPECS = [int, Unit, Product[int, int], Product[Unit, int], Product[Product[int, int], int]]
+ANY_SPEC = st.sampled_from(SPECS)
+
+
+def again(value: Any) -> Any:
+    """Return what a value's code makes, run on its own."""
+    namespace: dict[str, Any] = {}
+    exec(as_program(value=value), namespace)
+    return namespace["value"]
+
+
+@given(st.data())
+def test_times_and_what_is_made_of_them(data: st.DataObject) -> None:
+    spec = data.draw(ANY_SPEC)
+    domain = time_domain(spec)
+    time, summary = data.draw(times(spec)), data.draw(summaries(spec))
+    antichain, batch = data.draw(antichains(spec)), data.draw(change_batches(spec))
+    domain.check(time)
+    assert all(not other <= one for one in antichain for other in antichain if one is not other)
+    assert ChangeBatch(batch) == batch
+    arrival = summary.results_in(time)
+    assert arrival is None or time <= arrival
+    for value in (time, summary, antichain, batch):
+        assert (type(again(value)), again(value)) == (type(value), value)
+
+
+@given(st.data())
+def test_G2_graphs_strictly_advance_on_every_cycle(data: st.DataObject) -> None:
+    spec = data.draw(st.sampled_from(SPECS[:4]))
+    graph = data.draw(graphs(spec) if spec is Unit else st.one_of(graphs(spec), ladders(spec)))
+    assert graph.builder().is_acyclic()
+    assert again(graph) == graph
+    assert eval(as_code(graph), {**vars(timely.progress), **vars(timely.testing)}) == graph
+
+
+@given(scenarios(int))
+def test_rounds_of_changes_keep_the_promises_of_local_edges(scenario: Any) -> None:
+    graph, rounds = scenario
+    counts: dict[Any, int] = {}
+    for changes in rounds:
+        for location, time, diff in changes:
+            counts[location, time] = counts.get((location, time), 0) + diff
+            assert counts[location, time] >= 0 or location not in graph.never_negative()
+    assert again(scenario) == scenario
+
+
+@given(st.data())
+def test_OC2_OC4_histories_are_supported(data: st.DataObject) -> None:
+    """What is added lies at or beyond what was there before; nothing is taken away that was not there."""
+    spec = data.draw(st.sampled_from([int, Product[int, int]]))
+    graph = data.draw(graphs(spec, max_nodes=4))
+    oracle = timely.testing.Oracle(graph)
+    minimum = time_domain(spec).minimum
+    counts = {(place, minimum): 1 for place in graph.locations() if isinstance(place, Source)}
+    for statement in data.draw(histories(spec, graph)):
+        before = [pointstamp for pointstamp, count in counts.items() if count]
+        for location, time, diff in statement:
+            if diff > 0:
+                assert any(oracle.leads(start, (location, time)) for start in before)
+            counts[location, time] = counts.get((location, time), 0) + diff
+        assert min(counts.values()) >= 0
+
+
+def test_a_type_without_a_kit_is_refused_and_one_with_it_is_not() -> None:
+    with pytest.raises(ConfigurationError, match="no strategy is known for .*str.*: give a TimeKit"):
+        times(str)
+    kit = TimeKit(int, st.just(3), st.just(Step(1)), st.just(Step(0)))
+    assert time_kit(kit) is kit
+    assert smallest(times(kit), lambda time: True) == 3
+
+
+@given(nestings())
+def test_nestings_print_as_what_they_are(nesting: Nesting) -> None:
+    assert again(nesting) == nesting
+    assert nesting.repaired().stuck() == []
+
+
+# -- whole dataflows -----------------------------------------------------------------------------------------------------
+
+
+def size(flow: Dataflow) -> int:
+    return sum(len(records) for stream in flow.reference() for records in stream.values())
+
+
+@given(flow=dataflows(), workers=st.integers(1, 3))
+def test_T7_a_dataflow_computes_what_the_sequential_reference_says(flow: Dataflow, workers: int) -> None:
+    assume(size(flow) < 2_000)
+    assert flow.run(workers) == flow.reference()
+
+
+@given(dataflows())
+def test_dataflows_print_as_what_they_are(flow: Dataflow) -> None:
+    assert again(flow) == flow
+
+
+def test_dataflows_are_of_every_kind() -> None:
+    kinds = (Input, timely.testing.Map, timely.testing.Filter, timely.testing.Repeat, timely.testing.Shuffle)
+    for kind in (*kinds, Concat, timely.testing.Distinct, timely.testing.Total, Loop):
+        flow = smallest(dataflows(), lambda flow, kind=kind: any(isinstance(operator, kind) for operator in flow.operators))
+        assert len(flow.operators) <= 2
+        assert not flow.sendings
+
+
+def test_T9_a_wrong_operator_is_found_and_shrunk() -> None:
+    """Leave out what a loop's last round makes: the smallest dataflow that shows it has one loop and one record."""
+
+    def cut(flow: Dataflow) -> bool:
+        short = tuple(Loop(o.source, o.body, o.rounds - 1) if isinstance(o, Loop) and o.rounds else o for o in flow.operators)
+        return size(flow) < 500 and Dataflow(short, flow.sendings).reference() != flow.reference()
+
+    found = smallest(dataflows(), cut)
+    assert len(found.operators) == 2
+    assert [len(sending.records) for sending in found.sendings] == [1]
+    assert found.run(2) == found.reference()
+
+
+def test_the_reference_of_a_nested_loop() -> None:
+    inner = Loop(0, (timely.testing.Map(0, 1, 1),), 1)
+    flow = Dataflow((Input(), Loop(0, (inner,), 1)), (timely.testing.Sending(0, 0, 2, (10,)),))
+    assert flow.reference()[1] == {2: [11, 12, 12, 13, 13, 14]}
+    assert flow.run(2) == flow.reference()

@@ -1,0 +1,98 @@
+"""Workers that build different things, or stop before their peers: nobody waits for what cannot come, or for ever."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+import timely
+from timely import GraphMismatchError, InputHandle, PeerLostError, StalledError, Worker
+from timely.worker import thread_transports
+from timely.worker.agreement import Agreement
+
+
+def two_workers() -> tuple[Worker, Worker]:
+    one, two = (Worker(transport) for transport in thread_transports(2))
+    return one, two
+
+
+def build(worker: Worker, name: str) -> InputHandle[int, int]:
+    with worker.dataflow(name=name) as scope:
+        numbers, stream = scope.new_input()
+        stream.exchange(lambda x: x).probe()
+    return numbers
+
+
+def test_what_is_the_same_everywhere_is_agreed_upon() -> None:
+    sides = [Agreement(index, 3) for index in range(3)]
+    told = [side.built(4, ["scope /a"]) for side in sides]
+    for side, index in ((side, index) for side in range(3) for index in range(3) if side != index):
+        sides[side].compare(4, index, told[index])
+    assert all(side.knows(4) and not side.knows(0) for side in sides)
+
+
+def test_a_difference_beyond_what_is_told_is_still_found() -> None:
+    one, two = Agreement(0, 2), Agreement(1, 2)
+    lines = [f"operator {i}" for i in range(2_000)]
+    one.built(0, lines)
+    with pytest.raises(GraphMismatchError, match="differ beyond the first operators"):
+        one.compare(0, 1, two.built(0, [*lines, "one more"]))
+
+
+def test_a_dataflow_built_after_a_peer_has_ended() -> None:
+    one, two = two_workers()
+    two.finish()
+    one.step()
+    with pytest.raises(GraphMismatchError, match=r"worker 1 has ended without building dataflow 0 \('late'\)"):
+        build(one, "late")
+    one.close()
+    two.close()
+
+
+def test_a_worker_that_is_closed_too_early_is_missed() -> None:
+    one, two = two_workers()
+    build(one, "mine")
+    numbers = build(two, "mine")
+    one.close()
+    with pytest.raises(PeerLostError, match="worker 0 failed.*closed before dataflow 'mine' was complete"):
+        two.run()
+    numbers.close()
+    two.close()
+
+
+def test_a_worker_that_has_failed_stays_so() -> None:
+    one, two = two_workers()
+    two.abort(ValueError("mine"))
+    with pytest.raises(PeerLostError, match="worker 1 failed, so worker 0 stops: ValueError: mine"):
+        one.step()
+    for deed in (one.step, one.run, one.run_step):
+        with pytest.raises(PeerLostError, match="worker 0 has failed already"):
+            deed()
+    one.close()
+    two.close()
+
+
+def test_a_stall_is_found_although_messages_came_before_their_dataflow() -> None:
+    sent, taken = threading.Event(), threading.Event()
+
+    def program(worker: Worker) -> None:
+        first = build(worker, "first")
+        if worker.index == 1:
+            second = build(worker, "second")
+            for number in range(10):
+                second.send(number)
+            worker.step()
+            sent.set()
+            taken.wait()
+        else:
+            sent.wait()
+            worker.step()  # takes in messages of a dataflow that is not built here yet
+            taken.set()
+            second = build(worker, "second")
+        second.close()
+        worker.run()
+        first.close()
+
+    with pytest.raises(StalledError, match="a capability of /first/input#0 at 0"):
+        timely.execute(program, workers=2)

@@ -1,0 +1,110 @@
+"""What this library tests itself with, for those who build on it: strategies, oracles, simulations, a model checker.
+
+Everything here checks something that must hold of progress tracking, on our engine or on a timestamp, scope or operator
+of one's own. The invariant: whatever finds a fault says which rule was broken, by its id, and prints as a short program
+that finds it again. A caller imports the names from here, not from the modules behind them; Hypothesis has to be installed.
+"""
+
+from timely.errors import ConfigurationError
+
+try:
+    import hypothesis as _hypothesis  # noqa: F401  # what most of the modules below are built on
+except ModuleNotFoundError as error:
+    raise ConfigurationError("timely.testing needs Hypothesis: pip install '.[test]' in a checkout of timely") from error
+
+from timely.testing.code import Described, as_code, as_program
+from timely.testing.dataflows import (
+    Concat,
+    Dataflow,
+    Distinct,
+    Filter,
+    Input,
+    Loop,
+    Map,
+    Repeat,
+    Sending,
+    Shuffle,
+    Total,
+)
+from timely.testing.exchange import Deliver, Do, ExchangeRules, ExchangeSimulation, ExchangeState, Flush
+from timely.testing.graph import GraphSpec, NodeSpec
+from timely.testing.laws import check_refinement, check_summary, check_timestamp
+from timely.testing.model import Configuration, Explored, explore
+from timely.testing.naiad import NaiadScheduler
+from timely.testing.nestings import FlatGraph, Link, Nesting, OpSpec, ScopeSpec, Shift, build_nesting
+from timely.testing.oracles import Oracle, check_tracker, could_result_in, frontier_oracle, minimal, path_summaries
+from timely.testing.strategies import (
+    TimeKit,
+    antichains,
+    change_batches,
+    changes,
+    dataflows,
+    graphs,
+    histories,
+    ladders,
+    nestings,
+    scenarios,
+    smallest,
+    summaries,
+    time_kit,
+    times,
+)
+
+__all__ = [
+    "Concat",
+    "Configuration",
+    "Dataflow",
+    "Deliver",
+    "Described",
+    "Distinct",
+    "Do",
+    "ExchangeRules",
+    "ExchangeSimulation",
+    "ExchangeState",
+    "Explored",
+    "Filter",
+    "FlatGraph",
+    "Flush",
+    "GraphSpec",
+    "Input",
+    "Link",
+    "Loop",
+    "Map",
+    "NaiadScheduler",
+    "Nesting",
+    "NodeSpec",
+    "OpSpec",
+    "Oracle",
+    "Repeat",
+    "ScopeSpec",
+    "Sending",
+    "Shift",
+    "Shuffle",
+    "TimeKit",
+    "Total",
+    "antichains",
+    "as_code",
+    "as_program",
+    "build_nesting",
+    "change_batches",
+    "changes",
+    "check_refinement",
+    "check_summary",
+    "check_timestamp",
+    "check_tracker",
+    "could_result_in",
+    "dataflows",
+    "explore",
+    "frontier_oracle",
+    "graphs",
+    "histories",
+    "ladders",
+    "minimal",
+    "nestings",
+    "path_summaries",
+    "scenarios",
+    "smallest",
+    "summaries",
+    "time_kit",
+    "times",
+]

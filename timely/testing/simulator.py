@@ -1,0 +1,402 @@
+"""The simulator: a program's workers in one thread, under a schedule that decides who does what when.
+
+``simulate`` runs what ``timely.execute`` would run, unchanged. Every worker's program comes to a halt whenever its worker is
+about to take in messages or to wait; then the schedule decides: which worker goes on, or which messages arrive. The invariant: a
+run is a function of its decisions. They are recorded, so that any run can be run again, and cut down to what it takes for
+whatever went wrong. After each turn all that can be seen from outside is checked (:mod:`timely.testing.invariants`).
+
+A caller must see to it that a program depends on nothing else: no clock, no unseeded random numbers, no order of a set of strings.
+Cycles of garbage are not collected during a run, since when they are is not a function of the decisions.
+"""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from random import Random
+from typing import Any, Generic, TypeAlias, TypeVar
+
+import attrs
+from hypothesis import strategies as st
+
+from timely import Worker
+from timely.dataflow import ScopeBuilder
+from timely.errors import ConfigurationError, InvariantViolation, StalledError, WorkerError
+from timely.testing.code import Described
+from timely.testing.invariants import Onlooker
+from timely.testing.network import Network
+from timely.testing.turns import Abandoned, Player
+from timely.worker.execute import first_failure, run_worker
+
+T = TypeVar("T")
+
+_PATIENCE = 10_000
+"""After so many turns in which nothing whatever happens, a run is taken to have stalled."""
+
+_WORTH_PRINTING = 60
+
+
+@attrs.frozen(repr=False)
+class Turn(Described):
+    """The decision that ``worker`` goes on: it takes in what has arrived, and runs until it would take in more, or wait.
+
+    Of several dataflows that have something to do it runs the ``dataflow``-th, counted round and round; all of them if ``None``.
+    A worker that waits has waited for long enough.
+    """
+
+    worker: int
+    dataflow: int | None = None
+
+
+@attrs.frozen(repr=False)
+class Delivery(Described):
+    """The decision that the oldest messages from worker ``source`` to worker ``target`` arrive: at most ``count`` of them."""
+
+    source: int
+    target: int
+    count: int = 1
+
+
+Decision: TypeAlias = Turn | Delivery
+
+
+class SimulatedWorker(Worker):
+    """A worker that tells the one who looks on what it has built and dropped."""
+
+    def __init__(self, simulation: Simulation[Any], index: int, onlooker: Onlooker) -> None:
+        self._onlooker = onlooker
+        super().__init__(simulation.network.transport(index, lambda waits: simulation.pause(index, waits)), simulation)
+
+    def _install(self, dataflow: Any) -> None:
+        self._onlooker.built(self.index, dataflow.number, dataflow.scopes, dataflow.exchange, dataflow.labels)
+        super()._install(dataflow)
+
+    def drop_dataflow(self, scope: ScopeBuilder[Any]) -> None:
+        """Drop a dataflow; what is true of it from now on is nobody's to say."""
+        for number, dataflow in self._dataflows.items():
+            if dataflow.scope is scope:
+                self._onlooker.dropped(number)
+        super().drop_dataflow(scope)
+
+    def alive(self) -> frozenset[int]:
+        """Return the numbers of the dataflows that are not complete here."""
+        return frozenset(self._dataflows)
+
+    def early(self, sender: int) -> list[Any]:
+        """Return what has come from a peer for dataflows that are not built here yet, oldest first."""
+        return [message for messages in self._early.values() for source, message in messages if source == sender]
+
+
+class Simulation(Generic[T]):
+    """One run of a program: ``simulate`` makes one and runs it; one that fails is made by hand, to look at it afterwards.
+
+    ``results`` are what the programs returned, in worker order, ``decisions`` all that was decided, and ``network`` and
+    ``workers`` are there to be looked at.
+    """
+
+    def __init__(
+        self,
+        program: Callable[[Worker], T],
+        workers: int = 3,
+        seed: int = 0,
+        *,
+        decisions: Sequence[Decision] | None = None,
+        network: Callable[[int], Network] = Network,
+    ) -> None:
+        if workers < 1:
+            raise ConfigurationError(f"workers={workers!r}: there must be at least one")
+        self.results: list[T] = []
+        self.decisions: list[Decision] = []
+        self.network = network(workers)
+        self.turns = 0
+        self._onlooker = Onlooker(workers, self.network)
+        self.workers = [SimulatedWorker(self, index, self._onlooker) for index in range(workers)]
+        self._program = program
+        self._outcomes: list[tuple[bool, Any]] = [(False, WorkerError(f"worker {w} has not ended")) for w in range(workers)]
+        self._players = [Player(lambda w=index: self._play(w), f"simulated worker {index}") for index in range(workers)]
+        self._waits = [False] * workers
+        self._dataflow: int | None = None
+        self._sent = 0
+        schedule = Whims(self, seed).decisions() if decisions is None else iter(decisions)
+        self._schedule: Iterator[Decision] = schedule
+
+    # -- what the workers see ----------------------------------------------------------------------------------------
+
+    def pause(self, worker: int, waits: bool) -> None:
+        """Bring a worker's program to a halt until its next turn."""
+        self._waits[worker] = waits
+        self._players[worker].pause()
+
+    def choose(self, active: Sequence[int]) -> Sequence[int]:
+        """Return which dataflows run in this step: the scheduler of every worker here."""
+        return active if self._dataflow is None else [active[self._dataflow % len(active)]]
+
+    def park(self, timeout: float | None) -> None:
+        """Wait, as the worker whose turn it is."""
+        self._current.transport.wait(timeout)
+
+    # -- running -----------------------------------------------------------------------------------------------------
+
+    def run(self) -> Simulation[T]:
+        """Take all decisions, the given ones first; return this, or raise what ``timely.execute`` would, or what was violated."""
+        try:
+            with _no_collection():
+                self._take_all()
+        except BaseException as error:
+            self._annotate(error)
+            raise
+        finally:
+            for player in self._players:
+                player.abandon()
+        failure = first_failure(self._outcomes)
+        if failure is not None:
+            self._annotate(failure)
+            raise failure
+        self.results = [result for _, result in self._outcomes]
+        return self
+
+    def _take_all(self) -> None:
+        idle = 0
+        while not self.ended:
+            decision = next(self._schedule, None)
+            if decision is None:
+                self._schedule = self._in_turn()
+                continue
+            idle = 0 if self._decide(decision) else idle + 1
+            if idle > _PATIENCE:
+                raise self._stalled()
+        if all(succeeded for succeeded, _ in self._outcomes):
+            self._onlooker.check_end()
+
+    @property
+    def ended(self) -> bool:
+        """Whether every program has ended."""
+        return all(player.ended for player in self._players)
+
+    def _decide(self, decision: Decision) -> bool:
+        """Take a decision; return whether it made any difference. One that cannot be taken now is passed over."""
+        if isinstance(decision, Delivery):
+            if (decision.source, decision.target) not in self.network.sent:
+                return False
+            if not self.network.deliver(decision.source, decision.target, decision.count):
+                return False
+            self.decisions.append(decision)
+            return True
+        if not 0 <= decision.worker < len(self.workers) or self._players[decision.worker].ended:
+            return False
+        self.decisions.append(decision)
+        return self._turn(decision)
+
+    def _turn(self, decision: Turn) -> bool:
+        """Let a worker go on, and look at what has become of it; return whether anything has."""
+        index = decision.worker
+        worker, player = self.workers[index], self._players[index]
+        busy = bool(self.network.inboxes[index]) or not worker.idle or not player.started
+        sent = self._onlooker.sent
+        self._dataflow, self._current = decision.dataflow, worker
+        player.turn()
+        self.turns += 1
+        if any(player.ended and not outcome[0] for player, outcome in zip(self._players, self._outcomes)):
+            self._onlooker.give_up()
+        busy = busy or player.ended or not worker.idle or self._onlooker.sent != sent
+        self._onlooker.check(index, worker)
+        return busy
+
+    def _play(self, index: int) -> None:
+        """What a worker's thread does: what a thread of ``timely.execute`` does."""
+        try:
+            self._outcomes[index] = run_worker(self._program, self.workers[index])
+        except Abandoned:
+            raise
+        except BaseException as error:  # an interruption ends the run as it would without threads
+            self._outcomes[index] = (False, error)
+
+    def runnable(self, index: int) -> bool:
+        """Return whether a worker can go on without having waited in vain."""
+        return not self._players[index].ended and (not self._waits[index] or bool(self.network.inboxes[index]))
+
+    def waiting(self) -> list[int]:
+        """Return the workers whose programs have not ended, whether they can go on or not."""
+        return [index for index, player in enumerate(self._players) if not player.ended]
+
+    def _in_turn(self) -> Iterator[Decision]:
+        """The plain schedule, for when there are no more decisions: everything arrives, and one after the other goes on."""
+        while True:
+            for source, target in self.network.waiting():
+                yield Delivery(source, target, len(self.network.sent[source, target]))
+            ready = [index for index in self.waiting() if self.runnable(index)]
+            for index in ready or self.waiting():
+                yield Turn(index)
+
+    def _stalled(self) -> StalledError:
+        names = ", ".join(f"worker {index}" for index in self.waiting())
+        return StalledError(
+            f"the programs of {names} wait for something that never comes: in {_PATIENCE} turns nothing was sent and nothing done"
+        )
+
+    def _annotate(self, error: BaseException) -> None:
+        """Say, in a note on the error, how to run into it again."""
+        decided = tuple(self.decisions)
+        if isinstance(error, InvariantViolation):
+            error.decisions = decided
+        if len(decided) <= _WORTH_PRINTING:
+            how = f"simulate(program, workers={len(self.workers)}, decisions={list(decided)!r}) runs into it again"
+        else:
+            how = f"after {len(decided)} decisions; timely.testing.shrink cuts them down"
+        error.add_note(f"in a simulation: {how}")
+
+
+class Whims:
+    """A seeded schedule: for a while some workers are slow and some messages are late, and then others."""
+
+    def __init__(self, simulation: Simulation[Any], seed: int) -> None:
+        self._simulation = simulation
+        self._random = Random(seed)
+        self._lazy: set[int] = set()
+        self._late: set[tuple[int, int]] = set()
+        self._left = 0
+
+    def decisions(self) -> Iterator[Decision]:
+        """Yield decisions, each made for how things stand when it is asked for."""
+        while True:
+            self._change_mood()
+            yield self._decision()
+
+    def _change_mood(self) -> None:
+        """Once in a while, choose anew who is slow and what is late."""
+        self._left -= 1
+        if self._left < 0:
+            random, simulation = self._random, self._simulation
+            self._left = random.choice([3, 10, 30, 100])
+            self._lazy = {index for index in range(len(simulation.workers)) if random.random() < 0.2}
+            share = random.choice([0.0, 0.3, 0.8])
+            self._late = {pair for pair in simulation.network.sent if random.random() < share}
+
+    def _decision(self) -> Decision:
+        simulation, random = self._simulation, self._random
+        under_way = simulation.network.waiting()
+        deliveries = [pair for pair in under_way if pair not in self._late]
+        ready = [index for index in simulation.waiting() if simulation.runnable(index)]
+        turns = [index for index in ready if index not in self._lazy]
+        if not turns and not deliveries:
+            self._left = 0
+            turns, deliveries = ready, under_way
+        if not turns and not deliveries or random.random() < 0.02:
+            turns = simulation.waiting()  # somebody has waited for long enough
+        if deliveries and (not turns or random.random() < 0.5):
+            source, target = random.choice(deliveries)
+            return Delivery(source, target, random.choice([1, 1, 1, 2, 5, 1000]))
+        return Turn(random.choice(turns), random.choice([None, None, None, 0, 1, 2]))
+
+
+@contextmanager
+def _no_collection() -> Iterator[None]:
+    """Collect no cycles of garbage meanwhile."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
+
+
+def simulate(
+    program: Callable[[Worker], T],
+    workers: int = 3,
+    seed: int = 0,
+    *,
+    decisions: Sequence[Decision] | None = None,
+    network: Callable[[int], Network] = Network,
+) -> Simulation[T]:
+    """Run ``program(worker)`` on simulated workers, as ``timely.execute`` would on real ones, and check every invariant all the while.
+
+    The schedule is the one that ``seed`` stands for, or the ``decisions`` given: those that cannot be taken are passed over, and
+    when they are used up everything arrives and all go on in turn, to the end. ``network`` makes the network between the workers.
+
+    Returns the run, with its ``results`` and ``decisions``. Raises what ``timely.execute`` raises;
+    :class:`~timely.errors.InvariantViolation` for what does not hold; ``StalledError`` where programs wait for what never comes.
+    Source: the schedules of the test tools of deterministic simulation; what is checked is that of :mod:`timely.testing.invariants`.
+
+    >>> def program(worker):
+    ...     with worker.dataflow() as scope:
+    ...         seen = scope.to_stream([1, 2, 3]).exchange(lambda x: x).capture()
+    ...     worker.run()
+    ...     return seen.extract()
+    >>> run = simulate(program, workers=2, seed=7)
+    >>> run.results
+    [[(0, [2, 2])], [(0, [1, 1, 3, 3])]]
+    >>> again = simulate(program, workers=2, decisions=run.decisions)
+    >>> again.decisions == run.decisions
+    True
+    >>> simulate(program, workers=2, decisions=[Turn(1), Turn(1), Delivery(1, 0), Turn(0)]).results == run.results
+    True
+    """
+    return Simulation(program, workers, seed, decisions=decisions, network=network).run()
+
+
+def schedules(workers: int = 3, *, max_size: int = 60) -> st.SearchStrategy[list[Decision]]:
+    """Return a strategy for decisions to give to ``simulate``, which shrink to few and simple ones.
+
+    >>> from hypothesis import find
+    >>> find(schedules(2), lambda decisions: len(decisions) > 1)
+    [Turn(0), Turn(0)]
+    """
+    index = st.integers(0, workers - 1)
+    turns: st.SearchStrategy[Decision] = st.builds(Turn, index, st.none() | st.integers(0, 2))
+    if workers < 2:
+        return st.lists(turns, max_size=max_size)
+    pairs = st.permutations(range(workers))
+    deliveries = st.builds(lambda pair, count: Delivery(pair[0], pair[1], count), pairs, st.sampled_from([1, 2, 1000]))
+    return st.lists(turns | deliveries, max_size=max_size)
+
+
+def shrink(
+    program: Callable[[Worker], Any],
+    decisions: Sequence[Decision],
+    failing: type[BaseException] | Callable[[BaseException], bool] = InvariantViolation,
+    *,
+    workers: int = 3,
+    network: Callable[[int], Network] = Network,
+) -> list[Decision]:
+    """Return as few of ``decisions`` as it takes for the program to fail still, by leaving out more and more of them.
+
+    ``failing`` says which failure is meant: a type of error, or a function of the error. ``ConfigurationError`` if the program
+    does not fail so to begin with. The answer may be empty, where the program fails under the plain schedule too. Source: delta
+    debugging (Zeller and Hildebrandt 2002).
+
+    >>> from timely import StalledError
+    >>> def forgetful(worker):
+    ...     with worker.dataflow() as scope:
+    ...         handle, stream = scope.new_input()
+    ...     return handle  # which keeps it open
+    >>> run = Simulation(forgetful, workers=2, seed=1)
+    >>> try:
+    ...     run.run()
+    ... except StalledError:
+    ...     shrink(forgetful, run.decisions, StalledError, workers=2)
+    []
+    """
+
+    def fails(candidate: Sequence[Decision]) -> bool:
+        try:
+            simulate(program, workers, decisions=candidate, network=network)
+        except Exception as error:
+            return isinstance(error, failing) if isinstance(failing, type) else failing(error)
+        return False
+
+    kept = list(decisions)
+    if not fails(kept):
+        raise ConfigurationError("shrink: with these decisions the program does not fail in this way")
+    size = len(kept)
+    while size:
+        start, shorter = 0, False
+        while start < len(kept):
+            candidate = kept[:start] + kept[start + size :]
+            if fails(candidate):
+                kept, shorter = candidate, True
+            else:
+                start += size
+        size = min(size, len(kept)) if shorter and size == 1 else size // 2
+    return kept
