@@ -15,6 +15,7 @@ from contextlib import ExitStack
 from typing import Any, TypeAlias
 
 import attrs
+
 from timely import (
     Antichain,
     Capability,

@@ -282,7 +282,7 @@ class Whims:
         if not turns and not deliveries:
             self._left = 0
             turns, deliveries = ready, under_way
-        if not turns and not deliveries or random.random() < 0.02:
+        if (not turns and not deliveries) or random.random() < 0.02:
             turns = simulation.waiting()  # somebody has waited for long enough
         if deliveries and (not turns or random.random() < 0.5):
             source, target = random.choice(deliveries)

@@ -17,8 +17,21 @@ from hypothesis import strategies as st
 
 from timely.errors import ConfigurationError
 from timely.order import Product
-from timely.progress import Antichain, ChangeBatch, Location, ProductSummary, Source, Step, Target, Unit, UnitSummary, time_domain
-from timely.testing.dataflows import Concat, Dataflow, Distinct, Filter, Input, Loop, Map, Operator, Repeat, Sending, Shuffle, Total
+from timely.progress import Antichain, ChangeBatch, Location, ProductSummary, Source, Step, Target, Unit, UnitSummary
+from timely.testing.dataflows import (
+    Concat,
+    Dataflow,
+    Distinct,
+    Filter,
+    Input,
+    Loop,
+    Map,
+    Operator,
+    Repeat,
+    Sending,
+    Shuffle,
+    Total,
+)
 from timely.testing.exchange import ExchangeSimulation, Statement
 from timely.testing.graph import GraphSpec, NodeSpec
 from timely.testing.nestings import Link, Nesting, OpSpec, ScopeSpec, Shift

@@ -34,6 +34,7 @@ DONE: Final = "done"
 QUIET: Final = "quiet"
 ENDED: Final = "ended"
 _PATIENCE: Final = 1.0
+_STRETCH: Final = 1000
 
 
 _Opening = contextlib.AbstractContextManager[ScopeBuilder[T]]
@@ -280,7 +281,7 @@ class Worker:
         if self._failed is not None:
             raise self._has_failed()
         while self._dataflows:
-            self.run_step()
+            self._run_on(_PATIENCE, _STRETCH)
 
     def run_step(self, patience: float = _PATIENCE) -> bool:
         """One step of ``run``, for a caller who looks after something else in between; return whether more are to follow.
@@ -297,13 +298,19 @@ class Worker:
         >>> seen.extract()
         [(0, [1, 2])]
         """
+        return self._run_on(patience, 1)
+
+    def _run_on(self, patience: float, passes: int) -> bool:
+        """Take steps of ``run``: up to ``passes`` of them where nobody else has to be heard in between."""
         if self._failed is not None:
             raise self._has_failed()
         try:
             if self._active.find(1) < 0 and self._dataflows:
                 self._wait_with_all(patience)
             if self._plain:
-                self._pass()
+                while passes and self._active.find(1) >= 0:
+                    self._pass()
+                    passes -= 1
             else:
                 self._turn()
         except StalledError:
