@@ -121,15 +121,17 @@ class InvariantViolation(TimelyError, AssertionError):
     """What must hold of every run does not: names the ``invariant`` by its id, and says what was found instead.
 
     Raised by what checks (:mod:`timely.testing`), so it is an ``AssertionError`` as well: to a test it is a failure.
+    ``decisions`` are those that led there, where a simulation was run.
     """
 
-    def __init__(self, invariant: str, message: str) -> None:
+    def __init__(self, invariant: str, message: str, decisions: Sequence[object] = ()) -> None:
         super().__init__(f"{invariant}: {message}")
         self.invariant = invariant
         self.message = message
+        self.decisions: tuple[object, ...] = tuple(decisions)
 
-    def __reduce__(self) -> tuple[type[InvariantViolation], tuple[str, str]]:
-        return type(self), (self.invariant, self.message)
+    def __reduce__(self) -> tuple[type[InvariantViolation], tuple[str, str, tuple[object, ...]]]:
+        return type(self), (self.invariant, self.message, self.decisions)
 
 
 class LawViolation(TimelyError, AssertionError):

@@ -1,7 +1,7 @@
 """The mutation run: ``python -m tests.mutation`` puts one small fault at a time into the engine, and sees whether a test objects.
 
 It works on a copy of the tree, one fault and one process at a time. For each fault it runs the tests that call the function
-it is in, the quickest first, until one fails. The invariant: a run is a function of the tree, the seed and the options, but
+it is in, the quickest first, until one fails; before all, once, all of them without a fault, none of which may fail. The invariant: a run is a function of the tree, the seed and the options, but
 for the time limits. It prints each survivor, the score for each module as a Markdown table, and ends with status 1 if a
 survivor has no explanation in ``explained.toml``.
 """
@@ -9,8 +9,8 @@ survivor has no explanation in ``explained.toml``.
 from __future__ import annotations
 
 import argparse
+import ast
 import os
-import pickle
 import random
 import resource
 import shutil
@@ -19,6 +19,7 @@ import sys
 import tempfile
 import time
 import tomllib
+import traceback
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -32,17 +33,24 @@ from tests.mutation.selection import Chosen, Record, Recorder
 
 ROOT = Path(__file__).parents[2]
 MUTATED = ["timely/progress", "timely/scopes"]
-TESTS = ["timely/progress", "tests/progress/test_antichain.py"]
+TESTS = [*MUTATED, "tests/progress", "tests/scopes", "tests/properties", "tests/conformance", "tests/dataflow"]
 OPTIONS = ["-q", "-x", "--tb=no", "--assert=plain", "-p", "no:cacheprovider", "-p", "no:warnings", "-o", "faulthandler_timeout=0"]
 OPTIONS += ["-m", "not soak and not spark", "--hypothesis-profile=mutation"]
-PROFILE = {"max_examples": 30, "deadline": None, "derandomize": True, "phases": [Phase.explicit, Phase.generate]}
-SLOW = 20.0
-"""CPU seconds beyond which a test is too slow to be run for every mutant."""
+PROFILE = settings(
+    max_examples=30,
+    deadline=None,
+    derandomize=True,
+    phases=[Phase.explicit, Phase.generate],
+    suppress_health_check=[HealthCheck.too_slow],
+)
+"""The same cases for every mutant, few of them, and none shrunk."""
+BUDGET = 40.0
+"""How many CPU seconds of tests a mutant is given, the quickest tests first."""
 
 
 def main() -> int:
     options = _options()
-    settings.register_profile("mutation", **PROFILE, suppress_health_check=[HealthCheck.too_slow])
+    settings.register_profile("mutation", PROFILE)
     known = tomllib.loads((Path(__file__).parent / "explained.toml").read_text())["mutant"]
     explained = {(entry["module"], entry["function"], entry["line"], entry["change"]) for entry in known}
     with tempfile.TemporaryDirectory() as folder:
@@ -50,6 +58,8 @@ def main() -> int:
         shutil.copytree(ROOT, tree, ignore=shutil.ignore_patterns(".*", "__pycache__", "*.so", "build", "dist"))
         records = _record(tree)
         print(f"{len(records)} tests, {sum(record.seconds for record in records.values()):.0f} s of processor time", flush=True)
+        if _test(tree, list(records), 3000.0) != "survived":
+            raise SystemExit(f"the tests that passed fail without a mutant: {(tree / 'output').read_text()[-2000:]}")
         outcomes: Counter[tuple[str, str]] = Counter()
         for mutant in _sample(tree, options):
             outcome = _try(tree, mutant, records)
@@ -86,29 +96,27 @@ def _sample(tree: Path, options: argparse.Namespace) -> list[Mutant]:
 
 
 def _record(tree: Path) -> dict[str, Record]:
-    """Run all tests once, and return what is known of each that passes."""
+    """Run all tests once, and return what is known of each that passes, the quickest first."""
     result = tree / "records"
 
     def record() -> int:
         recorder = Recorder(tree)
         status = pytest.main([*(option for option in OPTIONS if option != "-x"), *TESTS], [recorder])
-        result.write_bytes(pickle.dumps((recorder.records, recorder.failed)))
+        known = {name: (record.seconds, sorted(record.called)) for name, record in recorder.records.items()}
+        result.write_text(repr((known, recorder.failed)))
         return 0 if recorder.records else int(status)
 
     _run(tree, record, 3000.0)
-    records, failed = pickle.loads(result.read_bytes())
+    known, failed = ast.literal_eval(result.read_text())
+    records = {name: Record(seconds, set(called)) for name, (seconds, called) in known.items()}
     for name in failed:
         print(f"left out, for it fails without a mutant: {name}", flush=True)
-    return {name: record for name, record in records.items() if name not in failed and record.seconds < SLOW}
+    quickest = sorted(records, key=lambda name: records[name].seconds)
+    return {name: records[name] for name in quickest if name not in failed}
 
 
 def _try(tree: Path, mutant: Mutant, records: dict[str, Record]) -> str:
-    first, last = mutant.lines
-    chosen = [
-        name
-        for name, record in sorted(records.items(), key=lambda item: item[1].seconds)
-        if any(module == mutant.module and first <= line <= last for module, line in record.called)
-    ]
+    chosen, seconds = _choose(mutant, records)
     if not chosen:
         return "survived"
     path = tree / mutant.module
@@ -117,11 +125,29 @@ def _try(tree: Path, mutant: Mutant, records: dict[str, Record]) -> str:
         compiled.unlink()
     try:
         path.write_bytes(mutant.apply(original))
-        files = list(dict.fromkeys(name.partition("::")[0] for name in chosen))
-        seconds = 20 + 3 * sum(records[name].seconds for name in chosen)
-        return _run(tree, lambda: int(pytest.main([*OPTIONS, *files], [Chosen(chosen)])), seconds)
+        return _test(tree, chosen, 20 + 3 * seconds)
     finally:
         path.write_bytes(original)
+
+
+def _choose(mutant: Mutant, records: dict[str, Record]) -> tuple[list[str], float]:
+    """Return the tests to run for a mutant, and how long they take."""
+    first, last = mutant.lines
+    chosen: list[str] = []
+    seconds = 0.0
+    for name, record in records.items():
+        if any(module == mutant.module and first <= line <= last for module, line in record.called):
+            if chosen and seconds + record.seconds > BUDGET:
+                break
+            chosen.append(name)
+            seconds += record.seconds
+    return chosen, seconds
+
+
+def _test(tree: Path, names: list[str], seconds: float) -> str:
+    """Run the named tests in this order, up to the first that fails."""
+    files = list(dict.fromkeys(name.partition("::")[0] for name in names))
+    return _run(tree, lambda: int(pytest.main([*OPTIONS, *files], [Chosen(names)])), seconds)
 
 
 def _run(tree: Path, action: Callable[[], int], seconds: float) -> str:
@@ -129,9 +155,11 @@ def _run(tree: Path, action: Callable[[], int], seconds: float) -> str:
     child = os.fork()
     if child == 0:
         _enter(tree, seconds)
-        status = pytest.ExitCode.INTERNAL_ERROR
+        status = int(pytest.ExitCode.INTERNAL_ERROR)
         try:
-            status = pytest.ExitCode(action())
+            status = action()
+        except BaseException:
+            traceback.print_exc()
         finally:
             os._exit(status)
     deadline = time.monotonic() + 3 * seconds

@@ -10,10 +10,11 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from typing import Any
 
 import attrs
 
-_SWAPS: dict[type[ast.AST], type[ast.AST]] = {
+_SWAPS: dict[type[ast.AST], type[Any]] = {
     ast.Lt: ast.LtE,
     ast.LtE: ast.Lt,
     ast.Gt: ast.GtE,
@@ -34,7 +35,7 @@ _LEFT_ALONE = {"annotation", "returns", "decorator_list"}
 
 @attrs.frozen
 class Mutant:
-    """One fault: the bytes from ``start`` to ``end`` become ``new``; ``lines`` are the first and last of the function it is in."""
+    """One fault: the bytes from ``start`` to ``end`` become ``new``; ``lines`` are the first and last of its function."""
 
     module: str
     function: str
@@ -63,13 +64,14 @@ def mutants(module: str, text: bytes) -> list[Mutant]:
     ['return x < 3 -> return None', 'x < 3 -> (x <= 3)', '3 -> 4']
     """
     starts = [0]
-    for row in text.splitlines(keepends=True):
-        starts.append(starts[-1] + len(row))
+    for line in text.splitlines(keepends=True):
+        starts.append(starts[-1] + len(line))
     found = []
     for name, function in _functions(ast.parse(text), ""):
         lines = (min([function.lineno, *(d.lineno for d in function.decorator_list)]), function.end_lineno or function.lineno)
         for node, new in _changes(function):
-            start, end = starts[node.lineno - 1] + node.col_offset, starts[(node.end_lineno or 1) - 1] + (node.end_col_offset or 0)
+            start = starts[node.lineno - 1] + node.col_offset
+            end = starts[(node.end_lineno or 1) - 1] + (node.end_col_offset or 0)
             row = text[starts[node.lineno - 1] : starts[node.lineno]].decode().strip()
             old = " ".join(text[start:end].decode().split())
             found.append(Mutant(module, name, lines, node.lineno, row, start, end, old, new))
@@ -92,7 +94,7 @@ def _changes(node: ast.AST) -> Iterator[tuple[ast.stmt | ast.expr, str]]:
         yield from ((node, f"({new})" if " " in new else new) for new in _expression(node))
     if isinstance(node, ast.If | ast.While | ast.IfExp) and not isinstance(node.test, ast.Compare | ast.BoolOp | ast.UnaryOp):
         yield node.test, f"(not {ast.unparse(node.test)})"
-    if isinstance(node, ast.JoinedStr) or (isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)):
+    if isinstance(node, ast.JoinedStr) or _is_docstring(node):
         return
     for name, value in ast.iter_fields(node):
         if name not in _LEFT_ALONE:
@@ -107,12 +109,14 @@ def _statement(node: ast.stmt) -> Iterator[str]:
     elif isinstance(node, ast.Return):
         if node.value is not None and not (isinstance(node.value, ast.Constant) and node.value.value is None):
             yield "return None"
-    elif isinstance(node, ast.Assign | ast.AugAssign | ast.Delete | ast.Raise):
-        yield "pass"
-    elif isinstance(node, ast.Expr) and not isinstance(node.value, ast.Constant):
+    elif isinstance(node, ast.Assign | ast.AugAssign | ast.Delete | ast.Raise | ast.Expr) and not _is_docstring(node):
         yield "pass"
     if isinstance(node, ast.AugAssign) and type(node.op) in _SWAPS:
         yield ast.unparse(ast.AugAssign(node.target, _swapped(node.op), node.value))
+
+
+def _is_docstring(node: ast.AST) -> bool:
+    return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
 
 
 def _expression(node: ast.expr) -> Iterator[str]:
@@ -130,5 +134,5 @@ def _expression(node: ast.expr) -> Iterator[str]:
         yield str(not node.value) if isinstance(node.value, bool) else str(0 if node.value == 1 else node.value + 1)
 
 
-def _swapped(operator: ast.AST) -> ast.AST:
+def _swapped(operator: ast.AST) -> Any:
     return _SWAPS[type(operator)]()

@@ -27,7 +27,7 @@ class Record:
 
 
 class Recorder:
-    """Notes for every test that passes what it calls in the folder ``root``; ``records`` by the test's name, ``failed`` the others."""
+    """Notes what every test that passes calls in the folder ``root``: ``records`` by its name; ``failed`` are the others."""
 
     def __init__(self, root: Path) -> None:
         self._prefix = f"{root}/"
@@ -50,7 +50,7 @@ class Recorder:
             yield
         finally:
             sys.setprofile(None)
-            threading.setprofile(None)  # type: ignore[arg-type]  # None is what takes it back
+            threading.setprofile(None)
         self.records[item.nodeid] = Record(process_time() - before, self._called)
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:

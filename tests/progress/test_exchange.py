@@ -1,7 +1,7 @@
 """The exchange of progress: under any interleaving, step by step where the order matters, and its end alone.
 
-:class:`~timely.testing.ExchangeSimulation` knows the truth and checks every invariant after each step; the rules broken on purpose, at which
-it must object, and all interleavings of small configurations are in ``tests/testing/test_exchange_model.py``.
+``ExchangeSimulation`` knows the truth and checks every invariant after each step. The rules broken on purpose, at which it
+must object, and all interleavings of small configurations are in ``tests/testing/test_exchange_model.py``.
 """
 
 from __future__ import annotations

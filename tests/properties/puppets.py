@@ -12,7 +12,7 @@ from typing import Any
 from hypothesis import strategies as st
 
 from timely import Capability, InputPort, OperatorInfo, OutputPort, Source, Target, Worker
-from timely.testing.nestings import FlatGraph, Location, Nesting, Time, below, build_nesting, flat, nested
+from timely.testing.nesting import FlatGraph, Location, Nesting, Time, below, build_nesting, flat, nested
 
 
 class Choices:

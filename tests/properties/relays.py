@@ -16,9 +16,11 @@ import attrs
 from hypothesis import strategies as st
 
 from tests.properties.puppets import Choices
-from tests.properties.simulated import simulated_workers
 from timely import Capability, InputPort, Notificator, OperatorInfo, OutputPort, Source, Target
-from timely.testing.nestings import FlatGraph, Location, Nesting, Time, below, build_nesting, flat, nested
+from timely.testing.nesting import FlatGraph, Location, Nesting, Time, below, build_nesting, flat, nested
+from timely.testing.invariants import Onlooker
+from timely.testing.network import Network
+from timely.testing.simulator import SimulatedWorker
 from timely.worker.worker import DATA
 
 Record: TypeAlias = tuple[int, int]
@@ -239,7 +241,9 @@ class Cluster:
     def __init__(self, plan: Plan, choices: Choices, *, sharing: bool) -> None:
         self.plan = plan
         self.graph = FlatGraph(plan.nesting)
-        self.network, self.workers = simulated_workers(plan.workers)
+        self.network = Network(plan.workers)
+        self.onlooker = Onlooker(self.network)
+        self.workers = [SimulatedWorker(self.network.transport(w), None, self.onlooker) for w in range(plan.workers)]
         self.received: Received = {}
         self.relays: list[dict[int, Relay] | None] = [None] * plan.workers
         self._exchanged: list[Target] = []
@@ -308,6 +312,7 @@ class Cluster:
 
     def step(self, index: int) -> None:
         self.workers[index].step()
+        self.onlooker.check(index, self.workers)
         self.check_safety()
 
     def act(self) -> None:
@@ -351,5 +356,6 @@ class Cluster:
                 for relay in (relays or {}).values():
                     relay.allow(20)
         assert not any(worker.dataflows for worker in self.workers), "some dataflow never completes (Z5)"
+        self.onlooker.check_end()
         assert not any(times for _, _, times in self.shown())
         assert not self.stamps()

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 import timely
-from tests.properties.simulated import simulated_workers
 from timely import Antichain, Capability, CycleError, InputPort, OutputPort, Pipeline, Product, ScopeBuilder, Step, Stream
 from timely.dataflow import Activator
+from timely.testing import Network
 from timely.worker.worker import DATA, PROGRESS
 
 
@@ -277,7 +277,8 @@ def test_what_happens_in_a_dataflow_that_is_no_more_is_ignored() -> None:
 
 def test_a_scope_that_exchanges_and_never_hears_of_its_peer_waits() -> None:
     """Two workers; one is built late and steps rarely: the other's inner loop must not get ahead of it."""
-    network, workers = simulated_workers(2)
+    network = Network(2)
+    workers = [timely.Worker(network.transport(index)) for index in range(2)]
     seen: list[list[tuple[Any, int]]] = [[], []]
     handles: list[timely.InputHandle[Any, int]] = []
 
@@ -317,7 +318,8 @@ def test_work_that_is_negative_in_transit_hides_no_other_work_from_the_parent() 
     """A worker reads what a peer sent before it hears that it was sent: inside the scope that counts -1 for a while. Added up
     with the peer's capability, at the same output, it would come to nothing, and the frontier outside would pass too early.
     """
-    network, workers = simulated_workers(2)
+    network = Network(2)
+    workers = [timely.Worker(network.transport(index)) for index in range(2)]
     capabilities: list[Capability[Any]] = []
     activators: list[Activator] = []
     probes: list[timely.ProbeHandle[Any]] = []

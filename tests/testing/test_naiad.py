@@ -12,8 +12,6 @@ from timely.errors import ProgressError
 from timely.progress import Product, Source, Step, Target, time_domain
 from timely.testing import GraphSpec, NaiadScheduler, NodeSpec, Oracle, could_result_in, graphs, histories
 
-TIMES = st.sampled_from([int, Product[int, int]])
-
 
 @pytest.mark.parametrize("spec", [int, Product[int, int]], ids=["int", "product"])
 @given(data=st.data())

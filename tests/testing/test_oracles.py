@@ -85,7 +85,7 @@ def test_T9_a_contraction_that_must_not_be() -> None:
     feed = NodeSpec(0, 1, {}, ())
     longer = GraphSpec(int, (feed, RELAY, SINK), ((Source(0, 0), Target(1, 0), False), (Source(1, 0), Target(2, 0), False)))
     wrong = attrs.evolve(longer, edges=tuple((source, target, True) for source, target, _ in longer.edges))
-    rounds = [[(Target(1, 0), 3, -1), (Source(1, 0), 3, +1)]]
+    rounds: list[list[Any]] = [[(Target(1, 0), 3, -1), (Source(1, 0), 3, +1)]]
     assert check_tracker(longer, rounds) > 0
     assert objected(longer, wrong, rounds) == "G9"
     assert check_tracker(LINE, [[(Source(0, 0), 3, +1)]], contracted.build()) > 0

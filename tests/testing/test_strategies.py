@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -38,6 +41,7 @@ from timely.testing import (
     times,
 )
 
+ROOT = Path(__file__).resolve().parents[2]
 SPECS = [int, Unit, Product[int, int], Product[Unit, int], Product[Product[int, int], int]]
 ANY_SPEC = st.sampled_from(SPECS)
 
@@ -52,7 +56,7 @@ def again(value: Any) -> Any:
 @given(st.data())
 def test_times_and_what_is_made_of_them(data: st.DataObject) -> None:
     spec = data.draw(ANY_SPEC)
-    domain = time_domain(spec)
+    domain: Any = time_domain(spec)
     time, summary = data.draw(times(spec)), data.draw(summaries(spec))
     antichain, batch = data.draw(antichains(spec)), data.draw(change_batches(spec))
     domain.check(time)
@@ -90,8 +94,8 @@ def test_OC2_OC4_histories_are_supported(data: st.DataObject) -> None:
     spec = data.draw(st.sampled_from([int, Product[int, int]]))
     graph = data.draw(graphs(spec, max_nodes=4))
     oracle = timely.testing.Oracle(graph)
-    minimum = time_domain(spec).minimum
-    counts = {(place, minimum): 1 for place in graph.locations() if isinstance(place, Source)}
+    minimum: Any = time_domain(spec).minimum
+    counts: dict[Any, int] = {(place, minimum): 1 for place in graph.locations() if isinstance(place, Source)}
     for statement in data.draw(histories(spec, graph)):
         before = [pointstamp for pointstamp, count in counts.items() if count]
         for location, time, diff in statement:
@@ -158,3 +162,15 @@ def test_the_reference_of_a_nested_loop() -> None:
     flow = Dataflow((Input(), Loop(0, (inner,), 1)), (Sending(0, 0, 2, (10,)),))
     assert flow.reference()[1] == {2: [11, 12, 12, 13, 13, 14]}
     assert flow.run(2) == flow.reference()
+
+
+def test_without_hypothesis_the_extra_is_named() -> None:
+    program = (
+        "import sys\n"
+        "sys.modules['hypothesis'] = None\n"
+        "import timely\n"
+        "try:\n    import timely.testing\n"
+        "except timely.ConfigurationError as error:\n    print(error)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert "[test]" in done.stdout

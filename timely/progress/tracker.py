@@ -172,7 +172,7 @@ class Tracker(ABC, Generic[T]):
                 for time, count in contracted.items():
                     moved = time if shift is None else shift.results_in(time)
                     if moved is not None:
-                        own[cell][moved] -= count
+                        own[cell][moved] = own[cell].get(moved, 0) - count
         found: dict[tuple[Location, T], int] = {}
         for number, contracted in enumerate(self._contracted):
             counts = own[plan.cells[number]] if contracted is None else contracted

@@ -13,7 +13,7 @@ except ModuleNotFoundError as error:
     raise ConfigurationError("timely.testing needs Hypothesis: pip install '.[test]' in a checkout of timely") from error
 
 from timely.testing.code import Described, as_code, as_program
-from timely.testing.dataflows import (
+from timely.testing.dataflow import (
     Concat,
     Dataflow,
     Distinct,
@@ -28,11 +28,14 @@ from timely.testing.dataflows import (
 )
 from timely.testing.exchange import Deliver, Do, ExchangeRules, ExchangeSimulation, ExchangeState, Flush
 from timely.testing.graph import GraphSpec, NodeSpec
+from timely.testing.invariants import INVARIANTS, Invariant
 from timely.testing.laws import check_refinement, check_summary, check_timestamp
 from timely.testing.model import Configuration, Explored, explore
 from timely.testing.naiad import NaiadScheduler
-from timely.testing.nestings import FlatGraph, Link, Nesting, OpSpec, ScopeSpec, Shift, build_nesting
+from timely.testing.nesting import FlatGraph, Link, Nesting, OpSpec, ScopeSpec, Shift, build_nesting
+from timely.testing.network import Network
 from timely.testing.oracles import Oracle, check_tracker, could_result_in, frontier_oracle, minimal, path_summaries
+from timely.testing.simulator import Delivery, Simulation, Turn, schedules, shrink, simulate
 from timely.testing.strategies import (
     TimeKit,
     antichains,
@@ -55,6 +58,7 @@ __all__ = [
     "Configuration",
     "Dataflow",
     "Deliver",
+    "Delivery",
     "Described",
     "Distinct",
     "Do",
@@ -66,12 +70,15 @@ __all__ = [
     "FlatGraph",
     "Flush",
     "GraphSpec",
+    "INVARIANTS",
     "Input",
+    "Invariant",
     "Link",
     "Loop",
     "Map",
     "NaiadScheduler",
     "Nesting",
+    "Network",
     "NodeSpec",
     "OpSpec",
     "Oracle",
@@ -80,8 +87,10 @@ __all__ = [
     "Sending",
     "Shift",
     "Shuffle",
+    "Simulation",
     "TimeKit",
     "Total",
+    "Turn",
     "antichains",
     "as_code",
     "as_program",
@@ -103,6 +112,9 @@ __all__ = [
     "nestings",
     "path_summaries",
     "scenarios",
+    "schedules",
+    "shrink",
+    "simulate",
     "smallest",
     "summaries",
     "time_kit",

@@ -82,11 +82,20 @@ def as_program(**values: Any) -> str:
     spec = int
     <BLANKLINE>
     """
+    assignments = [f"{name} = {as_code(value)}" for name, value in values.items()]
+    return "\n".join([*imports_for(*values.values()), "", *assignments, ""])
+
+
+def imports_for(*values: Any) -> list[str]:
+    """Return the import statements that the code of some values needs, a line each.
+
+    >>> imports_for(Product(0, 1), [Antichain([2])])
+    ['from timely.order import Product', 'from timely.progress.antichain import Antichain']
+    """
     modules: dict[str, set[str]] = {}
-    for value in values.values():
+    for value in values:
         _collect(value, modules)
-    imports = [f"from {module} import {', '.join(sorted(names))}" for module, names in sorted(modules.items())]
-    return "\n".join([*imports, "", *(f"{name} = {as_code(value)}" for name, value in values.items()), ""])
+    return [f"from {module} import {', '.join(sorted(names))}" for module, names in sorted(modules.items())]
 
 
 def _collect(value: Any, modules: dict[str, set[str]]) -> None:

@@ -30,7 +30,7 @@ import attrs
 from timely.errors import InvariantViolation, ProgressError
 from timely.order import linear_extension
 from timely.progress import Location, ProgressBatch, ProgressExchange, Source, Target, time_domain
-from timely.testing.code import Described, as_code
+from timely.testing.code import Described, as_code, imports_for
 from timely.testing.graph import GraphSpec
 from timely.testing.oracles import Change, Oracle, Pointstamp
 
@@ -84,9 +84,10 @@ Decision: TypeAlias = Do | Flush | Deliver
 class ExchangeState:
     """All there is at one moment: an immutable value, equal to others by what is in it.
 
-    ``held[w]`` are the capabilities (and the messages of local edges) of worker ``w``, ``messages`` those in flight, ``unsaid[w]`` what
-    it did since its last batch, ``queues[s * workers + r]`` the batches on their way from ``s`` to ``r``, ``views[w]`` what it counts,
-    and ``exchanges[w]`` its end of the protocol, which is a function of the rest and of how many batches it ``sent``.
+    ``held[w]`` are the capabilities (and the messages of local edges) of worker ``w``, ``messages`` those in flight,
+    ``unsaid[w]`` what it did since its last batch, ``queues[s * workers + r]`` the batches on their way from ``s`` to ``r``,
+    ``views[w]`` what it counts, and ``exchanges[w]`` its end of the protocol, which is a function of the rest and of how many
+    batches it ``sent``.
     """
 
     held: tuple[Bag, ...]
@@ -112,8 +113,16 @@ def _at(values: tuple[Any, ...], place: int, value: Any) -> tuple[Any, ...]:
 class ExchangeRules:
     """What may happen among ``workers`` over a graph, and what must hold; ``times`` are those to which operators may go on.
 
-    To break a rule on purpose, derive from it and override one of the five short methods under "the rules"; to see what comes of trackers that
-    were told something else than the truth, give another graph as ``believed``.
+    To break a rule on purpose, derive from it and override ``initial_count``, ``permit``, ``pack``, ``deliverable`` or
+    ``receive``; to see what comes of trackers that were told something else than the truth, give another graph as
+    ``believed``.
+
+    >>> from timely.testing import NodeSpec
+    >>> rules = ExchangeRules(GraphSpec(int, (NodeSpec(0, 1, {}, ()),), ()), 2)
+    >>> state = rules.after(rules.initial(), Do(0, ((Source(0, 0), 0, -1),)))
+    >>> rules.check(state)
+    >>> list(rules.quiet(state)), list(rules.statements(state, 0))
+    ([Flush(0)], [])
     """
 
     def __init__(self, graph: GraphSpec, workers: int, times: Sequence[Any] = (), believed: GraphSpec | None = None) -> None:
@@ -140,7 +149,7 @@ class ExchangeRules:
         return self.workers
 
     def permit(self, state: ExchangeState, worker: int, statement: Statement) -> None:
-        """Raise ``ProgressError`` unless a worker may make the statement: each increment needs a capability or a message (OC2)."""
+        """Raise ``ProgressError`` unless a worker may say so: each increment needs a capability or a message (OC2, OC4)."""
         owned = dict(_plus(state.held[worker], state.messages))
         for location, time, diff in statement:
             if diff > 0:
@@ -379,7 +388,8 @@ class ExchangeRules:
         for location, times in new.items():
             for time in times:
                 if not any(shown <= time for shown in old[location]):
-                    raise InvariantViolation("I5", f"the frontier at {location} went back to {as_code(time)} from {as_code(old[location])}")
+                    message = f"the frontier at {location} went back to {as_code(time)} from {as_code(old[location])}"
+                    raise InvariantViolation("I5", message)
         told = frozenset((target, time, diff) for target, time, diff in changes)
         observed = self._believed.observed()
         gone = {(target, t, -1) for target in observed for t in old[target] if t not in new[target]}
@@ -396,7 +406,8 @@ class ExchangeRules:
             if self._believed is self.graph:
                 for location, times in self.oracle.frontiers(dict(view)).items():
                     if set(found[location]) != times:
-                        raise InvariantViolation("G9", f"the frontier at {location} is {found[location]}, not {times}, in {dict(view)}")
+                        message = f"the frontier at {location} is {found[location]}, not {times}, in {dict(view)}"
+                        raise InvariantViolation("G9", message)
             self._frontiers[view] = found
         return found
 
@@ -452,7 +463,7 @@ class ExchangeSimulation:
         self.decide(Deliver(sender, receiver))
 
     def decide(self, decision: Decision) -> None:
-        """Take a decision, and check all that must hold after it: an :class:`~timely.errors.InvariantViolation` if it does not."""
+        """Take a decision and check all that must hold: an :class:`~timely.errors.InvariantViolation` if it does not."""
         before, self.state = self.state, self.rules.after(self.state, decision)
         self.decisions.append(decision)
         self.rules.check(self.state, before)
@@ -497,17 +508,24 @@ class ExchangeSimulation:
 
 
 def run_of(rules: ExchangeRules, decisions: Iterable[Decision]) -> str:
-    """Return a program that takes the decisions, on a line each.
+    """Return a program that takes the decisions, on a line each, after the imports that it needs.
 
     >>> from timely.testing import NodeSpec
     >>> rules = ExchangeRules(GraphSpec(int, (NodeSpec(0, 1, {}, ()),), ()), 2)
     >>> print(run_of(rules, [Do(0, ((Source(0, 0), 0, -1),)), Flush(0)]))
+    from timely.progress.location import Source
+    from timely.testing.exchange import Do, ExchangeSimulation, Flush
+    from timely.testing.graph import GraphSpec, NodeSpec
+    <BLANKLINE>
     simulation = ExchangeSimulation(GraphSpec(int, (NodeSpec(0, 1, {}, ()),), ()), 2, [])
     simulation.do(0, ((Source(0, 0), 0, -1),))
     simulation.flush(0)
     """
-    kind = "" if type(rules) is ExchangeRules else f", rules={type(rules).__name__}"
-    lines = [f"simulation = ExchangeSimulation({rules.graph!r}, {rules.workers}, {as_code(rules.times)}{kind})"]
+    decisions = list(decisions)
+    honest = type(rules) is ExchangeRules
+    kind = "" if honest else f", rules={type(rules).__name__}"
+    needed = imports_for(ExchangeSimulation, rules.graph, rules.times, decisions, *([] if honest else [type(rules)]))
+    lines = [*needed, "", f"simulation = ExchangeSimulation({rules.graph!r}, {rules.workers}, {as_code(rules.times)}{kind})"]
     for decision in decisions:
         if isinstance(decision, Do):
             lines.append(f"simulation.do({decision.worker}, {as_code(decision.statement)})")

@@ -59,8 +59,8 @@ _Trace = tuple[_Node, Decision] | None
 def explore(configuration: Configuration, *, max_states: int | None = None) -> Explored:
     """Visit every state of a configuration, or the first ``max_states``, and check all invariants in each.
 
-    Raises the :class:`~timely.errors.InvariantViolation` that the fewest decisions lead to; its message ends with a program that takes
-    them. Source of the approach: the model of Naiad's protocol in TLA+ by Abadi and others, checked exhaustively.
+    Raises the :class:`~timely.errors.InvariantViolation` that the fewest decisions lead to; its message ends with a program
+    that takes them. Source of the approach: the model of Naiad's protocol in TLA+ by Abadi and others, checked exhaustively.
 
     >>> from timely.progress import Source, Target
     >>> from timely.testing import NodeSpec
@@ -111,7 +111,9 @@ def _checked(rules: ExchangeRules, found: dict[_Node, _Trace], node: _Node, last
         raise _violation(rules, found, last, violation.invariant, violation.message) from None
 
 
-def _violation(rules: ExchangeRules, found: dict[_Node, _Trace], last: _Trace, invariant: str, message: str) -> InvariantViolation:
+def _violation(
+    rules: ExchangeRules, found: dict[_Node, _Trace], last: _Trace, invariant: str, message: str
+) -> InvariantViolation:
     """Return the violation with the decisions that lead to it."""
     decisions: list[Decision] = []
     while last is not None:

@@ -17,6 +17,8 @@ from timely.errors import StalledError
 class Network:
     """What is on its way: ``sent[source, target]`` was sent, ``inboxes[target]`` has arrived and was not received; oldest first.
 
+    ``count`` is how many messages were sent in all.
+
     >>> network = Network(2)
     >>> zero, one = network.transport(0), network.transport(1)
     >>> zero.send(1, "hello")
@@ -30,6 +32,7 @@ class Network:
 
     def __init__(self, peers: int) -> None:
         self.peers = peers
+        self.count = 0
         self.sent: dict[tuple[int, int], deque[Any]] = {
             (source, target): deque() for source in range(peers) for target in range(peers) if source != target
         }
@@ -78,6 +81,7 @@ class SimulatedTransport:
 
     def send(self, peer: int, message: Any) -> None:
         """Send a message to another worker."""
+        self._network.count += 1
         self._network.send(self.index, peer, message)
 
     def flush(self) -> None:

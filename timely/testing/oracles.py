@@ -122,8 +122,8 @@ def frontier_oracle(graph: GraphSpec, counts: Counts, location: Location) -> Ant
 def check_tracker(graph: GraphSpec, rounds: Iterable[Iterable[Change]], tracker: Tracker[Any] | None = None) -> int:
     """Give a tracker rounds of changes, and compare it with brute force after each; return how many frontiers were compared.
 
-    ``tracker`` is the graph's own by default. Raises :class:`~timely.errors.InvariantViolation`: ``G9`` where a frontier is not what
-    positive counts result in, ``G10`` where the reported changes do not add up to the difference of frontiers.
+    ``tracker`` is the graph's own by default. Raises :class:`~timely.errors.InvariantViolation`: ``G9`` where a frontier is not
+    what positive counts result in, ``G10`` where the reported changes do not add up to the difference of frontiers.
 
     >>> from timely.progress import Source, Step, Target
     >>> from timely.testing import NodeSpec
@@ -146,8 +146,9 @@ def check_tracker(graph: GraphSpec, rounds: Iterable[Iterable[Change]], tracker:
         _check_told(graph, engine, told, expected)
         for location, times in expected.items():
             compared += 1
-            if set(engine.frontier(location)) != times:
-                raise InvariantViolation("G9", f"the frontier at {location} is {engine.frontier(location)}, not {times}, in {dict(counts)}")
+            found = engine.frontier(location)
+            if set(found) != times:
+                raise InvariantViolation("G9", f"the frontier at {location} is {found}, not {times}, in {dict(counts)}")
     return compared
 
 
@@ -159,4 +160,5 @@ def _check_told(graph: GraphSpec, engine: Tracker[Any], told: Counts, expected: 
         if times != expected[target] or counts - {1}:
             shown = set(engine.frontier(target)) if target in engine.observed else times
             invariant = "G10" if shown == expected[target] != times or counts - {1} else "G9"
-            raise InvariantViolation(invariant, f"the changes told of {target} add up to {times}, but its frontier is {expected[target]}")
+            message = f"the changes told of {target} add up to {times}, but its frontier is {expected[target]}"
+            raise InvariantViolation(invariant, message)

@@ -11,6 +11,7 @@ Cycles of garbage are not collected during a run, since when they are is not a f
 
 from __future__ import annotations
 
+import functools
 import gc
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -27,6 +28,7 @@ from timely.testing.code import Described
 from timely.testing.invariants import Onlooker
 from timely.testing.network import Network
 from timely.testing.turns import Abandoned, Player
+from timely.worker import Scheduler, Transport
 from timely.worker.execute import first_failure, run_worker
 
 T = TypeVar("T")
@@ -62,11 +64,27 @@ Decision: TypeAlias = Turn | Delivery
 
 
 class SimulatedWorker(Worker):
-    """A worker that tells the one who looks on what it has built and dropped."""
+    """A worker that tells an :class:`Onlooker` what it has built and dropped. It may be stepped by hand, without a simulation.
 
-    def __init__(self, simulation: Simulation[Any], index: int, onlooker: Onlooker) -> None:
+    >>> network = Network(2)
+    >>> onlooker = Onlooker(network)
+    >>> workers = [SimulatedWorker(network.transport(index), None, onlooker) for index in range(2)]
+    >>> for worker in workers:
+    ...     with worker.dataflow() as scope:
+    ...         probe = scope.to_stream([worker.index]).exchange(lambda x: 0).probe()
+    >>> while any([worker.step() for worker in workers]):
+    ...     for source, target in network.waiting():
+    ...         _ = network.deliver(source, target)
+    ...     for index in range(2):
+    ...         onlooker.check(index, workers)
+    >>> onlooker.check_end()
+    >>> probe.done()
+    True
+    """
+
+    def __init__(self, transport: Transport, scheduler: Scheduler | None, onlooker: Onlooker) -> None:
         self._onlooker = onlooker
-        super().__init__(simulation.network.transport(index, lambda waits: simulation.pause(index, waits)), simulation)
+        super().__init__(transport, scheduler)
 
     def _install(self, dataflow: Any) -> None:
         self._onlooker.built(self.index, dataflow.number, dataflow.scopes, dataflow.exchange, dataflow.labels)
@@ -109,15 +127,17 @@ class Simulation(Generic[T]):
         self.results: list[T] = []
         self.decisions: list[Decision] = []
         self.network = network(workers)
-        self.turns = 0
-        self._onlooker = Onlooker(workers, self.network)
-        self.workers = [SimulatedWorker(self, index, self._onlooker) for index in range(workers)]
+        self._onlooker = Onlooker(self.network)
+        self.workers = [
+            SimulatedWorker(self.network.transport(index, functools.partial(self.pause, index)), self, self._onlooker)
+            for index in range(workers)
+        ]
         self._program = program
         self._outcomes: list[tuple[bool, Any]] = [(False, WorkerError(f"worker {w} has not ended")) for w in range(workers)]
-        self._players = [Player(lambda w=index: self._play(w), f"simulated worker {index}") for index in range(workers)]
+        self._players = [Player(functools.partial(self._play, w), f"simulated worker {w}") for w in range(workers)]
         self._waits = [False] * workers
         self._dataflow: int | None = None
-        self._sent = 0
+        self._current = self.workers[0]
         schedule = Whims(self, seed).decisions() if decisions is None else iter(decisions)
         self._schedule: Iterator[Decision] = schedule
 
@@ -163,7 +183,7 @@ class Simulation(Generic[T]):
             if decision is None:
                 self._schedule = self._in_turn()
                 continue
-            idle = 0 if self._decide(decision) else idle + 1
+            idle = idle + 1 if self._decide(decision) else 0
             if idle > _PATIENCE:
                 raise self._stalled()
         if all(succeeded for succeeded, _ in self._outcomes):
@@ -175,33 +195,31 @@ class Simulation(Generic[T]):
         return all(player.ended for player in self._players)
 
     def _decide(self, decision: Decision) -> bool:
-        """Take a decision; return whether it made any difference. One that cannot be taken now is passed over."""
+        """Take a decision; return whether it was a turn in which nothing happened. One that cannot be taken is passed over."""
         if isinstance(decision, Delivery):
-            if (decision.source, decision.target) not in self.network.sent:
-                return False
-            if not self.network.deliver(decision.source, decision.target, decision.count):
-                return False
-            self.decisions.append(decision)
-            return True
+            pair = (decision.source, decision.target)
+            if pair in self.network.sent and self.network.deliver(*pair, decision.count):
+                self.decisions.append(decision)
+            return False
         if not 0 <= decision.worker < len(self.workers) or self._players[decision.worker].ended:
             return False
         self.decisions.append(decision)
         return self._turn(decision)
 
     def _turn(self, decision: Turn) -> bool:
-        """Let a worker go on, and look at what has become of it; return whether anything has."""
+        """Let a worker go on, and check what has become of it; return whether nothing has."""
         index = decision.worker
         worker, player = self.workers[index], self._players[index]
         busy = bool(self.network.inboxes[index]) or not worker.idle or not player.started
-        sent = self._onlooker.sent
+        sent = self.network.count
         self._dataflow, self._current = decision.dataflow, worker
         player.turn()
-        self.turns += 1
-        if any(player.ended and not outcome[0] for player, outcome in zip(self._players, self._outcomes)):
+        if player.ended and not self._outcomes[index][0]:
             self._onlooker.give_up()
-        busy = busy or player.ended or not worker.idle or self._onlooker.sent != sent
-        self._onlooker.check(index, worker)
-        return busy
+        busy = busy or player.ended or not worker.idle or self.network.count != sent
+        if busy:
+            self._onlooker.check(index, self.workers)
+        return not busy
 
     def _play(self, index: int) -> None:
         """What a worker's thread does: what a thread of ``timely.execute`` does."""

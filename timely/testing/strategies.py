@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from timely.errors import ConfigurationError
 from timely.order import Product
 from timely.progress import Antichain, ChangeBatch, Location, ProductSummary, Source, Step, Target, Unit, UnitSummary
-from timely.testing.dataflows import (
+from timely.testing.dataflow import (
     Concat,
     Dataflow,
     Distinct,
@@ -34,16 +34,16 @@ from timely.testing.dataflows import (
 )
 from timely.testing.exchange import ExchangeSimulation, Statement
 from timely.testing.graph import GraphSpec, NodeSpec
-from timely.testing.nestings import Link, Nesting, OpSpec, ScopeSpec, Shift
+from timely.testing.nesting import Link, Nesting, OpSpec, ScopeSpec, Shift
 from timely.testing.oracles import Change
 
 X = TypeVar("X")
 
 
 def smallest(strategy: st.SearchStrategy[X], condition: Callable[[X], bool] = lambda _: True) -> X:
-    """Return the simplest of what a strategy makes that fulfils a condition; Hypothesis' ``NoSuchExample`` if there seems to be none.
+    """Return the simplest of what a strategy makes that fulfils a condition.
 
-    The same every time, whatever was looked for before.
+    Hypothesis' ``NoSuchExample`` if there seems to be none. The same every time, whatever was looked for before.
 
     >>> smallest(st.lists(st.integers()), lambda numbers: sum(numbers) > 9)
     [10]
@@ -74,7 +74,7 @@ _LIMITS = st.none() | st.integers(0, 9)
 def time_kit(spec: Any) -> TimeKit:
     """Return the kit for ``int``, ``Unit`` or a ``Product`` of such; a kit is returned as it is.
 
-    :class:`~timely.errors.ConfigurationError` for any other type: make a :class:`TimeKit` of strategies for its times and summaries.
+    :class:`~timely.errors.ConfigurationError` for any other type: make a :class:`TimeKit` of strategies of one's own.
 
     >>> time_kit(Product[int, Unit]).spec == Product[int, Unit]
     True
@@ -82,7 +82,8 @@ def time_kit(spec: Any) -> TimeKit:
     if isinstance(spec, TimeKit):
         return spec
     if spec is int:
-        return TimeKit(int, st.integers(0, 8), st.builds(Step, st.integers(1, 3), _LIMITS), st.builds(Step, st.integers(0, 2), _LIMITS))
+        forward, steps = (st.builds(Step, st.integers(least, least + 2), _LIMITS) for least in (1, 0))
+        return TimeKit(int, st.integers(0, 8), forward, steps)
     if spec is Unit:
         return TimeKit(Unit, st.builds(Unit), st.nothing(), st.builds(UnitSummary))
     if get_origin(spec) is Product:
@@ -132,7 +133,7 @@ def change_batches(spec: Any, *, max_size: int = 6) -> st.SearchStrategy[ChangeB
     return st.lists(st.tuples(times(spec), st.integers(-2, 2)), max_size=max_size).map(ChangeBatch)
 
 
-# How many ports a side has and how many summaries a pair of ports: by default, and in a tangle. Small numbers come first, to shrink to.
+# How many ports a side has, how many summaries a pair of ports: by default, and in a tangle. Small numbers first, to shrink to.
 _PORTS = (st.sampled_from([0, 1, 1, 2, 2, 3]), st.sampled_from([0, 1, 2, 2, 2, 2, 2, 3, 3, 3, 3, 3]))
 _SUMMARIES = (st.sampled_from([0, 1, 1, 1, 2, 3]), st.sampled_from([0, 1, 1, 1, 1, 2]))
 
@@ -339,7 +340,7 @@ _RECORDS = st.lists(st.integers(0, 9), min_size=1, max_size=3).map(tuple)
 
 @st.composite
 def dataflows(draw: st.DrawFn, *, max_operators: int = 6, max_sendings: int = 5) -> Dataflow:
-    """Make whole dataflows with their input: one or two inputs, record-wise operators, exchanges, state, notifications, nested loops.
+    """Make whole dataflows, with what is sent: inputs, record-wise operators, exchanges, state, notifications, nested loops.
 
     >>> smallest(dataflows(), lambda flow: any(isinstance(operator, Total) for operator in flow.operators))
     Dataflow((Input(), Total(0)), ())

@@ -1,10 +1,11 @@
 """Whole dataflows as data: what one computes by a sequential reference, and the real thing that must agree with it.
 
 A :class:`Dataflow` is a sequence of operators, each of which reads streams made before it, and what is sent to its inputs at
-which times. The reference interpreter knows nothing of workers, frontiers or batches: it takes each operator in turn and all the records
-of each time together, and goes through a loop round by round (test T7). The invariant: what the operators make of the records of a time
-depends on these records alone, so that every schedule and every number of workers must give the reference's multisets. A
-caller may run :meth:`Dataflow.program` wherever a program runs: in ``timely.execute``, on simulated workers, on Spark.
+which times. The reference interpreter knows nothing of workers, frontiers or batches: it takes each operator in turn and all
+the records of each time together, and goes through a loop round by round (test T7). The invariant: what the operators make of
+the records of a time depends on these records alone, so that every schedule and every number of workers must give the
+reference's multisets. A caller may run :meth:`Dataflow.program` wherever a program runs: in ``timely.execute``, on simulated
+workers, on Spark.
 """
 
 from __future__ import annotations
@@ -90,7 +91,7 @@ class Total(Described):
 
 @attrs.frozen(repr=False)
 class Loop(Described):
-    """A loop's scope: stream 0 in ``body`` is ``source`` and what comes round; its last stream goes round ``rounds`` times, and out."""
+    """A loop: stream 0 in ``body`` is ``source`` and what comes round; its last stream goes round ``rounds`` times, and out."""
 
     source: int
     body: tuple[Operator, ...]
@@ -112,7 +113,7 @@ class Sending(Described):
 
 @attrs.frozen(repr=False)
 class Dataflow(Described):
-    """Operators, each named by its place, and what is sent to their inputs; sendings to worker ``w`` are made by ``w`` modulo the workers.
+    """Operators, each named by its place, and what is sent to their inputs, by workers counted modulo how many there are.
 
     >>> flow = Dataflow((Input(), Loop(0, (Map(0, shift=1),), rounds=2)), (Sending(0, 0, 3, (5,)),))
     >>> flow.reference()
@@ -138,7 +139,7 @@ class Dataflow(Described):
         return self.merged(timely.execute(self.program, workers=workers))
 
     def program(self, worker: timely.Worker) -> list[dict[Any, list[int]]]:
-        """Build the dataflow on a worker, send its share of the input, run to the end; return what of each stream was seen there."""
+        """Build the dataflow on a worker, send its share of the input, run to the end; return what it saw of each stream."""
         inputs: dict[int, timely.InputHandle[int, int]] = {}
         with worker.dataflow(int, name="random") as scope:
             streams: list[Stream] = []

@@ -97,7 +97,8 @@ class Nesting(Described):
     """Scope 0 is the dataflow itself. ``order`` says in which order scopes and operators are made: ``(is a scope, number)``.
 
     >>> inner = OpSpec(1, 1, (((Shift((0, 1), (None, None)),),),), (True,))
-    >>> loop = Nesting((ScopeSpec(0, False), ScopeSpec(0, True)), (inner,), (Link(Source(0, 0), Target(0, 0)),), ((True, 1), (False, 0)))
+    >>> scopes, link = (ScopeSpec(0, False), ScopeSpec(0, True)), Link(Source(0, 0), Target(0, 0))
+    >>> loop = Nesting(scopes, (inner,), (link,), ((True, 1), (False, 0)))
     >>> loop.depth(1), loop.stuck(), eval(repr(loop)) == loop
     (2, [], True)
     """
@@ -200,7 +201,8 @@ class FlatGraph:
     """The whole nesting as one graph: from each location, where one step leads and what it makes of a time.
 
     >>> inner = OpSpec(1, 1, (((Shift((0, 1), (None, None)),),),), (True,))
-    >>> loop = Nesting((ScopeSpec(0, False), ScopeSpec(0, True)), (inner,), (Link(Source(0, 0), Target(0, 0)),), ((True, 1), (False, 0)))
+    >>> scopes, link = (ScopeSpec(0, False), ScopeSpec(0, True)), Link(Source(0, 0), Target(0, 0))
+    >>> loop = Nesting(scopes, (inner,), (link,), ((True, 1), (False, 0)))
     >>> FlatGraph(loop).frontiers([(Source(0, 0), (3, 1))])
     {Source(0, 0): {(3, 1)}, Target(0, 0): {(3, 1)}}
     """

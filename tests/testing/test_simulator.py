@@ -1,0 +1,292 @@
+"""The simulator runs users' programs unchanged, again and again the same way, and objects to nothing that is right."""
+
+from __future__ import annotations
+
+import gc
+import importlib
+import inspect
+import itertools
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import timely
+from tests.testing.programs import loops, nested_loops, rounds
+from timely.errors import ConfigurationError, GraphMismatchError, InvariantViolation, OperatorError, StalledError
+from timely.progress import Source
+from timely.testing import Dataflow, Delivery, Simulation, Turn, dataflows, schedules, shrink, simulate
+
+PROGRAMS = (loops, nested_loops, rounds)
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
+@pytest.mark.parametrize("workers", [1, 2, 3])
+def test_the_results_are_those_of_real_workers(program: Any, workers: int) -> None:
+    expected = timely.execute(program, workers=workers)
+    for seed in range(8):
+        assert simulate(program, workers, seed).results == expected
+
+
+@given(dataflows(), st.integers(1, 3), st.integers(0, 999))
+def test_random_dataflows_give_what_the_reference_says(flow: Dataflow, workers: int, seed: int) -> None:
+    assert flow.merged(simulate(flow.program, workers, seed).results) == flow.reference()
+
+
+@given(schedules(3, max_size=40), st.sampled_from(PROGRAMS))
+def test_any_decisions_will_do(decisions: list[Turn | Delivery], program: Any) -> None:
+    run = simulate(program, decisions=decisions)
+    assert run.results == simulate(program, decisions=()).results
+    taken = [decision for decision in run.decisions if decision in decisions]
+    assert len(taken) <= len(run.decisions)
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_a_run_is_a_function_of_its_decisions(program: Any) -> None:
+    def noting(worker: timely.Worker) -> Any:
+        happened.append(("begun", worker.index))
+        found = program(worker)
+        happened.append(("ended", worker.index))
+        return found
+
+    histories = []
+    run = Simulation(noting, 3, 5)
+    for again in (run, Simulation(noting, 3, 5), None):
+        happened: list[tuple[str, int]] = []
+        simulation = (again or Simulation(noting, 3, decisions=run.decisions)).run()
+        histories.append((happened, simulation.decisions, simulation.results, simulation.network.count))
+    assert histories[0] == histories[1] == histories[2]
+    assert histories[0][1] != Simulation(noting, 3, 6).run().decisions
+
+
+def test_decisions_print_as_code() -> None:
+    decisions = simulate(rounds, 2, 3).decisions
+    assert eval(repr(decisions)) == decisions
+    assert {type(decision) for decision in decisions} == {Turn, Delivery}
+
+
+def test_several_dataflows_run_in_any_order() -> None:
+    orders = set()
+
+    def program(worker: timely.Worker) -> list[str]:
+        order: list[str] = []
+        for name in "ab":
+            with worker.dataflow(name=name) as scope:
+                scope.to_stream([name]).exchange(len).inspect(order.append)
+        worker.run()
+        return order
+
+    for seed in range(20):
+        orders.add(tuple(simulate(program, 1, seed).results[0]))
+    assert orders == {("a", "b"), ("b", "a")}
+
+
+# -- the tests of the conformance list, on simulated workers -----------------------------------------------------------
+
+MODULES = [f"tests.conformance.test_{name}" for name in ("loops", "programs", "worker", "probe", "operators")]
+MODULES += ["tests.dataflow.test_nesting", "tests.dataflow.test_custom_operators"]
+
+
+def multi_worker_tests() -> Iterator[Any]:
+    """Yield every test of those modules that runs a program on several workers, with so many of them, in one process."""
+    for name in MODULES:
+        for test in vars(importlib.import_module(name)).values():
+            marks = getattr(test, "pytestmark", ()) if inspect.isfunction(test) else ()
+            for mark in marks:
+                if mark.name == "parametrize" and mark.args[0] == ("workers", "processes") and len(marks) == 1:
+                    for workers, processes in mark.args[1]:
+                        if workers > 1 and processes == 1:
+                            yield pytest.param(test, workers, id=f"{test.__name__}[{workers}]")
+
+
+@pytest.mark.parametrize(("test", "workers"), list(multi_worker_tests()))
+def test_conformance(test: Callable[..., None], workers: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    seeds = itertools.count()
+
+    def execute(program: Any, *, workers: int = 1, processes: int = 1) -> list[Any]:
+        return simulate(program, workers * processes, next(seeds)).results
+
+    monkeypatch.setattr(timely, "execute", execute)
+    for _ in range(3):
+        test(workers=workers, processes=1)
+
+
+def test_strongly_connected_components() -> None:
+    pa = pytest.importorskip("pyarrow")
+    from timely.graphs import strongly_connected_components
+
+    edges = [(0, 1), (1, 2), (2, 0), (3, 4), (4, 3), (2, 3), (5, 5), (6, 0)]
+
+    def program(worker: timely.Worker) -> list[Any]:
+        with worker.dataflow(int) as scope:
+            handle, stream = scope.new_input()
+            found = strongly_connected_components(stream).capture()
+        for one, other in edges[worker.index :: worker.peers]:
+            handle.send_batch(pa.RecordBatch.from_pydict({"src": [one], "dst": [other]}))
+        handle.close()
+        worker.run()
+        return found.messages
+
+    for seed in range(4):
+        rows = [batch for result in simulate(program, 3, seed).results for _, batch in result]
+        named = {row["node"]: row["component"] for batch in rows for row in batch.to_pylist()}
+        assert named == {0: 0, 1: 0, 2: 0, 3: 3, 4: 3, 5: 5, 6: 6}
+
+
+# -- scopes of one's own -----------------------------------------------------------------------------------------------
+
+
+class Ticks:
+    """A scope of somebody else's, with one output: it holds its capability for so many pulls, and downgrades it at each."""
+
+    inputs, outputs = 0, 1
+
+    def __init__(self, ticks: int) -> None:
+        self.left = ticks
+        self.time = 0
+
+    def get_internal_summary(self) -> Any:
+        return [], [[(0, 1)]]
+
+    def set_external_summary(self, summaries: Any, external: Any) -> None:
+        """There is no input."""
+
+    def push_external_progress(self, external: Any) -> None:
+        """There is no input."""
+
+    def pull_internal_progress(self, internal: Any, consumed: Any, produced: Any) -> bool:
+        if self.left:
+            internal[0].update(self.time, -1)
+            self.left -= 1
+            if self.left:
+                self.time += 1
+                internal[0].update(self.time, 1)
+        return self.left > 0
+
+
+def test_a_scope_of_ones_own_is_looked_at() -> None:
+    def program(worker: timely.Worker) -> list[int]:
+        seen = []
+        with worker.dataflow(int) as scope:
+            child = scope.subgraph.add_child("ticks", Ticks(3 + worker.index))
+            probe = timely.Stream(scope, Source(child, 0), []).probe()
+        while not probe.done():
+            seen += list(probe.frontier())
+            worker.step()
+        return seen
+
+    for seed in range(5):
+        for index, seen in enumerate(simulate(program, 2, seed).results):
+            assert seen == sorted(seen)
+            assert seen[-1] <= 3, index
+
+
+# -- errors ------------------------------------------------------------------------------------------------------------
+
+
+def test_an_operator_error_arrives_as_from_execute() -> None:
+    def program(worker: timely.Worker) -> None:
+        with worker.dataflow() as scope:
+            scope.to_stream([1, 0]).exchange(lambda x: x).map(lambda x: 1 // x).capture()
+        worker.run()
+
+    for seed in range(5):
+        with pytest.raises(OperatorError, match="ZeroDivisionError") as failure:
+            simulate(program, 3, seed)
+        assert isinstance(failure.value.__cause__, ZeroDivisionError)
+        assert any("in a simulation" in note for note in failure.value.__notes__)
+
+
+def test_what_a_program_raises_arrives_as_it_is() -> None:
+    def program(worker: timely.Worker) -> None:
+        with worker.dataflow() as scope:
+            scope.to_stream([1]).exchange(lambda x: x).capture()
+        if worker.index == 1:
+            raise KeyError("mine")
+        worker.run()
+
+    with pytest.raises(KeyError, match="mine"):
+        simulate(program, 3, 1)
+
+
+def test_different_graphs_are_found_out() -> None:
+    def program(worker: timely.Worker) -> None:
+        with worker.dataflow() as scope:
+            stream = scope.to_stream([1])
+            (stream.map(str) if worker.index else stream.filter(bool)).exchange(lambda x: 0).capture()
+        worker.run()
+
+    for seed in range(5):
+        with pytest.raises(GraphMismatchError):
+            simulate(program, 2, seed)
+
+
+def test_workers_that_wait_for_each_other_for_ever_have_stalled() -> None:
+    def program(worker: timely.Worker) -> None:
+        with worker.dataflow() as scope:
+            handle, stream = scope.new_input()
+            probe = stream.probe()
+        worker.step_while(lambda: probe.less_than(1))
+        handle.close()
+
+    with pytest.raises(StalledError, match="worker 0, worker 1 wait for something that never comes"):
+        simulate(program, 2)
+
+
+def test_finally_clauses_run_when_a_run_is_given_up() -> None:
+    left = []
+
+    def program(worker: timely.Worker) -> None:
+        try:
+            with worker.dataflow() as scope:
+                handle, _ = scope.new_input()
+            while not handle.closed:
+                worker.step()
+        finally:
+            left.append(worker.index)
+
+    with pytest.raises(StalledError):
+        simulate(program, 3)
+    assert sorted(left) == [0, 1, 2]
+    assert gc.isenabled()
+
+
+def test_bad_arguments() -> None:
+    with pytest.raises(ConfigurationError, match="at least one"):
+        simulate(rounds, 0)
+    with pytest.raises(ConfigurationError, match="does not fail"):
+        shrink(rounds, [Turn(0)])
+
+
+def test_shrinking_leaves_what_it_takes() -> None:
+    def program(worker: timely.Worker) -> None:
+        with worker.dataflow() as scope:
+            seen = scope.to_stream([worker.index]).exchange(lambda x: 0).capture()
+        worker.run()
+        order = [x for _, batch in seen.messages for x in batch]
+        assert order != [0, 2, 1], order
+
+    run = next(run for seed in range(100) if (run := Simulation(program, 3, seed)) and fails(run))
+    shortest = shrink(program, run.decisions, AssertionError)
+    assert len(shortest) <= 4 < len(run.decisions)
+    with pytest.raises(AssertionError, match=r"\[0, 2, 1\]"):
+        simulate(program, decisions=shortest)
+
+
+def fails(run: Simulation[Any]) -> bool:
+    try:
+        run.run()
+    except AssertionError as error:
+        return not isinstance(error, InvariantViolation)
+    return False
+
+
+@pytest.mark.soak
+def test_soak_random_dataflows_under_random_schedules() -> None:
+    @given(dataflows(), st.integers(1, 3), st.integers(0, 10**9))
+    def check(flow: Dataflow, workers: int, seed: int) -> None:
+        assert flow.merged(simulate(flow.program, workers, seed).results) == flow.reference()
+
+    check()

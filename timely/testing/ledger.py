@@ -1,0 +1,334 @@
+"""The true books of a simulated dataflow: what every worker's operators hold, and every message that nobody has read yet.
+
+They are kept apart from the engine's own accounts, and from the start: each change is noted the moment an operator makes it,
+before any scope, tracker or batch has heard of it. The invariant: the books are right whatever the engine makes of the changes,
+so that whoever compares the two may trust the books. What a single change must satisfy is checked as it is made: the operator
+contract (OC2, OC4), no count below zero (I1), no message that comes after its frontier has passed (Z3).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, TypeAlias
+
+from timely.dataflow.operator import Operator
+from timely.progress import ChangeBatch, Location, ProgressBatch, ProgressExchange, Source, Target
+from timely.scopes import EGRESS, INGRESS, Checked, Counts, Subgraph, Summaries
+from timely.testing.flattened import Flattened, Place, Stamp
+
+Count: TypeAlias = Callable[[int, Any, int], None]
+
+Fault: TypeAlias = Callable[[str, str], None]
+"""Takes note of a violation: ``fault(invariant, what was found)``."""
+
+Sums: TypeAlias = dict[Stamp, int]
+"""Counts that are not zero."""
+
+
+def add(sums: Sums, stamp: Stamp, diff: int) -> int:
+    """Add to a count, and return what it comes to."""
+    count = sums.get(stamp, 0) + diff
+    if count:
+        sums[stamp] = count
+    else:
+        sums.pop(stamp, None)
+    return count
+
+
+class Site:
+    """A dataflow on one worker: its scopes, its end of the exchange of progress, and what numbers stand for in them."""
+
+    def __init__(
+        self,
+        worker: int,
+        scopes: Sequence[Subgraph[Any, Any]],
+        exchange: ProgressExchange[tuple[int, int, Any]] | None,
+        labels: Sequence[str],
+    ) -> None:
+        self.worker = worker
+        self.scopes = scopes
+        self.exchange = exchange
+        self.labels = labels
+        self.flat = Flattened(scopes)
+        self.locations: list[dict[int, Location]] = []
+        for subgraph in scopes:
+            named: dict[int, Location] = {}
+            for child in subgraph.children:
+                named.update((number, Source(child.index, port)) for port, number in enumerate(child.sources))
+                named.update((number, Target(child.index, port)) for port, (_, number) in enumerate(child.read))
+            self.locations.append(named)
+
+    def operators(self) -> Iterator[tuple[int, Operator[Any]]]:
+        """Yield ``(scope, operator)`` for every operator of ours."""
+        for subgraph in self.scopes:
+            for child in subgraph.children:
+                if isinstance(child.scope, Operator):
+                    yield subgraph.number, child.scope
+
+    def stamps(self, scope: int, location: Location, time: Any) -> Iterator[Stamp]:
+        """Yield what a count at a location of a scope stands for in the flat graph; what is derived from others: nothing."""
+        if isinstance(location, Target):
+            yield from self.flat.spread(scope, location, time)
+        elif (scope, location) in self.flat.numbers:
+            yield self.flat.numbers[scope, location], time
+
+    def view(self) -> Sums:
+        """Return what the worker counts, in all its scopes together, as counts of the flat graph.
+
+        What a nested scope has heard of and its parent has not taken from it yet belongs to it.
+        """
+        found: Sums = {}
+        for subgraph in self.scopes:
+            scope = subgraph.number
+            for (location, time), count in subgraph.trackers[0].counts().items():
+                for stamp in self.stamps(scope, location, time):
+                    add(found, stamp, count)
+            for child in subgraph.children:
+                if isinstance(child.scope, Subgraph):
+                    consumed, produced = child.scope.unreported
+                    self._unreported(found, scope, consumed, lambda port, c=child.index: Target(c, port), -1)
+                    self._unreported(found, scope, produced, lambda port, c=child.index: Source(c, port), 1)
+        return found
+
+    def _unreported(
+        self,
+        found: Sums,
+        scope: int,
+        changes: Sequence[ChangeBatch[Any]],
+        locate: Callable[[int], Location],
+        sign: int,
+    ) -> None:
+        for port, batch in enumerate(changes):
+            for time, diff in batch:
+                for stamp in self.flat.spread(scope, locate(port), time):
+                    add(found, stamp, sign * diff)
+
+    def said(self, updates: Sequence[tuple[tuple[int, int, Any], int]]) -> Sums:
+        """Return the content of a batch as changes of counts of the flat graph."""
+        found: Sums = {}
+        for (scope, number, time), diff in updates:
+            outputs = self.scopes[scope].outputs
+            if number >= 0:
+                for stamp in self.stamps(scope, self.locations[scope][number], time):
+                    add(found, stamp, diff)
+            elif ~number < outputs:
+                for stamp in self.flat.spread(scope, Target(EGRESS, ~number), time):
+                    add(found, stamp, diff)
+            else:
+                for stamp in self.flat.spread(scope, Source(INGRESS, ~number - outputs), time):
+                    add(found, stamp, -diff)
+        return found
+
+    def unsaid(self) -> Sums:
+        """Return what the worker has not told its peers yet."""
+        return {} if self.exchange is None else self.said(self.exchange.unsaid())
+
+
+class Ledger:
+    """The books of one dataflow: ``truth`` are all pointstamps of all workers, ``held[w]`` the capabilities on worker ``w``."""
+
+    def __init__(self, first: Site, workers: int, fault: Fault) -> None:
+        self.flat = first.flat
+        self.truth: Sums = {}
+        self.held: list[dict[Place, dict[Any, int]]] = [{} for _ in range(workers)]
+        self.sites: dict[int, Site] = {}
+        self.fault = fault
+        self.at_start: Sums = {}
+        for (scope, child), leaf in self.flat.leaves.items():
+            for output, counts in enumerate(leaf.initial):
+                for time, count in counts.items():
+                    self.at_start[self.flat.numbers[scope, Source(child, output)], time] = count
+        for (place, time), count in self.at_start.items():
+            self.truth[place, time] = workers * count
+            for held in self.held:
+                held.setdefault(place, {})[time] = count
+
+    def enter(self, site: Site) -> None:
+        """Take in that a worker has built the dataflow, and what its operators did meanwhile; from now on note what they do."""
+        self.sites[site.worker] = site
+        for (place, time), diff in (self._since_start(site) if site.exchange is None else site.unsaid()).items():
+            self._hold(site.worker, place, time, diff)
+        for subgraph in site.scopes:
+            subgraph.intercept(lambda child, hold, note, s=subgraph: Watch(self, site, s, child, hold, note).pair())
+            for child in subgraph.children:
+                if isinstance(child.scope, Checked):
+                    child.scope = Overheard(self, site, subgraph.number, child.index, child.scope)
+
+    def _since_start(self, site: Site) -> Sums:
+        """Return what a worker without peers did while it built the dataflow."""
+        found = site.view()
+        for stamp, count in self.at_start.items():
+            add(found, stamp, -count)
+        return found
+
+    def _hold(self, worker: int, place: Place, time: Any, diff: int) -> int:
+        held = self.held[worker].setdefault(place, {})
+        count = held.get(time, 0) + diff
+        if count:
+            held[time] = count
+        else:
+            held.pop(time, None)
+        add(self.truth, (place, time), diff)
+        return count
+
+    def hold(self, worker: int, place: Place, time: Any, diff: int) -> None:
+        """Note that a worker has more or fewer capabilities."""
+        if self._hold(worker, place, time, diff) < 0:
+            self.fault("OC4", f"worker {worker} gave up a capability that it did not have, {self.flat.show((place, time))}")
+
+    def send(self, site: Site, scope: int, location: Location, time: Any, diff: int) -> None:
+        """Note that so many messages were sent to whatever is at a location."""
+        for stamp in site.flat.spread(scope, location, time):
+            add(self.truth, stamp, diff)
+
+    def read(self, worker: int, place: Place, time: Any, diff: int) -> None:
+        """Note that a worker has read so many messages."""
+        if add(self.truth, (place, time), -diff) < 0:
+            self.fault("I1", f"worker {worker} read more messages than were sent, {self.flat.show((place, time))}")
+
+    def held_by(self, worker: int) -> Sums:
+        """Return the capabilities that a worker has."""
+        return {(place, time): count for place, times in self.held[worker].items() for time, count in times.items()}
+
+
+class Watch:
+    """What stands between one operator and the accounts of its scope: it notes and checks each change, and passes it on."""
+
+    __slots__ = ("_call", "_consumed", "_dropped", "_edges", "_hold", "_ledger", "_locations", "_note", "_operator", "_scope", "_site")
+
+    def __init__(
+        self, ledger: Ledger, site: Site, subgraph: Subgraph[Any, Any], child: int, hold: Count, note: Count
+    ) -> None:
+        self._ledger = ledger
+        self._site = site
+        self._scope = subgraph.number
+        self._operator: Operator[Any] = subgraph.children[child].scope  # type: ignore[assignment]  # no other is attached
+        self._locations = site.locations[subgraph.number]
+        self._edges = {edge.target: edge.source.port for edge in subgraph.edges if edge.source.node == child}
+        self._hold = hold
+        self._note = note
+        self._call = -1
+        self._consumed: list[tuple[int, Any]] = []
+        self._dropped: list[tuple[int, Any]] = []
+
+    def pair(self) -> tuple[Count, Count]:
+        """Return what the operator is to count with."""
+        return self.hold, self.note
+
+    def hold(self, number: int, time: Any, diff: int) -> None:
+        """Note a change of capabilities."""
+        location = self._locations[number]
+        if diff > 0:
+            self._check_support(location.port, time, "got a capability")
+        elif self._operator.running:
+            self._begin()
+            self._dropped.append((location.port, time))
+        if diff not in (1, -1):
+            self._ledger.fault("OC4", f"{self._operator.path} changed a count of capabilities by {diff}")
+        self._ledger.hold(self._site.worker, self._site.flat.numbers[self._scope, location], time, diff)
+        self._hold(number, time, diff)
+
+    def note(self, number: int, time: Any, diff: int) -> None:
+        """Note that messages were sent, or read."""
+        location = self._locations[number] if number >= 0 else Target(EGRESS, ~number)
+        if diff > 0:
+            self._check_support(self._edges[location], time, "sent a message")  # type: ignore[index]  # it is a target
+            self._ledger.send(self._site, self._scope, location, time, diff)
+        else:
+            self._read(location.port, time, -diff)
+        self._note(number, time, diff)
+
+    def _begin(self) -> None:
+        """Forget what an earlier activation read and gave up."""
+        if self._call != self._operator.call:
+            self._call = self._operator.call
+            self._consumed.clear()
+            self._dropped.clear()
+
+    def _read(self, port: int, time: Any, count: int) -> None:
+        self._begin()
+        self._consumed.append((port, time))
+        input = self._operator.input_ports[port]
+        if input.observed and not any(element <= time for element in input.elements):
+            self._ledger.fault("Z3", f"{input.label} reads a message at {time!r}, and was shown {input.elements} before")
+        self._ledger.read(self._site.worker, self._site.flat.numbers[self._scope, Target(self._operator.index, port)], time, count)
+
+    def _check_support(self, output: int, time: Any, deed: str) -> None:
+        """Check that a capability held at the output at some time in this activation, or a message read in it, allows the time there.
+
+        What a session was given may leave it when the capability that it was opened for has been given up already.
+        """
+        operator = self._operator
+        place = self._site.flat.numbers[self._scope, Source(operator.index, output)]
+        held: Mapping[Any, int] = self._ledger.held[self._site.worker].get(place, {})
+        if any(count > 0 and have <= time for have, count in held.items()):
+            return
+        if operator.running and self._call == operator.call:
+            if any(port == output and had <= time for port, had in self._dropped):
+                return
+            for port, arrived in self._consumed:
+                for summary in operator.input_ports[port].summaries[output]:
+                    result = summary.results_in(arrived)
+                    if result is not None and result <= time:
+                        return
+        self._ledger.fault("OC2", f"{operator.path} on worker {self._site.worker} {deed} at {time!r} that nothing supports")
+
+
+class Overheard:
+    """A scope of somebody else's as its parent sees it; what it says is noted as it is said, and was checked before."""
+
+    def __init__(self, ledger: Ledger, site: Site, number: int, child: int, scope: Checked[Any]) -> None:
+        self.scope = scope
+        self._ledger = ledger
+        self._site = site
+        self._number = number
+        self._child = child
+
+    @property
+    def inputs(self) -> int:
+        """How many inputs the scope has."""
+        return self.scope.inputs
+
+    @property
+    def outputs(self) -> int:
+        """How many outputs the scope has."""
+        return self.scope.outputs
+
+    def get_internal_summary(self) -> tuple[Summaries[Any], Counts[Any]]:
+        """Return what the scope says; it has said it before anybody came to listen."""
+        return self.scope.get_internal_summary()
+
+    def set_external_summary(self, summaries: Summaries[Any], external: Counts[Any]) -> None:
+        """Pass on how the world leads back."""
+        self.scope.set_external_summary(summaries, external)
+
+    def push_external_progress(self, external: Sequence[ChangeBatch[Any]]) -> None:
+        """Pass on how the frontiers moved."""
+        self.scope.push_external_progress(external)
+
+    def pull_internal_progress(
+        self,
+        internal: Sequence[ChangeBatch[Any]],
+        consumed: Sequence[ChangeBatch[Any]],
+        produced: Sequence[ChangeBatch[Any]],
+    ) -> bool:
+        """Pull the scope, and note what it says."""
+        busy = self.scope.pull_internal_progress(internal, consumed, produced)
+        numbers, worker = self._site.flat.numbers, self._site.worker
+        for port, changes in enumerate(consumed):
+            for time, count in changes:
+                self._ledger.read(worker, numbers[self._number, Target(self._child, port)], time, count)
+        for port, changes in enumerate(produced):
+            for time, count in changes:
+                self._ledger.send(self._site, self._number, Source(self._child, port), time, count)
+        for port, changes in enumerate(internal):
+            for time, diff in changes:
+                self._ledger.hold(worker, numbers[self._number, Source(self._child, port)], time, diff)
+        return busy
+
+
+def batches(messages: Sequence[Any], kind: str, number: int) -> Iterator[ProgressBatch[tuple[int, int, Any]]]:
+    """Yield the batches of progress of one dataflow among messages."""
+    for message in messages:
+        if message[0] == kind and message[1] == number:
+            yield message[2]
