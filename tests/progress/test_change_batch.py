@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from unittest.mock import ANY
 
 import pytest
 from hypothesis import given
@@ -69,6 +70,8 @@ def test_it_is_no_key_and_equal_to_no_other_type() -> None:
     with pytest.raises(TypeError, match="unhashable"):
         hash(ChangeBatch[int]())
     assert ChangeBatch([(1, 1)]) != [(1, 1)]
+    assert (ChangeBatch([(1, 1)]) == [(1, 1)]) is False
+    assert ChangeBatch([(1, 1)]) == ANY
 
 
 @given(updates=UPDATES, more=UPDATES, seed=st.integers(0, 100))

@@ -13,8 +13,10 @@ from timely.errors import CycleError
 from timely.order import Product
 from timely.progress.antichain import Antichain
 from timely.progress.components import feedback_set, reachable, strongly_connected
+from timely.progress.cycles import _first_round
 from timely.progress.graph import GraphBuilder
 from timely.progress.location import Location, Source, Target
+from timely.progress.summaries import Label
 from timely.progress.timestamp import ProductSummary, Step
 from timely.testing import GraphSpec, TimeKit, graphs
 
@@ -98,6 +100,32 @@ def test_a_cycle_that_goes_back_is_found_wherever_the_search_starts() -> None:
     assert not graph.is_acyclic()
 
 
+def test_a_cycle_that_goes_back_is_named_in_order() -> None:
+    """What goes round it for ever is a walk; the cycle is one round of it, along the edges."""
+    graph: GraphBuilder[Moment] = GraphBuilder(Moment)
+    forward, back, stay = (Antichain([Shift(by)]) for by in (5, -1, 0))
+    graph.add_node("hub", 3, 3, [[forward, stay, stay], [stay, back, forward], [forward, forward, forward]])
+    for name in ("a", "b"):
+        graph.add_node(name, 1, 1, [[stay]])
+    for port in (0, 2):
+        graph.add_edge(Source("hub", port), Target("hub", port))
+    for start, end in ((Source("hub", 1), Target("a", 0)), (Source("a", 0), Target("b", 0)), (Source("b", 0), Target("hub", 1))):
+        graph.add_edge(start, end)
+    with pytest.raises(CycleError) as caught:
+        graph.build()
+    nodes = caught.value.nodes
+    start_at = nodes.index("hub")
+    assert nodes[start_at:] + nodes[:start_at] == ("hub", "a", "b")
+
+
+def test_one_round_of_a_walk_meets_no_location_twice() -> None:
+    label = None
+    for location in (9, 1, 2, 3, 1, 2, 3, 1):
+        label = Label(location, Step(0), label)
+    assert label is not None
+    assert _first_round(label) == [2, 3, 1]
+
+
 def test_a_long_cycle_is_found() -> None:
     graph = ring(int, [Step(0)] * 5000)
     with pytest.raises(CycleError) as caught:
@@ -173,6 +201,11 @@ def test_components_are_those_that_reach_each_other_in_topological_order(success
         for end in range(len(successors)):
             assert (place[start] == place[end]) == bool(reach[start][end] and reach[end][start])
             assert place[start] <= place[end] or not reach[start][end]
+
+
+def test_feedback_set_is_smallest_where_the_reductions_suffice() -> None:
+    """Every cycle goes by way of vertex 3; to merge a vertex that has several ways in and out would hide it."""
+    assert feedback_set(range(4), [[2, 3], [0, 3], [3], [1, 2]]) == [3]
 
 
 @given(GRAPHS)

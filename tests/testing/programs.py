@@ -70,6 +70,7 @@ def rounds(worker: timely.Worker) -> list[tuple[Any, list[int]]]:
     for epoch in range(3):
         for x in range(3):
             numbers.send(x + worker.index)
+        worker.step()
         numbers.advance_to(epoch + 1)
         worker.step()
     numbers.close()

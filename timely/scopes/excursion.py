@@ -50,7 +50,13 @@ class Excursion(Generic[TO, TI]):
 
     def followed_by(self, other: PathSummary[TI] | Excursion[TO, TI], /) -> Excursion[TO, TI] | None:
         """Return the excursion that goes on with ``other`` after it is back inside."""
-        after = self.after.followed_by(other)
+        after: PathSummary[TI] | Excursion[TO, TI] | None
+        if isinstance(other, Excursion) and not isinstance(self.after, Excursion):
+            again: Excursion[TO, TI] = other
+            between = self.after.followed_by(again.before)
+            after = None if between is None else Excursion[TO, TI](between, again.world, again.after, self.refinement)
+        else:
+            after = self.after.followed_by(other)
         return None if after is None else Excursion(self.before, self.world, after, self.refinement)
 
     def _legs(self) -> tuple[object, ...]:

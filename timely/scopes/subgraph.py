@@ -19,7 +19,7 @@ The boundary is two nodes of the graph: ``INGRESS``, whose outputs are the scope
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final, Generic, TypeAlias, TypeVar
 
 from timely.errors import CycleError, ScopeError
@@ -686,8 +686,8 @@ class Subgraph(Generic[TO, TI]):
 
     # -- for those who look on: they change nothing --------------------------------------------------------------------
 
-    def intercept(self, around: Callable[[int, Recorder[TI], Recorder[TI]], tuple[Recorder[TI], Recorder[TI]]]) -> None:
-        """Have all that the attached children count go by way of ``around(child, hold, note)``, which returns a pair like it."""
+    def intercept(self, around: Callable[[int, Recorder[TI], Recorder[TI]], Iterable[Recorder[TI]]]) -> None:
+        """Have all that the attached children count go by way of ``around(child, hold, note)``, which gives two like these."""
         for child in self.children:
             if isinstance(child.scope, Attachable):
                 self._attach(child, *around(child.index, self._update, self._note))

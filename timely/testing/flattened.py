@@ -8,8 +8,9 @@ the whole nesting must show (Naiad section 2.3; "flattening" is what hierarchica
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import attrs
 
@@ -29,6 +30,8 @@ Way: TypeAlias = tuple[Callable[[Any], Any], ...]
 
 Step: TypeAlias = Callable[[Any], Any]
 """What becomes of a time on the way from one place to another; ``None`` where it does not get through."""
+
+_KEPT: Final = 256
 
 Frontiers: TypeAlias = list[list[Any]]
 """For each place, the minimal times."""
@@ -80,6 +83,7 @@ class Flattened:
         self._parents: dict[int, tuple[int, int]] = {}
         self._edges: list[dict[Source, list[Target]]] = [{} for _ in scopes]
         self._reached: dict[tuple[int, Location], dict[Place, Way]] = {}
+        self._known: dict[frozenset[Stamp], Frontiers] = {}
         for subgraph in scopes:
             for edge in subgraph.edges:
                 self._edges[subgraph.number].setdefault(edge.source, []).append(edge.target)
@@ -167,17 +171,25 @@ class Flattened:
     # -- frontiers -----------------------------------------------------------------------------------------------------
 
     def frontiers(self, stamps: Iterable[Stamp]) -> Frontiers:
-        """Return, for every place, the minimal times at which any of the pointstamps could result in something there."""
-        found: Frontiers = [[] for _ in self.places]
-        close(found, self.steps, stamps)
+        """Return, for every place, the minimal times at which any of the pointstamps could result in something there.
+
+        The last answers are kept, since many workers see the same; they are not to be changed.
+        """
+        key = frozenset(stamps)
+        found = self._known.get(key)
+        if found is None:
+            if len(self._known) >= _KEPT:
+                self._known.clear()
+            found = self._known[key] = [[] for _ in self.places]
+            close(found, self.steps, key)
         return found
 
 
 def close(found: Any, steps: Any, stamps: Iterable[tuple[Any, Any]]) -> None:
     """Follow pointstamps along ``steps`` from each place to the next, and keep the minimal times of each place in ``found``."""
-    queue = list(stamps)
+    queue = deque(stamps)
     while queue:
-        place, time = queue.pop()
+        place, time = queue.popleft()
         known = found[place]
         for other in known:
             if other <= time:
@@ -226,7 +238,7 @@ class ScopeGraph:
                 self._steps[Target(child.index, i)] = list(ways)
 
     def difference(self, tracker: Tracker[Any], counts: Mapping[tuple[Location, Any], int]) -> str | None:
-        """Return where a tracker that has these counts shows a frontier that is not theirs by definition, and ``None`` if nowhere."""
+        """Return where a tracker with these counts shows a frontier that is not theirs by definition: ``None`` if nowhere."""
         steps = _Steps(self._steps)
         found: dict[Location, list[Any]] = _Frontiers()
         close(found, steps, [stamp for stamp, count in counts.items() if count > 0])

@@ -8,6 +8,7 @@ contract (OC2, OC4), no count below zero (I1), no message that comes after its f
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
@@ -85,23 +86,17 @@ class Site:
                     add(found, stamp, count)
             for child in subgraph.children:
                 if isinstance(child.scope, Subgraph):
-                    consumed, produced = child.scope.unreported
-                    self._unreported(found, scope, consumed, lambda port, c=child.index: Target(c, port), -1)
-                    self._unreported(found, scope, produced, lambda port, c=child.index: Source(c, port), 1)
+                    self._add_unreported(found, scope, child.index, child.scope)
         return found
 
-    def _unreported(
-        self,
-        found: Sums,
-        scope: int,
-        changes: Sequence[ChangeBatch[Any]],
-        locate: Callable[[int], Location],
-        sign: int,
-    ) -> None:
-        for port, batch in enumerate(changes):
-            for time, diff in batch:
-                for stamp in self.flat.spread(scope, locate(port), time):
-                    add(found, stamp, sign * diff)
+    def _add_unreported(self, found: Sums, scope: int, index: int, nested: Subgraph[Any, Any]) -> None:
+        consumed, produced = nested.unreported
+        read: list[tuple[Location, Any, int]]
+        read = [(Target(index, port), time, -diff) for port, batch in enumerate(consumed) for time, diff in batch]
+        sent = [(Source(index, port), time, diff) for port, batch in enumerate(produced) for time, diff in batch]
+        for location, time, diff in (*read, *sent):
+            for stamp in self.flat.spread(scope, location, time):
+                add(found, stamp, diff)
 
     def said(self, updates: Sequence[tuple[tuple[int, int, Any], int]]) -> Sums:
         """Return the content of a batch as changes of counts of the flat graph."""
@@ -125,13 +120,18 @@ class Site:
 
 
 class Ledger:
-    """The books of one dataflow: ``truth`` are all pointstamps of all workers, ``held[w]`` the capabilities on worker ``w``."""
+    """The books of one dataflow: ``truth`` are all pointstamps of all workers, ``held[w]`` the capabilities on worker ``w``.
+
+    ``acted`` are the workers whose capabilities have changed since it was last cleared: a program may move its inputs between
+    turns.
+    """
 
     def __init__(self, first: Site, workers: int, fault: Fault) -> None:
         self.flat = first.flat
         self.truth: Sums = {}
         self.held: list[dict[Place, dict[Any, int]]] = [{} for _ in range(workers)]
         self.sites: dict[int, Site] = {}
+        self.acted: set[int] = set()
         self.fault = fault
         self.at_start: Sums = {}
         for (scope, child), leaf in self.flat.leaves.items():
@@ -149,7 +149,7 @@ class Ledger:
         for (place, time), diff in (self._since_start(site) if site.exchange is None else site.unsaid()).items():
             self._hold(site.worker, place, time, diff)
         for subgraph in site.scopes:
-            subgraph.intercept(lambda child, hold, note, s=subgraph: Watch(self, site, s, child, hold, note).pair())
+            subgraph.intercept(functools.partial(Watch, self, site, subgraph))
             for child in subgraph.children:
                 if isinstance(child.scope, Checked):
                     child.scope = Overheard(self, site, subgraph.number, child.index, child.scope)
@@ -162,6 +162,7 @@ class Ledger:
         return found
 
     def _hold(self, worker: int, place: Place, time: Any, diff: int) -> int:
+        self.acted.add(worker)
         held = self.held[worker].setdefault(place, {})
         count = held.get(time, 0) + diff
         if count:
@@ -194,8 +195,6 @@ class Ledger:
 class Watch:
     """What stands between one operator and the accounts of its scope: it notes and checks each change, and passes it on."""
 
-    __slots__ = ("_call", "_consumed", "_dropped", "_edges", "_hold", "_ledger", "_locations", "_note", "_operator", "_scope", "_site")
-
     def __init__(
         self, ledger: Ledger, site: Site, subgraph: Subgraph[Any, Any], child: int, hold: Count, note: Count
     ) -> None:
@@ -211,9 +210,9 @@ class Watch:
         self._consumed: list[tuple[int, Any]] = []
         self._dropped: list[tuple[int, Any]] = []
 
-    def pair(self) -> tuple[Count, Count]:
-        """Return what the operator is to count with."""
-        return self.hold, self.note
+    def __iter__(self) -> Iterator[Count]:
+        """Yield what the operator is to count with: capabilities, and messages."""
+        return iter((self.hold, self.note))
 
     def hold(self, number: int, time: Any, diff: int) -> None:
         """Note a change of capabilities."""
@@ -251,10 +250,11 @@ class Watch:
         input = self._operator.input_ports[port]
         if input.observed and not any(element <= time for element in input.elements):
             self._ledger.fault("Z3", f"{input.label} reads a message at {time!r}, and was shown {input.elements} before")
-        self._ledger.read(self._site.worker, self._site.flat.numbers[self._scope, Target(self._operator.index, port)], time, count)
+        place = self._site.flat.numbers[self._scope, Target(self._operator.index, port)]
+        self._ledger.read(self._site.worker, place, time, count)
 
     def _check_support(self, output: int, time: Any, deed: str) -> None:
-        """Check that a capability held at the output at some time in this activation, or a message read in it, allows the time there.
+        """Check that a capability that was held at the output in this activation, or a message read in it, allows the time.
 
         What a session was given may leave it when the capability that it was opened for has been given up already.
         """

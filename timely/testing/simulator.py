@@ -3,10 +3,10 @@
 ``simulate`` runs what ``timely.execute`` would run, unchanged. Every worker's program comes to a halt whenever its worker is
 about to take in messages or to wait; then the schedule decides: which worker goes on, or which messages arrive. The invariant: a
 run is a function of its decisions. They are recorded, so that any run can be run again, and cut down to what it takes for
-whatever went wrong. After each turn all that can be seen from outside is checked (:mod:`timely.testing.invariants`).
+whatever went wrong. After each turn all that can be seen from outside is checked (:mod:`timely.testing.onlooker`).
 
-A caller must see to it that a program depends on nothing else: no clock, no unseeded random numbers, no order of a set of strings.
-Cycles of garbage are not collected during a run, since when they are is not a function of the decisions.
+A caller must see to it that a program depends on nothing else: no clock, no unseeded random numbers, no order of a set of
+strings. Cycles of garbage are not collected during a run, since when they are is not a function of the decisions.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from timely import Worker
 from timely.dataflow import ScopeBuilder
 from timely.errors import ConfigurationError, InvariantViolation, StalledError, WorkerError
 from timely.testing.code import Described
-from timely.testing.invariants import Onlooker
 from timely.testing.network import Network
+from timely.testing.onlooker import Onlooker
 from timely.testing.turns import Abandoned, Player
 from timely.worker import Scheduler, Transport
 from timely.worker.execute import first_failure, run_worker
@@ -64,7 +64,8 @@ Decision: TypeAlias = Turn | Delivery
 
 
 class SimulatedWorker(Worker):
-    """A worker that tells an :class:`Onlooker` what it has built and dropped. It may be stepped by hand, without a simulation.
+    """A worker that is looked at after each of its turns. It may be stepped by hand, without a simulation; then its steps raise
+    the :class:`~timely.errors.InvariantViolation` themselves.
 
     >>> network = Network(2)
     >>> onlooker = Onlooker(network)
@@ -72,12 +73,9 @@ class SimulatedWorker(Worker):
     >>> for worker in workers:
     ...     with worker.dataflow() as scope:
     ...         probe = scope.to_stream([worker.index]).exchange(lambda x: 0).probe()
-    >>> while any([worker.step() for worker in workers]):
-    ...     for source, target in network.waiting():
-    ...         _ = network.deliver(source, target)
-    ...     for index in range(2):
-    ...         onlooker.check(index, workers)
-    >>> onlooker.check_end()
+    >>> while not probe.done():
+    ...     for index, worker in enumerate(workers):
+    ...         _ = worker.step(), network.deliver(1 - index, index)
     >>> probe.done()
     True
     """
@@ -85,6 +83,11 @@ class SimulatedWorker(Worker):
     def __init__(self, transport: Transport, scheduler: Scheduler | None, onlooker: Onlooker) -> None:
         self._onlooker = onlooker
         super().__init__(transport, scheduler)
+        onlooker.watch(self)
+
+    def _turn(self) -> None:
+        super()._turn()
+        self._onlooker.check(self.index)
 
     def _install(self, dataflow: Any) -> None:
         self._onlooker.built(self.index, dataflow.number, dataflow.scopes, dataflow.exchange, dataflow.labels)
@@ -207,7 +210,7 @@ class Simulation(Generic[T]):
         return self._turn(decision)
 
     def _turn(self, decision: Turn) -> bool:
-        """Let a worker go on, and check what has become of it; return whether nothing has."""
+        """Let a worker go on; return whether nothing has come of it."""
         index = decision.worker
         worker, player = self.workers[index], self._players[index]
         busy = bool(self.network.inboxes[index]) or not worker.idle or not player.started
@@ -217,8 +220,7 @@ class Simulation(Generic[T]):
         if player.ended and not self._outcomes[index][0]:
             self._onlooker.give_up()
         busy = busy or player.ended or not worker.idle or self.network.count != sent
-        if busy:
-            self._onlooker.check(index, self.workers)
+        self._onlooker.raise_fault()
         return not busy
 
     def _play(self, index: int) -> None:
@@ -328,14 +330,14 @@ def simulate(
     decisions: Sequence[Decision] | None = None,
     network: Callable[[int], Network] = Network,
 ) -> Simulation[T]:
-    """Run ``program(worker)`` on simulated workers, as ``timely.execute`` would on real ones, and check every invariant all the while.
+    """Run ``program(worker)`` on simulated workers, as ``timely.execute`` would on real ones, and check every invariant.
 
     The schedule is the one that ``seed`` stands for, or the ``decisions`` given: those that cannot be taken are passed over, and
     when they are used up everything arrives and all go on in turn, to the end. ``network`` makes the network between the workers.
 
     Returns the run, with its ``results`` and ``decisions``. Raises what ``timely.execute`` raises;
     :class:`~timely.errors.InvariantViolation` for what does not hold; ``StalledError`` where programs wait for what never comes.
-    Source: the schedules of the test tools of deterministic simulation; what is checked is that of :mod:`timely.testing.invariants`.
+    Source of what is checked: :mod:`timely.testing.invariants`.
 
     >>> def program(worker):
     ...     with worker.dataflow() as scope:
