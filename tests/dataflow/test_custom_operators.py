@@ -458,3 +458,21 @@ def test_who_stops_early_is_notified_of_the_rest() -> None:
 
     timely.example(lambda scope: scope.empty().unary_notify(Pipeline, "one by one", [2, 0, 1], logic))
     assert seen == [0, 1, 2]
+
+
+def test_a_logic_that_asks_to_be_run_again_is_until_it_does_not() -> None:
+    calls: list[int] = []
+
+    def logic() -> bool:
+        calls.append(len(calls))
+        return len(calls) < 4
+
+    def program(worker: timely.Worker) -> list[bool]:
+        with worker.dataflow(int) as scope:
+            timely.OperatorBuilder(scope, "insistent").build(lambda capabilities, info: logic)
+        return [worker.step() for _ in range(8)]
+
+    [alive] = timely.execute(program)
+    assert len(calls) == 4
+    assert alive == sorted(alive, reverse=True)
+    assert alive[0] and not alive[-1]

@@ -33,6 +33,7 @@ from tests.mutation.selection import Chosen, Record, Recorder
 ROOT = Path(__file__).parents[2]
 MUTATED = ["timely/progress", "timely/scopes"]
 TESTS = [*MUTATED, "tests/progress", "tests/scopes", "tests/properties", "tests/conformance", "tests/dataflow"]
+TESTS += ["tests/testing/test_custom_timestamps.py"]
 OPTIONS = ["-q", "-x", "--tb=short", "--assert=plain", "-p", "no:cacheprovider", "-p", "no:warnings"]
 OPTIONS += ["-o", "faulthandler_timeout=0", "-m", "not soak and not spark", "--hypothesis-profile=mutation"]
 PROFILE = settings(
@@ -67,7 +68,7 @@ def main() -> int:
             outcomes[mutant.module, outcome] += 1
             if outcome == "survived" or options.verbose:
                 print(f"{outcome}: {mutant.module}:{mutant.number} {mutant.function}: `{mutant.line}`", flush=True)
-                print(f"    {mutant.old} -> {mutant.new}", flush=True)
+                print(f"    {mutant.change}", flush=True)
     _report(outcomes)
     return int(any(outcome == "survived" for _, outcome in outcomes))
 

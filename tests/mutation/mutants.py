@@ -9,6 +9,7 @@ decorators, docstrings and messages are left as they are. A caller may rely on t
 from __future__ import annotations
 
 import ast
+from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
@@ -46,6 +47,7 @@ class Mutant:
     end: int
     old: str
     new: str
+    nth: int
 
     def apply(self, text: bytes) -> bytes:
         """Return the text of the module with the fault in it."""
@@ -54,19 +56,25 @@ class Mutant:
     @property
     def key(self) -> tuple[str, str, str, str]:
         """What names the mutant whatever is written above it: module, function, line, change."""
-        return (self.module, self.function, self.line, f"{self.old} -> {self.new}")
+        return (self.module, self.function, self.line, self.change)
+
+    @property
+    def change(self) -> str:
+        """What becomes of what; with a number, if it is not the first such change in such a line of the function."""
+        return f"{self.old} -> {self.new}" + (f" #{self.nth}" if self.nth > 1 else "")
 
 
 def mutants(module: str, text: bytes) -> list[Mutant]:
     """Return all mutants of a module's functions, in the order of the text.
 
-    >>> [f"{m.old} -> {m.new}" for m in mutants("m.py", b"def f(x):\\n    return x < 3\\n")]
+    >>> [mutant.change for mutant in mutants("m.py", b"def f(x):\\n    return x < 3\\n")]
     ['return x < 3 -> return None', 'x < 3 -> (x <= 3)', '3 -> 4']
     """
     starts = [0]
     for line in text.splitlines(keepends=True):
         starts.append(starts[-1] + len(line))
     found = []
+    seen: Counter[tuple[str, str, str, str]] = Counter()
     for name, function in _functions(ast.parse(text), ""):
         lines = (min([function.lineno, *(d.lineno for d in function.decorator_list)]), function.end_lineno or function.lineno)
         for node, new in _changes(function):
@@ -74,7 +82,8 @@ def mutants(module: str, text: bytes) -> list[Mutant]:
             end = starts[(node.end_lineno or 1) - 1] + (node.end_col_offset or 0)
             row = text[starts[node.lineno - 1] : starts[node.lineno]].decode().strip()
             old = " ".join(text[start:end].decode().split())
-            found.append(Mutant(module, name, lines, node.lineno, row, start, end, old, new))
+            seen[name, row, old, new] += 1
+            found.append(Mutant(module, name, lines, node.lineno, row, start, end, old, new, seen[name, row, old, new]))
     return found
 
 

@@ -180,6 +180,7 @@ def test_explain(scenario: Scenario) -> None:
             assert blocker.count == counts[blocker.location, blocker.time] > 0
             assert (blocker.path[0], blocker.path[-1]) == (blocker.location, location)
             assert blocker.summary.results_in(blocker.time) == blocker.arrives_at
+            assert blocker.summary in set(tracker.summary(blocker.location, location))
             composed: set[Any] = {time_domain(spec.time).identity}
             for start, end in zip(blocker.path, blocker.path[1:]):
                 onwards = [step for to, step in steps[start] if to == end]

@@ -180,6 +180,36 @@ def test_explain_names_what_holds_a_frontier_back() -> None:
     assert [blocker.location for blocker in tracker.explain(Source(2, 0))] == [Source(1, 0)]
 
 
+def test_what_gets_through_nowhere_is_counted_all_the_same() -> None:
+    graph: GraphBuilder[int] = GraphBuilder(int)
+    graph.add_node("late", 1, 1, [[Antichain([Step(5)])]], observes=[])
+    graph.add_node("early only", 1, 1, [[Antichain([Step(0, limit=3)])]], observes=[])
+    graph.add_node("sink", 1, 0, [()])
+    graph.add_edge(Source("late", 0), Target("early only", 0), local=True)
+    graph.add_edge(Source("early only", 0), Target("sink", 0), local=True)
+    tracker = graph.build()
+    tracker.update(Target("late", 0), 1, 2)
+    tracker.update(Source("early only", 0), 2, 1)
+    assert tracker.propagate() == [(Target("sink", 0), 2, 1)]
+    assert tracker.counts() == {(Target("late", 0), 1): 2, (Source("early only", 0), 2): 1}
+    tracker.update(Source("early only", 0), 2, -1)
+    assert tracker.propagate() == [(Target("sink", 0), 2, -1)]
+    assert not tracker.is_empty()
+    assert tracker.frontier(Target("late", 0)) == Antichain([1])
+
+
+@pytest.mark.parametrize("steps", [(Step(3), Step(3, limit=9)), (Step(3, limit=9), Step(3))])
+def test_explain_names_one_of_two_paths_if_the_other_is_no_quicker(steps: tuple[Step, Step]) -> None:
+    graph: GraphBuilder[int] = GraphBuilder(int)
+    graph.add_node("split", 1, 2, [[Antichain([step]) for step in steps]])
+    graph.add_node("join", 2, 1, [[Antichain([Step(0)])]] * 2)
+    for port in (0, 1):
+        graph.add_edge(Source("split", port), Target("join", port))
+    tracker = graph.build()
+    tracker.update(Target("split", 0), 1, 1)
+    assert [(blocker.summary, blocker.arrives_at) for blocker in tracker.explain(Source("join", 0))] == [(Step(3), 4)]
+
+
 def test_unknown_locations_and_times_are_refused() -> None:
     tracker = ring()
     for act in (tracker.index, tracker.frontier, tracker.explain, tracker.summaries_from):

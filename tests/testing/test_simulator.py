@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 import timely
@@ -33,9 +33,12 @@ def test_the_results_are_those_of_real_workers(program: Any, workers: int) -> No
         assert simulate(program, workers, seed).results == expected
 
 
-@given(dataflows(), st.integers(1, 3), st.integers(0, 999))
+@given(dataflows(), st.integers(1, 3), st.integers(0, 10**9))
 def test_random_dataflows_give_what_the_reference_says(flow: Dataflow, workers: int, seed: int) -> None:
-    assert flow.merged(simulate(flow.program, workers, seed).results) == flow.reference()
+    expected = flow.reference()
+    records = sum(len(found) for contents in expected for found in contents.values())
+    assume(records < 500)  # loops in loops may multiply them without end in sight
+    assert flow.merged(simulate(flow.program, workers, seed).results) == expected
 
 
 @given(schedules(3, max_size=40), st.sampled_from(PROGRAMS))
@@ -284,12 +287,8 @@ def fails(run: Simulation[Any]) -> bool:
 
 
 @pytest.mark.soak
-def test_soak_random_dataflows_under_random_schedules() -> None:
-    @given(dataflows(), st.integers(1, 3), st.integers(0, 10**9))
-    def check(flow: Dataflow, workers: int, seed: int) -> None:
-        assert flow.merged(simulate(flow.program, workers, seed).results) == flow.reference()
-
-    check()
+def test_soak_random_dataflows_under_random_schedules(soak: Callable[..., None]) -> None:
+    soak(test_random_dataflows_give_what_the_reference_says)
 
 
 def test_every_invariant_has_a_paragraph_in_the_docs() -> None:
