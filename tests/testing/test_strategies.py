@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import assume, given
+from hypothesis import given
 from hypothesis import strategies as st
 
 import timely.testing
@@ -128,7 +128,6 @@ def size(flow: Dataflow) -> int:
 
 @given(flow=dataflows(), workers=st.integers(1, 3))
 def test_T7_a_dataflow_computes_what_the_sequential_reference_says(flow: Dataflow, workers: int) -> None:
-    assume(size(flow) < 2_000)
     assert flow.run(workers) == flow.reference()
 
 

@@ -134,6 +134,17 @@ class Dataflow(Described):
             sent.setdefault(sending.stream, {}).setdefault(sending.time, Counter()).update(sending.records)
         return [_plain(contents) for contents in _interpret(self.operators, [], sent)]
 
+    def at_most(self) -> int:
+        """Return an upper bound of how many records all operators make together, in every round of their loops.
+
+        >>> Dataflow((Input(), Repeat(0, 2)), (Sending(0, 0, 0, (7, 8, 9)),)).at_most()
+        9
+        """
+        sent = [0] * len(self.operators)
+        for sending in self.sendings:
+            sent[sending.stream] += len(sending.records)
+        return _at_most(self.operators, [], sent)[1]
+
     def run(self, workers: int = 1) -> list[dict[Any, list[int]]]:
         """Return what each stream carries in a real run, in the form of :meth:`reference`."""
         return self.merged(timely.execute(self.program, workers=workers))
@@ -199,6 +210,28 @@ def _together(streams: Sequence[Contents]) -> Contents:
         for time, records in stream.items():
             found.setdefault(time, Counter()).update(records)
     return found
+
+
+def _at_most(operators: Sequence[Operator], entering: list[int], sent: Sequence[int]) -> tuple[list[int], int]:
+    """Return how many records each stream can have, given those that enter, and how many all of them are, loops unrolled."""
+    sizes, work = list(entering), 0
+    for place, operator in enumerate(operators):
+        if isinstance(operator, Input):
+            made = sent[place]
+        elif isinstance(operator, Concat):
+            made = sum(sizes[source] for source in operator.sources)
+        elif isinstance(operator, Loop):
+            made, going = 0, sizes[operator.source]
+            for _ in range(operator.rounds + 1):
+                inside, cost = _at_most(operator.body, [going], [])
+                going = inside[-1]
+                made += going
+                work += cost
+        else:
+            made = sizes[operator.source] * (operator.count if isinstance(operator, Repeat) else 1)
+        sizes.append(made)
+        work += made
+    return sizes, work
 
 
 def _go_round(loop: Loop, entering: Contents) -> Contents:

@@ -9,10 +9,10 @@ caller may rely on small cases coming first when Hypothesis shrinks: fewer nodes
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, TypeVar, get_args, get_origin
+from typing import Any, Final, TypeVar, get_args, get_origin
 
 import attrs
-from hypothesis import find, settings
+from hypothesis import assume, find, settings
 from hypothesis import strategies as st
 
 from timely.errors import ConfigurationError
@@ -335,6 +335,9 @@ def _ops(draw: st.DrawFn, scope: int, depth: int, limits: bool) -> OpSpec:
     return OpSpec(scope, outputs, tuple(rows), tuple(draw(st.booleans()) for _ in range(inputs)))
 
 
+MOST_RECORDS: Final = 1_000
+"""How many records the operators of a random dataflow make at most: loops in loops could multiply them without end."""
+
 _RECORDS = st.lists(st.integers(0, 9), min_size=1, max_size=3).map(tuple)
 
 
@@ -350,7 +353,9 @@ def dataflows(draw: st.DrawFn, *, max_operators: int = 6, max_sendings: int = 5)
     for _ in range(draw(st.integers(0, max_operators))):
         operators.append(draw(_operators(len(operators), depth=0)))
     sendings = st.builds(Sending, st.integers(0, inputs - 1), st.integers(0, 2), st.integers(0, 4), _RECORDS)
-    return Dataflow(tuple(operators), tuple(draw(st.lists(sendings, max_size=max_sendings))))
+    flow = Dataflow(tuple(operators), tuple(draw(st.lists(sendings, max_size=max_sendings))))
+    assume(flow.at_most() <= MOST_RECORDS)
+    return flow
 
 
 @st.composite
