@@ -57,6 +57,7 @@ def _local_settings(workers: int) -> dict[str, str]:
     return {
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.driver.host": "127.0.0.1",
+        "spark.driver.memory": _memory(),
         "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={logging}",
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
@@ -65,6 +66,15 @@ def _local_settings(workers: int) -> dict[str, str]:
         "spark.sql.shuffle.partitions": str(workers),
         "spark.sql.execution.arrow.maxRecordsPerBatch": "65536",
     }
+
+
+def _memory() -> str:
+    """Return how much memory the one process of a local Spark may take: half of the machine's, and between 1 and 4 GiB.
+
+    Spark's own default of 1 GiB has to serve the driver and every task of a local session; where it runs out, the process ends.
+    """
+    half = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2**31
+    return f"{min(max(half, 1), 4)}g"
 
 
 @contextlib.contextmanager
