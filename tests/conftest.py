@@ -1,12 +1,12 @@
 """How hard Hypothesis searches: moderately by default, more and repeatably in CI, for as long as one likes when soaking.
 
 No profile has a deadline: how long one example takes says more about the machine than about the code. ``--soak-seconds``
-says how long each soak test goes on; how many cases each has covered stands at the end of the run.
+says how long each soak test goes on; how much each has covered stands at the end of the run. ``--figures`` adds up what all
+the tests of a run have covered.
 """
 
 from __future__ import annotations
 
-import functools
 import os
 import time
 from collections.abc import Callable
@@ -15,54 +15,75 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.figures import Figures, counted
+
 settings.register_profile("default", max_examples=60, deadline=None)
 settings.register_profile("ci", max_examples=200, deadline=None, derandomize=True, print_blob=True)
-settings.register_profile("soak", max_examples=50, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile(
+    "soak", max_examples=50, deadline=None, derandomize=False, suppress_health_check=[HealthCheck.too_slow]
+)
 settings.load_profile("ci" if os.environ.get("CI") else "default")
 
 COVERED = pytest.StashKey[list[str]]()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--soak-seconds", type=float, metavar="N", help="how long each soak test of a property goes on (20)")
+    parser.addoption("--soak-seconds", type=float, metavar="N", help="how long each soak test goes on (20)")
+    parser.addoption("--figures", action="store_true", help="say how many random cases, interleavings and states are covered")
 
 
 def pytest_configure(config: pytest.Config) -> None:
     config.stash[COVERED] = []
-    if config.getoption("--soak-seconds") is not None:
+    if config.getoption("--soak-seconds") is not None or config.option.markexpr == "soak":
         settings.load_profile("soak")  # before any test is imported
+    if config.getoption("--figures"):
+        config.pluginmanager.register(Figures(), "figures")
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
     if config.stash[COVERED]:
-        terminalreporter.section("random cases covered")
+        terminalreporter.section("covered by soaking")
         for line in config.stash[COVERED]:
             terminalreporter.write_line(line)
 
 
 @pytest.fixture
-def soak(request: pytest.FixtureRequest) -> Callable[..., None]:
+def soak_seconds(request: pytest.FixtureRequest) -> float:
+    """Return for how many seconds a soak test goes on."""
+    return float(request.config.getoption("--soak-seconds") or 20.0)
+
+
+@pytest.fixture
+def cover(request: pytest.FixtureRequest) -> Callable[[int, str], None]:
+    """Return a function that notes how much of what a soak test has covered."""
+    return lambda count, what: request.config.stash[COVERED].append(f"{count:>11,} {what} {request.node.name}")
+
+
+@pytest.fixture
+def soak(
+    request: pytest.FixtureRequest, soak_seconds: float, cover: Callable[[int, str], None]
+) -> Callable[..., None]:
     """Return a function that runs a property, with the arguments that Hypothesis does not make, until the time is up.
 
     What runs when the time is up is finished: a pass of so many cases as the profile says.
     """
+    figures = request.config.pluginmanager.get_plugin("figures")
 
     def run(prop: Any, **arguments: Any) -> None:
-        case, cases = prop.hypothesis.inner_test, 0
+        cases = 0
 
-        @functools.wraps(case)
-        def counted(*values: Any, **named: Any) -> None:
+        def count() -> None:
             nonlocal cases
-            case(*values, **named)
             cases += 1
+            if figures is not None:
+                figures.count_case()
 
-        prop.hypothesis.inner_test = counted
-        end = time.monotonic() + (request.config.getoption("--soak-seconds") or 20.0)
+        end = time.monotonic() + soak_seconds
         try:
-            while time.monotonic() < end:
-                prop(**arguments)
+            with counted(prop, count):
+                while time.monotonic() < end:
+                    prop(**arguments)
         finally:
-            prop.hypothesis.inner_test = case
-            request.config.stash[COVERED].append(f"{cases:>9,} {request.node.name}")
+            cover(cases, "cases")
 
     return run

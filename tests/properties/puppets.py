@@ -12,7 +12,8 @@ from typing import Any
 from hypothesis import strategies as st
 
 from timely import Capability, InputPort, OperatorInfo, OutputPort, Source, Target, Worker
-from timely.testing.nesting import FlatGraph, Location, Nesting, Time, below, build_nesting, flat, nested
+from timely.testing import FlatGraph, Nesting, build_nesting
+from timely.testing.nesting import Location, Time, below, flat, nested
 
 
 class Choices:
@@ -67,7 +68,8 @@ class Puppet:
                     self.held.append((output, arrived.delayed(nested(self._later(result)), output)))
 
     def _later(self, time: Time) -> Time:
-        return tuple(t + self._choices.among([0, 0, 0, 1, 3]) for t in time)
+        """Return a time at or after one; coordinates that are no numbers are left as they are."""
+        return tuple(t + self._choices.among([0, 0, 0, 1, 3]) if type(t) is int else t for t in time)
 
     def act(self) -> None:
         """Do one thing with one capability, or allow one input to be read; it shows after the next activations."""

@@ -8,6 +8,7 @@ shown against what it is sent, and the cluster checks it against the true points
 
 from __future__ import annotations
 
+import functools
 from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
@@ -17,7 +18,8 @@ from hypothesis import strategies as st
 
 from tests.properties.puppets import Choices
 from timely import Capability, InputPort, Notificator, OperatorInfo, OutputPort, Source, Target
-from timely.testing.nesting import FlatGraph, Location, Nesting, Time, below, build_nesting, flat, nested
+from timely.testing import FlatGraph, Nesting, build_nesting
+from timely.testing.nesting import Location, Time, below, flat, nested
 from timely.testing.network import Network
 from timely.testing.onlooker import Onlooker
 from timely.testing.simulator import SimulatedWorker
@@ -56,9 +58,8 @@ def plans(draw: st.DrawFn, nesting: Nesting, workers: int) -> Plan:
     sendings = []
     for _ in range(draw(st.integers(0, 6)) if sources else 0):
         worker, source = draw(st.integers(0, workers - 1)), draw(st.sampled_from(sources))
-        depth = nesting.depth(nesting.ops[int(str(source.node))].scope)
-        time = at.get((worker, source), (0,) * depth)
-        at[worker, source] = time = tuple(t + draw(st.sampled_from([0, 0, 1, 2])) for t in time)
+        time = at.get((worker, source), nesting.minimum(nesting.ops[int(str(source.node))].scope))
+        at[worker, source] = time = tuple(t + draw(st.sampled_from([0, 0, 1, 2])) if type(t) is int else t for t in time)
         sendings.append(Sending(worker, source, time, tuple(draw(st.lists(st.integers(0, 99), min_size=1, max_size=3)))))
     return Plan(nesting, workers, tuple(sendings), draw(st.integers(0, 4)))
 
@@ -130,7 +131,8 @@ class Relay:
         unchanged, no way leads back from the output without advancing it; elsewhere one might wait for oneself.
         """
         rows = enumerate(self.spec.summaries)
-        inputs = [i for i, row in rows if any(not any(shift.by) for shift in row[output])]
+        advances = functools.partial(self.plan.nesting.advances, self.spec.scope)
+        inputs = [i for i, row in rows if not all(map(advances, row[output]))]
         return inputs if all(self.spec.observes[i] for i in inputs) else []
 
     # -- checks ----------------------------------------------------------------------------------------------------------
@@ -271,7 +273,7 @@ class Cluster:
         for relays in self.relays:
             if relays is None:
                 for op, spec in enumerate(self.plan.nesting.ops):
-                    minimum = (0,) * self.plan.nesting.depth(spec.scope)
+                    minimum = self.plan.nesting.minimum(spec.scope)
                     found += [(Source(op, o), minimum) for o in range(spec.outputs)]
             else:
                 for relay in relays.values():

@@ -10,12 +10,28 @@ from typing import Any
 
 import pytest
 
-from tests.progress import test_exchange, test_oracle
+from tests.conformance import test_capture
+from tests.progress import test_antichain, test_change_batch, test_cycles, test_exchange, test_mutable_antichain, test_oracle
 from tests.properties import test_flattening, test_schedules
-from timely.progress import Product
+from tests.testing import test_custom_dataflows, test_naiad, test_simulator
+from tests.testing.kits import KITS
 
 pytestmark = pytest.mark.soak
 Soak = Callable[..., None]
+
+
+@pytest.mark.parametrize(
+    "prop",
+    [
+        test_antichain.test_T1_minimal_elements,
+        test_antichain.test_T1_stands_for_what_is_beyond,
+        test_mutable_antichain.test_T2_frontier_of_positive_counts,
+        test_change_batch.test_T3_sums,
+    ],
+    ids=["T1_minimal", "T1_beyond", "T2_frontier", "T3_sums"],
+)
+def test_T1_to_T3_counts(soak: Soak, prop: Any) -> None:
+    soak(prop)
 
 
 @pytest.mark.parametrize("workers", [1, 2, 3])
@@ -41,6 +57,38 @@ def test_T5_G9_trackers(soak: Soak, kit: Any) -> None:
     soak(test_oracle.test_T5_G9_frontiers_are_exact, kit=kit)
 
 
-@pytest.mark.parametrize("spec", [int, Product[int, int]], ids=["int", "product"])
+@pytest.mark.parametrize("kit", KITS.values(), ids=KITS)
+def test_T5_the_scheduler_of_the_paper(soak: Soak, kit: Any) -> None:
+    soak(test_naiad.test_T5_the_frontiers_of_naiads_scheduler_are_the_trackers, kit=kit)
+
+
+@pytest.mark.parametrize("kit", test_cycles.KITS.values(), ids=test_cycles.KITS)
+def test_G2_cycles(soak: Soak, kit: Any) -> None:
+    soak(test_cycles.test_G2_cycles_of_random_graphs, kit=kit)
+
+
+@pytest.mark.parametrize("spec", test_exchange.SPECS.values(), ids=test_exchange.SPECS)
 def test_T6_exchange(soak: Soak, spec: Any) -> None:
     soak(test_exchange.test_T6_X1_to_X6_and_I1_to_I7_under_any_interleaving, spec=spec)
+
+
+@pytest.mark.parametrize(
+    "prop",
+    [
+        test_simulator.test_random_dataflows_give_what_the_reference_says,
+        test_simulator.test_any_decisions_will_do,
+    ],
+    ids=["dataflows", "decisions"],
+)
+def test_T7_simulations(soak: Soak, prop: Any) -> None:
+    soak(prop)
+
+
+@pytest.mark.parametrize("kit", KITS.values(), ids=KITS)
+def test_T7_times_of_ones_own(soak: Soak, kit: Any) -> None:
+    soak(test_custom_dataflows.test_T7_a_dataflow_over_times_of_ones_own_computes_what_the_reference_says, kit=kit)
+
+
+@pytest.mark.parametrize("kind", test_capture.TIMES)
+def test_T8_capture_and_replay(soak: Soak, kind: str) -> None:
+    soak(test_capture.test_T8_any_interleaving_of_legal_streams_replays_to_the_same, kind=kind)

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from timely.progress import refinement, time_domain
-from timely.testing import laws
+from timely.testing import axioms
 
 GUIDE = (Path(__file__).resolve().parents[2] / "docs" / "testing.md").read_text(encoding="utf-8")
 PROGRAM = re.compile(r"^```python\n(.*?)^```\n\n```text\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -47,7 +47,8 @@ def test_the_operator_of_the_guide_is_right_once_it_asks_for_its_own_time() -> N
 
 
 def test_every_law_is_named_in_the_guide() -> None:
-    names = {law.name for law in laws._order_laws("abc")}
-    names |= {law.name for law in laws._time_laws(time_domain(int))} | {law.name for law in laws._summary_laws(time_domain(int))}
-    names |= {law.name for law in laws._refinement_laws(refinement(int, int))}
+    names = {law.name for law in axioms.order_laws("abc")}
+    names |= {law.name for law in axioms.time_laws(time_domain(int))}
+    names |= {law.name for law in axioms.summary_laws(time_domain(int))}
+    names |= {law.name for law in axioms.refinement_laws(refinement(int, int))}
     assert [name for name in sorted(names) if name not in GUIDE] == []

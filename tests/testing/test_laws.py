@@ -9,13 +9,16 @@ import attrs
 import pytest
 from hypothesis import strategies as st
 
-from timely import Product, Step, Unit
+from tests.testing.kits import KITS
+from timely import LoopTime, Product, Step, Unit
 from timely.errors import LawViolation, TimelyError, TimestampError
-from timely.testing import check_refinement, check_summary, check_timestamp
+from timely.progress import refinement, time_domain
+from timely.testing import TimeKit, axioms, check_refinement, check_summary, check_timestamp, time_kit
 from timely.testing.laws import GROUP
-from timely.testing.strategies import TimeKit
 
-SHIPPED: list[Any] = [int, Unit, Product[int, int], Product[Unit, int], Product[Product[int, int], int]]
+SHIPPED: list[Any] = [int, Unit, LoopTime]
+SHIPPED += [time_kit(outer).product(time_kit(inner)).spec for outer in SHIPPED for inner in SHIPPED]
+SHIPPED += [Product[Product[int, int], int], Product[Product[LoopTime, Unit], Product[int, LoopTime]]]
 
 
 @pytest.mark.parametrize("spec", SHIPPED, ids=str)
@@ -25,6 +28,15 @@ def test_T4_every_type_that_is_shipped_obeys_the_laws(spec: Any) -> None:
     check_refinement(spec, spec)
     check_refinement(spec, Product[spec, int])
     check_refinement(Unit, spec)
+
+
+@pytest.mark.parametrize("kit", KITS.values(), ids=KITS.keys())
+def test_T4_every_type_that_is_shown_obeys_the_laws(kit: TimeKit) -> None:
+    check_timestamp(kit)
+    check_summary(kit)
+    for inside in (kit, kit.product(time_kit(int)), *kit.inside):
+        check_refinement(kit, inside)
+    check_refinement(Unit, kit)
 
 
 @attrs.frozen(eq=False)
@@ -108,6 +120,7 @@ WRONG_TIMES: dict[str, Any] = {
         __lt__=lambda a, b: a.n == 0 < b.n,
         is_total=classmethod(lambda cls: True),
     ),
+    "least upper bound": make(Mark, lub=lambda a, b: type(a)(a.n + b.n)),
 }
 
 SMALLEST_TIMES = {
@@ -122,12 +135,14 @@ SMALLEST_TIMES = {
     "identity": (0,),
     "sort key": (0, 1),
     "total": (1, 2),
+    "least upper bound": (1, 1, 1),
 }
 
 
 def numbers(violation: LawViolation) -> tuple[int, ...]:
     """The counterexample of a violation, as numbers."""
-    return tuple(getattr(value, "n", -1) for value in violation.counterexample.values())
+    counterexample: list[Any] = list(violation.counterexample.values())
+    return tuple(getattr(value, "n", getattr(value, "by", value)) for value in counterexample)
 
 
 def test_the_types_that_wrong_ones_are_made_from_are_right() -> None:
@@ -150,6 +165,7 @@ WRONG_SUMMARIES: dict[str, Any] = {
     "reflexive": make(Move, __le__=lambda p, q: p.by < q.by),
     "antisymmetric": make(Move, __le__=lambda p, q: p.by // 2 <= q.by // 2),
     "transitive": make(Move, __le__=lambda p, q: q.by - p.by in (0, 1)),
+    "closed": make(Move, results_in=lambda p, a: a.n if p.by else a),
     "monotone in time": make(
         Move,
         results_in=lambda p, a: type(a)(a.n ^ p.by),
@@ -167,13 +183,28 @@ WRONG_SUMMARIES: dict[str, Any] = {
 }
 
 
+SMALLEST_SUMMARIES = {
+    "equality": (0, 1),
+    "hash": (0, 0),
+    "reflexive": (0,),
+    "antisymmetric": (0, 1),
+    "transitive": (0, 1, 2),
+    "closed": (1, 0),
+    "monotone in time": (1, 0, 1),
+    "monotone in summary": (1, 0, 0),
+    "identity": (0, 0),
+    "composition": (1, 1, 0),
+    "monotone composition": (0, 1, 3, 0),
+}
+
+
 @pytest.mark.parametrize("law", WRONG_SUMMARIES)
 def test_T9_a_summary_that_breaks_one_law_is_found_by_its_name(law: str) -> None:
     wrong = WRONG_SUMMARIES[law]
-    times = make(Mark, identity=classmethod(lambda cls: wrong(0)))
-    with pytest.raises(LawViolation, match=f'a summary of Mark breaks the law "{law}": ') as caught:
-        check_summary(times, st.builds(wrong, NUMBERS), st.builds(Mark, NUMBERS).map(lambda mark: times(mark.n)), examples=MANY)
-    assert caught.value.law == law
+    violation = against(wrong, st.builds(wrong, NUMBERS))
+    assert str(violation).startswith(f'a summary of Mark breaks the law "{law}": ')
+    assert violation.law == law
+    assert numbers(violation) == SMALLEST_SUMMARIES[law]
 
 
 def against(wrong: Any, summaries: st.SearchStrategy[Any]) -> LawViolation:
@@ -189,6 +220,13 @@ def test_T9_a_summary_that_leads_out_of_the_type_is_found() -> None:
     assert violation.law == "closed"
     assert violation.counterexample["p"] == Move(-1)
     assert "is not beyond the minimum" in str(violation)
+
+
+def test_T9_a_bound_that_is_not_above_both_is_found() -> None:
+    wrong = make(Mark, lub=lambda a, b: a)
+    with pytest.raises(LawViolation, match="but a.lub\\(b\\) is Mark\\(n=0\\)") as caught:
+        check_timestamp(wrong, NUMBERS.map(wrong), examples=MANY)
+    assert (caught.value.law, numbers(caught.value)) == ("least upper bound", (0, 1, 0))
 
 
 def test_nothing_gets_through_is_later_than_everything() -> None:
@@ -241,11 +279,39 @@ def test_a_refinement_of_ones_own_obeys_the_laws() -> None:
     refine(Quarter)
 
 
+SMALLEST_REFINEMENTS = {
+    "closed": (0, 0),
+    "round trip": (0,),
+    "monotone inward": (1, 2),
+    "monotone outward": (1, 2),
+    "conservative": (1, 0),
+}
+
+
 @pytest.mark.parametrize("law", WRONG_REFINEMENTS)
 def test_T9_a_refinement_that_breaks_one_law_is_found_by_its_name(law: str) -> None:
     with pytest.raises(LawViolation, match=f'Quarter in int breaks the law "{law}": ') as caught:
         refine(WRONG_REFINEMENTS[law])
     assert caught.value.law == law
+    assert numbers(caught.value) == SMALLEST_REFINEMENTS[law]
+
+
+def test_T9_a_refinement_that_says_that_nothing_gets_through_what_something_does_is_found() -> None:
+    with pytest.raises(LawViolation, match="but summarize\\(p\\) is None and results in None, inside it was 0") as caught:
+        refine(make(Quarter, summarize=classmethod(lambda cls, summary: None)))
+    assert caught.value.law == "conservative"
+
+
+def test_T9_there_is_a_wrong_type_for_every_law() -> None:
+    domain = time_domain(int)
+    of_times = axioms.order_laws("abc") + axioms.time_laws(domain)
+    of_summaries = axioms.order_laws("pqr", strict=False) + axioms.summary_laws(domain)
+    for found, wrong, smallest in (
+        (of_times, WRONG_TIMES, SMALLEST_TIMES),
+        (of_summaries, WRONG_SUMMARIES, SMALLEST_SUMMARIES),
+        (axioms.refinement_laws(refinement(int, int)), WRONG_REFINEMENTS, SMALLEST_REFINEMENTS),
+    ):
+        assert {law.name for law in found} == wrong.keys() == smallest.keys()
 
 
 def test_a_kit_says_how_times_and_summaries_are_made() -> None:

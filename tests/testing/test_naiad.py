@@ -8,22 +8,23 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.testing.kits import KITS
 from timely.errors import ProgressError
-from timely.progress import Product, Source, Step, Target, time_domain
-from timely.testing import GraphSpec, NaiadScheduler, NodeSpec, Oracle, could_result_in, graphs, histories
+from timely.progress import LoopTime, Product, Source, Step, Target, time_domain
+from timely.testing import GraphSpec, NaiadScheduler, NodeSpec, Oracle, TimeKit, could_result_in, graphs, histories, times
 
 
-@pytest.mark.parametrize("spec", [int, Product[int, int]], ids=["int", "product"])
+@pytest.mark.parametrize("kit", KITS.values(), ids=KITS.keys())
 @given(data=st.data())
-def test_T5_the_frontiers_of_naiads_scheduler_are_the_trackers(spec: Any, data: st.DataObject) -> None:
-    graph = data.draw(graphs(spec, max_nodes=4))
+def test_T5_the_frontiers_of_naiads_scheduler_are_the_trackers(kit: TimeKit, data: st.DataObject) -> None:
+    graph = data.draw(graphs(kit, max_nodes=4))
     scheduler, tracker = NaiadScheduler(graph), graph.build()
-    minimum = time_domain(spec).minimum
+    minimum: Any = time_domain(kit.spec).minimum
     for location in graph.locations():
         if isinstance(location, Source):
             scheduler.notify_at(location, minimum)
             tracker.update(location, minimum, 1)
-    for statement in data.draw(histories(spec, graph)):
+    for statement in data.draw(histories(kit, graph)):
         for location, time, diff in sorted(statement, key=lambda change: -change[2]):
             scheduler.update(location, time, diff)
             tracker.update(location, time, diff)
@@ -33,13 +34,14 @@ def test_T5_the_frontiers_of_naiads_scheduler_are_the_trackers(spec: Any, data: 
             assert scheduler.frontier_at(location) == tracker.frontier(location)
 
 
+@pytest.mark.parametrize("spec", [int, LoopTime, Product[LoopTime, int]], ids=["int", "loop_time", "product"])
 @given(data=st.data())
-def test_precursor_counts_are_what_they_are_said_to_be(data: st.DataObject) -> None:
-    graph = data.draw(graphs(int, max_nodes=3))
+def test_precursor_counts_are_what_they_are_said_to_be(spec: Any, data: st.DataObject) -> None:
+    graph = data.draw(graphs(spec, max_nodes=3))
     scheduler = NaiadScheduler(graph)
     places = graph.locations()
     for location in data.draw(st.lists(st.sampled_from(places), max_size=8)) if places else []:
-        pointstamp = location, data.draw(st.integers(0, 3))
+        pointstamp = location, data.draw(times(spec))
         scheduler.update(*pointstamp, -1 if data.draw(st.booleans()) and pointstamp in scheduler.occurrences else 1)
     active = set(scheduler.occurrences)
     for pointstamp in active:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from timely.errors import InvariantViolation
 from timely.order import Product
-from timely.progress import Antichain, ProductSummary, Source, Step, Target
+from timely.progress import Antichain, LoopTime, ProductSummary, Source, Step, Target
 from timely.testing import (
     GraphSpec,
     NodeSpec,
@@ -51,7 +51,7 @@ def test_summaries_of_a_loop_of_two_kinds_of_steps() -> None:
     assert set(frontier_oracle(graph, {(Target(0, 0), Product(0, 0)): 1}, Source(0, 0))) == {Product(1, 0), Product(0, 1)}
 
 
-@pytest.mark.parametrize("spec", [int, Product[int, int]], ids=["int", "product"])
+@pytest.mark.parametrize("spec", [int, Product[int, int], LoopTime], ids=["int", "product", "loop_time"])
 @given(data=st.data())
 def test_T5_the_engine_passes(spec: Any, data: st.DataObject) -> None:
     graph, rounds = data.draw(scenarios(spec))

@@ -6,9 +6,7 @@ import gc
 import importlib
 import inspect
 import itertools
-import re
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,7 +17,7 @@ import timely
 from tests.testing.programs import loops, nested_loops, rounds
 from timely.errors import ConfigurationError, GraphMismatchError, InvariantViolation, OperatorError, StalledError
 from timely.progress import Source
-from timely.testing import INVARIANTS, Dataflow, Delivery, Simulation, Turn, dataflows, schedules, shrink, simulate
+from timely.testing import Dataflow, Delivery, Simulation, Turn, dataflows, schedules, shrink, simulate
 
 PROGRAMS = (loops, nested_loops, rounds)
 PLAIN = {program: timely.execute(program, workers=3) for program in PROGRAMS}
@@ -281,13 +279,3 @@ def fails(run: Simulation[Any]) -> bool:
     except AssertionError as error:
         return not isinstance(error, InvariantViolation)
     return False
-
-
-@pytest.mark.soak
-def test_soak_random_dataflows_under_random_schedules(soak: Callable[..., None]) -> None:
-    soak(test_random_dataflows_give_what_the_reference_says)
-
-
-def test_every_invariant_has_a_paragraph_in_the_docs() -> None:
-    text = (Path(__file__).parents[2] / "docs" / "invariants.md").read_text()
-    assert set(re.findall(r"^### (\w+)$", text, re.MULTILINE)) == set(INVARIANTS)

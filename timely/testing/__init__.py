@@ -13,49 +13,44 @@ except ModuleNotFoundError as error:
     raise ConfigurationError("timely.testing needs Hypothesis: pip install '.[test]' in a checkout of timely") from error
 
 from timely.testing.code import Described, as_code, as_program
-from timely.testing.dataflow import (
+from timely.testing.dataflow import Dataflow, Sending
+from timely.testing.exchange import ExchangeRules, ExchangeSimulation
+from timely.testing.exchange_state import Deliver, Do, ExchangeState, Flush
+from timely.testing.flat_graph import FlatGraph
+from timely.testing.graph import GraphSpec, NodeSpec
+from timely.testing.invariants import INVARIANTS, Invariant
+from timely.testing.kits import TimeKit, antichains, change_batches, summaries, time_kit, times
+from timely.testing.laws import check_refinement, check_summary, check_timestamp
+from timely.testing.model import Configuration, Explored, explore
+from timely.testing.naiad import NaiadScheduler
+from timely.testing.nested import build_nesting
+from timely.testing.nesting import Link, Nesting, OpSpec, ScopeSpec, Shift
+from timely.testing.network import Network
+from timely.testing.oracles import Oracle, check_tracker, could_result_in, frontier_oracle, minimal, path_summaries
+from timely.testing.parts import (
+    Advance,
     Concat,
-    Dataflow,
+    Cycle,
     Distinct,
     Filter,
     Input,
     Loop,
     Map,
     Repeat,
-    Sending,
+    Scoped,
     Shuffle,
     Total,
 )
-from timely.testing.exchange import Deliver, Do, ExchangeRules, ExchangeSimulation, ExchangeState, Flush
-from timely.testing.graph import GraphSpec, NodeSpec
-from timely.testing.invariants import INVARIANTS, Invariant
-from timely.testing.laws import check_refinement, check_summary, check_timestamp
-from timely.testing.model import Configuration, Explored, explore
-from timely.testing.naiad import NaiadScheduler
-from timely.testing.nesting import FlatGraph, Link, Nesting, OpSpec, ScopeSpec, Shift, build_nesting
-from timely.testing.network import Network
-from timely.testing.oracles import Oracle, check_tracker, could_result_in, frontier_oracle, minimal, path_summaries
-from timely.testing.simulator import Delivery, Simulation, Turn, schedules, shrink, simulate
-from timely.testing.strategies import (
-    TimeKit,
-    antichains,
-    change_batches,
-    changes,
-    dataflows,
-    graphs,
-    histories,
-    ladders,
-    nestings,
-    scenarios,
-    smallest,
-    summaries,
-    time_kit,
-    times,
-)
+from timely.testing.random_dataflows import dataflows, nestings
+from timely.testing.schedule import Delivery, Turn, schedules
+from timely.testing.simulator import Simulation, shrink, simulate
+from timely.testing.strategies import changes, graphs, histories, ladders, scenarios, smallest
 
 __all__ = [
+    "Advance",
     "Concat",
     "Configuration",
+    "Cycle",
     "Dataflow",
     "Deliver",
     "Delivery",
@@ -84,6 +79,7 @@ __all__ = [
     "Oracle",
     "Repeat",
     "ScopeSpec",
+    "Scoped",
     "Sending",
     "Shift",
     "Shuffle",

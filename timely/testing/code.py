@@ -17,7 +17,15 @@ from timely.progress import Antichain, ChangeBatch
 
 
 class Described:
-    """A base of value classes (attrs): ``repr`` is the expression that makes the value again."""
+    """A base of value classes (attrs): ``repr`` is the expression that makes the value again.
+
+    >>> @attrs.frozen(repr=False)
+    ... class Window(Described):
+    ...     start: Product
+    ...     size: int = 1
+    >>> Window(Product(0, 5)), Window(Product(0, 5), 3)
+    (Window(Product(0, 5)), Window(Product(0, 5), 3))
+    """
 
     __slots__ = ()
 
@@ -28,19 +36,24 @@ class Described:
 def as_code(value: Any) -> str:
     """Return an expression that makes an equal value: of data, times, types of times, and the specifications made of them.
 
-    For a type of one's own it is the type's ``repr``, which should be such an expression.
+    For a type of one's own it is the type's ``repr``, which should be such an expression; named tuples, and classes derived
+    from ``int`` that are printed as numbers, are written as calls of their class.
 
-    >>> from timely.progress import Step
+    >>> from timely.progress import LoopTime, Step
+    >>> as_code([LoopTime(0, (1,)), True, None])
+    '[LoopTime(0, (1,)), True, None]'
     >>> as_code((Product(0, 1), Product[int, int], Antichain([Product(2, 3)]), {0: Step(1)}))
     '(Product(0, 1), Product[int, int], Antichain([Product(2, 3)]), {0: Step(1)})'
     """
-    if isinstance(value, Product):
-        return f"Product({as_code(value[0])}, {as_code(value[1])})"
+    if isinstance(value, tuple) and hasattr(value, "_fields"):
+        return f"{type(value).__name__}({_listed(value)})"
+    if isinstance(value, int) and type(value) not in (int, bool) and repr(value) == repr(int(value)):
+        return f"{type(value).__name__}({value!r})"
     if isinstance(value, Antichain | ChangeBatch):
         return f"{type(value).__name__}([{_listed(value)}])"
     if isinstance(value, list):
         return f"[{_listed(value)}]"
-    if isinstance(value, tuple):
+    if type(value) is tuple:
         return f"({_listed(value)},)" if len(value) == 1 else f"({_listed(value)})"
     if isinstance(value, Mapping):
         return "{" + ", ".join(f"{as_code(key)}: {as_code(content)}" for key, content in value.items()) + "}"
@@ -109,7 +122,7 @@ def _collect(value: Any, modules: dict[str, set[str]]) -> None:
         parts = [part for item in value.items() for part in item]
     elif attrs.has(kind) and not isinstance(value, type):
         parts = [getattr(value, field.name) for field in attrs.fields(kind)]
-    elif isinstance(value, list | tuple | Antichain | ChangeBatch):
+    elif isinstance(value, list | tuple | set | frozenset | Antichain | ChangeBatch):
         parts = list(value)
     else:
         parts = [getattr(value, name) for name in ("outer", "inner") if hasattr(value, name) and not isinstance(value, type)]

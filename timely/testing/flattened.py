@@ -16,7 +16,7 @@ import attrs
 
 from timely.dataflow.operator import Operator
 from timely.errors import ScopeError
-from timely.progress import Antichain, Location, PathSummary, Source, Target, Tracker
+from timely.progress import Antichain, Location, PathSummary, Source, Target
 from timely.scopes import EGRESS, INGRESS, Checked, Subgraph
 
 Place: TypeAlias = int
@@ -35,6 +35,9 @@ _KEPT: Final = 256
 
 Frontiers: TypeAlias = list[list[Any]]
 """For each place, the minimal times."""
+
+Sums: TypeAlias = dict[Stamp, int]
+"""Counts that are not zero."""
 
 
 @attrs.frozen(eq=False)
@@ -115,6 +118,11 @@ class Flattened:
     def show(self, stamp: Stamp) -> str:
         """Return what a pointstamp is called."""
         return f"{stamp[1]!r} at {self.name(stamp[0])}"
+
+    def describe(self, stamps: Sums | Iterable[Stamp]) -> str:
+        """Return pointstamps in words: the first few of them."""
+        named = [f"{f'{stamps[stamp]} × ' if isinstance(stamps, dict) else ''}{self.show(stamp)}" for stamp in list(stamps)[:4]]
+        return "; ".join(named) or "nothing"
 
     def is_output(self, place: Place) -> bool:
         """Return whether a place is an output, where capabilities are held, rather than an input, where messages wait."""
@@ -212,49 +220,46 @@ def cross(way: Way, time: Any) -> Any:
 
 def _crossing(way: Way) -> Step:
     if not way:
-        return _unchanged
+        return unchanged
     return way[0] if len(way) == 1 else lambda time: cross(way, time)
 
 
-def _unchanged(time: Any) -> Any:
+def unchanged(time: Any) -> Any:
+    """Return the time: what the identity makes of it."""
     return time
 
 
-class ScopeGraph:
-    """The graph of one scope by itself, its nested scopes as single nodes: what its trackers were compiled from."""
+def add(sums: Sums, stamp: Stamp, diff: int) -> int:
+    """Add to a count, and return what it comes to."""
+    count = sums.get(stamp, 0) + diff
+    if count:
+        sums[stamp] = count
+    else:
+        sums.pop(stamp, None)
+    return count
 
-    def __init__(self, subgraph: Subgraph[Any, Any], flat: Flattened) -> None:
-        self._steps: dict[Location, list[tuple[Location, Step]]] = {}
-        for edge in subgraph.edges:
-            self._steps.setdefault(edge.source, []).append((edge.target, _unchanged))
-        for child in subgraph.children:
-            nested = child.scope
-            if isinstance(nested, Subgraph):
-                summaries: Any = nested.internal_summary
-            else:
-                summaries = flat.leaves[subgraph.number, child.index].summaries
-            for i, row in enumerate(summaries):
-                ways = [(Source(child.index, o), s.results_in) for o, between in enumerate(row) for s in between]
-                self._steps[Target(child.index, i)] = list(ways)
 
-    def difference(self, tracker: Tracker[Any], counts: Mapping[tuple[Location, Any], int]) -> str | None:
-        """Return where a tracker with these counts shows a frontier that is not theirs by definition: ``None`` if nowhere."""
-        steps = _Steps(self._steps)
-        found: dict[Location, list[Any]] = _Frontiers()
-        close(found, steps, [stamp for stamp, count in counts.items() if count > 0])
-        for target in tracker.observed:
-            shown, true = set(tracker.frontier(target)), set(found[target])
-            if shown != true:
-                return f"the frontier at {target} is {shown}, and the counts result in {true}"
+def differing(one: Sums, other: Sums) -> Stamp:
+    """Return the first pointstamp that two counts differ in."""
+    return min((s for s in {*one, *other} if one.get(s) != other.get(s)), key=lambda stamp: (stamp[0], str(stamp[1])))
+
+
+def below(frontier: Iterable[Any], time: Any) -> bool:
+    """Return whether an element of a frontier is at or before a time."""
+    for element in frontier:
+        if element <= time:
+            return True
+    return False
+
+
+def first_before(one: Frontiers, other: Frontiers) -> Stamp | None:
+    """Return a pointstamp that the second frontiers allow for and the first do not, if there is one."""
+    if one is other:
         return None
-
-
-class _Steps(dict[Location, list[tuple[Location, Step]]]):
-    def __missing__(self, location: Location) -> list[tuple[Location, Step]]:
-        return []
-
-
-class _Frontiers(dict[Location, list[Any]]):
-    def __missing__(self, location: Location) -> list[Any]:
-        self[location] = []
-        return self[location]
+    for place, times in enumerate(other):
+        known = one[place]
+        if known != times:
+            for time in times:
+                if not below(known, time):
+                    return place, time
+    return None

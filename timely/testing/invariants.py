@@ -1,7 +1,7 @@
-"""What must hold of every run: each invariant that a simulation checks, by its id, with its sentence and its source.
+"""What must hold of every run: each invariant by its id, with its sentence, its source, and where it is checked.
 
-Those who check (:mod:`timely.testing.onlooker`, :mod:`timely.testing.ledger`) name an invariant by its id. The invariant of this
-table: an id means the same here, in an error, and in ``docs/invariants.md``, which has a paragraph on each.
+Those who check (:mod:`timely.testing.books` and what it is made of) name an invariant by its id. The invariant of this table: an
+id means the same here, in an error, and in ``docs/invariants.md``, which has a paragraph on each, in the same order.
 """
 
 from __future__ import annotations
@@ -15,40 +15,71 @@ from timely.errors import InvariantViolation
 
 @attrs.frozen
 class Invariant:
-    """One thing that must hold: its id, the sentence, and where it comes from."""
+    """One thing that must hold: its id, the sentence, where it comes from, and when it is ``checked``, or by which other id.
+
+    >>> INVARIANTS["I1"].sentence, INVARIANTS["X4"].checked, INVARIANTS["I2"].checked
+    ('no true count is negative', 'after each turn', 'X3')
+    """
 
     id: str
     sentence: str
     source: str
+    checked: str
 
 
+_BOOK: Final = "the timely dataflow book, on progress tracking"
 _AMIR: Final = "Abadi, McSherry, Murray and Rodeheffer 2013"
 _ITP: Final = "Brun, Decova, Lattuada and Traytel 2021"
+_POSTS: Final = "the posts on hierarchical scopes, 2014"
 _NAIAD: Final = "Murray et al. 2013 (Naiad)"
 
-INVARIANTS: Final[dict[str, Invariant]] = {
-    invariant.id: invariant
-    for invariant in (
-        Invariant("OC2", "whatever is new needs a capability, or a message read in the same activation", _NAIAD + " 2.2"),
-        Invariant("OC3", "every message that was sent is counted until it is read, and none besides", _NAIAD + " 2.3"),
-        Invariant("OC4", "nobody gives up a capability that it does not have", _NAIAD + " 2.3"),
-        Invariant("X2", "all that is still to come from a worker is supported by what it holds or takes away", _AMIR),
-        Invariant("X3", "a worker's view and all that is still to come to it add up to the truth", _AMIR),
-        Invariant("X4", "where a worker's view is vacant up to a time, so is the truth", _AMIR),
-        Invariant("X6", "where the truth is vacant up to a time, it stays so", _AMIR),
-        Invariant("I1", "no true count is negative", _ITP),
-        Invariant("I4", "where a worker counts a negative number, it counts a positive one at or before it", _ITP),
-        Invariant("I5", "a frontier never goes back", _ITP),
-        Invariant("I6", "what is on its way to a worker lies at or beyond what the worker's view allows for", _ITP),
-        Invariant("G9", "a frontier is what the counts result in by definition: no earlier, no later", _ITP),
-        Invariant("G10", "the changes that an operator is told of add up to its frontier", _ITP),
-        Invariant("Z1", "what could still arrive anywhere, every worker's frontier there allows for", _ITP),
-        Invariant("Z3", "no message is read that the frontier shown before did not allow for", _ITP),
-        Invariant("Z4", "no message waits at an input whose frontier has passed it", _NAIAD + " 2.2"),
-        Invariant("Z5", "when all is done, nothing is left anywhere", _NAIAD + " 2.3"),
-    )
-}
-"""The invariants that a simulation checks, by their ids."""
+BUILT: Final = "when the dataflow is built"
+CHANGE: Final = "with each change"
+TURN: Final = "after each turn"
+REST: Final = "when all has come to rest"
+END: Final = "at the end"
+
+_TABLE: Final = (
+    Invariant("S0", "no message comes where what a worker has heard leads to none", f"{_BOOK}; {_NAIAD} 3.3", CHANGE),
+    Invariant("OC1", "what is done in one activation is said in one batch", _BOOK, TURN),
+    Invariant("OC2", "whatever is new needs a capability, or a message read in the same activation", _NAIAD + " 2.2", CHANGE),
+    Invariant("OC3", "every message that was sent is counted until it is read, and none besides", _NAIAD + " 2.3", TURN),
+    Invariant("OC4", "nobody gives up a capability that it does not have", _NAIAD + " 2.3", CHANGE),
+    Invariant("OC5", "what an activation has read stays counted until it is over", _BOOK, TURN),
+    Invariant("OC6", "what a nested scope says is held to the truth, not to what its worker has", _POSTS, "X3"),
+    Invariant("X1", "what a worker has not said yet is upright, less what it holds", _AMIR, TURN),
+    Invariant("X2", "every end of what is still to come from a worker is upright, less what it holds", _AMIR, TURN),
+    Invariant("X3", "a worker's view and all that is still to come to it add up to the truth", _AMIR, TURN),
+    Invariant("X4", "where a worker's view is vacant up to a time, so is the truth", _AMIR, TURN),
+    Invariant("X5", "where a worker's view was vacant up to a time once, the truth stays so", _AMIR, TURN),
+    Invariant("X6", "where the truth is vacant up to a time, it stays so", _AMIR, TURN),
+    Invariant("I1", "no true count is negative", _ITP, f"{CHANGE}, and {TURN}"),
+    Invariant("I2", "capabilities and messages are a worker's view and all that is still to come to it", _ITP, "X3"),
+    Invariant("I3", "all that is still to come is justified by what is held", _ITP, TURN),
+    Invariant("I4", "where a worker counts a negative number, it counts a positive one at or before it", _ITP, TURN),
+    Invariant("I5", "a frontier never goes back", _ITP, TURN),
+    Invariant("I6", "what is on its way to a worker lies at or beyond what the worker's view allows for", _ITP, TURN),
+    Invariant("I7", "no message is where a worker's view was vacant up to its time once", _ITP, TURN),
+    Invariant("G1", "summaries keep the order of times, and compose", _ITP, f"{BUILT}, and {TURN}"),
+    Invariant("G2", "whoever goes round a cycle comes back strictly later", _ITP, BUILT),
+    Invariant("G3", "path summaries are the minimal ones of all paths", _ITP, BUILT),
+    Invariant("G4", "a worker counts something new only where its own frontier allows for it", _ITP, CHANGE),
+    Invariant("G5", "what a frontier is derived from is settled before it", _ITP, BUILT),
+    Invariant("G6", "no frontier is derived from a count that is not positive", _ITP, TURN),
+    Invariant("G7", "each cell is made of its own positive counts and the frontiers of those before it", _ITP, TURN),
+    Invariant("G8", "no frontier has passed what a positive count could result in", _ITP, TURN),
+    Invariant("G9", "a frontier is no earlier than what positive counts result in", _ITP, f"{TURN}, and {REST}"),
+    Invariant("G10", "the changes that an operator is told of add up to its frontier", _ITP, TURN),
+    Invariant("G11", "propagation comes to an end", _ITP, TURN),
+    Invariant("Z1", "where a message could still lead to, every worker's frontier allows for it", _ITP, TURN),
+    Invariant("Z2", "where a capability of any worker could still lead to, every worker's frontier allows for it", _ITP, TURN),
+    Invariant("Z3", "no message is read that the frontier shown before did not allow for", _ITP, CHANGE),
+    Invariant("Z4", "nothing is still to come at or before a time said to be complete", _NAIAD + " 2.2", f"{CHANGE}, and {TURN}"),
+    Invariant("Z5", "when all is done, nothing is left anywhere", _NAIAD + " 2.3", END),
+)
+
+INVARIANTS: Final[dict[str, Invariant]] = {invariant.id: invariant for invariant in _TABLE}
+"""The invariants, by their ids."""
 
 
 def violation(invariant: str, found: str) -> InvariantViolation:

@@ -3,7 +3,8 @@
 They are kept apart from the engine's own accounts, and from the start: each change is noted the moment an operator makes it,
 before any scope, tracker or batch has heard of it. The invariant: the books are right whatever the engine makes of the changes,
 so that whoever compares the two may trust the books. What a single change must satisfy is checked as it is made: the operator
-contract (OC2, OC4), no count below zero (I1), no message that comes after its frontier has passed (Z3).
+contract (OC2, OC4), no count below zero (I1), no message where a worker's view (S0) or the frontier shown (G4) has passed, none
+read after that (Z3), and no notification that is early (Z4).
 """
 
 from __future__ import annotations
@@ -12,118 +13,22 @@ import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
-from timely.dataflow.operator import Operator
-from timely.progress import ChangeBatch, Location, ProgressBatch, ProgressExchange, Source, Target
-from timely.scopes import EGRESS, INGRESS, Checked, Counts, Subgraph, Summaries
-from timely.testing.flattened import Flattened, Place, Stamp
+from timely.dataflow import InputPort, Operator
+from timely.progress import ChangeBatch, Location, Source, Target
+from timely.scopes import EGRESS, Checked, Delegating, Subgraph
+from timely.testing.flattened import Frontiers, Place, Sums, add, below
+from timely.testing.site import Site
 
 Count: TypeAlias = Callable[[int, Any, int], None]
 
 Fault: TypeAlias = Callable[[str, str], None]
 """Takes note of a violation: ``fault(invariant, what was found)``."""
 
-Sums: TypeAlias = dict[Stamp, int]
-"""Counts that are not zero."""
-
-
-def add(sums: Sums, stamp: Stamp, diff: int) -> int:
-    """Add to a count, and return what it comes to."""
-    count = sums.get(stamp, 0) + diff
-    if count:
-        sums[stamp] = count
-    else:
-        sums.pop(stamp, None)
-    return count
-
-
-class Site:
-    """A dataflow on one worker: its scopes, its end of the exchange of progress, and what numbers stand for in them."""
-
-    def __init__(
-        self,
-        worker: int,
-        scopes: Sequence[Subgraph[Any, Any]],
-        exchange: ProgressExchange[tuple[int, int, Any]] | None,
-        labels: Sequence[str],
-    ) -> None:
-        self.worker = worker
-        self.scopes = scopes
-        self.exchange = exchange
-        self.labels = labels
-        self.flat = Flattened(scopes)
-        self.locations: list[dict[int, Location]] = []
-        for subgraph in scopes:
-            named: dict[int, Location] = {}
-            for child in subgraph.children:
-                named.update((number, Source(child.index, port)) for port, number in enumerate(child.sources))
-                named.update((number, Target(child.index, port)) for port, (_, number) in enumerate(child.read))
-            self.locations.append(named)
-
-    def operators(self) -> Iterator[tuple[int, Operator[Any]]]:
-        """Yield ``(scope, operator)`` for every operator of ours."""
-        for subgraph in self.scopes:
-            for child in subgraph.children:
-                if isinstance(child.scope, Operator):
-                    yield subgraph.number, child.scope
-
-    def stamps(self, scope: int, location: Location, time: Any) -> Iterator[Stamp]:
-        """Yield what a count at a location of a scope stands for in the flat graph; what is derived from others: nothing."""
-        if isinstance(location, Target):
-            yield from self.flat.spread(scope, location, time)
-        elif (scope, location) in self.flat.numbers:
-            yield self.flat.numbers[scope, location], time
-
-    def view(self) -> Sums:
-        """Return what the worker counts, in all its scopes together, as counts of the flat graph.
-
-        What a nested scope has heard of and its parent has not taken from it yet belongs to it.
-        """
-        found: Sums = {}
-        for subgraph in self.scopes:
-            scope = subgraph.number
-            for (location, time), count in subgraph.trackers[0].counts().items():
-                for stamp in self.stamps(scope, location, time):
-                    add(found, stamp, count)
-            for child in subgraph.children:
-                if isinstance(child.scope, Subgraph):
-                    self._add_unreported(found, scope, child.index, child.scope)
-        return found
-
-    def _add_unreported(self, found: Sums, scope: int, index: int, nested: Subgraph[Any, Any]) -> None:
-        consumed, produced = nested.unreported
-        read: list[tuple[Location, Any, int]]
-        read = [(Target(index, port), time, -diff) for port, batch in enumerate(consumed) for time, diff in batch]
-        sent = [(Source(index, port), time, diff) for port, batch in enumerate(produced) for time, diff in batch]
-        for location, time, diff in (*read, *sent):
-            for stamp in self.flat.spread(scope, location, time):
-                add(found, stamp, diff)
-
-    def said(self, updates: Sequence[tuple[tuple[int, int, Any], int]]) -> Sums:
-        """Return the content of a batch as changes of counts of the flat graph."""
-        found: Sums = {}
-        for (scope, number, time), diff in updates:
-            outputs = self.scopes[scope].outputs
-            if number >= 0:
-                for stamp in self.stamps(scope, self.locations[scope][number], time):
-                    add(found, stamp, diff)
-            elif ~number < outputs:
-                for stamp in self.flat.spread(scope, Target(EGRESS, ~number), time):
-                    add(found, stamp, diff)
-            else:
-                for stamp in self.flat.spread(scope, Source(INGRESS, ~number - outputs), time):
-                    add(found, stamp, -diff)
-        return found
-
-    def unsaid(self) -> Sums:
-        """Return what the worker has not told its peers yet."""
-        return {} if self.exchange is None else self.said(self.exchange.unsaid())
-
-
 class Ledger:
     """The books of one dataflow: ``truth`` are all pointstamps of all workers, ``held[w]`` the capabilities on worker ``w``.
 
     ``acted`` are the workers whose capabilities have changed since it was last cleared: a program may move its inputs between
-    turns.
+    turns. ``concluded[w]`` is what the view of worker ``w`` allowed for when it was last looked at.
     """
 
     def __init__(self, first: Site, workers: int, fault: Fault) -> None:
@@ -132,6 +37,7 @@ class Ledger:
         self.held: list[dict[Place, dict[Any, int]]] = [{} for _ in range(workers)]
         self.sites: dict[int, Site] = {}
         self.acted: set[int] = set()
+        self.concluded: dict[int, Frontiers] = {}
         self.fault = fault
         self.at_start: Sums = {}
         for (scope, child), leaf in self.flat.leaves.items():
@@ -153,6 +59,8 @@ class Ledger:
             for child in subgraph.children:
                 if isinstance(child.scope, Checked):
                     child.scope = Overheard(self, site, subgraph.number, child.index, child.scope)
+        for scope, operator in site.operators:
+            operator.notified = functools.partial(self.notify, site, scope, operator)
 
     def _since_start(self, site: Site) -> Sums:
         """Return what a worker without peers did while it built the dataflow."""
@@ -173,14 +81,36 @@ class Ledger:
         return count
 
     def hold(self, worker: int, place: Place, time: Any, diff: int) -> None:
-        """Note that a worker has more or fewer capabilities."""
+        """Note that a worker has more or fewer capabilities. G4: none where its own view has passed."""
+        allowed = self.concluded.get(worker) if diff > 0 else None
+        if allowed is not None and not below(allowed[place], time):
+            self.fault("G4", f"worker {worker} counts a capability {self.flat.show((place, time))}, and had passed it")
         if self._hold(worker, place, time, diff) < 0:
             self.fault("OC4", f"worker {worker} gave up a capability that it did not have, {self.flat.show((place, time))}")
 
     def send(self, site: Site, scope: int, location: Location, time: Any, diff: int) -> None:
-        """Note that so many messages were sent to whatever is at a location."""
-        for stamp in site.flat.spread(scope, location, time):
-            add(self.truth, stamp, diff)
+        """Note that so many messages were sent to whatever is at a location.
+
+        S0: no worker's view may have passed them; G4: nor may a frontier that is shown there on the worker that sends them.
+        """
+        for place, arrival in self.flat.spread(scope, location, time):
+            add(self.truth, (place, arrival), diff)
+            for worker, allowed in self.concluded.items():
+                if not below(allowed[place], arrival):
+                    found = f"worker {site.worker} sent a message for {self.flat.show((place, arrival))}"
+                    self.fault("S0", f"{found}, which worker {worker} had taken for passed")
+            port = site.shown.get(place)
+            if port is not None and not below(port.elements, arrival):
+                found = f"worker {site.worker} counts a message at {arrival!r} for {port.label}"
+                self.fault("G4", f"{found}, where it shows {port.elements}")
+
+    def notify(self, site: Site, scope: int, operator: Operator[Any], time: Any, inputs: Sequence[InputPort[Any, Any]]) -> None:
+        """Note that an operator is told that a time is complete; Z4: nothing at or before it may come to these inputs."""
+        true = self.flat.frontiers(self.truth)
+        for port in inputs:
+            if below(true[self.flat.numbers[scope, Target(operator.index, port.index)]], time):
+                told = f"{operator.path} on worker {site.worker} is notified of {time!r}"
+                self.fault("Z4", f"{told}, and {port.label} is not done with it")
 
     def read(self, worker: int, place: Place, time: Any, diff: int) -> None:
         """Note that a worker has read so many messages."""
@@ -231,8 +161,8 @@ class Watch:
         """Note that messages were sent, or read."""
         location = self._locations[number] if number >= 0 else Target(EGRESS, ~number)
         if diff > 0:
-            self._check_support(self._edges[location], time, "sent a message")  # type: ignore[index]  # it is a target
             self._ledger.send(self._site, self._scope, location, time, diff)
+            self._check_support(self._edges[location], time, "sent a message")  # type: ignore[index]  # it is a target
         else:
             self._read(location.port, time, -diff)
         self._note(number, time, diff)
@@ -248,7 +178,7 @@ class Watch:
         self._begin()
         self._consumed.append((port, time))
         input = self._operator.input_ports[port]
-        if input.observed and not any(element <= time for element in input.elements):
+        if input.observed and not below(input.elements, time):
             self._ledger.fault("Z3", f"{input.label} reads a message at {time!r}, and was shown {input.elements} before")
         place = self._site.flat.numbers[self._scope, Target(self._operator.index, port)]
         self._ledger.read(self._site.worker, place, time, count)
@@ -274,37 +204,15 @@ class Watch:
         self._ledger.fault("OC2", f"{operator.path} on worker {self._site.worker} {deed} at {time!r} that nothing supports")
 
 
-class Overheard:
+class Overheard(Delegating[Any]):
     """A scope of somebody else's as its parent sees it; what it says is noted as it is said, and was checked before."""
 
     def __init__(self, ledger: Ledger, site: Site, number: int, child: int, scope: Checked[Any]) -> None:
-        self.scope = scope
+        super().__init__(scope)
         self._ledger = ledger
         self._site = site
         self._number = number
         self._child = child
-
-    @property
-    def inputs(self) -> int:
-        """How many inputs the scope has."""
-        return self.scope.inputs
-
-    @property
-    def outputs(self) -> int:
-        """How many outputs the scope has."""
-        return self.scope.outputs
-
-    def get_internal_summary(self) -> tuple[Summaries[Any], Counts[Any]]:
-        """Return what the scope says; it has said it before anybody came to listen."""
-        return self.scope.get_internal_summary()
-
-    def set_external_summary(self, summaries: Summaries[Any], external: Counts[Any]) -> None:
-        """Pass on how the world leads back."""
-        self.scope.set_external_summary(summaries, external)
-
-    def push_external_progress(self, external: Sequence[ChangeBatch[Any]]) -> None:
-        """Pass on how the frontiers moved."""
-        self.scope.push_external_progress(external)
 
     def pull_internal_progress(
         self,
@@ -313,7 +221,7 @@ class Overheard:
         produced: Sequence[ChangeBatch[Any]],
     ) -> bool:
         """Pull the scope, and note what it says."""
-        busy = self.scope.pull_internal_progress(internal, consumed, produced)
+        busy = super().pull_internal_progress(internal, consumed, produced)
         numbers, worker = self._site.flat.numbers, self._site.worker
         for port, changes in enumerate(consumed):
             for time, count in changes:
@@ -325,10 +233,3 @@ class Overheard:
             for time, diff in changes:
                 self._ledger.hold(worker, numbers[self._number, Source(self._child, port)], time, diff)
         return busy
-
-
-def batches(messages: Sequence[Any], kind: str, number: int) -> Iterator[ProgressBatch[tuple[int, int, Any]]]:
-    """Yield the batches of progress of one dataflow among messages."""
-    for message in messages:
-        if message[0] == kind and message[1] == number:
-            yield message[2]

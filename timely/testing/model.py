@@ -9,6 +9,7 @@ coming with a trace that no shorter one leads to.
 
 from __future__ import annotations
 
+import time
 from collections import deque
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -17,7 +18,8 @@ import attrs
 
 from timely.errors import InvariantViolation, ProgressError
 from timely.testing.code import Described
-from timely.testing.exchange import Decision, Do, ExchangeRules, ExchangeState, run_of
+from timely.testing.exchange import ExchangeRules, run_of
+from timely.testing.exchange_state import Decision, Do, ExchangeState
 from timely.testing.graph import GraphSpec
 
 
@@ -44,6 +46,9 @@ class Explored:
     """What a search has seen: how many different ``states``, how many ``steps`` between them, and how ``deep`` the last lies.
 
     ``complete`` says that these were all.
+
+    >>> explore(Configuration(GraphSpec(int, (), ()), workers=2, statements=3))
+    Explored(states=1, steps=0, deep=0, complete=True)
     """
 
     states: int
@@ -56,8 +61,8 @@ _Node = tuple[ExchangeState, int]
 _Trace = tuple[_Node, Decision] | None
 
 
-def explore(configuration: Configuration, *, max_states: int | None = None) -> Explored:
-    """Visit every state of a configuration, or the first ``max_states``, and check all invariants in each.
+def explore(configuration: Configuration, *, max_states: int | None = None, max_seconds: float | None = None) -> Explored:
+    """Visit every state of a configuration, or so many, or those of so many seconds, and check all invariants in each.
 
     Raises the :class:`~timely.errors.InvariantViolation` that the fewest decisions lead to; its message ends with a program
     that takes them. Source of the approach: the model of Naiad's protocol in TLA+ by Abadi and others, checked exhaustively.
@@ -74,8 +79,11 @@ def explore(configuration: Configuration, *, max_states: int | None = None) -> E
     found: dict[_Node, _Trace] = {first: None}
     queue: deque[tuple[_Node, int]] = deque([(first, 0)])
     steps = deep = 0
+    end = None if max_seconds is None else time.monotonic() + max_seconds
     _checked(rules, found, first, None)
     while queue:
+        if end is not None and time.monotonic() > end:
+            return Explored(len(found), steps, deep, complete=False)
         node, deep = queue.popleft()
         for decision in _decisions(rules, node):
             steps += 1

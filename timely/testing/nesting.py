@@ -1,81 +1,92 @@
-"""Random nestings of scopes as data, the dataflow that one describes, and the flat graph that it must be equal to.
+"""Nestings of scopes as data.
 
-A ``Nesting`` is a tree of scopes (regions and loops' scopes), operators in them with summaries of their own, and links
-between any two operators: :func:`build_nesting` takes a link out of as many scopes and into as many as it has to. The flat graph
-knows nothing of scopes but how many coordinates their times have: a time is a tuple of numbers, leaving a scope cuts
-coordinates off, and entering one appends zeros. The invariant of nesting is that nobody can tell the two apart: after
-progress has settled every frontier is that of the flat graph, which answers by following every path. A caller gives each
-operator a logic of its own, and compares.
+A ``Nesting`` is a tree of scopes (regions, loops' scopes, and scopes with times of their own), operators in them with summaries
+of their own, and links between any two operators, wherever they are. A time is a tuple of its coordinates here, whatever it is in
+the library. The invariant: a nesting says everything that there is to know of it, so that the real dataflow
+(:func:`~timely.testing.build_nesting`) and the flat graph that it amounts to (:class:`~timely.testing.FlatGraph`) are made of it
+independently. A caller may compare, hash, change (``attrs.evolve``) and print one: its ``repr`` makes it again.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import ExitStack
-from typing import Any, TypeAlias
+from collections.abc import Iterator
+from typing import Any, TypeAlias, get_args, get_origin
 
 import attrs
 
 from timely import (
-    Antichain,
-    Capability,
-    Exchange,
-    InputPort,
-    OperatorBuilder,
-    OperatorInfo,
-    Pipeline,
     Product,
     ProductSummary,
-    ScopeBuilder,
     Source,
     Step,
-    Stream,
     Target,
-    Worker,
 )
-from timely.progress import PathSummary
+from timely.progress import PathSummary, time_domain
 from timely.testing.code import Described
 
-Time: TypeAlias = tuple[int, ...]
+Time: TypeAlias = tuple[Any, ...]
+"""A time as a tuple of its coordinates, the outermost first: numbers, or times of other types."""
+
 Location: TypeAlias = Source | Target
-Make: TypeAlias = Callable[[int, list[InputPort[Any, Any]], list[Capability[Any]], OperatorInfo], Callable[..., object]]
 
 
 @attrs.frozen(repr=False)
 class Shift(Described):
     """How an operator advances times: each coordinate by so much, and not beyond its limit (``None``: no limit).
 
+    Where a coordinate is no number, a path summary stands in the place of so much, and has no limit.
+
     >>> Shift((0, 1), (None, 3)).results_in((5, 2)), Shift((0, 1), (None, 3)).results_in((5, 3))
     ((5, 3), None)
+    >>> from timely import LoopSummary, LoopTime
+    >>> Shift((LoopSummary.feedback(1), 2), (None, None)).results_in((LoopTime(0, (4,)), 0))
+    (LoopTime(0, (5,)), 2)
     """
 
     by: Time
     limits: tuple[int | None, ...]
 
     def results_in(self, time: Time) -> Time | None:
-        result = tuple(t + n for t, n in zip(time, self.by, strict=True))
-        passes = all(limit is None or t <= limit for t, limit in zip(result, self.limits, strict=True))
+        """Return the time that ``time`` becomes, or None if a coordinate does not get through."""
+        result = tuple(t + n if type(n) is int else n.results_in(t) for t, n in zip(time, self.by, strict=True))
+        passes = all(t is not None and (limit is None or t <= limit) for t, limit in zip(result, self.limits, strict=True))
         return result if passes else None
 
     def summary(self) -> PathSummary[Any]:
-        """Return it as the library writes it."""
-        found: PathSummary[Any] = Step(self.by[0], self.limits[0])
-        for n, limit in zip(self.by[1:], self.limits[1:], strict=True):
-            found = ProductSummary(found, Step(n, limit))
+        """Return it as the library writes it.
+
+        >>> Shift((0, 1), (None, 3)).summary()
+        ProductSummary(Step(0), Step(1, limit=3))
+        """
+        steps = [Step(n, limit) if type(n) is int else n for n, limit in zip(self.by, self.limits, strict=True)]
+        found: PathSummary[Any] = steps[0]
+        for step in steps[1:]:
+            found = ProductSummary(found, step)
         return found
 
 
 @attrs.frozen(repr=False)
 class ScopeSpec(Described):
-    """A scope in another one (scope 0 is in itself): a loop's scope, with one more coordinate, or a region."""
+    """A scope in another one (scope 0 is in itself): a loop's scope, with one more coordinate, or a region.
+
+    ``time`` is for one with times of its own, which refine those around it.
+
+    >>> ScopeSpec(0, True)
+    ScopeSpec(0, True)
+    """
 
     parent: int
     iterative: bool
+    time: Any = None
 
 
 @attrs.frozen(repr=False)
 class OpSpec(Described):
-    """An operator: ``summaries[input][output]`` are its shifts, ``observes[input]`` whether it asks for the frontier."""
+    """An operator: ``summaries[input][output]`` are its shifts, ``observes[input]`` whether it asks for the frontier.
+
+    >>> OpSpec(0, 1, (((Shift((1,), (None,)),),),), (True,))
+    OpSpec(0, 1, (((Shift((1,), (None,)),),),), (True,))
+    """
 
     scope: int
     outputs: int
@@ -85,7 +96,11 @@ class OpSpec(Described):
 
 @attrs.frozen(repr=False)
 class Link(Described):
-    """From an output to an input, wherever they are; records may be exchanged between workers on the way."""
+    """From an output to an input, wherever they are; records may be exchanged between workers on the way.
+
+    >>> Link(Source(0, 0), Target(1, 0), exchanged=True)
+    Link(Source(0, 0), Target(1, 0), True)
+    """
 
     source: Source
     target: Target
@@ -94,7 +109,8 @@ class Link(Described):
 
 @attrs.frozen(repr=False)
 class Nesting(Described):
-    """Scope 0 is the dataflow itself. ``order`` says in which order scopes and operators are made: ``(is a scope, number)``.
+    """Scope 0 is the dataflow itself, with times of type ``time``; ``order`` is the order in which scopes and operators are made:
+    ``(is a scope, number)``.
 
     >>> inner = OpSpec(1, 1, (((Shift((0, 1), (None, None)),),),), (True,))
     >>> scopes, link = (ScopeSpec(0, False), ScopeSpec(0, True)), Link(Source(0, 0), Target(0, 0))
@@ -107,6 +123,7 @@ class Nesting(Described):
     ops: tuple[OpSpec, ...]
     links: tuple[Link, ...]
     order: tuple[tuple[bool, int], ...]
+    time: Any = int
 
     def ancestors(self, scope: int) -> list[int]:
         """Return the scope and those around it, from the inside out."""
@@ -115,9 +132,47 @@ class Nesting(Described):
             found.append(self.scopes[found[-1]].parent)
         return found
 
+    def time_type(self, scope: int) -> Any:
+        """Return the type of the times of a scope.
+
+        >>> Nesting((ScopeSpec(0, False), ScopeSpec(0, True), ScopeSpec(1, False)), (), (), ()).time_type(2) == Product[int, int]
+        True
+        """
+        spec = self.scopes[scope]
+        if spec.time is not None:
+            return spec.time
+        around = self.time_type(spec.parent) if scope else self.time
+        product: Any = Product
+        return product[around, int] if spec.iterative else around
+
     def depth(self, scope: int) -> int:
         """Return how many coordinates the times of a scope have."""
-        return 1 + sum(self.scopes[s].iterative for s in self.ancestors(scope))
+        return len(_coordinates(self.time_type(scope)))
+
+    def minimum(self, scope: int) -> Time:
+        """Return the least time of a scope.
+
+        >>> Nesting((ScopeSpec(0, False), ScopeSpec(0, True)), (), (), ()).minimum(1)
+        (0, 0)
+        """
+        return flat(time_domain(self.time_type(scope)).minimum)
+
+    def advances(self, scope: int, shift: Shift, around: int | None = None) -> bool:
+        """Return whether a shift in a scope strictly advances every time, as seen from a scope ``around`` it.
+
+        Of a scope with times of its own one cannot tell from outside; then the answer is no.
+
+        >>> nesting = Nesting((ScopeSpec(0, False), ScopeSpec(0, True)), (), (), ())
+        >>> nesting.advances(1, Shift((0, 1), (None, None))), nesting.advances(1, Shift((0, 1), (None, None)), around=0)
+        (True, False)
+        """
+        parts = _coordinates(self.time_type(scope))
+        if around is not None:
+            ways = self.ancestors(scope)
+            if any(self.scopes[inner].time is not None for inner in ways[: ways.index(around)]):
+                return False
+            parts = parts[: self.depth(around)]
+        return any(_advances(part, n) for part, n in zip(parts, shift.by))
 
     def common(self, one: int, other: int) -> int:
         """Return the innermost scope that both are in."""
@@ -129,7 +184,7 @@ class Nesting(Described):
         return self.common(self.ops[int(str(link.source.node))].scope, self.ops[int(str(link.target.node))].scope)
 
     def stuck(self) -> list[Link]:
-        """Return the links that are on a cycle on which time need not advance.
+        """Return the links that are on a cycle on which time need not advance, as far as :meth:`advances` can tell.
 
         Such a cycle goes through one outermost scope. Of the coordinates of that scope none advances on it, whatever
         happens to those further in, which are lost and start anew; and one of its links goes through that scope itself.
@@ -137,7 +192,6 @@ class Nesting(Described):
         return [link for link in self.links if self._closes(link, self.crossed(link))]
 
     def _closes(self, link: Link, scope: int) -> bool:
-        coordinates = self.depth(scope)
         reached = {link.target}
         queue: list[Target] = [link.target]
         while queue:
@@ -146,7 +200,7 @@ class Nesting(Described):
             sources = [
                 Source(op, o)
                 for o, shifts in enumerate(self.ops[op].summaries[target.port])
-                if any(not any(shift.by[:coordinates]) for shift in shifts)
+                if any(not self.advances(self.ops[op].scope, shift, scope) for shift in shifts)
             ]
             if link.source in sources:
                 return True
@@ -156,6 +210,39 @@ class Nesting(Described):
                     queue.append(onward.target)
         return False
 
+    def smaller(self) -> Iterator[Nesting]:
+        """Return this nesting without one of its operators, its links, or its scopes with nothing in them, for each of these.
+
+        >>> nesting = Nesting((ScopeSpec(0, False), ScopeSpec(0, True)), (OpSpec(0, 0, (), ()),), (), ((True, 1), (False, 0)))
+        >>> for one in nesting.smaller():
+        ...     print(one)
+        Nesting((ScopeSpec(0, False), ScopeSpec(0, True)), (), (), ((True, 1),))
+        Nesting((ScopeSpec(0, False),), (OpSpec(0, 0, (), ()),), (), ((False, 0),))
+        """
+        for op in range(len(self.ops)):
+            yield self._without_op(op)
+        used = {op.scope for op in self.ops} | {spec.parent for spec in self.scopes}
+        for scope in range(1, len(self.scopes)):
+            if scope not in used:
+                yield self._without_scope(scope)
+        for link in self.links:
+            yield attrs.evolve(self, links=tuple(other for other in self.links if other is not link))
+
+    def _without_op(self, op: int) -> Nesting:
+        def close(place: Any) -> Any:
+            return type(place)(int(str(place.node)) - (int(str(place.node)) > op), place.port)
+
+        kept = [link for link in self.links if op not in (link.source.node, link.target.node)]
+        links = tuple(attrs.evolve(link, source=close(link.source), target=close(link.target)) for link in kept)
+        order = tuple((kind, n - (not kind and n > op)) for kind, n in self.order if (kind, n) != (False, op))
+        return attrs.evolve(self, ops=self.ops[:op] + self.ops[op + 1 :], links=links, order=order)
+
+    def _without_scope(self, scope: int) -> Nesting:
+        specs = tuple(attrs.evolve(spec, parent=spec.parent - (spec.parent > scope)) for spec in self.scopes)
+        ops = tuple(attrs.evolve(op, scope=op.scope - (op.scope > scope)) for op in self.ops)
+        order = tuple((kind, n - (kind and n > scope)) for kind, n in self.order if (kind, n) != (True, scope))
+        return attrs.evolve(self, scopes=specs[:scope] + specs[scope + 1 :], ops=ops, order=order)
+
     def repaired(self) -> Nesting:
         """Return the nesting without links that close a cycle on which time need not advance."""
         nesting = self
@@ -164,7 +251,23 @@ class Nesting(Described):
         return nesting
 
 
-# -- the flat graph ------------------------------------------------------------------------------------------------------
+def _coordinates(spec: Any) -> list[Any]:
+    """Return the types of the coordinates of a product that is nested in its outer coordinate; of others, the type itself."""
+    if get_origin(spec) is not Product:
+        return [spec]
+    outer, inner = get_args(spec)
+    return [*_coordinates(outer), inner]
+
+
+def _advances(spec: Any, by: Any) -> bool:
+    """Return whether a coordinate strictly advances, whatever it was: also one that it has brought about itself."""
+    if type(by) is int:
+        return by > 0
+    identity: Any = time_domain(spec).identity
+    return bool(identity <= by and by != identity and by.followed_by(by) != by)
+
+
+# -- times as tuples ------------------------------------------------------------------------------------------------------
 
 
 def below(one: Time, other: Time) -> bool:
@@ -177,7 +280,7 @@ def below(one: Time, other: Time) -> bool:
 
 
 def flat(time: Any) -> Time:
-    """Return a time of the library as a tuple of numbers.
+    """Return a time of the library as a tuple of its coordinates.
 
     >>> flat(Product(Product(0, 1), 2))
     (0, 1, 2)
@@ -186,7 +289,7 @@ def flat(time: Any) -> Time:
 
 
 def nested(time: Time) -> Any:
-    """Return a tuple of numbers as a time of the library.
+    """Return a tuple of coordinates as a time of the library.
 
     >>> nested((0, 1, 2)).inner
     2
@@ -195,121 +298,3 @@ def nested(time: Time) -> Any:
     for coordinate in time[1:]:
         found = Product(found, coordinate)
     return found
-
-
-class FlatGraph:
-    """The whole nesting as one graph: from each location, where one step leads and what it makes of a time.
-
-    >>> inner = OpSpec(1, 1, (((Shift((0, 1), (None, None)),),),), (True,))
-    >>> scopes, link = (ScopeSpec(0, False), ScopeSpec(0, True)), Link(Source(0, 0), Target(0, 0))
-    >>> loop = Nesting(scopes, (inner,), (link,), ((True, 1), (False, 0)))
-    >>> FlatGraph(loop).frontiers([(Source(0, 0), (3, 1))])
-    {Source(0, 0): {(3, 1)}, Target(0, 0): {(3, 1)}}
-    """
-
-    def __init__(self, nesting: Nesting) -> None:
-        self.nesting = nesting
-        self.steps: dict[Location, list[tuple[Location, Callable[[Time], Time | None]]]] = {}
-        for number, op in enumerate(nesting.ops):
-            for o in range(op.outputs):
-                self.steps[Source(number, o)] = []
-            for i, row in enumerate(op.summaries):
-                ways = [(Source(number, o), shift.results_in) for o, shifts in enumerate(row) for shift in shifts]
-                self.steps[Target(number, i)] = list(ways)
-        for link in nesting.links:
-            self.steps[link.source].append((link.target, self.crossing(link)))
-
-    def crossing(self, link: Link) -> Callable[[Time], Time]:
-        """Return what becomes of a time on its way along a link."""
-        kept = self.nesting.depth(self.nesting.crossed(link))
-        added = self.nesting.depth(self.nesting.ops[int(str(link.target.node))].scope) - kept
-        return lambda time: time[:kept] + (0,) * added
-
-    def frontiers(self, stamps: Iterable[tuple[Location, Time]]) -> dict[Location, set[Time]]:
-        """Return, for every location, the minimal times at which some pointstamp may still result in something there."""
-        found: dict[Location, set[Time]] = {location: set() for location in self.steps}
-        queue = list(stamps)
-        while queue:
-            location, time = queue.pop()
-            known = found[location]
-            if any(below(other, time) for other in known):
-                continue
-            found[location] = {other for other in known if not below(time, other)} | {time}
-            for following, step in self.steps[location]:
-                result = step(time)
-                if result is not None:
-                    queue.append((following, result))
-        return found
-
-
-# -- the dataflow --------------------------------------------------------------------------------------------------------
-
-
-def build_nesting(nesting: Nesting, worker: Worker, make: Make, *, sharing: bool = False) -> list[Target]:
-    """Build the dataflow on a worker; return the targets of the exchanged links, in the order of their channels.
-
-    ``make(op, inputs, capabilities, info)`` returns the logic of an operator. With ``sharing`` a stream enters and
-    leaves each scope once, however many operators read it there.
-
-    >>> alone = Nesting((ScopeSpec(0, False),), (OpSpec(0, 1, (), ()),), (), ((False, 0),))
-    >>> build_nesting(alone, Worker(), lambda op, inputs, capabilities, info: lambda *ports: None)
-    []
-    """
-    with ExitStack() as stack:
-        builders: dict[int, ScopeBuilder[Any]] = {0: stack.enter_context(worker.dataflow(int, name="nesting"))}
-        ops: dict[int, tuple[OperatorBuilder[Any], list[InputPort[Any, Any]], list[Stream[Any, Any]]]] = {}
-        for is_scope, number in nesting.order:
-            if is_scope:
-                spec = nesting.scopes[number]
-                parent = builders[spec.parent]
-                builders[number] = stack.enter_context(parent.iterative() if spec.iterative else parent.region())
-            else:
-                ops[number] = _build_op(number, nesting.ops[number], builders[nesting.ops[number].scope], make)
-        passages: dict[tuple[int, int], Stream[Any, Any]] = {}
-        for link in nesting.links:
-            stream = ops[int(str(link.source.node))][2][link.source.port]
-            builder, ports, _ = ops[int(str(link.target.node))]
-            there = nesting.ops[int(str(link.target.node))].scope
-            stream = _carry(nesting, builders, stream, there, nesting.crossed(link), passages if sharing else {})
-            builder.connect(ports[link.target.port], stream, Exchange(_key) if link.exchanged else Pipeline)
-    return [link.target for link in nesting.links if link.exchanged]
-
-
-def _key(record: Sequence[int]) -> int:
-    return record[0]
-
-
-def _build_op(
-    number: int, spec: OpSpec, scope: ScopeBuilder[Any], make: Make
-) -> tuple[OperatorBuilder[Any], list[InputPort[Any, Any]], list[Stream[Any, Any]]]:
-    builder = OperatorBuilder(scope, f"op{number}")
-    ports = [builder.reserve_input({}, notify=notify) for notify in spec.observes]
-    outputs = []
-    for o in range(spec.outputs):
-        rows = enumerate(row[o] for row in spec.summaries)
-        outputs.append(builder.new_output({i: Antichain(shift.summary() for shift in shifts) for i, shifts in rows if shifts}))
-    builder.build(lambda capabilities, info: make(number, ports, capabilities, info))
-    return builder, ports, outputs
-
-
-def _carry(
-    nesting: Nesting,
-    builders: dict[int, ScopeBuilder[Any]],
-    stream: Stream[Any, Any],
-    to: int,
-    through: int,
-    passages: dict[tuple[int, int], Stream[Any, Any]],
-) -> Stream[Any, Any]:
-    """Take a stream out to scope ``through`` and from there in to scope ``to``."""
-    while stream.scope is not builders[through]:
-        key = (id(stream), -1)
-        if key not in passages:
-            passages[key] = stream.leave()
-        stream = passages[key]
-    inward = nesting.ancestors(to)
-    for scope in reversed(inward[: inward.index(through)]):
-        key = (id(stream), scope)
-        if key not in passages:
-            passages[key] = stream.enter(builders[scope])
-        stream = passages[key]
-    return stream

@@ -106,5 +106,8 @@ class SimulatedTransport:
         self._pause(True)
         self._rested = True
 
+    def wake(self) -> None:
+        """A simulated worker goes on when the schedule has it so."""
+
     def close(self, timeout: float = 5.0) -> None:
         """There is nothing to close."""

@@ -15,18 +15,14 @@ import functools
 import gc
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from random import Random
-from typing import Any, Generic, TypeAlias, TypeVar
-
-import attrs
-from hypothesis import strategies as st
+from typing import Any, Generic, TypeVar
 
 from timely import Worker
 from timely.dataflow import ScopeBuilder
 from timely.errors import ConfigurationError, InvariantViolation, StalledError, WorkerError
-from timely.testing.code import Described
 from timely.testing.network import Network
 from timely.testing.onlooker import Onlooker
+from timely.testing.schedule import Decision, Delivery, Turn, Whims
 from timely.testing.turns import Abandoned, Player
 from timely.worker import Scheduler, Transport
 from timely.worker.execute import first_failure, run_worker
@@ -36,31 +32,10 @@ T = TypeVar("T")
 _PATIENCE = 10_000
 """After so many turns in which nothing whatever happens, a run is taken to have stalled."""
 
+_STEP = 0.001
+"""Seconds that a worker's step takes by its own clock, which stands still otherwise, unless it waits."""
+
 _WORTH_PRINTING = 60
-
-
-@attrs.frozen(repr=False)
-class Turn(Described):
-    """The decision that ``worker`` goes on: it takes in what has arrived, and runs until it would take in more, or wait.
-
-    Of several dataflows that have something to do it runs the ``dataflow``-th, counted round and round; all of them if ``None``.
-    A worker that waits has waited for long enough.
-    """
-
-    worker: int
-    dataflow: int | None = None
-
-
-@attrs.frozen(repr=False)
-class Delivery(Described):
-    """The decision that the oldest messages from worker ``source`` to worker ``target`` arrive: at most ``count`` of them."""
-
-    source: int
-    target: int
-    count: int = 1
-
-
-Decision: TypeAlias = Turn | Delivery
 
 
 class SimulatedWorker(Worker):
@@ -82,12 +57,18 @@ class SimulatedWorker(Worker):
 
     def __init__(self, transport: Transport, scheduler: Scheduler | None, onlooker: Onlooker) -> None:
         self._onlooker = onlooker
-        super().__init__(transport, scheduler)
+        self.elapsed = 0.0
+        super().__init__(transport, scheduler, lambda: self.elapsed)
         onlooker.watch(self)
 
     def _turn(self) -> None:
+        self.elapsed += _STEP
         super()._turn()
         self._onlooker.check(self.index)
+
+    def _send_progress(self, dataflow: Any) -> None:
+        super()._send_progress(dataflow)
+        self._onlooker.flushed(self.index, dataflow.number)
 
     def _install(self, dataflow: Any) -> None:
         self._onlooker.built(self.index, dataflow.number, dataflow.scopes, dataflow.exchange, dataflow.labels)
@@ -114,6 +95,10 @@ class Simulation(Generic[T]):
 
     ``results`` are what the programs returned, in worker order, ``decisions`` all that was decided, and ``network`` and
     ``workers`` are there to be looked at.
+
+    >>> run = simulate(lambda worker: worker.index, workers=2)
+    >>> run.results, [worker.peers for worker in run.workers]
+    ([0, 1], [2, 2])
     """
 
     def __init__(
@@ -156,8 +141,9 @@ class Simulation(Generic[T]):
         return active if self._dataflow is None else [active[self._dataflow % len(active)]]
 
     def park(self, timeout: float | None) -> None:
-        """Wait, as the worker whose turn it is."""
+        """Wait, as the worker whose turn it is: its own time goes on by as much as it would have waited at most."""
         self._current.transport.wait(timeout)
+        self._current.elapsed += timeout or 0.0
 
     # -- running -----------------------------------------------------------------------------------------------------
 
@@ -267,49 +253,6 @@ class Simulation(Generic[T]):
         error.add_note(f"in a simulation: {how}")
 
 
-class Whims:
-    """A seeded schedule: for a while some workers are slow and some messages are late, and then others."""
-
-    def __init__(self, simulation: Simulation[Any], seed: int) -> None:
-        self._simulation = simulation
-        self._random = Random(seed)
-        self._lazy: set[int] = set()
-        self._late: set[tuple[int, int]] = set()
-        self._left = 0
-
-    def decisions(self) -> Iterator[Decision]:
-        """Yield decisions, each made for how things stand when it is asked for."""
-        while True:
-            self._change_mood()
-            yield self._decision()
-
-    def _change_mood(self) -> None:
-        """Once in a while, choose anew who is slow and what is late."""
-        self._left -= 1
-        if self._left < 0:
-            random, simulation = self._random, self._simulation
-            self._left = random.choice([3, 10, 30, 100])
-            self._lazy = {index for index in range(len(simulation.workers)) if random.random() < 0.2}
-            share = random.choice([0.0, 0.3, 0.8])
-            self._late = {pair for pair in simulation.network.sent if random.random() < share}
-
-    def _decision(self) -> Decision:
-        simulation, random = self._simulation, self._random
-        under_way = simulation.network.waiting()
-        deliveries = [pair for pair in under_way if pair not in self._late]
-        ready = [index for index in simulation.waiting() if simulation.runnable(index)]
-        turns = [index for index in ready if index not in self._lazy]
-        if not turns and not deliveries:
-            self._left = 0
-            turns, deliveries = ready, under_way
-        if (not turns and not deliveries) or random.random() < 0.02:
-            turns = simulation.waiting()  # somebody has waited for long enough
-        if deliveries and (not turns or random.random() < 0.5):
-            source, target = random.choice(deliveries)
-            return Delivery(source, target, random.choice([1, 1, 1, 2, 5, 1000]))
-        return Turn(random.choice(turns), random.choice([None, None, None, 0, 1, 2]))
-
-
 @contextmanager
 def _no_collection() -> Iterator[None]:
     """Collect no cycles of garbage meanwhile."""
@@ -354,22 +297,6 @@ def simulate(
     True
     """
     return Simulation(program, workers, seed, decisions=decisions, network=network).run()
-
-
-def schedules(workers: int = 3, *, max_size: int = 60) -> st.SearchStrategy[list[Decision]]:
-    """Return a strategy for decisions to give to ``simulate``, which shrink to few and simple ones.
-
-    >>> from hypothesis import find
-    >>> find(schedules(2), lambda decisions: len(decisions) > 1)
-    [Turn(0), Turn(0)]
-    """
-    index = st.integers(0, workers - 1)
-    turns: st.SearchStrategy[Decision] = st.builds(Turn, index, st.none() | st.integers(0, 2))
-    if workers < 2:
-        return st.lists(turns, max_size=max_size)
-    pairs = st.permutations(range(workers))
-    deliveries = st.builds(lambda pair, count: Delivery(pair[0], pair[1], count), pairs, st.sampled_from([1, 2, 1000]))
-    return st.lists(turns | deliveries, max_size=max_size)
 
 
 def shrink(

@@ -1,0 +1,186 @@
+"""Every type of times that is shipped or shown, in random dataflows and nestings: the right records, and the right frontiers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import attrs
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+import timely.testing.dataflow
+from tests.properties.puppets import Choices, Stage
+from tests.properties.relays import Cluster, plans, reference
+from tests.testing.kits import KITS, QUARTERS, Quarter, again
+from timely import ConfigurationError, Product, Source, Step, Target
+from timely.testing import (
+    Cycle,
+    Dataflow,
+    FlatGraph,
+    Input,
+    Nesting,
+    Scoped,
+    TimeKit,
+    Total,
+    as_program,
+    build_nesting,
+    dataflows,
+    nestings,
+    simulate,
+    smallest,
+)
+from timely.testing.nesting import flat
+
+FEWER = settings(max_examples=settings().max_examples // 2)
+"""For what is tried with every kit."""
+
+EVERY_KIT = pytest.mark.parametrize("kit", KITS.values(), ids=KITS.keys())
+
+
+@EVERY_KIT
+@FEWER
+@given(data=st.data(), workers=st.integers(1, 3), seed=st.integers(0, 10**6))
+def test_T7_a_dataflow_over_times_of_ones_own_computes_what_the_reference_says(
+    kit: TimeKit, data: st.DataObject, workers: int, seed: int
+) -> None:
+    flow = data.draw(dataflows(kit))
+    assert flow.merged(simulate(flow.program, workers=workers, seed=seed).results) == flow.reference()
+
+
+@EVERY_KIT
+@FEWER
+@given(data=st.data())
+def test_dataflows_over_times_of_ones_own_print_as_what_they_are(kit: TimeKit, data: st.DataObject) -> None:
+    flow, nesting = data.draw(dataflows(kit)), data.draw(nestings(kit))
+    assert again(as_program(value=flow)) == flow
+    assert again(as_program(value=nesting)) == nesting
+
+
+@EVERY_KIT
+@FEWER
+@given(data=st.data(), sharing=st.booleans())
+def test_frontiers_in_a_nesting_over_times_of_ones_own_are_those_of_the_flat_graph(
+    kit: TimeKit, data: st.DataObject, sharing: bool
+) -> None:
+    choices = Choices(data)
+    stage = Stage(data.draw(nestings(kit)).repaired(), choices, sharing=sharing)
+    for _ in range(choices.below(8)):
+        stage.settle()
+        assert stage.shown() == stage.true()
+        if stage.puppets:
+            for _ in range(1 + choices.below(3)):
+                choices.among(stage.puppets).act()
+    stage.settle()
+    assert stage.shown() == stage.true()
+
+
+@EVERY_KIT
+@FEWER
+@given(data=st.data(), workers=st.integers(2, 3))
+def test_Z1_to_Z5_in_nestings_over_times_of_ones_own(kit: TimeKit, data: st.DataObject, workers: int) -> None:
+    nesting = data.draw(nestings(kit, exchanges=True)).repaired()
+    plan = data.draw(plans(nesting, workers))
+    expected = reference(plan)
+    assume(sum(map(len, expected.values())) < 300)
+    choices = Choices(data)
+    cluster = Cluster(plan, choices, sharing=data.draw(st.booleans()))
+    for _ in range(choices.below(25)):
+        cluster.act()
+    cluster.finish()
+    assert cluster.received == expected
+
+
+# -- what is wrong is found, and shrunk to a program that shows it when it is pasted ---------------------------------------
+
+
+def hasty() -> Callable[..., object]:
+    """A wrong ``total``: it gives the sum of what has come as soon as nothing can come at an earlier time."""
+    sums: dict[Any, int] = {}
+
+    def logic(input: Any, output: Any, notificator: Any) -> None:
+        for capability, batch in input:
+            sums[capability.time] = sums.get(capability.time, 0) + sum(batch)
+            if not input.frontier.less_than(capability.time):
+                output.session(capability).give(sums[capability.time])
+
+    return logic
+
+
+def differs(flow: Dataflow) -> bool:
+    """Return whether some simple schedule makes a difference between a dataflow and its reference."""
+    return any(flow.merged(simulate(flow.program, workers=2, seed=seed).results) != flow.reference() for seed in range(3))
+
+
+@pytest.mark.parametrize("name", ["naiad_loop_time", "quarters_in_hours", "sets"])
+def test_T9_a_wrong_operator_is_shrunk_to_a_program_that_shows_it_when_pasted(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(timely.testing.dataflow, "_total", hasty)
+    flow = smallest(dataflows(KITS[name], max_operators=2, max_sendings=3), differs)
+    assert [type(operator) for operator in flow.operators if not isinstance(operator, Input)] in ([Total], [Cycle])
+    assert sum(len(sending.records) for sending in flow.sendings) <= 3
+    program = as_program(flow=flow)
+    assert len(program) < 500
+    pasted = again(program, "flow")
+    assert pasted == flow
+    assert differs(pasted)
+    monkeypatch.undo()
+    assert not differs(pasted)
+
+
+class Hasty(Quarter):
+    """A wrong refinement: it rounds up what a path through a scope takes, so that outside one expects things too late."""
+
+    @classmethod
+    def summarize(cls, summary: Any) -> Step:
+        return Step(-(-summary.by // 4))
+
+
+def shows_too_little(nesting: Nesting) -> bool:
+    """Return whether some frontier is not that of the flat graph, when the first operator alone holds what it has at first."""
+    inputs: dict[int, list[Any]] = {}
+    if not nesting.links or not any(scope.time for scope in nesting.scopes):
+        return False  # nothing is translated on the way from anywhere to anywhere
+
+    def make(op: int, ports: list[Any], capabilities: list[Any], info: Any) -> Callable[..., object]:
+        inputs[op] = ports
+        for capability in capabilities if op else []:
+            capability.drop()
+        return lambda *ports: len(capabilities)  # which holds them
+
+    worker = timely.Worker()
+    build_nesting(nesting, worker, make)
+    for _ in range(10):
+        worker.step()
+    held = [(Source(0, o), nesting.minimum(nesting.ops[0].scope)) for o in range(nesting.ops[0].outputs)]
+    frontiers = FlatGraph(nesting).frontiers(held)
+    return any(
+        {flat(time) for time in port.frontier} != frontiers[Target(op, i)]
+        for op, ports in inputs.items()
+        for i, port in enumerate(ports)
+        if nesting.ops[op].observes[i]
+    )
+
+
+def test_T9_a_wrong_refinement_is_shrunk_to_a_nesting_that_shows_it_when_pasted() -> None:
+    quarters = attrs.evolve(QUARTERS, spec=Hasty, times=QUARTERS.times.map(lambda time: Hasty(time.n)))
+    kit = attrs.evolve(KITS["int"], inside=(quarters,))
+    nesting = smallest(nestings(kit, max_ops=4, max_scopes=3).map(Nesting.repaired), shows_too_little)
+    assert len(nesting.scopes) == 2
+    assert len(nesting.ops) == 3
+    assert len(nesting.links) == 2
+    assert shows_too_little(again(as_program(nesting=nesting), "nesting"))
+    right = attrs.evolve(nesting, scopes=tuple(attrs.evolve(scope, time=scope.time and Quarter) for scope in nesting.scopes))
+    assert not shows_too_little(right)
+
+
+def test_the_times_of_a_kit_must_be_of_known_parts() -> None:
+    whole = TimeKit(Product[int, int], st.nothing(), st.nothing(), st.nothing())
+    with pytest.raises(ConfigurationError, match="does not say what it is a product of: make it by TimeKit.product"):
+        whole.coordinates()
+
+
+def test_an_input_in_a_nested_scope_is_refused() -> None:
+    flow = Dataflow((Input(), Scoped(0, int, (Input(),))), ())
+    with pytest.raises(ConfigurationError, match="an Input stands in the dataflow itself"):
+        flow.run()

@@ -1,0 +1,120 @@
+"""The table of invariants, its page, and the tests that show each of them to be checked."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+import timely
+from tests.testing import test_simulator_broken, test_simulator_negative
+from timely.testing import INVARIANTS, Invariant
+from timely.testing.flattened import Flattened, Sums
+from timely.testing.invariants import BUILT, CHANGE, END, REST, TURN, violation
+from timely.testing.statements import Statements
+
+PAGE = Path(__file__).parents[2] / "docs" / "invariants.md"
+
+NUMBERS = {"S": range(1), "OC": range(1, 7), "X": range(1, 7), "I": range(1, 8), "G": range(1, 12), "Z": range(1, 6)}
+
+
+def paragraphs() -> dict[str, str]:
+    """Each invariant's paragraphs in the page, by its id."""
+    parts = re.split(r"^##+ (.*)$", PAGE.read_text(), flags=re.MULTILINE)
+    return {name: text.strip() for name, text in zip(parts[1::2], parts[2::2], strict=True) if re.fullmatch(r"[A-Z]+\d+", name)}
+
+
+def test_every_invariant_is_there_once() -> None:
+    assert list(INVARIANTS) == [f"{letters}{number}" for letters, numbers in NUMBERS.items() for number in numbers]
+    assert all(invariant.sentence and invariant.source for invariant in INVARIANTS.values())
+
+
+def test_every_invariant_has_a_paragraph_in_the_docs() -> None:
+    found = paragraphs()
+    assert list(found) == list(INVARIANTS)
+    for name, text in found.items():
+        assert re.search(r"\[(Naiad|book|posts|AMIR|ITP)\]", text), f"{name} has no source"
+
+
+@pytest.mark.parametrize("invariant", INVARIANTS.values(), ids=list(INVARIANTS))
+def test_every_invariant_says_when_it_is_checked_and_the_page_agrees(invariant: Invariant) -> None:
+    if invariant.checked in INVARIANTS:
+        assert INVARIANTS[invariant.checked].checked not in INVARIANTS
+        expected = f"Checked by {invariant.checked}"
+    else:
+        assert all(when in (BUILT, CHANGE, TURN, REST, END) for when in invariant.checked.split(", and "))
+        expected = f"Checked {invariant.checked}"
+    assert expected in paragraphs()[invariant.id].replace("\n", " ")
+
+
+def objected_to() -> set[str]:
+    """The ids that some negative test asks for."""
+    tests = [*vars(test_simulator_broken), *vars(test_simulator_negative)]
+    named = {match[1] for name in tests if (match := re.match(r"test_T9_([A-Z]+\d+)_", name))}
+    for cases, place in (
+        (test_simulator_broken.FOLLOWS, 0),
+        (test_simulator_broken.FORGED, 1),
+        (test_simulator_negative.DEEDS, 0),
+    ):
+        named |= {str(case[place]) for case in cases}
+    for _, names in test_simulator_negative.NETWORKS:
+        named |= names
+    return named
+
+
+def test_T9_for_every_invariant_that_is_checked_something_is_broken() -> None:
+    checked = {name for name, invariant in INVARIANTS.items() if invariant.checked not in INVARIANTS}
+    assert objected_to() & set(INVARIANTS) == checked
+
+
+def graph() -> Flattened:
+    """An input, whose output is place 0, and an exchange with its input and output at places 1 and 2."""
+    worker = timely.Worker()
+    with worker.dataflow(int) as scope:
+        scope.new_input()[1].exchange(lambda x: x)
+    return Flattened(scope.scopes)
+
+
+@pytest.mark.parametrize(
+    ("changes", "held", "upright", "justified"),
+    [
+        ({(0, 0): -1, (0, 5): 1}, {(0, 5): 1}, True, True),  # a downgrade
+        ({(0, 5): 1}, {(0, 5): 1}, True, False),  # half of it: the capability is there, and came from nowhere
+        ({(0, 5): 1}, {(0, 5): 2}, True, True),  # one more of what is held
+        ({(0, 5): 1}, {(0, 4): 1, (0, 5): 1}, True, True),  # another one, from an earlier one
+        ({(1, 5): 1}, {(0, 5): 1}, True, True),  # a message, by a capability that is kept
+        ({(1, 5): 1, (0, 5): -1}, {}, True, True),  # a message, by a capability that is dropped
+        ({(1, 5): 1}, {}, False, True),  # a message by nothing
+        ({(1, 5): 1, (0, 6): -1}, {}, False, True),  # a message by a later capability
+        ({(1, 5): 1, (2, 0): -1}, {}, False, True),  # a message by what does not lead there
+        ({(1, 5): -1, (2, 5): 1}, {(2, 5): 1}, True, True),  # a capability from a message
+        ({(1, 5): -1}, {}, True, True),  # a message that was read for nothing
+    ],
+)
+def test_X1_X2_I3_what_is_upright_and_what_is_justified(changes: Sums, held: Sums, upright: bool, justified: bool) -> None:
+    statements = Statements(graph())
+    assert (not list(statements.check_upright("X1", changes, held))) is upright
+    assert (not list(statements.check_justified(changes, held))) is justified
+    together = {invariant for invariant, _ in statements.check_together(changes, held)}
+    assert together == (set() if upright and justified else {"I3"})
+    named = {invariant for invariant, _ in statements.check_ends({}, [changes], held)}
+    assert named == ({"X2"} if not upright else set() if justified else {"I3"})
+    named = {invariant for invariant, _ in statements.check_ends(changes, [], held)}
+    assert named == ({"X1"} if not upright else set() if justified else {"I3"})
+
+
+def test_X2_every_end_is_looked_at() -> None:
+    """What is sent and what it was sent with, in two batches: the latter alone would do no harm, the former would."""
+    drop, send = {(0, 5): -1}, {(1, 5): 1}
+    statements = Statements(graph())
+    assert not list(statements.check_ends(drop, [send], {}))
+    assert not list(statements.check_ends({}, [send, drop], {}))
+    assert [invariant for invariant, _ in statements.check_ends({}, [drop, send], {})] == ["X2"]
+    assert [invariant for invariant, _ in statements.check_ends(send, [drop], {})] == ["X1"]
+
+
+def test_a_violation_says_what_should_be_and_what_is() -> None:
+    error = violation("Z5", "there is still a message")
+    assert error.invariant == "Z5"
+    assert str(error) == "Z5: when all is done, nothing is left anywhere; but there is still a message"

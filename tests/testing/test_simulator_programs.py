@@ -1,0 +1,321 @@
+"""The simulator objects to nothing that is right: all kinds of times, several dataflows, early drops, late messages."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import timely
+from tests.testing.programs import loops, nested_loops, rounds
+from timely.errors import InvariantViolation, ProgressError
+from timely.progress import ChangeBatch
+from timely.scopes import Checked, Subgraph
+from timely.testing import Dataflow, Delivery, Network, Turn, dataflows, schedules, simulate
+from timely.worker.worker import DATA, PROGRESS
+
+EXAMPLES = sorted(path.stem for path in (Path(__file__).parents[2] / "examples" / "timestamps").glob("*.py"))
+
+
+# -- times -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+@pytest.mark.parametrize("workers", [1, 2, 3])
+def test_times_of_ones_own(name: str, workers: int) -> None:
+    program = getattr(importlib.import_module(f"examples.timestamps.{name}"), "program", None)
+    if program is None:
+        pytest.skip("it has no program for a worker to run")
+    def unordered(results: list[list[object]]) -> list[list[str]]:
+        return [sorted(map(repr, result)) for result in results]  # incomparable times may come in any order
+
+    expected = unordered(timely.execute(program, workers=workers))
+    for seed in range(4):
+        assert unordered(simulate(program, workers, seed).results) == expected
+
+
+@pytest.mark.parametrize("workers", [1, 2, 3])
+def test_one_time_only(workers: int) -> None:
+    def program(worker: timely.Worker) -> Any:
+        with worker.dataflow(timely.Unit) as scope, scope.iterative() as loop:
+            handle, again = loop.feedback()
+            entered = scope.to_stream([worker.index + 1]).enter(loop).concat(again)
+            small, large = entered.exchange(lambda x: x).branch(lambda x: x >= 10)
+            small.map(lambda x: 2 * x).connect_loop(handle)
+            seen = large.leave().capture()
+        worker.run()
+        return seen.extract()
+
+    expected = timely.execute(program, workers=workers)
+    for seed in range(6):
+        assert simulate(program, workers, seed).results == expected
+
+
+@pytest.mark.parametrize("workers", [1, 2, 3])
+def test_regions_in_loops_and_loops_in_regions(workers: int) -> None:
+    def program(worker: timely.Worker) -> Any:
+        with worker.dataflow(timely.Product[int, int]) as scope:
+            numbers, stream = scope.new_input()
+            with scope.region() as around, around.iterative() as loop:
+                handle, again = loop.feedback()
+                both = stream.enter(around).enter(loop).concat(again)
+                with loop.region() as inner:
+                    stepped = both.enter(inner).exchange(lambda x: x).map(lambda x: x + 3).leave()
+                small, large = stepped.branch(lambda x: x >= 12)
+                with loop.region() as another:
+                    small.enter(another).filter(lambda x: x != 7).leave().connect_loop(handle)
+                seen = large.leave().leave().capture()
+        for epoch in range(2):
+            numbers.send(worker.index + epoch)
+            numbers.advance_to(timely.Product(epoch + 1, 0))
+        numbers.close()
+        worker.run()
+        return seen.extract()
+
+    expected = timely.execute(program, workers=workers)
+    assert any(expected)
+    for seed in range(6):
+        assert simulate(program, workers, seed).results == expected
+
+
+# -- several dataflows -------------------------------------------------------------------------------------------------
+
+
+@given(dataflows(), dataflows(), st.integers(1, 3), st.integers(0, 10**9))
+def test_two_random_dataflows_under_one_schedule(one: Dataflow, other: Dataflow, workers: int, seed: int) -> None:
+    run = simulate(both_of(one, other), workers, seed)
+    assert one.merged([first for first, _ in run.results]) == one.reference()
+    assert other.merged([second for _, second in run.results]) == other.reference()
+
+
+@given(schedules(3, max_size=40), st.booleans())
+def test_dataflows_that_feed_each_other(decisions: list[Turn | Delivery], swapped: bool) -> None:
+    """An operator of one dataflow sends into another, which is built before it or after it; both run in any order."""
+
+    def program(worker: timely.Worker) -> list[int]:
+        inputs: list[timely.InputHandle[int, int]] = []
+
+        def first() -> None:
+            with worker.dataflow(int) as scope:
+                stream = scope.to_stream(range(worker.index, 6, worker.peers)).exchange(lambda x: x)
+                probes.append(stream.inspect(lambda x: inputs[0].send(10 * x)).probe())
+
+        def second() -> None:
+            with worker.dataflow(int) as scope:
+                handle, stream = scope.new_input()
+                inputs.append(handle)
+                captures.append(stream.exchange(lambda x: x // 20).capture())
+
+        probes: list[Any] = []
+        captures: list[Any] = []
+        for build in (second, first) if swapped else (first, second):
+            build()
+        worker.step_while(lambda: not probes[0].done())
+        inputs[0].close()
+        worker.run()
+        return [x for _, batch in captures[0].extract() for x in batch]
+
+    results = simulate(program, 3, decisions=decisions).results
+    assert sorted(x for result in results for x in result) == [0, 10, 20, 30, 40, 50]
+
+
+class Meanwhile:
+    """A worker whose program does something else before it runs to its end."""
+
+    def __init__(self, worker: timely.Worker, deed: Callable[[], Any]) -> None:
+        self._worker = worker
+        self._deed = deed
+        self.found: Any = None
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._worker, name)
+
+    def run(self) -> None:
+        self.found = self._deed()
+        self._worker.run()
+
+
+def both_of(one: Dataflow, other: Dataflow) -> Callable[[timely.Worker], Any]:
+    """Return a program that builds and runs the other while the one has its input and is not done with it."""
+
+    def program(worker: timely.Worker) -> Any:
+        meanwhile: Any = Meanwhile(worker, lambda: other.program(worker))
+        return one.program(meanwhile), meanwhile.found
+
+    return program
+
+
+# -- capabilities that are given up before what was sent with them has left ----------------------------------------------
+
+
+def by_with(kept: timely.Capability[int], output: Any, x: int) -> None:
+    with kept, output.session(kept) as session:
+        session.give(x)
+
+
+def dropped(kept: timely.Capability[int], output: Any, x: int) -> None:
+    output.session(kept).give(x)
+    kept.drop()
+
+
+def downgraded(kept: timely.Capability[int], output: Any, x: int) -> None:
+    output.session(kept).give(x)
+    kept.downgrade(kept.time + 7)
+    kept.drop()
+
+
+def lent(kept: timely.Capability[int], output: Any, x: int) -> None:
+    with kept.copy() as copy:
+        kept.drop()
+        session = output.session(copy)
+    session.give(x)
+
+
+GIVEN_UP = [by_with, dropped, downgraded, lent]
+
+
+@pytest.mark.parametrize("workers", [1, 2, 3])
+@pytest.mark.parametrize("give_up", GIVEN_UP)
+@pytest.mark.parametrize("later", [False, True])
+def test_OC2_what_is_sent_with_a_capability_given_up_in_the_same_activation(give_up: Any, workers: int, later: bool) -> None:
+    """What one activation does is one statement, so that the order of what it does makes no difference."""
+
+    def program(worker: timely.Worker) -> Any:
+        def constructor(capability: Any, info: Any) -> Callable[..., object]:
+            kept: list[tuple[Any, list[int]]] = []
+
+            def logic(input: Any, output: Any) -> None:
+                if later:
+                    while kept:
+                        send(*kept.pop(), output)
+                for arrived, batch in input:
+                    kept.append((arrived.retain(), batch))
+                    info.activator.activate()
+                if not later:
+                    while kept:
+                        send(*kept.pop(), output)
+
+            def send(capability: Any, batch: list[int], output: Any) -> None:
+                for x in batch[1:]:
+                    give_up(capability.copy(), output, x)
+                give_up(capability, output, batch[0])
+
+            return logic
+
+        with worker.dataflow(int) as scope:
+            numbers, stream = scope.new_input()
+            passed = stream.exchange(lambda x: x).unary(timely.Pipeline, "hasty", constructor)
+            seen = passed.exchange(lambda x: x // 2).capture()
+        for epoch in range(3):
+            for x in range(3):
+                numbers.send(epoch + x)
+            numbers.advance_to(epoch + 1)
+        numbers.close()
+        worker.run()
+        return seen.extract()
+
+    for seed in range(3):
+        results = simulate(program, workers, seed).results
+        found = sorted((time, x) for result in results for time, batch in result for x in batch)
+        assert found == sorted(workers * [(epoch, epoch + x) for epoch in range(3) for x in range(3)])
+
+
+# -- nested scopes -----------------------------------------------------------------------------------------------------
+
+
+class Said:
+    """A scope that has said what it has to say already."""
+
+    def __init__(self, scope: Subgraph[Any, Any], counts: Any) -> None:
+        self.inputs, self.outputs = scope.inputs, scope.outputs
+        self._summary = scope.internal_summary, counts
+
+    def get_internal_summary(self) -> Any:
+        return self._summary
+
+    def pull_internal_progress(self, internal: Any, consumed: Any, produced: Any) -> bool:
+        return False
+
+
+def test_OC6_a_nested_scope_that_speaks_of_another_workers_messages(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What it says would be refused if it were held to what its own worker has; and it is right."""
+    start, pull = Subgraph._initial_outputs, Subgraph.pull_internal_progress
+    locally: dict[int, Checked[Any]] = {}
+    refused = 0
+
+    def initial(self: Subgraph[Any, Any]) -> Any:
+        counts = start(self)
+        locally[id(self)] = Checked(Said(self, counts), self.name, self.path)  # type: ignore[arg-type]  # it is asked no more
+        locally[id(self)].get_internal_summary()
+        return counts
+
+    def say(self: Subgraph[Any, Any], *lists: Sequence[ChangeBatch[Any]]) -> bool:
+        nonlocal refused
+        busy = pull(self, *lists)
+        if lists[0]:
+            try:
+                locally[id(self)].pull_internal_progress(*lists)
+            except ProgressError:
+                refused += 1
+        return busy
+
+    monkeypatch.setattr(Subgraph, "_initial_outputs", initial)
+    monkeypatch.setattr(Subgraph, "pull_internal_progress", say)
+    for seed in range(20):
+        simulate(nested_loops, 3, seed)
+    assert refused > 0
+
+
+# -- what the protocol allows --------------------------------------------------------------------------------------------
+
+
+class Late(Network):
+    """Holds back all messages of one kind from one worker to another until nobody else has anything to do."""
+
+    kind = PROGRESS
+
+    def deliver(self, source: int, target: int, count: int = 1) -> int:
+        queue = self.sent[source, target]
+        if (source, target) == (0, 1) and queue and queue[0][0] == self.kind and len(self.waiting()) > 1:
+            return 0
+        return super().deliver(source, target, count)
+
+
+class LateData(Late):
+    """Holds back records, and the progress that comes behind them."""
+
+    kind = DATA
+
+
+@pytest.mark.parametrize("network", [Late, LateData])
+@pytest.mark.parametrize("program", [loops, nested_loops, rounds])
+def test_messages_may_be_as_late_as_they_like(network: type[Network], program: Any) -> None:
+    for workers in (2, 3):
+        expected = timely.execute(program, workers=workers)
+        for seed in range(4):
+            assert simulate(program, workers, seed, network=network).results == expected
+
+
+def test_a_violation_is_raised_even_if_the_program_catches_it() -> None:
+    def program(worker: timely.Worker) -> None:
+        def steal(info: Any) -> Callable[[Any], None]:
+            def logic(input: Any) -> None:
+                for capability, _ in input:
+                    input._note(input._number, capability.time, -1)
+
+            return logic
+
+        with worker.dataflow(int) as scope:
+            scope.to_stream([1]).sink(timely.Pipeline, "thief", steal)
+        try:
+            worker.run()
+        except Exception:
+            pass
+
+    with pytest.raises(InvariantViolation, match="^I1"):
+        simulate(program, 2)

@@ -1,0 +1,245 @@
+"""The laws of times, of path summaries and of refinements, one by one: what each says, and how to see that it is broken.
+
+The invariant: progress tracking is right for every type that obeys all of them (:mod:`timely.testing.laws` tries them on random
+values). A law looks at one group of values only, and a caller may ask any of them about values of its own choice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import attrs
+
+from timely.errors import TimestampError
+from timely.order import sort_key
+from timely.progress import Refinement, TimeDomain
+
+Seen = str | None
+"""What came out where a law is broken; None where it holds."""
+
+
+@attrs.frozen
+class Law:
+    """One law: what it says of its ``variables`` (a letter each), and ``broken``, which says what came out instead.
+
+    A letter stands for a time (``a b c``), an inner time (``x y``) or a summary (``p q r``).
+
+    >>> least = Law("least", "0 <= a", "a", lambda a: None if 0 <= a else f"{a} is less")
+    >>> least.broken(1), least.broken(-1)
+    (None, '-1 is less')
+    """
+
+    name: str
+    statement: str
+    variables: str
+    broken: Callable[..., Seen]
+
+
+def order_laws(letters: str, *, strict: bool = True) -> list[Law]:
+    """Return the laws of a partial order among values of one kind; ``strict`` asks for ``<`` and the like as well.
+
+    >>> [law.name for law in order_laws("abc", strict=False)]
+    ['equality', 'hash', 'reflexive', 'antisymmetric', 'transitive']
+    """
+    a, b, c = letters[0], letters[1], letters[2]
+
+    def reflexive(p: Any) -> Seen:
+        return None if p <= p else f"{a} <= {a} is False"
+
+    def antisymmetric(p: Any, q: Any) -> Seen:
+        return f"{a} == {b} is False" if p <= q and q <= p and p != q else None
+
+    def transitive(p: Any, q: Any, r: Any) -> Seen:
+        return f"{a} <= {c} is False" if p <= q and q <= r and not p <= r else None
+
+    def strictly(p: Any, q: Any) -> Seen:
+        less, equal, below = bool(p < q), bool(p == q), bool(p <= q)
+        return None if less == (below and not equal) else f"{a} < {b} is {less}, {a} <= {b} is {below}, {a} == {b} is {equal}"
+
+    def converse(p: Any, q: Any) -> Seen:
+        for sign, one, other in ((">=", p >= q, q <= p), (">", p > q, q < p)):
+            if bool(one) != bool(other):
+                return f"{a} {sign} {b} is {bool(one)}, {b} {sign.replace('>', '<')} {a} is {bool(other)}"
+        return None
+
+    def equality(p: Any, q: Any) -> Seen:
+        there, back, unequal = bool(p == q), bool(q == p), bool(p != q)
+        if there == back != unequal and (there or p is not q):
+            return None
+        return f"{a} == {b} is {there}, {b} == {a} is {back}, {a} != {b} is {unequal}"
+
+    def hashes(p: Any, q: Any) -> Seen:
+        return f"hash({a}) is {hash(p)}, hash({b}) is {hash(q)}" if p == q and hash(p) != hash(q) else None
+
+    laws = [
+        Law("equality", f"{a} == {b} exactly if {b} == {a}, and if not {a} != {b}", a + b, equality),
+        Law("hash", f"if {a} == {b}, then hash({a}) == hash({b})", a + b, hashes),
+        Law("reflexive", f"{a} <= {a}", a, reflexive),
+        Law("antisymmetric", f"if {a} <= {b} and {b} <= {a}, then {a} == {b}", a + b, antisymmetric),
+        Law("transitive", f"if {a} <= {b} and {b} <= {c}, then {a} <= {c}", letters, transitive),
+    ]
+    if strict:
+        laws.append(Law("strict", f"{a} < {b} exactly if {a} <= {b} and {a} != {b}", a + b, strictly))
+        laws.append(Law("converse", f"{a} >= {b} exactly if {b} <= {a}, and so for >", a + b, converse))
+    return laws
+
+
+def time_laws(domain: TimeDomain[Any]) -> list[Law]:
+    """Return the laws of what a time type offers besides its order.
+
+    >>> from timely.progress import time_domain
+    >>> [law.name for law in time_laws(time_domain(int))]
+    ['minimum', 'identity', 'sort key', 'total', 'least upper bound']
+    """
+
+    def minimum(a: Any) -> Seen:
+        return None if domain.minimum <= a else f"minimum() is {domain.minimum!r}"
+
+    def identity(a: Any) -> Seen:
+        result = domain.identity.results_in(a)
+        return None if _same(result, a) else f"identity().results_in(a) is {result!r}"
+
+    def key(a: Any, b: Any) -> Seen:
+        first, second = sort_key(a), sort_key(b)
+        if first is None or second is None:
+            return None
+        return f"a's is {first!r}, b's is {second!r}" if a < b and not first < second else None
+
+    def total(a: Any, b: Any) -> Seen:
+        return "neither is" if domain.total and not a <= b and not b <= a else None
+
+    def bound(a: Any, b: Any, c: Any) -> Seen:
+        if not callable(getattr(a, "lub", None)):
+            return None
+        lub = a.lub(b)
+        if a <= lub and b <= lub and (lub <= c or not (a <= c and b <= c)):
+            return None
+        return f"a.lub(b) is {lub!r}"
+
+    return [
+        Law("minimum", "minimum() <= a", "a", minimum),
+        Law("identity", "identity().results_in(a) == a", "a", identity),
+        Law("sort key", "if a < b, then a.sort_key() < b.sort_key()", "ab", key),
+        Law("total", "if is_total(), then a <= b or b <= a", "ab", total),
+        Law("least upper bound", "a <= a.lub(b) and b <= a.lub(b), and if a <= c and b <= c, then a.lub(b) <= c", "abc", bound),
+    ]
+
+
+def summary_laws(domain: TimeDomain[Any]) -> list[Law]:
+    """Return the laws of path summaries among themselves and with times.
+
+    >>> from timely import Step
+    >>> from timely.progress import time_domain
+    >>> [law.broken(Step(1), 4) for law in summary_laws(time_domain(int)) if law.variables == "pa"]
+    [None, None]
+    """
+
+    def closed(p: Any, a: Any) -> Seen:
+        return _no_time("p.results_in(a)", p.results_in(a), domain)
+
+    def in_time(p: Any, a: Any, b: Any) -> Seen:
+        if not a <= b or _at_most(p.results_in(a), p.results_in(b)):
+            return None
+        return f"p.results_in(a) is {p.results_in(a)!r}, p.results_in(b) is {p.results_in(b)!r}"
+
+    def in_summary(p: Any, q: Any, a: Any) -> Seen:
+        if not p <= q or _at_most(p.results_in(a), q.results_in(a)):
+            return None
+        return f"p.results_in(a) is {p.results_in(a)!r}, q.results_in(a) is {q.results_in(a)!r}"
+
+    def identity(p: Any, a: Any) -> Seen:
+        neutral: Any = domain.identity
+        after, before = neutral.followed_by(p), p.followed_by(neutral)
+        for name, whole in (("identity().followed_by(p)", after), ("p.followed_by(identity())", before)):
+            if not (p.results_in(a) is None if whole is None else whole == p):
+                return f"{name} is {whole!r}"
+        return None
+
+    def composition(p: Any, q: Any, a: Any) -> Seen:
+        whole, half = p.followed_by(q), p.results_in(a)
+        turns = None if half is None else q.results_in(half)
+        once = None if whole is None else whole.results_in(a)
+        return None if _same(once, turns) else f"p.followed_by(q) is {whole!r}, which results in {once!r}, in turn in {turns!r}"
+
+    def monotone(p: Any, q: Any, r: Any, a: Any) -> Seen:
+        if not p <= q:
+            return None
+        for name, less, more in (
+            ("followed by r", p.followed_by(r), q.followed_by(r)),
+            ("after r", r.followed_by(p), r.followed_by(q)),
+        ):
+            blocked = less is None and more is not None and more.results_in(a) is None
+            if not blocked and not _at_most(less, more):
+                return f"p {name} is {less!r}, q {name} is {more!r}"
+        return None
+
+    return [
+        Law("closed", "p.results_in(a) is None or a time of the type", "pa", closed),
+        Law("monotone in time", "if a <= b, then p.results_in(a) <= p.results_in(b)", "pab", in_time),
+        Law("monotone in summary", "if p <= q, then p.results_in(a) <= q.results_in(a)", "pqa", in_summary),
+        Law("identity", "identity().followed_by(p) == p == p.followed_by(identity())", "pa", identity),
+        Law("composition", "p.followed_by(q) does what p and q do in turn", "pqa", composition),
+        Law("monotone composition", "if p <= q, then this holds of them followed by r, and after r", "pqra", monotone),
+    ]
+
+
+def refinement_laws(into: Refinement[Any, Any]) -> list[Law]:
+    """Return the laws of translating between the times of a nested scope and those around it.
+
+    >>> from timely import Product
+    >>> from timely.progress import refinement
+    >>> [law.broken(7) for law in refinement_laws(refinement(int, Product[int, int])) if law.name == "round trip"]
+    [None]
+    """
+
+    def closed(a: Any, x: Any) -> Seen:
+        inward = _no_time("to_inner(a)", into.to_inner(a), into.inner)
+        return inward or _no_time("to_outer(x)", into.to_outer(x), into.outer)
+
+    def round_trip(a: Any) -> Seen:
+        inner = into.to_inner(a)
+        outer = into.to_outer(inner)
+        return None if outer == a else f"to_inner(a) is {inner!r}, and to_outer of that {outer!r}"
+
+    def inward(a: Any, b: Any) -> Seen:
+        first, second = into.to_inner(a), into.to_inner(b)
+        return f"to_inner(a) is {first!r}, to_inner(b) is {second!r}" if a <= b and not first <= second else None
+
+    def outward(x: Any, y: Any) -> Seen:
+        first, second = into.to_outer(x), into.to_outer(y)
+        return f"to_outer(x) is {first!r}, to_outer(y) is {second!r}" if x <= y and not first <= second else None
+
+    def conservative(p: Any, a: Any) -> Seen:
+        summary, through = into.summarize(p), p.results_in(into.to_inner(a))
+        said = None if summary is None else summary.results_in(a)
+        done = None if through is None else into.to_outer(through)
+        return None if _at_most(said, done) else f"summarize(p) is {summary!r} and results in {said!r}, inside it was {done!r}"
+
+    return [
+        Law("closed", "to_inner(a) is an inner time, to_outer(x) an outer one", "ax", closed),
+        Law("round trip", "to_outer(to_inner(a)) == a", "a", round_trip),
+        Law("monotone inward", "if a <= b, then to_inner(a) <= to_inner(b)", "ab", inward),
+        Law("monotone outward", "if x <= y, then to_outer(x) <= to_outer(y)", "xy", outward),
+        Law("conservative", "summarize(p).results_in(a) <= to_outer(p.results_in(to_inner(a)))", "pa", conservative),
+    ]
+
+
+def _same(first: Any, second: Any) -> bool:
+    """``==`` on results, of which each may be None."""
+    return second is None if first is None else second is not None and bool(first == second)
+
+
+def _at_most(first: Any, second: Any) -> bool:
+    """``<=`` on results, of which None is the greatest."""
+    return second is None or (first is not None and bool(first <= second))
+
+
+def _no_time(name: str, value: Any, domain: TimeDomain[Any]) -> Seen:
+    """What is wrong with a result that should be None or a time of the domain."""
+    if value is not None:
+        try:
+            domain.check(value)
+        except TimestampError as error:
+            return f"{name} is {value!r}: {error}"
+    return None
