@@ -1,4 +1,4 @@
-"""``python -m benchmarks control``: run a group of benchmarks, print it as Markdown, and write it as JSON where asked."""
+"""``python -m benchmarks control graphs``: run a group of benchmarks, print it as Markdown, and write it as JSON where asked."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import argparse
 import sys
 from pathlib import Path
 
-from benchmarks import control
+from benchmarks import control, graphs
 from benchmarks.report import as_json, markdown
 
-GROUPS = {"control": control.run}
+GROUPS = {"control": control.run, "graphs": graphs.run}
 
 
 def main() -> int:

@@ -43,6 +43,33 @@ def test_circular_dependencies(tmp_path: Path) -> None:
     assert [len(circle.split()) - 1 for circle in circles] == [7, 6, 5, 5]
 
 
+def test_connected_components(tmp_path: Path) -> None:
+    assert run("connected_components", tmp_path) == [
+        "depends     64047 rows: 64047 packages in 198 components, the largest of 63364, the next of 29",
+        "recommends   1750 rows: 65633 packages in 177 components, the largest of 65060, the next of 30",
+        "suggests     4345 rows: 69864 packages in 161 components, the largest of 69363, the next of 18",
+    ]
+
+
+def test_pagerank(tmp_path: Path) -> None:
+    first, *ranks = run("pagerank", tmp_path)
+    assert first == "64047 packages; the ranks add up to 1.000000"
+    assert ranks[:3] == ["0.1455 libc6", "0.1327 libgcc-s1", "0.0593 gcc-12-base"]
+
+
+def test_shortest_paths(tmp_path: Path) -> None:
+    lines = run("shortest_paths", tmp_path)
+    assert lines[0] == "depends: 1215 packages are nearer than before, 1215 are reached from gnome"
+    assert [line.split() for line in lines if "gcc" in line] == [["gcc", "not", "reached"], ["gcc", "5.4", "MiB"]]
+
+
+def test_logistic_regression(tmp_path: Path) -> None:
+    first, games, tools = run("logistic_regression", tmp_path)
+    assert first == "3453 packages, 199 rounds, 90% told right"
+    assert games.startswith("game: game ")
+    assert tools.startswith("tool: tool ")
+
+
 def test_L2_collatz(tmp_path: Path) -> None:
     rounds = [list(map(int, line.partition(":")[2].split())) for line in run("collatz", tmp_path)]
     assert sum(map(len, rounds)) == 64
@@ -53,6 +80,26 @@ def test_L2_collatz(tmp_path: Path) -> None:
 
 def test_L4_barrier(tmp_path: Path) -> None:
     assert run("barrier", tmp_path) == ["2 workers passed 1000 rounds, and none was ever ahead of another"]
+
+
+def test_vertex_two_styles(tmp_path: Path) -> None:
+    *answers, end = run("vertex_two_styles", tmp_path)
+    assert answers == [
+        "epoch 0: clock went for 55",
+        "epoch 0: lamp went for 30",
+        "epoch 1: chair went for 8",
+        "epoch 1: lamp went for 9",
+    ]
+    assert end == "the last revisions are the final answers"
+
+
+def test_custom_scope(tmp_path: Path) -> None:
+    totals = {(0, "bolt"): 10 * 3, (0, "nut"): 10 * 2, (1, "nut"): 3 * 5, (2, "bolt"): 7 * 4, (2, "nut"): 1 * 5}
+    assert run("custom_scope", tmp_path) == [f"epoch {epoch}: {item} for {total}" for (epoch, item), total in totals.items()]
+
+
+def test_E10_capture_replay(tmp_path: Path) -> None:
+    assert run("capture_replay", tmp_path) == [f"day {day}: customer {day + 1} ordered most" for day in range(5)]
 
 
 def smooth(n: int) -> bool:

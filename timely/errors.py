@@ -72,6 +72,27 @@ class RoutingError(TimelyError, ValueError):
     """A record was routed to a place that does not exist, or has a key that cannot be routed."""
 
 
+class ContainerError(TimelyError, TypeError):
+    """What was sent is not a container: it has no length, or its records cannot be read."""
+
+
+class CaptureError(TimelyError, ValueError):
+    """A recorded stream cannot be written, or cannot be replayed: it breaks off, is damaged, or breaks the rules of its events.
+
+    ``events`` is how many of its events are good, ``frontier`` the times that may still come after these, and ``position`` where
+    in its file the good part ends, in bytes.
+    """
+
+    def __init__(self, message: str, events: int = 0, frontier: Sequence[object] = (), position: int | None = None) -> None:
+        super().__init__(message)
+        self.events = events
+        self.frontier: tuple[object, ...] = tuple(frontier)
+        self.position = position
+
+    def __reduce__(self) -> tuple[type[CaptureError], tuple[str, int, tuple[object, ...], int | None]]:
+        return type(self), (str(self), self.events, self.frontier, self.position)
+
+
 class UnsendableError(RoutingError):
     """A message for a worker in another process cannot be pickled; ``message`` is the one. Workers say what it was for."""
 

@@ -41,9 +41,10 @@ def with_capability(deed: Callable[[Capability[int], Any], object]) -> list[tupl
     return timely.example(lambda scope: scope.source("deed", constructor))
 
 
-def test_K1_a_capability_of_one_output_is_refused_at_another() -> None:
+@pytest.mark.parametrize("crossing", [0, 1])
+def test_K1_a_capability_of_one_output_is_refused_at_another(crossing: int) -> None:
     def crossed(capabilities: list[Capability[int]], one: Any, two: Any) -> None:
-        two.session(capabilities[0]).give(1)
+        (two, one)[crossing].session(capabilities[crossing]).give(1)
 
     with pytest.raises(OperatorError, match="each output needs one of its own") as failure:
         timely.example(lambda scope: two_outputs(scope, crossed))

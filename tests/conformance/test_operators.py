@@ -46,6 +46,16 @@ def test_P3_map() -> None:
     assert arrivals(lambda scope: scope.to_stream(range(10)).map(lambda x: x + 1)) == list(range(1, 11))
 
 
+def test_P3_map_in_place() -> None:
+    def add_one(batch: list[int]) -> list[int]:
+        batch[:] = [x + 1 for x in batch]
+        return batch
+
+    numbers = list(range(10))
+    assert arrivals(lambda scope: scope.to_stream(numbers).map_batch(add_one)) == list(range(1, 11))
+    assert numbers == list(range(10))
+
+
 def test_P4_flat_map() -> None:
     [(time, records)] = run(lambda s: s.flat_map(range))
     assert time == 0
@@ -58,8 +68,8 @@ def test_P4_flat_map_of_nothing_sends_nothing() -> None:
 
 
 def test_P5_a_chain_of_maps() -> None:
-    found = run(lambda s: s.map(lambda x: x + 1).map(lambda x: x + 1).map(lambda x: x + 1).map(lambda x: x + 1))
-    assert found[0][1] == list(range(4, 14))
+    found = run(lambda s: s.flat_map(lambda x: [x + 1]).map(lambda x: x + 1).map(lambda x: x + 1).map(lambda x: x + 1))
+    assert found == [(0, list(range(4, 14)))]
 
 
 def test_P6_filter() -> None:
@@ -192,23 +202,24 @@ def test_P26_a_source_that_activates_itself() -> None:
 
 
 def test_P27_a_source_with_coarser_times_than_records() -> None:
-    def constructor(capability: Capability[int], info: timely.OperatorInfo) -> Callable[[Any], object]:
-        def logic(output: Any) -> None:
-            if capability.held:
-                start = state[0]
-                output.session(capability).give_batch(list(range(start, start + 10)))
-                state[0] = start + 10
-                if state[0] < 1000:
-                    capability.downgrade(state[0] // 100 * 100)
-                    info.activator.activate()
-                else:
-                    capability.drop()
+    """0..100000 in batches of 10, each record x at time x / 100 * 100."""
 
-        state = [0]
+    def constructor(capability: Capability[int], info: timely.OperatorInfo) -> Callable[[Any], object]:
+        starts = iter(range(0, 100_000, 10))
+
+        def logic(output: Any) -> None:
+            start = next(starts, None)
+            if start is None:
+                capability.drop()
+            else:
+                capability.downgrade(start // 100 * 100)
+                output.session(capability).give_batch([(x, x) for x in range(start, start + 10)])
+                info.activator.activate()
+
         return logic
 
     found = timely.example(lambda scope: scope.source("iterator", constructor))
-    assert found == [(time, list(range(time, time + 100))) for time in range(0, 1000, 100)]
+    assert found == [(time, [(x, x) for x in range(time, time + 100)]) for time in range(0, 100_000, 100)]
 
 
 def test_P28_regions_and_iterative_scopes_pass_records_through() -> None:

@@ -19,7 +19,6 @@ from timely.graphs import strongly_connected_components
 DATA = Path(__file__).resolve().parents[2] / "timely" / "cli" / "data"
 
 Edges = Sequence[tuple[Any, Any]]
-Build = Callable[[timely.Stream[int, Any]], timely.Stream[int, Any]]
 
 
 def debian(kind: str | None = None) -> pa.Table:
@@ -30,6 +29,11 @@ def debian(kind: str | None = None) -> pa.Table:
     return table.select(["package", "requires"]).rename_columns(["src", "dst"])
 
 
+def vertices_of(nodes: Sequence[Any], node: pa.DataType | None = None) -> pa.Table:
+    """Nodes as a table."""
+    return pa.table({"node": pa.array(nodes, node or pa.int64())})
+
+
 def table_of(edges: Edges, node: pa.DataType | None = None) -> pa.Table:
     """Edges as a table of whole numbers, or of another type."""
     kind = node or pa.int64()
@@ -38,23 +42,28 @@ def table_of(edges: Edges, node: pa.DataType | None = None) -> pa.Table:
 
 def run(
     epochs: Sequence[pa.Table],
-    *,
-    build: Build = strongly_connected_components,
+    *others: Sequence[pa.Table],
+    build: Callable[..., timely.Stream[int, Any]] = strongly_connected_components,
     workers: int = 1,
     processes: int = 1,
     rows: int = 20_000,
 ) -> list[pa.Table]:
-    """Run ``build`` on one graph for each epoch, dealt to the workers in batches; return the rows of each epoch."""
+    """Run ``build`` on a table of edges for each epoch, dealt to the workers in batches; return the rows of each epoch.
+
+    ``others`` are further streams that ``build`` gets, in the same way.
+    """
 
     def program(worker: timely.Worker) -> list[tuple[int, Any]]:
         with worker.dataflow(int) as scope:
-            handle, edges = scope.new_input()
-            captured = build(edges).capture()
-        for epoch, table in enumerate(epochs):
-            for batch in table.combine_chunks().to_batches(max_chunksize=rows)[worker.index :: worker.peers]:
-                handle.send_batch(batch)
-            handle.advance_to(epoch + 1)
-        handle.close()
+            handles, streams = zip(*(scope.new_input() for _ in (epochs, *others)))
+            captured = build(*streams).capture()
+        for epoch, tables in enumerate(zip(epochs, *others, strict=True)):
+            for handle, table in zip(handles, tables):
+                for batch in table.combine_chunks().to_batches(max_chunksize=rows)[worker.index :: worker.peers]:
+                    handle.send_batch(batch)
+                handle.advance_to(epoch + 1)
+        for handle in handles:
+            handle.close()
         worker.run()
         return captured.messages
 
@@ -64,6 +73,26 @@ def run(
         pa.Table.from_batches([batch for time, batch in messages if time == epoch], schema)
         for epoch in range(len(epochs))
     ]
+
+
+def answers(found: Sequence[pa.Table]) -> list[dict[Any, Any]]:
+    """The value of each node after each epoch, where an epoch has rows for what has changed; a row that says nothing new
+    fails, and so does a second one for a node.
+    """
+    states: list[dict[Any, Any]] = []
+    state: dict[Any, Any] = {}
+    for table in found:
+        node, value = (table.column(place).to_pylist() for place in (0, 1))
+        assert len(set(node)) == len(node)
+        assert all(key not in state or state[key] != changed for key, changed in zip(node, value))
+        state = {**state, **dict(zip(node, value))}
+        states.append(state)
+    return states
+
+
+def so_far(epochs: Sequence[Sequence[Any]]) -> list[list[Any]]:
+    """Everything up to each epoch."""
+    return [[row for rows in epochs[: end + 1] for row in rows] for end in range(len(epochs))]
 
 
 def components(table: pa.Table) -> dict[Any, Any]:

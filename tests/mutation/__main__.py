@@ -1,16 +1,17 @@
 """The mutation run: ``python -m tests.mutation`` puts one small fault at a time into the engine, and sees whether a test objects.
 
-It works on a copy of the tree, one fault and one process at a time. For each fault it runs the tests that call the function
+It works on copies of the tree, one fault at a time in each. For each fault it runs the tests that call the function
 it is in, the quickest first, until one fails; and once, before all else, every test without any fault, in the same way,
 of which none may fail. The invariant: a run is a function of the tree, the seed and the options, but for the time limits.
-It prints each survivor, the score for each module as a Markdown table, and ends with status 1 if a
-survivor has no explanation in ``explained.toml``.
+It prints each survivor, the score for each module as a Markdown table, and ends with status 1 if a survivor has no
+explanation in ``explained.toml``. What has become of a fault goes to a file at once, from which an interrupted run goes on.
 """
 
 from __future__ import annotations
 
 import argparse
 import ast
+import json
 import os
 import random
 import resource
@@ -27,13 +28,14 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, Phase, settings
 
-from tests.mutation.mutants import Mutant, mutants
+from tests.mutation.mutants import Key, Mutant, mutants
 from tests.mutation.selection import Chosen, Record, Recorder
 
 ROOT = Path(__file__).parents[2]
 MUTATED = ["timely/progress", "timely/scopes"]
 TESTS = [*MUTATED, "tests/progress", "tests/scopes", "tests/properties", "tests/conformance", "tests/dataflow"]
 TESTS += ["tests/testing/test_custom_timestamps.py"]
+EXPLAINED = Path(__file__).parent / "explained.toml"
 OPTIONS = ["-q", "-x", "--tb=short", "--assert=plain", "-p", "no:cacheprovider", "-p", "no:warnings"]
 OPTIONS += ["-o", "faulthandler_timeout=0", "-m", "not soak and not spark", "--hypothesis-profile=mutation"]
 PROFILE = settings(
@@ -51,26 +53,66 @@ BUDGET = 30.0
 def main() -> int:
     options = _options()
     settings.register_profile("mutation", PROFILE)
-    known = tomllib.loads((Path(__file__).parent / "explained.toml").read_text())["mutant"]
-    explained = {(entry["module"], entry["function"], entry["line"], entry["change"]) for entry in known}
+    drawn = _sample(options)
     with tempfile.TemporaryDirectory() as folder:
-        tree = Path(folder).resolve() / "tree"
-        shutil.copytree(ROOT, tree, ignore=shutil.ignore_patterns(".*", "__pycache__", "*.so", "build", "dist"))
-        records = _record(tree)
-        print(f"{len(records)} tests, {sum(record.seconds for record in records.values()):.0f} s of processor time", flush=True)
-        if _test(tree, records) != "survived":
-            raise SystemExit(f"the tests that passed fail without a mutant: {(tree / 'output').read_text()[-2000:]}")
-        outcomes: Counter[tuple[str, str]] = Counter()
-        for mutant in _sample(tree, options):
-            outcome = _try(tree, mutant, records)
-            if outcome == "survived" and mutant.key in explained:
-                outcome = "explained"
-            outcomes[mutant.module, outcome] += 1
-            if outcome == "survived" or options.verbose:
-                print(f"{outcome}: {mutant.module}:{mutant.number} {mutant.function}: `{mutant.line}`", flush=True)
-                print(f"    {mutant.change}", flush=True)
+        history = options.record or Path(folder) / "record"
+        done = read_record(history)
+        left = [mutant for mutant in drawn if mutant.key not in done]
+        if left:
+            _try_all(Path(folder).resolve(), left, history, options)
+        done = read_record(history)
+    outcomes = Counter((mutant.module, done[mutant.key]) for mutant in drawn)
     _report(outcomes)
     return int(any(outcome == "survived" for _, outcome in outcomes))
+
+
+def read_record(history: Path) -> dict[Key, str]:
+    """Return what has become of which mutant; explained are the survivors that ``explained.toml`` speaks of."""
+    known = tomllib.loads(EXPLAINED.read_text())["mutant"]
+    explained = {(entry["module"], entry["function"], entry["line"], entry["change"]) for entry in known}
+    done: dict[Key, str] = {}
+    for line in history.read_text().splitlines() if history.exists() else []:
+        module, function, row, change, outcome = json.loads(line)
+        key = (module, function, row, change)
+        done[key] = "explained" if outcome == "survived" and key in explained else outcome
+    return done
+
+
+def _try_all(folder: Path, left: list[Mutant], history: Path, options: argparse.Namespace) -> None:
+    """Try mutants in as many processes as the options say, each in a tree of its own, and add what becomes of them."""
+    trees = [folder / f"tree{job}" for job in range(options.jobs)]
+    for tree in trees:
+        shutil.copytree(ROOT, tree, ignore=shutil.ignore_patterns(".*", "__pycache__", "*.so", "build", "dist"))
+    records = _record(trees[0])
+    print(f"{len(records)} tests, {sum(record.seconds for record in records.values()):.0f} s of processor time", flush=True)
+    if _test(trees[0], records) != "survived":
+        raise SystemExit(f"the tests that passed fail without a mutant: {(trees[0] / 'output').read_text()[-2000:]}")
+    children = []
+    for job, tree in enumerate(trees):
+        child = os.fork()
+        if child == 0:
+            status = 1
+            try:
+                _try_some(tree, left[job :: options.jobs], records, history, options.verbose)
+                status = 0
+            except BaseException:
+                traceback.print_exc()
+            finally:
+                os._exit(status)
+        children.append(child)
+    statuses = [os.waitpid(child, 0)[1] for child in children]
+    if any(statuses):
+        raise SystemExit("not every mutant was tried: see above")
+
+
+def _try_some(tree: Path, left: list[Mutant], records: dict[str, Record], history: Path, verbose: bool) -> None:
+    for mutant in left:
+        outcome = _try(tree, mutant, records)
+        with history.open("a") as file:
+            file.write(json.dumps([*mutant.key, outcome]) + "\n")
+        if verbose or read_record(history)[mutant.key] == "survived":
+            text = f"{outcome}: {mutant.module}:{mutant.number} {mutant.function}: `{mutant.line}`\n    {mutant.change}\n"
+            os.write(1, text.encode())
 
 
 def _options() -> argparse.Namespace:
@@ -78,15 +120,17 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--sample", type=int, default=14, metavar="N", help="mutants of each module, drawn at random (14)")
     parser.add_argument("--all", action="store_true", help="all mutants instead")
     parser.add_argument("--seed", type=int, default=0, help="what the sample depends on (0)")
+    parser.add_argument("--jobs", type=int, default=1, metavar="N", help="how many mutants are tried at a time (1)")
+    parser.add_argument("--record", type=Path, metavar="FILE", help="add to this file; what it tells of is not tried again")
     parser.add_argument("--verbose", action="store_true", help="print the killed as well")
     parser.add_argument("modules", nargs="*", help="only modules whose path contains one of these")
     return parser.parse_args()
 
 
-def _sample(tree: Path, options: argparse.Namespace) -> list[Mutant]:
+def _sample(options: argparse.Namespace) -> list[Mutant]:
     found = []
-    for path in sorted(path for package in MUTATED for path in (tree / package).rglob("*.py")):
-        module = str(path.relative_to(tree))
+    for path in sorted(path for package in MUTATED for path in (ROOT / package).rglob("*.py")):
+        module = str(path.relative_to(ROOT))
         there = mutants(module, path.read_bytes())
         if not options.all and len(there) > options.sample:
             there = random.Random(f"{options.seed} {module}").sample(there, options.sample)

@@ -11,9 +11,12 @@ from __future__ import annotations
 import ast
 from collections import Counter
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, TypeAlias
 
 import attrs
+
+Key: TypeAlias = tuple[str, str, str, str]
+"""What names a mutant whatever is written above it: module, function, line, change."""
 
 _SWAPS: dict[type[ast.AST], type[Any]] = {
     ast.Lt: ast.LtE,
@@ -54,8 +57,8 @@ class Mutant:
         return text[: self.start] + self.new.encode() + text[self.end :]
 
     @property
-    def key(self) -> tuple[str, str, str, str]:
-        """What names the mutant whatever is written above it: module, function, line, change."""
+    def key(self) -> Key:
+        """What names the mutant in ``explained.toml`` and in a record."""
         return (self.module, self.function, self.line, self.change)
 
     @property

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from unittest.mock import ANY
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.progress.times import Shift
 from timely.errors import TimestampError
 from timely.order import Product
 from timely.progress import Antichain, ProductSummary, Step
@@ -86,6 +89,8 @@ def test_A11_copy() -> None:
 
 def test_it_is_equal_to_no_other_type() -> None:
     assert Antichain([1]) != (1,)
+    assert Antichain([1]) == ANY, "a type that knows of antichains may say otherwise"
+    assert (Antichain([1]) == Antichain([2])) is (Antichain([1]) == Antichain()) is False
     assert repr(Antichain([2])) == "Antichain([2])"
 
 
@@ -116,3 +121,11 @@ def test_it_holds_path_summaries() -> None:
     assert paths.insert(ProductSummary(Step(1), Step(0)))
     assert not paths.insert(ProductSummary(Step(1), Step(2)))
     assert len(paths) == 2
+
+
+def test_only_at_or_before_is_asked_of_the_elements() -> None:
+    """The summaries of somebody else's times may have ``<=`` and ``==`` alone."""
+    paths = Antichain([Shift(3), Shift(1), Shift(2)])
+    assert paths == Antichain([Shift(1)])
+    assert [paths.less_than(Shift(by)) for by in range(4)] == [False, False, True, True]
+    assert [paths.less_equal(Shift(by)) for by in range(4)] == [False, True, True, True]

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from itertools import combinations
 from typing import Any
 
+import attrs
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -12,13 +14,76 @@ from tests.progress.times import Moment, Shift
 from timely.errors import CycleError
 from timely.order import Product
 from timely.progress.antichain import Antichain
-from timely.progress.components import feedback_set, reachable, strongly_connected
+from timely.progress.components import feedback_set, reachable, strongly_connected, sweep_order
 from timely.progress.cycles import _first_round
 from timely.progress.graph import GraphBuilder
 from timely.progress.location import Location, Source, Target
 from timely.progress.summaries import Label
 from timely.progress.timestamp import ProductSummary, Step
 from timely.testing import GraphSpec, TimeKit, graphs
+
+
+@attrs.frozen(order=True)
+class Rubber:
+    """A moment that may also be doubled."""
+
+    at: int
+
+    @classmethod
+    def minimum(cls) -> Rubber:
+        return cls(0)
+
+    @classmethod
+    def identity(cls) -> Affine:
+        return Affine(1, 0, 0)
+
+
+@attrs.frozen(order=False)
+class Affine:
+    """Multiply, add, but never to before ``floor``: one of few summaries for which it matters which comes first."""
+
+    times: int
+    plus: int
+    floor: int
+
+    def results_in(self, time: Rubber, /) -> Rubber | None:
+        return Rubber(max(self.floor, self.times * time.at + self.plus))
+
+    def followed_by(self, other: Affine, /) -> Affine | None:
+        moved = self.times * other.times, self.plus * other.times + other.plus
+        return Affine(*moved, max(other.floor, self.floor * other.times + other.plus))
+
+    def __le__(self, other: Affine, /) -> bool:
+        # Straight lines from a floor on, so that a few dozen moments tell for these small numbers.
+        return all((self.results_in(Rubber(at)) or Rubber(0)) <= (other.results_in(Rubber(at)) or Rubber(0)) for at in range(60))
+
+
+@attrs.frozen(order=True)
+class Ladder:
+    """A moment whose summaries cannot be composed."""
+
+    at: int
+
+    @classmethod
+    def minimum(cls) -> Ladder:
+        return cls(0)
+
+    @classmethod
+    def identity(cls) -> Climb:
+        return Climb(0)
+
+
+@attrs.frozen(order=True)
+class Climb:
+    """The summary of :class:`Ladder`."""
+
+    by: int
+
+    def results_in(self, time: Ladder, /) -> Ladder | None:
+        return Ladder(time.at + self.by)
+
+    def followed_by(self, other: Climb, /) -> Climb | None:
+        raise AssertionError("nothing is to be composed")
 
 
 def ring(time: Any, summaries: list[Any]) -> GraphBuilder[Any]:
@@ -84,10 +149,25 @@ def test_R7_build_refuses_a_cycle_that_does_not_advance() -> None:
         (Moment, [Shift(-3, 7), Shift(2)], False),
         (Moment, [Shift(0, 4)], False),
         (Moment, [Shift(1, 4)], True),
+        (Product[Moment, Moment], [ProductSummary(Shift(-1), Shift(1))], False),
+        (Product[Moment, Moment], [ProductSummary(Shift(-1), Shift(1)), ProductSummary(Shift(1), Shift(0))], True),
     ],
 )
 def test_G2_cycles_of_one_ring(time: Any, summaries: list[Any], advances: bool) -> None:
     assert ring(time, summaries).is_acyclic() == advances
+
+
+@pytest.mark.parametrize(("order", "advances"), [((-3, None, 3), False), ((3, None, -3), True)])
+@pytest.mark.parametrize("start", range(3))
+def test_summaries_are_composed_in_the_order_of_the_cycle(order: tuple[int | None, ...], advances: bool, start: int) -> None:
+    """Take 3 (not below 0), double, add 3: 3 stays 3. The other way round every moment gets later."""
+    legs = [Affine(2, 0, 0) if by is None else Affine(1, by, max(by, 0)) for by in order]
+    assert ring(Rubber, [*legs[start:], *legs[:start]]).is_acyclic() == advances
+
+
+def test_nothing_is_composed_where_no_summary_goes_back() -> None:
+    """The usual case: what does not advance closes no cycle, and nothing else need be known."""
+    assert ring(Ladder, [Climb(0), Climb(2), Climb(0)]).is_acyclic()
 
 
 def test_a_cycle_that_goes_back_is_found_wherever_the_search_starts() -> None:
@@ -195,7 +275,8 @@ GRAPHS = st.integers(1, 8).flatmap(
 def test_components_are_those_that_reach_each_other_in_topological_order(successors: list[list[int]]) -> None:
     components = strongly_connected(successors)
     place = {vertex: i for i, component in enumerate(components) for vertex in component}
-    assert sorted(place) == list(range(len(successors)))
+    assert all(components)
+    assert sorted(vertex for component in components for vertex in component) == list(range(len(successors)))
     reach = [reachable(successors, [vertex]) for vertex in range(len(successors))]
     for start in range(len(successors)):
         for end in range(len(successors)):
@@ -203,9 +284,43 @@ def test_components_are_those_that_reach_each_other_in_topological_order(success
             assert place[start] <= place[end] or not reach[start][end]
 
 
-def test_feedback_set_is_smallest_where_the_reductions_suffice() -> None:
-    """Every cycle goes by way of vertex 3; to merge a vertex that has several ways in and out would hide it."""
-    assert feedback_set(range(4), [[2, 3], [0, 3], [3], [1, 2]]) == [3]
+@pytest.mark.parametrize(
+    "successors",
+    [
+        [[2, 3], [0, 3], [3], [1, 2]],  # to merge a vertex that has several ways in and out would hide vertex 3
+        [[1, 2], [2], [3], [0, 1]],
+        [[], [], [0, 1], [0, 1]],  # no cycle at all
+        [[2, 3], [3, 4], [0, 1, 4], [0, 2, 3], [1]],
+        [[1, 4], [0, 2], [0, 1], [1, 4], [0, 2, 3]],
+        [[4], [3, 4, 5], [], [2, 4, 5], [0, 1], [1, 3]],
+    ],
+)
+def test_feedback_set_is_smallest_where_the_reductions_suffice(successors: list[list[int]]) -> None:
+    def cuts(chosen: tuple[int, ...]) -> bool:
+        rest = [[w for w in ways if w not in chosen and w != v and v not in chosen] for v, ways in enumerate(successors)]
+        return all(len(part) == 1 for part in strongly_connected(rest))
+
+    vertices = range(len(successors))
+    found = feedback_set(vertices, successors)
+    assert cuts(tuple(found))
+    assert not any(cuts(fewer) for size in range(len(found)) for fewer in combinations(vertices, size))
+
+
+@pytest.mark.parametrize("size", [3, 4, 7])
+def test_feedback_set_where_no_reduction_applies(size: int) -> None:
+    """Each vertex leads to every other: all but one must go, and which of them does not matter."""
+    everything = [[end for end in range(size) if end != start] for start in range(size)]
+    assert len(set(feedback_set(range(size), everything))) == size - 1
+
+
+@given(GRAPHS)
+def test_sweep_order_has_every_vertex_once_and_is_topological_as_far_as_cycles_allow(successors: list[list[int]]) -> None:
+    order = sweep_order(successors)
+    assert sorted(order) == list(range(len(successors)))
+    place = {vertex: i for i, vertex in enumerate(order)}
+    for start, ends in enumerate(successors):
+        for end in ends:
+            assert place[start] < place[end] or reachable(successors, [end])[start]
 
 
 @given(GRAPHS)

@@ -82,21 +82,22 @@ def test_unconnected_graphs_and_nodes_without_ports() -> None:
 
 
 @pytest.mark.parametrize(
-    ("source", "target"),
+    ("source", "target", "says"),
     [
-        (Source("b", 0), Target("a", 0)),
-        (Source("a", 2), Target("a", 0)),
-        (Source("a", -1), Target("a", 0)),
-        (Source("a", 0), Target("b", 0)),
-        (Source("a", 0), Target("a", 1)),
-        (Target("a", 0), Source("a", 0)),
-        (Source("a", 0), Source("a", 0)),
+        (Source("b", 0), Target("a", 0), "start at .*node 'b' was not added"),
+        (Source("a", 2), Target("a", 0), r"start at .*node 'a' \(both ways\) has 1 inputs and 2 outputs"),
+        (Source("a", -1), Target("a", 0), r"start at .*node 'a' \(both ways\) has 1 inputs and 2 outputs"),
+        (Source("a", 0), Target("b", 0), "end at .*node 'b' was not added"),
+        (Source("a", 0), Target("a", 1), r"end at .*node 'a' \(both ways\) has 1 inputs and 2 outputs"),
+        (Target("a", 0), Source("a", 0), "start at .*from Source to Target"),
+        (Source("a", 0), Source("a", 0), "end at .*from Source to Target"),
+        ("a", Target("a", 0), "start at .*from a Source to a Target"),
     ],
 )
-def test_edge_without_an_end_is_refused(source: Any, target: Any) -> None:
+def test_edge_without_an_end_is_refused(source: Any, target: Any, says: str) -> None:
     graph: GraphBuilder[int] = GraphBuilder(int)
     graph.add_node("a", 1, 2, [[Antichain(), Antichain()]], name="both ways")
-    with pytest.raises(GraphError, match="no edge can"):
+    with pytest.raises(GraphError, match=f"no edge can {says}"):
         graph.add_edge(source, target)
 
 
@@ -138,6 +139,21 @@ def test_summary_of_other_times_is_refused(summary: Any) -> None:
     pairs: GraphBuilder[Product[int, int]] = GraphBuilder(Product[int, int])
     with pytest.raises(TimestampError, match="'odd'"):
         pairs.add_node("odd", 1, 1, step(0))
+
+
+class Stray(Step):
+    """A step that leads to what is no time."""
+
+    __slots__ = ()
+
+    def results_in(self, time: int, /) -> int | None:
+        return time - 1
+
+
+def test_summary_that_leads_out_of_the_times_is_refused() -> None:
+    graph: GraphBuilder[int] = GraphBuilder(int)
+    with pytest.raises(TimestampError, match=r"'astray'.*-1 is before the minimum"):
+        graph.add_node("astray", 1, 1, [[Antichain([Stray(0)])]])
 
 
 def test_a_graph_is_built_once() -> None:
@@ -198,3 +214,29 @@ def test_a_long_loop_is_no_matter() -> None:
     tracker = graph.build()
     tracker.update(Source(5, 0), 3, 1)
     assert sorted(tracker.propagate()) == [(Target(node, 0), 3 + (0 < node <= 5), 1) for node in range(length)]
+
+
+class Counted(Step):
+    """A step that counts how often it is composed with what comes after it."""
+
+    __slots__ = ()
+    composed = 0
+
+    def followed_by(self, other: Step, /) -> Step | None:
+        Counted.composed += 1
+        return super().followed_by(other)
+
+
+def test_each_way_is_gone_once_where_there_are_no_cycles() -> None:
+    """A shortcut that turns out worse, at every node: in another order each would be gone again and again."""
+    length = 100
+    graph: GraphBuilder[int] = GraphBuilder(int)
+    for node in range(length):
+        graph.add_node(node, 2, 1, [[Antichain([Counted(0)])], [Antichain([Counted(1)])]])
+    for node in range(1, length):
+        graph.add_edge(Source(node - 1, 0), Target(node, 0))
+        graph.add_edge(Source(max(node - 2, 0), 0), Target(node, 1))
+    tracker = graph.build()
+    Counted.composed = 0
+    assert tracker.summaries_to(Source(length - 1, 0))[Target(0, 1)] == Antichain([Step(1)])
+    assert Counted.composed == 2 * length

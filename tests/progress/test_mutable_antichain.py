@@ -40,9 +40,13 @@ def test_M5_it_does_not_grow() -> None:
     times: MutableAntichain[int] = MutableAntichain()
     times.update_iter([(7, 1)] * 6)
     times.update_iter([(8, 1)] * 5)
+    kept = 0
     for _ in range(1000):
         assert times.update_iter([(9, 1)]) == []
+        kept = max(kept, len(times._counts))
         assert times.update_iter([(9, -1)]) == []
+    assert (kept, len(times._counts)) == (3, 2)  # counts, not updates: well below the 32 and 26 that the list allows
+    assert (times.count_for(7), times.count_for(8), times.count_for(9)) == (6, 5, 0)
     assert repr(times) == "MutableAntichain({7: 6, 8: 5})"
     assert times.frontier.elements == (7,)
 
@@ -105,3 +109,23 @@ def test_T2_frontier_of_positive_counts(steps: list[list[tuple[Product[int, int]
         assert len(dict(reported)) == len(reported)
         assert not any(b < a for index, (a, _) in enumerate(reported) for b, _ in reported[index:])
         assert all(together.count_for(time) == count for time, count in counts.items())
+        assert dict(together.updates()) == {time: count for time, count in counts.items() if count}
+        assert len(together.updates()) == len(dict(together.updates()))
+
+
+class Compared(int):
+    """A number that counts how often it is compared."""
+
+    comparisons = 0
+
+    def __le__(self, other: int, /) -> bool:
+        Compared.comparisons += 1
+        return super().__le__(other)
+
+
+def test_what_the_frontier_implies_is_compared_with_the_frontier_alone() -> None:
+    times = MutableAntichain(Compared(time) for time in range(1000))
+    Compared.comparisons = 0
+    for time in range(1, 100):
+        assert times.update_iter([(Compared(time), -1), (Compared(time + 2000), 2)]) == []
+    assert Compared.comparisons <= 2 * 100

@@ -5,14 +5,18 @@ from __future__ import annotations
 import pickle
 from functools import total_ordering
 from typing import Any, get_args, get_origin
+from unittest.mock import ANY
 
 import attrs
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from examples.timestamps.lexicographic_pair import LogTime
 from timely.errors import TimestampError
 from timely.order import Product, linear_extension
+from timely.progress import Antichain, GraphBuilder, LoopTime, Source, Target
+from timely.progress.loop_time import LoopSummary
 from timely.progress.timestamp import ProductSummary, Step, Unit, UnitSummary, refinement, time_domain
 
 MAX = 2**64 - 1
@@ -159,6 +163,24 @@ def test_O3_composition() -> None:
     assert Step(15).results_in(Step(5).results_in(10) or 0) == 30
 
 
+def test_O5_lexicographic_pair() -> None:
+    early, late = LogTime(0, 5), LogTime(3, 0)
+    assert early < late and early <= late and not late <= early
+    assert not Product(0, 5) <= Product(3, 0)
+    assert LogTime(1, 2).results_in(late) == LogTime(4, 2), "a summary acts on each coordinate"
+    assert LogTime(1, 2).followed_by(LogTime(0, 7)) == LogTime(1, 9)
+    assert LogTime(0, 7) <= LogTime(1, 2) and LogTime.identity().results_in(early) == early
+    assert LoopTime(0, (0, 5)) < LoopTime(0, (3, 0))
+    graph: GraphBuilder[LogTime] = GraphBuilder(LogTime)
+    graph.add_node("body", 1, 1, [[Antichain([LogTime(0, 1)])]], observes=[0])
+    graph.add_edge(Source("body", 0), Target("body", 0))
+    tracker = graph.build()
+    tracker.update(Source("body", 0), late, +1)
+    tracker.update(Source("body", 0), early, +1)
+    tracker.propagate()
+    assert tracker.frontier(Target("body", 0)) == Antichain([early])
+
+
 def test_O4_product_order() -> None:
     assert not Product(0, 5) <= Product(3, 0)
     assert not Product(3, 0) <= Product(0, 5)
@@ -174,6 +196,46 @@ def test_O6_less_than_is_strict() -> None:
     assert not Product(2, 3) > Product(2, 3)
     assert not Unit() < Unit()
     assert not Step(1) < Step(1)
+
+
+def test_summaries_of_pairs_are_strictly_ordered() -> None:
+    summary, later, aside = (ProductSummary(Step(outer), Step(inner)) for outer, inner in ((1, 1), (1, 2), (2, 0)))
+    assert summary < later
+    assert not summary < summary and not later < summary
+    assert not summary < aside and not aside < summary
+
+
+@pytest.mark.parametrize("summary", [Step(1), ProductSummary(Step(0), Step(1)), LoopSummary.feedback(1)], ids=repr)
+def test_summaries_are_not_compared_with_anything_else(summary: Any) -> None:
+    for other in (3, None, (0, 1)):
+        with pytest.raises(TypeError, match="not supported between"):
+            assert summary <= other
+        assert (summary == other) is False
+
+
+@pytest.mark.parametrize("summary", [Step(1), ProductSummary(Step(0), Step(1))], ids=repr)
+def test_what_knows_of_summaries_may_say_that_it_equals_one(summary: Any) -> None:
+    assert summary == ANY
+
+
+def test_the_one_summary_of_the_one_time_is_not_before_itself() -> None:
+    assert (UnitSummary() < UnitSummary()) is False
+    assert (UnitSummary() <= UnitSummary()) is True
+    assert Unit.is_total() is True
+    assert time_domain(Product[Unit, int]).key(Product(Unit(), 3)) == (0, 3)
+
+
+def test_a_round_of_an_outer_loop_is_not_before_one_of_the_loop_in_it() -> None:
+    outer, inner = LoopSummary.feedback(1), LoopSummary.feedback(2)
+    assert (outer <= inner) is False
+    assert (inner <= outer) is (inner < outer) is True
+
+
+@pytest.mark.parametrize("depth", [0, -1, True, "1"])
+def test_loops_are_counted_from_one(depth: Any) -> None:
+    for leg in (LoopSummary.ingress, LoopSummary.egress, LoopSummary.feedback):
+        with pytest.raises(TimestampError, match=f"depth of a loop is 1 for an outermost one.*not {depth!r}"):
+            leg(depth)
 
 
 def test_O7_product_refines() -> None:
@@ -260,6 +322,8 @@ def test_T4_sorted_extends_the_order(spec: Any, data: st.DataObject) -> None:
         (Product[int, Unit], "Product[int, Unit]", True),
         (Product[Product[Unit, Unit], int], "Product[Product[Unit, Unit], int]", True),
         (Product[int, int], "Product[int, int]", False),
+        (Product[Product[Unit, int], int], "Product[Product[Unit, int], int]", False),
+        (Product[int, Product[int, Unit]], "Product[int, Product[int, Unit]]", False),
         (Product[Tags, Unit], "Product[Tags, Unit]", False),
         (Day, "Day", True),
         (Tags, "Tags", False),
@@ -269,6 +333,7 @@ def test_time_domain_describes(spec: Any, name: str, total: bool) -> None:
     domain = time_domain(spec)
     assert (domain.name, domain.total) == (name, total)
     assert domain is time_domain(spec)
+    assert repr(domain) == f"time_domain({name})"
     assert pickle.loads(pickle.dumps(domain)) is domain
 
 
@@ -289,6 +354,12 @@ def test_time_domain_describes(spec: Any, name: str, total: bool) -> None:
 def test_check_refuses(spec: Any, time: object, says: str) -> None:
     with pytest.raises(TimestampError, match=says):
         time_domain(spec).check(time)
+
+
+def test_times_of_loops_are_sorted_by_epoch_and_then_by_counters() -> None:
+    domain, times = time_domain(LoopTime), [LoopTime(1, (0, 5)), LoopTime(0, (2, 0)), LoopTime(0, (1, 9)), LoopTime(1, (0,))]
+    assert [domain.key(time) for time in times] == [(1, (0, 5)), (0, (2, 0)), (0, (1, 9)), (1, (0,))]
+    assert domain.sorted(times) == [times[2], times[1], times[3], times[0]]
 
 
 class NoHash(Day):
@@ -334,6 +405,7 @@ def test_steps_go_forward() -> None:
 def test_steps_that_nothing_passes_are_one() -> None:
     assert Step(3, limit=2) == Step(1, limit=0)
     assert Step(3, limit=2).results_in(0) is None
+    assert (Step(3, limit=2).n, Step(3, limit=2).limit) == (0, -1)
     assert Step(9) < Step(3, limit=2)
     assert Step(9, limit=9) < Step(3, limit=2)
 
@@ -376,6 +448,7 @@ def test_T4_refinement_laws(outer: Any, inner: Any, data: st.DataObject) -> None
 
 def test_a_type_of_ones_own_refines() -> None:
     into = refinement(int, Day)
+    assert (into.outer, into.inner, into.identity) == (time_domain(int), time_domain(Day), False)
     assert into.to_inner(2) == Day(48)
     assert into.to_outer(Day(50)) == 2
     assert into.summarize(Hours(30)) == Step(1)

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Self
+from weakref import WeakSet
 
 import pytest
 
+from tests.progress.times import Moment, TotalMoment
 from timely.errors import GraphError, TimestampError
 from timely.order import Product
 from timely.progress.antichain import Antichain
 from timely.progress.graph import GraphBuilder
-from timely.progress.location import Source, Target
+from timely.progress.location import Location, Source, Target
 from timely.progress.timestamp import ProductSummary, Step
 from timely.progress.tracker import Blocker, Tracker
 
@@ -90,6 +92,47 @@ def test_counts_that_come_and_go_beyond_a_held_time_leave_nothing_behind() -> No
         assert tracker.frontier(Target(0, 0)) == Antichain([at[0]])
 
 
+class Event(Moment):
+    """A moment that one can tell to be forgotten, and whose comparisons are counted."""
+
+    compared = 0
+
+    def __lt__(self, other: Self, /) -> bool:
+        Event.compared += 1
+        return super().__lt__(other)
+
+
+class TotalEvent(Event, TotalMoment):
+    """The same, totally ordered."""
+
+
+@pytest.mark.parametrize("time", [Event, TotalEvent])
+def test_times_that_are_gone_are_forgotten(time: type[Event]) -> None:
+    graph: GraphBuilder[Event] = GraphBuilder(time)
+    graph.add_node(0, 1, 0, [()])
+    tracker = graph.build()
+    known = WeakSet[Event]()
+    for at in range(10):
+        event = time(at)
+        known.add(event)
+        for diff in (+1, -1):
+            tracker.update_at(0, event, diff)
+            assert len(tracker.propagate_observed()) == 1
+    del event
+    tracker.propagate_observed()
+    assert len(known) == 0
+
+
+def test_a_thousand_outstanding_times_take_a_heap_and_not_a_search() -> None:
+    graph: GraphBuilder[Event] = GraphBuilder(TotalEvent)
+    graph.add_node(0, 1, 0, [()])
+    tracker = graph.build()
+    Event.compared = 0
+    for at in range(1000):
+        tracker.update_at(0, TotalEvent(at), 1)
+    assert Event.compared < 10_000, "to rebuild the heap each time would take half a million"
+
+
 def test_many_outstanding_times_survive_compaction() -> None:
     graph: GraphBuilder[int] = GraphBuilder(int)
     graph.add_node(0, 1, 0, [()])
@@ -123,6 +166,35 @@ def test_what_is_owed_survives_compaction() -> None:
     for time in range(100, 2001, 100):
         tracker.update(Target(0, 0), time, +1)
     assert (tracker.propagate(), tracker.is_empty()) == ([], True)
+
+
+def test_a_time_that_went_while_earlier_ones_were_owed_may_come_again() -> None:
+    graph: GraphBuilder[int] = GraphBuilder(int)
+    graph.add_node(0, 1, 0, [()])
+    tracker = graph.build()
+    for time, diff in ((1, -1), (2, +1), (2, -1), (3, +1)):
+        tracker.update(Target(0, 0), time, diff)
+    assert tracker.propagate() == [(Target(0, 0), 3, +1)]
+    tracker.update(Target(0, 0), 2, +1)
+    assert tracker.propagate() == [(Target(0, 0), 3, -1), (Target(0, 0), 2, +1)]
+    tracker.update(Target(0, 0), 1, +2)
+    assert tracker.propagate() == [(Target(0, 0), 2, -1), (Target(0, 0), 1, +1)]
+
+
+@pytest.mark.parametrize("order", [1, -1])
+def test_of_several_times_some_get_through(order: int) -> None:
+    graph: GraphBuilder[Product[int, int]] = GraphBuilder(Product[int, int])
+    loop = ProductSummary(Step(0), Step(1, limit=3))
+    graph.add_node("in", 0, 1, [])
+    graph.add_node("loop", 1, 1, [[Antichain([loop])]])
+    graph.add_node("out", 1, 0, [()])
+    graph.add_edge(Source("in", 0), Target("loop", 0))
+    graph.add_edge(Source("loop", 0), Target("out", 0))
+    tracker = graph.build()
+    for time in [Product(0, 5), Product(1, 3), Product(2, 2), Product(3, 0)][::order]:
+        tracker.update(Source("in", 0), time, +1)
+    tracker.propagate()
+    assert tracker.frontier(Target("out", 0)) == Antichain([Product(2, 3), Product(3, 1)])
 
 
 def test_barrier() -> None:
@@ -196,6 +268,52 @@ def test_what_gets_through_nowhere_is_counted_all_the_same() -> None:
     assert tracker.propagate() == [(Target("sink", 0), 2, -1)]
     assert not tracker.is_empty()
     assert tracker.frontier(Target("late", 0)) == Antichain([1])
+
+
+def test_what_gets_through_one_half_of_a_contracted_path_counts_nowhere() -> None:
+    graph: GraphBuilder[int] = GraphBuilder(int)
+    graph.add_node("in", 1, 1, [[Antichain([Step(0)])]], observes=[])
+    graph.add_node("late", 1, 1, [[Antichain([Step(5)])]], observes=[])
+    graph.add_node("early only", 1, 1, [[Antichain([Step(0, limit=3)])]], observes=[])
+    graph.add_node("sink", 1, 0, [()])
+    for start, end in (("in", "late"), ("late", "early only"), ("early only", "sink")):
+        graph.add_edge(Source(start, 0), Target(end, 0), local=True)
+    tracker = graph.build()
+    places: list[Location] = [Target("in", 0), Source("in", 0), Target("late", 0), Source("late", 0)]
+    for location in places:
+        tracker.update(location, 1 if location != Source("late", 0) else 6, 1)
+    assert tracker.propagate() == []
+    tracker.update(Source("late", 0), 2, 1)
+    assert tracker.propagate() == [(Target("sink", 0), 2, 1)]
+    assert len(tracker.counts()) == 5
+
+
+@pytest.mark.parametrize("exchanged", [0, 1])
+def test_counts_are_not_added_to_those_of_an_exchange(exchanged: int) -> None:
+    """Of the two ends of a path through a node only the one at the local edge is promised not to go below zero."""
+    graph: GraphBuilder[int] = GraphBuilder(int)
+    graph.add_node("in", 0, 1, [])
+    graph.add_node("relay", 1, 1, [[Antichain([Step(0)])]], observes=[])
+    graph.add_node("out", 1, 0, [()])
+    graph.add_edge(Source("in", 0), Target("relay", 0), local=exchanged != 0)
+    graph.add_edge(Source("relay", 0), Target("out", 0), local=exchanged != 1)
+    tracker = graph.build()
+    ends: list[Location] = [Target("relay", 0), Source("relay", 0)]
+    tracker.update(ends[exchanged], 3, -1)
+    tracker.update(ends[1 - exchanged], 3, +1)
+    assert tracker.propagate() == [(Target("out", 0), 3, 1)]
+
+
+def test_counts_on_one_contracted_path_that_cancel_are_told_apart() -> None:
+    """Between two statements a message may be read where it is not known to have been sent: neither count is lost."""
+    tracker = ring(local=True)
+    tracker.update(Source(0, 0), 17, +1)
+    tracker.update(Target(1, 0), 17, -1)
+    assert (tracker.propagate(), tracker.is_empty()) == ([], False)
+    assert tracker.counts() == {(Source(0, 0), 17): 1, (Target(1, 0), 17): -1}
+    tracker.update(Source(0, 0), 17, -1)
+    tracker.update(Target(1, 0), 17, +1)
+    assert (tracker.propagate(), tracker.counts(), tracker.is_empty()) == ([], {}, True)
 
 
 @pytest.mark.parametrize("steps", [(Step(3), Step(3, limit=9)), (Step(3, limit=9), Step(3))])

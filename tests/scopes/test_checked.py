@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 
 from tests.scopes.handmade import NOWHERE, STAY, HandMade, Parent, subgraph, through
-from timely import ProgressError, Source, Step, Target
+from timely import GraphError, ProgressError, Source, Step, Target
 from timely.scopes import INGRESS
+from timely.scopes.checked import Checked
 
 Said = list[tuple[int, Any, int]]
 
@@ -76,6 +77,19 @@ def test_what_is_held_is_what_was_said() -> None:
     parent.scope.activate(0)  # type: ignore[attr-defined]  # a subgraph
     with pytest.raises(ProgressError, match="holds a capability at 5 on output 0"):
         parent.pull()
+
+
+def test_what_the_scope_is_held_to_can_be_seen() -> None:
+    checked = Checked(scope(), "child", "/sub/child")
+    summaries, counts = checked.get_internal_summary()
+    assert checked.summaries == summaries == [[through(Step(1)), through(Step(2))], [STAY, NOWHERE]]
+    assert [list(held.items()) for held in checked.held] == counts == [[(3, 1)], []]
+
+
+def test_a_summary_of_the_wrong_shape_is_refused_by_path() -> None:
+    lopsided = HandMade([[STAY], [STAY, STAY]], 1)
+    with pytest.raises(GraphError, match=r"/sub/lopsided.*2 inputs and 1 outputs"):
+        Checked(lopsided, "lopsided", "/sub/lopsided").get_internal_summary()
 
 
 class SharedScope(HandMade):

@@ -80,3 +80,9 @@ def test_they_are_not_comparable_with_the_summaries_of_paths_inside() -> None:
     assert (around() <= STAY) is False
     assert (around() >= STAY) is False
     assert (around() == STAY) is False
+
+
+def test_messages_show_the_three_legs() -> None:
+    """The message about a cycle through several scopes does."""
+    zero, one = "ProductSummary(Step(0), Step(0))", "ProductSummary(Step(1), Step(0))"
+    assert repr(around(0, 2, 1)) == f"Excursion({zero}, Step(2), {one})"

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from tests.scopes.handmade import NOWHERE, STAY, HandMade, Parent, subgraph, through
 from timely import Antichain, CycleError, GraphError, Product, ProductSummary, Source, Step, Target
-from timely.progress import ProgressExchange
-from timely.scopes import EGRESS, INGRESS, Excursion, Subgraph
+from timely.progress import ProgressExchange, refinement
+from timely.scopes import EGRESS, INGRESS, Attachable, Excursion, Subgraph
 
 
 def chain(*scopes: HandMade, peers: int = 1) -> Subgraph[int, int]:
@@ -95,6 +97,7 @@ def test_one_pull_is_one_statement() -> None:
     for child in (0, 1):
         sub.activate(child)
     assert parent.pull() == (True, [[(0, 3)]], [[(1, 5)]])
+    assert sub._touched == [], "what was noted in the pass is settled"
     assert parent.work() == [Antichain([1])]
     second.say(internal=[(0, 1, -1)])
     sub.activate(1)
@@ -140,6 +143,7 @@ def test_children_are_told_of_changes_only() -> None:
     parent.push((0, 0, -1), (0, 1, 1))
     parent.pull()
     assert (first.frontiers, second.frontiers) == ([{1: 1}], [{1: 1}])
+    assert (first.pushes, second.pushes) == (1, 1)
     parent.push((0, 1, -1), (0, 9, 1))
     parent.pull()
     assert (first.frontiers, second.frontiers) == ([{9: 1}], [{2: 1}])
@@ -189,12 +193,148 @@ def test_times_are_translated_both_ways() -> None:
     assert parent.work() == [Antichain([4])]
 
 
+class Shared(HandMade):
+    """A scope whose peers report the same, and which hears of what they did in any order."""
+
+    shared = True
+
+
+@pytest.mark.parametrize("before", [0, 1], ids=["as the first child", "as another child"])
+def test_counts_at_a_shared_scope_hide_nothing_further_on(before: int) -> None:
+    """A message of the shared scope has been read elsewhere before its being sent was heard of: what came of it counts."""
+    sub = subgraph(peers=2, exchange=ProgressExchange(0, 2))
+    for _ in range(before):
+        sub.add_child("another", HandMade([], 0))
+    sink = HandMade([[]], 0)
+    shared, relay, end = (sub.add_child("child", scope) for scope in (Shared([], 1, [[]]), Quiet([[STAY]], 1, [[]]), sink))
+    sub.add_edge(Source(shared, 0), Target(relay, 0), local=True)
+    sub.add_edge(Source(relay, 0), Target(end, 0), local=True)
+    parent = Parent(sub).set()
+    [tracker] = sub.trackers
+    sub.receive(tracker.index(Target(relay, 0)), 3, -1)
+    sub.receive(tracker.index(Source(relay, 0)), 3, +1)
+    parent.pull()
+    assert sink.frontiers == [{3: 1}]
+
+
+class Attached(HandMade, Attachable[int]):
+    """A scope whose frontiers the scope around it keeps."""
+
+    def __init__(self, inputs: int = 2) -> None:
+        super().__init__([[] for _ in range(inputs)], 0)
+        self.observes = tuple(range(1, inputs))
+        self.kept: list[list[int]] = []
+        self.runs = 0
+
+    def attach(self, *numbers: object) -> list[list[int]]:
+        self.kept = [list(frontier) for frontier in self.frontiers]
+        return self.kept
+
+    def run(self) -> bool:
+        self.runs += 1
+        return self.busy
+
+
+def test_the_frontiers_of_an_attached_child_are_kept_for_it() -> None:
+    sub = subgraph()
+    child = Attached()
+    sub.add_child("attached", child)
+    for port in (0, 1):
+        sub.add_edge(Source(INGRESS, sub.new_input()), Target(0, port), local=True)
+    parent = Parent(sub).set(external=[[(0, 1)], [(2, 1)]])
+    assert child.kept == [[], [2]], "it observes only one of the two"
+    assert child.world == (), "nobody works out for it how the world leads back"
+    parent.pull()
+    parent.push((0, 0, -1), (0, 1, 1), (1, 2, -1), (1, 5, 1))
+    parent.pull()
+    assert (child.kept, child.pushes) == ([[], [5]], 0)
+    assert (child.runs, child.pulls) == (2, 0)
+
+
+def test_an_attached_child_keeps_the_scope_alive_as_long_as_it_says_so() -> None:
+    sub = subgraph()
+    child = Attached(inputs=0)
+    sub.add_child("attached", child)
+    parent = Parent(sub).set()
+    child.busy = True
+    assert [parent.pull()[0] for _ in range(3)] == [True] * 3
+    child.busy = False
+    sub.run_now(0)
+    assert (parent.pull()[0], child.runs) == (False, 4), "it had nothing more to do when it was run out of turn"
+
+
+def test_a_scope_asks_once_to_be_pulled() -> None:
+    woken: list[bool] = []
+    sub = subgraph(wake=lambda: woken.append(True))
+    children = [HandMade([[]], 0), HandMade([], 0)]
+    for child in children:
+        sub.add_child("child", child)
+    sub.add_edge(Source(INGRESS, sub.new_input()), Target(0, 0), local=True)
+    parent = Parent(sub).set()
+    assert woken == [True], "there is something to do as soon as it is built"
+    for _ in range(2):
+        parent.pull()
+        assert woken == [True]
+    for messages in range(1, 4):
+        sub.enter(0, 0, messages)
+        assert woken == [True] * 2
+        sub.activate(0)
+        assert woken == [True] * 2
+    children[0].busy = True
+    parent.pull()
+    assert woken == [True] * 3, "it has to go on with the first child"
+    parent.pull()
+    assert woken == [True] * 4
+
+
+def test_what_is_outstanding_is_told_in_words_for_each_child() -> None:
+    first, second, nested = HandMade([[STAY]], 1, [[(4, 2)]]), HandMade([[STAY]], 1, [[]]), subgraph()
+    sub = chain(first, second)
+    nested.add_child("inner", HandMade([], 1))
+    nested.add_edge(Source(0, 0), Target(EGRESS, nested.new_output()), local=True)
+    sub.add_child("nested", nested)
+    parent = Parent(sub).set()
+    assert sub.outstanding() == ["a capability of /sub/child#0 at 4", "a capability of /sub/inner#0 at 0"]
+    first.say(internal=[(0, 4, -2)], produced=[(0, 4, 3)])
+    parent.pull()
+    assert sub.outstanding() == ["a message for /sub/child#1 at 4", "a capability of /sub/inner#0 at 0"]
+
+
+class Quiet(HandMade):
+    """A scope that wants to hear of no frontier."""
+
+    observes: tuple[int, ...] = ()
+
+
+@pytest.mark.parametrize(("peers", "local", "cells"), [(1, False, 1), (1, True, 1), (2, True, 1), (2, False, 6)])
+def test_a_chain_that_observes_nothing_is_one_place_unless_messages_change_worker_in_it(
+    peers: int, local: bool, cells: int
+) -> None:
+    """With one worker, all messages stay on it."""
+    sub = subgraph(peers=peers, exchange=ProgressExchange(0, peers) if peers > 1 else None)
+    for scope in (Quiet([], 1), Quiet([[STAY]], 1), Quiet([[STAY]], 1), HandMade([[]], 0)):
+        child = sub.add_child("child", scope)
+        if child:
+            sub.add_edge(Source(child - 1, 0), Target(child, 0), local=local)
+    Parent(sub).set()
+    assert len(sub.trackers[0].dirty) == cells
+
+
 # -- how the world leads back ----------------------------------------------------------------------------------------------
 
 
 def test_a_cycle_through_the_parent_that_does_not_advance_is_refused() -> None:
     with pytest.raises(CycleError, match="/sub.*does not advance"):
         Parent(chain(HandMade([[STAY]], 1))).set([[STAY]])
+
+
+def test_a_way_round_the_scope_further_out_hides_no_cycle_through_the_parent() -> None:
+    """That scope has checked such ways itself; what leads back within the parent is to be checked here."""
+    further_out = Excursion(Step(0), Step(1), Step(0), refinement(int, int))
+    for back in ([further_out, Step(0)], [Step(0), further_out]):
+        with pytest.raises(CycleError, match="/sub.*does not advance"):
+            Parent(chain(HandMade([[STAY]], 1))).set([[Antichain[Any](back)]])
+    Parent(chain(HandMade([[STAY]], 1))).set([[Antichain[Any]([further_out, Step(1)])]])
 
 
 def test_a_cycle_through_the_parent_may_advance_on_either_side() -> None:
@@ -256,6 +396,17 @@ def test_nothing_can_be_added_once_it_is_built() -> None:
     with pytest.raises(GraphError, match="built already"):
         sub.add_edge(Source(0, 0), Target(0, 0), local=True)
     with pytest.raises(GraphError, match="built already"):
+        sub.get_internal_summary()
+
+
+def test_an_attached_child_is_held_to_its_ports_as_well() -> None:
+    class Misshapen(Attached):
+        def get_internal_summary(self):  # type: ignore[no-untyped-def]
+            return [[]], []
+
+    sub = subgraph()
+    sub.add_child("attached", Misshapen())
+    with pytest.raises(GraphError, match="/sub/attached.*2 inputs and 0 outputs"):
         sub.get_internal_summary()
 
 

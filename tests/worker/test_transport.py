@@ -6,6 +6,7 @@ import socket
 import threading
 from typing import Any
 
+import numpy as np
 import pytest
 
 from timely.errors import UnsendableError
@@ -65,3 +66,16 @@ def test_parting_waits_although_messages_are_left_unread() -> None:
     parting.join()
     inboxes[1].close()
     assert transport.waits < 10
+
+
+@pytest.mark.parametrize("array", [np.empty(0), np.empty((0, 2), np.int64), np.arange(3)])
+def test_arrays_without_elements_arrive(array: Any) -> None:
+    transports = three_processes()
+    transports[0].send(1, ("data", [("first", array), ("last", array)]))
+    transports[0].flush()
+    ((sender, (_, records)),) = transports[1].receive()
+    assert sender == 0
+    assert [(name, found.tolist(), found.dtype) for name, found in records] == [
+        (name, array.tolist(), array.dtype) for name in ("first", "last")
+    ]
+    close_all(list(transports))

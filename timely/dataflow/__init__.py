@@ -1,11 +1,15 @@
 """Streams, containers, channels and pacts, capabilities, and the operator builder: all that a user's own operator needs."""
 
+from timely.dataflow.bell import Bell
 from timely.dataflow.builder import OperatorBuilder
 from timely.dataflow.capability import Capability, InputCapability
+from timely.dataflow.capability_set import CapabilitySet
 from timely.dataflow.channel import Allocator
-from timely.dataflow.container import Key, route, route_column
+from timely.dataflow.container import Container, records_of
+from timely.dataflow.foreign import DataScope, Inlet, Outlet
+from timely.dataflow.keys import Key, route, route_array, route_column
 from timely.dataflow.operator import Activator, Operator, OperatorInfo
-from timely.dataflow.pact import Exchange, Pact, Pipeline
+from timely.dataflow.pact import Distribute, Exchange, Pact, Pipeline
 from timely.dataflow.ports import InputPort, OutputPort, Session
 from timely.dataflow.scope import ScopeBuilder
 from timely.dataflow.stream import Stream
@@ -13,20 +17,29 @@ from timely.dataflow.stream import Stream
 __all__ = [
     "Activator",
     "Allocator",
+    "Bell",
     "Capability",
+    "CapabilitySet",
+    "Container",
+    "DataScope",
+    "Distribute",
     "Exchange",
+    "Inlet",
     "InputCapability",
     "InputPort",
     "Key",
     "Operator",
     "OperatorBuilder",
     "OperatorInfo",
+    "Outlet",
     "OutputPort",
     "Pact",
     "Pipeline",
     "ScopeBuilder",
     "Session",
     "Stream",
+    "records_of",
     "route",
+    "route_array",
     "route_column",
 ]

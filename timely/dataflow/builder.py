@@ -7,13 +7,14 @@ connects the channels, declares the path summaries to the scope, and hands the c
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Any, Generic, TypeVar
 
 from timely.dataflow.capability import Capability
 from timely.dataflow.channel import ExchangePusher, Pusher, QueuePusher
 from timely.dataflow.operator import Operator, OperatorInfo
-from timely.dataflow.pact import Exchange, Pact, PipelinePact
+from timely.dataflow.pact import Distribute, Exchange, Pact, PipelinePact
 from timely.dataflow.ports import InputPort, OutputPort
 from timely.dataflow.scope import ScopeBuilder
 from timely.dataflow.stream import Stream
@@ -23,6 +24,30 @@ from timely.progress import Antichain, PathSummary, Source, Target
 
 T = TypeVar("T", bound=PartialOrder)
 D = TypeVar("D")
+
+
+def connect(
+    scope: ScopeBuilder[T], stream: Stream[T, Any], pact: Pact, target: Target, queue: deque[tuple[T, Any, int]], label: str
+) -> None:
+    """Have ``stream`` lead to ``target``, an input of ``scope`` whose messages wait in ``queue``: draw the edge, open the way.
+
+    ``label`` is how errors call the input. ``ScopeError`` for a stream of another scope, ``GraphError`` for what is no stream, or
+    no pact.
+    """
+    if not isinstance(stream, Stream):
+        raise GraphError(f"{label} reads a timely.Stream, not {stream!r}: make one of it with scope.to_stream(...)")
+    if stream.scope is not scope:
+        raise ScopeError(
+            f"{label} cannot read a stream of scope {stream.scope.path!r}: bring it in with enter(scope), or out with leave()"
+        )
+    if not isinstance(pact, Exchange | Distribute | PipelinePact):
+        raise GraphError(f"{label}: a pact is timely.Pipeline or timely.Exchange(key) or timely.Distribute(deal), not {pact!r}")
+    local: QueuePusher[T] = QueuePusher(queue, scope.subgraph, target.node)
+    pusher: Pusher[T] = local
+    if not isinstance(pact, PipelinePact):
+        pusher = ExchangePusher(pact.parts, local, scope.allocator, label)
+    scope.subgraph.add_edge(stream.source, target, local=isinstance(pact, PipelinePact))
+    stream.tee.append(pusher)
 
 
 class OperatorBuilder(Generic[T]):
@@ -49,7 +74,7 @@ class OperatorBuilder(Generic[T]):
 
     def __init__(self, scope: ScopeBuilder[T], name: str) -> None:
         self._scope = scope
-        self._operator: Operator[T] = Operator(name, scope.subgraph, scope.allocator.index, scope.allocator.peers)
+        self._operator: Operator[T] = Operator(name, scope.subgraph, scope.allocator)
         self._rows: list[dict[int, Antichain[PathSummary[T]]]] = []
         self._identity = scope.subgraph.domain.identity
         self._built = False
@@ -94,20 +119,7 @@ class OperatorBuilder(Generic[T]):
 
     def connect(self, port: InputPort[T, D], stream: Stream[T, D], pact: Pact) -> None:
         """Connect a reserved input to a stream of the operator's own scope."""
-        operator, subgraph = self._operator, self._scope.subgraph
-        if stream.scope is not self._scope:
-            raise ScopeError(
-                f"operator {operator.name!r} ({operator.path}) cannot read a stream of scope {stream.scope.path!r}:"
-                " bring it in with enter(scope), or out with leave()"
-            )
-        queue: QueuePusher[T] = QueuePusher(port.queue, subgraph, operator.index)
-        pusher: Pusher[T] = queue
-        if not isinstance(pact, Exchange | PipelinePact):
-            raise GraphError(f"{port.label}: a pact is timely.Pipeline or timely.Exchange(key), not {pact!r}")
-        if isinstance(pact, Exchange):
-            pusher = ExchangePusher(pact.key, queue, self._scope.allocator, port.label)
-        subgraph.add_edge(stream.source, Target(operator.index, port.index), local=not isinstance(pact, Exchange))
-        stream.tee.append(pusher)
+        connect(self._scope, stream, pact, Target(self._operator.index, port.index), port.queue, port.label)
 
     def new_output(self, summaries: Mapping[int, Antichain[PathSummary[T]]] | None = None) -> Stream[T, Any]:
         """Add an output and return its stream; ``summaries`` says how the inputs added so far lead to it."""
@@ -135,6 +147,9 @@ class OperatorBuilder(Generic[T]):
         """Make the operator. ``constructor(capabilities, info)`` gets the initial capabilities, one per output, and returns
         the logic, which is called with the input ports, the output ports, in the order in which they were added, and then
         ``arguments``.
+
+        Logic that returns ``True`` has more to do of its own accord: it is run again in the next step, and the dataflow is not
+        complete before it has returned something else, whatever it holds.
         """
         self._check_open()
         self._built = True

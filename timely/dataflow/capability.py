@@ -11,8 +11,8 @@ from __future__ import annotations
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
-from timely.errors import CapabilityError
-from timely.order import PartialOrder
+from timely.errors import CapabilityError, GraphError
+from timely.order import PartialOrder, Product
 
 if TYPE_CHECKING:
     from timely.dataflow.ports import InputPort, OutputPort
@@ -24,7 +24,8 @@ class Capability(Generic[T]):
     """The right to send at ``time`` or later on one output (book, progress chapter: capabilities).
 
     ``time`` is for reading only. Held until ``drop()``, the end of a ``with`` block, or until nothing refers to it.
-    ``CapabilityError`` for a time that is not at or after its own, and for any use after it was dropped.
+    ``CapabilityError`` for a time that is not at or after its own, and for any use after it was dropped, ``TimestampError`` for
+    what is no time of the scope.
 
     >>> import timely
     >>> def constructor(capability, info):
@@ -53,9 +54,16 @@ class Capability(Generic[T]):
         """Whether it has not been dropped yet."""
         return self._port is not None
 
+    @property
+    def port(self) -> OutputPort[T] | None:
+        """The output on which it allows to send; ``None`` once it was dropped."""
+        return self._port
+
     def delayed(self, time: T) -> Capability[T]:
         """Return a new capability at ``time``, which must be at or after this one's; this one stays as it is."""
         port = self._port
+        if port is not None and (type(time) is not type(self.time) or type(time) is Product):
+            port.check(time)
         if port is None or not self.time <= time:
             raise self._refusal("delay", time)
         return Capability(time, port)
@@ -63,6 +71,8 @@ class Capability(Generic[T]):
     def downgrade(self, time: T) -> None:
         """Give up the times that are not at or after ``time``, which must be at or after this one's."""
         port = self._port
+        if port is not None and (type(time) is not type(self.time) or type(time) is Product):
+            port.check(time)
         if port is None or not self.time <= time:
             raise self._refusal("downgrade", time)
         hold, number = port.hold, port.number
@@ -107,6 +117,11 @@ class Capability(Generic[T]):
             f"{port.label}: the capability for {self.time!r} belongs to {self._port.label}; each output needs one of its own"
         )
 
+    def elsewhere(self, other: Capability[T]) -> CapabilityError:
+        """Return the error to raise where ``other`` should have been for the same output as this one."""
+        mine, theirs = (capability.port.label if capability.port else "dropped" for capability in (self, other))
+        return CapabilityError(f"{mine}: the capability for {other.time!r} belongs to {theirs}; each output needs one of its own")
+
     def _refusal(self, deed: str, time: T) -> CapabilityError:
         if self._port is None:
             return CapabilityError(f"cannot {deed} the capability for {self.time!r} to {time!r}: it was dropped already")
@@ -133,8 +148,12 @@ class InputCapability(Generic[T]):
         self._call = port.operator.call
 
     def retain(self, output: int = 0) -> Capability[T]:
-        """Return a capability for ``output`` at this time, to keep; ``CapabilityError`` where the summary there advances."""
+        """Return a capability for ``output`` at this time, to keep; ``CapabilityError`` where the summary there advances,
+        ``GraphError`` for an output that the operator does not have.
+        """
         port = self._current("retain")
+        if output not in range(len(port.identities)):
+            raise self._no_output(output)
         if not port.identities[output]:
             raise CapabilityError(
                 f"{port.label}: the summary to output {output} is not the identity, so the capability for {self.time!r}"
@@ -145,6 +164,10 @@ class InputCapability(Generic[T]):
     def delayed(self, time: T, output: int = 0) -> Capability[T]:
         """Return a capability for ``output`` at ``time``, which must be at or after what the summary makes of this time."""
         port = self._current("delay")
+        if type(time) is not type(self.time) or type(time) is Product:
+            port.check(time)
+        if output not in range(len(port.summaries)):
+            raise self._no_output(output)
         for summary in port.summaries[output]:
             result = summary.results_in(self.time)
             if result is not None and result <= time:
@@ -170,6 +193,10 @@ class InputCapability(Generic[T]):
         return CapabilityError(
             f"{port.label}: the summary from {self._port.label} is not the identity; send with delayed(time, output)"
         )
+
+    def _no_output(self, output: object) -> GraphError:
+        port = self._port
+        return GraphError(f"{port.label}: there is no output {output!r}, but {len(port.summaries)} of them, counted from 0")
 
     def _current(self, deed: str) -> InputPort[T, Any]:
         port = self._port

@@ -11,7 +11,8 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, Generic, Protocol, TypeVar
 
-from timely.dataflow.container import Key, partition
+from timely.dataflow.bell import Bell
+from timely.dataflow.container import Parts
 from timely.errors import RoutingError
 from timely.order import PartialOrder
 from timely.scopes import Subgraph
@@ -49,6 +50,12 @@ class Allocator(Protocol):
     def post(self, peer: int, channel: int, time: Any, batch: Any) -> None:
         """Send a container on a channel to a peer."""
 
+    def call_after(self, seconds: float, action: Callable[[], None]) -> None:
+        """Have ``action()`` called on the worker's thread in so many seconds, for as long as the dataflow is not complete."""
+
+    def hang_bell(self, answer: Callable[[], None]) -> Bell:
+        """Return a bell for the dataflow being built: rung from any thread, it has ``answer()`` called on the worker's."""
+
 
 class QueuePusher(Generic[T]):
     """Puts messages into the queue of an input on this worker, and has its operator run."""
@@ -67,15 +74,17 @@ class QueuePusher(Generic[T]):
 
 
 class ExchangePusher(Generic[T]):
-    """Deals the records of a message to the workers that their keys belong to.
+    """Deals the records of a message to the workers that ``parts(time, batch, workers)`` says, as pairs ``(worker, part)``.
 
-    The key is evaluated with one worker too, so that a key that fails does not wait for a second worker to be noticed.
+    That is asked with one worker too, so that a key that fails does not wait for a second worker to be noticed.
     """
 
-    __slots__ = ("_allocator", "_channel", "_key", "_label", "_local")
+    __slots__ = ("_allocator", "_channel", "_label", "_local", "_parts")
 
-    def __init__(self, key: Key, local: QueuePusher[T], allocator: Allocator, label: str) -> None:
-        self._key = key
+    def __init__(
+        self, parts: Callable[[T, Any, int], Parts], local: QueuePusher[T], allocator: Allocator, label: str
+    ) -> None:
+        self._parts = parts
         self._local = local
         self._allocator = allocator
         self._label = label
@@ -85,7 +94,7 @@ class ExchangePusher(Generic[T]):
         """Send each part to its worker."""
         allocator = self._allocator
         try:
-            parts = partition(batch, self._key, allocator.peers)
+            parts = self._parts(time, batch, allocator.peers)
         except RoutingError as error:
             raise RoutingError(f"exchange into {self._label}: {error}") from error
         for peer, part in parts:

@@ -1,58 +1,70 @@
-"""Containers: what a message carries. A list of records, an Arrow record batch, a NumPy array.
+"""Containers: what a message carries. A list of records, an Arrow record batch, a NumPy array, or a container of one's own.
 
-A container knows how many records it has (``len``) and how to be dealt to workers by key. The invariant of routing: a key
-goes to the same worker whatever the container, the process or the machine, so it never uses Python's seeded ``hash``.
-Whole numbers go to the worker ``key % workers``; strings and bytes by a checksum; tuples by combining those of their parts.
-Arrow and NumPy are imported only where such a container turns up.
+A container knows how many records it has (``len``) and, where it is to be exchanged, how to be dealt to workers by key. The
+invariant: what is dealt is what there was, every record once and in order, since progress counts records. Where a key goes
+does not depend on the container (:mod:`timely.dataflow.keys`). A caller may assume that no Arrow batch or array becomes Python
+objects on the way, and that NumPy and Arrow are imported only where such a container turns up.
 """
 
 from __future__ import annotations
 
-import zlib
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, TypeAlias
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Protocol, Self, TypeAlias
 
-from timely.errors import RoutingError
+from timely.dataflow.keys import Key, combined, route, route_array, route_column
+from timely.errors import ContainerError, RoutingError
 
 if TYPE_CHECKING:
     import numpy as np
     import pyarrow as pa
 
-Key: TypeAlias = Callable[[Any], Any] | str
-"""What says where a record goes: a function of the record, or for Arrow batches the name of a column."""
+Parts: TypeAlias = list[tuple[int, Any]]
+"""Pairs ``(worker, part)``, in order of worker, no part empty."""
 
 
-def route(key: object) -> int:
-    """Return the number that ``key`` is routed by: the record goes to that number modulo the number of workers.
+class Container(Protocol):
+    """What a container of one's own offers: a length always, ``deal`` to be exchanged, iteration to be read by record.
 
-    ``None``, which is how a missing value comes, goes where 0 goes. ``RoutingError`` for a key that is neither a whole number,
-    nor a string, nor bytes, nor a tuple of such.
-
-    >>> route(7), route(None), route("abc") == route(b"abc"), route((1, "a")) == route((1, "a"))
-    (7, 0, True, True)
+    >>> import timely
+    >>> class Span:
+    ...     '''The whole numbers from ``start`` to ``stop``, which are never written out.'''
+    ...     def __init__(self, start, stop):
+    ...         self.start, self.stop = start, stop
+    ...     def __len__(self):
+    ...         return self.stop - self.start
+    ...     def __iter__(self):
+    ...         return iter(range(self.start, self.stop))
+    ...     def deal(self, key, workers):
+    ...         middle = (self.start + self.stop) // 2
+    ...         return [(0, Span(self.start, middle)), (workers - 1, Span(middle, self.stop))]
+    >>> def program(worker):
+    ...     with worker.dataflow() as scope:
+    ...         handle, stream = scope.new_input()
+    ...         seen = stream.exchange("halves").capture()
+    ...     if worker.index == 0:
+    ...         handle.send_batch(Span(0, 6))
+    ...     handle.close()
+    ...     worker.run()
+    ...     return seen.extract()
+    >>> timely.execute(program, workers=2)
+    [[(0, [0, 1, 2])], [(0, [3, 4, 5])]]
     """
-    if isinstance(key, int):
-        return int(key)
-    if isinstance(key, str):
-        return zlib.crc32(key.encode("utf-8", "surrogatepass"))
-    if isinstance(key, bytes):
-        return zlib.crc32(key)
-    if isinstance(key, tuple):
-        number = 17
-        for part in key:
-            number = (number * 1_000_003 + route(part)) & 0xFFFFFFFF
-        return number
-    if key is None:
-        return 0
-    index = getattr(type(key), "__index__", None)
-    if index is not None:
-        return int(index(key))
-    raise RoutingError(
-        f"a key must be a whole number, a string, bytes, or a tuple of such, and {key!r} is of type {type(key).__name__}"
-    )
+
+    def __len__(self) -> int:
+        """How many records it has, which is what progress counts."""
+
+    def __iter__(self) -> Iterator[Any]:
+        """Its records, one by one."""
+
+    def deal(self, key: Any, workers: int) -> Sequence[tuple[int, Self]]:
+        """Return pairs ``(worker, part)``: every record in one part, on the worker from 0 to ``workers - 1`` that ``key`` says.
+
+        ``key`` is what was given to ``exchange``. To go where a list would take them, send a record with key ``k`` to
+        ``timely.dataflow.route(k) % workers``.
+        """
 
 
-def partition(batch: Any, key: Key, workers: int) -> list[tuple[int, Any]]:
+def partition(batch: Any, key: Key, workers: int) -> Parts:
     """Deal a container to ``workers`` by ``key``: pairs ``(worker, part)``, in order of worker, no part empty.
 
     Records keep their order within a part. ``RoutingError`` for a key that cannot be routed or a column that is missing.
@@ -60,18 +72,39 @@ def partition(batch: Any, key: Key, workers: int) -> list[tuple[int, Any]]:
     >>> partition([3, 4, 5, 6], lambda x: x, 2)
     [(0, [4, 6]), (1, [3, 5])]
     """
-    if isinstance(batch, list):
-        return _partition_list(batch, key, workers)
-    module = type(batch).__module__.partition(".")[0]
-    if module == "pyarrow":
-        return _partition_arrow(batch, key, workers)
-    if module == "numpy":
-        return _partition_numpy(batch, key, workers)
-    raise RoutingError(f"a container of type {type(batch).__name__} cannot be exchanged: send lists, Arrow batches or arrays")
+    kind = type(batch)
+    deal = _partition_list if kind is list else _dealer(kind)
+    return deal(batch, key, workers)
 
 
-def _partition_list(batch: list[Any], key: Key, workers: int) -> list[tuple[int, Any]]:
-    if isinstance(key, str):
+def _dealer(kind: type) -> Callable[[Any, Key, int], Parts]:
+    """Return what deals containers of a type."""
+    if hasattr(kind, "deal"):
+        return _partition_own
+    bases = _bases(kind)
+    if "builtins.list" in bases:
+        return _partition_list
+    if "pyarrow.lib.RecordBatch" in bases:
+        return _partition_arrow
+    if "numpy.ndarray" in bases:
+        return _partition_numpy
+    return _refuse
+
+
+def _bases(kind: type) -> set[str]:
+    """Return the full names of a type and of what it is derived from: they are asked for without importing anything."""
+    return {f"{base.__module__}.{base.__name__}" for base in kind.__mro__}
+
+
+def _refuse(batch: Any, key: Key, workers: int) -> Parts:
+    advice = "give its type a method deal(key, workers), or send lists, Arrow record batches or arrays"
+    if type(batch).__module__ == "pyarrow.lib" and hasattr(batch, "to_batches"):
+        advice = "send the batches of its to_batches(), one by one"
+    raise RoutingError(f"a container of type {type(batch).__name__} cannot be exchanged: {advice}")
+
+
+def _partition_list(batch: list[Any], key: Key, workers: int) -> Parts:
+    if not callable(key):
         raise RoutingError(f"a list of records has no column {key!r}: give a function of the record as the key")
     if workers == 1:
         for record in batch:
@@ -84,29 +117,68 @@ def _partition_list(batch: list[Any], key: Key, workers: int) -> list[tuple[int,
     return [(worker, part) for worker, part in enumerate(parts) if part]
 
 
-def _partition_arrow(batch: pa.RecordBatch, key: Key, workers: int) -> list[tuple[int, Any]]:
-    if not isinstance(key, str):
+def _partition_arrow(batch: pa.RecordBatch, key: Key, workers: int) -> Parts:
+    if callable(key):
         raise RoutingError("an Arrow batch is exchanged by the name of a column, not by a function of the record")
-    if key not in batch.schema.names:
-        raise RoutingError(f"there is no column {key!r}; the batch has {', '.join(map(repr, batch.schema.names))}")
-    numbers = route_column(batch.column(key))
+    names = batch.schema.names
+    columns = [batch.column(name) for name in _columns(key, names, "batch")]
+    numbers = route_column(columns[0]) if isinstance(key, str) else combined([route_column(column) for column in columns])
     if workers == 1:
         return [(0, batch)]
-    return [(worker, batch.take(rows)) for worker, rows in _deal(numbers, workers)]
+    return [(worker, _taken(batch, rows)) for worker, rows in _deal(numbers, workers)]
 
 
-def _partition_numpy(batch: np.ndarray[Any, Any], key: Key, workers: int) -> list[tuple[int, Any]]:
-    import numpy as np
+def _taken(batch: pa.RecordBatch, rows: np.ndarray[Any, Any]) -> pa.RecordBatch:
+    """Return these rows of a batch. Arrow takes none out of a view, so that one goes by way of the plain type."""
+    import pyarrow as pa
 
-    if isinstance(key, str):
-        numbers = np.asarray(batch[key])
-    else:
-        numbers = np.asarray(key(batch))
-    if numbers.shape != batch.shape[:1] or not np.issubdtype(numbers.dtype, np.integer):
-        raise RoutingError("the key of an array must give one whole number for each of its rows")
+    try:
+        return batch.take(rows)
+    except pa.ArrowNotImplementedError:
+        plain = {pa.string_view(): pa.large_string(), pa.binary_view(): pa.large_binary()}
+        fields = [field.with_type(plain.get(field.type, field.type)) for field in batch.schema]
+    try:
+        return batch.cast(pa.schema(fields)).take(rows).cast(batch.schema)
+    except pa.ArrowNotImplementedError as error:
+        raise RoutingError(f"a batch that Arrow takes no rows out of cannot be dealt, cast its columns: {error}") from error
+
+
+def _columns(key: str | Sequence[str], names: Sequence[str], what: str) -> list[str]:
+    """Return the names of the columns of a key, each of which there must be once."""
+    wanted = [key] if isinstance(key, str) else list(key)
+    if not wanted:
+        raise RoutingError("a key needs at least one column")
+    for name in wanted:
+        if names.count(name) > 1:
+            raise RoutingError(f"there are {names.count(name)} columns {name!r} in the {what}: give each a name of its own")
+        if name not in names:
+            raise RoutingError(f"there is no column {name!r}; the {what} has {', '.join(map(repr, names))}")
+    return wanted
+
+
+def _partition_numpy(batch: np.ndarray[Any, Any], key: Key, workers: int) -> Parts:
+    numbers = _of_rows(batch, key)
     if workers == 1:
         return [(0, batch)]
     return [(worker, batch[rows]) for worker, rows in _deal(numbers, workers)]
+
+
+def _of_rows(batch: np.ndarray[Any, Any], key: Key) -> np.ndarray[Any, Any]:
+    """Return the routing number of each row of an array."""
+    import numpy as np
+
+    if not callable(key):
+        if batch.dtype.names is None:
+            raise RoutingError(f"an array of type {batch.dtype} has no column {key!r}: give a function of the array as the key")
+        columns = [batch[name] for name in _columns(key, batch.dtype.names, "array")]
+        return route_array(columns[0]) if isinstance(key, str) else combined([route_array(column) for column in columns])
+    keys = np.asarray(key(batch))
+    if keys.shape != batch.shape[:1]:
+        raise RoutingError(
+            "the key of an array must give one whole number for each of its rows, or one string: the array has shape"
+            f" {batch.shape}, and the key returned one of shape {keys.shape}"
+        )
+    return route_array(keys)
 
 
 def _deal(numbers: np.ndarray[Any, Any], workers: int) -> list[tuple[int, np.ndarray[Any, Any]]]:
@@ -123,36 +195,43 @@ def _deal(numbers: np.ndarray[Any, Any], workers: int) -> list[tuple[int, np.nda
     return [(worker, rows) for worker, rows in enumerate(dealt) if len(rows)]
 
 
-def route_column(column: pa.Array) -> np.ndarray[Any, Any]:
-    """Return the routing number of every value of an Arrow column: the same as ``route`` of the single values.
+def _partition_own(batch: Any, key: Key, workers: int) -> Parts:
+    """Deal a container of a user's own."""
+    return checked_parts(batch.deal(key, workers), batch, workers, f"{type(batch).__name__}.deal(key, {workers})")
 
-    They are int64, or uint64 for a column of that type. ``RoutingError`` for a type that cannot be routed.
 
-    >>> import pyarrow as pa
-    >>> route_column(pa.array([7, None, -1])).tolist()
-    [7, 0, -1]
-    >>> route_column(pa.array(["a", "b"])).tolist() == [route("a"), route("b")]
-    True
+def checked_parts(given: Iterable[tuple[int, Any]], batch: Any, workers: int, who: str) -> Parts:
+    """Return what ``who`` has made of a container, by worker, after a look at whether it loses or adds anything: progress would
+    never notice, and never end. ``RoutingError`` where it does, or for a worker that does not exist.
+
+    >>> checked_parts([(1, "c"), (0, "ab"), (2, "")], "abc", 3, "mine")
+    [(0, 'ab'), (1, 'c')]
     """
-    import numpy as np
-    import pyarrow as pa
-    import pyarrow.compute as pc
+    parts = [(worker, part) for worker, part in given if len(part)]
+    for worker, _ in parts:
+        if not isinstance(worker, int) or not 0 <= worker < workers:
+            raise RoutingError(f"{who} deals to worker {worker!r}, and there are 0 to {workers - 1}")
+    dealt = sum(len(part) for _, part in parts)
+    if dealt != len(batch):
+        raise RoutingError(f"{who} makes {dealt} records of {len(batch)}: it must neither lose nor add any")
+    return sorted(parts, key=lambda pair: pair[0])
 
-    kind = column.type
-    if pa.types.is_integer(kind) or pa.types.is_boolean(kind):
-        whole = column if pa.types.is_uint64(kind) else column.cast(pa.int64())
-        plain: np.ndarray[Any, Any] = (pc.fill_null(whole, 0) if column.null_count else whole).to_numpy(zero_copy_only=False)
-        return plain
-    if pa.types.is_dictionary(kind):
-        encoded = column
-    else:
-        text = pa.types.is_string(kind) or pa.types.is_large_string(kind)
-        if not (text or pa.types.is_binary(kind) or pa.types.is_large_binary(kind)):
-            raise RoutingError(f"a column of type {kind} cannot be a key: use whole numbers, strings or bytes")
-        encoded = column.dictionary_encode()
-    routes = np.array([route(value) for value in encoded.dictionary.to_pylist()] or [0], dtype=np.int64)
-    indices = encoded.indices
-    numbers: np.ndarray[Any, Any] = routes[pc.fill_null(indices, 0).to_numpy(zero_copy_only=False)]
-    if indices.null_count:
-        numbers[pc.is_null(indices).to_numpy(zero_copy_only=False)] = 0
-    return numbers
+
+def records_of(batch: Any) -> list[Any]:
+    """Return the records of a container as Python values: rows of an Arrow batch as tuples, elements of an array as they are.
+
+    ``ContainerError`` for a container that has no records to iterate over.
+
+    >>> records_of([1, 2])
+    [1, 2]
+    """
+    if isinstance(batch, list):
+        return batch
+    bases = _bases(type(batch))
+    if "pyarrow.lib.RecordBatch" in bases:
+        return list(zip(*(column.to_pylist() for column in batch.columns), strict=True)) or [()] * len(batch)
+    if "numpy.ndarray" in bases:
+        return list(batch.tolist())
+    if not hasattr(type(batch), "__iter__"):
+        raise ContainerError(f"a container of type {type(batch).__name__} cannot be read by record: give its type __iter__")
+    return list(batch)

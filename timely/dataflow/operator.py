@@ -8,15 +8,18 @@ protocol, it fills in the lists of a pull. Either way nothing is derived from it
 
 from __future__ import annotations
 
+import contextlib
 import functools
 from collections.abc import Callable, Sequence
 from typing import Any, Generic, Never, TypeVar
 
 import attrs
 
+from timely.dataflow.bell import Bell
 from timely.dataflow.capability import Capability
+from timely.dataflow.channel import Allocator
 from timely.dataflow.ports import Count, InputPort, OutputPort, Session
-from timely.errors import OperatorError
+from timely.errors import ConfigurationError, OperatorError
 from timely.order import PartialOrder
 from timely.progress import ChangeBatch, TimeDomain
 from timely.scopes import Attachable, Counts, Subgraph, Summaries
@@ -25,17 +28,65 @@ T = TypeVar("T", bound=PartialOrder)
 
 
 class Activator:
-    """Has one operator run in the next pass over its scope, whether or not there is input."""
+    """Has one operator run in the next pass over its scope, whether or not there is input.
 
-    __slots__ = ("_child", "_scope")
+    >>> import timely
+    >>> def constructor(capability, info):
+    ...     left = [3, 2, 1]
+    ...     def logic(output):
+    ...         if left:
+    ...             output.session(capability).give(left.pop(0))
+    ...             info.activator.activate_after(0.001)
+    ...         else:
+    ...             capability.drop()
+    ...     return logic
+    >>> timely.example(lambda scope: scope.source("one now and then", constructor))
+    [(0, [1, 2, 3])]
+    """
 
-    def __init__(self, scope: Subgraph[Any, Any], child: int) -> None:
+    __slots__ = ("_allocator", "_child", "_returns", "_scope")
+
+    def __init__(self, scope: Subgraph[Any, Any], child: int, allocator: Allocator) -> None:
         self._scope = scope
         self._child = child
+        self._allocator = allocator
+        self._returns: list[Operator[Any]] | None = None
 
     def activate(self) -> None:
         """Have the operator run soon."""
         self._scope.activate(self._child)
+
+    def activate_after(self, seconds: float) -> None:
+        """Have the operator run once, when so many seconds have passed; a worker that waits is awake in time.
+
+        ``ConfigurationError`` for less than no time. A dataflow that is complete before that does not wait for it.
+        """
+        if not isinstance(seconds, int | float) or not seconds >= 0:
+            raise ConfigurationError(f"activate_after({seconds!r}): give a number of seconds of at least 0")
+        self._allocator.call_after(seconds, self.activate)
+
+    def bell(self) -> Bell:
+        """Return a bell that any thread may ring to have the operator run; this activator is for the worker's thread only."""
+        return self._allocator.hang_bell(self.activate)
+
+    def come_round(self) -> None:
+        """Run those operators now that read this one's output and feed its input, as the feedback of a loop does.
+
+        To be called while the operator runs: what it has sent round the loop is in the queues of its inputs then. Operators
+        that are running are left alone. This is what bounded re-entrancy is made of (Naiad section 3.2).
+        """
+        if self._returns is None:
+            self._returns = self._find_returns()
+        for operator in self._returns:
+            if not operator.running:
+                self._scope.run_now(operator.index)
+
+    def _find_returns(self) -> list[Operator[Any]]:
+        edges, children = self._scope.edges, self._scope.children
+        after = {edge.target.node for edge in edges if edge.source.node == self._child}
+        before = {edge.source.node for edge in edges if edge.target.node == self._child}
+        between = [children[node].scope for node in range(len(children)) if node in after & before]
+        return [scope for scope in between if isinstance(scope, Operator)]
 
 
 @attrs.frozen
@@ -48,6 +99,28 @@ class OperatorInfo:
     activator: Activator
     worker: int
     peers: int
+    _endings: list[Callable[[], object]] = attrs.field(factory=list, repr=False, eq=False)
+
+    def at_end(self, action: Callable[[], object]) -> None:
+        """Have ``action()`` called once when the dataflow is complete or dropped here, or its worker is closed: to let go of
+        what the operator has outside, a thread or a connection. The last one that was asked for comes first.
+
+        >>> import timely
+        >>> done = []
+        >>> def constructor(capability, info):
+        ...     info.at_end(lambda: done.append(info.name))
+        ...     return lambda output: None
+        >>> timely.example(lambda scope: scope.source("borrower", constructor)), done
+        ([], ['borrower'])
+        """
+        self._endings.append(action)
+
+    def end(self) -> None:
+        """Call what was asked for with ``at_end``; all of it, even if some raises."""
+        with contextlib.ExitStack() as stack:
+            for action in self._endings:
+                stack.callback(action)
+            self._endings.clear()
 
 
 class Statement(Generic[T]):
@@ -85,9 +158,12 @@ class Statement(Generic[T]):
 
 
 class Operator(Attachable[T]):
-    """One operator as a scope. Its reports are right by construction."""
+    """One operator as a scope. Its reports are right by construction.
 
-    def __init__(self, name: str, scope: Subgraph[Any, T], worker: int, peers: int) -> None:
+    ``notified``, where somebody who looks on has set it, is told of each time that is said to be complete at which inputs.
+    """
+
+    def __init__(self, name: str, scope: Subgraph[Any, T], allocator: Allocator) -> None:
         self.name = name
         self.input_ports: list[InputPort[T, Any]] = []
         self.output_ports: list[OutputPort[T]] = []
@@ -96,12 +172,14 @@ class Operator(Attachable[T]):
         self.has_read = False
         self.call = 0
         self.touch: Callable[[], None] = scope.touch
+        self.notified: Callable[[T, Sequence[InputPort[T, Any]]], None] | None = None
         self._scope = scope
         self._logic: Callable[[], object] = _nothing
         self._statement: Statement[T] | None = None
         self.index = scope.add_child(name, self)
         self.path = f"{scope.path}/{name}#{self.index}"
-        self.info = OperatorInfo(name, self.index, self.path, Activator(scope, self.index), worker, peers)
+        activator = Activator(scope, self.index, allocator)
+        self.info = OperatorInfo(name, self.index, self.path, activator, allocator.index, allocator.peers)
 
     @property
     def inputs(self) -> int:
@@ -225,6 +303,19 @@ class Operator(Attachable[T]):
                 if input.queue:
                     self.activate()
         return again is True
+
+    def discard(self) -> None:
+        """Let go of the logic, and so of its state, and of all that has arrived: the dataflow goes no further.
+
+        Handles that a program still has keep the operator, and would keep these with it.
+        """
+        self._logic = _nothing
+        for input in self.input_ports:
+            input.queue.clear()
+        try:
+            self.info.end()
+        except Exception as error:
+            self.fail(error)
 
     def fail(self, error: Exception) -> Never:
         """Raise ``OperatorError`` for what the logic raised, with the operator's name, path and worker."""

@@ -1,16 +1,19 @@
 """Pacts: how the records on an edge are dealt to the workers.
 
-``Pipeline`` leaves every record on the worker where it is; ``Exchange(key)`` takes it to the worker that its key belongs to.
-A pact moves records and never makes or loses one: what is produced at a time is consumed at that time, somewhere.
+``Pipeline`` leaves every record on the worker where it is; ``Exchange(key)`` takes it to the worker that its key belongs to;
+``Distribute(deal)`` takes it wherever a function of one's own says. The invariant: a pact moves records and never makes or loses
+one. What is produced at a time is consumed at that time, somewhere.
 """
 
 from __future__ import annotations
 
-from typing import Final, TypeAlias
+from collections.abc import Callable, Iterable
+from typing import Any, Final, TypeAlias
 
 import attrs
 
-from timely.dataflow.container import Key
+from timely.dataflow.container import Parts, checked_parts, partition
+from timely.dataflow.keys import Key
 
 
 @attrs.frozen
@@ -22,7 +25,8 @@ class PipelinePact:
 class Exchange:
     """Every record goes to the worker that ``key`` of it belongs to: ``route(key(record)) % workers``.
 
-    For Arrow batches ``key`` is the name of a column.
+    For Arrow batches ``key`` is the name of a column, or the names of several. Where a key goes is in
+    :mod:`timely.dataflow.keys`.
 
     >>> import timely
     >>> def program(worker):
@@ -37,6 +41,48 @@ class Exchange:
 
     key: Key
 
+    def parts(self, time: object, batch: Any, workers: int) -> Parts:
+        """Return ``(worker, part)`` for each worker that gets some of a container."""
+        return partition(batch, self.key, workers)
+
+
+@attrs.frozen
+class Distribute:
+    """Every container is dealt by ``deal(time, batch, workers)``, which returns pairs ``(worker, part)``: for what a key cannot
+    say, since it depends on the time, on what else is in the container, or on what went where before.
+
+    Every record is in one part, and no other is; a worker may get several parts, or none. ``RoutingError`` for a worker that is
+    not between 0 and ``workers - 1``, and where there are more or fewer records in the parts than in the container: whoever wants
+    records in several places makes them first, with ``broadcast`` or ``flat_map``.
+
+    >>> import timely
+    >>> def pass_on(capability, info):
+    ...     def logic(input, output):
+    ...         for capability, batch in input:
+    ...             output.session(capability).give_batch(batch)
+    ...     return logic
+    >>> def by_epoch(time, batch, workers):
+    ...     return [(time % workers, batch)]
+    >>> def program(worker):
+    ...     with worker.dataflow(int) as scope:
+    ...         handle, stream = scope.new_input()
+    ...         seen = stream.unary(timely.Distribute(by_epoch), "pass on", pass_on).capture()
+    ...     for epoch in range(3):
+    ...         handle.advance_to(epoch)
+    ...         handle.send(f"from {worker.index}")
+    ...     handle.close()
+    ...     worker.run()
+    ...     return seen.extract()
+    >>> timely.execute(program, workers=2)
+    [[(0, ['from 0', 'from 1']), (2, ['from 0', 'from 1'])], [(1, ['from 0', 'from 1'])]]
+    """
+
+    deal: Callable[[Any, Any, int], Iterable[tuple[int, Any]]]
+
+    def parts(self, time: object, batch: Any, workers: int) -> Parts:
+        """Return ``(worker, part)`` for each part of a container, as far as there is something in it."""
+        return checked_parts(self.deal(time, batch, workers), batch, workers, "deal(time, batch, workers)")
+
 
 Pipeline: Final = PipelinePact()
-Pact: TypeAlias = PipelinePact | Exchange
+Pact: TypeAlias = PipelinePact | Exchange | Distribute

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, Generic, Self, TypeAlias, TypeVar
 
 from timely.dataflow.capability import Capability, InputCapability
 from timely.dataflow.channel import Pusher
-from timely.errors import CapabilityError, GraphError
-from timely.order import PartialOrder
+from timely.errors import CapabilityError, ContainerError, GraphError, TimestampError
+from timely.order import PartialOrder, linear_extension
 from timely.progress import Antichain, PathSummary
 
 if TYPE_CHECKING:
@@ -63,6 +63,10 @@ class InputPort(Generic[T, D]):
         """How errors call it."""
         return f"input {self.index} of operator {self.operator.name!r} ({self.operator.path})"
 
+    def check(self, time: object) -> None:
+        """Raise ``TimestampError`` unless ``time`` is a time of the operator's scope."""
+        _check(self, time)
+
     def __iter__(self) -> Iterator[tuple[InputCapability[T], list[D]]]:
         queue = self.queue
         note, number = self._note, self._number
@@ -71,6 +75,28 @@ class InputPort(Generic[T, D]):
             self.operator.has_read = True
             note(number, time, -records)
             yield InputCapability(time, self), batch
+
+    def by_time(self) -> Iterator[tuple[InputCapability[T], list[list[D]]]]:
+        """Read all that has arrived: ``(capability, batches)`` for each time, an earlier time before a later one.
+
+        >>> import timely
+        >>> def constructor(capability, info):
+        ...     def logic(input, output):
+        ...         for capability, batches in input.by_time():
+        ...             output.session(capability).give((capability.time, sum(batches, [])))
+        ...     return logic
+        >>> def build(scope):
+        ...     numbers = scope.to_stream([4, 1, 4]).delay(lambda x, time: x)
+        ...     both = numbers.concat(numbers.delay(lambda x, time: 2 * x))
+        ...     return both.unary(timely.Pipeline, "by time", constructor).map(lambda pair: pair[0])
+        >>> timely.example(build)
+        [(1, [1]), (2, [2]), (4, [4]), (8, [8])]
+        """
+        found: dict[T, tuple[InputCapability[T], list[list[D]]]] = {}
+        for capability, batch in self:
+            found.setdefault(capability.time, (capability, []))[1].append(batch)
+        for time in linear_extension(found):
+            yield found[time]
 
     def account(self, number: int, note: Count[T]) -> None:
         """Count what is read with ``note``, under ``number``, from now on."""
@@ -96,6 +122,10 @@ class OutputPort(Generic[T]):
     def label(self) -> str:
         """How errors call it."""
         return f"output {self.index} of operator {self.operator.name!r} ({self.operator.path})"
+
+    def check(self, time: object) -> None:
+        """Raise ``TimestampError`` unless ``time`` is a time of the operator's scope."""
+        _check(self, time)
 
     def session(self, capability: Capability[T] | InputCapability[T]) -> Session[T]:
         """Open a session for ``capability``; it ends with its ``with`` block, or else with the activation.
@@ -126,7 +156,13 @@ class OutputPort(Generic[T]):
 
     def push(self, time: T, batch: Any) -> None:
         """Send one container at ``time`` to everything that is connected."""
-        records = len(batch)
+        try:
+            records = len(batch)
+        except TypeError as error:
+            raise ContainerError(
+                f"{self.label}: a container is a list, an Arrow record batch, an array, or something of one's own with a length,"
+                f" and what was sent is a {type(batch).__name__}"
+            ) from error
         if records and self.tee:
             note = self._note
             for number in self._targets:
@@ -205,3 +241,10 @@ class Session(Generic[T]):
 
 def _unbuilt(number: int, time: object, diff: int) -> None:
     raise CapabilityError("this operator has not been built yet: call build(...) first")
+
+
+def _check(port: InputPort[Any, Any] | OutputPort[Any], time: object) -> None:
+    try:
+        port.operator.domain.check(time)
+    except TimestampError as error:
+        raise TimestampError(f"{port.label}: {error}") from None

@@ -7,7 +7,7 @@ compiles the whole nesting; nothing can be added after that. Its operator method
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterable, Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
@@ -15,13 +15,17 @@ from timely.dataflow.channel import Allocator
 from timely.errors import ScopeError
 from timely.order import PartialOrder, Product
 from timely.progress import PathSummary, ProgressExchange
-from timely.scopes import Subgraph
+from timely.scopes import Scope, Subgraph
 
 if TYPE_CHECKING:
+    from timely.dataflow.capability import Capability
+    from timely.dataflow.pact import Pact
     from timely.dataflow.stream import Stream
     from timely.operators.feedback import LoopHandle
     from timely.operators.generic import SourceConstructor
     from timely.operators.input import InputHandle
+    from timely.operators.probe import ProbeHandle
+    from timely.operators.unordered import UnorderedHandle
 
 T = TypeVar("T", bound=PartialOrder)
 T2 = TypeVar("T2", bound=PartialOrder)
@@ -113,6 +117,14 @@ class ScopeBuilder(Generic[T]):
         product: Any = Product  # the coordinates are known only now, so that a type checker has nothing to say of them
         yield ScopeBuilder(name or "iterative", product[self.time, int], self.allocator, self, None, self.exchange)
 
+    def add_scope(
+        self, scope: Scope[T], inputs: Sequence[Stream[T, Any] | tuple[Stream[T, Any], Pact]] = (), name: str | None = None
+    ) -> list[Stream[T, Any]]:
+        """Plug in a ``Scope`` of one's own; return the streams of its outputs. See ``timely.dataflow.foreign.add_scope``."""
+        from timely.dataflow import foreign
+
+        return foreign.add_scope(self, scope, inputs, name)
+
     def finish(self) -> None:
         """Compile the whole nesting. ``ScopeError`` if an operator or loop in it was begun and never finished."""
         for check in self.checks:
@@ -130,6 +142,32 @@ class ScopeBuilder(Generic[T]):
 
         return operators.new_input(self)
 
+    def input_from(self, handle: InputHandle[T, D]) -> Stream[T, D]:
+        """Return one more stream of what ``handle`` sends from now on. See ``timely.operators.input_from``."""
+        from timely import operators
+
+        return operators.input_from(self, handle)
+
+    def new_unordered_input(self) -> tuple[tuple[UnorderedHandle[T, Any], Capability[T]], Stream[T, Any]]:
+        """Return a handle and a capability to send with, and the stream. See ``timely.operators.new_unordered_input``."""
+        from timely import operators
+
+        return operators.new_unordered_input(self)
+
+    def iterator_source(
+        self,
+        name: str,
+        batches: Iterable[tuple[T, Any]],
+        probe: ProbeHandle[T],
+        *,
+        records: int | None = None,
+        times: int | None = None,
+    ) -> Stream[T, Any]:
+        """Return the stream of ``(time, container)``, no faster than bounds allow. See ``timely.operators.iterator_source``."""
+        from timely import operators
+
+        return operators.iterator_source(self, name, batches, probe, records=records, times=times)
+
     def to_stream(self, records: Iterable[D]) -> Stream[T, D]:
         """Return the stream of ``records``, all at the minimum time. See ``timely.operators.to_stream``."""
         from timely import operators
@@ -142,11 +180,23 @@ class ScopeBuilder(Generic[T]):
 
         return operators.source(self, name, constructor)
 
+    def from_async(self, name: str, batches: Callable[[], AsyncIterable[tuple[T, Any]]]) -> Stream[T, Any]:
+        """Return the stream of the ``(time, container)`` of an async iterable. See ``timely.operators.from_async``."""
+        from timely import operators
+
+        return operators.from_async(self, name, batches)
+
     def empty(self) -> Stream[T, Any]:
         """Return a stream on which nothing ever comes. See ``timely.operators.empty``."""
         from timely import operators
 
         return operators.empty(self)
+
+    def replay(self, *sources: Any) -> Stream[T, Any]:
+        """Return the stream of what was recorded with ``capture_into``. See ``timely.operators.replay``."""
+        from timely import operators
+
+        return operators.replay(self, *sources)
 
     def feedback(self, summary: PathSummary[T] | None = None) -> tuple[LoopHandle[T], Stream[T, Any]]:
         """Open a loop: its handle, to be connected, and the stream that comes round. See ``timely.operators.feedback``."""

@@ -7,20 +7,23 @@ and the list of what is connected to it. Its methods are a façade: each hands o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeVar
 
 from timely.dataflow.channel import EnterPusher, LeavePusher, Pusher
+from timely.dataflow.pact import Pipeline
 from timely.errors import ScopeError
 from timely.order import PartialOrder
-from timely.progress import Source, Target
+from timely.progress import Antichain, Source, Target
 from timely.scopes import EGRESS, INGRESS
 
 if TYPE_CHECKING:
-    from timely.dataflow.container import Key
+    import os
+
     from timely.dataflow.pact import Pact
     from timely.dataflow.scope import ScopeBuilder
     from timely.operators.capture import Capture
+    from timely.operators.events import EventSink
     from timely.operators.feedback import LoopHandle
     from timely.operators.generic import (
         BinaryConstructor,
@@ -30,12 +33,18 @@ if TYPE_CHECKING:
         UnaryNotifyLogic,
     )
     from timely.operators.probe import ProbeHandle
+    from timely.operators.results import Err, Ok
+    from timely.operators.vertex import Vertex
 
 T = TypeVar("T", bound=PartialOrder)
 T2 = TypeVar("T2", bound=PartialOrder)
 D = TypeVar("D")
 E = TypeVar("E")
+E2 = TypeVar("E2")
+K = TypeVar("K")
+V = TypeVar("V")
 R = TypeVar("R")
+S = TypeVar("S")
 P = ParamSpec("P")
 
 
@@ -115,6 +124,12 @@ class Stream(Generic[T, D]):
 
         return operators.map_batch(self, f)
 
+    def map_async(self, f: Callable[[D], Awaitable[E]], limit: int = 64) -> Stream[T, E]:
+        """Return the stream of what awaiting ``f(record)`` gives. See ``timely.operators.map_async``."""
+        from timely import operators
+
+        return operators.map_async(self, f, limit)
+
     def inspect(self, f: Callable[[D], object]) -> Stream[T, D]:
         """Call ``f(record)`` for each record and pass it on. See ``timely.operators.inspect``."""
         from timely import operators
@@ -133,17 +148,31 @@ class Stream(Generic[T, D]):
 
         return operators.inspect_batch(self, f)
 
-    def concat(self, *others: Stream[T, D]) -> Stream[T, D]:
-        """Return the stream of the records of this stream and of ``others``. See ``timely.operators.concatenate``."""
+    def inspect_progress(
+        self, on_batch: Callable[[T, Any], object], on_frontier: Callable[[Antichain[T]], object]
+    ) -> Stream[T, D]:
+        """See each message and each move of the frontier. See ``timely.operators.inspect_progress``."""
         from timely import operators
 
-        return operators.concatenate([self, *others])
+        return operators.inspect_progress(self, on_batch, on_frontier)
 
-    def exchange(self, key: Key) -> Stream[T, D]:
+    def concat(self, *others: Stream[T, D]) -> Stream[T, D]:
+        """Return the stream of the records of this stream and of ``others``. See ``timely.operators.concat``."""
+        from timely import operators
+
+        return operators.concat(self, *others)
+
+    def exchange(self, key: Callable[[D], Any] | str | Sequence[str]) -> Stream[T, D]:
         """Take each record to the worker of ``key(record)``. See ``timely.operators.exchange``."""
         from timely import operators
 
         return operators.exchange(self, key)
+
+    def broadcast(self) -> Stream[T, D]:
+        """Take each record to every worker. See ``timely.operators.broadcast``."""
+        from timely import operators
+
+        return operators.broadcast(self)
 
     def partition(self, n: int, f: Callable[[D], tuple[int, E]]) -> list[Stream[T, E]]:
         """Return ``n`` streams; ``f(record)`` says ``(which, record)``. See ``timely.operators.partition``."""
@@ -163,23 +192,100 @@ class Stream(Generic[T, D]):
 
         return operators.branch_when(self, f)
 
+    def ok_err(self, f: Callable[[D], Ok[E] | Err[E2]]) -> tuple[Stream[T, E], Stream[T, E2]]:
+        """Return the streams of the values and of the errors in ``f(record)``. See ``timely.operators.ok_err``."""
+        from timely import operators
+
+        return operators.ok_err(self, f)
+
+    def delay(self, f: Callable[[D, T], T]) -> Stream[T, D]:
+        """Return the records at the later times ``f(record, time)``. See ``timely.operators.delay``."""
+        from timely import operators
+
+        return operators.delay(self, f)
+
+    def delay_batch(self, f: Callable[[T], T]) -> Stream[T, D]:
+        """Return the containers at the later times ``f(time)``. See ``timely.operators.delay_batch``."""
+        from timely import operators
+
+        return operators.delay_batch(self, f)
+
+    def count(self) -> Stream[T, int]:
+        """Return how many records each time has on this worker. See ``timely.operators.count``."""
+        from timely import operators
+
+        return operators.count(self)
+
+    def accumulate(self, initial: E, f: Callable[[E, D], E]) -> Stream[T, E]:
+        """Return what ``f(state, record)`` makes of all records of a time. See ``timely.operators.accumulate``."""
+        from timely import operators
+
+        return operators.accumulate(self, initial, f)
+
+    def aggregate(
+        self: Stream[T, tuple[K, V]],
+        fold: Callable[[K, V, Any], S],
+        emit: Callable[[K, S], E],
+        key: Callable[[K], Any] | None = None,
+    ) -> Stream[T, E]:
+        """Return what is made of the values of each key at each time. See ``timely.operators.aggregate``."""
+        from timely import operators
+
+        return operators.aggregate(self, fold, emit, key)
+
+    def state_machine(
+        self: Stream[T, tuple[K, V]],
+        fold: Callable[[K, V, S | None], tuple[S | None, Iterable[E]]],
+        key: Callable[[K], Any] | None = None,
+    ) -> Stream[T, E]:
+        """Return what the state machine of each key sends, in order of time. See ``timely.operators.state_machine``."""
+        from timely import operators
+
+        return operators.state_machine(self, fold, key)
+
+    def distinct(self, key: Callable[[D], Any] | None = None) -> Stream[T, D]:
+        """Return each record once for each time. See ``timely.operators.distinct``."""
+        from timely import operators
+
+        return operators.distinct(self, key)
+
+    def join(
+        self: Stream[T, tuple[K, V]], other: Stream[T, tuple[K, E]], key: Callable[[K], Any] | None = None
+    ) -> Stream[T, tuple[K, tuple[V, E]]]:
+        """Return ``(key, (left, right))`` for all records with equal keys. See ``timely.operators.join``."""
+        from timely import operators
+
+        return operators.join(self, other, key)
+
+    def limit_in_flight(self, records: int, body: Callable[[Stream[Any, D]], Stream[Any, E]]) -> Stream[T, E]:
+        """Return ``body(stream)``, which gets no more than so many records at once. See ``timely.operators.limit_in_flight``."""
+        from timely import operators
+
+        return operators.limit_in_flight(self, records, body)
+
     def connect_loop(self, handle: LoopHandle[T]) -> None:
         """Feed this stream back into the loop that ``feedback`` opened. See ``timely.operators.connect_loop``."""
         from timely import operators
 
         operators.connect_loop(self, handle)
 
-    def probe(self) -> ProbeHandle[T]:
+    def probe(self, handle: ProbeHandle[T] | None = None) -> ProbeHandle[T]:
         """Return a handle on which one sees what may still come here. See ``timely.operators.probe``."""
         from timely import operators
 
-        return operators.probe(self)
+        return operators.probe(self, handle)
 
     def capture(self) -> Capture[T, D]:
         """Collect what comes here, on this worker. See ``timely.operators.capture``."""
         from timely import operators
 
         return operators.capture(self)
+
+    def capture_into(self, sink: EventSink | str | os.PathLike[str]) -> None:
+        """Record what comes here, to be replayed. See ``timely.operators.capture_into``."""
+        from timely import operators
+
+        operators.capture_into(self, sink)
 
     def sink(self, pact: Pact, name: str, constructor: SinkConstructor) -> None:
         """End the stream in an operator of one's own. See ``timely.operators.sink``."""
@@ -236,3 +342,19 @@ class Stream(Generic[T, D]):
         from timely import operators
 
         return operators.binary_notify(self, other, pact, other_pact, name, initial_times, logic)
+
+    def vertex(
+        self,
+        factory: Vertex[T] | Callable[..., Vertex[T]],
+        *args: Any,
+        pact: Pact = Pipeline,
+        others: Sequence[Stream[T, Any] | tuple[Stream[T, Any], Pact]] = (),
+        name: str | None = None,
+    ) -> Stream[T, Any]:
+        """Return output 0 of the vertex ``factory(*args)``, whose inputs read this stream and ``others``.
+
+        See ``timely.operators.vertex``, which is for any number of outputs.
+        """
+        from timely import operators
+
+        return operators.vertex(self.scope, factory, *args, inputs=[(self, pact), *others], name=name)[0]

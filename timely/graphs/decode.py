@@ -1,11 +1,13 @@
-"""``name_components``: components of numbers become components of nodes, each named by its smallest node.
+"""From numbers back to nodes: ``name_components`` for components, ``name_values`` for a value of each node.
 
-The invariant: every node that has a name comes out in one row, on one worker; a node that no membership speaks of is a
-component of its own.
+``name_components`` names each component by its smallest node. Its invariant: every node that has a name comes out in
+one row, on one worker; a node that no membership speaks of is a component of its own. ``name_values`` leaves rows where
+they are, on the worker of their node.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, TypeVar
 
 import numpy as np
@@ -13,7 +15,8 @@ import pyarrow as pa
 
 from timely.dataflow import Exchange, OperatorInfo, Pipeline, Stream
 from timely.graphs.gather import gather
-from timely.graphs.pairs import MISSING, dense, first, join_rows, look_up
+from timely.graphs.numbers import Names
+from timely.graphs.pairs import MISSING, Column, dense, first, join_rows, look_up
 from timely.order import PartialOrder
 
 T = TypeVar("T", bound=PartialOrder)
@@ -37,7 +40,41 @@ def name_components(names: Stream[T, Any], members: Stream[T, Any]) -> Stream[T,
     return alone.concat(named)
 
 
-def _look_up(info: OperatorInfo, collected: list[list[Any]]) -> list[Any]:
+def name_values(
+    names: Stream[T, Any], values: Stream[T, Any], column: str, convert: Callable[[Column], Any], *, lasting: bool = True
+) -> Stream[T, Any]:
+    """Return Arrow batches ``(node, column)`` from ``names`` as ``encode`` gives them and ``values``, arrays of ``(number
+    of the node, value)`` on the worker of the node. ``convert`` makes the column of the values.
+
+    ``lasting`` says that the names are those of a lasting dictionary, and hold for all later times.
+
+    >>> import timely
+    >>> def build(scope):
+    ...     one = scope.to_stream([0])
+    ...     names = one.map_batch(lambda _: pa.record_batch({"id": [0, 1], "value": ["b", "a"]}))
+    ...     values = one.map_batch(lambda _: np.array([[0, 5]]))
+    ...     return name_values(names, values, "size", lambda sizes: sizes)
+    >>> timely.example(build)
+    [(0, [('b', 5)])]
+    """
+    kept = Names()
+
+    def finish(info: OperatorInfo, _: object, collected: list[list[Any]]) -> list[Any]:
+        nonlocal kept
+        if not lasting:
+            kept = Names()
+        for batch in collected[0]:
+            kept.add(batch.column("value"))
+        rows = join_rows(collected[1], 2)
+        if not len(rows):
+            return [[]]
+        return [pa.record_batch({"node": kept.take(rows[:, 0] // info.peers), column: convert(rows[:, 1])})]
+
+    (named,) = gather("decode: values", [(names, Pipeline), (values, Pipeline)], 1, finish)
+    return named
+
+
+def _look_up(info: OperatorInfo, _: object, collected: list[list[Any]]) -> list[Any]:
     """Return the components of one node each, and ``(root, value)`` of the others."""
     (names,), members = collected[0], join_rows(collected[1], 2)
     table = dense(members[:, 0] // info.peers, members[:, 1])
@@ -48,7 +85,7 @@ def _look_up(info: OperatorInfo, collected: list[list[Any]]) -> list[Any]:
     return [pa.record_batch({"node": alone, "component": alone}), pa.record_batch(together)]
 
 
-def _name(info: OperatorInfo, collected: list[list[Any]]) -> list[Any]:
+def _name(info: OperatorInfo, _: object, collected: list[list[Any]]) -> list[Any]:
     """Sort by root and value: the first of each root is the smallest."""
     table = pa.Table.from_batches(collected[0]).sort_by([("root", "ascending"), ("value", "ascending")])
     roots = table.column("root").to_numpy()

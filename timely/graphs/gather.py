@@ -24,8 +24,8 @@ from timely.order import PartialOrder, linear_extension
 
 T = TypeVar("T", bound=PartialOrder)
 
-Finish: TypeAlias = Callable[[OperatorInfo, list[list[Any]]], Sequence[Any]]
-"""``finish(info, collected)`` gets the containers of each input, and returns one for each output."""
+Finish: TypeAlias = Callable[[OperatorInfo, Any, list[list[Any]]], Sequence[Any]]
+"""``finish(info, time, collected)`` gets the containers of each input, and returns one for each output."""
 
 
 class _Gathered(Generic[T]):
@@ -63,11 +63,11 @@ class _Gather(Generic[T]):
             frontiers = [port.frontier for port in inputs]
             complete = [time for time in self.times if not any(frontier.less_equal(time) for frontier in frontiers)]
             for time in linear_extension(complete):
-                self.send(self.times.pop(time), outputs)
+                self.send(time, self.times.pop(time), outputs)
 
-    def send(self, gathered: _Gathered[T], outputs: Sequence[OutputPort[T]]) -> None:
+    def send(self, time: T, gathered: _Gathered[T], outputs: Sequence[OutputPort[T]]) -> None:
         """Send the results of one complete time."""
-        results = self.finish(self.info, gathered.containers)
+        results = self.finish(self.info, time, gathered.containers)
         for output, capability, result in zip(outputs, gathered.capabilities, results, strict=True):
             if len(result):
                 output.session(capability).give_batch(result)
@@ -77,16 +77,19 @@ class _Gather(Generic[T]):
 def gather(
     name: str, inputs: Sequence[tuple[Stream[T, Any], Pact]], outputs: int, finish: Finish
 ) -> list[Stream[T, Any]]:
-    """Return the ``outputs`` streams of an operator that runs ``finish(info, collected)`` for each time that is
-    complete.
+    """Return the ``outputs`` streams of an operator that runs ``finish(info, time, collected)`` for each time that
+    is complete.
 
-    ``collected`` has a list of containers for each input; ``finish`` returns a container for each output, and an empty
-    one sends nothing. Source: the operators of Naiad section 2.2 that wait for ``OnNotify``.
+    Times are finished in an order that extends theirs. ``collected`` has a list of containers for each input;
+    ``finish`` returns a container for each output, and an empty one sends nothing. Source: the operators of Naiad
+    section 2.2 that wait for ``OnNotify``.
 
     >>> import timely
     >>> def build(scope):
     ...     numbers = scope.to_stream([1, 2, 3])
-    ...     (total,) = gather("total", [(numbers, timely.Pipeline)], 1, lambda info, found: [[sum(map(sum, found[0]))]])
+    ...     def finish(info, time, collected):
+    ...         return [[sum(map(sum, collected[0]))]]
+    ...     (total,) = gather("total", [(numbers, timely.Pipeline)], 1, finish)
     ...     return total
     >>> timely.example(build)
     [(0, [6])]

@@ -56,7 +56,7 @@ def without(rows: Stream[T, Any], values: Stream[T, Any], column: int) -> Stream
 def _looked_up(
     name: str, rows: Stream[T, Any], values: Stream[T, Any], column: int, select: Callable[[Rows, Column], Rows]
 ) -> Stream[T, Any]:
-    def finish(info: OperatorInfo, collected: list[list[Any]]) -> list[Rows]:
+    def finish(info: OperatorInfo, _: object, collected: list[list[Any]]) -> list[Rows]:
         found, known = join_rows(collected[0], 2), join_rows(collected[1], 2)
         table = dense(known[:, 0] // info.peers, known[:, 1])
         return [select(found, look_up(table, found[:, column] // info.peers))]

@@ -3,9 +3,26 @@
 All of them are written on the public operator interface only: what they can do, anyone's operator can do.
 """
 
-from timely.operators.capture import Capture, capture
-from timely.operators.elementwise import filter, flat_map, inspect, inspect_batch, inspect_time, map, map_batch
+from timely.operators import results, windows
+from timely.operators.aggregate import accumulate, aggregate, count
+from timely.operators.all_reduce import all_reduce
+from timely.operators.asynchronous import from_async, map_async
+from timely.operators.capture import Capture, capture, capture_into, extract
+from timely.operators.connection import ConnectionSink, ConnectionSource
+from timely.operators.delay import delay, delay_batch, reclock
+from timely.operators.elementwise import (
+    filter,
+    flat_map,
+    inspect,
+    inspect_batch,
+    inspect_progress,
+    inspect_time,
+    map,
+    map_batch,
+)
+from timely.operators.events import EventSink, EventSource, Messages, Progress, StreamState
 from timely.operators.feedback import LoopHandle, connect_loop, feedback
+from timely.operators.flow_control import iterator_source, limit_in_flight
 from timely.operators.generic import (
     binary,
     binary_frontier,
@@ -17,42 +34,92 @@ from timely.operators.generic import (
     unary_frontier,
     unary_notify,
 )
-from timely.operators.input import InputHandle, new_input, to_stream
+from timely.operators.input import InputHandle, input_from, new_input, to_stream
+from timely.operators.join import join
+from timely.operators.keyed import distinct, state_machine
+from timely.operators.link import EventLink, LinkReader
+from timely.operators.nesting import enter, leave
 from timely.operators.notificator import Notificator
 from timely.operators.probe import ProbeHandle, probe
-from timely.operators.routing import branch, branch_when, concatenate, exchange, partition
+from timely.operators.recording import FileSink, FileSource
+from timely.operators.replay import replay
+from timely.operators.results import ok_err
+from timely.operators.routing import branch, branch_when, broadcast, concat, concatenate, exchange, partition
+from timely.operators.unordered import UnorderedHandle, new_unordered_input
+from timely.operators.vertex import Vertex, vertex
 
 __all__ = [
     "Capture",
+    "ConnectionSink",
+    "ConnectionSource",
+    "EventLink",
+    "EventSink",
+    "EventSource",
+    "FileSink",
+    "FileSource",
     "InputHandle",
+    "LinkReader",
     "LoopHandle",
+    "Messages",
     "Notificator",
     "ProbeHandle",
+    "Progress",
+    "StreamState",
+    "UnorderedHandle",
+    "Vertex",
+    "all_reduce",
+    "accumulate",
+    "aggregate",
     "binary",
     "binary_frontier",
     "binary_notify",
     "branch",
     "branch_when",
+    "broadcast",
     "capture",
+    "capture_into",
+    "concat",
     "concatenate",
     "connect_loop",
+    "count",
+    "delay",
+    "delay_batch",
+    "distinct",
     "empty",
+    "enter",
     "exchange",
+    "extract",
     "feedback",
     "filter",
     "flat_map",
+    "from_async",
+    "input_from",
     "inspect",
     "inspect_batch",
+    "inspect_progress",
     "inspect_time",
+    "iterator_source",
+    "join",
+    "leave",
+    "limit_in_flight",
     "map",
+    "map_async",
     "map_batch",
     "new_input",
+    "new_unordered_input",
+    "ok_err",
     "partition",
     "probe",
+    "replay",
+    "reclock",
+    "results",
     "sink",
     "source",
+    "state_machine",
     "to_stream",
     "unary",
     "unary_frontier",
     "unary_notify",
+    "vertex",
+    "windows",
 ]

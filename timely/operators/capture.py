@@ -1,12 +1,20 @@
-"""``capture``: collect what a stream carries, to look at it when the dataflow is done, or while it runs."""
+"""``capture`` and ``capture_into``: collect what a stream carries, or record it so that it can be replayed.
+
+``capture`` keeps the messages, to look at them when the dataflow is done, or while it runs. ``capture_into`` records the progress
+of the stream as well, in the order that makes it a stream of its own (:mod:`timely.operators.events`): records come before the
+progress that says that no more of them will. Both are of one worker: each worker has what came to it.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Iterable
 from typing import Any, Generic, TypeVar
 
-from timely.dataflow import InputPort, OperatorInfo, Pipeline, Stream
-from timely.operators.generic import sink
+from timely.dataflow import InputPort, OperatorInfo, Pipeline, Stream, records_of
+from timely.errors import CaptureError
+from timely.operators.events import EventSink, Messages, Progress
+from timely.operators.generic import sink as end_in
 from timely.order import PartialOrder, linear_extension
 
 T = TypeVar("T", bound=PartialOrder)
@@ -39,29 +47,25 @@ class Capture(Generic[T, D]):
         >>> letters.extract()
         [(0, ['a', 'b', 'c'])]
         """
-        found: dict[T, list[D]] = {}
-        for time, batch in self.messages:
-            found.setdefault(time, []).extend(records_of(batch))
-        return [(time, _sorted(found[time])) for time in linear_extension(found)]
+        return extract(self.messages)
 
 
-def records_of(batch: Any) -> list[Any]:
-    """Return the records of a container: rows of an Arrow batch as tuples, elements of an array as Python values.
+def extract(messages: Iterable[tuple[T, Any]]) -> list[tuple[T, list[Any]]]:
+    """Return ``[(time, records)]`` of messages ``(time, container)``, as ``Capture.extract`` does.
 
-    >>> records_of([1, 2])
-    [1, 2]
+    >>> extract([(1, ["c"]), (0, ["b"]), (0, ["a"])])
+    [(0, ['a', 'b']), (1, ['c'])]
     """
-    if isinstance(batch, list):
-        return batch
-    if hasattr(batch, "columns"):
-        return list(zip(*(column.to_pylist() for column in batch.columns), strict=True))
-    return list(batch.tolist())
+    found: dict[T, list[Any]] = {}
+    for time, batch in messages:
+        found.setdefault(time, []).extend(records_of(batch))
+    return [(time, _sorted(found[time])) for time in linear_extension(found)]
 
 
 def _sorted(records: list[Any]) -> list[Any]:
     try:
         return sorted(records)
-    except TypeError:  # they have no order
+    except (TypeError, ValueError):  # they have no order
         return records
 
 
@@ -81,5 +85,61 @@ def capture(stream: Stream[T, D]) -> Capture[T, D]:
 
         return logic
 
-    sink(stream, Pipeline, "capture", constructor)
+    end_in(stream, Pipeline, "capture", constructor)
     return captured
+
+
+def capture_into(stream: Stream[T, D], sink: EventSink | str | os.PathLike[str]) -> None:
+    """Record ``stream``, as it is on this worker: append its events to ``sink``, to be replayed with ``replay``.
+
+    A sink is anything with ``append(event)``: a list, a ``timely.EventLink``, a ``timely.FileSink``, a
+    ``timely.ConnectionSink``; a path stands for a ``FileSink``. Containers are recorded as they are. Every worker records its
+    own part, so each needs a sink of its own. ``CaptureError`` for what is no sink.
+
+    >>> import timely
+    >>> events = []
+    >>> def build(scope):
+    ...     stream = scope.to_stream("ab")
+    ...     stream.capture_into(events)
+    ...     return stream
+    >>> _ = timely.example(build)
+    >>> for event in events:
+    ...     print(event)
+    Progress(changes=((0, 1),))
+    Messages(time=0, batch=['a', 'b'])
+    Progress(changes=((0, -1),))
+    """
+    append = _sink(sink).append
+    minimum = stream.scope.subgraph.domain.minimum
+
+    def constructor(info: OperatorInfo) -> Callable[[InputPort[T, D]], object]:
+        told: list[T] | None = None  # the frontier as the sink knows it
+
+        def logic(input: InputPort[T, D]) -> None:
+            nonlocal told
+            if told is None:
+                told = [minimum]
+                append(Progress([(minimum, 1)]))
+            for capability, batch in input:
+                append(Messages(capability.time, batch))
+            now = list(input.frontier)
+            changes = [(time, -1) for time in told if time not in now] + [(time, 1) for time in now if time not in told]
+            if changes:
+                told = now
+                append(Progress(changes))
+
+        return logic
+
+    end_in(stream, Pipeline, "capture_into", constructor)
+
+
+def _sink(sink: Any) -> Any:
+    if isinstance(sink, str | os.PathLike):
+        from timely.operators.recording import FileSink
+
+        return FileSink(sink)
+    if not callable(getattr(sink, "append", None)):
+        raise CaptureError(
+            f"capture_into needs something to append events to (a list, an EventLink, a FileSink, a path), not {sink!r}"
+        )
+    return sink

@@ -6,9 +6,10 @@ import itertools
 from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
-from timely.dataflow import Capability, InputPort, OperatorInfo, OutputPort, Pipeline, Stream
-from timely.operators.generic import unary
+from timely.dataflow import Capability, InputPort, OperatorInfo, OutputPort, Pipeline, Stream, records_of
+from timely.operators.generic import unary, unary_frontier
 from timely.order import PartialOrder
+from timely.progress import Antichain
 
 T = TypeVar("T", bound=PartialOrder)
 D = TypeVar("D")
@@ -22,7 +23,7 @@ def map(stream: Stream[T, D], f: Callable[[D], E]) -> Stream[T, E]:
     >>> timely.example(lambda scope: scope.to_stream([1, 2]).map(lambda x: x + 1))
     [(0, [2, 3])]
     """
-    return _batchwise(stream, "map", lambda batch: [f(record) for record in batch])
+    return _batchwise(stream, "map", lambda batch: [f(record) for record in records_of(batch)])
 
 
 def filter(stream: Stream[T, D], predicate: Callable[[D], bool]) -> Stream[T, D]:
@@ -32,7 +33,7 @@ def filter(stream: Stream[T, D], predicate: Callable[[D], bool]) -> Stream[T, D]
     >>> timely.example(lambda scope: scope.to_stream(range(5)).filter(lambda x: x % 2 == 0))
     [(0, [0, 2, 4])]
     """
-    return _batchwise(stream, "filter", lambda batch: [record for record in batch if predicate(record)])
+    return _batchwise(stream, "filter", lambda batch: [record for record in records_of(batch) if predicate(record)])
 
 
 def flat_map(stream: Stream[T, D], f: Callable[[D], Iterable[E]]) -> Stream[T, E]:
@@ -42,7 +43,8 @@ def flat_map(stream: Stream[T, D], f: Callable[[D], Iterable[E]]) -> Stream[T, E
     >>> timely.example(lambda scope: scope.to_stream([1, 3]).flat_map(range))
     [(0, [0, 0, 1, 2])]
     """
-    return _batchwise(stream, "flat_map", lambda batch: list(itertools.chain.from_iterable([f(record) for record in batch])))
+    chain = itertools.chain.from_iterable
+    return _batchwise(stream, "flat_map", lambda batch: list(chain([f(record) for record in records_of(batch)])))
 
 
 def map_batch(stream: Stream[T, D], f: Callable[[Any], Any]) -> Stream[T, Any]:
@@ -76,7 +78,7 @@ def inspect(stream: Stream[T, D], f: Callable[[D], object]) -> Stream[T, D]:
     """
 
     def look(time: T, batch: list[D]) -> None:
-        for record in batch:
+        for record in records_of(batch):
             f(record)
 
     return _look(stream, "inspect", look)
@@ -93,7 +95,7 @@ def inspect_time(stream: Stream[T, D], f: Callable[[T, D], object]) -> Stream[T,
     """
 
     def look(time: T, batch: list[D]) -> None:
-        for record in batch:
+        for record in records_of(batch):
             f(time, record)
 
     return _look(stream, "inspect_time", look)
@@ -121,3 +123,40 @@ def _look(stream: Stream[T, D], name: str, look: Callable[[T, Any], object]) -> 
         return logic
 
     return unary(stream, Pipeline, name, constructor)
+
+
+def inspect_progress(
+    stream: Stream[T, D], on_batch: Callable[[T, Any], object], on_frontier: Callable[[Antichain[T]], object]
+) -> Stream[T, D]:
+    """Call ``on_batch(time, container)`` for each message, ``on_frontier(frontier)`` whenever the frontier has moved, and pass
+    the messages on.
+
+    Where both have something new the frontier comes first: it speaks of what is still to come, these messages included. The
+    frontier at the start, the minimum time, is not reported.
+
+    >>> import timely
+    >>> seen = []
+    >>> def build(scope):
+    ...     return scope.to_stream([1, 2]).inspect_progress(lambda time, batch: seen.append((time, batch)), seen.append)
+    >>> _ = timely.example(build)
+    >>> seen
+    [(0, [1, 2]), Antichain([])]
+    """
+
+    def constructor(capability: Capability[T], info: OperatorInfo) -> Callable[[InputPort[T, D], OutputPort[T]], object]:
+        known = Antichain([capability.time])
+        capability.drop()
+
+        def logic(input: InputPort[T, D], output: OutputPort[T]) -> None:
+            nonlocal known
+            frontier = input.frontier
+            if frontier != known:
+                known = frontier
+                on_frontier(frontier)
+            for capability, batch in input:
+                on_batch(capability.time, batch)
+                output.session(capability).give_batch(batch)
+
+        return logic
+
+    return unary_frontier(stream, Pipeline, "inspect_progress", constructor)

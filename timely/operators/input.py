@@ -19,19 +19,53 @@ CHUNK = 4096
 """Records that ``to_stream`` sends in one activation."""
 
 
-class Outbox(Generic[T]):
-    """What a handle has sent and its operator has not picked up yet: sealed batches, and the one that is being filled."""
+class Draft:
+    """The batch that a handle is filling. It is ready to be sent already, and sealed by whoever sends it first."""
 
-    __slots__ = ("buffer", "ready")
+    __slots__ = ("records",)
 
     def __init__(self) -> None:
-        self.buffer: list[Any] = []
+        self.records: list[Any] = []
+
+
+class Outbox(Generic[T]):
+    """What a handle has sent into one stream and its operator has not picked up yet, the draft included.
+
+    Once the dataflow is dropped it takes nothing in, while the handle may feed others still.
+    """
+
+    __slots__ = ("_capability", "_draft", "_info", "ready")
+
+    def __init__(self, capability: Capability[T], info: OperatorInfo, draft: Draft) -> None:
+        self._capability = capability
+        self._draft = draft
+        self._info = info
         self.ready: list[tuple[Capability[T], Any]] = []
+        info.at_end(self._discard)
+
+    def put(self, batch: Any) -> None:
+        """Have a batch sent in the next step."""
+        if self._capability.held:
+            self.ready.append((self._capability.copy(), batch))
+            self._info.activator.activate()
+
+    def advance_to(self, time: T) -> None:
+        """Send nothing more before ``time``."""
+        if self._capability.held:
+            self._capability.downgrade(time)
+
+    def close(self) -> None:
+        """Send nothing more."""
+        self._capability.drop()
+
+    def _discard(self) -> None:
+        self.close()
+        self.ready.clear()
 
     def logic(self, output: OutputPort[T]) -> None:
         """Send everything on: the logic of an input's operator."""
         if self.ready:
-            self.buffer = []
+            self._draft.records = []
             ready, self.ready = self.ready, []
             for capability, batch in ready:
                 output.session(capability).give_batch(batch)
@@ -58,21 +92,24 @@ class InputHandle(Generic[T, D]):
     [(0, [1]), (3, [2, 3])]
     """
 
-    __slots__ = ("_capability", "_check", "_closed", "_info", "_outbox", "_time")
+    __slots__ = ("_check", "_closed", "_draft", "_info", "_outboxes", "_time")
 
-    def __init__(
-        self,
-        capability: Capability[T],
-        info: OperatorInfo,
-        outbox: Outbox[T],
-        check: Callable[[object], None],
-    ) -> None:
-        self._capability = capability
+    def __init__(self, capability: Capability[T], info: OperatorInfo, check: Callable[[object], None]) -> None:
         self._info = info
-        self._outbox = outbox
+        self._draft = Draft()
+        self._outboxes = [Outbox(capability, info, self._draft)]
         self._check = check
         self._time = capability.time
         self._closed = False
+
+    def feed(self, capability: Capability[T], info: OperatorInfo) -> Outbox[T]:
+        """Send into another stream too from now on; return its outbox. ``InputClosedError`` if the handle is closed."""
+        if self._closed:
+            raise self._is_closed("input_from")
+        self.flush()
+        capability.downgrade(self._time)
+        self._outboxes.append(Outbox(capability, info, self._draft))
+        return self._outboxes[-1]
 
     @property
     def time(self) -> T:
@@ -84,14 +121,19 @@ class InputHandle(Generic[T, D]):
         """Whether it was closed."""
         return self._closed
 
+    @property
+    def outbox(self) -> Outbox[T]:
+        """What is sent into the stream that the handle was made with."""
+        return self._outboxes[0]
+
     def send(self, record: D) -> None:
         """Send one record at the current time."""
         if self._closed:
             raise self._is_closed("send")
-        buffer = self._outbox.buffer
-        buffer.append(record)
-        if len(buffer) == 1:
-            self._hand_over(buffer)
+        records = self._draft.records
+        records.append(record)
+        if len(records) == 1:
+            self._hand_over(records)
 
     def send_batch(self, batch: Any) -> None:
         """Send a whole container (a list, an Arrow record batch, an array), which must not be changed afterwards."""
@@ -101,8 +143,8 @@ class InputHandle(Generic[T, D]):
         self._hand_over(batch)
 
     def _hand_over(self, batch: Any) -> None:
-        self._outbox.ready.append((self._capability.delayed(self._time), batch))
-        self._info.activator.activate()
+        for outbox in self._outboxes:
+            outbox.put(batch)
 
     def advance_to(self, time: T) -> None:
         """Move on to ``time``: nothing more will be sent at times that are not at or after it."""
@@ -115,20 +157,22 @@ class InputHandle(Generic[T, D]):
                 " not at or after it"
             )
         self.flush()
-        self._capability.downgrade(time)
+        for outbox in self._outboxes:
+            outbox.advance_to(time)
         self._time = time
 
     def flush(self) -> None:
         """Seal the records sent so far as one batch; they go out with the next step in any case."""
-        if self._outbox.buffer:
-            self._outbox.buffer = []
+        if self._draft.records:
+            self._draft.records = []
 
     def close(self) -> None:
         """Say that nothing more will come; closing it twice does nothing more."""
         if not self._closed:
             self._closed = True
             self.flush()
-            self._capability.drop()
+            for outbox in self._outboxes:
+                outbox.close()
 
     def __enter__(self) -> Self:
         return self
@@ -158,12 +202,36 @@ def new_input(scope: ScopeBuilder[T], name: str = "input") -> tuple[InputHandle[
     handles: list[InputHandle[T, Any]] = []
 
     def constructor(capability: Capability[T], info: OperatorInfo) -> Callable[[OutputPort[T]], object]:
-        outbox: Outbox[T] = Outbox()
-        handles.append(InputHandle(capability, info, outbox, scope.subgraph.domain.check))
-        return outbox.logic
+        handle: InputHandle[T, Any] = InputHandle(capability, info, scope.subgraph.domain.check)
+        handles.append(handle)
+        return handle.outbox.logic
 
     output = source(scope, name, constructor)
     return handles.pop(), output
+
+
+def input_from(scope: ScopeBuilder[T], handle: InputHandle[T, D], name: str = "input") -> Stream[T, D]:
+    """Return one more stream of what ``handle`` sends from now on, here or in another dataflow of the same worker.
+
+    Its times begin at the handle's; what was sent before does not come. ``InputClosedError`` for a handle that is closed,
+    ``TimestampError`` for one whose times are not those of the scope, both as the cause of an ``OperatorError``.
+
+    >>> import timely
+    >>> worker = timely.Worker()
+    >>> with worker.dataflow(int) as scope:
+    ...     numbers, stream = scope.new_input()
+    ...     everything = stream.capture()
+    >>> numbers.send("early")
+    >>> numbers.advance_to(1)
+    >>> with worker.dataflow(int) as scope:
+    ...     since = scope.input_from(numbers).capture()
+    >>> numbers.send("late")
+    >>> numbers.close()
+    >>> worker.run()
+    >>> everything.extract(), since.extract()
+    ([(0, ['early']), (1, ['late'])], [(1, ['late'])])
+    """
+    return source(scope, name, lambda capability, info: handle.feed(capability, info).logic)
 
 
 def to_stream(scope: ScopeBuilder[T], records: Iterable[D]) -> Stream[T, D]:

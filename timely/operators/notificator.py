@@ -9,10 +9,12 @@ requests that were made for it. Source: Naiad section 2.2.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar, cast
 
 from timely.dataflow import Capability, InputPort
-from timely.order import PartialOrder, linear_extension
+from timely.errors import CapabilityError
+from timely.operators.pending import Pending
+from timely.order import PartialOrder
 
 T = TypeVar("T", bound=PartialOrder)
 
@@ -32,11 +34,12 @@ class Notificator(Generic[T]):
     [(0, 2), (1, 1), (2, 1)]
     """
 
-    __slots__ = ("_capabilities", "_inputs", "_more", "_telling")
+    __slots__ = ("_inputs", "_lone", "_many", "_more", "_telling")
 
     def __init__(self, inputs: Sequence[InputPort[T, Any]]) -> None:
         self._inputs = inputs
-        self._capabilities: dict[T, Capability[T]] = {}
+        self._lone: Capability[T] | None = None  # mostly one time is asked for, and there is nothing to put in order
+        self._many: Pending[T, Capability[T]] | None = None  # all of them, as soon as there are two
         self._more: dict[T, int] = {}
         self._telling = False
 
@@ -49,20 +52,40 @@ class Notificator(Generic[T]):
     def notify_at(self, capability: Capability[T]) -> None:
         """Ask to be notified when the capability's time is complete; the notificator holds the capability until then.
 
-        Where it is complete already, and nobody is iterating, the logic is run again for it.
+        Where it is complete already, and nobody is iterating, the logic is run again for it. ``CapabilityError`` for what is no
+        capability, or is not held: one that came with the input has to be retained.
         """
+        if not isinstance(capability, Capability) or not capability.held:
+            raise CapabilityError(
+                f"{self._inputs[0].label}: notify_at needs a capability that is held, not {capability!r}: retain() the one that"
+                " came with the input, or give one that was delayed to a later time"
+            )
         time = capability.time
-        if time in self._capabilities:
-            self._more[time] = self._more.get(time, 0) + 1
-            capability.drop()
+        if self._lone is None and self._many is None:
+            self._lone = capability
         else:
-            self._capabilities[time] = capability
+            self._add(time, capability)
         if not self._telling and self.complete(time):
             self._inputs[0].operator.activate()
 
+    def _add(self, time: T, capability: Capability[T]) -> None:
+        """Keep one more capability beside others."""
+        many = self._many
+        if many is None:
+            many = self._many = Pending()
+        if self._lone is not None:
+            many[self._lone.time] = self._lone
+            self._lone = None
+        if time in many:
+            self._more[time] = self._more.get(time, 0) + 1
+            capability.drop()
+        else:
+            many[time] = capability
+
     def pending(self) -> list[tuple[T, int]]:
         """Return the times that are asked for and not delivered yet, each with the number of requests, in order."""
-        return [(time, 1 + self._more.get(time, 0)) for time in linear_extension(self._capabilities)]
+        times = [self._lone.time] if self._lone is not None else self._many or ()
+        return [(time, 1 + self._more.get(time, 0)) for time in times]
 
     def complete(self, time: T) -> bool:
         """Return whether nothing at or before ``time`` can come on any input any more."""
@@ -73,24 +96,35 @@ class Notificator(Generic[T]):
         return True
 
     def __iter__(self) -> Iterator[tuple[Capability[T], int]]:
-        capabilities = self._capabilities
         self._telling = True
         try:
-            while capabilities:
-                if len(capabilities) == 1:
-                    (time,) = capabilities
+            while self._lone is not None or self._many is not None:
+                lone = self._lone
+                if lone is not None:
+                    time = lone.time
                     for port in self._inputs:
                         for element in port.elements:
                             if element <= time:
                                 return
-                else:
-                    ready = [time for time in capabilities if self.complete(time)]
-                    if not ready:
-                        return
-                    time = linear_extension(ready)[0]
-                yield capabilities.pop(time), 1 + self._more.pop(time, 0) if self._more else 1
+                    self._lone = None
+                    self._show(time)
+                    yield lone, 1
+                    continue
+                many = cast("Pending[T, Capability[T]]", self._many)
+                for time, capability in many.take(self.complete):
+                    self._show(time)
+                    yield capability, 1 + self._more.pop(time, 0)
+                if many:
+                    return
+                self._many = None
         except GeneratorExit:
             self._inputs[0].operator.activate()  # whoever stops early is told of the rest the next time
             raise
         finally:
             self._telling = False
+
+    def _show(self, time: T) -> None:
+        """Tell whoever looks on that a time is about to be delivered."""
+        notified = self._inputs[0].operator.notified
+        if notified is not None:
+            notified(time, self._inputs)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Generic, TypeVar
 
-from timely.dataflow import InputPort, OperatorBuilder, OperatorInfo, Pipeline, Stream
+from timely.dataflow import Activator, InputPort, OperatorBuilder, OperatorInfo, Pipeline, Stream
 from timely.order import PartialOrder
 from timely.progress import Antichain
 
@@ -22,14 +22,32 @@ class ProbeHandle(Generic[T]):
     (Antichain([]), True, False)
     """
 
-    __slots__ = ("_ports",)
+    __slots__ = ("_ports", "_waiting")
 
     def __init__(self) -> None:
         self._ports: list[InputPort[T, Any]] = []
+        self._waiting: list[Activator] = []
 
     def attach(self, port: InputPort[T, Any]) -> None:
         """Show the frontier of ``port`` too."""
         self._ports.append(port)
+
+    @property
+    def attached(self) -> bool:
+        """Whether it shows the frontier of anything."""
+        return bool(self._ports)
+
+    def wake(self, activator: Activator) -> None:
+        """Have an operator of this worker run whenever what the handle shows may have changed.
+
+        So an operator can wait for what happens downstream of it. See ``timely.operators.iterator_source``.
+        """
+        self._waiting.append(activator)
+
+    def tell(self) -> None:
+        """Run those who asked for it with ``wake``."""
+        for activator in self._waiting:
+            activator.activate()
 
     def less_than(self, time: T) -> bool:
         """Return whether something at a time before ``time`` may still come."""
@@ -79,6 +97,7 @@ def probe(stream: Stream[T, Any], handle: ProbeHandle[T] | None = None) -> Probe
         def logic(input: InputPort[T, Any]) -> None:
             for _ in input:
                 pass
+            chosen.tell()
 
         return logic
 

@@ -9,13 +9,13 @@ from timely.dataflow import (
     Capability,
     Exchange,
     InputPort,
-    Key,
     OperatorBuilder,
     OperatorInfo,
     OutputPort,
     Pipeline,
     ScopeBuilder,
     Stream,
+    records_of,
 )
 from timely.errors import GraphError, RoutingError
 from timely.operators.generic import empty, unary
@@ -57,7 +57,17 @@ def concatenate(streams: Sequence[Stream[T, D]], scope: ScopeBuilder[T] | None =
     return output
 
 
-def exchange(stream: Stream[T, D], key: Key) -> Stream[T, D]:
+def concat(stream: Stream[T, D], *others: Stream[T, D]) -> Stream[T, D]:
+    """Return the stream of the records of ``stream`` and of ``others``, each at its time.
+
+    >>> import timely
+    >>> timely.example(lambda scope: scope.to_stream([1]).concat(scope.to_stream([2]), scope.empty()))
+    [(0, [1, 2])]
+    """
+    return concatenate([stream, *others])
+
+
+def exchange(stream: Stream[T, D], key: Callable[[D], Any] | str | Sequence[str]) -> Stream[T, D]:
     """Take each record to worker ``key(record) % workers``; for Arrow batches ``key`` names a column.
 
     Keys are whole numbers, strings, bytes or tuples of such, and go to the same worker in every process and on every machine.
@@ -77,10 +87,43 @@ def exchange(stream: Stream[T, D], key: Key) -> Stream[T, D]:
     return unary(stream, Exchange(key), "exchange", constructor)
 
 
+def broadcast(stream: Stream[T, D]) -> Stream[T, D]:
+    """Take each record to every worker. Containers travel whole, whatever they are made of.
+
+    >>> import timely
+    >>> def program(worker):
+    ...     with worker.dataflow() as scope:
+    ...         seen = scope.to_stream([worker.index]).broadcast().capture()
+    ...     worker.run()
+    ...     return seen.extract()
+    >>> timely.execute(program, workers=2)
+    [[(0, [0, 1])], [(0, [0, 1])]]
+    """
+
+    def send(capability: Capability[T], info: OperatorInfo) -> Callable[[InputPort[T, D], OutputPort[T]], object]:
+        def logic(input: InputPort[T, D], output: OutputPort[T]) -> None:
+            for capability, batch in input:
+                output.session(capability).give_batch([(worker, batch) for worker in range(info.peers)])
+
+        return logic
+
+    def unpack(capability: Capability[T], info: OperatorInfo) -> Callable[[InputPort[T, Any], OutputPort[T]], object]:
+        def logic(input: InputPort[T, Any], output: OutputPort[T]) -> None:
+            for capability, parcels in input:
+                session = output.session(capability)
+                for _, batch in parcels:
+                    session.give_batch(batch)
+
+        return logic
+
+    parcels = unary(stream, Pipeline, "broadcast", send)
+    return unary(parcels, Exchange(lambda parcel: parcel[0]), "broadcast (received)", unpack)
+
+
 def partition(stream: Stream[T, D], n: int, f: Callable[[D], tuple[int, E]]) -> list[Stream[T, E]]:
     """Return ``n`` streams: ``f(record)`` says ``(which, record to send there)``.
 
-    ``RoutingError`` for a ``which`` that is not between 0 and ``n - 1``.
+    ``RoutingError`` for a ``which`` that is not between 0 and ``n - 1``, ``GraphError`` unless ``n`` is at least 1.
 
     >>> import timely
     >>> def build(scope):
@@ -89,6 +132,8 @@ def partition(stream: Stream[T, D], n: int, f: Callable[[D], tuple[int, E]]) -> 
     >>> timely.example(build)
     [(0, [20])]
     """
+    if not isinstance(n, int) or n < 1:
+        raise GraphError(f"partition({n!r}, f): give the number of streams, of at least 1")
     builder = OperatorBuilder(stream.scope, "partition")
     builder.new_input(stream, Pipeline, notify=False)
     streams: list[Stream[T, E]] = [builder.new_output() for _ in range(n)]
@@ -97,10 +142,10 @@ def partition(stream: Stream[T, D], n: int, f: Callable[[D], tuple[int, E]]) -> 
         def logic(input: InputPort[T, D], *outputs: OutputPort[T]) -> None:
             for capability, batch in input:
                 parts: list[list[E]] = [[] for _ in outputs]
-                for record in batch:
+                for record in records_of(batch):
                     which, sent = f(record)
-                    if not 0 <= which < n:
-                        raise RoutingError(f"partition({n}, f): f({record!r}) says stream {which}, and there are 0 to {n - 1}")
+                    if which not in range(n):
+                        raise RoutingError(f"partition({n}, f): f({record!r}) says stream {which!r}, and there are 0 to {n - 1}")
                     parts[which].append(sent)
                 for output, part in zip(outputs, parts, strict=True):
                     if part:

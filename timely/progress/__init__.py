@@ -10,6 +10,7 @@ from timely.progress.antichain import Antichain
 from timely.progress.change_batch import ChangeBatch
 from timely.progress.cycles import strictly_advances
 from timely.progress.exchange import ProgressBatch, ProgressExchange
+from timely.progress.forest import MinimalForest
 from timely.progress.graph import GraphBuilder
 from timely.progress.location import Location, Source, Target
 from timely.progress.loop_time import LoopSummary, LoopTime
@@ -26,16 +27,18 @@ from timely.progress.timestamp import (
     refinement,
     time_domain,
 )
-from timely.progress.tracker import Blocker, Tracker
+from timely.progress.tracker import Blocker, CellState, Tracker
 
 __all__ = [
     "Antichain",
     "Blocker",
+    "CellState",
     "ChangeBatch",
     "GraphBuilder",
     "Location",
     "LoopSummary",
     "LoopTime",
+    "MinimalForest",
     "MutableAntichain",
     "PathSummary",
     "Product",

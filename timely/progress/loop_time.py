@@ -59,6 +59,15 @@ class LoopTime(_Fields):
         """Return the epoch, then the counters: a total order that extends the partial one."""
         return self[0], self[1]
 
+    def lub(self, other: LoopTime, /) -> LoopTime:
+        """Return the earliest time at or after both: the later epoch, and the later counters.
+
+        >>> LoopTime(0, (2, 5)).lub(LoopTime(1, (2,)))
+        LoopTime(1, (2, 5))
+        """
+        bound: LoopTime = _pair(LoopTime, (max(self[0], other[0]), max(self[1], other[1])))
+        return bound
+
     def __le__(self, other: tuple[Any, ...], /) -> bool:
         return bool(self[0] <= other[0] and self[1] <= other[1])
 

@@ -109,6 +109,15 @@ class MutableAntichain(Generic[T]):
         """
         return self._counts.get(time, 0)
 
+    def updates(self) -> list[tuple[T, int]]:
+        """Return every time that has a count, with its count.
+
+        >>> times = MutableAntichain([7, 7])
+        >>> times.update_iter([(9, -1)]), times.updates()
+        ([], [(7, 2), (9, -1)])
+        """
+        return list(self._counts.items())
+
     def clear(self) -> None:
         """Forget all counts.
 

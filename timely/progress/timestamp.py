@@ -48,7 +48,8 @@ class Timestamp(Protocol):
     """What a time type of one's own must offer. Instances are immutable and hashable, and so are their summaries.
 
     Optional, with correct defaults: ``sort_key()`` as in :func:`timely.order.sort_key`, and a class method
-    ``is_total()`` that returns True when every two times of the type are comparable.
+    ``is_total()`` that returns True when every two times of the type are comparable. Joins of incomparable times ask for
+    ``lub(other)``, the earliest time at or after both.
     """
 
     def __le__(self, other: Self, /) -> bool: ...
@@ -587,10 +588,10 @@ def refinement(outer: type[TO], inner: type[TI]) -> Refinement[TO, TI]:
         return cast("Refinement[TO, TI]", _SameTimes(around, within))
     if get_origin(inner) is Product and get_args(inner)[0] == outer:
         return cast("Refinement[TO, TI]", _AddCoordinate(around, within))
-    if all(callable(getattr(inner, name, None)) for name in ("to_inner", "to_outer", "summarize")):
-        return _OwnRefinement(around, within)
     if outer is Unit:
         return cast("Refinement[TO, TI]", _RefineUnit(around, within))
+    if all(callable(getattr(inner, name, None)) for name in ("to_inner", "to_outer", "summarize")):
+        return _OwnRefinement(around, within)
     raise TimestampError(
         f"{within.name} does not refine {around.name}: use {around.name} itself, Product[{around.name}, X], or a class "
         f"that offers the class methods to_inner(outer) and summarize(summary) and the method to_outer()"

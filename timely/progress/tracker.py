@@ -12,6 +12,7 @@ what is not on the hot path; how counts and frontiers are kept is the business o
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
 from typing import Any, Generic, TypeVar, cast
 
 import attrs
@@ -42,6 +43,18 @@ class Blocker(Generic[T]):
     path: tuple[Location, ...]
     summary: PathSummary[T]
     arrives_at: T
+
+
+@attrs.frozen
+class CellState(Generic[T]):
+    """One cell of the compiled graph, for whoever looks on: its own ``counts``, and the ``frontier`` made of these and others'.
+
+    ``predecessors`` are the numbers of the cells that it depends on, with the summary from there (None: the identity).
+    """
+
+    counts: Mapping[T, int]
+    predecessors: Sequence[tuple[int, PathSummary[T] | None]]
+    frontier: tuple[T, ...]
 
 
 class Tracker(ABC, Generic[T]):
@@ -162,6 +175,25 @@ class Tracker(ABC, Generic[T]):
         if cell != NOWHERE:
             return Antichain(self._value(cell))
         return Antichain(blocker.arrives_at for blocker in self._arrivals(number))
+
+    def cells(self) -> list[CellState[T]]:
+        """Return the cells in the order in which they are gone through, each with what it holds now.
+
+        >>> from timely.progress import Antichain, GraphBuilder, Source, Step, Target
+        >>> graph = GraphBuilder(int)
+        >>> graph.add_node("delay", 1, 1, [[Antichain([Step(5)])]])
+        >>> graph.add_node("sink", 1, 0, [[]])
+        >>> graph.add_edge(Source("delay", 0), Target("sink", 0))
+        >>> tracker = graph.build()
+        >>> tracker.update(Target("delay", 0), 1, +1)
+        >>> _ = tracker.propagate()
+        >>> [cell.frontier for cell in tracker.cells()]
+        [(1,), (6,), (6,)]
+        """
+        return [
+            CellState(counts, predecessors, self._value(cell))
+            for cell, (counts, predecessors) in enumerate(zip(self._counts, self._plan.predecessors, strict=True))
+        ]
 
     def counts(self) -> dict[tuple[Location, T], int]:
         """Return all pointstamps whose count is not zero, with their counts; see :meth:`update` for an example."""

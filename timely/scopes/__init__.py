@@ -1,8 +1,9 @@
 """Hierarchical scopes: the ``Scope`` protocol, the subgraph that wraps connected scopes, and the nesting of times."""
 
 from timely.scopes.checked import Checked
+from timely.scopes.delegating import Delegating
 from timely.scopes.excursion import Excursion
-from timely.scopes.scope import Attachable, Counts, Scope, Summaries, is_shared, observed_inputs
+from timely.scopes.scope import Attachable, Counts, Scope, Summaries, is_patient, is_shared, observed_inputs
 from timely.scopes.subgraph import EGRESS, INGRESS, Subgraph
 
 __all__ = [
@@ -11,10 +12,12 @@ __all__ = [
     "Attachable",
     "Checked",
     "Counts",
+    "Delegating",
     "Excursion",
     "Scope",
     "Subgraph",
     "Summaries",
+    "is_patient",
     "is_shared",
     "observed_inputs",
 ]

@@ -9,17 +9,18 @@ neither a held capability nor a message consumed in the same statement supports,
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Generic, TypeVar
+from typing import TypeVar
 
 from timely.errors import ProgressError
 from timely.order import PartialOrder
 from timely.progress import ChangeBatch
-from timely.scopes.scope import Counts, Scope, Summaries, check_internal_summary, is_shared, observed_inputs
+from timely.scopes.delegating import Delegating
+from timely.scopes.scope import Counts, Scope, Summaries, check_internal_summary
 
 T = TypeVar("T", bound=PartialOrder)
 
 
-class Checked(Generic[T]):
+class Checked(Delegating[T]):
     """A scope whose every statement of progress is checked before anybody acts on it (invariants OC2 and OC4).
 
     A ``Subgraph`` wraps every child in one that is not of our own making.
@@ -40,21 +41,11 @@ class Checked(Generic[T]):
     """
 
     def __init__(self, scope: Scope[T], name: str, path: str) -> None:
-        self.scope = scope
+        super().__init__(scope)
         self.name = name
         self.path = path
         self._held: list[dict[T, int]] = []
         self._summaries: Summaries[T] = ()
-
-    @property
-    def inputs(self) -> int:
-        """How many inputs the scope has."""
-        return self.scope.inputs
-
-    @property
-    def outputs(self) -> int:
-        """How many outputs the scope has."""
-        return self.scope.outputs
 
     @property
     def held(self) -> Sequence[Mapping[T, int]]:
@@ -66,31 +57,17 @@ class Checked(Generic[T]):
         """The internal summary that the scope is held to."""
         return self._summaries
 
-    @property
-    def observes(self) -> tuple[int, ...]:
-        """The inputs whose frontier the scope wants to hear of."""
-        return observed_inputs(self.scope)
-
-    @property
-    def shared(self) -> bool:
-        """Whether the scope exchanges its progress with its peers itself."""
-        return is_shared(self.scope)
-
     def get_internal_summary(self) -> tuple[Summaries[T], Counts[T]]:
         """Return what the scope says, and remember it to hold the scope to it."""
-        summaries, counts = self.scope.get_internal_summary()
+        summaries, counts = super().get_internal_summary()
         check_internal_summary(self.path, self.scope, summaries, counts)
         self._summaries = summaries
         self._held = [dict(elements) for elements in counts]
         return summaries, counts
 
-    def set_external_summary(self, summaries: Summaries[T], external: Counts[T]) -> None:
-        """Pass on how the world leads back."""
-        self.scope.set_external_summary(summaries, external)
-
     def push_external_progress(self, external: Sequence[ChangeBatch[T]]) -> None:
         """Pass on how the frontiers moved; what the scope leaves in the batches is taken as read."""
-        self.scope.push_external_progress(external)
+        super().push_external_progress(external)
         for changes in external:
             changes.clear()
 
@@ -101,7 +78,7 @@ class Checked(Generic[T]):
         produced: Sequence[ChangeBatch[T]],
     ) -> bool:
         """Pull the scope and check the statement it makes, as a whole, before it goes any further."""
-        busy = self.scope.pull_internal_progress(internal, consumed, produced)
+        busy = self.ask(internal, consumed, produced)
         for port, read in enumerate(consumed):
             for time, count in read:
                 if count < 0:
@@ -116,6 +93,15 @@ class Checked(Generic[T]):
         for output, changes in enumerate(internal):
             self._hold(output, changes)
         return busy
+
+    def ask(
+        self,
+        internal: Sequence[ChangeBatch[T]],
+        consumed: Sequence[ChangeBatch[T]],
+        produced: Sequence[ChangeBatch[T]],
+    ) -> bool:
+        """Have the scope make its statement, which nobody has checked yet."""
+        return super().pull_internal_progress(internal, consumed, produced)
 
     def _supported(self, output: int, time: T, consumed: Sequence[ChangeBatch[T]]) -> bool:
         """Return whether a capability held before, or a message consumed now, allows ``time`` at ``output``."""

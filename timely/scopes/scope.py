@@ -29,10 +29,11 @@ Counts: TypeAlias = Sequence[Sequence[tuple[T, int]]]
 class Scope(Protocol[T]):
     """What an operator, a nested dataflow or a computation of one's own offers to the scope around it.
 
-    A scope speaks for this worker alone: what it reports is added up over the workers by the scope around it. Two optional
-    attributes refine that: ``observes`` (the input ports whose frontier it wants to hear of; all of them if absent), and
+    A scope speaks for this worker alone: what it reports is added up over the workers by the scope around it. Three optional
+    attributes refine that: ``observes`` (the input ports whose frontier it wants to hear of; all of them if absent),
     ``shared`` (``True`` where the scope exchanges its progress with its peers itself, so that each worker's instance
-    reports the same; a ``Subgraph`` does).
+    reports the same; a ``Subgraph`` does), and ``patient`` (``True`` where the scope itself asks to be pulled when there is
+    something to do; one that is not is pulled again and again as long as it says that it has unreported work).
 
     Source: "Hierarchical scopes" posts, 2014; the atomic triple is section 4 of the book's progress chapter.
     """
@@ -104,6 +105,11 @@ def observed_inputs(scope: Scope[Any]) -> tuple[int, ...]:
 def is_shared(scope: Scope[Any]) -> bool:
     """Return whether ``scope`` exchanges its progress with its peers itself, so that all instances report the same."""
     return bool(getattr(scope, "shared", False))
+
+
+def is_patient(scope: Scope[Any]) -> bool:
+    """Return whether ``scope`` asks to be pulled itself, so that it need not be pulled again for being busy."""
+    return bool(getattr(scope, "patient", False))
 
 
 def check_internal_summary(name: str, scope: Scope[Any], summaries: Summaries[Any], counts: Counts[Any]) -> None:

@@ -41,7 +41,16 @@ from timely.progress import (
 )
 from timely.scopes.checked import Checked
 from timely.scopes.excursion import Excursion
-from timely.scopes.scope import Attachable, Counts, Scope, Summaries, check_internal_summary, is_shared, observed_inputs
+from timely.scopes.scope import (
+    Attachable,
+    Counts,
+    Scope,
+    Summaries,
+    check_internal_summary,
+    is_patient,
+    is_shared,
+    observed_inputs,
+)
 
 TO = TypeVar("TO", bound=PartialOrder)
 TI = TypeVar("TI", bound=PartialOrder)
@@ -79,6 +88,7 @@ class Child:
         "internal",
         "name",
         "nested",
+        "patient",
         "produced",
         "read",
         "scope",
@@ -92,6 +102,7 @@ class Child:
         self.name = name
         self.scope = scope
         self.nested = isinstance(scope, Subgraph)
+        self.patient = self.nested or is_patient(scope)
         self.shared = is_shared(scope)
         self.external: list[ChangeBatch[Any]] = []
         self.internal: list[ChangeBatch[Any]] = []
@@ -235,7 +246,7 @@ class Subgraph(Generic[TO, TI]):
         """
         self._check_open()
         index = len(self.children)
-        ours = isinstance(scope, Subgraph | Attachable)
+        ours = isinstance(scope, Subgraph | Attachable | Checked)
         self.children.append(Child(index, name, scope if ours else Checked(scope, name, f"{self.path}/{name}")))
         self._active.append(0)
         return index
@@ -480,6 +491,17 @@ class Subgraph(Generic[TO, TI]):
             if self._wake is not None:
                 self._wake()
 
+    def run_now(self, child: int) -> None:
+        """Run an attached ``child`` in the middle of the pass, if it has something to do; it must not be running.
+
+        Nothing is derived from what it counts before the pass is over, as with all that run in it.
+        """
+        run = self._runs[child]
+        if run is not None and self._active[child]:
+            self._active[child] = 0
+            if run():
+                self.activate(child)
+
     def touch(self) -> None:
         """Have this scope look at what was counted, though no child needs to run for it."""
         if not self._queued:
@@ -517,7 +539,7 @@ class Subgraph(Generic[TO, TI]):
             self._account_entered()
         if tracker.dirty.find(1) >= 0:
             self._tell_children()
-        active, runs, busy = self._active, self._runs, self._busy
+        active, runs = self._active, self._runs
         child = active.find(1)
         while child >= 0:
             active[child] = 0
@@ -525,9 +547,7 @@ class Subgraph(Generic[TO, TI]):
             if run is None:
                 self._pull(self.children[child])
             elif run():
-                self._keep(child)
-            elif busy:
-                busy.discard(child)
+                self.activate(child)
             child = active.find(1, child + 1)
         if self._touched:
             self._settle()
@@ -540,12 +560,7 @@ class Subgraph(Generic[TO, TI]):
                 self._wake()
             return True
         self._queued = False
-        return bool(busy) or not tracker.is_empty()
-
-    def _keep(self, child: int) -> None:
-        """Note that a child has more to do than its counts tell: it keeps the scope alive, and is run again."""
-        self._busy.add(child)
-        self.activate(child)
+        return bool(self._busy) or not tracker.is_empty()
 
     def _pull(self, child: Child) -> None:
         """Pull a child that is not attached, once, and take in the whole of what it says.
@@ -555,7 +570,7 @@ class Subgraph(Generic[TO, TI]):
         """
         if child.scope.pull_internal_progress(child.internal, child.consumed, child.produced):
             self._busy.add(child.index)
-            if not child.nested:
+            if not child.patient:
                 self.activate(child.index)
         elif self._busy:
             self._busy.discard(child.index)

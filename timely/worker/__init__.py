@@ -1,14 +1,19 @@
 """The worker, its scheduler, the transports between workers, and ``execute``."""
 
+from timely.worker.config import Config
+from timely.worker.coordination import Barrier, Sequencer
 from timely.worker.execute import example, execute
 from timely.worker.scheduler import Scheduler
 from timely.worker.transport import LocalTransport, PeerTransport, SocketTransport, Transport, thread_transports
 from timely.worker.worker import Worker
 
 __all__ = [
+    "Barrier",
+    "Config",
     "LocalTransport",
     "PeerTransport",
     "Scheduler",
+    "Sequencer",
     "SocketTransport",
     "Transport",
     "Worker",

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 from timely.dataflow import ScopeBuilder, Stream
 from timely.errors import ConfigurationError, PeerLostError, TimelyError, WorkerError
 from timely.worker.transport import Inbox, PeerTransport
+from timely.worker.wire import dumps
 from timely.worker.worker import Worker
 
 if TYPE_CHECKING:
@@ -66,11 +67,11 @@ def example(build: Callable[[ScopeBuilder[int]], Stream[int, D]]) -> list[tuple[
     >>> example(lambda scope: scope.to_stream([3, 1, 2]).map(lambda x: 10 * x))
     [(0, [10, 20, 30])]
     """
-    worker = Worker()
-    with worker.dataflow(name="example") as scope:
-        captured = build(scope).capture()
-    worker.run()
-    return captured.extract()
+    with Worker() as worker:
+        with worker.dataflow(name="example") as scope:
+            captured = build(scope).capture()
+        worker.run()
+        return captured.extract()
 
 
 def run_worker(program: Callable[[Worker], Any], worker: Worker) -> Outcome:
@@ -231,7 +232,7 @@ def _pack(outcomes: Sequence[Outcome]) -> bytes:
 def _carry(value: Any, cause: BaseException | None) -> tuple[bytes, Exception | None]:
     """Return ``(value, cause)`` as a pickle that can be read again, and otherwise what is in the way of that."""
     try:
-        body = pickle.dumps((value, cause))
+        body = dumps((value, cause))
         pickle.loads(body)
     except Exception as trouble:
         return b"", trouble

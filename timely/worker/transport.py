@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import select
 import socket
+import threading
 import time
 from collections import deque
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, Protocol
 
 from timely.errors import PeerLostError, UnsendableError
-from timely.worker.wire import HEADER, decode, encode, portable
+from timely.worker.wire import HEADER, decode, encode
 
 _CHUNK: Final = 1 << 18
 _MOST_PIECES: Final = 512
@@ -45,6 +46,9 @@ class Transport(Protocol):
     def wait(self, timeout: float | None = None) -> None:
         """Wait until something may have arrived, or ``timeout`` seconds have passed."""
 
+    def wake(self) -> None:
+        """Have a ``wait`` that is under way, or else the next one, end at once. Any thread may call it."""
+
     def close(self, timeout: float = 5.0) -> None:
         """Send what is left, as far as peers take it in ``timeout`` seconds, and close every connection."""
 
@@ -54,6 +58,9 @@ class LocalTransport:
 
     index = 0
     peers = 1
+
+    def __init__(self) -> None:
+        self._woken = threading.Event()
 
     def send(self, peer: int, message: Any) -> None:
         """There is nobody to send to."""
@@ -67,7 +74,13 @@ class LocalTransport:
         return ()
 
     def wait(self, timeout: float | None = None) -> None:
-        """Nothing can arrive, so there is nothing to wait for."""
+        """Wait to be woken: nothing else can happen."""
+        self._woken.wait(timeout)
+        self._woken.clear()
+
+    def wake(self) -> None:
+        """Have the worker go on."""
+        self._woken.set()
 
     def close(self, timeout: float = 5.0) -> None:
         """There is nothing to close."""
@@ -89,10 +102,14 @@ class Inbox:
         """Put a message in, and wake the owner if it waits."""
         self.items.append((sender, message))
         if self.waiting:
-            try:
-                self._bell.send(b"!")
-            except OSError:
-                pass  # it has been woken often enough, or is gone
+            self.wake()
+
+    def wake(self) -> None:
+        """Wake the owner, who waits or is about to."""
+        try:
+            self._bell.send(b"!")
+        except OSError:
+            pass  # it has been woken often enough, or is gone
 
     def fileno(self) -> int:
         """The descriptor that becomes readable when the owner is woken."""
@@ -143,7 +160,7 @@ class Link:
         if self.pending:
             pending, self.pending = self.pending, []
             try:
-                self._out.extend(memoryview(piece) for piece in encode(pending))
+                self._out.extend(memoryview(piece) for piece in encode(pending) if len(piece))  # an empty one never goes
             except Exception as error:
                 raise _unsendable(pending) from error
         out = self._out
@@ -246,7 +263,7 @@ class PeerTransport:
         """Send a message to another worker."""
         link = self._links.get(peer)
         if link is not None:
-            link.pending.append(portable(message))
+            link.pending.append(message)
         else:
             self._inboxes[peer].put(self.index, message)
 
@@ -310,6 +327,10 @@ class PeerTransport:
                 inbox.hush()
         finally:
             inbox.waiting = False
+
+    def wake(self) -> None:
+        """Have the worker go on."""
+        self._inbox.wake()
 
     def close(self, timeout: float = 5.0) -> None:
         """Say goodbye to every peer in another process, wait for theirs, and close the connections."""

@@ -8,8 +8,11 @@ only ever read from peers that have shown the run's secret, since unpickling exe
 
 from __future__ import annotations
 
+import copyreg
+import io
 import pickle
 import struct
+import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
@@ -20,21 +23,14 @@ HEADER: Final = struct.Struct("<QQ")
 _PAD: Final = b"\0" * 8
 
 
-class _Batch:
-    """An Arrow batch on its way: pickled as an IPC stream, with its schema and dictionaries and without what it was cut from."""
+def _reduce_batch(batch: pa.RecordBatch) -> tuple[Any, ...]:
+    """Pickle an Arrow batch as an IPC stream: with its schema and dictionaries, and without what it was cut from."""
+    import pyarrow as pa
 
-    __slots__ = ("_batch",)
-
-    def __init__(self, batch: pa.RecordBatch) -> None:
-        self._batch = batch
-
-    def __reduce_ex__(self, protocol: Any) -> tuple[Any, ...]:
-        import pyarrow as pa
-
-        sink = pa.BufferOutputStream()
-        with pa.ipc.new_stream(sink, self._batch.schema) as writer:
-            writer.write_batch(self._batch)
-        return _read_batch, (pickle.PickleBuffer(sink.getvalue()),)
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, batch.schema) as writer:
+        writer.write_batch(batch)
+    return _read_batch, (pickle.PickleBuffer(sink.getvalue()),)
 
 
 def _read_batch(stream: Any) -> pa.RecordBatch:
@@ -44,11 +40,16 @@ def _read_batch(stream: Any) -> pa.RecordBatch:
         return reader.read_next_batch()
 
 
-def portable(message: Any) -> Any:
-    """Return ``message`` as it is to be pickled: a tuple that ends in an Arrow batch has it wrapped, others are as they are."""
-    if type(message) is tuple and message and type(message[-1]).__module__ == "pyarrow.lib" and hasattr(message[-1], "serialize"):
-        return (*message[:-1], _Batch(message[-1]))
-    return message
+def dumps(message: Any, keep: Callable[[pickle.PickleBuffer], object] | None = None) -> bytes:
+    """Return a pickle of ``message``, with Arrow batches, wherever in it, as IPC streams; ``keep`` gets large buffers."""
+    kind = getattr(sys.modules.get("pyarrow"), "RecordBatch", None)
+    if kind is None:  # nobody has imported Arrow, so there are none
+        return pickle.dumps(message, 5, buffer_callback=keep)
+    main = io.BytesIO()
+    pickler = pickle.Pickler(main, 5, buffer_callback=keep)
+    pickler.dispatch_table = {**copyreg.dispatch_table, kind: _reduce_batch}
+    pickler.dump(message)
+    return main.getvalue()
 
 
 def encode(message: Any) -> list[bytes | memoryview]:
@@ -59,7 +60,7 @@ def encode(message: Any) -> list[bytes | memoryview]:
     """
     loose: list[pickle.PickleBuffer] = []
     keep: Callable[[pickle.PickleBuffer], object] = loose.append
-    parts: list[bytes | memoryview] = [pickle.dumps(message, 5, buffer_callback=keep)]
+    parts: list[bytes | memoryview] = [dumps(message, keep)]
     parts.extend(piece.raw() for piece in loose)
     sizes = [len(part) for part in parts]
     body = 8 * len(sizes) + sum(size + -size % 8 for size in sizes)

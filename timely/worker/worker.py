@@ -9,18 +9,23 @@ from __future__ import annotations
 
 import contextlib
 import functools
+from collections import deque
 from collections.abc import Callable, Iterator
+from time import monotonic
 from types import TracebackType
 from typing import Any, Final, Self, TypeVar, cast, overload
 
-from timely.dataflow import ScopeBuilder
-from timely.errors import PeerLostError, RoutingError, StalledError, UnsendableError, WorkerError
+from timely.dataflow import Bell, Operator, ScopeBuilder
+from timely.dataflow.foreign import Foreign
+from timely.errors import PeerLostError, RoutingError, ScopeError, StalledError, UnsendableError, WorkerError
 from timely.order import PartialOrder
 from timely.progress import ProgressBatch, ProgressExchange
 from timely.scopes import Subgraph
 from timely.worker.agreement import Agreement, describe
+from timely.worker.config import Config
 from timely.worker.scheduler import Scheduler
 from timely.worker.stall import StallDetector
+from timely.worker.timers import Timers
 from timely.worker.transport import LocalTransport, Transport
 
 T = TypeVar("T", bound=PartialOrder)
@@ -35,6 +40,7 @@ QUIET: Final = "quiet"
 ENDED: Final = "ended"
 _PATIENCE: Final = 1.0
 _STRETCH: Final = 1000
+_LONGEST: Final = 1e6  # seconds: what a system can be asked to wait has a bound, and whoever waits looks again
 
 
 _Opening = contextlib.AbstractContextManager[ScopeBuilder[T]]
@@ -48,7 +54,11 @@ class _Building:
         self.peers = worker.peers
         self.channels: list[Callable[[Any, Any, int], None]] = []
         self.labels: list[str] = []
-        self._number = number
+        self.bells: list[Bell] = []
+        self.number = number
+        self.worker = worker
+        self.installed = False
+        self.ended = False
         self._send = worker.tell
 
     def open_channel(self, deliver: Callable[[Any, Any, int], None], label: str) -> int:
@@ -59,11 +69,28 @@ class _Building:
 
     def post(self, peer: int, channel: int, time: Any, batch: Any) -> None:
         """Send a container on a channel to a peer."""
-        self._send(peer, (DATA, self._number, channel, time, batch))
+        self._send(peer, (DATA, self.number, channel, time, batch))
+
+    def call_after(self, seconds: float, action: Callable[[], None]) -> None:
+        """Have something done later."""
+        if not self.ended:
+            self.worker.timers.after(seconds, action, self.number)
+
+    def end(self) -> None:
+        """Do nothing later any more: the dataflow is complete or dropped, or was never finished."""
+        self.ended = True
+        if self.worker.timers:
+            self.worker.timers.forget(self.number)
+
+    def hang_bell(self, answer: Callable[[], None]) -> Bell:
+        """Return a bell that the worker hears."""
+        bell = Bell(answer, self.worker)
+        self.bells.append(bell)
+        return bell
 
 
 class _Dataflow:
-    """What a worker keeps of one dataflow."""
+    """What a worker keeps of one dataflow until it is complete or dropped."""
 
     def __init__(self, number: int, scope: ScopeBuilder[Any], building: _Building) -> None:
         self.number = number
@@ -73,7 +100,17 @@ class _Dataflow:
         self.scopes = scope.scopes
         self.channels = building.channels
         self.labels = building.labels
+        self.bells = building.bells
+        self.end = building.end
         self.exchange: ProgressExchange[Pointstamp] | None = scope.exchange
+
+    def discard(self) -> None:
+        """Free the state of the operators, also where a program still has handles of the dataflow."""
+        with contextlib.ExitStack() as stack:  # all of them, even if one fails
+            for subgraph in self.scopes:
+                for child in subgraph.children:
+                    if isinstance(child.scope, Operator | Foreign):
+                        stack.callback(child.scope.discard)
 
 
 class Worker:
@@ -91,19 +128,37 @@ class Worker:
     [(0, ['HELLO'])]
     """
 
-    def __init__(self, transport: Transport | None = None, scheduler: Scheduler | None = None) -> None:
+    def __init__(
+        self,
+        transport: Transport | None = None,
+        scheduler: Scheduler | None = None,
+        clock: Callable[[], float] = monotonic,
+    ) -> None:
         self.transport: Transport = LocalTransport() if transport is None else transport
         self.index = self.transport.index
         self.peers = self.transport.peers
-        self._scheduler = scheduler
         self._alone = self.peers == 1
-        self._plain = self._alone and scheduler is None
+        self.scheduler = scheduler
+        self.config = Config()
+        self.timers = Timers(clock)
         self._stall = StallDetector(self.index, self.peers)
         self._dataflows: dict[int, _Dataflow] = {}
         self._active = bytearray()
+        self._rung: deque[Bell] = deque()
         self._early: dict[int, list[tuple[int, Any]]] = {}
         self._agreement = Agreement(self.index, self.peers)
         self._failed: BaseException | None = None
+        self._stepping = False
+
+    @property
+    def scheduler(self) -> Scheduler | None:
+        """What chooses the dataflows that run in a step, and waits; without any, all that are active run. It may be replaced."""
+        return self._scheduler
+
+    @scheduler.setter
+    def scheduler(self, scheduler: Scheduler | None) -> None:
+        self._scheduler = scheduler
+        self._plain = self._alone and scheduler is None
 
     # -- dataflows -----------------------------------------------------------------------------------------------------
 
@@ -128,8 +183,13 @@ class Worker:
         exchange = ProgressExchange[Pointstamp](self.index, self.peers) if self.peers > 1 else None
         wake = functools.partial(self._active.__setitem__, number, 1)
         scope: ScopeBuilder[Any] = ScopeBuilder(name or f"dataflow{number}", time, building, None, wake, exchange)
-        yield scope
-        scope.finish()
+        try:
+            yield scope
+            scope.finish()
+        except BaseException:
+            building.end()
+            raise
+        building.installed = True
         self._install(_Dataflow(number, scope, building))
 
     def _install(self, dataflow: _Dataflow) -> None:
@@ -149,7 +209,9 @@ class Worker:
     def drop_dataflow(self, scope: ScopeBuilder[Any]) -> None:
         """Drop a dataflow that is not wanted any more, with all its state and whatever is in flight; others run on.
 
-        Every worker drops it: for those that do not, it can never complete.
+        What peers still send to it is taken in and thrown away. Its handles stay as they are, and lead nowhere. To drop one that
+        is complete does nothing more. Every worker drops it, each when it likes: for those that do not, it can never complete.
+        ``ScopeError`` for a nested scope, a dataflow that is still being built, or one of another worker.
 
         >>> worker = Worker()
         >>> with worker.dataflow(name="unwanted") as scope:
@@ -158,10 +220,22 @@ class Worker:
         >>> worker.step()
         False
         """
-        for number, dataflow in list(self._dataflows.items()):
-            if dataflow.scope is scope:
-                del self._dataflows[number]
-                self._active[number] = 0
+        building = scope.allocator
+        if scope.parent is not None:
+            raise ScopeError(f"scope {scope.path!r} cannot be dropped: drop the dataflow {scope.root.path!r} that it is in")
+        if not isinstance(building, _Building) or building.worker is not self:
+            raise ScopeError(f"dataflow {scope.path!r} is not one of worker {self.index}, which cannot drop it")
+        if not building.installed:
+            raise ScopeError(f"dataflow {scope.path!r} is not built yet: drop it after its with-block")
+        self._forget(building.number)
+
+    def _forget(self, number: int) -> None:
+        """Let go of a dataflow that is complete or dropped."""
+        dataflow = self._dataflows.pop(number, None)
+        if dataflow is not None:
+            dataflow.end()
+            dataflow.discard()
+            self._active[number] = 0  # what is let go of may have asked to be run once more
 
     @property
     def dataflows(self) -> list[str]:
@@ -174,10 +248,9 @@ class Worker:
         """Run every dataflow that has something to do, once; return whether any dataflow is not complete yet.
 
         Never waits. ``OperatorError`` if an operator raised, ``PeerLostError`` if another worker failed or went away; after
-        either, the worker cannot go on.
+        either, the worker cannot go on. ``WorkerError`` in an operator: what it has done in one activation is told as a whole.
         """
-        if self._failed is not None:
-            raise self._has_failed()
+        self._begin_step()
         try:
             if self._plain:
                 self._pass()
@@ -186,7 +259,23 @@ class Worker:
         except BaseException as error:
             self.abort(error)
             raise
+        finally:
+            self._stepping = False
         return bool(self._dataflows)
+
+    def _begin_step(self) -> None:
+        if self._failed is not None:
+            raise self._has_failed()
+        self._check_outside()
+        self._stepping = True
+
+    def _check_outside(self) -> None:
+        """Raise ``WorkerError`` if an operator is running."""
+        if self._stepping:
+            raise WorkerError(
+                f"worker {self.index} is stepped while one of its operators runs: an operator that waits for something returns,"
+                " and is run again for input, for progress or by its activator"
+            )
 
     def _has_failed(self) -> PeerLostError:
         error = PeerLostError(f"worker {self.index} has failed already: {self._failed}")
@@ -197,6 +286,10 @@ class Worker:
         """Take in what has arrived, run what is active, and send what that led to."""
         for sender, message in self.transport.receive():
             self._take(sender, message)
+        if self._rung:
+            self._answer()
+        if self.timers:
+            self.timers.run_due()
         active = self._active
         ready: list[int] = []
         number = active.find(1)
@@ -211,7 +304,7 @@ class Worker:
                 alive = dataflow.root.pull_internal_progress((), (), ())
                 self._send_progress(dataflow)
                 if not alive:
-                    self._dataflows.pop(number, None)
+                    self._forget(number)
         try:
             self.transport.flush()
         except UnsendableError as error:
@@ -226,13 +319,17 @@ class Worker:
 
     def _pass(self) -> None:
         """What a turn comes to without peers and without a scheduler: run each active dataflow once, in order."""
+        if self._rung:
+            self._answer()
+        if self.timers:
+            self.timers.run_due()
         active, dataflows = self._active, self._dataflows
         number = active.find(1)
         while number >= 0:
             active[number] = 0
             dataflow = dataflows.get(number)  # none: it is complete, dropped, or not finished
             if dataflow is not None and not dataflow.root.pull_internal_progress((), (), ()):
-                dataflows.pop(number, None)
+                self._forget(number)
             number = active.find(1, number + 1)
 
     def _send_progress(self, dataflow: _Dataflow) -> None:
@@ -251,13 +348,28 @@ class Worker:
     @property
     def idle(self) -> bool:
         """Whether no dataflow has anything to do until something arrives or an input is used."""
-        return self._active.find(1) < 0
+        return self._active.find(1) < 0 and not self._rung
+
+    def hear(self, bell: Bell) -> None:
+        """Have a bell answered in the next step, which need not wait: the one method that other threads may call."""
+        self._rung.append(bell)
+        self.transport.wake()
+
+    def _answer(self) -> None:
+        """Answer the bells that have been rung so far."""
+        for _ in range(len(self._rung)):
+            self._rung.popleft().answer()
+
+    def _expects(self) -> bool:
+        """Whether somebody outside may still ring for a dataflow that is not complete."""
+        return any(bell.expected for dataflow in self._dataflows.values() for bell in dataflow.bells)
 
     def step_or_park(self, timeout: float | None = None) -> bool:
         """As ``step``, but first wait, for at most ``timeout`` seconds, if there is nothing to do.
 
         ``StalledError`` where waiting without a bound could never end: with no peers, nothing can arrive.
         """
+        self._check_outside()
         if self._dataflows and self.idle:
             self._park(timeout)
         return self.step()
@@ -302,9 +414,10 @@ class Worker:
 
     def _run_on(self, patience: float, passes: int) -> bool:
         """Take steps of ``run``: up to ``passes`` of them where nobody else has to be heard in between."""
-        if self._failed is not None:
-            raise self._has_failed()
+        self._begin_step()
         try:
+            if self._rung:
+                self._answer()
             if self._active.find(1) < 0 and self._dataflows:
                 self._wait_with_all(patience)
             if self._plain:
@@ -318,12 +431,19 @@ class Worker:
         except BaseException as error:
             self.abort(error)
             raise
+        finally:
+            self._stepping = False
         return bool(self._dataflows)
 
     def _park(self, timeout: float | None) -> None:
         """Wait for something to arrive; ``StalledError`` where that could never end."""
-        if self._alone and timeout is None:
-            raise StalledError(self._why_stalled())
+        due = self.timers.pause()
+        if self._alone and due is None and not self._expects():
+            if timeout is None:
+                raise StalledError(self._why_stalled())
+            timeout = 0.0  # nothing can arrive
+        if due is not None:
+            timeout = min(due, _LONGEST if timeout is None else timeout)
         if self._scheduler is not None:
             self._scheduler.park(timeout)
         else:
@@ -336,6 +456,8 @@ class Worker:
         self._turn()
         if not self.idle or not self._dataflows or self._stall.report() != before:
             return
+        if self._expects() or self.timers:
+            return  # it waits for something that is still to happen
         if self._stall.stalled():
             raise StalledError(self._why_stalled())
         news = self._stall.news()
@@ -427,8 +549,13 @@ class Worker:
         if self._dataflows and not self._alone:
             unfinished = ", ".join(repr(dataflow.name) for dataflow in self._dataflows.values())
             self.abort(WorkerError(f"it was closed before dataflow {unfinished} was complete"))
-        self._dataflows.clear()
-        self.transport.close()
+        try:
+            with contextlib.ExitStack() as stack:
+                for dataflow in self._dataflows.values():
+                    stack.callback(dataflow.discard)
+            self._dataflows.clear()
+        finally:
+            self.transport.close()
 
     def __enter__(self) -> Self:
         return self

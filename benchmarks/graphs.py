@@ -1,0 +1,161 @@
+"""Graph algorithms against NumPy and SciPy by hand, on a random graph and on one with a long diameter.
+
+Both sides get the same Arrow batch of whole numbers, and give an Arrow batch with the same rows, which is checked in the
+first round. By hand, the nodes are known to be the numbers from 0 up; the dataflow has to find that out.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from scipy.sparse import coo_matrix, csgraph
+
+import timely
+from benchmarks.measure import in_turn
+from benchmarks.report import Row
+from timely import Stream
+from timely.graphs import breadth_first_search, connected_components, pagerank
+
+Build = Callable[[Stream[int, Any]], Stream[int, Any]]
+
+ROUNDS = 20
+"""Rounds of PageRank."""
+
+
+def random_graph(nodes: int = 100_000, edges: int = 1_000_000) -> pa.RecordBatch:
+    """Return edges between nodes that are drawn at random, the same ones each time."""
+    ends = np.random.default_rng(1).integers(0, nodes, (2, edges))
+    return pa.record_batch({"src": ends[0], "dst": ends[1]})
+
+
+def grid(size: int = 300) -> pa.RecordBatch:
+    """Return the edges of a square grid, to the right and down."""
+    nodes = np.arange(size * size).reshape(size, size)
+    ends = [(nodes[:, :-1], nodes[:, 1:]), (nodes[:-1], nodes[1:])]
+    src, dst = (np.concatenate([pair[i].ravel() for pair in ends]) for i in (0, 1))
+    return pa.record_batch({"src": src, "dst": dst})
+
+
+def components_by_hand(src: Any, dst: Any, nodes: int) -> tuple[str, Any]:
+    """SciPy's components, each named by its smallest node."""
+    matrix = coo_matrix((np.ones(len(src), np.int8), (src, dst)), (nodes, nodes))
+    count, labels = csgraph.connected_components(matrix, directed=False)
+    least = np.full(count, nodes)
+    np.minimum.at(least, labels, np.arange(nodes))
+    return "component", least[labels]
+
+
+def distances_by_hand(src: Any, dst: Any, nodes: int) -> tuple[str, Any]:
+    """A search level by level over edges sorted by source, with NumPy."""
+    targets = dst[np.argsort(src, kind="stable")]
+    counts = np.bincount(src, minlength=nodes)
+    starts = np.cumsum(counts) - counts
+    distances = np.full(nodes, -1)
+    distances[0] = level = 0
+    front = np.array([0])
+    while len(front):
+        level += 1
+        many = counts[front]
+        ends = np.cumsum(many)
+        next_to = targets[np.arange(ends[-1]) + np.repeat(starts[front] - ends + many, many)]
+        new = next_to[distances[next_to] < 0]
+        distances[new] = level
+        front = np.unique(new)
+    return "distance", distances
+
+
+def ranks_by_hand(src: Any, dst: Any, nodes: int) -> tuple[str, Any]:
+    """PageRank with NumPy."""
+    degrees = np.bincount(src, minlength=nodes)
+    given, loose = 1 / np.maximum(degrees, 1), degrees == 0
+    ranks = np.full(nodes, 1 / nodes)
+    for _ in range(ROUNDS):
+        sums = np.bincount(dst, (ranks * given)[src], nodes)
+        ranks = 0.15 / nodes + 0.85 * (sums + ranks[loose].sum() / nodes)
+    return "rank", ranks
+
+
+ALGORITHMS: dict[str, tuple[Build, Callable[[Any, Any, int], tuple[str, Any]]]] = {
+    "connected components": (connected_components, components_by_hand),
+    "breadth-first search": (lambda edges: breadth_first_search(edges, 0), distances_by_hand),
+    f"PageRank, {ROUNDS} rounds": (lambda edges: pagerank(edges, rounds=ROUNDS), ranks_by_hand),
+}
+
+
+def by_hand(algorithm: Callable[[Any, Any, int], tuple[str, Any]], edges: pa.RecordBatch, nodes: int) -> pa.RecordBatch:
+    """Return a row for each node of the graph that the algorithm reaches."""
+    src, dst = edges.column("src").to_numpy(), edges.column("dst").to_numpy()
+    name, values = algorithm(src, dst, nodes)
+    there = np.zeros(nodes, np.bool_)
+    there[src] = there[dst] = True
+    there &= values >= 0
+    return pa.record_batch({"node": np.flatnonzero(there), name: values[there]})
+
+
+def by_workers(build: Build, edges: pa.RecordBatch, processes: int) -> tuple[float, list[pa.RecordBatch]]:
+    """Return the seconds from the first worker's start to the last one's end, and what came out on all workers."""
+
+    def program(worker: timely.Worker) -> tuple[float, float, list[pa.RecordBatch]]:
+        mine = -(-len(edges) // worker.peers)
+        start = time.perf_counter()
+        with worker.dataflow(int) as scope:
+            handle, stream = scope.new_input()
+            found = build(stream).capture()
+        handle.send_batch(edges.slice(worker.index * mine, mine))
+        handle.close()
+        worker.run()
+        return start, time.perf_counter(), [batch for _, batch in found.messages]
+
+    parts = timely.execute(program, processes=processes)
+    seconds = max(end for _, end, _ in parts) - min(start for start, _, _ in parts)
+    return seconds, [batch for *_, batches in parts for batch in batches]
+
+
+def check(found: list[pa.RecordBatch], expected: pa.RecordBatch) -> None:
+    """Raise unless both have the same rows, up to rounding."""
+    table = pa.Table.from_batches(found).sort_by("node")
+    for name in expected.schema.names:
+        assert np.allclose(table[name].to_numpy(), expected[name].to_numpy(), rtol=1e-9, atol=0), name
+
+
+def run(rounds: int = 5) -> list[Row]:
+    """Run all algorithms on both graphs and return the rows of the report."""
+    works: dict[str, Callable[[], float]] = {}
+    for graph, (edges, nodes) in {"random 1 M edges": (random_graph(), 100_000), "grid 300x300": (grid(), 90_000)}.items():
+        for name, (build, algorithm) in ALGORITHMS.items():
+            expected = by_hand(algorithm, edges, nodes)
+            for processes in (1, 2):
+                check(by_workers(build, edges, processes)[1], expected)
+                works[f"{name}, {graph}, {processes}"] = _seconds_of_workers(build, edges, processes)
+            works[f"{name}, {graph}, by hand"] = _seconds_by_hand(algorithm, edges, nodes)
+    medians = in_turn(works, rounds)
+    rows = []
+    for graph in ("random 1 M edges", "grid 300x300"):
+        for name in ALGORITHMS:
+            one, two, hand = (medians[f"{name}, {graph}, {kind}"] for kind in (1, 2, "by hand"))
+            barred = graph.startswith("random")
+            floor, aim = (2.0, 1.1) if barred else (None, None)
+            rows.append(Row(f"{name}, {graph}: one worker over by hand", one / hand, floor, aim, less=True))
+            floor, aim = (1.6, 1.9) if barred and name.startswith("PageRank") else (None, None)
+            rows.append(Row(f"{name}, {graph}: speed-up of two workers", one / two, floor, aim, note="two processes"))
+            rows.append(Row(f"{name}, {graph}: by hand, s", hand))
+    return rows
+
+
+def _seconds_of_workers(build: Build, edges: pa.RecordBatch, processes: int) -> Callable[[], float]:
+    return lambda: by_workers(build, edges, processes)[0]
+
+
+def _seconds_by_hand(
+    algorithm: Callable[[Any, Any, int], tuple[str, Any]], edges: pa.RecordBatch, nodes: int
+) -> Callable[[], float]:
+    def seconds() -> float:
+        start = time.perf_counter()
+        by_hand(algorithm, edges, nodes)
+        return time.perf_counter() - start
+
+    return seconds

@@ -1,0 +1,334 @@
+"""Recorded streams in files: by the ids of the conformance list (section 2.10), damage, and files that are being written."""
+
+from __future__ import annotations
+
+import gc
+import os
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import timely
+from tests.conformance.recorded import complaint, record, recorded, replayed
+from timely import (
+    CaptureError,
+    FileSink,
+    FileSource,
+    Messages,
+    OperatorError,
+    Progress,
+)
+from timely.operators import StreamState
+from timely.operators.encoding import Encoder
+
+SIZES = [(1, 1), (2, 1), (3, 1), (1, 2), (2, 2)]
+
+
+def test_E1_through_a_file(tmp_path: Path) -> None:
+    path = tmp_path / "recorded"
+    recorded(path, epochs=3)
+    assert replayed(path) == replayed(str(path)) == replayed(FileSource(path)) == [
+        (epoch, list(range(10 * epoch, 10 * epoch + 10))) for epoch in range(3)
+    ]
+
+
+@pytest.mark.parametrize(("workers", "processes"), SIZES)
+@pytest.mark.parametrize("receivers", [1, 2, 3, 7])
+def test_E10_any_number_of_workers_replays_what_five_have_recorded(
+    workers: int, processes: int, receivers: int, tmp_path: Path
+) -> None:
+    def send(worker: timely.Worker) -> None:
+        with worker.dataflow(int) as scope:
+            handle = record(scope, tmp_path / f"part{worker.index}")
+        handle.close()
+
+    def receive(worker: timely.Worker) -> list[str]:
+        printed: list[str] = []
+        parts = sorted(tmp_path.iterdir())
+        with worker.dataflow(int) as scope:
+            mine = parts[worker.index :: worker.peers]
+            scope.replay(*mine).inspect(lambda x: printed.append(f"replayed {x}"))
+        worker.run()
+        return printed
+
+    if workers * processes == 1:
+        timely.execute(send, workers=5)
+        found = timely.execute(receive, workers=receivers)
+        assert sum(map(len, found)) == 50
+    else:
+        timely.execute(send, workers=workers, processes=processes)
+        found = timely.execute(receive, workers=receivers)
+    senders = len(list(tmp_path.iterdir()))
+    lines = Counter(line for part in found for line in part)
+    assert lines == Counter({f"replayed {x}": senders for x in range(10)})
+    assert [bool(part) for part in found] == [index < senders for index in range(receivers)]
+
+
+def test_E9_a_file_cut_off_anywhere_is_an_error_that_says_how_much_was_good(tmp_path: Path) -> None:
+    path, cut = tmp_path / "whole", tmp_path / "cut"
+    recorded(path, epochs=3, each=4)
+    whole = path.read_bytes()
+    events: list[Any] = list(FileSource(path))
+    good_before = 0
+    positions: dict[int, int] = {}
+    for size in range(len(whole)):
+        cut.write_bytes(whole[:size])
+        source: FileSource[int] = FileSource(cut)
+        found = []
+        with pytest.raises(CaptureError, match="breaks off in the middle of the stream") as failure:
+            for event in source:
+                found.append(event)
+        error = failure.value
+        assert found == events[: len(found)]
+        assert len(found) == error.events
+        assert error.events >= good_before
+        good_before = error.events
+        state: StreamState[int] = StreamState()
+        for event in events[: error.events]:
+            state.take_in(event)
+        assert error.frontier == tuple(state.frontier)
+        assert error.position is not None
+        assert error.position <= size
+        assert positions.setdefault(error.events, error.position) == error.position or error.events == 0
+    assert sorted(positions.values()) == [positions[count] for count in sorted(positions)]
+    assert good_before == len(events) - 1  # without the end that follows it, nobody can tell that the last is the last
+
+
+def test_E9_a_file_with_any_one_byte_changed_is_an_error(tmp_path: Path) -> None:
+    path = tmp_path / "changed"
+    recorded(path, epochs=2, each=3)
+    whole = path.read_bytes()
+    events: list[Any] = list(FileSource(path))
+    for at in range(len(whole)):
+        changed = bytearray(whole)
+        changed[at] ^= 0x10
+        path.write_bytes(changed)
+        found: list[Any] = []
+        with pytest.raises(CaptureError, match="is damaged"):
+            for event in FileSource[int](path):
+                found.append(event)
+        assert found == events[: len(found)]
+
+
+def test_E9_frames_that_are_missing_repeated_or_in_another_order_are_an_error(tmp_path: Path) -> None:
+    path = tmp_path / "changed"
+    encoder: Encoder[int] = Encoder()
+    sent: list[Any] = [Progress([(0, 1)]), *(Messages(0, [i]) for i in range(4)), Progress([(0, -1)])]
+    frames = [b"".join(encoder.encode(event)) for event in sent]
+    recorded(path)
+    preamble = path.read_bytes()[:24]
+    path.write_bytes(preamble + b"".join(frames))
+    assert list(FileSource[int](path)) == sent
+    for wrong in (frames[:2] + frames[3:], frames[:3] + frames[2:], [*frames[:2], frames[3], frames[2], *frames[4:]], frames * 2):
+        path.write_bytes(preamble + b"".join(wrong))
+        with pytest.raises(CaptureError, match=r"frame \d stands where frame \d should|bytes follow the end"):
+            list(FileSource[int](path))
+
+
+@given(data=st.data())
+def test_E9_a_damaged_file_is_an_error(data: st.DataObject, tmp_path_factory: pytest.TempPathFactory) -> None:
+    directory = tmp_path_factory.mktemp("damaged")
+    path = directory / "whole"
+    recorded(path, epochs=2, each=3)
+    whole = path.read_bytes()
+    events: list[Any] = list(FileSource(path))
+    kind = data.draw(st.sampled_from(["bit", "cut out", "repeated", "put in", "appended"]))
+    at = data.draw(st.integers(0, len(whole) - 1))
+    size = data.draw(st.integers(1, 200))
+    changed = bytearray(whole)
+    if kind == "bit":
+        changed[at] ^= 1 << data.draw(st.integers(0, 7))
+    elif kind == "cut out":
+        del changed[at : at + size]
+    elif kind == "repeated":
+        changed[at:at] = whole[at : at + size]
+    elif kind == "put in":
+        changed[at:at] = data.draw(st.binary(min_size=size, max_size=size))
+    else:
+        changed += whole[-size:]
+    if bytes(changed) == whole:
+        return
+    path.write_bytes(changed)
+    found = []
+    with pytest.raises(CaptureError, match="is damaged|breaks off") as failure:
+        for event in FileSource[int](path):
+            found.append(event)
+    assert found == events[: len(found)]
+    assert failure.value.events >= len(found)
+
+
+def test_E9_replay_of_a_truncated_file_gives_the_good_part_and_then_the_error(tmp_path: Path) -> None:
+    path = tmp_path / "cut"
+    recorded(path, epochs=5)
+    path.write_bytes(path.read_bytes()[:-150])
+    worker = timely.Worker()
+    with worker.dataflow(int) as scope:
+        seen = scope.replay(path).capture()
+    words = r"source 0 of replay: .* breaks off.*events are good, the first \d+ bytes"
+    with pytest.raises(OperatorError, match=words) as failure:
+        worker.run()
+    cause = failure.value.__cause__
+    assert isinstance(cause, CaptureError)
+    good = [event for event in _events_until_error(path) if isinstance(event, Messages)]
+    assert good
+    assert seen.messages == [(event.time, event.batch) for event in good]
+
+
+def _events_until_error(path: Path) -> Iterator[Any]:
+    try:
+        yield from FileSource(path)
+    except CaptureError:
+        pass
+
+
+def test_the_good_part_of_a_truncated_file_can_be_replayed(tmp_path: Path) -> None:
+    path = tmp_path / "cut"
+    recorded(path, epochs=3, each=2)
+    path.write_bytes(path.read_bytes()[:-200])
+    events: list[Any] = []
+    with pytest.raises(CaptureError) as failure:
+        for event in FileSource[int](path):
+            events.append(event)
+    closing: Any = Progress([(cast(Any, time), -1) for time in failure.value.frontier])
+    times = [time for time, _ in replayed([*events, closing])]
+    assert times == list(range(len(times)))
+    assert times
+
+
+def test_files_that_are_no_recordings(tmp_path: Path) -> None:
+    path = tmp_path / "other"
+    with pytest.raises(CaptureError, match="cannot be read.*No such file"):
+        FileSource(path)
+    path.write_bytes(b"something else entirely")
+    assert "does not begin as a recording does" in str(complaint(path))
+    recorded(tmp_path / "good")
+    data = bytearray((tmp_path / "good").read_bytes())
+    data[16:24] = (7).to_bytes(8, "little")
+    path.write_bytes(data)
+    assert "its format is of version 7, and this library reads version 1" in str(complaint(path))
+
+
+def test_a_file_is_never_written_over(tmp_path: Path) -> None:
+    path = tmp_path / "recorded"
+    recorded(path)
+    before = path.read_bytes()
+    with pytest.raises(CaptureError, match="there is a file .*recorded' already"):
+        FileSink(path)
+    assert path.read_bytes() == before
+    with pytest.raises(CaptureError, match="cannot be written"):
+        FileSink(tmp_path / "missing" / "recorded")
+
+
+def test_a_sink_checks_what_it_is_given(tmp_path: Path) -> None:
+    sink: FileSink[int] = FileSink(tmp_path / "recorded")
+    wrong: Any
+    for wrong in (Messages(0, [1]), Progress([(0, -1)]), "no event"):
+        with pytest.raises(CaptureError):
+            sink.append(wrong)
+    sink.append(Progress([(0, 1)]))
+    with pytest.raises(CaptureError, match="event 1 cannot be recorded"):
+        sink.append(Messages(0, [lambda: None]))
+    sink.append(Messages(0, ["fine"]))  # what was refused has left no trace
+    sink.append(Progress([(0, -1)]))
+    assert sink.closed
+    with pytest.raises(CaptureError, match="takes no more events: it is complete"):
+        sink.append(Progress([]))
+    assert replayed(sink.path) == [(0, ["fine"])]
+
+
+def test_a_sink_that_was_closed_early_leaves_a_file_that_breaks_off(tmp_path: Path) -> None:
+    sink: FileSink[int] = FileSink(tmp_path / "recorded")
+    sink.append(Progress([(0, 1)]))
+    sink.close()
+    with pytest.raises(CaptureError, match="closed before the stream was over"):
+        sink.append(Progress([(0, -1)]))
+    assert complaint(sink.path).frontier == (0,)
+
+
+def test_a_file_is_followed_while_it_is_written(tmp_path: Path) -> None:
+    path = tmp_path / "live"
+    reader = timely.Worker()
+    with reader.dataflow(int) as scope:
+        seen = scope.replay(FileSource(path, follow=True)).capture()
+    reader.step()  # there is no file yet
+    writer = timely.Worker()
+    with writer.dataflow(int) as scope:
+        handle, stream = scope.new_input()
+        stream.capture_into(path)
+    for epoch in range(3):
+        handle.send(epoch)
+        handle.advance_to(epoch + 1)
+        writer.step()
+        reader.step_while(lambda: len(seen.messages) <= epoch)  # noqa: B023  # called before epoch changes
+        assert seen.messages == [(time, [time]) for time in range(epoch + 1)]
+    handle.close()
+    writer.run()
+    reader.run()
+    assert seen.extract() == replayed(path)
+
+
+def test_a_file_whose_writer_has_gone_is_not_followed_for_ever(tmp_path: Path) -> None:
+    path = tmp_path / "live"
+    writer = timely.Worker()
+    with writer.dataflow(int) as scope:
+        handle = record(scope, path)
+    writer.step()
+    reader = timely.Worker()
+    with reader.dataflow(int) as scope:
+        seen = scope.replay(FileSource(path, follow=True)).capture()
+    for _ in range(5):
+        reader.step()
+    assert seen.messages
+    writer.drop_dataflow(writer_scope := _scope_of(writer))
+    del handle, writer_scope, writer, scope
+    gc.collect()
+    with pytest.raises(OperatorError, match="breaks off"):
+        reader.run()
+
+
+def _scope_of(worker: timely.Worker) -> Any:
+    (dataflow,) = worker._dataflows.values()
+    return dataflow.scope
+
+
+PROGRAM = """
+import sys, timely
+worker = timely.Worker()
+with worker.dataflow(int) as scope:
+    handle, stream = scope.new_input()
+    stream.capture_into(sys.argv[1])
+for epoch in range(50):
+    handle.send({"epoch": epoch, "text": "é"})
+    handle.advance_to(epoch + 1)
+    worker.step()
+if sys.argv[2] == "end":
+    handle.close()
+    worker.run()
+else:
+    import os
+    os._exit(9)
+"""
+
+
+@pytest.mark.parametrize("ending", ["end", "die"])
+def test_another_process_is_followed_to_its_end(ending: str, tmp_path: Path) -> None:
+    path = tmp_path / "live"
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    writer = subprocess.Popen([sys.executable, "-c", PROGRAM, str(path), ending], env=environment)
+    worker = timely.Worker()
+    with worker.dataflow(int) as scope:
+        seen = scope.replay(FileSource(path, follow=True)).capture()
+    if ending == "end":
+        worker.run()
+    else:
+        with pytest.raises(OperatorError, match="breaks off"):
+            worker.run()
+    writer.wait()
+    assert seen.extract() == [(epoch, [{"epoch": epoch, "text": "é"}]) for epoch in range(50)]

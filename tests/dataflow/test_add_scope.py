@@ -1,0 +1,707 @@
+"""Scopes of one's own in a dataflow: at any depth, on several workers, with inputs from outside; and what they say wrongly."""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections import defaultdict, deque
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import timely
+from timely import (
+    Antichain,
+    CapabilityError,
+    ChangeBatch,
+    Exchange,
+    GraphError,
+    MutableAntichain,
+    OperatorError,
+    Product,
+    ProductSummary,
+    ProgressError,
+    ScopeError,
+    StalledError,
+    Step,
+    TimestampError,
+)
+from timely.testing import simulate
+from timely.worker import PeerTransport, Worker
+from timely.worker.execute import first_failure, run_worker
+from timely.worker.transport import Inbox
+
+Batches = Sequence[ChangeBatch[Any]]
+
+
+class Own:
+    """A scope with one output; each input leads there unchanged. It remembers the frontiers, and what it was told and given."""
+
+    def __init__(self, inputs: int = 1, stay: Any = None, held: Sequence[Any] = ()) -> None:
+        self.inputs = inputs
+        self.outputs = 1
+        self.pulls = 0
+        self.world: Any = None
+        self.frontiers = [MutableAntichain[Any]() for _ in range(inputs)]
+        self._stay = Step(0) if stay is None else stay
+        self._held = held
+
+    def connect(self, inlets: Any, outlets: Any, activate: Callable[[], None]) -> None:
+        self.inlets, (self.outlet,), self.activate = inlets, outlets, activate
+
+    def get_internal_summary(self) -> Any:
+        return [[Antichain([self._stay])] for _ in range(self.inputs)], [[(time, 1) for time in self._held]]
+
+    def set_external_summary(self, summaries: Any, external: Any) -> None:
+        self.world = summaries
+        for frontier, counts in zip(self.frontiers, external, strict=True):
+            frontier.update_iter(counts)
+
+    def push_external_progress(self, external: Batches) -> None:
+        for frontier, changes in zip(self.frontiers, external, strict=True):
+            frontier.update_iter(changes.drain())
+
+    def pull_internal_progress(self, internal: Batches, consumed: Batches, produced: Batches) -> bool:
+        self.pulls += 1
+        return self.work(internal[0], consumed, produced[0])
+
+    def work(self, held: ChangeBatch[Any], consumed: Batches, produced: ChangeBatch[Any]) -> bool:
+        return False
+
+    def send(self, time: Any, batch: list[Any], produced: ChangeBatch[Any]) -> None:
+        self.outlet.send(time, batch)
+        produced.update(time, len(batch))
+
+
+class Doubler(Own):
+    """Doubles what comes, one message a pull."""
+
+    def work(self, held: ChangeBatch[Any], consumed: Batches, produced: ChangeBatch[Any]) -> bool:
+        for port, inlet in enumerate(self.inlets):
+            for time, batch in inlet:
+                consumed[port].update(time, len(batch))
+                self.send(time, [2 * x for x in batch], produced)
+                break
+        return False
+
+
+class Total(Own):
+    """Adds up what comes at each time on any input, and sends the sum when the time is complete on all of them."""
+
+    def __init__(self, inputs: int = 1, stay: Any = None) -> None:
+        super().__init__(inputs, stay)
+        self.sums: dict[Any, int] = {}
+
+    def work(self, held: ChangeBatch[Any], consumed: Batches, produced: ChangeBatch[Any]) -> bool:
+        for port, inlet in enumerate(self.inlets):
+            for time, batch in inlet:
+                if time not in self.sums:
+                    held.update(time, 1)
+                self.sums[time] = self.sums.get(time, 0) + sum(batch)
+                consumed[port].update(time, len(batch))
+        for time in [time for time in self.sums if not any(frontier.less_equal(time) for frontier in self.frontiers)]:
+            self.send(time, [self.sums.pop(time)], produced)
+            held.update(time, -1)
+        return False
+
+
+def at_depth(scope: Any, stream: Any, kinds: str, place: Callable[[Any, Any, Any], Any], stay: Any = None) -> Any:
+    """Carry ``stream`` into one more scope for each letter (a region or a loop), and out again; ``place`` it at the bottom."""
+    stay = Step(0) if stay is None else stay
+    if not kinds:
+        return place(scope, stream, stay)
+    if kinds[0] == "r":
+        with scope.region() as inner:
+            return at_depth(inner, stream.enter(inner), kinds[1:], place, stay).leave()
+    with scope.iterative() as inner:
+        return at_depth(inner, stream.enter(inner), kinds[1:], place, ProductSummary(stay, Step(0))).leave()
+
+
+def feed(worker: timely.Worker, epochs: list[list[int]], build: Callable[[Any, Any], Any]) -> Any:
+    """Send each worker's share of the epochs through ``build(scope, stream)``, and return what came out of it."""
+    with worker.dataflow(int) as scope:
+        handle, stream = scope.new_input()
+        seen = build(scope, stream).capture()
+    for epoch, records in enumerate(epochs):
+        for record in records[worker.index :: worker.peers]:
+            handle.send(record)
+            worker.step()
+        handle.advance_to(epoch + 1)
+    handle.close()
+    worker.run()
+    return seen.extract()
+
+
+def merged(results: list[list[tuple[int, list[int]]]]) -> dict[int, list[int]]:
+    """What came out on all workers, by epoch."""
+    found: dict[int, list[int]] = defaultdict(list)
+    for result in results:
+        for time, records in result:
+            found[time] += records
+    return {time: sorted(records) for time, records in found.items()}
+
+
+EPOCHS = st.lists(st.lists(st.integers(0, 20), max_size=5), min_size=1, max_size=4)
+DEPTHS = st.text("rl", max_size=3)
+WORKERS = st.integers(1, 3)
+SEEDS = st.integers(0, 1000)
+
+
+@given(epochs=EPOCHS, kinds=DEPTHS, workers=WORKERS, seed=SEEDS)
+def test_a_scope_that_passes_records_on(epochs: list[list[int]], kinds: str, workers: int, seed: int) -> None:
+    def build(scope: Any, stream: Any) -> Any:
+        return at_depth(scope, stream, kinds, lambda inner, s, stay: inner.add_scope(Doubler(1, stay), [s])[0])
+
+    run = simulate(lambda worker: feed(worker, epochs, build), workers=workers, seed=seed)
+    assert merged(run.results) == {n: sorted(2 * x for x in records) for n, records in enumerate(epochs) if records}
+
+
+@given(epochs=EPOCHS, kinds=DEPTHS, workers=WORKERS, seed=SEEDS)
+def test_a_scope_that_waits_for_its_frontier(epochs: list[list[int]], kinds: str, workers: int, seed: int) -> None:
+    def place(inner: Any, stream: Any, stay: Any) -> Any:
+        key = Exchange(lambda x: 0)
+        return inner.add_scope(Total(2, stay), [(stream, key), (stream.map(lambda x: 100 * x), key)])[0]
+
+    run = simulate(lambda worker: feed(worker, epochs, lambda s, t: at_depth(s, t, kinds, place)), workers=workers, seed=seed)
+    assert merged(run.results) == {n: [101 * sum(records)] for n, records in enumerate(epochs) if records}
+
+
+@given(epochs=EPOCHS, workers=WORKERS, seed=SEEDS)
+def test_a_scope_in_a_loop(epochs: list[list[int]], workers: int, seed: int) -> None:
+    def build(scope: Any, stream: Any) -> Any:
+        with scope.iterative() as loop:
+            handle, again = loop.feedback()
+            both = stream.filter(lambda x: x > 0).enter(loop).concat(again)
+            doubled = loop.add_scope(Doubler(1, ProductSummary(Step(0), Step(0))), [(both, Exchange(lambda x: x))])[0]
+            small, large = doubled.branch(lambda x: x >= 100)
+            small.connect_loop(handle)
+            return large.leave()
+
+    def expected(x: int) -> int:
+        while x < 100:
+            x *= 2
+        return x
+
+    positive = [[x for x in records if x > 0] for records in epochs]
+    run = simulate(lambda worker: feed(worker, epochs, build), workers=workers, seed=seed)
+    assert merged(run.results) == {n: sorted(map(expected, records)) for n, records in enumerate(positive) if records}
+
+
+def test_on_threads_and_in_processes() -> None:
+    def program(worker: timely.Worker) -> Any:
+        return feed(worker, [[1, 2, 3, 4], [], [5]], lambda scope, s: scope.add_scope(Total(), [(s, Exchange(lambda x: 0))])[0])
+
+    expected = {0: [10], 2: [5]}
+    assert merged(timely.execute(program, workers=3)) == expected
+    assert merged(timely.execute(program, workers=1, processes=2)) == expected
+
+
+def test_a_scope_hears_how_the_world_leads_back_to_it() -> None:
+    inside, outside = Doubler(1, ProductSummary(Step(0), Step(0))), Doubler()
+
+    def build(scope: Any) -> Any:
+        stream = scope.add_scope(outside, [scope.to_stream([1])])[0]
+        with scope.iterative() as loop:
+            handle, again = loop.feedback()
+            out = loop.add_scope(inside, [stream.enter(loop).concat(again)])[0]
+            out.filter(lambda x: x < 9).connect_loop(handle)
+            return out.leave()
+
+    timely.example(build)
+    assert [list(back) for row in outside.world for back in row] == [[]]
+    assert [list(back) for row in inside.world for back in row] == [[ProductSummary(Step(0), Step(1))]]
+
+
+def test_a_cycle_through_a_scope_that_does_not_advance() -> None:
+    def build(scope: Any) -> Any:
+        handle, again = scope.feedback(Step(0))
+        out = scope.add_scope(Doubler(), [again], name="round")[0]
+        out.connect_loop(handle)
+        return out
+
+    with pytest.raises(timely.CycleError, match="round"):
+        timely.example(build)
+
+
+# -- staying alive -----------------------------------------------------------------------------------------------------
+
+
+class Stubborn:
+    """Nothing but the protocol: no data, no capability; says that it is busy for a number of pulls."""
+
+    inputs = outputs = 0
+
+    def __init__(self, pulls: int) -> None:
+        self.left = pulls
+
+    def get_internal_summary(self) -> Any:
+        return [], []
+
+    def set_external_summary(self, summaries: Any, external: Any) -> None:
+        pass
+
+    def push_external_progress(self, external: Batches) -> None:
+        pass
+
+    def pull_internal_progress(self, internal: Batches, consumed: Batches, produced: Batches) -> bool:
+        self.left -= 1
+        return self.left > 0
+
+
+@pytest.mark.parametrize("kinds", ["", "r", "lr"])
+@pytest.mark.parametrize("pulls", [1, 2, 7])
+def test_true_keeps_the_computation_alive(pulls: int, kinds: str) -> None:
+    def place(scope: Any, stream: Any, stay: Any) -> Any:
+        assert scope.add_scope(stubborn) == []
+        return stream
+
+    worker, stubborn = timely.Worker(), Stubborn(pulls)
+    with worker.dataflow(name="kept") as scope:
+        probe = at_depth(scope, scope.empty(), kinds, place).probe()
+    steps = 0
+    while worker.step():
+        steps += 1
+        assert worker.dataflows == ["kept"]
+        assert stubborn.left > 0 or not probe.done() or steps < 4
+    assert stubborn.left == 0
+    assert probe.done()
+
+
+def test_true_keeps_run_going_on_every_worker_for_itself() -> None:
+    def program(worker: timely.Worker) -> int:
+        stubborn = Stubborn(5 * (worker.index + 1))
+        with worker.dataflow() as scope:
+            scope.add_scope(stubborn)
+        worker.run()
+        return stubborn.left
+
+    assert timely.execute(program, workers=3) == [0, 0, 0]
+    assert simulate(program, workers=3, seed=4).results == [0, 0, 0]
+
+
+class Outside(Own):
+    """A source fed from outside: ``put`` by any thread, or ``end``; it says that it is busy as long as somebody may."""
+
+    patient = True
+
+    def __init__(self, stay: Any = None, start: Any = 0, later: Callable[[Any], Any] = lambda time: time + 1) -> None:
+        super().__init__(0, stay, [start])
+        self.came: deque[list[Any] | None] = deque()
+        self.ended = False
+        self.time: Any = start
+        self.later = later
+
+    def put(self, batch: list[Any] | None) -> None:
+        self.came.append(batch)
+        self.activate()
+
+    def work(self, held: ChangeBatch[Any], consumed: Batches, produced: ChangeBatch[Any]) -> bool:
+        while self.came:
+            batch = self.came.popleft()
+            held.update(self.time, -1)
+            if batch is None:
+                self.ended = True
+            else:
+                self.send(self.time, batch, produced)
+                self.time = self.later(self.time)
+                held.update(self.time, 1)
+        return not self.ended
+
+
+def from_outside(kinds: str, batches: list[list[int]]) -> Callable[[timely.Worker], Any]:
+    """A program with a source at some depth, fed by a thread on each worker, one batch after the last has come out."""
+
+    def program(worker: timely.Worker) -> Any:
+        came_out = threading.Semaphore(0)
+        sources: list[Outside] = []
+
+        def place(scope: Any, stream: Any, stay: Any) -> Any:
+            looped = isinstance(stay, ProductSummary)
+            later = (lambda time: Product(time.outer + 1, 0)) if looped else (lambda time: time + 1)
+            sources.append(Outside(stay, Product(0, 0) if looped else 0, later))
+            return scope.add_scope(sources[0])[0]
+
+        def supply() -> None:
+            for batch in batches:
+                sources[0].put([x + worker.index for x in batch])
+                came_out.acquire()
+            sources[0].put(None)
+
+        with worker.dataflow() as scope:
+            made = at_depth(scope, scope.empty(), kinds, place)
+            seen = made.inspect_batch(lambda time, batch: came_out.release()).exchange(lambda x: x).capture()
+        thread = threading.Thread(target=supply)
+        thread.start()
+        worker.run()
+        thread.join()
+        assert sources[0].pulls <= 3 * len(batches) + 6  # it is not asked again and again while it waits
+        return seen.extract()
+
+    return program
+
+
+@pytest.mark.parametrize("kinds", ["", "r", "rl"])
+@pytest.mark.parametrize("workers", [1, 2, 3])
+def test_records_from_another_thread(workers: int, kinds: str) -> None:
+    results = timely.execute(from_outside(kinds, [[10], [20, 30], [40]]), workers=workers)
+    expected = {0: [10], 1: [20, 30], 2: [40]}
+    assert merged(results) == {
+        n: sorted(x + worker for x in batch for worker in range(workers)) for n, batch in expected.items()
+    }
+
+
+def test_a_worker_that_waits_for_one_source_is_woken_for_each() -> None:
+    worker, sources = timely.Worker(), [Outside(), Outside()]
+    with worker.dataflow() as scope:
+        one, two = (scope.add_scope(source)[0] for source in sources)
+        seen = one.concat(two).capture()
+        probe = one.probe()
+
+    def supply() -> None:
+        for n in range(20):
+            sources[n % 2].put([n])
+        for source in sources:
+            source.put(None)
+
+    thread = threading.Thread(target=supply)
+    thread.start()
+    worker.step_while(lambda: probe.less_than(5))
+    worker.run()
+    thread.join()
+    assert seen.extract() == [(n, [2 * n, 2 * n + 1]) for n in range(10)]
+    for source in sources:
+        source.activate()  # which nobody needs any more
+    assert not worker.step()
+
+
+def test_a_source_that_asks_itself_to_be_pulled() -> None:
+    class Poll(Outside):
+        def work(self, held: ChangeBatch[Any], consumed: Batches, produced: ChangeBatch[Any]) -> bool:
+            if self.pulls <= 4:
+                self.put([self.pulls] if self.pulls < 4 else None)
+            return super().work(held, consumed, produced)
+
+    assert timely.example(lambda scope: scope.add_scope(Poll())[0]) == [(0, [1]), (1, [2]), (2, [3])]
+
+
+def test_a_scope_that_holds_something_and_is_not_busy_has_stalled() -> None:
+    with pytest.raises(StalledError, match=r"a capability of /example/held#0 at 3"):
+        timely.example(lambda scope: scope.add_scope(Own(0, held=[3]), name="held")[0])
+
+
+class Counting(PeerTransport):
+    """A transport that tells when every worker has waited a few times in vain."""
+
+    waits: ClassVar[dict[int, int]]
+    enough: ClassVar[threading.Event]
+
+    def wait(self, timeout: float | None = None) -> None:
+        super().wait(0.001)
+        self.waits[self.index] = self.waits.get(self.index, 0) + 1
+        if all(self.waits.get(index, 0) > 5 for index in range(self.peers)):
+            self.enough.set()
+
+
+@pytest.mark.parametrize("busy", [True, False])
+def test_peers_wait_as_long_as_somebody_is_expected_to_ring(busy: bool) -> None:
+    class Slow(Outside):
+        def work(self, held: ChangeBatch[Any], consumed: Batches, produced: ChangeBatch[Any]) -> bool:
+            return super().work(held, consumed, produced) and busy
+
+    class Transport(Counting):
+        waits: ClassVar[dict[int, int]] = {}
+        enough = threading.Event()
+
+    def program(worker: timely.Worker) -> Any:
+        source = Slow()
+        with worker.dataflow() as scope:
+            seen = scope.add_scope(source, name="slow")[0].exchange(lambda x: x).capture()
+
+        def supply() -> None:
+            Transport.enough.wait(20)
+            source.put([worker.index])
+            source.put(None)
+
+        thread = threading.Thread(target=supply)
+        thread.start()
+        try:
+            worker.run()
+        finally:
+            Transport.enough.set()
+            thread.join()
+        return seen.extract()
+
+    inboxes = {index: Inbox() for index in range(2)}
+    workers = [Worker(Transport(index, inboxes, {})) for index in range(2)]
+    outcomes: list[Any] = [None, None]
+    threads = [
+        threading.Thread(target=lambda i=i: outcomes.__setitem__(i, run_worker(program, workers[i])))
+        for i in range(2)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    if busy:
+        assert outcomes == [(True, [(0, [0])]), (True, [(0, [1])])]
+    else:
+        assert isinstance(first_failure(outcomes), StalledError)
+
+
+# -- what is checked ---------------------------------------------------------------------------------------------------
+
+
+class Scripted(Own):
+    """Does one thing in the pull in which it finds a message, holding a capability at 5 (of which the message is at 7)."""
+
+    def __init__(self, deed: Callable[[Any, Any, Any, Any], object]) -> None:
+        super().__init__(1, Step(1), [5])
+        self.deed = deed
+
+    def work(self, held: ChangeBatch[Any], consumed: Batches, produced: ChangeBatch[Any]) -> bool:
+        if self.inlets[0]:
+            self.deed(self, held, consumed[0], produced)
+        return False
+
+
+def read(scope: Any, consumed: ChangeBatch[Any]) -> object:
+    """Take the message, and say so."""
+    for time, batch in scope.inlets[0]:
+        consumed.update(time, len(batch))
+    return scope
+
+
+def script(deed: Callable[[Any, Any, Any, Any], object]) -> list[tuple[int, list[Any]]]:
+    """Run a scope that does this, on two records at time 7; return what came out of it, even if it failed."""
+    worker = timely.Worker()
+    with worker.dataflow(name="test") as scope:
+        handle, stream = scope.new_input()
+        seen = scope.add_scope(Scripted(deed), [stream], name="liar")[0].capture()
+    handle.advance_to(7)
+    handle.send_batch(["a", "b"])
+    handle.close()
+    try:
+        for _ in range(5):
+            worker.step()
+    except Exception as error:
+        assert seen.extract() == []
+        error.add_note("nothing was let go")
+        raise
+    return seen.extract()
+
+
+def send(scope: Any, produced: ChangeBatch[Any], time: int, said: int, batch: Sequence[Any] = ("x",)) -> object:
+    scope.outlet.send(time, list(batch))
+    produced.update(time, said)
+    return scope
+
+
+@pytest.mark.parametrize(
+    ("deed", "match"),
+    [
+        (lambda s, h, c, p: send(s, p, 4, 1), "produced messages at 4 on output 0, which nothing"),
+        (lambda s, h, c, p: h.update(4, 1), "holds a capability at 4 on output 0, which nothing"),
+        (lambda s, h, c, p: h.update(5, -2), "gave back more capabilities at 5"),
+        (lambda s, h, c, p: c.update(7, 1), "consumed 1 records at 7, and has read 0"),
+        (lambda s, h, c, p: (read(s, c), c.update(7, 1)), "consumed 3 records at 7, and has read 2"),
+        (lambda s, h, c, p: (read(s, c), c.update(6, 1)), "consumed 1 records at 6, and has read 0"),
+        (lambda s, h, c, p: send(s, p, 5, 2), "produced 2 records at 5, and sent 1"),
+        (lambda s, h, c, p: send(s, p, 5, 0), "produced 0 records at 5, and sent 1"),
+        (lambda s, h, c, p: p.update(6, 3), "produced 3 records at 6, and sent 0"),
+        (lambda s, h, c, p: (send(s, p, 5, 1), s.outlet.send(6, ["y"])), "produced 0 records at 6, and sent 1"),
+    ],
+)
+def test_a_statement_that_is_not_true_is_refused(deed: Any, match: str) -> None:
+    with pytest.raises(ProgressError, match="scope 'liar' \\(/test/liar#1\\)") as error:
+        script(deed)
+    assert error.value.__notes__ == ["nothing was let go"]
+    with pytest.raises(ProgressError, match=match):
+        raise error.value
+
+
+@pytest.mark.parametrize(
+    ("deed", "expected"),
+    [
+        (lambda s, h, c, p: send(s, p, 5, 1), [(5, ["x"])]),
+        (lambda s, h, c, p: (read(s, c), send(s, p, 8, 2, "ab"), h.update(5, -1)), [(8, ["a", "b"])]),
+        (lambda s, h, c, p: (h.update(5, -1), send(s, p, 6, 1)), [(6, ["x"])]),
+        (lambda s, h, c, p: s.outlet.send(5, []), []),
+    ],
+)
+def test_one_that_is_true_is_not(deed: Any, expected: list[Any]) -> None:
+    assert script(deed) == expected
+
+
+def test_what_was_read_may_be_reported_later() -> None:
+    class Slow(Own):
+        def work(self, held: ChangeBatch[Any], consumed: Batches, produced: ChangeBatch[Any]) -> bool:
+            for message in self.inlets[0]:
+                self.read.append(message)
+            if self.pulls > 6:
+                for time, batch in self.read:
+                    consumed[0].update(time, len(batch))
+                    self.send(time, batch, produced)
+                self.read.clear()
+            return self.pulls <= 6
+
+        read: list[Any]
+
+    slow = Slow()
+    slow.read = []
+    worker = timely.Worker()
+    with worker.dataflow() as scope:
+        out = scope.add_scope(slow, [scope.to_stream([1, 2])])[0]
+        probe, seen = out.probe(), out.capture()
+    while worker.step():
+        assert probe.less_equal(0) or slow.pulls > 6
+    assert seen.extract() == [(0, [1, 2])]
+
+
+@pytest.mark.parametrize(
+    ("deed", "kind", "match"),
+    [
+        (lambda s, h, c, p: 1 // 0, ZeroDivisionError, "division"),
+        (lambda s, h, c, p: s.outlet.send("late", ["x"]), TimestampError, "'late' is not a time of type int"),
+        (lambda s, h, c, p: h.update((5, 5), 1), TimestampError, r"\(5, 5\) is not a time of type int"),
+        (lambda s, h, c, p: p.update(None, 1), TimestampError, "None is not a time of type int"),
+    ],
+)
+def test_what_a_scope_raises_names_it(deed: Any, kind: type[Exception], match: str) -> None:
+    with pytest.raises(OperatorError, match=r"scope 'liar' \(/test/liar#1\) on worker 0 raised") as error:
+        script(deed)
+    assert (error.value.name, error.value.path, error.value.worker) == ("liar", "/test/liar#1", 0)
+    assert isinstance(error.value.__cause__, kind)
+    with pytest.raises(kind, match=match):
+        raise error.value.__cause__
+
+
+def test_what_a_scope_raises_when_it_is_told_of_progress_names_it() -> None:
+    class Touchy(Doubler):
+        def push_external_progress(self, external: Batches) -> None:
+            raise ValueError("leave me alone")
+
+    with pytest.raises(OperatorError, match="scope 'Touchy' .* raised ValueError: leave me alone"):
+        timely.example(lambda scope: scope.add_scope(Touchy(), [scope.to_stream([1])])[0])
+
+
+def test_a_key_that_fails_on_what_a_scope_sent_names_both() -> None:
+    def build(scope: Any) -> Any:
+        return scope.add_scope(Doubler(), [scope.to_stream([1])])[0].exchange(lambda x: 1.5)
+
+    with pytest.raises(OperatorError, match="scope 'Doubler' .* raised RoutingError: .* input 0 of operator 'exchange'"):
+        timely.example(build)
+
+
+def test_records_move_while_the_scope_is_pulled_only() -> None:
+    own, worker = Own(), timely.Worker()
+    with worker.dataflow(name="test") as scope:
+        scope.add_scope(own, [scope.to_stream([1])], name="own")
+    worker.step()
+    assert len(own.inlets[0]) == 1
+    with pytest.raises(CapabilityError, match=r"output 0 of scope 'own' \(/test/own#1\): .* only while the scope is pulled"):
+        own.outlet.send(0, [1])
+    with pytest.raises(CapabilityError, match=r"input 0 of scope 'own' \(/test/own#1\): .* only while the scope is pulled"):
+        list(own.inlets[0])
+    assert len(own.inlets[0]) == 1
+
+
+class Batch(list[int]):
+    """A container whose end one can see."""
+
+
+def test_a_dataflow_that_is_dropped_keeps_nothing_that_its_scopes_have_not_read() -> None:
+    worker = timely.Worker()
+    with worker.dataflow() as scope:
+        handle, stream = scope.new_input()
+        scope.add_scope(Own(), [stream])
+    batch = Batch([1, 2])
+    kept = weakref.ref(batch)
+    handle.send_batch(batch)
+    del batch
+    worker.step()
+    assert kept() is not None
+    worker.drop_dataflow(scope)
+    assert kept() is None
+
+
+class Counter:
+    """Nothing but the protocol, with an input: it says of each pull what it was told to."""
+
+    inputs, outputs = 1, 0
+
+    def __init__(self, says: list[int]) -> None:
+        self.says = says
+
+    def get_internal_summary(self) -> Any:
+        return [[]], []
+
+    def set_external_summary(self, summaries: Any, external: Any) -> None:
+        pass
+
+    def push_external_progress(self, external: Batches) -> None:
+        pass
+
+    def pull_internal_progress(self, internal: Batches, consumed: Batches, produced: Batches) -> bool:
+        if self.says:
+            consumed[0].update(0, self.says.pop(0))
+        return bool(self.says)
+
+
+def test_a_scope_that_speaks_of_progress_alone_accounts_for_what_comes() -> None:
+    def count(says: list[int]) -> list[Any]:
+        def build(scope: Any) -> Any:
+            stream = scope.to_stream(["a", "b", "c"])
+            scope.add_scope(Counter(says), [stream], name="counter")
+            return stream
+
+        return timely.example(build)
+
+    assert count([0, 1, 2]) == [(0, ["a", "b", "c"])]
+    with pytest.raises(StalledError, match="a message for /example/counter#1 at 0"):
+        count([0, 1])
+    with pytest.raises(ProgressError, match="consumed 4 records at 0, and has read 3"):
+        count([4])
+
+
+# -- what cannot be built ----------------------------------------------------------------------------------------------
+
+
+class Hasty(Stubborn):
+    patient = True
+
+
+class Shapeless(Stubborn):
+    inputs = 1
+
+
+@pytest.mark.parametrize(
+    ("place", "kind", "match"),
+    [
+        (lambda s: s.add_scope(object(), name="odd"), GraphError, "'odd'.*no timely.Scope, it lacks inputs, outputs, get"),
+        (lambda s: s.add_scope(Own), GraphError, "it lacks inputs, outputs$"),
+        (lambda s: s.add_scope(Doubler(2), [s.empty()]), GraphError, "'Doubler'.*has 2 inputs, and 1 streams were given"),
+        (lambda s: s.add_scope(Doubler(), [7]), GraphError, "input 0 is to be a stream or .stream, pact., and is 7"),
+        (lambda s: s.add_scope(Doubler(), [(s.empty(), "key")]), GraphError, "input 0 of scope 'Doubler'.*a pact is"),
+        (lambda s: s.add_scope(Hasty(1)), GraphError, "patient needs connect"),
+        (lambda s: s.add_scope(Shapeless(1), [s.empty()]), GraphError, "/example/Shapeless#.*summaries.input..output. for 1"),
+    ],
+)
+def test_what_is_no_scope(place: Any, kind: type[Exception], match: str) -> None:
+    def build(scope: Any) -> Any:
+        place(scope)
+        return scope.empty()
+
+    with pytest.raises(kind, match=match):
+        timely.example(build)
+
+
+def test_a_stream_of_another_scope() -> None:
+    def build(scope: Any) -> Any:
+        with scope.region("box") as box:
+            return box.add_scope(Doubler(), [scope.empty()])[0].leave()
+
+    with pytest.raises(ScopeError, match=r"input 0 of scope 'Doubler' \(/example/box#0/Doubler#0\) cannot read a stream"):
+        timely.example(build)

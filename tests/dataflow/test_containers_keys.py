@@ -1,0 +1,308 @@
+"""Keys of every kind go to the same worker in lists, Arrow batches and NumPy arrays, and columns do not become Python objects."""
+
+from __future__ import annotations
+
+import datetime
+import uuid
+import zlib
+from collections.abc import Callable
+from decimal import Decimal
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import timely
+from timely import RoutingError
+from timely.dataflow import container, keys, route, route_array, route_column
+from timely.dataflow.container import partition
+from timely.dataflow.keys import checksums, combined
+
+WORKERS = st.integers(1, 7)
+TEXT = st.text(max_size=100)
+LONG_TEXT = st.text(st.sampled_from("aé€😀\0"), max_size=200)
+DATES = st.dates()
+INSTANTS = st.datetimes()
+AWARE = st.datetimes(
+    datetime.datetime(1600, 1, 1), datetime.datetime(2400, 1, 1), timezones=st.timezones() | st.just(datetime.UTC)
+)
+SPANS = st.timedeltas(datetime.timedelta(days=-100_000), datetime.timedelta(days=100_000))
+
+
+# -- columns against single values ---------------------------------------------------------------------------------------
+
+COLUMNS: dict[str, tuple[Any, st.SearchStrategy[Any]]] = {
+    "bool": (pa.bool_(), st.booleans()),
+    "int8": (pa.int8(), st.integers(-(2**7), 2**7 - 1)),
+    "uint64": (pa.uint64(), st.integers(0, 2**64 - 1)),
+    "string": (pa.string(), TEXT | LONG_TEXT),
+    "large_string": (pa.large_string(), TEXT),
+    "string_view": (pa.string_view(), TEXT),
+    "binary": (pa.binary(), st.binary(max_size=200)),
+    "large_binary": (pa.large_binary(), st.binary()),
+    "binary_view": (pa.binary_view(), st.binary()),
+    "fixed_binary": (pa.binary(3), st.binary(min_size=3, max_size=3)),
+    "date32": (pa.date32(), DATES),
+    "date64": (pa.date64(), DATES),
+    "timestamp_us": (pa.timestamp("us"), INSTANTS),
+    "timestamp_utc": (pa.timestamp("us", tz="UTC"), AWARE),
+    "timestamp_tz": (pa.timestamp("us", tz="Europe/Zurich"), AWARE),
+    "timestamp_ms": (pa.timestamp("ms"), INSTANTS.map(lambda t: t.replace(microsecond=t.microsecond // 1000 * 1000))),
+    "timestamp_s": (pa.timestamp("s"), INSTANTS.map(lambda t: t.replace(microsecond=0))),
+    "timestamp_ns": (pa.timestamp("ns"), st.datetimes(datetime.datetime(1700, 1, 1), datetime.datetime(2200, 1, 1))),
+    "duration_us": (pa.duration("us"), SPANS),
+    "duration_ns": (pa.duration("ns"), SPANS),
+    "null": (pa.null(), st.none()),
+}
+
+
+@pytest.mark.parametrize("kind", COLUMNS)
+@given(data=st.data())
+def test_a_column_is_routed_as_its_values_are(kind: str, data: st.DataObject) -> None:
+    arrow, values = COLUMNS[kind]
+    given_ = data.draw(st.lists(values | st.none(), max_size=12))
+    start = data.draw(st.integers(0, len(given_)))
+    column = pa.array(given_, arrow)
+    assert route_column(column.slice(start)).tolist() == [route(value) for value in given_[start:]]
+    if kind != "null":
+        assert route_column(column.dictionary_encode().slice(start)).tolist() == [route(value) for value in given_[start:]]
+
+
+def test_large_unsigned_numbers_of_a_dictionary_are_exact() -> None:
+    numbers = [2**53 + 1, None, 2**64 - 1]
+    column = pa.array(numbers, pa.uint64()).dictionary_encode()
+    assert route_column(column).tolist() == [2**53 + 1, 0, 2**64 - 1]
+
+
+@given(st.lists(st.integers(-(2**63), 2**63 - 1) | st.text(max_size=3)), WORKERS)
+def test_an_array_of_objects_is_routed_as_its_values_are(values: list[Any], workers: int) -> None:
+    array = np.empty(len(values), dtype=object)
+    array[:] = values
+    assert [int(number) % workers for number in route_array(array)] == [route(value) % workers for value in values]
+    large = np.array([-(2**80), 2**90 + 1, 5], dtype=object)
+    assert [int(number) % workers for number in route_array(large)] == [number % workers for number in large]
+
+
+@given(st.lists(st.text(max_size=10).map(lambda text: text.rstrip("\0"))))
+def test_fixed_width_text_of_arrays(values: list[str]) -> None:
+    expected = [route(value) for value in values]
+    assert route_array(np.array(values, dtype="U10")).tolist() == expected
+    assert route_array(np.array(values, dtype=">U10")[::1]).tolist() == expected
+    encoded = [value.encode() for value in values]
+    assert route_array(np.array(encoded, dtype="S40")).tolist() == expected
+    assert route_array(np.array(encoded * 2, dtype="S40")[::2]).tolist() == (expected * 2)[::2]
+
+
+@pytest.mark.parametrize("unit", ["D", "h", "m", "s", "ms", "us", "ns", "W", "M", "Y", "25s"])
+@given(counts=st.lists(st.integers(-1000, 3000) | st.none(), max_size=8))
+def test_instants_and_spans_of_arrays(unit: str, counts: list[int | None]) -> None:
+    for kind in ("M", "m"):
+        if kind == "m" and unit in ("M", "Y"):
+            continue
+        nothing = np.iinfo(np.int64).min
+        numbers = np.array([nothing if count is None else count for count in counts], np.int64)
+        array = numbers.view(f"{kind}8[{unit}]")
+        plain = array if unit != "ns" else (array.view(np.int64) // 1000).view(f"{kind}8[us]")
+        values = [None if np.isnat(element) else value for element, value in zip(array, plain.tolist())]
+        if kind == "m" and unit in ("D", "W"):
+            assert all(value is None or isinstance(value, datetime.timedelta) for value in values)
+        assert route_array(array).tolist() == [route(value) for value in values]
+        assert [route(element) for element in array] == [route(value) for value in values]
+
+
+@pytest.mark.parametrize("dtype", ["M8[fs]", "m8[Y]", "m8", "f8", "c16", "V3"])
+def test_arrays_that_are_no_keys(dtype: str) -> None:
+    with pytest.raises(RoutingError, match="cannot be a key"):
+        route_array(np.zeros(2, dtype=dtype))
+
+
+@pytest.mark.parametrize(
+    "column",
+    [
+        pa.array([1.5]),
+        pa.array([1.5], pa.float32()),
+        pa.array([Decimal("1.5")]),
+        pa.array([[1]]),
+        pa.array([{"a": 1}]),
+        pa.array([datetime.time(1)]),
+    ],
+    ids=lambda column: str(column.type),
+)
+def test_columns_that_are_no_keys_say_what_to_do(column: Any) -> None:
+    with pytest.raises(RoutingError, match=r"column of type .* cannot be a key: use whole numbers.* cast them to strings"):
+        route_column(column)
+
+
+@pytest.mark.parametrize("key", [0.5, Decimal("1.0"), Fraction(1, 2), np.float64(1), np.float32(1)])
+def test_numbers_that_are_not_whole_are_no_keys_and_the_error_says_what_to_do(key: Any) -> None:
+    with pytest.raises(RoutingError, match="round it to a whole number, or use its text") as error:
+        route(key)
+    assert repr(str(key)) in str(error.value)
+
+
+def test_other_things_are_no_keys() -> None:
+    for key in (uuid.uuid4(), datetime.time(1), object(), frozenset()):
+        with pytest.raises(RoutingError, match="must be a whole number"):
+            route(key)
+
+
+# -- checksums -----------------------------------------------------------------------------------------------------------
+
+
+@given(st.lists(st.binary(max_size=150), max_size=12))
+def test_checksums_are_those_of_zlib(pieces: list[bytes]) -> None:
+    lengths = np.array([len(piece) for piece in pieces], dtype=np.int64)
+    starts = np.cumsum(lengths) - lengths
+    data = np.frombuffer(b"".join(pieces), np.uint8)
+    assert checksums(data, starts, lengths).tolist() == [zlib.crc32(piece) for piece in pieces]
+
+
+@given(st.lists(st.tuples(st.integers(-(2**63), 2**63 - 1), st.text(max_size=5), st.integers(0, 2**64 - 1) | st.none())))
+def test_several_columns_are_routed_as_tuples(rows: list[Any]) -> None:
+    kinds = [pa.int64(), pa.string(), pa.uint64()]
+    columns = [route_column(pa.array([row[place] for row in rows], kind)) for place, kind in enumerate(kinds)]
+    assert combined(columns).tolist() == [route(row) for row in rows]
+
+
+# -- dealing by name -----------------------------------------------------------------------------------------------------
+
+
+@given(st.lists(st.tuples(st.integers(-9, 9), st.text("abc", max_size=3))), WORKERS)
+def test_dealing_by_two_columns_is_dealing_by_a_pair(rows: list[tuple[int, str]], workers: int) -> None:
+    batch = pa.record_batch({"a": pa.array([a for a, _ in rows], pa.int64()), "b": pa.array([b for _, b in rows], pa.string())})
+    array = np.array(rows, dtype=[("a", "i8"), ("b", "U3")])
+    by_list = dict(partition(rows, lambda row: row, workers))
+    by_arrow = dict(partition(batch, ["a", "b"], workers))
+    by_numpy = dict(partition(array, ("a", "b"), workers))
+    assert {w: [tuple(row.values()) for row in part.to_pylist()] for w, part in by_arrow.items()} == by_list
+    assert {w: part.tolist() for w, part in by_numpy.items()} == by_list
+    swapped = dict(partition(batch, ["b", "a"], workers))
+    by_pair = dict(partition(rows, lambda row: (row[1], row[0]), workers))
+    assert {w: part.num_rows for w, part in swapped.items()} == {w: len(part) for w, part in by_pair.items()}
+
+
+ARRAY = np.array([(1, "x")], dtype=[("a", "i8"), ("b", "U3")])
+BATCH = pa.record_batch({"a": [1], "b": ["x"]})
+TWINS = pa.RecordBatch.from_arrays([pa.array([1]), pa.array([2])], names=["a", "a"])
+
+
+@pytest.mark.parametrize(
+    ("batch", "key", "words"),
+    [
+        (BATCH, "c", "no column 'c'; the batch has 'a', 'b'"),
+        (BATCH, ["a", "c"], "no column 'c'"),
+        (BATCH, [], "at least one column"),
+        (BATCH, lambda row: row, "by the name of a column"),
+        (TWINS, "a", "2 columns 'a' in the batch"),
+        (ARRAY, "c", "no column 'c'; the array has 'a', 'b'"),
+        (np.arange(3), "c", "an array of type int64 has no column 'c'"),
+        ([1, 2], "c", "a list of records has no column 'c'"),
+        ([1, 2], ["c"], "a list of records has no column"),
+        (pa.table({"a": [1]}), "a", r"type Table cannot be exchanged: send the batches of its to_batches\(\)"),
+        ({"a": 1}, "a", r"type dict cannot be exchanged: give its type a method deal\(key, workers\)"),
+    ],
+)
+def test_wrong_keys_and_containers(batch: Any, key: Any, words: str) -> None:
+    for workers in (1, 2):
+        with pytest.raises(RoutingError, match=words):
+            partition(batch, key, workers)
+
+
+# -- no detour -----------------------------------------------------------------------------------------------------------
+
+
+class Untouchable(np.ndarray[Any, Any]):
+    """An array that nobody may take apart."""
+
+    def __iter__(self) -> Any:
+        raise AssertionError("an array was iterated over")
+
+    def tolist(self) -> Any:
+        raise AssertionError("an array was made a list")
+
+    def item(self, *args: Any) -> Any:
+        raise AssertionError("an element was taken out of an array")
+
+
+@pytest.mark.parametrize("kind", ["string", "dictionary", "int", "several", "array of strings", "array"])
+def test_no_value_of_a_column_is_routed_on_its_own(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = pa.array([f"key {i} é" for i in range(1000)])
+    batch = pa.record_batch({"k": text, "d": text.dictionary_encode(), "i": pa.array(range(1000))})
+    cases: dict[str, tuple[Any, Any]] = {
+        "string": (batch, "k"),
+        "dictionary": (batch, "d"),
+        "int": (batch, "i"),
+        "several": (batch, ["k", "i", "d"]),
+        "array of strings": (np.array(text.to_pylist()).view(Untouchable), lambda array: array),
+        "array": (np.arange(1000).view(Untouchable), lambda array: array),
+    }
+
+    def refuse(key: object) -> int:
+        raise AssertionError("a key was routed on its own")
+
+    monkeypatch.setattr(keys, "route", refuse)
+    monkeypatch.setattr(container, "route", refuse)
+    given_, key = cases[kind]
+    parts = partition(given_, key, 3)
+    assert sum(len(part) for _, part in parts) == 1000
+    assert {type(part) for _, part in parts} == {type(given_)}
+
+
+def test_an_array_is_handed_on_and_dealt_without_being_taken_apart() -> None:
+    def program(worker: timely.Worker) -> list[Any]:
+        with worker.dataflow(int) as scope:
+            handle, stream = scope.new_input()
+            with scope.iterative() as loop:
+                back, again = loop.feedback(timely.ProductSummary(timely.Step(0), timely.Step(1, limit=2)))
+                around = stream.enter(loop).concat(again).exchange(lambda array: array)
+                around.connect_loop(back)
+            seen = around.leave().capture()
+        if worker.index == 0:
+            handle.send_batch(np.arange(12).view(Untouchable))
+        handle.close()
+        worker.run()
+        return [(time, type(batch), np.asarray(batch).tolist()) for time, batch in seen.messages]
+
+    for index, messages in enumerate(timely.execute(program, workers=3)):
+        assert messages == [(0, Untouchable, list(range(index, 12, 3)))] * 3
+
+
+Maker: Any = Callable[[list[str]], Any]
+MAKERS: dict[str, tuple[Maker, Any]] = {
+    "list": (list, lambda x: x),
+    "arrow": (lambda texts: pa.record_batch({"k": pa.array(texts, pa.string())}), "k"),
+    "dictionary": (lambda texts: pa.record_batch({"k": pa.array(texts, pa.string()).dictionary_encode()}), "k"),
+    "numpy": (lambda texts: np.array(texts, dtype="U12"), lambda array: array),
+}
+
+
+@pytest.mark.parametrize(("workers", "processes"), [(1, 1), (3, 1), (1, 2)])
+def test_text_meets_itself_whatever_the_container(workers: int, processes: int) -> None:
+    texts = [f"{i} é" for i in range(40)]
+
+    def program(worker: timely.Worker) -> dict[str, set[str]]:
+        seen = {}
+        with worker.dataflow(int) as scope:
+            handles = {}
+            for kind, (_, key) in MAKERS.items():
+                handles[kind], stream = scope.new_input()
+                seen[kind] = stream.exchange(key).capture()
+        for kind, (make, _) in MAKERS.items():
+            handles[kind].send_batch(make(texts))
+            handles[kind].close()
+        worker.run()
+        found = {}
+        for kind, capture in seen.items():
+            records = [record for _, batch in capture.extract() for record in batch]
+            found[kind] = {record[0] if isinstance(record, tuple) else record for record in records}
+        return found
+
+    results = timely.execute(program, workers=workers, processes=processes)
+    size = workers * processes
+    for index, found in enumerate(results):
+        expected = {text for text in texts if route(text) % size == index}
+        assert found == dict.fromkeys(MAKERS, expected)

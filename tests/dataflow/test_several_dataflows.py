@@ -1,0 +1,351 @@
+"""Several dataflows on one worker: added and dropped while others run, sharing recorded streams, and freeing their state."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+from collections import Counter
+from typing import Any
+
+import pytest
+
+import timely
+from timely import EventLink, OperatorError, ScopeError, StalledError
+from timely.testing import simulate
+
+SIZES = [(1, 1), (2, 1), (3, 1), (1, 2)]
+sizes = pytest.mark.parametrize(("workers", "processes"), SIZES)
+
+
+class State:
+    """Something that a weak reference can follow."""
+
+
+class Batch(list[int]):
+    """A container that a weak reference can follow."""
+
+
+def keeping(state: State) -> Any:
+    """The constructor of an operator that holds something, and all of its input."""
+
+    def constructor(capability: Any, info: timely.OperatorInfo) -> Any:
+        kept: list[Any] = [state]
+
+        def logic(input: Any, output: Any) -> None:
+            for cap, batch in input:
+                kept.append((cap.retain(), batch))
+
+        return logic
+
+    return constructor
+
+
+@sizes
+def test_dataflows_come_and_go_while_another_runs(workers: int, processes: int) -> None:
+    rounds = 6
+
+    def program(worker: timely.Worker) -> tuple[Any, list[Any], list[list[str]]]:
+        with worker.dataflow(int, name="lasting") as lasting:
+            steady, stream = lasting.new_input()
+            lasting_seen = stream.exchange(lambda x: x).capture()
+        names, others = [], []
+        for round_ in range(rounds):
+            with worker.dataflow(int, name=f"guest {round_}") as guest:
+                handle, stream = guest.new_input()
+                probe = stream.exchange(lambda x: x + 1).probe()
+                others.append(stream.exchange(lambda x: x + 2).capture())
+            names.append(worker.dataflows)
+            for epoch in range(3):
+                steady.send(10 * round_ + epoch)
+                steady.advance_to(10 * round_ + epoch + 1)
+                handle.send(epoch)
+                handle.advance_to(epoch + 1)
+                worker.step()
+            if round_ % 2:
+                worker.drop_dataflow(guest)  # in the middle of things, on each worker at a moment of its own
+            else:
+                worker.step_while(lambda probe=probe: probe.less_than(3))  # type: ignore[misc]
+                handle.close()
+        steady.close()
+        worker.run()
+        return lasting_seen.extract(), [seen.extract() for seen in others[::2]], names
+
+    results = timely.execute(program, workers=workers, processes=processes)
+    size = workers * processes
+    records = [x for found, _, _ in results for _, batch in found for x in batch]
+    assert Counter(records) == Counter({10 * r + e: size for r in range(rounds) for e in range(3)})
+    for guest in range(rounds // 2):
+        assert Counter(x for _, found, _ in results for _, batch in found[guest] for x in batch) == dict.fromkeys(range(3), size)
+    for _, _, names in results:
+        assert all(present[0] == "lasting" and present[-1] == f"guest {r}" for r, present in enumerate(names))
+
+
+@sizes
+def test_a_recorded_stream_is_shared_by_dataflows_that_come_later(workers: int, processes: int) -> None:
+    def program(worker: timely.Worker) -> list[Any]:
+        link: EventLink[int] = EventLink()
+        with worker.dataflow(int, name="shared") as scope:
+            handle, stream = scope.new_input()
+            stream.exchange(lambda x: x).capture_into(link)
+        captures = []
+        for epoch in range(4):
+            handle.send_batch([epoch, epoch + 1])
+            handle.advance_to(epoch + 1)
+            with worker.dataflow(int, name=f"reader {epoch}") as scope:
+                captures.append(scope.replay(link).exchange(lambda x: x + 1).exchange(lambda x: x).capture())
+            worker.step()
+        handle.close()
+        worker.run()
+        return [link.extract(), *(capture.extract() for capture in captures)]
+
+    for index, (recorded, *replayed) in enumerate(timely.execute(program, workers=workers, processes=processes)):
+        assert replayed == [recorded] * 4
+        size = workers * processes
+        expected = {t: sorted([x for x in (t, t + 1) if x % size == index] * size) for t in range(4)}
+        assert dict(recorded) == {time: batch for time, batch in expected.items() if batch}
+
+
+@pytest.mark.parametrize("dropped", ["writer", "reader"])
+def test_dropping_one_side_of_a_link_leaves_the_other(dropped: str) -> None:
+    worker = timely.Worker()
+    link: EventLink[int] = EventLink()
+    with worker.dataflow(int, name="writer") as writer:
+        handle, stream = writer.new_input()
+        stream.capture_into(link)
+    with worker.dataflow(int, name="reader") as reader:
+        seen = scope_seen = reader.replay(link).capture()
+    with worker.dataflow(int, name="second reader") as second:
+        other = second.replay(link).capture()
+    handle.send(1)
+    handle.advance_to(1)
+    for _ in range(3):
+        worker.step()
+    worker.drop_dataflow(writer if dropped == "writer" else reader)
+    handle.send(2)
+    handle.close()
+    if dropped == "writer":
+        with pytest.raises(StalledError, match=r"a capability of /reader/replay#0 at 1"):
+            worker.run()
+        assert seen.extract() == other.extract() == [(0, [1])]
+        worker.drop_dataflow(reader)
+        worker.drop_dataflow(second)
+        worker.run()
+    else:
+        worker.run()
+        assert scope_seen.extract() == [(0, [1])]
+        assert other.extract() == [(0, [1]), (1, [2])]
+
+
+def test_a_reader_that_was_dropped_is_not_kept_by_the_link() -> None:
+    worker = timely.Worker()
+    link: EventLink[int] = EventLink()
+    state = State()
+    with worker.dataflow(int, name="writer") as writer:
+        handle, stream = writer.new_input()
+        stream.capture_into(link)
+    with worker.dataflow(int, name="reader") as reader:
+        reader.replay(link).unary(timely.Pipeline, "keep", keeping(state)).probe()
+    followed: list[weakref.ref[Any]] = [weakref.ref(state), weakref.ref(reader), weakref.ref(reader.subgraph.children[0].scope)]
+    for _ in range(3):
+        worker.step()  # the reader waits for the link by now
+    worker.drop_dataflow(reader)
+    del reader, state
+    gc.collect()
+    assert [ref() for ref in followed] == [None] * 3
+    handle.close()
+    worker.run()
+    assert link.extract() == []
+
+
+@pytest.mark.parametrize("held", ["handle", "scope", "probe", "stream", "nothing"])
+def test_dropping_frees_state_whatever_is_still_held(held: str) -> None:
+    worker = timely.Worker()
+    state, batch, queued = State(), Batch([1, 2]), Batch([3])
+    followed: list[weakref.ref[Any]] = [weakref.ref(state), weakref.ref(batch), weakref.ref(queued)]
+    with worker.dataflow(int, name="unwanted") as scope:
+        handle, stream = scope.new_input()
+        with scope.iterative() as loop:
+            kept = stream.enter(loop).unary(timely.Pipeline, "keep", keeping(state)).leave()
+        stalled, waiting = scope.new_input()
+        waiting.unary(timely.Pipeline, "never reads", lambda capability, info: lambda input, output: None)
+        probe = kept.probe()
+    handle.send_batch(batch)
+    stalled.send_batch(queued)
+    worker.step()
+    del state, batch, queued
+    gc.collect()
+    assert all(ref() is not None for ref in followed)
+    worker.drop_dataflow(scope)
+    keep = {"handle": handle, "scope": scope, "probe": probe, "stream": stream, "nothing": None}[held]
+    del scope, handle, stream, loop, kept, probe, stalled, waiting
+    gc.collect()
+    assert [ref() for ref in followed] == [None, None, None]
+    assert worker.dataflows == []
+    assert not worker.step()
+    del keep
+
+
+def test_a_complete_dataflow_frees_its_state_too() -> None:
+    worker = timely.Worker()
+    state = State()
+    followed = weakref.ref(state)
+    with worker.dataflow(int) as scope:
+        handle, stream = scope.new_input()
+
+        def look(record: int, state: State = state) -> int:
+            return record
+
+        probe = stream.map(look).probe()
+    del state, look
+    handle.send(1)
+    handle.close()
+    worker.run()
+    gc.collect()
+    assert followed() is None
+    assert probe.done()
+
+
+@pytest.mark.parametrize("workers", [2, 3])
+def test_messages_in_flight_to_a_dropped_dataflow_are_freed(workers: int) -> None:
+    def program(worker: timely.Worker) -> list[bool]:
+        sent = [Batch([worker.index] * 3) for _ in range(4)]
+        followed = [weakref.ref(batch) for batch in sent]
+        with worker.dataflow(int, name="unwanted") as scope:
+            handle, stream = scope.new_input()
+            stream.exchange(lambda x: x + 1).unary(timely.Pipeline, "keep", keeping(State()))
+        with worker.dataflow(int, name="wanted") as wanted:
+            other, stream = wanted.new_input()
+            probe = stream.exchange(lambda x: x).probe()
+        for epoch, batch in enumerate(sent):
+            handle.send_batch(batch)
+            handle.advance_to(epoch + 1)
+            if epoch < 2 + worker.index % 2:
+                worker.step()
+        del batch
+        worker.drop_dataflow(scope)
+        sent.clear()
+        for epoch in range(3):
+            other.send(epoch)
+            other.advance_to(epoch + 1)
+            worker.step_while(lambda epoch=epoch: probe.less_than(epoch + 1))  # type: ignore[misc]
+        other.close()
+        worker.run()
+        del handle, scope
+        gc.collect()
+        return [ref() is None for ref in followed]
+
+    assert timely.execute(program, workers=workers) == [[True] * 4] * workers
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_dropping_at_odd_moments(seed: int) -> None:
+    def program(worker: timely.Worker) -> Any:
+        captures = []
+        for number in range(3):
+            with worker.dataflow(int, name="unwanted") as unwanted:
+                handle, stream = unwanted.new_input()
+                stream.exchange(lambda x: x).probe()
+            with worker.dataflow(int, name="wanted") as wanted:
+                kept, stream = wanted.new_input()
+                captures.append(stream.exchange(lambda x: x).capture())
+            for i in range(4):
+                handle.send(i)
+                kept.send(i)
+                kept.advance_to(i + 1)
+                worker.step()
+                if i == (worker.index + number) % 4:
+                    worker.drop_dataflow(unwanted)
+            kept.close()
+        worker.run()
+        return [capture.extract() for capture in captures]
+
+    results = simulate(program, workers=3, seed=seed).results
+    for index, found in enumerate(results):
+        assert found == [[(i, [i] * 3) for i in range(4) if i % 3 == index]] * 3
+
+
+def test_a_dataflow_may_be_dropped_by_one_of_its_own_operators() -> None:
+    worker = timely.Worker()
+    scopes: list[Any] = []
+    with worker.dataflow(int, name="short") as scope:
+        handle, stream = scope.new_input()
+        scopes.append(scope)
+        seen = stream.inspect(lambda x: worker.drop_dataflow(scopes.pop()) if x == 2 else None).capture()
+    with worker.dataflow(int, name="long") as other:
+        kept, stream = other.new_input()
+        also = stream.capture()
+    for i in range(4):
+        handle.send(i)
+        kept.send(i)
+        worker.step()
+    kept.close()
+    worker.run()
+    assert worker.dataflows == []
+    assert [x for _, batch in seen.messages for x in batch] == [0, 1]
+    assert also.extract() == [(0, [0, 1, 2, 3])]
+
+
+def test_an_operator_that_drops_another_dataflow_and_one_that_builds_one() -> None:
+    worker = timely.Worker()
+    built: list[Any] = []
+    with worker.dataflow(int, name="unwanted") as unwanted:
+        unwanted_handle, _ = unwanted.new_input()
+
+    def act(record: int) -> None:
+        worker.drop_dataflow(unwanted)
+        with worker.dataflow(int, name="new") as scope:
+            built.append(scope.to_stream([record]).capture())
+
+    with worker.dataflow(int, name="manager") as scope:
+        scope.to_stream([7]).inspect(act)
+    worker.run()
+    assert [capture.extract() for capture in built] == [[(0, [7])]]
+    unwanted_handle.close()
+
+
+def test_what_cannot_be_dropped() -> None:
+    one, other = timely.Worker(), timely.Worker()
+    with one.dataflow(name="outer") as scope:
+        handle, stream = scope.new_input()
+        with scope.region("inner") as inner:
+            stream.enter(inner).leave()
+        with pytest.raises(ScopeError, match=r"'/inner.*'|/outer/inner#1.*drop the dataflow '/outer'"):
+            one.drop_dataflow(inner)
+        with pytest.raises(ScopeError, match="'/outer' is not built yet: drop it after its with-block"):
+            one.drop_dataflow(scope)
+    with pytest.raises(ScopeError, match="'/outer' is not one of worker 0"):
+        other.drop_dataflow(scope)
+    one.drop_dataflow(scope)
+    one.drop_dataflow(scope)  # once more does nothing more
+    assert not one.step()
+    handle.close()
+
+
+def test_thousands_of_dataflows_leave_nothing_behind() -> None:
+    worker = timely.Worker()
+    followed = []
+    for number in range(300):
+        with worker.dataflow(int) as scope:
+            state = State()
+            followed.append(weakref.ref(state))
+            handle, stream = scope.new_input()
+            stream.unary(timely.Pipeline, "keep", keeping(state)).probe()
+        handle.send(number)
+        worker.step()
+        if number % 2:
+            worker.drop_dataflow(scope)
+    assert len(worker.dataflows) == 150
+    worker.close()
+    del scope, handle, stream, state
+    gc.collect()
+    assert [ref() for ref in followed] == [None] * 300
+
+
+def test_an_error_in_one_dataflow_names_it() -> None:
+    worker = timely.Worker()
+    with worker.dataflow(int, name="fine") as scope:
+        scope.to_stream([1]).capture()
+    with worker.dataflow(int, name="faulty") as scope:
+        scope.to_stream([1]).map(lambda x: x // 0)
+    with pytest.raises(OperatorError, match=r"/faulty/map#1.*ZeroDivisionError"):
+        worker.run()

@@ -1,0 +1,156 @@
+"""Connected components, against NetworkX's, on any number of workers, while edges keep coming."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import networkx as nx
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import timely
+from tests.graphs.oracles import joined
+from tests.graphs.running import Edges, answers, debian, run, so_far, table_of, vertices_of
+from timely.graphs import connected_components
+from timely.graphs.forest import CHUNK, Forest
+
+WORKERS = [(1, 1), (2, 1), (3, 1), (1, 2)]
+
+
+@functools.cache
+def debian_in_parts() -> tuple[list[pa.Table], list[dict[Any, Any]]]:
+    """Debian's graph in three epochs, and its components after each."""
+    edges = debian()
+    epochs = [edges.slice(0, 200_000), edges.slice(200_000, 100), edges.slice(200_100)]
+    return epochs, [joined(rows) for rows in so_far([list(zip(*epoch.to_pydict().values())) for epoch in epochs])]
+
+
+@pytest.mark.parametrize(("workers", "processes"), WORKERS)
+def test_components_of_debian(workers: int, processes: int) -> None:
+    epochs, expected = debian_in_parts()
+    found = answers(run(epochs, build=connected_components, workers=workers, processes=processes))
+    assert found == expected
+    assert len(set(found[0].values())) > len(set(found[-1].values()))
+
+
+nodes = st.integers(0, 12) | st.sampled_from([-5, 10**12, -(2**63), 2**63 - 1])
+edges = st.lists(st.tuples(nodes, nodes), max_size=15)
+
+
+@settings(deadline=None, max_examples=80)
+@given(st.lists(st.tuples(edges, st.lists(nodes, max_size=3)), min_size=1, max_size=4), st.integers(1, 3), st.integers(1, 8))
+def test_components_of_random_graphs_that_grow(epochs: list[Any], workers: int, rows: int) -> None:
+    graphs, alone = [epoch[0] for epoch in epochs], [epoch[1] for epoch in epochs]
+    found = run(
+        [table_of(graph) for graph in graphs],
+        [vertices_of(some) for some in alone],
+        build=lambda edges, vertices: connected_components(edges, vertices=vertices),
+        workers=workers,
+        rows=rows,
+    )
+    assert answers(found) == [joined(*both) for both in zip(so_far(graphs), so_far(alone))]
+
+
+@settings(deadline=None, max_examples=30)
+@given(st.lists(st.lists(st.tuples(st.text(max_size=2), st.text(max_size=2)), max_size=9), min_size=1), st.integers(1, 3))
+def test_components_of_strings_that_grow(graphs: list[Edges], workers: int) -> None:
+    found = run([table_of(graph, pa.string()) for graph in graphs], build=connected_components, workers=workers, rows=2)
+    assert answers(found) == [joined(graph) for graph in so_far(graphs)]
+
+
+@pytest.mark.parametrize("numbering", ["upward", "downward", "shuffled"])
+@pytest.mark.parametrize("workers", [1, 3])
+def test_components_of_long_paths(numbering: str, workers: int) -> None:
+    size = CHUNK + 1000
+    order = {
+        "upward": np.arange(size),
+        "downward": np.arange(size)[::-1],
+        "shuffled": np.random.default_rng(3).permutation(size),
+    }[numbering]
+    path = pa.table({"src": order[:-1], "dst": order[1:]})
+    (found,) = run([path], build=connected_components, workers=workers, rows=1000)
+    assert found.num_rows == size
+    assert set(found["component"].to_pylist()) == {0}
+
+
+def test_components_of_a_grid_in_two_halves() -> None:
+    grid = np.arange(60 * 60).reshape(60, 60)
+    rows = np.column_stack((grid[:, :-1].ravel(), grid[:, 1:].ravel()))
+    down = np.column_stack((grid[:-1].ravel(), grid[1:].ravel()))
+    halves = [rows[rows[:, 0] % 60 != 29], down, rows[rows[:, 0] % 60 == 29]]
+    found = answers(run([table_of(half.tolist()) for half in halves], build=connected_components, workers=2, rows=50))
+    assert [len(set(state.values())) for state in found] == [120, 2, 1]
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.lists(st.lists(st.tuples(st.integers(0, 40), st.integers(0, 40)), max_size=60), max_size=5))
+def test_forest_absorbs_one_root_for_each_join(batches: list[list[tuple[int, int]]]) -> None:
+    forest = Forest()
+    forest.grow(41)
+    roots = set(range(41))
+    for batch in so_far(batches):
+        array = np.array(batch, np.int64).reshape(-1, 2)
+        absorbed = forest.join(array[:, 0], array[:, 1]).tolist()
+        assert len(set(absorbed)) == len(absorbed)
+        assert set(absorbed) <= roots
+        roots -= set(absorbed)
+        found = forest.roots(np.arange(41)).tolist()
+        assert set(found) == roots
+        groups = {frozenset(members) for members in nx.connected_components(nx.Graph([*batch, *((i, i) for i in range(41))]))}
+        assert {frozenset(i for i in range(41) if found[i] == root) for root in roots} == groups
+
+
+def refused(epochs: list[pa.Table], workers: int = 1) -> str:
+    """What the ``SchemaError`` says that refuses what comes."""
+    with pytest.raises(timely.OperatorError) as caught:
+        run(epochs, build=connected_components, workers=workers)
+    assert isinstance(caught.value.__cause__, timely.SchemaError)
+    return str(caught.value.__cause__)
+
+
+def test_components_refuse_another_type_in_a_later_epoch() -> None:
+    said = refused([table_of([(1, 2)]), table_of([("a", "b")], pa.string())])
+    assert "column 'src' is of type string, and 'src' began with int64" in said
+
+
+def test_components_refuse_vertices_of_another_type() -> None:
+    with pytest.raises(timely.OperatorError, match="vertices' column 'node' is of type string"):
+        run(
+            [table_of([(1, 2)])],
+            [vertices_of(["a"], pa.string())],
+            build=lambda edges, vertices: connected_components(edges, vertices=vertices),
+        )
+
+
+def test_a_graph_that_grows_refuses_times_without_order() -> None:
+    def build(scope: timely.ScopeBuilder[int]) -> timely.Stream[int, Any]:
+        with scope.iterative() as loop:
+            handle, again = loop.feedback()
+            edges = scope.to_stream([0]).enter(loop)
+            batches = edges.concat(again).map_batch(lambda _: table_of([(1, 2)]).to_batches()[0])
+            edges.filter(lambda _: True).connect_loop(handle)
+            return connected_components(batches).leave()
+
+    def program(worker: timely.Worker) -> None:
+        with worker.dataflow(int) as scope:
+            numbers, stream = scope.new_input()
+            with scope.iterative() as loop:
+                handle, again = loop.feedback()
+                once = stream.enter(loop)
+                once.connect_loop(handle)
+                connected_components(once.concat(again).map_batch(lambda _: table_of([(1, 2)]).to_batches()[0]))
+        for epoch in range(2):
+            numbers.send(epoch)
+            numbers.advance_to(epoch + 1)
+        numbers.close()
+        worker.run()
+
+    assert timely.example(build) == [(0, [(1, 1), (2, 1)])]
+    with pytest.raises(timely.OperatorError) as caught:
+        timely.execute(program)
+    assert isinstance(caught.value.__cause__, timely.TimestampError)
+    assert "must be totally ordered" in str(caught.value)

@@ -1,0 +1,149 @@
+"""Breadth-first search and shortest paths, against NetworkX's, on any number of workers, while edges keep coming."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import networkx as nx
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import timely
+from tests.graphs.oracles import Weighted, nearest
+from tests.graphs.running import answers, debian, run, so_far, table_of
+from timely import testing
+from timely.graphs import breadth_first_search, shortest_paths
+
+WORKERS = [(1, 1), (2, 1), (3, 1), (1, 2)]
+START = 7
+
+
+
+def weighted(edges: Weighted, node: pa.DataType | None = None) -> pa.Table:
+    """Edges with weights as a table."""
+    table = table_of([edge[:2] for edge in edges], node)
+    return table.append_column("weight", pa.array([edge[2] for edge in edges], pa.float64()))
+
+
+@functools.cache
+def debian_in_parts() -> tuple[list[pa.Table], list[dict[Any, Any]]]:
+    """Debian's graph in three epochs, and how many steps it is from ``gnome`` after each."""
+    edges = debian("depends")
+    edges = edges.take(pa.array(np.random.default_rng(1).permutation(edges.num_rows)))
+    epochs = [edges.slice(0, 180_000), edges.slice(180_000, 80_000), edges.slice(260_000)]
+    graphs = so_far([list(zip(*epoch.to_pydict().values())) for epoch in epochs])
+    return epochs, [dict(nx.single_source_shortest_path_length(nx.DiGraph(graph), "gnome")) for graph in graphs]
+
+
+@pytest.mark.parametrize(("workers", "processes"), WORKERS)
+def test_steps_from_gnome_in_debian(workers: int, processes: int) -> None:
+    epochs, expected = debian_in_parts()
+    found = run(epochs, build=lambda edges: breadth_first_search(edges, "gnome"), workers=workers, processes=processes)
+    assert found[-1].schema == pa.schema([("node", pa.string()), ("distance", pa.int64())])
+    assert answers(found) == expected
+    assert 0 < len(expected[0]) < len(expected[1]) < len(expected[2])
+
+
+nodes = st.integers(0, 9) | st.sampled_from([-5, 10**12])
+halves = st.integers(0, 12).map(lambda n: n / 2)
+epochs_of_edges = st.lists(st.lists(st.tuples(nodes, nodes, halves), max_size=20), min_size=1, max_size=4)
+
+
+@settings(deadline=None, max_examples=80)
+@given(epochs_of_edges, st.integers(1, 3), st.integers(1, 8))
+def test_shortest_paths_in_random_graphs_that_grow(graphs: list[Weighted], workers: int, rows: int) -> None:
+    tables = [weighted(graph) for graph in graphs]
+    found = run(tables, build=lambda edges: shortest_paths(edges, 0), workers=workers, rows=rows)
+    assert answers(found) == [nearest(graph, 0) for graph in so_far(graphs)]
+
+
+@settings(deadline=None, max_examples=60)
+@given(epochs_of_edges, st.integers(1, 3), st.integers(1, 8))
+def test_steps_in_random_graphs_that_grow(graphs: list[Weighted], workers: int, rows: int) -> None:
+    tables = [weighted(graph) for graph in graphs]
+    found = run(tables, build=lambda edges: breadth_first_search(edges, 0), workers=workers, rows=rows)
+    assert answers(found) == [nearest([(a, b, 1) for a, b, _ in graph], 0) for graph in so_far(graphs)]
+
+
+@settings(deadline=None, max_examples=25)
+@given(epochs_of_edges, st.integers(1, 3), st.integers(0, 1000))
+def test_shortest_paths_under_odd_schedules(graphs: list[Weighted], workers: int, seed: int) -> None:
+    def program(worker: timely.Worker) -> list[Any]:
+        with worker.dataflow(int) as scope:
+            handle, edges = scope.new_input()
+            found = shortest_paths(edges, 0).capture()
+        for epoch, graph in enumerate(graphs):
+            mine = graph[worker.index :: worker.peers]
+            if mine:
+                handle.send_batch(weighted(mine).to_batches()[0])
+            handle.advance_to(epoch + 1)
+        handle.close()
+        worker.run()
+        return found.messages
+
+    messages = [message for part in testing.simulate(program, workers=workers, seed=seed).results for message in part]
+    empty = pa.schema([("node", pa.int64()), ("distance", pa.float64())])
+    rows = [pa.Table.from_batches([b for time, b in messages if time == epoch], empty) for epoch in range(len(graphs))]
+    assert answers(rows) == [nearest(graph, 0) for graph in so_far(graphs)]
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_steps_along_a_grid(workers: int) -> None:
+    size = 40
+    edges = [((i, j), (i + 1, j)) for i in range(size - 1) for j in range(size)]
+    edges += [((j, i), (j, i + 1)) for i in range(size - 1) for j in range(size)]
+    table = table_of([(a * size + b, c * size + d) for (a, b), (c, d) in edges])
+    (found,) = answers(run([table], build=lambda edges: breadth_first_search(edges, 0), workers=workers, rows=70))
+    assert found == {i * size + j: i + j for i in range(size) for j in range(size)}
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_weights_that_differ_much(workers: int) -> None:
+    random = np.random.default_rng(11)
+    ends, weights = random.integers(0, 300, (2, 2000)), 10 ** random.uniform(-3, 3, 2000)
+    edges = [(int(a), int(b), float(w)) for a, b, w in zip(*ends, weights)]
+    (found,) = answers(run([weighted(edges)], build=lambda edges: shortest_paths(edges, START), workers=workers, rows=99))
+    expected = nearest(edges, START)
+    assert found.keys() == expected.keys()
+    assert all(found[node] == pytest.approx(expected[node], rel=1e-12) for node in expected)
+
+
+
+
+def test_a_source_that_comes_later() -> None:
+    epochs = [[("b", "c", 1.0)], [("c", "d", 1.0)], [("a", "b", 0.0)]]
+    found = answers(run([weighted(edges, pa.string()) for edges in epochs], build=lambda edges: shortest_paths(edges, "a")))
+    assert found == [{}, {}, {"a": 0.0, "b": 0.0, "c": 1.0, "d": 2.0}]
+
+
+def test_weights_of_whole_numbers_in_a_column_of_another_name() -> None:
+    table = pa.table({"from": [1, 2], "to": [2, 3], "km": pa.array([3, 4], pa.int16())})
+    (found,) = answers(run([table], build=lambda edges: shortest_paths(edges, 1, "from", "to", "km")))
+    assert found == {1: 0.0, 2: 3.0, 3: 7.0}
+
+
+@pytest.mark.parametrize(
+    ("weight", "said"),
+    [
+        (pa.array([1.0, -0.5]), "has the weight -0.5"),
+        (pa.array([1.0, float("nan")]), "has the weight nan"),
+        (pa.array([float("inf"), 1.0]), "has the weight inf"),
+        (pa.array([1.0, None]), "column 'weight' has 1 nulls"),
+        (pa.array(["1", "2"]), "a weight must be a number"),
+    ],
+)
+def test_weights_that_cannot_be(weight: pa.Array, said: str) -> None:
+    table = table_of([(1, 2), (2, 3)]).append_column("weight", weight)
+    with pytest.raises(timely.OperatorError, match=said) as caught:
+        run([table], build=lambda edges: shortest_paths(edges, 1))
+    assert isinstance(caught.value.__cause__, timely.SchemaError)
+
+
+def test_a_source_of_another_type() -> None:
+    with pytest.raises(timely.OperatorError, match="source is 'a', and the nodes in column 'src' are of type int64") as caught:
+        run([table_of([(1, 2)])], build=lambda edges: breadth_first_search(edges, "a"))
+    assert isinstance(caught.value.__cause__, timely.SchemaError)

@@ -1,0 +1,73 @@
+"""Label propagation, against its definition, on any number of workers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import timely
+from tests.graphs.oracles import voted
+from tests.graphs.running import Edges, debian, run, table_of, vertices_of
+from timely.graphs import label_propagation
+from timely.graphs.labels import _Voting
+
+
+def labels_of(table: pa.Table) -> dict[Any, Any]:
+    """The label of each node; a node that has two rows fails."""
+    found = dict(zip(table.column(0).to_pylist(), table.column(1).to_pylist()))
+    assert len(found) == table.num_rows
+    return found
+
+
+@pytest.mark.parametrize(("workers", "processes"), [(1, 1), (2, 1), (3, 1), (1, 2)])
+def test_labels_in_debian(workers: int, processes: int) -> None:
+    edges = debian("suggests")
+    (table,) = run([edges], build=lambda edges: label_propagation(edges, rounds=6), workers=workers, processes=processes)
+    assert table.schema == pa.schema([("node", pa.string()), ("label", pa.string())])
+    assert labels_of(table) == voted(list(zip(*edges.to_pydict().values())), rounds=6)
+
+
+nodes = st.integers(0, 9) | st.sampled_from([-5, 10**12])
+edges = st.lists(st.tuples(nodes, nodes), max_size=25)
+
+
+@settings(deadline=None, max_examples=80)
+@given(edges, st.lists(nodes, max_size=3), st.integers(0, 7), st.integers(1, 3), st.integers(1, 8))
+def test_labels_in_random_graphs(edges: Edges, alone: list[int], rounds: int, workers: int, rows: int) -> None:
+    (table,) = run(
+        [table_of(edges)],
+        [vertices_of(alone)],
+        build=lambda edges, vertices: label_propagation(edges, vertices=vertices, rounds=rounds),
+        workers=workers,
+        rows=rows,
+    )
+    assert labels_of(table) == voted(edges, alone, rounds)
+
+
+@settings(deadline=None, max_examples=30)
+@given(st.lists(st.lists(st.tuples(st.text(max_size=1), st.text(max_size=1)), max_size=8), min_size=1, max_size=3))
+def test_labels_of_each_epoch(graphs: list[Edges]) -> None:
+    found = run([table_of(graph, pa.string()) for graph in graphs], build=label_propagation, workers=2, rows=2)
+    assert [labels_of(table) for table in found] == [voted(graph) for graph in graphs]
+
+
+def test_nothing_is_kept_of_an_epoch_that_is_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[_Voting[int]] = []
+    begin = _Voting.__init__
+
+    def noted(self: _Voting[int], rounds: int) -> None:
+        begin(self, rounds)
+        made.append(self)
+
+    monkeypatch.setattr(_Voting, "__init__", noted)
+    run([table_of([(1, 2), (2, 3)]), table_of([(7, 8)])], build=label_propagation, workers=2)
+    assert [voting._parts for voting in made] == [{}, {}]
+
+
+def test_rounds_of_labels_that_cannot_be() -> None:
+    with pytest.raises(timely.ConfigurationError, match="rounds must be 0 or more, not -1"):
+        timely.example(lambda scope: label_propagation(scope.empty(), rounds=-1))

@@ -1,0 +1,206 @@
+"""What graphs may bring that nobody hopes for: odd weights, odd types of nodes, nulls in hiding; and what rounds cost."""
+
+from __future__ import annotations
+
+import warnings
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import timely
+from tests.graphs.oracles import nearest
+from tests.graphs.running import answers, run
+from timely import testing
+from timely.errors import OperatorError, SchemaError
+from timely.graphs import (
+    breadth_first_search,
+    connected_components,
+    label_propagation,
+    pagerank,
+    shortest_paths,
+    strongly_connected_components,
+    triangle_count,
+)
+from timely.graphs.adjacency import Adjacency
+from timely.graphs.forest import Forest
+from timely.graphs.relax import Distances
+
+ALL: dict[str, Callable[..., Any]] = {
+    "components": connected_components,
+    "strong": strongly_connected_components,
+    "ranks": pagerank,
+    "labels": label_propagation,
+    "triangles": triangle_count,
+    "steps": lambda edges: breadth_first_search(edges, "a"),
+}
+
+
+def refused(table: pa.Table, build: Callable[..., Any], workers: int) -> str:
+    """What a graph is refused with."""
+    with pytest.raises(OperatorError) as raised:
+        run([table], build=build, workers=workers)
+    assert isinstance(raised.value.__cause__, SchemaError)
+    return str(raised.value.__cause__)
+
+
+def table_of_strings(kind: pa.DataType) -> pa.Table:
+    return pa.table({"src": pa.array(["a", "b", "b", "é" * 20], kind), "dst": pa.array(["b", "é" * 20, "b", "a"], kind)})
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize("name", ALL)
+def test_nodes_in_views_are_as_in_strings(name: str, workers: int) -> None:
+    (views,), (plain,) = (
+        run([table_of_strings(kind)], build=ALL[name], workers=workers) for kind in (pa.string_view(), pa.string())
+    )
+    assert views.schema == plain.schema
+    assert views.num_rows == 3
+    assert sorted(views.to_pylist(), key=str) == sorted(plain.to_pylist(), key=str)
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize("name", ALL)
+def test_a_null_among_the_values_of_a_dictionary_is_no_node(name: str, workers: int) -> None:
+    hidden = pa.DictionaryArray.from_arrays([0, 1, 1], ["a", None])
+    message = refused(pa.table({"src": hidden, "dst": hidden}), ALL[name], workers)
+    assert "'src' has 2 nulls, and a node must have a value" in message
+
+
+@pytest.mark.parametrize("weights", [pa.array([1.0, None]), pa.array([1, None]), pa.nulls(2, pa.float32())])
+def test_a_weight_that_is_missing_is_called_a_weight(weights: pa.Array) -> None:
+    table = pa.table({"src": [1, 2], "dst": [2, 3], "weight": weights})
+    assert "and a weight must have a value" in refused(table, lambda edges: shortest_paths(edges, 1), 1)
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_path_beyond_all_floats_leads_nowhere(workers: int) -> None:
+    table = pa.table({"src": [1, 2, 2, 3], "dst": [2, 3, 4, 5], "weight": [1e308, 1.7e308, 0.0, 1.0]})
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        (found,) = answers(run([table], build=lambda edges: shortest_paths(edges, 1), workers=workers))
+    assert found == {1: 0.0, 2: 1e308, 4: 1e308}
+
+
+ids = st.sampled_from([-(2**63), -1, 0, 1, 2**31, 2**62, 2**63 - 1])
+seeds = st.integers(0, 999)
+weights = st.sampled_from([0.0, -0.0, 5e-324, 1e-9, 1.0, 3.0, 1e9])
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.lists(st.lists(st.tuples(ids, ids, weights), max_size=12), min_size=1, max_size=3), st.integers(1, 3), seeds)
+def test_shortest_paths_between_nodes_far_apart_under_odd_schedules(graphs: list[Any], workers: int, seed: int) -> None:
+    def program(worker: timely.Worker) -> list[tuple[int, list[tuple[int, float]]]]:
+        with worker.dataflow(int) as scope:
+            handle, edges = scope.new_input()
+            found = shortest_paths(edges, 0).capture()
+        for epoch, rows in enumerate(graphs):
+            mine = rows[worker.index :: worker.peers]
+            if mine:
+                columns = (pa.array([row[place] for row in mine]) for place in range(3))
+                handle.send_batch(pa.record_batch(dict(zip(("src", "dst", "weight"), columns))))
+            handle.advance_to(epoch + 1)
+        handle.close()
+        worker.run()
+        return found.extract()
+
+    rows = [row for part in testing.simulate(program, workers=workers, seed=seed).results for row in part]
+    so_far: dict[int, float] = {}
+    for epoch in range(len(graphs)):
+        changed = [row for time, found in rows if time == epoch for row in found]
+        assert all(node not in so_far or distance < so_far[node] for node, distance in changed)
+        so_far.update(changed)
+        expected = nearest([row for graph in graphs[: epoch + 1] for row in graph], 0)
+        assert so_far == pytest.approx(expected, rel=1e-12, abs=0)
+
+
+def steps_of(program: Any, runs: Callable[[Any], Any], monkeypatch: pytest.MonkeyPatch) -> tuple[int, int]:
+    """The most steps that a worker takes in a search, and how many nodes all of them visit."""
+    steps: Counter[int] = Counter()
+    visited: list[int] = []
+    step, find = Distances.step, Adjacency.find
+
+    def counted_step(self: Any) -> Any:
+        steps[id(self)] += 1
+        return step(self)
+
+    def counted_find(self: Any, nodes: Any) -> Any:
+        visited.append(len(nodes))
+        return find(self, nodes)
+
+    monkeypatch.setattr(Distances, "step", counted_step)
+    monkeypatch.setattr(Adjacency, "find", counted_find)
+    runs(program)
+    return max(steps.values()), sum(visited)
+
+
+@pytest.mark.parametrize("seed", [None, 0, 1, 2])
+@pytest.mark.parametrize("workers", [1, 2, 3])
+def test_a_search_visits_each_node_once_and_takes_a_step_for_each_level(
+    workers: int, seed: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    size = 20
+    nodes = np.arange(size * size).reshape(size, size)
+    right, down = (np.stack((a.ravel(), b.ravel())) for a, b in ((nodes[:, :-1], nodes[:, 1:]), (nodes[:-1], nodes[1:])))
+    ends = np.hstack((right, down, right[::-1], down[::-1]))
+
+    def program(worker: timely.Worker) -> None:
+        with worker.dataflow(int) as scope:
+            handle, edges = scope.new_input()
+            breadth_first_search(edges, 0).probe()
+        mine = ends[:, worker.index :: worker.peers]
+        handle.send_batch(pa.record_batch({"src": mine[0], "dst": mine[1]}))
+        handle.close()
+        worker.run()
+
+    def runs(program: Any) -> object:
+        if seed is None:
+            return timely.execute(program, workers=workers)
+        return testing.simulate(program, workers=workers, seed=seed)
+
+    steps, visited = steps_of(program, runs, monkeypatch)
+    assert visited == size * size
+    assert steps <= 2 * size - 1
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_few_edges_more_cost_little_however_many_nodes_there_are(workers: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    size = 20_000
+    looked_at: list[int] = []
+    roots = Forest.roots
+
+    def counted(self: Any, nodes: Any) -> Any:
+        looked_at.append(len(nodes))
+        return roots(self, nodes)
+
+    monkeypatch.setattr(Forest, "roots", counted)
+    costs: list[int] = []
+
+    def program(worker: timely.Worker) -> list[Any]:
+        with worker.dataflow(int) as scope:
+            handle, edges = scope.new_input()
+            named = connected_components(edges)
+            found, probe = named.capture(), named.probe()
+        epochs = [(range(1, size), range(size - 1)), ([5, 7], [9, size - 1]), ([size + 1, size + 2], [3, size + 1]), ([0], [-1])]
+        for epoch, (src, dst) in enumerate(epochs):
+            if worker.index == 0:
+                looked_at.clear()
+                handle.send_batch(pa.record_batch({"src": src, "dst": dst}))
+            handle.advance_to(epoch + 1)
+            worker.step_while(lambda: probe.less_than(epoch + 1))  # noqa: B023  # called before epoch changes
+            if worker.index == 0:
+                costs.append(sum(looked_at))
+        handle.close()
+        worker.run()
+        return found.extract()
+
+    rows = [row for part in timely.execute(program, workers=workers) for row in part]
+    assert [(time, len(found)) for time, found in rows] == [(0, size), (2, 2), (3, size + 3)]
+    assert costs[0] > size
+    assert costs[1] < 100
+    assert costs[2] < 100

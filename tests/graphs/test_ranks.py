@@ -1,0 +1,115 @@
+"""PageRank, against SciPy's matrices and NetworkX, on any number of workers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import networkx as nx
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.sparse import csr_matrix
+
+import timely
+from tests.graphs.oracles import ranked
+from tests.graphs.running import Edges, debian, run, so_far, table_of, vertices_of
+from timely.graphs import accumulated, pagerank
+
+WORKERS = [(1, 1), (2, 1), (3, 1), (1, 2)]
+
+
+def ranks_of(table: pa.Table) -> dict[Any, float]:
+    """The rank of each node; a node that has two rows fails."""
+    found = dict(zip(table["node"].to_pylist(), table["rank"].to_pylist()))
+    assert len(found) == table.num_rows
+    assert not found or sum(found.values()) == pytest.approx(1, rel=1e-9)
+    return found
+
+
+def close(found: dict[Any, float], expected: dict[Any, float], within: float = 1e-9) -> bool:
+    return found.keys() == expected.keys() and all(abs(found[node] - expected[node]) <= within for node in expected)
+
+
+@pytest.mark.parametrize(("workers", "processes"), WORKERS)
+def test_ranks_in_debian(workers: int, processes: int) -> None:
+    edges = debian()
+    nodes = pc.unique(pa.chunked_array(edges["src"].chunks + edges["dst"].chunks))
+    source, target = (pc.index_in(edges[name], nodes).to_numpy() for name in ("src", "dst"))
+    size = len(nodes)
+    degree = np.bincount(source, minlength=size)
+    matrix = csr_matrix((1 / degree[source], (target, source)), (size, size))
+    ranks = np.full(size, 1 / size)
+    for _ in range(100):
+        ranks = 0.15 / size + 0.85 * (matrix @ ranks + ranks[degree == 0].sum() / size)
+    (table,) = run([edges], build=lambda edges: pagerank(edges, tolerance=1e-10), workers=workers, processes=processes)
+    assert table.schema == pa.schema([("node", pa.string()), ("rank", pa.float64())])
+    found = ranks_of(table)
+    assert max(found, key=lambda node: found[node]) == "libc6"
+    assert np.abs(np.array([found[node] for node in nodes.to_pylist()]) - ranks).sum() < 1e-8
+
+
+def test_ranks_are_those_of_networkx() -> None:
+    graph: Any = nx.gnp_random_graph(60, 0.05, seed=2, directed=True)
+    tables = [table_of(list(graph.edges))], [vertices_of(list(graph.nodes))]
+    (table,) = run(*tables, build=lambda edges, vertices: pagerank(edges, vertices=vertices, tolerance=1e-12), workers=2)
+    assert close(ranks_of(table), nx.pagerank(graph, tol=1e-14))
+
+
+nodes = st.integers(0, 7) | st.sampled_from([-5, 10**12])
+edges = st.lists(st.tuples(nodes, nodes), max_size=20)
+
+
+@settings(deadline=None, max_examples=60)
+@given(edges, st.lists(nodes, max_size=3), st.sampled_from([0.0, 0.5, 0.85]), st.integers(1, 3), st.integers(0, 5))
+def test_rounds_of_ranks(edges: Edges, alone: list[int], damping: float, workers: int, rounds: int) -> None:
+    (table,) = run(
+        [table_of(edges)],
+        [vertices_of(alone)],
+        build=lambda edges, vertices: pagerank(edges, vertices=vertices, damping=damping, rounds=rounds),
+        workers=workers,
+        rows=3,
+    )
+    if rounds:
+        expected = ranked(edges, alone, rounds=rounds, damping=damping)
+    else:
+        names = {node for edge in edges for node in edge} | set(alone)
+        expected = {name: 1 / len(names) for name in names}
+    assert close(ranks_of(table) if expected else {}, expected)
+
+
+@settings(deadline=None, max_examples=30)
+@given(st.lists(edges, min_size=1, max_size=3), st.integers(1, 3), st.booleans())
+def test_ranks_of_each_epoch(graphs: list[Edges], workers: int, grows: bool) -> None:
+    def build(edges: timely.Stream[int, Any]) -> timely.Stream[int, Any]:
+        return pagerank(accumulated(edges) if grows else edges, tolerance=1e-12)
+
+    found = run([table_of(graph) for graph in graphs], build=build, workers=workers, rows=2)
+    for new, graph, table in zip(graphs, so_far(graphs) if grows else graphs, found):
+        assert close(ranks_of(table) if table.num_rows else {}, ranked(graph) if new else {})
+
+
+@pytest.mark.parametrize("tolerance", [1e-2, 1e-5])
+def test_ranks_are_as_near_as_they_were_asked_to_be(tolerance: float) -> None:
+    random = np.random.default_rng(4)
+    edges = random.integers(0, 200, (900, 2)).tolist()
+    (table,) = run([table_of(edges)], build=lambda edges: pagerank(edges, tolerance=tolerance), workers=2)
+    exact, found = ranked(edges), ranks_of(table)
+    away = sum(abs(found[node] - exact[node]) for node in exact)
+    assert 1e-12 < away <= tolerance * 0.85 / 0.15
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ({"damping": 1.0}, "damping must be at least 0 and below 1, not 1.0"),
+        ({"damping": float("nan")}, "damping"),
+        ({"tolerance": 0}, "tolerance must be above 0, not 0"),
+        ({"rounds": -1}, "rounds must be 0 or more, not -1"),
+    ],
+)
+def test_ranks_that_cannot_be_asked_for(wrong: dict[str, Any], said: str) -> None:
+    with pytest.raises(timely.ConfigurationError, match=said):
+        timely.example(lambda scope: pagerank(scope.empty(), **wrong))

@@ -1,0 +1,79 @@
+"""Triangle count, against NetworkX's, on any number of workers, while edges keep coming."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.graphs.oracles import corners
+from tests.graphs.running import answers, debian, run, so_far, table_of, vertices_of
+from timely.graphs import triangle_count
+from timely.graphs.edge_set import EdgeSet, packed
+
+
+@functools.cache
+def debian_in_parts() -> tuple[list[pa.Table], list[dict[Any, int]]]:
+    """A part of Debian's graph in two epochs, and its triangles after each."""
+    edges = debian("depends").slice(0, 60_000)
+    epochs = [edges.slice(0, 50_000), edges.slice(50_000)]
+    return epochs, [corners(rows) for rows in so_far([list(zip(*epoch.to_pydict().values())) for epoch in epochs])]
+
+
+@pytest.mark.parametrize(("workers", "processes"), [(1, 1), (2, 1), (3, 1), (1, 2)])
+def test_triangles_in_debian(workers: int, processes: int) -> None:
+    epochs, expected = debian_in_parts()
+    found = run(epochs, build=triangle_count, workers=workers, processes=processes)
+    assert found[0].schema == pa.schema([("node", pa.string()), ("triangles", pa.int64())])
+    assert answers(found) == expected
+    assert 0 < sum(expected[0].values()) < sum(expected[1].values())
+
+
+nodes = st.integers(0, 8) | st.sampled_from([-5, 10**12])
+edges = st.lists(st.tuples(nodes, nodes), max_size=20)
+
+
+@settings(deadline=None, max_examples=100)
+@given(st.lists(st.tuples(edges, st.lists(nodes, max_size=2)), min_size=1, max_size=4), st.integers(1, 3), st.integers(1, 8))
+def test_triangles_in_random_graphs_that_grow(epochs: list[Any], workers: int, rows: int) -> None:
+    graphs, alone = [epoch[0] for epoch in epochs], [epoch[1] for epoch in epochs]
+    found = run(
+        [table_of(graph) for graph in graphs],
+        [vertices_of(some) for some in alone],
+        build=lambda edges, vertices: triangle_count(edges, vertices=vertices),
+        workers=workers,
+        rows=rows,
+    )
+    assert answers(found) == [corners(*both) for both in zip(so_far(graphs), so_far(alone))]
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_triangles_with_a_hub(workers: int) -> None:
+    spokes = [(0, i) for i in range(1, 3001)]
+    rim = [(i, i + 1) for i in range(1, 3000)]
+    found = answers(run([table_of(spokes), table_of(rim)], build=triangle_count, workers=workers, rows=100))
+    assert found == [corners(spokes), corners(spokes + rim)]
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.lists(st.lists(st.tuples(st.integers(0, 6), st.integers(0, 6)), max_size=12), max_size=6))
+def test_edge_set_knows_when_each_edge_came(batches: list[list[tuple[int, int]]]) -> None:
+    edges = EdgeSet()
+    turns: dict[tuple[int, int], int] = {}
+    for turn, batch in enumerate(batches):
+        rows = np.array(batch, np.int64).reshape(-1, 2)
+        new = edges.add(packed(rows[:, 0], rows[:, 1]), turn)
+        assert sorted(zip((new >> 32).tolist(), (new & 0xFFFFFFFF).tolist())) == sorted({*batch} - turns.keys())
+        turns.update({edge: turn for edge in batch if edge not in turns})
+    every = [(a, b) for a in range(8) for b in range(8)]
+    rows = np.array(every)
+    assert edges.turns(packed(rows[:, 0], rows[:, 1])).tolist() == [turns.get(edge, -1) for edge in every]
+    asked = np.array([5, 0, 7, 3])
+    which, targets, found = edges.find(asked)
+    mine = sorted(zip(asked[which].tolist(), targets.tolist(), found.tolist()))
+    assert mine == sorted((a, b, turn) for (a, b), turn in turns.items() if a in asked.tolist())

@@ -1,0 +1,192 @@
+"""Operators with state by time or by key, against Python's own, for any times in any order on any number of workers."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+from collections import Counter, defaultdict
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import timely
+from tests.operators.feeding import execute, run, seeds, sizes
+from timely import Product, TimelyError
+
+pairs = st.tuples(st.sampled_from(["a", "b", "c", ""]), st.integers(-5, 5))
+sends = st.lists(st.tuples(st.integers(0, 6), pairs), max_size=25)
+
+
+def grouped(sent: list[Any]) -> dict[Any, list[Any]]:
+    found: defaultdict[Any, list[Any]] = defaultdict(list)
+    for time, (key, value) in sent:
+        found[time, key].append(value)
+    return found
+
+
+@given(sends, sizes, seeds)
+def test_aggregate_is_a_group_by(sent: list[Any], workers: int, seed: int | None) -> None:
+    def add(key: str, value: int, values: tuple[int, ...] | None) -> tuple[int, ...]:
+        return tuple(sorted([*(values or ()), value]))
+
+    [found] = run(lambda s: s.aggregate(add, lambda key, values: (key, values)), sent, workers=workers, seed=seed)
+    assert found == Counter((time, (key, tuple(sorted(values)))) for (time, key), values in grouped(sent).items())
+
+
+@given(sends, sizes, seeds)
+def test_count_and_accumulate_on_one_worker_of_many(sent: list[Any], workers: int, seed: int | None) -> None:
+    def build(stream: Any) -> Any:
+        together = stream.exchange(lambda record: 0)
+        return together.count(), together.accumulate(0, lambda total, pair: total + pair[1])
+
+    counts, sums = run(build, sent, workers=workers, seed=seed)
+    times = {time for time, _ in sent}
+    assert counts == Counter((time, sum(t == time for t, _ in sent)) for time in times)
+    assert sums == Counter((time, sum(value for t, (_, value) in sent if t == time)) for time in times)
+
+
+@given(sends, sizes, seeds)
+def test_distinct_is_a_set_for_each_time(sent: list[Any], workers: int, seed: int | None) -> None:
+    [found] = run(lambda s: s.distinct(), sent, workers=workers, seed=seed)
+    assert found == Counter(set(sent))
+    [found] = run(lambda s: s.distinct(key=lambda pair: len(pair[0])), sent, workers=workers, seed=seed)
+    assert found == Counter(set(sent))
+
+
+@given(sends, sizes, seeds)
+def test_a_state_machine_sees_times_in_order(sent: list[Any], workers: int, seed: int | None) -> None:
+    """It sends how many values it has seen: after the last of a time, as many as there are at that time and before."""
+
+    def number(key: str, value: int, seen: int | None) -> tuple[int, list[tuple[str, int]]]:
+        seen = (seen or 0) + 1
+        return seen, [(key, seen)]
+
+    [found] = run(lambda s: s.state_machine(number), sent, workers=workers, seed=seed)
+    expected: Counter[Any] = Counter()
+    seen: Counter[str] = Counter()
+    for time, (key, _) in sorted(sent):
+        seen[key] += 1
+        expected[time, (key, seen[key])] += 1
+    assert found == expected
+
+
+@given(st.lists(st.tuples(st.integers(0, 2), st.integers(0, 2)), max_size=10), sizes, seeds)
+def test_a_state_machine_sees_incomparable_times_in_an_order_that_extends_theirs(
+    sent: list[tuple[int, int]], workers: int, seed: int | None
+) -> None:
+    def follow(key: int, time: Any, before: tuple[Any, ...] | None) -> tuple[tuple[Any, ...], list[Any]]:
+        assert not any(time < earlier for earlier in before or ())
+        return (*(before or ()), time), [time]
+
+    times = [Product(*pair) for pair in sent]
+    [found] = run(
+        lambda s: s.state_machine(follow), [(t, (0, t)) for t in times], time=Product[int, int], workers=workers, seed=seed
+    )
+    assert found == Counter((t, t) for t in times)
+
+
+def test_a_state_machine_forgets_a_key_whose_state_is_none() -> None:
+    states: list[Any] = []
+
+    def toggle(key: str, value: int, state: int | None) -> tuple[int | None, list[str]]:
+        states.append(state)
+        return (None if state is not None else value), [] if state is not None else [key]
+
+    found = timely.example(lambda scope: scope.to_stream([("a", 1), ("a", 2), ("b", 3), ("a", 4)]).state_machine(toggle))
+    assert found == [(0, ["a", "a", "b"])]
+    assert states == [None, 1, None, None]
+
+
+def test_state_machines_are_forgotten_when_their_stream_has_ended() -> None:
+    class State:
+        pass
+
+    states: list[Any] = []
+
+    def fold(key: str, value: int, state: Any) -> tuple[Any, list[int]]:
+        new = State()
+        states.append(weakref.ref(new))
+        return new, [value]
+
+    worker = timely.Worker()
+    with worker.dataflow(int) as scope:
+        (handle, stream), (other, others) = scope.new_input(), scope.new_input()
+        probe = stream.state_machine(fold).concat(others).probe()
+    handle.send(("a", 1))
+    handle.advance_to(1)
+    for _ in range(3):
+        worker.step()
+    assert [state() is None for state in states] == [False]
+    handle.close()
+    for _ in range(3):
+        worker.step()
+    assert [state() is None for state in states] == [True]
+    assert not probe.done()
+    other.close()
+    worker.run()
+
+
+def test_what_is_kept_for_a_time_goes_with_it() -> None:
+    """A record that cannot be seen any more is dropped by ``distinct``, ``aggregate`` and ``delay`` when its time is complete."""
+    class Thing:
+        pass
+
+    def last(key: int, value: Thing, state: Thing | None) -> Thing:
+        return value
+
+    builds: list[Any] = [
+        lambda s: s.map(lambda pair: pair[1]).distinct(key=lambda record: 0),
+        lambda s: s.aggregate(last, lambda key, thing: None),
+        lambda s: s.delay(lambda record, time: time + 1),
+        lambda s: s.state_machine(lambda key, thing, state: (None, [])),
+    ]
+    for build in builds:
+        worker = timely.Worker()
+        with worker.dataflow(int) as scope:
+            handle, stream = scope.new_input()
+            probe = build(stream).probe()
+        thing = Thing()
+        seen = weakref.ref(thing)
+        handle.send((0, thing))
+        del thing
+        worker.step()
+        handle.advance_to(5)
+        worker.step_while(lambda: probe.less_than(5))  # noqa: B023  # called at once
+        for _ in range(3):
+            worker.step()
+        gc.collect()
+        assert seen() is None
+        handle.close()
+        worker.run()
+
+
+def test_a_key_that_cannot_be_dealt_is_an_error_that_names_the_operator() -> None:
+    builds: dict[str, Any] = {
+        "aggregate": lambda s: s.aggregate(lambda k, v, state: v, lambda k, state: state),
+        "state_machine": lambda s: s.state_machine(lambda k, v, state: (state, [])),
+    }
+    for name, build in builds.items():
+        with pytest.raises(TimelyError, match=rf"operator '{name}' .*1\.5"):
+            timely.example(lambda scope: build(scope.to_stream([(1.5, 2)])))  # noqa: B023  # called at once
+
+
+def test_results_of_one_time_come_before_the_frontier_passes_it() -> None:
+    """Whoever waits for a probe behind ``aggregate`` has the answer when the probe has passed the time."""
+
+    def program(worker: timely.Worker) -> None:
+        seen: list[Any] = []
+        with worker.dataflow(int) as scope:
+            handle, stream = scope.new_input()
+            counted = stream.aggregate(lambda k, v, n: (n or 0) + v, lambda k, n: (k, n))
+            probe = counted.broadcast().inspect(seen.append).probe()
+        for epoch in range(5):
+            handle.send((0, 1))
+            handle.advance_to(epoch + 1)
+            worker.step_while(lambda: probe.less_than(handle.time))
+            assert seen == [(0, worker.peers)] * (epoch + 1)
+        handle.close()
+
+    for seed in (None, 1, 2, 3):
+        execute(program, 3, seed)

@@ -1,0 +1,196 @@
+"""Arguments that the operators cannot use: each is an error of ours that names the place and says what came."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+import timely
+from timely import (
+    CapabilityError,
+    ConfigurationError,
+    GraphError,
+    OperatorError,
+    Product,
+    ScopeError,
+    TimelyError,
+    TimestampError,
+)
+from timely.operators import reclock
+from timely.operators.windows import Window, sessions, sliding, tumbling, windows
+
+
+def refused(build: Any, kind: type[TimelyError], match: str) -> None:
+    with pytest.raises(kind, match=match):
+        timely.example(build)
+
+
+@pytest.mark.parametrize("other", [[1], None, "stream"])
+@pytest.mark.parametrize("name", ["join", "concat", "reclock", "binary"])
+def test_what_is_no_stream(name: str, other: Any) -> None:
+    def both(capability: Any, info: Any) -> Any:
+        return lambda left, right, output: None
+
+    builds: dict[str, Any] = {
+        "join": lambda s: s.join(other),
+        "concat": lambda s: s.concat(other),
+        "reclock": lambda s: s.apply(reclock, other),
+        "binary": lambda s: s.binary(other, timely.Pipeline, timely.Pipeline, "binary", both),
+    }
+    name = "concatenate" if name == "concat" else name
+    refused(
+        lambda scope: builds["concat" if name == "concatenate" else name](scope.to_stream([(1, 2)])),
+        GraphError,
+        rf"input 1 of operator '{name}' \(/example/{name}#1\) reads a timely.Stream",
+    )
+
+
+@pytest.mark.parametrize("n", ["2", None, -1, 0, 1.5])
+def test_a_number_of_streams_that_is_none(n: Any) -> None:
+    refused(lambda s: s.to_stream([1]).partition(n, lambda x: (0, x))[0], GraphError, "give the number of streams")
+
+
+def test_a_stream_that_partition_does_not_have() -> None:
+    for which in ("a", 2, -1, None):
+        refused(
+            lambda s: s.to_stream([7]).partition(2, lambda x: (which, x))[0],  # noqa: B023  # called at once
+            OperatorError,
+            rf"operator 'partition' .* says stream {which!r}, and there are 0 to 1",
+        )
+
+
+@pytest.mark.parametrize("step", [None, 3, (1,), (1, [], 3)])
+def test_a_state_machine_that_returns_something_else(step: Any) -> None:
+    refused(
+        lambda s: s.to_stream([("k", 5)]).state_machine(lambda k, v, state: step),
+        OperatorError,
+        r"operator 'state_machine' .*fold\('k', 5, state\) must return \(next state, outputs\)",
+    )
+
+
+@pytest.mark.parametrize("size", ["a", None, 0, -1, float("nan"), timedelta(0)])
+def test_lengths_of_windows(size: Any) -> None:
+    with pytest.raises(ConfigurationError, match="0 < every <= size"):
+        tumbling(size)
+    refused(lambda s: s.to_stream([1]).apply(sessions, size, at=lambda e: e)[0], ConfigurationError, "with a gap of")
+
+
+def test_spans_of_time_are_lengths() -> None:
+    hour = timedelta(hours=1)
+    assert sliding(2 * hour, hour)(2.5 * hour) == [Window(hour, 3 * hour), Window(2 * hour, 4 * hour)]
+    assert tumbling(hour)(1.5 * hour) == [Window(hour, 2 * hour)]
+
+
+def test_windows_in_a_loop_need_to_know_when_they_are_due() -> None:
+    def build(scope: timely.ScopeBuilder[int], due: Any) -> Any:
+        with scope.iterative() as loop:
+            return windows(scope.to_stream([1, 12]).enter(loop), tumbling(10), at=lambda e: e, due=due)[0].leave()
+
+    refused(lambda scope: build(scope, None), OperatorError, "'windows' .*: 10 is not a time of type Product")
+    found = timely.example(lambda scope: build(scope, lambda end, time: Product(time.outer, end)))
+    assert found == [(0, [(None, Window(0, 10), [1]), (None, Window(10, 20), [12])])]
+
+
+@pytest.mark.parametrize("bound", [0, -1, 1.5, "3", True, None])
+def test_bounds_of_flow_control(bound: Any) -> None:
+    refused(lambda s: s.to_stream([1]).limit_in_flight(bound, lambda some: some), ConfigurationError, "limit_in_flight: records=")
+    probe: timely.ProbeHandle[int] = timely.ProbeHandle()
+    refused(lambda s: s.iterator_source("numbers", [(0, [1])], probe, records=bound), ConfigurationError, "source 'numbers'")
+
+
+def test_a_probe_that_is_none() -> None:
+    refused(lambda s: s.iterator_source("numbers", [(0, [1])], None, records=1), GraphError, "'numbers': probe is to be a")
+
+
+@pytest.mark.parametrize("nested", [False, True])
+def test_a_body_that_returns_another_stream(nested: bool) -> None:
+    def build(scope: timely.ScopeBuilder[int], body: Any) -> Any:
+        if not nested:
+            stream = scope.to_stream([1])
+            return stream.limit_in_flight(1, lambda some: body(stream))
+        with scope.iterative() as loop:
+            inner = scope.to_stream([1]).enter(loop)
+            return inner.limit_in_flight(1, lambda some: body(inner)).leave()
+
+    refused(lambda scope: build(scope, lambda outer: outer), ScopeError, "body must return a stream made of the one")
+    refused(lambda scope: build(scope, lambda outer: None), ScopeError, "body must return a stream made of the one")
+
+
+# -- capabilities ------------------------------------------------------------------------------------------------------
+
+PAIRS: Any = Product[int, int]
+
+
+def held(time: Any = int) -> Any:
+    with timely.Worker().dataflow(time) as scope:
+        (handle, capability), _ = scope.new_unordered_input()
+    return handle, capability
+
+
+@pytest.mark.parametrize("time", [Product(0, "x"), Product(0, 1.5), Product(1, True), Product(1, Product(0, 0)), (0, 1), 3])
+def test_a_time_with_a_wrong_coordinate(time: Any) -> None:
+    _, capability = held(PAIRS)
+    kept = timely.CapabilitySet([capability.copy()])
+    uses: list[Any] = [capability.delayed, capability.downgrade, kept.delayed, lambda t: kept.downgrade([Product(1, 1), t])]
+    for use in uses:
+        with pytest.raises(TimestampError, match=r"'unordered_input' .* is not a time of type Product\[int, int\]"):
+            use(time)
+    assert capability.time == Product(0, 0)
+    assert kept.frontier == timely.Antichain([Product(0, 0)])
+
+
+def test_the_capability_of_the_input_delayed_to_a_wrong_coordinate() -> None:
+    def constructor(capability: Any, info: Any) -> Any:
+        def logic(input: Any, output: Any) -> None:
+            for came, _ in input:
+                came.delayed(Product(came.time.outer, "x"))
+
+        return logic
+
+    def build(scope: timely.ScopeBuilder[int]) -> Any:
+        with scope.iterative() as loop:
+            return scope.to_stream([1]).enter(loop).unary(timely.Pipeline, "late", constructor).leave()
+
+    refused(build, OperatorError, r"'late' .*TimestampError: .*is not a time of type Product\[int, int\]")
+
+
+@pytest.mark.parametrize("output", [1, -1, 5, "a", None])
+@pytest.mark.parametrize("deed", [lambda came, output: came.retain(output), lambda came, output: came.delayed(3, output)])
+def test_a_capability_for_an_output_that_is_not_there(deed: Any, output: Any) -> None:
+    def constructor(capability: Any, info: Any) -> Any:
+        def logic(input: Any, out: Any) -> None:
+            for came, _ in input:
+                deed(came, output)
+
+        return logic
+
+    refused(
+        lambda s: s.to_stream([1]).unary(timely.Pipeline, "one", constructor),
+        OperatorError,
+        rf"GraphError: input 0 of operator 'one' .*there is no output {output!r}",
+    )
+
+
+def test_what_is_no_capability() -> None:
+    handle, _ = held()
+    for wrong in (5, None):
+        with pytest.raises(CapabilityError, match=rf"input 'unordered_input' .* needs a capability, not {wrong}"):
+            handle.session(wrong)
+        with pytest.raises(CapabilityError, match="cannot hold"):
+            timely.CapabilitySet([wrong])  # type: ignore[arg-type]
+
+
+def test_a_capability_of_the_input_where_one_to_keep_is_needed() -> None:
+    def into_a_set(capability: Any, info: Any) -> Any:
+        return lambda input, output: [timely.CapabilitySet([came]) for came, _ in input]
+
+    def ask(input: Any, output: Any, notificator: Any) -> None:
+        for came, _ in input:
+            notificator.notify_at(came)
+
+    refused(
+        lambda s: s.to_stream([1]).unary(timely.Pipeline, "keep", into_a_set), OperatorError, r"'keep' .*InputCapability\(0\)"
+    )
+    refused(lambda s: s.to_stream([1]).unary_notify(timely.Pipeline, "ask", [], ask), OperatorError, r"'ask' .*notify_at needs")

@@ -1,0 +1,175 @@
+"""``CapabilitySet``: a frontier of capabilities, against ``Antichain``; whatever fails changes nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import timely
+from timely import Antichain, Capability, CapabilityError, CapabilitySet, Product
+
+PAIRS: Any = Product[int, int]
+times = st.builds(Product, st.integers(0, 4), st.integers(0, 4))
+
+
+def in_operator(deed: Callable[[Capability[Any], timely.ProbeHandle[Any], Callable[[], None]], object]) -> None:
+    """Run ``deed(capability, probe, settle)``: the probe shows what is held once ``settle()`` was called."""
+    worker = timely.Worker()
+    with worker.dataflow(PAIRS) as scope:
+        (_, capability), stream = scope.new_unordered_input()
+        probe = stream.probe()
+
+    def settle() -> None:
+        for _ in range(3):
+            worker.step()
+
+    deed(capability, probe, settle)
+    capability.drop()
+    worker.run()
+
+
+@given(st.lists(times), times)
+def test_insert_keeps_the_minimal_ones(inserted: list[Any], asked: Any) -> None:
+    def deed(capability: Capability[Any], probe: Any, settle: Callable[[], None]) -> None:
+        held: CapabilitySet[Any] = CapabilitySet()
+        expected: Antichain[Any] = Antichain()
+        for time in inserted:
+            assert held.insert(capability.delayed(time)) == expected.insert(time)
+        capability.drop()
+        settle()
+        assert held.frontier == expected == probe.frontier()
+        assert len(held) == len(expected)
+        assert {one.time for one in held} == set(expected)
+        if expected.less_equal(asked):
+            assert held.delayed(asked).time == asked
+        else:
+            with pytest.raises(CapabilityError, match="cannot delay"):
+                held.delayed(asked)
+        assert held.frontier == expected
+
+    in_operator(deed)
+
+
+@given(st.lists(times, min_size=1, max_size=4), st.lists(times, max_size=4))
+def test_downgrade_is_all_or_nothing(start: list[Any], frontier: list[Any]) -> None:
+    def deed(capability: Capability[Any], probe: Any, settle: Callable[[], None]) -> None:
+        held = CapabilitySet([capability.delayed(time) for time in start])
+        capability.drop()
+        before = held.frontier
+        if all(before.less_equal(time) for time in Antichain(frontier)):
+            held.downgrade(frontier)
+            expected = Antichain(frontier)
+        else:
+            with pytest.raises(CapabilityError, match="cannot downgrade"):
+                held.downgrade(frontier)
+            expected = before
+        settle()
+        assert held.frontier == expected == probe.frontier()
+        held.drop()
+        settle()
+        assert not held
+        assert probe.done()
+
+    in_operator(deed)
+
+
+def test_what_it_takes_over_goes_with_it() -> None:
+    def deed(capability: Capability[Any], probe: Any, settle: Callable[[], None]) -> None:
+        held = CapabilitySet([capability.delayed(Product(1, 0)), capability.delayed(Product(0, 1))])
+        capability.drop()
+        settle()
+        assert probe.frontier() == Antichain([Product(1, 0), Product(0, 1)])
+        del held
+        settle()
+        assert probe.done()
+
+    in_operator(deed)
+
+
+def test_inserting_the_same_one_twice_does_nothing_more() -> None:
+    def deed(capability: Capability[Any], probe: Any, settle: Callable[[], None]) -> None:
+        held = CapabilitySet([capability])
+        assert not held.insert(capability)
+        assert capability.held
+        settle()
+        assert probe.frontier() == held.frontier == Antichain([Product(0, 0)])
+
+    in_operator(deed)
+
+
+def test_what_is_dropped_or_belongs_elsewhere_is_refused() -> None:
+    def deed(capability: Capability[Any], probe: Any, settle: Callable[[], None]) -> None:
+        with timely.Worker().dataflow(PAIRS) as scope:
+            (_, other), _ = timely.operators.new_unordered_input(scope, "another")
+        held = CapabilitySet([capability.copy()])
+        with pytest.raises(CapabilityError, match=r"'unordered_input'.*belongs to output 0 of operator 'another'"):
+            held.insert(other)
+        assert other.held
+        other.drop()
+        with pytest.raises(CapabilityError, match="was dropped before it was put into a set"):
+            held.insert(other)
+        held.downgrade([])
+        with pytest.raises(CapabilityError, match=r"empty set of capabilities to \(0, 0\)"):
+            held.delayed(Product(0, 0))
+        with pytest.raises(CapabilityError, match="empty set"):
+            held.downgrade([Product(0, 0)])
+
+    in_operator(deed)
+
+
+def test_an_operator_follows_the_frontier_of_its_input() -> None:
+    """It may send, at any time, at every time that can still come: the running maximum, whenever the frontier moves."""
+
+    def maximum(capability: Capability[Any], info: timely.OperatorInfo) -> Callable[..., object]:
+        held = CapabilitySet([capability])
+        largest = [0]
+
+        def logic(input: Any, output: Any) -> None:
+            for _, batch in input:
+                largest[0] = max(largest[0], *batch)
+            for one in held:
+                if not input.frontier.less_equal(one.time):
+                    output.session(one).give(largest[0])
+            held.downgrade(input.frontier)
+
+        return logic
+
+    worker = timely.Worker()
+    with worker.dataflow(int) as scope:
+        handle, stream = scope.new_input()
+        seen = stream.unary_frontier(timely.Pipeline, "maximum", maximum).capture()
+    for epoch, record in enumerate([3, 1, 7]):
+        handle.send(record)
+        handle.advance_to(epoch + 1)
+        worker.step()
+        worker.step()
+    handle.close()
+    worker.run()
+    assert seen.extract() == [(0, [3]), (1, [3]), (2, [7]), (3, [7])]
+
+
+@pytest.mark.parametrize("wrong", ["soon", 1.5, True, None, (1, 1)])
+def test_what_is_no_time_is_refused_by_every_capability(wrong: Any) -> None:
+    """Also where it could be compared with a time, and would be later."""
+    caught: list[str] = []
+
+    def constructor(capability: Capability[int], info: timely.OperatorInfo) -> Callable[..., object]:
+        def logic(input: Any, output: Any) -> None:
+            for cap, _ in input:
+                for deed in (cap.delayed, cap.retain().delayed, cap.retain().downgrade, CapabilitySet([cap.retain()]).delayed):
+                    try:
+                        deed(wrong)
+                    except timely.TimestampError as error:
+                        caught.append(str(error))
+
+        return logic
+
+    timely.example(lambda scope: scope.to_stream([1]).unary(timely.Pipeline, "late", constructor))
+    assert len(caught) == 4
+    for message in caught:
+        assert "put 0 of operator 'late' (/example/late#1): " in message
+        assert "is not a time of type int" in message

@@ -1,0 +1,57 @@
+"""What the operators are called, and that each shows by an example what it does."""
+
+from __future__ import annotations
+
+import doctest
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import timely
+from timely import ScopeBuilder, Stream, operators
+
+OF_STREAMS = (
+    "map filter flat_map map_batch map_async inspect inspect_time inspect_batch inspect_progress exchange broadcast partition"
+    " branch branch_when ok_err delay delay_batch count accumulate aggregate state_machine distinct join limit_in_flight"
+    " connect_loop probe capture unary unary_frontier unary_notify binary binary_frontier binary_notify sink"
+)
+OF_SCOPES = "new_input input_from new_unordered_input to_stream source from_async iterator_source empty feedback concatenate"
+
+
+def functions() -> list[tuple[str, Callable[..., Any]]]:
+    """Every public function of the operators, those of the convenience modules included."""
+    found = {name: value for name, value in vars(operators).items() if inspect.isfunction(value)}
+    for module in (operators.results, operators.windows):
+        found |= {f"{module.__name__}.{name}": value for name, value in vars(module).items() if inspect.isfunction(value)}
+    return [(name, value) for name, value in sorted(found.items()) if not value.__name__.startswith("_")]
+
+
+@pytest.mark.parametrize(("owner", "names"), [(Stream, OF_STREAMS), (ScopeBuilder, OF_SCOPES)])
+def test_each_operator_is_a_method_too(owner: type, names: str) -> None:
+    for name in names.split():
+        assert callable(getattr(operators, name))
+        assert f"See ``timely.operators.{name}``." in inspect.getdoc(getattr(owner, name))  # type: ignore[operator]
+
+
+def test_a_method_takes_what_the_function_takes() -> None:
+    for owner, names in ((Stream, OF_STREAMS), (ScopeBuilder, OF_SCOPES.replace("concatenate", ""))):
+        for name in names.split():
+            mine = list(inspect.signature(getattr(owner, name)).parameters)[1:]
+            theirs = list(inspect.signature(getattr(operators, name)).parameters)[1:]
+            assert mine == theirs[: len(mine)], name
+
+
+@pytest.mark.parametrize(("name", "function"), functions())
+def test_every_operator_has_an_example(name: str, function: Callable[..., Any]) -> None:
+    examples = doctest.DocTestFinder(recurse=False).find(function, name)
+    assert any(test.examples for test in examples), f"{name} shows no example"
+
+
+def test_anyones_function_of_a_stream_is_as_good_as_a_method() -> None:
+    def build(scope: ScopeBuilder[int]) -> Stream[int, Any]:
+        stream = scope.to_stream([3, 1, 3])
+        return stream.apply(operators.distinct).apply(operators.count)
+
+    assert timely.example(build) == [(0, [2])]

@@ -1,0 +1,124 @@
+"""Path summaries for each input and output: what an input cannot influence, it does not hold up."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import timely
+from tests.operators.feeding import execute
+from timely import Antichain, CapabilityError, OperatorBuilder, OperatorError, Pipeline, Step, Stream
+
+NOT_CONNECTED: Antichain[Any] = Antichain()
+
+
+def diagnosed(data: Stream[int, Any], questions: Stream[int, str]) -> tuple[Stream[int, Any], Stream[int, Any]]:
+    """Pass ``data`` on, and answer each question with how many records there have been: ``(data, answers)``."""
+    builder = OperatorBuilder(data.scope, "diagnosed")
+    builder.new_input(data, Pipeline)
+    passed = builder.new_output()
+    builder.new_input(questions, Pipeline, summaries={0: NOT_CONNECTED})
+    answers = builder.new_output({0: NOT_CONNECTED, 1: Antichain([Step(0)])})
+
+    def constructor(capabilities: Any, info: timely.OperatorInfo) -> Callable[..., object]:
+        seen = [0]
+
+        def logic(data: Any, questions: Any, passed: Any, answers: Any) -> None:
+            for capability, batch in data:
+                seen[0] += len(batch)
+                passed.session(capability).give_batch(batch)
+            for capability, batch in questions:
+                answers.session(capability).give_many((question, seen[0]) for question in batch)
+
+        return logic
+
+    builder.build(constructor)
+    return passed, answers
+
+
+@pytest.mark.parametrize("workers", [1, 2, 3])
+@pytest.mark.parametrize("seed", [None, 1, 2])
+def test_a_diagnostic_input_does_not_hold_up_the_data(workers: int, seed: int | None) -> None:
+    def program(worker: timely.Worker) -> tuple[Any, Any]:
+        with worker.dataflow(int) as scope:
+            data, records = scope.new_input()
+            asking, questions = scope.new_input()
+            passed, answers = diagnosed(records, questions)
+            counts = passed.exchange(lambda x: 0).count().capture()
+            done, answered = passed.probe(), answers.probe()
+            replies = answers.capture()
+        for epoch in range(4):
+            data.send(epoch)
+            data.advance_to(epoch + 1)
+            worker.step_while(lambda: done.less_than(data.time))  # though nobody has asked anything, or moved on from 0
+            assert answered.frontier() == Antichain([0])
+        asking.send("how many")
+        asking.advance_to(9)
+        worker.step_while(lambda: answered.less_than(9))
+        assert not answered.less_equal(8)
+        assert done.frontier() == Antichain([4])  # nor do the questions move the data on
+        data.close()
+        worker.step_while(lambda: not done.done())
+        assert answered.frontier() == Antichain([9])
+        asking.close()
+        worker.run()
+        return counts.extract(), replies.extract()
+
+    results = execute(program, workers, seed)
+    assert [counts for counts, _ in results] == [[(epoch, [workers]) for epoch in range(4)], *[[]] * (workers - 1)]
+    assert [replies for _, replies in results] == [[(0, [("how many", 4)])]] * workers
+
+
+def test_a_question_allows_to_answer_and_not_to_send_data() -> None:
+    def build(scope: timely.ScopeBuilder[int], output: int) -> Stream[int, Any]:
+        builder = OperatorBuilder(scope, "confused")
+        builder.new_input(scope.to_stream(["?"]), Pipeline)
+        streams = [builder.new_output({0: NOT_CONNECTED}), builder.new_output()]
+
+        def constructor(capabilities: Any, info: timely.OperatorInfo) -> Callable[..., object]:
+            def logic(questions: Any, *outputs: Any) -> None:
+                for capability, batch in questions:
+                    outputs[output].session(capability).give_batch(batch)
+
+            return logic
+
+        builder.build(constructor)
+        return streams[output]
+
+    assert timely.example(lambda scope: build(scope, 1)) == [(0, ["?"])]
+    with pytest.raises(OperatorError, match="confused") as failure:
+        timely.example(lambda scope: build(scope, 0))
+    assert isinstance(failure.value.__cause__, CapabilityError)
+
+
+@pytest.mark.parametrize(("first", "second"), [(2, 5), (0, 3), (4, 4)])
+def test_each_output_has_a_frontier_of_its_own(first: int, second: int) -> None:
+    """Two inputs, two outputs, a summary for each pair: the frontier at an output is the least that the paths to it allow."""
+    worker = timely.Worker()
+    with worker.dataflow(int) as scope:
+        handles, inputs = zip(*(scope.new_input() for _ in range(2)), strict=True)
+        builder = OperatorBuilder(scope, "crossed")
+        for stream in inputs:
+            builder.new_input(stream, Pipeline)
+        outputs = [
+            builder.new_output({0: Antichain([Step(first)]), 1: NOT_CONNECTED}),
+            builder.new_output({0: Antichain([Step(1)]), 1: Antichain([Step(second)])}),
+        ]
+        builder.build(lambda capabilities, info: lambda *ports: None)
+        probes = [output.probe() for output in outputs]
+    handles[0].advance_to(10)
+    for _ in range(3):
+        worker.step()
+    assert [probe.frontier() for probe in probes] == [Antichain([10 + first]), Antichain([min(11, second)])]
+    handles[1].advance_to(20)
+    for _ in range(3):
+        worker.step()
+    assert [probe.frontier() for probe in probes] == [Antichain([10 + first]), Antichain([11])]
+    handles[0].close()
+    for _ in range(3):
+        worker.step()
+    assert [probe.frontier() for probe in probes] == [Antichain(), Antichain([20 + second])]
+    handles[1].close()
+    worker.run()

@@ -1,0 +1,194 @@
+"""Windows over event time: each record comes out once for each of its windows, complete or late, by its two times alone."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import timely
+from tests.operators.feeding import run, seeds, sizes
+from timely import ConfigurationError, Product, TimestampError
+from timely.operators.windows import Window, sessions, sliding, tumbling, windows
+
+sends = st.lists(st.tuples(st.integers(0, 30), st.integers(0, 30)), max_size=20)
+"""``(time of sending, event time)``."""
+shapes = st.tuples(st.integers(1, 12), st.integers(1, 12)).filter(lambda shape: shape[1] <= shape[0])
+
+
+@given(st.integers(0, 200), shapes)
+def test_an_event_is_in_its_windows_and_in_no_other(event: int, shape: tuple[int, int]) -> None:
+    size, every = shape
+    expected = [Window(s, s + size) for s in range(0, 201, every) if s <= event < s + size]
+    assert sliding(size, every)(event) == expected
+    if size == every:
+        assert tumbling(size)(event) == expected
+
+
+def complete(record: Any) -> tuple[Any, Window, tuple[Any, ...]]:
+    key, window, records = record
+    return key, window, tuple(sorted(records))
+
+
+@given(sends, shapes, sizes, seeds)
+def test_each_record_comes_out_once_for_each_window(
+    sent: list[tuple[int, int]], shape: tuple[int, int], workers: int, seed: int | None
+) -> None:
+    assign = sliding(*shape)
+
+    def build(stream: Any) -> Any:
+        found, late = windows(stream, assign, at=lambda event: event, key=lambda event: event % 2)
+        return found.map(complete), late
+
+    found, late = run(build, sent, workers=workers, seed=seed)
+    expected: dict[Any, list[int]] = {}
+    missed: Counter[Any] = Counter()
+    for time, event in sent:
+        for window in assign(event):
+            if time < window.end:
+                expected.setdefault((window.end, event % 2, window), []).append(event)
+            else:
+                missed[time, (window, event)] += 1
+    assert found == Counter((end, (key, window, tuple(sorted(x)))) for (end, key, window), x in expected.items())
+    assert late == missed
+
+
+class Moment(int):
+    """A moment in seconds, as a type of times; as a path summary: so many seconds later."""
+
+    @classmethod
+    def minimum(cls) -> Moment:
+        return Moment(0)
+
+    identity = minimum
+
+    def results_in(self, time: Moment, /) -> Moment | None:
+        return Moment(self + time)
+
+    followed_by = results_in
+
+    @classmethod
+    def is_total(cls) -> bool:
+        return True
+
+
+@pytest.mark.parametrize("workers", [1, 2, 3])
+def test_windows_over_an_event_time_of_ones_own(workers: int) -> None:
+    sent = [(Moment(t), x) for t, x in [(0, 3), (0, 12), (10, 9), (10, 19), (25, 27), (30, 22)]]
+
+    def build(stream: Any) -> Any:
+        found, late = windows(stream, tumbling(10), at=lambda x: x, due=lambda end, time: Moment(end))
+        return found.map(complete), late
+
+    found, late = run(build, sent, time=Moment, workers=workers)
+    assert found == Counter(
+        {
+            (Moment(10), (None, Window(0, 10), (3,))): 1,
+            (Moment(20), (None, Window(10, 20), (12, 19))): 1,
+            (Moment(30), (None, Window(20, 30), (27,))): 1,
+        }
+    )
+    assert late == Counter({(Moment(10), (Window(0, 10), 9)): 1, (Moment(30), (Window(20, 30), 22)): 1})
+
+
+def test_windows_of_each_system_time_by_itself() -> None:
+    """With times (system time, event time) the windows are over the second coordinate, within each of the first."""
+    sent = [(Product(0, 0), 3), (Product(0, 10), 4), (Product(1, 0), 5), (Product(1, 9), 6)]
+
+    def build(stream: Any) -> Any:
+        found, late = windows(
+            stream, tumbling(10), at=lambda x: x, due=lambda end, time: Product(time.outer, end)
+        )
+        return found.map(complete), late
+
+    found, late = run(build, sent, time=Product[int, int])
+    assert found == Counter(
+        {(Product(0, 10), (None, Window(0, 10), (3,))): 1, (Product(1, 10), (None, Window(0, 10), (5, 6))): 1}
+    )
+    assert late == Counter({(Product(0, 10), (Window(0, 10), 4)): 1})
+
+
+def test_a_window_comes_as_soon_as_the_frontier_has_reached_its_end() -> None:
+    worker = timely.Worker()
+    with worker.dataflow(int) as scope:
+        handle, stream = scope.new_input()
+        found, late = windows(stream, tumbling(10), at=lambda x: x)
+        seen, too_late = found.capture(), late.capture()
+    handle.send_batch([1, 15])
+    handle.advance_to(9)
+    for _ in range(3):
+        worker.step()
+    assert seen.messages == []
+    handle.advance_to(10)
+    for _ in range(3):
+        worker.step()
+    assert seen.drain() == [(10, [(None, Window(0, 10), [1])])]
+    handle.close()
+    worker.run()
+    assert seen.drain() == [(20, [(None, Window(10, 20), [15])])]
+    assert too_late.messages == []
+
+
+@pytest.mark.parametrize("shape", [(0, 0), (5, 0), (5, 6), (5, -1)])
+def test_windows_that_leave_gaps_are_refused(shape: tuple[int, int]) -> None:
+    with pytest.raises(ConfigurationError, match="0 < every <= size"):
+        sliding(*shape)
+
+
+# -- sessions ----------------------------------------------------------------------------------------------------------
+
+
+def grouped(events: list[int], gap: int) -> list[tuple[Window, tuple[int, ...]]]:
+    """The sessions of the events of one key."""
+    found: list[list[int]] = []
+    for event in sorted(events):
+        if found and event < found[-1][-1] + gap:
+            found[-1].append(event)
+        else:
+            found.append([event])
+    return [(Window(group[0], group[-1] + gap), tuple(group)) for group in found]
+
+
+@given(sends, st.integers(1, 8), sizes, seeds)
+def test_sessions_are_the_groups_of_events_in_time(
+    sent: list[tuple[int, int]], gap: int, workers: int, seed: int | None
+) -> None:
+    def build(stream: Any) -> Any:
+        found, late = sessions(stream, gap, at=lambda event: event, key=lambda event: event % 2)
+        return found.map(complete), late
+
+    found, late = run(build, sent, workers=workers, seed=seed)
+    expected = Counter(
+        (window.end, (key, window, events))
+        for key in range(2)
+        for window, events in grouped([event for time, event in sent if time <= event and event % 2 == key], gap)
+    )
+    assert found == expected
+    assert late == Counter((time, event) for time, event in sent if time > event)
+
+
+def test_a_session_comes_when_it_is_over_and_not_before() -> None:
+    worker = timely.Worker()
+    with worker.dataflow(Moment) as scope:
+        handle, stream = scope.new_input()
+        found, _ = sessions(stream, 10, at=lambda x: x, due=Moment)
+        seen = found.capture()
+    handle.send_batch([5, 12])
+    for promise, expected in [(21, []), (22, [(22, [(None, Window(5, 22), [5, 12])])])]:
+        handle.advance_to(Moment(promise))
+        for _ in range(3):
+            worker.step()
+        assert seen.messages == expected
+    handle.close()
+    worker.run()
+
+
+def test_sessions_of_incomparable_times_or_without_a_gap_are_refused() -> None:
+    pairs: Any = Product[int, int]
+    with pytest.raises(TimestampError, match=r"Product\[int, int\]"), timely.Worker().dataflow(pairs) as scope:
+        sessions(scope.empty(), 5, at=lambda x: x)
+    with pytest.raises(ConfigurationError, match="gap of 0"), timely.Worker().dataflow(int) as numbers:
+        sessions(numbers.empty(), 0, at=lambda x: x)

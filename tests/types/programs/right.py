@@ -1,0 +1,143 @@
+"""Programs that use the library as it is meant to be used: mypy --strict has nothing to say about them."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from typing import Any, NamedTuple
+
+import timely
+from timely import Capability, InputHandle, InputPort, OperatorInfo, OutputPort, Product, ProductSummary, Step, Stream, Vertex
+from timely.operators.results import Err, Ok
+from timely.operators.windows import Window, tumbling, windows
+
+
+class Visit(NamedTuple):
+    """A record of a type of one's own."""
+
+    page: str
+    seconds: int
+
+
+def elementwise(words: Stream[int, str]) -> Stream[int, tuple[str, int]]:
+    lengths: Stream[int, int] = words.map(len)
+    odd: Stream[int, int] = lengths.filter(lambda n: n % 2 == 1)
+    letters: Stream[int, str] = words.flat_map(list)
+    both: tuple[Stream[int, str], Stream[int, str]] = letters.concat(words).branch(lambda word: word > "m")
+    assert odd.scope is both[0].scope
+    return words.map(lambda word: (word, len(word)))
+
+
+def routing(visits: Stream[int, Visit]) -> list[Stream[int, str]]:
+    return visits.exchange(lambda visit: visit.page).partition(2, lambda visit: (visit.seconds % 2, visit.page))
+
+
+def keyed(visits: Stream[int, tuple[str, int]]) -> Stream[int, tuple[str, float]]:
+    """State is of one type from the first record of a key on, and ``None`` before it."""
+
+    def mean(page: str, seconds: int, so_far: tuple[int, int] | None) -> tuple[tuple[int, int], list[tuple[str, float]]]:
+        visits, total = so_far or (0, 0)
+        return (visits + 1, total + seconds), [(page, (total + seconds) / (visits + 1))]
+
+    longest: Stream[int, tuple[str, int]] = visits.aggregate(lambda page, s, most: max(s, most or s), lambda page, s: (page, s))
+    both: Stream[int, tuple[str, tuple[int, int]]] = visits.join(longest)
+    running: Stream[int, tuple[str, int]] = visits.state_machine(lambda page, s, sum: ((sum or 0) + s, [(page, s)]))
+    later: Stream[int, tuple[str, int]] = running.delay(lambda visit, time: time + visit[1])
+    number: Stream[int, int] = both.count().accumulate(0, lambda total, n: total + n)
+    assert number.scope is later.scope
+    return visits.state_machine(mean)
+
+
+def parsed(words: Stream[int, str]) -> tuple[Stream[int, int], Stream[int, str]]:
+    def parse(word: str) -> Ok[int] | Err[str]:
+        return Ok(int(word)) if word.isdigit() else Err(word)
+
+    return words.ok_err(parse)
+
+
+def by_minute(visits: Stream[int, Visit]) -> Stream[int, tuple[Any, Window, list[Visit]]]:
+    complete, late = visits.apply(windows, tumbling(60), at=lambda visit: visit.seconds)
+    missed: Stream[int, tuple[Window, Visit]] = late
+    assert missed.scope is complete.scope
+    return complete
+
+
+class Latest(Vertex[int]):
+    """Sends, of each time, the last record."""
+
+    def __init__(self, start: str) -> None:
+        self.latest: dict[int, str] = {}
+        self.start = start
+
+    def on_recv(self, port: int, batch: list[str], time: int) -> None:
+        self.latest[time] = batch[-1]
+        self.notify_at(time)
+
+    def on_notify(self, time: int) -> None:
+        self.send_by(0, [self.latest.pop(time, self.start)], time)
+
+
+def latest(words: Stream[int, str]) -> Stream[int, str]:
+    return words.vertex(Latest, "nothing", pact=timely.Exchange(len), others=[(words, timely.Pipeline)])
+
+
+def awaited(words: Stream[int, str]) -> Stream[int, int]:
+    async def look_up(word: str) -> int:
+        return len(word)
+
+    async def others() -> AsyncIterator[tuple[int, list[str]]]:
+        yield 0, ["another"]
+
+    return words.concat(words.scope.from_async("others", others)).map_async(look_up, limit=4)
+
+
+def shared(handle: InputHandle[int, str], scope: timely.ScopeBuilder[int]) -> Stream[int, str]:
+    def deal(time: int, batch: list[str], workers: int) -> list[tuple[int, list[str]]]:
+        return [(time % workers, batch)]
+
+    return scope.input_from(handle).vertex(Latest, "", pact=timely.Distribute(deal))
+
+
+def steps_to_one(numbers: Stream[int, int]) -> Stream[int, tuple[int, int]]:
+    """A loop: the times inside are products."""
+    with numbers.scope.iterative("halving") as loop:
+        start: Stream[Product[int, int], tuple[int, int]] = numbers.map(lambda n: (n, 0)).enter(loop)
+        again, back = loop.feedback(ProductSummary(Step(0), Step(1)))
+        more, done = start.concat(back).branch(lambda pair: pair[0] <= 1)
+        more.map(lambda pair: (pair[0] // 2, pair[1] + 1)).connect_loop(again)
+        return done.leave()
+
+
+def running_sum(numbers: Stream[int, int]) -> Stream[int, int]:
+    def constructor(
+        capability: Capability[int], info: OperatorInfo
+    ) -> Callable[[InputPort[int, int], OutputPort[int]], None]:
+        capability.drop()
+        total = 0
+
+        def logic(input: InputPort[int, int], output: OutputPort[int]) -> None:
+            nonlocal total
+            for cap, batch in input:
+                total += sum(batch)
+                with output.session(cap) as session:
+                    session.give(total)
+
+        return logic
+
+    return numbers.unary(timely.Pipeline, "running sum", constructor)
+
+
+def program(worker: timely.Worker) -> list[tuple[int, list[tuple[str, int]]]]:
+    with worker.dataflow(int, name="words") as scope:
+        handle: InputHandle[int, str]
+        words: Stream[int, str]
+        handle, words = scope.new_input()
+        seen, probe = elementwise(words).capture(), words.probe()
+    with handle:
+        handle.send("word")
+        handle.advance_to(1)
+        worker.step_while(lambda: probe.less_than(1))
+    worker.run()
+    return seen.extract()
+
+
+results: list[list[tuple[int, list[tuple[str, int]]]]] = timely.execute(program, workers=2)

@@ -1,0 +1,129 @@
+"""``CapabilitySet``: the capabilities of one output, kept as a frontier.
+
+An operator whose times are only partially ordered may have to hold several incomparable ones. The set holds one capability
+for each minimal time and no other; what makes another redundant replaces it. The invariant: whatever fails changes nothing.
+A caller may therefore downgrade a set to the frontier of an input after each batch, and send at any time that it still allows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Generic, TypeVar
+
+from timely.dataflow.capability import Capability
+from timely.errors import CapabilityError
+from timely.order import PartialOrder
+from timely.progress import Antichain
+
+T = TypeVar("T", bound=PartialOrder)
+
+
+class CapabilitySet(Generic[T]):
+    """The right to send at or after each time of ``frontier``, on one output: what was inserted, less what is redundant.
+
+    The set takes the capabilities over: insert a ``copy()`` of one that is to be used elsewhere too. One that nothing refers to
+    any more gives all of them up. Source: the book, progress chapter (capabilities); frontiers are those of Naiad section 2.3.
+
+    >>> import timely
+    >>> def constructor(capability, info):
+    ...     held = timely.CapabilitySet([capability])
+    ...     def logic(output):
+    ...         if held:
+    ...             held.downgrade([3, 5])
+    ...             assert held.frontier == timely.Antichain([3])
+    ...             output.session(held.delayed(4)).give("four")
+    ...             held.downgrade([])
+    ...     return logic
+    >>> timely.example(lambda scope: scope.source("demo", constructor))
+    [(4, ['four'])]
+    """
+
+    __slots__ = ("_capabilities",)
+
+    def __init__(self, capabilities: Iterable[Capability[T]] = ()) -> None:
+        self._capabilities: list[Capability[T]] = []
+        for capability in capabilities:
+            self.insert(capability)
+
+    @property
+    def frontier(self) -> Antichain[T]:
+        """The times of the capabilities: the minimal ones at which something may still be sent."""
+        return Antichain(capability.time for capability in self._capabilities)
+
+    def insert(self, capability: Capability[T]) -> bool:
+        """Take a capability over; return whether it was needed. One that is not is dropped, and so are those that it replaces.
+
+        ``CapabilityError`` for one that was dropped already, that belongs to another output than those in the set, or that came
+        with input and was not retained.
+        """
+        if not isinstance(capability, Capability):
+            raise CapabilityError(f"a set of capabilities cannot hold {capability!r}: put in what retain() or delayed(t) returns")
+        if capability.port is None:
+            raise CapabilityError(f"the capability for {capability.time!r} was dropped before it was put into a set; keep it")
+        for other in self._capabilities:
+            if other.port is not capability.port:
+                raise other.elsewhere(capability)
+        for other in self._capabilities:
+            if other is capability:
+                return False
+            if other.time <= capability.time:
+                capability.drop()
+                return False
+        redundant = [other for other in self._capabilities if capability.time <= other.time]
+        self._capabilities = [other for other in self._capabilities if not capability.time <= other.time]
+        self._capabilities.append(capability)
+        for other in redundant:
+            other.drop()
+        return True
+
+    def delayed(self, time: T) -> Capability[T]:
+        """Return a new capability at ``time``; the set stays as it is. ``TimestampError`` for what is no time of the scope.
+
+        ``CapabilityError`` where ``time`` is not at or after any time of the set.
+        """
+        self._check(time)
+        return self._allowing(time, "delay").delayed(time)
+
+    def downgrade(self, frontier: Iterable[T]) -> None:
+        """Give up all times that are not at or after an element of ``frontier``; with an empty one, everything.
+
+        ``CapabilityError`` where an element is not at or after any time of the set, ``TimestampError`` where one is no time of
+        the scope; then nothing is given up.
+        """
+        times = list(frontier)
+        for time in times:
+            self._check(time)
+        minimal: Antichain[T] = Antichain(times)
+        sources = [self._allowing(time, "downgrade") for time in minimal]
+        replaced = self._capabilities
+        self._capabilities = [source.delayed(time) for source, time in zip(sources, minimal, strict=True)]
+        for capability in replaced:
+            capability.drop()
+
+    def drop(self) -> None:
+        """Give everything up."""
+        self.downgrade(())
+
+    def _check(self, time: T) -> None:
+        for capability in self._capabilities[:1]:
+            if capability.port is not None:
+                capability.port.check(time)
+
+    def _allowing(self, time: T, deed: str) -> Capability[T]:
+        for capability in self._capabilities:
+            if capability.time <= time:
+                return capability
+        if not self._capabilities:
+            raise CapabilityError(f"cannot {deed} an empty set of capabilities to {time!r}: all of them were given up")
+        port, times = self._capabilities[0].port, [capability.time for capability in self._capabilities]
+        label = "a set of capabilities" if port is None else port.label
+        raise CapabilityError(f"{label}: cannot {deed} capabilities for {times!r} to {time!r}, which is at or after none of them")
+
+    def __len__(self) -> int:
+        return len(self._capabilities)
+
+    def __iter__(self) -> Iterator[Capability[T]]:
+        return iter(tuple(self._capabilities))
+
+    def __repr__(self) -> str:
+        return f"CapabilitySet({[capability.time for capability in self._capabilities]!r})"

@@ -1,0 +1,320 @@
+"""Keys: the number that a record is routed by. Record ``r`` goes to worker ``route(key(r)) % workers``.
+
+The invariant: equal keys have equal numbers, whatever the container, the process or the machine they are in, so nothing here
+uses Python's seeded ``hash``. Whole numbers stand for themselves, strings and bytes for a checksum of their UTF-8, dates for
+days and instants for microseconds since 1970, tuples for a number made of those of their parts, and what is missing for 0.
+``route`` is for one key, ``route_column`` and ``route_array`` are the same for all values of an Arrow column or a NumPy array at
+once, without making Python objects of them. NumPy and Arrow are imported only where such a column turns up.
+"""
+
+from __future__ import annotations
+
+import datetime
+import functools
+import zlib
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+from timely.errors import RoutingError
+
+if TYPE_CHECKING:
+    import numpy as np
+    import pyarrow as pa
+
+    Numbers: TypeAlias = np.ndarray[Any, Any]
+
+Key: TypeAlias = Callable[[Any], Any] | str | Sequence[str]
+"""What says where a record goes: a function of the record; for Arrow batches and structured arrays the name of a column, or
+several, which count as a tuple. For arrays the function is of the whole array."""
+
+_SEED: Final = 17
+_FACTOR: Final = 1_000_003
+_MASK: Final = 0xFFFFFFFF
+_EPOCH: Final = datetime.date(1970, 1, 1).toordinal()
+_NAIVE: Final = datetime.datetime(1970, 1, 1)
+_AWARE: Final = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
+_MICROSECOND: Final = datetime.timedelta(microseconds=1)
+_LONG: Final = 64
+"""From this many bytes on, one call of the checksum for each value costs less than a pass over all values for each byte."""
+
+
+def route(key: object) -> int:
+    """Return the number that ``key`` is routed by: the record goes to that number modulo the number of workers.
+
+    ``None``, which is how a missing value comes, goes where 0 goes. ``RoutingError`` for a key that is not a whole number, a
+    string, bytes, a date, a ``datetime`` or ``timedelta``, or a tuple of such.
+
+    >>> route(7), route(None), route("abc") == route(b"abc"), route((1, "a")) == route((1, "a"))
+    (7, 0, True, True)
+    """
+    if isinstance(key, int):
+        return int(key)
+    if isinstance(key, str):
+        return zlib.crc32(key.encode("utf-8", "surrogatepass"))
+    if isinstance(key, bytes):
+        return zlib.crc32(key)
+    if isinstance(key, tuple):
+        number = _SEED
+        for part in key:
+            number = (number * _FACTOR + route(part)) & _MASK
+        return number
+    if key is None:
+        return 0
+    return _route_rarer(key)
+
+
+def _route_rarer(key: object) -> int:
+    if isinstance(key, datetime.datetime):
+        return (key - (_NAIVE if key.tzinfo is None else _AWARE)) // _MICROSECOND
+    if isinstance(key, datetime.date):
+        return key.toordinal() - _EPOCH
+    if isinstance(key, datetime.timedelta):
+        return key // _MICROSECOND
+    index = getattr(type(key), "__index__", None)
+    if index is not None:
+        return int(index(key))
+    if type(key).__module__ == "numpy" and getattr(getattr(key, "dtype", None), "kind", "") in ("b", "M", "m"):
+        import numpy as np
+
+        return int(route_array(np.asarray([key]))[0])
+    raise RoutingError(
+        f"a key must be a whole number, a string, bytes, or a tuple of such (or a date, an instant, a span of time), and"
+        f" {key!r} is of type {type(key).__name__}{_advice(key)}"
+    )
+
+
+def _advice(key: object) -> str:
+    """Return what to do about a key that is a number, but not a whole one."""
+    return f": round it to a whole number, or use its text, {str(key)!r}" if hasattr(key, "__float__") else ""
+
+
+# -- columns -----------------------------------------------------------------------------------------------------------
+
+
+def route_column(column: pa.Array) -> Numbers:
+    """Return the routing number of every value of an Arrow column: the same as ``route`` of the single values.
+
+    They are int64, or uint64 for a column of that type. ``RoutingError`` for a type that cannot be routed.
+
+    >>> import pyarrow as pa
+    >>> route_column(pa.array([7, None, -1])).tolist()
+    [7, 0, -1]
+    >>> route_column(pa.array(["a", "b"])).tolist() == [route("a"), route("b")]
+    True
+    """
+    import pyarrow as pa
+
+    kind, is_ = column.type, pa.types
+    if is_.is_integer(kind) or is_.is_boolean(kind):
+        return _plain(column if is_.is_uint64(kind) else column.cast(pa.int64()))
+    if is_.is_dictionary(kind):
+        return _of_dictionary(column)
+    if is_.is_null(kind):
+        return _plain(column.cast(pa.int64()))
+    if is_.is_date(kind):
+        return _plain(column.cast(pa.date32()).cast(pa.int32()).cast(pa.int64()))
+    if is_.is_timestamp(kind) or is_.is_duration(kind):
+        return _microseconds(_plain(column.cast(pa.int64())), kind.unit)
+    if _is_text(kind):
+        return _of_text(column)
+    raise RoutingError(
+        f"a column of type {kind} cannot be a key: use whole numbers, strings or bytes (or dates and instants); round"
+        " numbers that are not whole, or cast them to strings"
+    )
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    import pyarrow as pa
+
+    is_ = pa.types
+    return bool(
+        is_.is_string(kind)
+        or is_.is_large_string(kind)
+        or is_.is_binary(kind)
+        or is_.is_large_binary(kind)
+        or is_.is_fixed_size_binary(kind)
+        or is_.is_string_view(kind)
+        or is_.is_binary_view(kind)
+    )
+
+
+def _plain(column: pa.Array) -> Numbers:
+    """Return a column of numbers as an array, with 0 for what is missing."""
+    import pyarrow.compute as pc
+
+    numbers: Numbers = (pc.fill_null(column, 0) if column.null_count else column).to_numpy(zero_copy_only=False)
+    return numbers
+
+
+def _microseconds(numbers: Numbers, unit: str) -> Numbers:
+    """Return counts of ``unit`` as whole microseconds, rounded down."""
+    factors = {"s": 1_000_000, "ms": 1000, "us": 1}
+    return numbers // 1000 if unit == "ns" else numbers * factors[unit]
+
+
+def _of_dictionary(column: pa.DictionaryArray) -> Numbers:
+    import numpy as np
+    import pyarrow as pa
+
+    of_values = route_column(column.dictionary)
+    of_values = np.append(of_values, of_values.dtype.type(0))  # the last is for what is missing
+    places = column.indices.cast(pa.int64()).fill_null(len(of_values) - 1)
+    numbers: Numbers = of_values[places.to_numpy(zero_copy_only=False)]
+    return numbers
+
+
+def _of_text(column: pa.Array) -> Numbers:
+    import numpy as np
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if pa.types.is_fixed_size_binary(column.type):
+        column = column.cast(pa.binary())
+    column = column.cast(pa.large_binary())
+    _, bounds_buffer, data_buffer = column.buffers()
+    if len(column) == 0 or bounds_buffer is None:
+        return np.zeros(len(column), np.int64)
+    bounds = np.frombuffer(bounds_buffer, np.int64)[column.offset : column.offset + len(column) + 1]
+    data = np.frombuffer(data_buffer, np.uint8) if data_buffer is not None else np.empty(0, np.uint8)
+    numbers = checksums(data, bounds[:-1], np.diff(bounds))
+    if column.null_count:
+        numbers[pc.is_null(column).to_numpy(zero_copy_only=False)] = 0
+    return numbers
+
+
+# -- arrays ------------------------------------------------------------------------------------------------------------
+
+
+def route_array(array: Numbers) -> Numbers:
+    """Return the routing number of every element of a NumPy array of one dimension: the same as ``route`` of the single ones.
+
+    >>> import numpy as np
+    >>> route_array(np.array([True, False])).tolist()
+    [1, 0]
+    >>> route_array(np.array(["a", "é"])).tolist() == [route("a"), route("é")]
+    True
+    """
+    import numpy as np
+
+    kind = array.dtype.kind
+    if kind in "iu":
+        return array if array.dtype == np.uint64 else array.astype(np.int64, copy=False)
+    if kind == "b":
+        return array.astype(np.int64)
+    if kind in "US":
+        return _of_fixed_text(array)
+    if kind in "Mm":
+        return _of_times(array)
+    if kind == "O":
+        return _of_objects(array)
+    raise RoutingError(
+        f"an array of type {array.dtype} cannot be a key, which must give one whole number for each of its rows, or one string:"
+        " round numbers that are not whole"
+    )
+
+
+def _of_objects(array: Numbers) -> Numbers:
+    """Return the numbers of Python objects; an array of objects again where some number is too large for any other."""
+    import numpy as np
+
+    numbers = [route(key) for key in array]
+    try:
+        return np.array(numbers, dtype=np.int64)
+    except OverflowError:
+        return np.array(numbers, dtype=object)
+
+
+def _of_times(array: Numbers) -> Numbers:
+    """Return days for dates, and whole microseconds for instants and spans of time; 0 where there is none."""
+    import numpy as np
+
+    unit, _ = np.datetime_data(array.dtype)
+    if array.dtype.kind == "M" and unit in ("Y", "M", "W", "D"):
+        numbers = array.astype("M8[D]").astype(np.int64)
+    elif unit == "ns":
+        numbers = array.astype(f"{array.dtype.kind}8[ns]").astype(np.int64) // 1000
+    elif unit in ("us", "ms", "s", "m", "h", "D", "W"):
+        numbers = array.astype(f"{array.dtype.kind}8[us]").astype(np.int64)
+    else:
+        raise RoutingError(f"an array of type {array.dtype} cannot be a key: use a unit from nanoseconds to weeks")
+    numbers[np.isnat(array)] = 0
+    return numbers
+
+
+def _of_fixed_text(array: Numbers) -> Numbers:
+    """Return the numbers of strings or bytes that are padded to one width with zeros, which are no part of them."""
+    import numpy as np
+
+    width = array.dtype.itemsize
+    if width == 0 or len(array) == 0:
+        return np.zeros(len(array), np.int64)
+    array = np.ascontiguousarray(array)
+    if array.dtype.kind == "U":
+        codes = array.astype(array.dtype.newbyteorder("=")).view(np.uint32)
+        ascii_only = codes.max(initial=0) < 128
+        array = array.astype("S") if ascii_only else np.char.encode(array, "utf-8", "surrogatepass")
+        width = array.dtype.itemsize
+    table = array.view(np.uint8).reshape(len(array), width)
+    filled = table != 0
+    lengths = np.where(filled.any(axis=1), width - np.argmax(filled[:, ::-1], axis=1), 0)
+    return checksums(table.reshape(-1), np.arange(len(array)) * width, lengths)
+
+
+# -- several columns, and text -----------------------------------------------------------------------------------------
+
+
+def combined(parts: Sequence[Numbers]) -> Numbers:
+    """Return the routing numbers of tuples, given those of their parts: the same as ``route`` of the tuples.
+
+    >>> import numpy as np
+    >>> int(combined([np.array([5]), np.array([-1])])[0]) == route((5, -1))
+    True
+    """
+    import numpy as np
+
+    numbers = np.full(len(parts[0]), _SEED, np.uint64)
+    for part in parts:
+        part = part if part.dtype != object else part & _MASK
+        numbers = (numbers * np.uint64(_FACTOR) + part.astype(np.uint64)) & np.uint64(_MASK)
+    return numbers.astype(np.int64)
+
+
+@functools.cache
+def _table() -> Numbers:
+    """Return, for each byte, the remainder that it adds to the checksum of ``zlib.crc32``."""
+    import numpy as np
+
+    table = np.arange(256, dtype=np.uint32)
+    for _ in range(8):
+        table = np.where(table & 1, np.uint32(0xEDB88320) ^ (table >> np.uint32(1)), table >> np.uint32(1))
+    return table
+
+
+def checksums(data: Numbers, starts: Numbers, lengths: Numbers) -> Numbers:
+    """Return ``zlib.crc32`` of ``data[start : start + length]`` for each pair, as int64.
+
+    The pieces are read byte by byte, all of them at once: first the first byte of each, then the second. Pieces are taken in
+    order of length, the longest first, so that those that go on are always the first few.
+
+    >>> import numpy as np
+    >>> checksums(np.frombuffer(b"abcab", np.uint8), np.array([0, 3, 3]), np.array([3, 2, 0])).tolist() == [
+    ...     zlib.crc32(piece) for piece in (b"abc", b"ab", b"")]
+    True
+    """
+    import numpy as np
+
+    table = _table()
+    order = np.argsort(-lengths, kind="stable")
+    at, sizes = starts[order].astype(np.int64), lengths[order]
+    sums = np.full(len(order), _MASK, np.uint32)
+    longest = int(sizes[0]) if len(sizes) else 0
+    going_on = np.searchsorted(-sizes, -np.arange(min(longest, _LONG)), side="left")
+    for position, count in enumerate(going_on):
+        now = sums[:count]
+        sums[:count] = table[(now ^ data[at[:count] + position]) & np.uint32(0xFF)] ^ (now >> np.uint32(8))
+    numbers = np.empty(len(order), np.int64)
+    numbers[order] = sums ^ np.uint32(_MASK)
+    for place in range(int(np.searchsorted(-sizes, -_LONG, side="left"))):
+        start = int(at[place])
+        numbers[order[place]] = zlib.crc32(data[start : start + int(sizes[place])].data)
+    return numbers

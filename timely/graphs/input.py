@@ -1,0 +1,132 @@
+"""What graph algorithms take in: Arrow batches, with the columns that they are told of.
+
+The invariant: a column that is handed on is there once, has no nulls and one type in all batches, and its dictionary is
+resolved; weights are numbers from 0 up. Anything else is a ``SchemaError`` that says where it came and what to do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, TypeVar
+
+import numpy as np
+import pyarrow as pa
+
+from timely.dataflow import OperatorInfo, route_column
+from timely.errors import RoutingError, SchemaError, TimestampError
+from timely.graphs.pairs import Column, Floats
+from timely.order import PartialOrder
+
+T = TypeVar("T", bound=PartialOrder)
+
+
+def edge_columns(
+    info: OperatorInfo, batches: Sequence[Any], src: str, dst: str, expected: pa.DataType | None = None
+) -> list[pa.Array]:
+    """Return the sources of all batches, and after them the targets; all ``expected``, or else as the first."""
+    columns = [_nodes(info, batch, name) for name in (src, dst) for batch in batches]
+    for place, column in enumerate(columns):
+        if column.type != (expected or columns[0].type):
+            name = src if place < len(batches) else dst
+            raise SchemaError(
+                f"{info.path}: column {name!r} is of type {column.type}, and {src!r} began with"
+                f" {expected or columns[0].type}; both ends of all edges must be of one type: cast one of them"
+            )
+    return columns
+
+
+def vertex_columns(info: OperatorInfo, batches: Sequence[Any], expected: pa.DataType | None = None) -> list[pa.Array]:
+    """Return the column ``node`` of all batches, of the type of the edges' ends where there are any."""
+    columns = [_nodes(info, batch, "node") for batch in batches]
+    for column in columns:
+        if column.type != (expected or columns[0].type):
+            raise SchemaError(
+                f"{info.path}: the vertices' column 'node' is of type {column.type}, and the ends of the edges or earlier"
+                f" vertices are of type {expected or columns[0].type}: cast one of them"
+            )
+    return columns
+
+
+def weight_column(info: OperatorInfo, batches: Sequence[Any], name: str) -> Floats:
+    """Return the weights of all batches, as floats from 0 up."""
+    columns = [_column(info, batch, name) for batch in batches]
+    for column in columns:
+        kind = column.type
+        if not (pa.types.is_integer(kind) or pa.types.is_floating(kind)):
+            raise SchemaError(f"{info.path}: column {name!r} is of type {kind}, and a weight must be a number: cast it")
+        _refuse_nulls(info, column, name, "a weight")
+    weights: Floats = np.concatenate([column.to_numpy().astype(np.float64) for column in columns] or [np.empty(0)])
+    wrong = weights[~((weights >= 0) & (weights < np.inf))]
+    if len(wrong):
+        raise SchemaError(
+            f"{info.path}: column {name!r} has the weight {wrong[0]}, and a weight must be a finite number from 0 up:"
+            " filter such edges out"
+        )
+    return weights
+
+
+def node_routes(info: OperatorInfo, values: pa.Array, src: str) -> Column:
+    """Return the numbers that say which worker a node belongs to; types that cannot be routed are, as text."""
+    try:
+        return route_column(values)
+    except RoutingError:
+        pass
+    try:
+        return route_column(values.cast(pa.string()))
+    except pa.ArrowException as error:
+        raise SchemaError(
+            f"{info.path}: column {src!r} is of type {values.type}, which cannot be a node: {error}"
+        ) from error
+
+
+def same_type(info: OperatorInfo, columns: Sequence[pa.Array], expected: pa.DataType | None = None) -> pa.DataType:
+    """Return the type of the nodes that workers have sent, which is ``expected`` or else that of the first."""
+    kind = expected or columns[0].type
+    for column in columns:
+        if column.type != kind:
+            raise SchemaError(f"{info.path}: some workers have nodes of type {column.type}, others of {kind}: cast them")
+    return kind
+
+
+def next_time(info: OperatorInfo, last: T | None, time: T) -> T:
+    """Return ``time``; ``TimestampError`` if it does not come after ``last``, the time before, if there was one."""
+    if last is not None and not last <= time:
+        raise TimestampError(
+            f"{info.path}: what came at {time!r} builds upon what came before, and {last!r}, the time before, is not less:"
+            " the times of a graph that grows must be totally ordered"
+        )
+    return time
+
+
+def _nodes(info: OperatorInfo, batch: Any, name: str) -> pa.Array:
+    """Return a column of nodes, its dictionary resolved; views, of which Arrow can neither sort nor take values, as strings."""
+    column = _column(info, batch, name)
+    if pa.types.is_dictionary(column.type):
+        column = column.dictionary_decode()
+    if pa.types.is_string_view(column.type):
+        column = column.cast(pa.string())
+    elif pa.types.is_binary_view(column.type):
+        column = column.cast(pa.binary())
+    if pa.types.is_nested(column.type):
+        raise SchemaError(f"{info.path}: column {name!r} is of type {column.type}, which cannot be a node")
+    _refuse_nulls(info, column, name, "a node")
+    return column
+
+
+def _column(info: OperatorInfo, batch: Any, name: str) -> pa.Array:
+    """Return a column; ``SchemaError`` if it is missing."""
+    if not isinstance(batch, pa.RecordBatch):
+        raise SchemaError(f"{info.path}: edges must come as Arrow record batches, not as {type(batch).__name__}")
+    names = batch.schema.names
+    if names.count(name) != 1:
+        there = "no" if name not in names else "more than one"
+        have = ", ".join(map(repr, names))
+        raise SchemaError(f"{info.path}: there is {there} column {name!r}; the edges have {have}")
+    return batch.column(name)
+
+
+def _refuse_nulls(info: OperatorInfo, column: pa.Array, name: str, what: str) -> None:
+    if column.null_count:
+        raise SchemaError(
+            f"{info.path}: column {name!r} has {column.null_count} nulls, and {what} must have a value: filter them out"
+        )

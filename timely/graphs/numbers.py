@@ -1,0 +1,174 @@
+"""``Numbers`` and ``Names``: a dictionary of nodes that grows, from values to numbers and back, on one worker.
+
+The invariant: equal values have equal numbers, different ones different numbers, and a number once given stays; numbers
+are dense, from 0 up. Values that are whole numbers below the surface (integers, dates, times) and lie close together
+are looked up in a table, at the cost of a gather; all others in a dictionary, once for each distinct value of a batch.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from timely.graphs.pairs import MISSING, Column, dense, distinct
+
+SPARE = 1 << 16
+"""Places that a table may have however few values there are."""
+
+
+class Numbers:
+    """Numbers for values, given in the order in which the values turn up; those of one batch in an order of their own.
+
+    >>> numbers = Numbers()
+    >>> found, fresh = numbers.number(pa.array(["b", "a", "b"]))
+    >>> found.tolist(), fresh.to_pylist()
+    ([0, 1, 0], ['b', 'a'])
+    >>> found, fresh = numbers.number(pa.array(["a", "c"]))
+    >>> found.tolist(), fresh.to_pylist(), len(numbers)
+    ([1, 2], ['c'], 3)
+    """
+
+    __slots__ = ("_count", "_known", "_low", "_table")
+
+    def __init__(self) -> None:
+        self._count = 0
+        self._low = 0
+        self._table: Column | None = np.empty(0, np.int64)
+        self._known: dict[Any, int] = {}
+
+    def __len__(self) -> int:
+        return self._count
+
+    def number(self, column: pa.Array) -> tuple[Column, pa.Array]:
+        """Return the number of every value of ``column``, and the values that were new, in the order of their numbers.
+
+        The columns of all calls must be of one type, and without nulls.
+        """
+        keys = as_integers(column)
+        if self._table is not None:
+            if keys is not None and self._reach(keys):
+                found, places = self._look_up(keys - self._low)
+                return found, from_integers(places + self._low, column.type)
+            self._known = {key + self._low: number for key, number in enumerate(self._table.tolist()) if number != MISSING}
+            self._table = None
+        if keys is None:
+            return self._search(column)
+        found, fresh = self._search(pa.array(keys))
+        return found, from_integers(fresh.to_numpy(), column.type)
+
+    def _reach(self, keys: Column) -> bool:
+        """Have the table reach all ``keys``; False if it would be mostly empty."""
+        assert self._table is not None
+        if not len(keys):
+            return True
+        low, high = int(keys.min()), int(keys.max()) + 1
+        end = self._low + len(self._table)
+        if self._low <= low and high <= end:
+            return True
+        if len(self._table):
+            low, high = min(low, self._low), max(high, end)
+        if high - low > 8 * (self._count + len(keys)) + SPARE:
+            return False
+        if len(self._table):
+            high += (high - low) // 4  # for what comes next
+        table = np.full(high - low, MISSING, np.int64)
+        table[self._low - low :][: len(self._table)] = self._table
+        self._table, self._low = table, low
+        return True
+
+    def _look_up(self, places: Column) -> tuple[Column, Column]:
+        """Return the numbers at ``places`` of the table, and the places that had none before."""
+        assert self._table is not None
+        new = places
+        if self._count:
+            found = self._table[places]
+            new = places[found == MISSING]
+            if not len(new):
+                return found, new
+        fresh = distinct(new, len(self._table))
+        self._table[fresh] = np.arange(self._count, self._count + len(fresh))
+        self._count += len(fresh)
+        return self._table[places], fresh
+
+    def _search(self, column: pa.Array) -> tuple[Column, pa.Array]:
+        """Return the numbers from the dictionary, and what was new."""
+        encoded = column.dictionary_encode()
+        known = self._known
+        # A float that is not a number is not equal to itself; None, which no column has here, stands for it.
+        values = (value if value == value else None for value in encoded.dictionary.to_pylist())
+        distinct = np.fromiter((known.setdefault(value, len(known)) for value in values), np.int64)
+        numbers, firsts = np.unique(distinct, return_index=True)
+        fresh = encoded.dictionary.take(pa.array(firsts[numbers >= self._count]))
+        self._count = len(known)
+        return distinct[encoded.indices.to_numpy()], fresh
+
+
+class Names:
+    """The values of numbers: what ``Numbers`` gave out as new, in that order, to be had back by number.
+
+    >>> names = Names()
+    >>> names.add(pa.array(["b", "a"]))
+    >>> names.add(pa.array(["c"]))
+    >>> names.take(np.array([0, 2, 0])).to_pylist()
+    ['b', 'c', 'b']
+    """
+
+    __slots__ = ("_chunks",)
+
+    def __init__(self) -> None:
+        self._chunks: list[pa.Array] = []
+
+    def add(self, values: pa.Array) -> None:
+        """Take in the values of the next numbers."""
+        self._chunks.append(values)
+        while len(self._chunks) > 1 and len(self._chunks[-2]) <= 2 * len(self._chunks[-1]):
+            last = self._chunks.pop()
+            self._chunks[-1] = pa.concat_arrays([self._chunks[-1], last])
+
+    def take(self, numbers: Column) -> pa.Array:
+        """Return the values of ``numbers``."""
+        if len(self._chunks) == 1:
+            return self._chunks[0].take(pa.array(numbers))
+        found = pa.chunked_array(self._chunks).take(pa.array(numbers))
+        return pa.concat_arrays(found.chunks) if found.num_chunks else self._chunks[0].slice(0, 0)
+
+
+def ranks(values: pa.Array) -> Column:
+    """Return the place of each of ``values``, which are distinct, in their order, from 0 up.
+
+    >>> ranks(pa.array(["c", "a", "b"])).tolist(), ranks(pa.array([-(2**63), 6, 9])).tolist()
+    ([2, 0, 1], [0, 1, 2])
+    """
+    if pa.types.is_signed_integer(values.type):
+        plain = values.to_numpy()
+        if bool((plain[1:] > plain[:-1]).all()):
+            return np.arange(len(values))
+    order = pc.sort_indices(values).to_numpy()
+    return dense(order, np.arange(len(order)))
+
+
+def as_integers(column: pa.Array) -> Column | None:
+    """Return the whole numbers that a column's values are stored as; None where they are not.
+
+    >>> as_integers(pa.array([3, -1], pa.int8())).tolist(), as_integers(pa.array([2**64 - 1], pa.uint64())).tolist()
+    ([3, -1], [-1])
+    """
+    kind = column.type
+    if pa.types.is_integer(kind) or (pa.types.is_temporal(kind) and not pa.types.is_interval(kind)):
+        stored = column.view(f"int{kind.bit_width}")
+    else:
+        return None
+    whole: Column = stored.to_numpy(zero_copy_only=False).astype(np.int64, copy=False)
+    return whole
+
+
+def from_integers(keys: Column, kind: pa.DataType) -> pa.Array:
+    """Return the column of that type of which ``keys`` are the whole numbers.
+
+    >>> from_integers(np.array([-1, 5]), pa.uint64()).to_pylist() == [2**64 - 1, 5]
+    True
+    """
+    return pa.array(keys).cast(f"int{kind.bit_width}").view(kind)

@@ -1,0 +1,254 @@
+"""``relax``: distances travel along edges until none gets shorter; edges that come later only shorten them further.
+
+A nested loop with one operator in it. Each node belongs to one worker, which has its outgoing edges and the least
+distance that has been offered to it. Where that has become less, the node's successors are offered a distance in turn:
+those of the same worker at once, the others round the loop. Nodes that are nearest go first, so that few are visited
+more than once (delta-stepping, with one average weight as the step). With peers a round of the loop is one such step on
+every worker, taken when no offer of that round is under way any more, so that a search without weights has as many
+rounds as its nodes are far, and visits each node once. The loop is not counted: a time is over when the frontier shows
+that no offer of it is on its way anywhere, and only then does the next one begin, so that its edges are relaxed from
+distances that are final without them. The invariant: at the end of a time, every distance is the least in the graph of
+all edges so far, and what is sent out is exactly what became less. What a time costs is in the nodes whose distance
+changes and their edges, not in the size of the graph.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import Any, Generic, TypeVar
+
+import numpy as np
+
+from timely.dataflow import (
+    Capability,
+    Exchange,
+    InputCapability,
+    InputPort,
+    OperatorBuilder,
+    OperatorInfo,
+    OutputPort,
+    Stream,
+)
+from timely.graphs.adjacency import Adjacency
+from timely.graphs.input import next_time
+from timely.graphs.pairs import Column, Floats, Rows, bits, first, floats, join_rows
+from timely.order import PartialOrder, Product, linear_extension
+
+T = TypeVar("T", bound=PartialOrder)
+
+
+def relax(edges: Stream[T, Any], seeds: Stream[T, Any]) -> Stream[T, Any]:
+    """Return ``(node, distance)`` for each node whose distance from the seeds has become less, or finite, at a time.
+
+    ``edges`` are arrays of ``(source, target, weight)``, ``seeds`` of ``(node, distance)``, of node numbers as a lasting
+    ``encode`` gives them, and of the bits of floats from 0 up. Rows come out on the worker of their node, when their
+    time is complete. ``TimestampError`` for times of which neither comes before the other. Source: delta-stepping (Meyer
+    and Sanders 2003), in a loop of Naiad section 2.1.
+
+    >>> import timely
+    >>> def build(scope):
+    ...     edges = scope.to_stream([0]).map_batch(lambda _: np.array([[0, 1, bits(np.array([2.5]))[0]]]))
+    ...     seeds = scope.to_stream([0]).map_batch(lambda _: np.array([[0, 0]]))
+    ...     return relax(edges, seeds).map_batch(lambda rows: list(zip(rows[:, 0].tolist(), floats(rows[:, 1]).tolist())))
+    >>> timely.example(build)
+    [(0, [(0, 0.0), (1, 2.5)])]
+    """
+    with edges.scope.iterative("relax") as loop:
+        handle, again = loop.feedback()
+        builder = OperatorBuilder(loop, "relax")
+        builder.new_input(edges.enter(loop), Exchange(first))
+        builder.new_input(seeds.enter(loop), Exchange(first))
+        builder.new_input(again, Exchange(first))
+        offers = builder.new_output()
+        changed = builder.new_output()
+        builder.build(lambda _, info: _Relax(info))
+        offers.connect_loop(handle)
+        return changed.leave()
+
+
+class Distances:
+    """One worker's edges, and the least distance that it knows of for any node, its own or not.
+
+    >>> near = Distances(worker=0, peers=2)
+    >>> near.offer(np.array([0]), np.array([0.0]))
+    >>> offers = near.add_edges(np.array([[0, 2, 0], [0, 1, 0]]) + [0, 0, bits(np.array([1.5]))[0]])
+    >>> offers[:, 0].tolist(), floats(offers[:, 1]).tolist(), near.waiting.tolist()
+    ([1], [1.5], [0, 2])
+    """
+
+    __slots__ = ("_adjacency", "_edges", "_least", "_mark", "_peers", "_total", "_touched", "_worker", "waiting")
+
+    def __init__(self, worker: int, peers: int) -> None:
+        self._worker = worker
+        self._peers = peers
+        self._adjacency = Adjacency(2)
+        self._edges = 0
+        self._total = 0.0
+        self._least: Floats = np.empty(0)
+        self._mark: Column = np.empty(0, np.int64)
+        self._touched: list[Column] = []
+        self.waiting: Column = np.empty(0, np.int64)
+
+    def add_edges(self, edges: Rows) -> Rows:
+        """Take in edges that start here; return what they offer to the nodes of other workers."""
+        weights = floats(edges[:, 2])
+        self._reach(edges[:, :2])
+        self._adjacency.add(edges)
+        with np.errstate(over="ignore"):
+            self._edges += len(edges)
+            self._total += float(weights.sum())
+            offers = self._least[edges[:, 0]] + weights
+        known = offers < np.inf
+        return self._lower(edges[known, 1], offers[known])
+
+    def offer(self, nodes: Column, distances: Floats) -> None:
+        """Take in distances that are offered to nodes of this worker."""
+        self._reach(nodes)
+        self._lower(nodes, distances)
+
+    def step(self) -> Rows:
+        """Let the nearest nodes that wait make their offers; return those to the nodes of other workers."""
+        nodes = self._each_once(self.waiting)
+        distances = self._least[nodes]
+        with np.errstate(over="ignore"):  # a sum beyond all floats is infinite, and no distance
+            near = distances <= distances.min() + self._total / max(self._edges, 1) * 0.99
+            self.waiting = nodes[~near]
+            which, (targets, weights) = self._adjacency.find(nodes[near])
+            return self._lower(targets, distances[near][which] + floats(weights))
+
+    def changed(self) -> Rows:
+        """Return ``(node, distance)`` for the nodes of this worker whose distance is less than when last asked."""
+        nodes = self._each_once(np.concatenate(self._touched or [np.empty(0, np.int64)]))
+        self._touched = []
+        return np.vstack((nodes, bits(self._least[nodes]))).T
+
+    def _lower(self, nodes: Column, distances: Floats) -> Rows:
+        """Keep what is less than before; let nodes of this worker wait, and return the rest, each node once."""
+        less = distances < self._least[nodes]
+        nodes = nodes[less]
+        np.minimum.at(self._least, nodes, distances[less])
+        nodes = self._each_once(nodes)
+        mine = nodes % self._peers == self._worker
+        others, mine = nodes[~mine], nodes[mine]
+        self._touched.append(mine)
+        self.waiting = np.concatenate((self.waiting, mine))
+        return np.vstack((others, bits(self._least[others]))).T
+
+    def _each_once(self, nodes: Column) -> Column:
+        turns = np.arange(len(nodes))
+        self._mark[nodes] = turns  # of the equal ones the last one stays
+        once: Column = nodes[self._mark[nodes] == turns]
+        return once
+
+    def _reach(self, nodes: Column) -> None:
+        """Have room for all of ``nodes``."""
+        needed = int(nodes.max()) + 1 if nodes.size else 0
+        if needed > len(self._least):
+            grown = np.full(max(needed, len(self._least) * 5 // 4), np.inf)
+            grown[: len(self._least)] = self._least
+            self._least, self._mark = grown, np.empty(len(grown), np.int64)
+
+
+class _Time(Generic[T]):
+    """What has come at one outer time and was not taken in yet, the offers by round, and the rights to answer it."""
+
+    __slots__ = ("begun", "edges", "held", "offers", "result")
+
+    def __init__(self, result: Capability[Product[T, int]]) -> None:
+        self.begun = False
+        self.edges: list[Rows] = []
+        self.offers: defaultdict[int, list[Rows]] = defaultdict(list)
+        self.held: Capability[Product[T, int]] | None = None
+        self.result = result
+
+    def hold(self, capability: InputCapability[Product[T, int]]) -> None:
+        """Keep the right to make offers in the first round that there is anything to do in."""
+        if self.held is None:
+            self.held = capability.retain(0)
+        elif capability.time < self.held.time:
+            self.held.drop()
+            self.held = capability.retain(0)
+
+    def take_offers(self, round: int) -> Rows:
+        """Return the offers of this round, and forget them."""
+        return join_rows(self.offers.pop(round, []), 2)
+
+    def hold_on(self, waiting: bool) -> None:
+        """A round is done: keep the right for the next one, if nodes wait for it, or for that of which offers are here."""
+        assert self.held is not None
+        outer, round = self.held.time
+        if waiting or self.offers:
+            self.held.downgrade(Product(outer, round + 1 if waiting else min(self.offers)))
+        else:
+            self.held.drop()
+            self.held = None
+
+
+class _Relax(Generic[T]):
+    """The logic of the operator in the loop: one outer time after another."""
+
+    __slots__ = ("distances", "info", "last", "times")
+
+    def __init__(self, info: OperatorInfo) -> None:
+        self.info = info
+        self.distances = Distances(info.worker, info.peers)
+        self.times: dict[T, _Time[T]] = {}
+        self.last: T | None = None
+
+    def __call__(
+        self,
+        edges: InputPort[Product[T, int], Any],
+        seeds: InputPort[Product[T, int], Any],
+        again: InputPort[Product[T, int], Any],
+        offers: OutputPort[Product[T, int]],
+        changed: OutputPort[Product[T, int]],
+    ) -> None:
+        batch: Any
+        for capability, batch in edges:
+            self.at(capability).edges.append(batch)
+        for port in (seeds, again):
+            for capability, batch in port:
+                self.at(capability).offers[capability.time.inner].append(batch)
+        for outer in linear_extension(self.times):
+            part = self.times[outer]
+            if not part.begun:
+                given = [time.outer for port in (edges, seeds) for time in port.frontier]
+                under_way = [time.outer for time in again.frontier if time.outer != outer]
+                if any(time <= outer for time in given + under_way):
+                    return
+                self.last = next_time(self.info, self.last, outer)
+                part.begun = True
+            while (held := part.held) is not None:
+                if any(time <= held.time for time in again.frontier):
+                    return  # a peer has not done its part of the round before
+                self.advance(part, held, offers)
+            if any(time.outer <= outer for time in again.frontier):
+                return
+            with part.result as result:
+                changed.session(result).give_batch(self.distances.changed())
+            del self.times[outer]
+
+    def advance(self, part: _Time[T], held: Capability[Product[T, int]], offers: OutputPort[Product[T, int]]) -> None:
+        """Take in what has come for the round, and make offers: without peers until none are left, else to the nodes nearest."""
+        near = self.distances
+        made: list[Rows] = []
+        came = part.take_offers(held.time.inner)
+        near.offer(came[:, 0], floats(came[:, 1]))
+        if part.edges:
+            made.append(near.add_edges(join_rows(part.edges, 3)))
+            part.edges = []
+        while len(near.waiting):
+            made.append(near.step())
+            if self.info.peers > 1:
+                break
+        offers.session(held).give_batch(join_rows(made, 2))
+        part.hold_on(waiting=len(near.waiting) > 0)
+
+    def at(self, capability: InputCapability[Product[T, int]]) -> _Time[T]:
+        """Return what is kept for the capability's outer time, with the right to make offers."""
+        outer = capability.time.outer
+        part = self.times.get(outer)
+        if part is None:
+            part = self.times[outer] = _Time(capability.retain(1))
+        part.hold(capability)
+        return part

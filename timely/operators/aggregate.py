@@ -1,0 +1,107 @@
+"""Operators that say one thing about all the records of a time, or about all the records of a key.
+
+They wait until a time is complete, so that what they say needs no revision. The invariant: the answer depends on the records of
+the time alone, not on how they were batched or in which order they came, as long as the functions given do not.
+What is kept for a time is dropped with its answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any, TypeVar
+
+from timely.dataflow import InputPort, OutputPort, Pact, Pipeline, Stream, records_of
+from timely.operators.by_record import by_first
+from timely.operators.generic import unary_notify
+from timely.operators.notificator import Notificator
+from timely.order import PartialOrder
+
+T = TypeVar("T", bound=PartialOrder)
+D = TypeVar("D")
+E = TypeVar("E")
+K = TypeVar("K")
+V = TypeVar("V")
+S = TypeVar("S")
+
+
+def accumulate(stream: Stream[T, D], initial: S, f: Callable[[S, D], S]) -> Stream[T, S]:
+    """Return, for each time that has records, what ``f(state, record)`` makes of them, one after the other, from ``initial``.
+
+    Each worker accumulates its own records, and sends its answer when the time is complete. ``f`` returns the next state; it
+    must not change ``initial``, which every time starts from. To accumulate over all workers, ``exchange`` to one of them first.
+
+    >>> import timely
+    >>> timely.example(lambda scope: scope.to_stream(range(10)).accumulate(0, lambda total, x: total + x))
+    [(0, [45])]
+    """
+
+    def add(state: S, batch: Iterable[D]) -> S:
+        for record in records_of(batch):
+            state = f(state, record)
+        return state
+
+    return _by_time(stream, Pipeline, "accumulate", lambda: initial, add, lambda state: [state])
+
+
+def count(stream: Stream[T, Any]) -> Stream[T, int]:
+    """Return, for each time that has records, how many there are on this worker; for containers of every kind.
+
+    >>> import timely
+    >>> timely.example(lambda scope: scope.to_stream("abc").count())
+    [(0, [3])]
+    """
+    return _by_time(stream, Pipeline, "count", lambda: 0, lambda number, batch: number + len(batch), lambda number: [number])
+
+
+def aggregate(
+    stream: Stream[T, tuple[K, V]],
+    fold: Callable[[K, V, Any], S],
+    emit: Callable[[K, S], E],
+    key: Callable[[K], Any] | None = None,
+) -> Stream[T, E]:
+    """Return ``emit(key, state)`` for each key of each time, where ``fold(key, value, state)`` was applied to its values.
+
+    Records are pairs ``(key, value)``; those of one key come together on one worker. ``fold`` returns the next state, and gets
+    ``None`` for the first value of a key. Keys are what ``exchange`` takes, or else ``key(k)`` says what to deal them by.
+
+    >>> import timely
+    >>> def build(scope):
+    ...     pairs = scope.to_stream(range(10)).map(lambda x: (x % 2, x))
+    ...     return pairs.aggregate(lambda key, value, total: (total or 0) + value, lambda key, total: (key, total))
+    >>> timely.example(build)
+    [(0, [(0, 20), (1, 25)])]
+    """
+
+    def add(states: dict[K, S], batch: Iterable[tuple[K, V]]) -> dict[K, S]:
+        for k, value in records_of(batch):
+            states[k] = fold(k, value, states.get(k))
+        return states
+
+    def finish(states: dict[K, S]) -> Iterable[E]:
+        return [emit(k, state) for k, state in states.items()]
+
+    return _by_time(stream, by_first(key), "aggregate", dict, add, finish)
+
+
+def _by_time(
+    stream: Stream[T, D],
+    pact: Pact,
+    name: str,
+    start: Callable[[], S],
+    add: Callable[[S, Any], S],
+    finish: Callable[[S], Iterable[E]],
+) -> Stream[T, E]:
+    """Return ``finish(state)`` for each time once it is complete, where ``add(state, container)`` was applied to what came."""
+    states: dict[T, S] = {}
+
+    def logic(input: InputPort[T, D], output: OutputPort[T], notificator: Notificator[T]) -> None:
+        for capability, batch in input:
+            time = capability.time
+            if time not in states:
+                states[time] = start()
+                notificator.notify_at(capability.retain())
+            states[time] = add(states[time], batch)
+        for complete, _ in notificator:
+            output.session(complete).give_many(finish(states.pop(complete.time)))
+
+    return unary_notify(stream, pact, name, [], logic)

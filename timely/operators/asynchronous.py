@@ -1,0 +1,173 @@
+"""Async sources and async functions of records: what is awaited is awaited beside the dataflow, not in its way.
+
+A worker has one thread, so nothing in an operator may wait; these have it done on another one (``timely.operators.errands``).
+The invariants: whatever is awaited holds the capability for its time, so that no frontier passes it; what is under way is
+bounded; and none of it runs any more once the dataflow is complete, has been dropped, or its worker closed. A caller may not
+assume any order among the results of one time.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import AsyncIterable, Awaitable, Callable
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
+
+from timely.dataflow import Capability, InputPort, OperatorInfo, OutputPort, Pipeline, ScopeBuilder, Stream, records_of
+from timely.errors import ConfigurationError, ContainerError
+from timely.operators.generic import source, unary
+from timely.order import PartialOrder
+
+if TYPE_CHECKING:
+    from timely.operators.errands import Errands  # loaded where it is used: asyncio takes a while to load
+
+T = TypeVar("T", bound=PartialOrder)
+D = TypeVar("D")
+E = TypeVar("E")
+
+AHEAD: Final = 64
+"""Containers that an async source may be ahead of its worker."""
+
+_OVER: Final = object()
+"""What comes after the last pair of an async iterable."""
+
+
+def map_async(stream: Stream[T, D], f: Callable[[D], Awaitable[E]], limit: int = 64) -> Stream[T, E]:
+    """Return the stream of what awaiting ``f(record)`` gives, at the times of the records, in the order in which it comes.
+
+    ``f`` is an ``async def``, or anything that returns an awaitable. On each worker at most ``limit`` of them are under way
+    at once: begun, and their result not sent on yet. Records beyond that wait in front of the operator, and nothing else of the
+    dataflow does. A time is complete downstream when all results for it have been sent. What ``f`` raises ends the run with an
+    ``OperatorError``, as in any operator. When the dataflow is dropped or the worker closed, ``f`` is cancelled wherever it
+    waits, and its ``finally`` clauses have run when that returns. ``ConfigurationError`` for a ``limit`` below 1.
+
+    ``f`` runs on another thread than the program: what both use is for them to protect.
+
+    >>> import asyncio, timely
+    >>> async def look_up(word):
+    ...     await asyncio.sleep(0)  # here somebody would be asked
+    ...     return word, len(word)
+    >>> timely.example(lambda scope: scope.to_stream(["naiad", "nymph", "sea"]).map_async(look_up, limit=2))
+    [(0, [('naiad', 5), ('nymph', 5), ('sea', 3)])]
+    """
+    if limit < 1:
+        raise ConfigurationError(f"map_async: limit={limit!r} lets nothing through: give at least 1")
+
+    def constructor(capability: Capability[T], info: OperatorInfo) -> Callable[[InputPort[T, D], OutputPort[T]], object]:
+        from timely.operators.errands import Errands
+
+        mapping: _Mapping[T, D, E] = _Mapping(f, limit, Errands(info))
+        return mapping.logic
+
+    return unary(stream, Pipeline, "map_async", constructor)
+
+
+class _Mapping(Generic[T, D, E]):
+    """The operator behind ``map_async``: which records wait, which are under way, and what holds their times."""
+
+    def __init__(self, f: Callable[[D], Awaitable[E]], limit: int, errands: Errands[tuple[T, E]]) -> None:
+        self._f = f
+        self._free = limit
+        self._errands = errands
+        self._waiting: deque[tuple[T, D]] = deque()
+        self._held: dict[T, tuple[Capability[T], int]] = {}
+
+    def logic(self, input: InputPort[T, D], output: OutputPort[T]) -> None:
+        """Send on what has come back, and begin as much as that makes room for."""
+        for capability, batch in input:
+            time = capability.time
+            held, records = self._held.get(time) or (capability.retain(), 0)
+            self._held[time] = (held, records + len(batch))
+            self._waiting.extend((time, record) for record in records_of(batch))
+        found: dict[T, list[E]] = {}
+        for time, result in self._errands.take():
+            self._free += 1
+            found.setdefault(time, []).append(result)
+        for time, results in found.items():
+            held, records = self._held.pop(time)
+            output.session(held).give_batch(results)
+            if records > len(results):
+                self._held[time] = (held, records - len(results))
+            else:
+                held.drop()
+        while self._waiting and self._free:
+            self._free -= 1
+            self._errands.start(self._errand, *self._waiting.popleft())
+        self._errands.expect(bool(self._held))
+
+    async def _errand(self, time: T, record: D) -> None:
+        self._errands.put((time, await self._f(record)))
+
+
+def from_async(scope: ScopeBuilder[T], name: str, batches: Callable[[], AsyncIterable[tuple[T, Any]]]) -> Stream[T, Any]:
+    """Return the stream of what the async iterable ``batches()`` gives: pairs ``(time, container)``.
+
+    ``batches`` is called once on each worker, when the dataflow first runs; an async generator function is one. Times may come
+    several times and never go back. An empty container says only that time has moved on: until the next pair, more may
+    come at the time of the last one. The stream is over when the iterable is.
+
+    The iterable is at most 64 containers ahead of its worker. What it raises ends the run with an ``OperatorError``; so do, as
+    its cause, ``CapabilityError`` for a time that goes back and ``ContainerError`` for what is no pair. When the dataflow is
+    dropped or the worker closed, it is cancelled where it waits, and closed.
+
+    >>> import asyncio, timely
+    >>> async def ticks():
+    ...     for time in range(3):
+    ...         await asyncio.sleep(0)  # here one would wait for somebody to say something
+    ...         yield time, [f"tick {time}"]
+    >>> timely.example(lambda scope: scope.from_async("clock", ticks))
+    [(0, ['tick 0']), (1, ['tick 1']), (2, ['tick 2'])]
+    """
+
+    def constructor(capability: Capability[T], info: OperatorInfo) -> Callable[[OutputPort[T]], object]:
+        from timely.operators.errands import Errands
+
+        return _Feed(batches, capability, Errands(info), info).logic
+
+    return source(scope, name, constructor)
+
+
+class _Feed(Generic[T]):
+    """The operator behind ``from_async``."""
+
+    def __init__(
+        self,
+        batches: Callable[[], AsyncIterable[tuple[T, Any]]],
+        capability: Capability[T],
+        errands: Errands[Any],
+        info: OperatorInfo,
+    ) -> None:
+        self._batches = batches
+        self._capability = capability
+        self._errands = errands
+        self._label = f"from_async {info.name!r} ({info.path})"
+        self._room = errands.room(AHEAD)
+        self._started = False
+
+    def logic(self, output: OutputPort[T]) -> None:
+        """Send on what has come."""
+        if not self._started:
+            self._started = True
+            self._errands.start(self._errand)
+        for item in self._errands.take():
+            if item is _OVER:
+                self._capability.drop()
+                continue
+            if not isinstance(item, tuple) or len(item) != 2:
+                raise ContainerError(f"{self._label}: the iterable is to give pairs (time, container), and gave {item!r}")
+            time, batch = item
+            self._capability.downgrade(time)
+            output.session(self._capability).give_batch(batch)
+            self._errands.call(self._room.release)
+        self._errands.expect(self._capability.held)
+
+    async def _errand(self) -> None:
+        iterator = aiter(self._batches())
+        try:
+            async for item in iterator:
+                await self._room.acquire()
+                self._errands.put(item)
+        finally:
+            close = getattr(iterator, "aclose", None)
+            if close is not None:
+                await close()
+        self._errands.put(_OVER)

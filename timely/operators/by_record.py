@@ -1,0 +1,46 @@
+"""``ByRecord``: the pact of operators that work record by record, on whatever container their records come in.
+
+``Exchange`` by a function takes arrays whole and refuses Arrow batches: its point is that these never become Python objects.
+An operator that reads records makes objects of them in any case, so here they are made before the exchange. The invariant: equal
+keys meet on one worker, whichever kinds of containers the records came in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import attrs
+
+from timely.dataflow import Exchange, records_of
+from timely.errors import ContainerError
+
+
+@attrs.frozen
+class ByRecord(Exchange):
+    """Every record goes to the worker that ``key(record)`` belongs to; rows of Arrow batches are tuples, as for ``map``.
+
+    >>> ByRecord(lambda pair: pair[0]).parts(0, [(3, "x"), (4, "y")], 2)
+    [(0, [(4, 'y')]), (1, [(3, 'x')])]
+    """
+
+    key: Callable[[Any], Any]
+
+    def parts(self, time: object, batch: Any, workers: int) -> list[tuple[int, Any]]:
+        """Return ``(worker, records)`` for each worker that gets some of a container."""
+        records = records_of(batch)
+        if len(records) != len(batch):  # what was counted as sent would never be counted as read
+            raise ContainerError(f"a {type(batch).__name__} of length {len(batch)} has {len(records)} records to iterate over")
+        return super().parts(time, records, workers)
+
+
+def by_first(key: Callable[[Any], Any] | None) -> ByRecord:
+    """Return the pact that brings pairs with equal first parts together, dealt by ``key(first)`` where it is given.
+
+    >>> by_first(None).key((7, "x")), by_first(len).key(("abc", "x"))
+    (7, 3)
+    """
+    if key is None:
+        return ByRecord(lambda pair: pair[0])
+    chosen = key
+    return ByRecord(lambda pair: chosen(pair[0]))

@@ -1,0 +1,263 @@
+"""How recorded events become bytes and bytes become events again: frames, each with its number, its size and checksums.
+
+A frame is a header of ``HEADER`` bytes (its number, the size of its body, how many pieces that has, a checksum of the body and
+one of the header) and the body: the sizes of the pieces, and the pieces, padded to eight bytes. The first piece is a pickle; the
+others are the flat parts of containers, Arrow batches as IPC and arrays as they lie in memory, which never become Python
+objects. The last frame says how many events there were. So a caller may assume that whatever is cut off, changed, left out or
+put in by accident is noticed.
+
+Unpickling executes what it is told to. Therefore a decoder takes plain data only (numbers, strings, bytes, dates, the built-in
+collections, the library's own times, arrays and Arrow batches) unless it was told that the bytes come from somebody trusted.
+"""
+
+from __future__ import annotations
+
+import io
+import pickle
+import struct
+import zlib
+from collections.abc import Callable
+from typing import Any, Final, Generic, TypeAlias, TypeVar
+
+from timely.errors import CaptureError
+from timely.operators.events import Event, Messages, Progress, StreamState
+from timely.order import PartialOrder
+
+T = TypeVar("T", bound=PartialOrder)
+Piece: TypeAlias = bytes | memoryview
+
+_FRAME: Final = struct.Struct("<QQII")
+_SUM: Final = struct.Struct("<Q")
+HEADER: Final = _FRAME.size + _SUM.size
+
+_MESSAGES: Final = "messages"
+_PROGRESS: Final = "progress"
+_END: Final = "end"
+
+_PLAIN: Final = frozenset(
+    {("datetime", name) for name in ("date", "datetime", "time", "timedelta", "timezone")}
+    | {("decimal", "Decimal"), ("uuid", "UUID"), ("builtins", "complex"), ("builtins", "set"), ("builtins", "frozenset")}
+    | {("builtins", "bytearray"), ("builtins", "range"), ("timely.order", "Product")}
+    | {("timely.progress.timestamp", "Unit"), ("timely.progress.loop_time", "LoopTime")}
+)
+
+
+_READERS: Final = frozenset({"read_array", "read_objects", "read_scalar"})
+
+
+class Damaged(Exception):
+    """A frame is not what it says it is."""
+
+
+# -- containers --------------------------------------------------------------------------------------------------------
+
+
+class _Pickler(pickle.Pickler):
+    """Pickles with Arrow batches as IPC streams and arrays as they lie in memory, each a piece beside the pickle."""
+
+    def reducer_override(self, obj: Any) -> Any:
+        kind = type(obj)
+        module = kind.__module__
+        if module == "pyarrow.lib" and kind.__name__ == "RecordBatch":
+            return read_batch, (pickle.PickleBuffer(_ipc(obj)),)
+        if module == "numpy" and kind.__name__ == "ndarray" and obj.dtype == object:
+            return read_objects, (obj.shape, obj.ravel().tolist())
+        if module == "numpy" and hasattr(obj, "dtype") and not obj.dtype.hasobject:
+            if kind.__name__ == "ndarray":
+                return _reduce_array(obj)
+            if obj.shape == ():
+                return read_scalar, (_describe(obj.dtype), obj.tobytes())
+        return NotImplemented
+
+
+def _ipc(batch: Any) -> Any:
+    import pyarrow as pa
+
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, batch.schema) as writer:
+        writer.write_batch(batch)
+    return sink.getvalue()
+
+
+def read_batch(stream: Any, check: bool = False) -> Any:
+    """Return the Arrow batch in an IPC stream, looked through for what does not fit together if ``check``."""
+    import pyarrow as pa
+
+    with pa.ipc.open_stream(pa.py_buffer(stream)) as reader:
+        batch = reader.read_next_batch()
+    if check:
+        batch.validate(full=True)
+    return batch
+
+
+def _reduce_array(array: Any) -> tuple[Callable[..., Any], tuple[Any, ...]]:
+    import numpy as np
+
+    order = "F" if array.flags.f_contiguous and not array.flags.c_contiguous else "C"
+    flat = array if array.flags.forc else np.ascontiguousarray(array)
+    raw = np.frombuffer(flat.T if order == "F" else flat, np.uint8) if flat.nbytes else np.empty(0, np.uint8)
+    return read_array, (_describe(array.dtype), array.shape, order, pickle.PickleBuffer(raw.data))
+
+
+def _describe(dtype: Any) -> Any:
+    import numpy as np
+
+    return np.lib.format.dtype_to_descr(dtype)
+
+
+def read_scalar(description: Any, raw: bytes) -> Any:
+    """Return the single value of this NumPy type."""
+    return read_array(description, (1,), "C", raw)[0]
+
+
+def read_array(description: Any, shape: tuple[int, ...], order: Any, raw: Any) -> Any:
+    """Return the array of this type and shape that lies in ``raw``."""
+    import numpy as np
+
+    return np.frombuffer(raw, np.uint8).view(np.lib.format.descr_to_dtype(description)).reshape(shape, order=order)
+
+
+def read_objects(shape: tuple[int, ...], values: list[Any]) -> Any:
+    """Return the array of this shape that has Python objects for elements."""
+    import numpy as np
+
+    return np.fromiter(values, object, len(values)).reshape(shape)
+
+
+class _PlainUnpickler(pickle.Unpickler):
+    """Makes plain data only: every other class or function that a pickle names is refused before anything is done with it."""
+
+    def find_class(self, module: str, name: str) -> Any:
+        if module == __name__ and name == read_batch.__name__:
+            return _read_batch_checked
+        if (module, name) in _PLAIN or (module == __name__ and name in _READERS):
+            return super().find_class(module, name)
+        raise pickle.UnpicklingError(
+            f"it holds {module}.{name}, which is not plain data: if it comes from somebody you trust with your machine, read it"
+            " with trusted=True, since to unpickle such things executes what they say"
+        )
+
+
+def _read_batch_checked(stream: Any) -> Any:
+    return read_batch(stream, check=True)
+
+
+# -- frames ------------------------------------------------------------------------------------------------------------
+
+
+def frame(number: int, content: Any) -> list[Piece]:
+    """Return the pieces of the frame for ``content``, to be written one after another."""
+    loose: list[pickle.PickleBuffer] = []
+    keep: Callable[[pickle.PickleBuffer], object] = loose.append
+    main = io.BytesIO()
+    _Pickler(main, 5, buffer_callback=keep).dump(content)
+    parts: list[Piece] = [main.getvalue(), *(piece.raw() for piece in loose)]
+    sizes = [len(part) for part in parts]
+    body: list[Piece] = [struct.pack(f"<{len(sizes)}Q", *sizes)]
+    for part, size in zip(parts, sizes, strict=True):
+        body += [part, b"\0" * (-size % 8)]
+    checksum = 0
+    for part in body:
+        checksum = zlib.crc32(part, checksum)
+    head = _FRAME.pack(number, sum(map(len, body)), len(sizes), checksum)
+    return [head + _SUM.pack(zlib.crc32(head)), *body]
+
+
+def parse_header(header: Piece, number: int) -> tuple[int, int, int]:
+    """Return the size of the body, its number of pieces, and its checksum; ``Damaged`` if this is not frame ``number``."""
+    if _SUM.unpack_from(header, _FRAME.size)[0] != zlib.crc32(header[: _FRAME.size]):
+        raise Damaged(f"the header of frame {number} does not have the checksum that it should have")
+    found, size, pieces, checksum = _FRAME.unpack_from(header)
+    if found != number:
+        raise Damaged(f"frame {found} stands where frame {number} should")
+    return size, pieces, checksum
+
+
+def parse_body(body: memoryview, pieces: int, checksum: int, number: int, trusted: bool) -> Any:
+    """Return the content of a frame; ``Damaged`` if it is not what was written, or cannot be read."""
+    if zlib.crc32(body) != checksum:
+        raise Damaged(f"frame {number} does not have the checksum that it should have")
+    at = 8 * pieces
+    parts = []
+    try:
+        for size in struct.unpack_from(f"<{pieces}Q", body):
+            parts.append(body[at : at + size])
+            at += size + -size % 8
+        unpickler = (pickle.Unpickler if trusted else _PlainUnpickler)(io.BytesIO(parts[0]), buffers=parts[1:])
+        return unpickler.load()
+    except Exception as error:
+        raise Damaged(f"frame {number} cannot be read: {error}") from error
+
+
+# -- streams -----------------------------------------------------------------------------------------------------------
+
+
+class Encoder(Generic[T]):
+    """Turns the events of one stream into frames; the last event comes with the frame that ends the stream."""
+
+    def __init__(self) -> None:
+        self.state: StreamState[T] = StreamState()
+
+    def encode(self, event: Event[T]) -> list[Piece]:
+        """Return what to write for the next event; ``CaptureError`` if it breaks the rules or cannot be pickled."""
+        number = self.state.events
+        try:
+            pieces = frame(number, _content(event))
+        except Exception as error:
+            raise self.state.broken(f"event {number} cannot be recorded: {error}") from error
+        self.state.take_in(event)
+        return [*pieces, *frame(number + 1, (_END, number + 1))] if self.state.over else pieces
+
+
+def _content(event: Any) -> tuple[Any, ...]:
+    if isinstance(event, Messages):
+        return _MESSAGES, event.time, event.batch
+    if isinstance(event, Progress):
+        return _PROGRESS, event.changes
+    raise CaptureError(f"it is to be Messages(time, batch) or Progress(changes), and is {event!r}")
+
+
+class Decoder(Generic[T]):
+    """Turns frames into the events of one stream; gives out the last event only when the stream was ended properly."""
+
+    def __init__(self, trusted: bool) -> None:
+        self.state: StreamState[T] = StreamState()
+        self.frames = 0
+        self.ended = False
+        self._trusted = trusted
+        self._last: Event[T] | None = None
+
+    def decode(self, header: Piece, body: memoryview) -> Event[T] | None:
+        """Return the event in the next frame, or ``None`` for the last until its end is seen.
+
+        ``Damaged`` for a frame that is not as it was written, ``CaptureError`` for an event that breaks the rules.
+        """
+        size, pieces, checksum = parse_header(header, self.frames)
+        if size != len(body):
+            raise Damaged(f"frame {self.frames} has {len(body)} bytes of {size}")
+        content = parse_body(body, pieces, checksum, self.frames, self._trusted)
+        if self._last is not None:
+            return self._end(content)
+        self.frames += 1
+        event = self._event(content)
+        if self.state.ends_with(event):
+            self._last = event
+            return None
+        self.state.take_in(event)
+        return event
+
+    def _event(self, content: Any) -> Event[T]:
+        match content:
+            case (str(kind), time, batch) if kind == _MESSAGES:
+                return Messages(time, batch)
+            case (str(kind), changes) if kind == _PROGRESS:
+                return Progress(changes)
+        raise Damaged(f"frame {self.frames - 1} holds no event")
+
+    def _end(self, content: Any) -> Event[T] | None:
+        """Take in the last event, now that the frame after it says that it is the last."""
+        if content != (_END, self.frames) or self._last is None:
+            raise Damaged(f"frame {self.frames} is not the end of the stream, which should be there")
+        self.state.take_in(self._last)
+        self.ended = True
+        return self._last

@@ -1,0 +1,168 @@
+"""Events: what a recorded stream is made of, ``Messages(time, batch)`` and ``Progress(changes)``, and the rules that they keep.
+
+The counts that the changes add up to say what may still come. A stream opens with a ``Progress`` that counts some times up;
+from then on a time may be counted up, and records may come at it, only if it is at or after one whose count is positive, and no
+count becomes negative. The stream is over when no count is left. These rules are what makes any stream of events fit to be
+replayed; ``StreamState`` holds one to them. Source: the capture of timely dataflow, whose streams open with one count of the
+minimum that they leave unsaid.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Iterable
+from typing import Any, Generic, Protocol, TypeAlias, TypeVar
+
+import attrs
+
+from timely.errors import CaptureError
+from timely.order import PartialOrder
+from timely.progress import Antichain, MutableAntichain
+
+T = TypeVar("T", bound=PartialOrder)
+
+
+def _pairs(changes: Iterable[tuple[T, int]]) -> tuple[tuple[T, int], ...]:
+    try:
+        return tuple((time, operator.index(diff)) for time, diff in changes)
+    except (TypeError, ValueError) as error:
+        raise CaptureError(f"changes of progress are pairs of a time and a whole number, and these are {changes!r}") from error
+
+
+@attrs.frozen
+class Messages(Generic[T]):
+    """A container of records came at ``time``.
+
+    >>> Messages(3, ["a", "b"])
+    Messages(time=3, batch=['a', 'b'])
+    """
+
+    time: T
+    batch: Any
+
+
+@attrs.frozen
+class Progress(Generic[T]):
+    """The counts of times have changed, by these pairs ``(time, difference)``, all at once; ``CaptureError`` for anything else.
+
+    >>> Progress([(0, -1), (1, +1)])  # what may still come, comes at 1 or later
+    Progress(changes=((0, -1), (1, 1)))
+    """
+
+    changes: tuple[tuple[T, int], ...] = attrs.field(converter=_pairs)
+
+
+Event: TypeAlias = Messages[T] | Progress[T]
+
+
+class EventSink(Protocol):
+    """What a stream can be captured into: anything that events can be appended to, such as a list."""
+
+    def append(self, event: Any, /) -> object:
+        """Take the next event."""
+
+
+class EventSource(Generic[T]):
+    """What a stream can be replayed from: derive from it for a source of one's own."""
+
+    __slots__ = ()
+
+    def take(self) -> Event[T] | None:
+        """Return the next event, or ``None`` if it has not come yet; ``EOFError`` if there never will be another.
+
+        It is not called again after the event with which the stream is over.
+        """
+        raise NotImplementedError
+
+    def notify(self, wake: Callable[[], None]) -> bool:
+        """Have ``wake()`` called, from any thread, when there is an event to take; ``False``, the default, if that cannot be had.
+
+        Asked for after ``take`` has returned ``None``. Where the answer is ``False``, the source is asked again after a while.
+        """
+        return False
+
+    @property
+    def outside(self) -> bool:
+        """Whether ``wake()`` may be called by somebody outside of the worker, so that to wait for it is not to have stalled."""
+        return False
+
+
+class StreamState(Generic[T]):
+    """How far one stream of events has come; ``take_in`` refuses an event that breaks the rules.
+
+    >>> state = StreamState()
+    >>> state.take_in(Progress([(0, 1)]))
+    [(0, 1)]
+    >>> state.take_in(Messages(2, ["a"])), state.take_in(Progress([(0, -1), (2, 1)])), state.take_in(Progress([(2, -1)]))
+    ([], [(0, -1), (2, 1)], [(2, -1)])
+    >>> state.over, state.events
+    (True, 4)
+    """
+
+    __slots__ = ("_counts", "_open", "_total", "events")
+
+    def __init__(self) -> None:
+        self._counts: MutableAntichain[T] = MutableAntichain()
+        self._total = 0
+        self._open = False
+        self.events = 0
+
+    @property
+    def frontier(self) -> Antichain[T]:
+        """The minimal times at which something may still come; empty before the stream opens and when it is over."""
+        return self._counts.frontier
+
+    @property
+    def over(self) -> bool:
+        """Whether nothing can come any more."""
+        return self._open and self._total == 0
+
+    def ends_with(self, event: Event[T]) -> bool:
+        """Return whether the stream will be over with this event, if it keeps the rules."""
+        return isinstance(event, Progress) and self._total + sum(diff for _, diff in event.changes) == 0
+
+    def take_in(self, event: Event[T]) -> list[tuple[T, int]]:
+        """Return how the event changes the frontier; ``CaptureError``, and nothing is changed, if it breaks the rules."""
+        try:
+            self._check(event)
+        except (TypeError, ValueError) as error:
+            if isinstance(error, CaptureError):
+                raise
+            raise self.broken(f"event {self.events} has a time that does not go with those before: {error}") from error
+        if isinstance(event, Messages):
+            self.events += 1
+            return []
+        self._open = True
+        self._total += sum(diff for _, diff in event.changes)
+        self.events += 1
+        return self._counts.update_iter(event.changes)
+
+    def _check(self, event: Event[T]) -> None:
+        """``CaptureError`` if the event breaks the rules; ``TypeError`` or ``ValueError`` for times that do not compare."""
+        if isinstance(event, Messages):
+            if not self._counts.less_equal(event.time):
+                raise self.broken(f"event {self.events} has records at {event.time!r}, which cannot come any more")
+            return
+        if not isinstance(event, Progress):
+            raise self.broken(f"event {self.events} is to be Messages(time, batch) or Progress(changes), and is {event!r}")
+        net: dict[T, int] = {}
+        for time, diff in event.changes:
+            net[time] = net.get(time, 0) + diff
+        if self.over:
+            raise self.broken(f"event {self.events} comes after the stream was over")
+        Antichain(net)  # compares all of them
+        for time, diff in net.items():
+            if diff > 0 and self._open and not self._counts.less_equal(time):
+                raise self.broken(f"event {self.events} counts {time!r} up, which is not at or after a time still counted")
+            if self._counts.count_for(time) + diff < 0:
+                raise self.broken(f"event {self.events} counts {time!r} down below zero")
+
+    def broken(self, what: str, position: int | None = None) -> CaptureError:
+        """Return the error that says what is wrong, and how much is good."""
+        times = self.frontier.elements
+        if not self._open:
+            still = "the stream has not opened yet, with a Progress that counts times up"
+        else:
+            still = f"after these, records may still come at or after {', '.join(map(repr, times))}" if times else "it was over"
+        where = "" if position is None else f", the first {position} bytes"
+        return CaptureError(f"{what}; {self.events} events are good{where}: {still}", self.events, times, position)

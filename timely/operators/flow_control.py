@@ -1,0 +1,237 @@
+"""Flow control: how much may be under way at once.
+
+Queues between operators have no bound, so whoever makes records faster than they are used up fills the memory. The remedy is to
+make fewer: a source, or a gate in front of what multiplies records, that waits for a probe further down to show that what
+it has let through is done with. The invariant: on each worker no more than the bound is let through and not done with, at any
+moment and under every schedule. Nobody waits by spinning: the probe wakes the operator that waits.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, Generic, TypeVar
+
+from timely.dataflow import (
+    Capability,
+    CapabilitySet,
+    InputCapability,
+    InputPort,
+    OperatorInfo,
+    OutputPort,
+    Pipeline,
+    ScopeBuilder,
+    Stream,
+)
+from timely.errors import ConfigurationError, GraphError, ScopeError
+from timely.operators.generic import source, unary
+from timely.operators.pending import Pending
+from timely.operators.probe import ProbeHandle, probe
+from timely.order import PartialOrder, Product
+
+T = TypeVar("T", bound=PartialOrder)
+D = TypeVar("D")
+E = TypeVar("E")
+
+
+class _Underway(Generic[T]):
+    """How many records were let through at each time that the probe has not passed yet, as far as we have looked."""
+
+    __slots__ = ("_probe", "counts", "records")
+
+    def __init__(self, probe: ProbeHandle[T]) -> None:
+        self.counts: Pending[T, int] = Pending()
+        self.records = 0
+        self._probe = probe
+
+    def add(self, time: T, records: int) -> None:
+        self.counts[time] = self.counts.get(time, 0) + records
+        self.records += records
+
+    def settle(self) -> None:
+        """Forget what is done with."""
+        for _, records in self.counts.take(lambda time: not self._probe.less_equal(time)):
+            self.records -= records
+
+
+def iterator_source(
+    scope: ScopeBuilder[T],
+    name: str,
+    batches: Iterable[tuple[T, Any]],
+    probe: ProbeHandle[T],
+    *,
+    records: int | None = None,
+    times: int | None = None,
+) -> Stream[T, Any]:
+    """Return the stream of ``batches``, pairs ``(time, container)``, taken from an iterator only as far as the bounds allow.
+
+    ``records`` bounds how many records, ``times`` at how many times, each worker has sent that ``probe`` has not passed.
+    Attach the probe downstream, where records are done with; times may come several times in a row and never go back.
+    ``ConfigurationError`` without a bound, or for more records at one time than ``records``: these could never be done with, as
+    the time is not complete before all of it is sent. ``CapabilityError`` for a time that goes back, ``GraphError`` for a probe
+    that is not attached when the dataflow is built.
+
+    >>> import timely
+    >>> taken = []
+    >>> def numbers():
+    ...     for x in range(6):
+    ...         taken.append(x)
+    ...         yield x, [x]
+    >>> worker, probe = timely.Worker(), timely.ProbeHandle()
+    >>> with worker.dataflow(int) as scope:
+    ...     stream = timely.operators.iterator_source(scope, "numbers", numbers(), probe, records=2)
+    ...     gate, hold = scope.new_input()
+    ...     both = stream.concat(hold)
+    ...     _, seen = both.probe(probe), both.capture()
+    >>> for _ in range(9):
+    ...     _ = worker.step()
+    >>> taken  # 0 and 1 are under way, since the other input is still at 0; 2 waits its turn
+    [0, 1, 2]
+    >>> gate.close()
+    >>> worker.run()
+    >>> [record for _, batch in seen.extract() for record in batch]
+    [0, 1, 2, 3, 4, 5]
+    """
+    for bound_name, bound in (("records", records), ("times", times)):
+        if bound is not None:
+            _check_bound(f"iterator_source {name!r}", bound_name, bound)
+    if not isinstance(probe, ProbeHandle):
+        raise GraphError(f"iterator_source {name!r}: probe is to be a timely.ProbeHandle, and is {probe!r}")
+    if records is None and times is None:
+        raise ConfigurationError(f"iterator_source {name!r} needs a bound: give records=, times=, or both")
+
+    def constructor(capability: Capability[T], info: OperatorInfo) -> Callable[[OutputPort[T]], object]:
+        underway: _Underway[T] = _Underway(probe)
+        items: Iterator[tuple[T, Any]] = iter(batches)
+        following: tuple[T, Any] | None = None
+        probe.wake(info.activator)
+
+        def full(time: T, size: int) -> bool:
+            if records is not None and underway.counts.get(time, 0) + size > records:
+                raise ConfigurationError(
+                    f"iterator_source {info.name!r} ({info.path}): there are more than records={records} at time {time!r}, which"
+                    " is not complete before all of it is sent; give a larger bound, or finer times"
+                )
+            if times is not None and time not in underway.counts and len(underway.counts) >= times:
+                return True
+            return records is not None and underway.records + size > records
+
+        def logic(output: OutputPort[T]) -> None:
+            nonlocal following
+            underway.settle()
+            while capability.held:
+                following = following or next(items, None)
+                if following is None:
+                    capability.drop()
+                    break
+                time, batch = following
+                capability.downgrade(time)
+                if full(time, len(batch)):
+                    break
+                following = None
+                underway.add(time, len(batch))
+                output.session(capability).give_batch(batch)
+
+        return logic
+
+    scope.checks.append(lambda: _check_attached(probe, name))
+    return source(scope, name, constructor)
+
+
+def _check_attached(probe: ProbeHandle[Any], name: str) -> None:
+    if not probe.attached:
+        raise GraphError(
+            f"iterator_source {name!r}: its probe is attached to nothing; call stream.probe(handle) where records are done with"
+        )
+
+
+def limit_in_flight(stream: Stream[T, D], records: int, body: Callable[[Stream[Any, D]], Stream[Any, E]]) -> Stream[T, E]:
+    """Return ``body(stream)``, where ``body`` gets at most ``records`` records at once on each worker: what it makes of some is
+    done with before it gets more. For a ``body`` that makes much of little.
+
+    The body stands in a nested scope, where each share of the records has a round of its own: times are ``Product(time, round)``.
+    So it must treat each share by itself: record by record, say, or by key within one record's results. What waits in front
+    of it are the records as they came, in containers that can be sliced. Shares of one time begin to be done with when that time
+    is complete upstream.
+    ``ConfigurationError`` for a bound below 1, ``ScopeError`` where ``body`` returns anything but a stream made of its own.
+
+    >>> import timely
+    >>> def build(scope):
+    ...     seeds = scope.to_stream([1, 2, 3])
+    ...     return timely.operators.limit_in_flight(seeds, 1, lambda some: some.flat_map(lambda x: [x] * 1000)).count()
+    >>> timely.example(build)
+    [(0, [3000])]
+    """
+    _check_bound("limit_in_flight", "records", records)
+    with stream.scope.iterative("limit_in_flight") as inner:
+        done: ProbeHandle[Any] = ProbeHandle()
+        result = body(unary(stream.enter(inner), Pipeline, "gate", _gate(records, done)))
+        if not isinstance(result, Stream) or result.scope is not inner:
+            raise ScopeError(f"limit_in_flight: body must return a stream made of the one that it is given, not {result!r}")
+        probe(result, done)
+        return result.leave()
+
+
+def _check_bound(where: str, name: str, bound: object) -> None:
+    """Raise ``ConfigurationError`` for a bound that is no whole number, or lets nothing through."""
+    if isinstance(bound, bool) or not isinstance(bound, int) or bound < 1:
+        raise ConfigurationError(f"{where}: {name}={bound!r} lets nothing through: give a whole number of at least 1")
+
+
+def _gate(records: int, done: ProbeHandle[Any]) -> Callable[..., Any]:
+    """Return the constructor of the operator that lets records through, each share at a round of its own."""
+
+    def constructor(capability: Capability[Any], info: OperatorInfo) -> Callable[..., object]:
+        queue = _GateQueue()
+        underway: _Underway[Any] = _Underway(done)
+        done.wake(info.activator)
+
+        def logic(input: InputPort[Any, Any], output: OutputPort[Any]) -> None:
+            for capability, batch in input:
+                queue.put(capability, batch)
+            underway.settle()
+            while len(queue.waiting) and underway.records < records:
+                time, share = queue.take(records - underway.records, output)
+                underway.add(time, share)
+
+        return logic
+
+    return constructor
+
+
+class _GateQueue:
+    """What waits in front of a gate, by time of the scope around, and capabilities for the minimal ones of these times.
+
+    All capabilities are at one round, later than every share that is under way: else one of them would keep a share at a later
+    time of the scope around from ever being done with.
+    """
+
+    __slots__ = ("_held", "_round", "waiting")
+
+    def __init__(self) -> None:
+        self.waiting: Pending[Any, deque[Any]] = Pending()
+        self._held: CapabilitySet[Any] = CapabilitySet()
+        self._round = 0
+
+    def put(self, capability: InputCapability[Any], batch: Any) -> None:
+        """Queue a batch."""
+        outer = capability.time.outer
+        if outer not in self.waiting:
+            self._held.insert(capability.delayed(Product(outer, self._round)))
+        self.waiting.at(outer, deque).append(batch)
+
+    def take(self, most: int, output: OutputPort[Any]) -> tuple[Any, int]:
+        """Send the next share, of at most so many records; return its time and size."""
+        outer = self.waiting.minimum()[0]
+        time, batches = Product(outer, self._round), self.waiting[outer]
+        batch = batches.popleft()
+        share = batch if len(batch) <= most else batch[:most]
+        with self._held.delayed(time) as capability:
+            output.session(capability).give_batch(share)
+        if len(batch) > most:
+            batches.appendleft(batch[most:])
+        elif not batches:
+            self.waiting.pop(outer)
+        self._round += 1
+        self._held.downgrade(Product(outer, self._round) for outer in self.waiting.minimum())
+        return time, len(share)

@@ -1,0 +1,104 @@
+"""Operators that remember what came before: a state machine for each key, and which records were seen already.
+
+Records of one key, and equal records, come together on one worker. The invariant: what is sent at a time depends on the records
+at that time and, for state machines, at earlier ones, never on when they arrived.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any, TypeVar
+
+from timely.dataflow import Capability, InputPort, OperatorInfo, OutputPort, Stream, records_of
+from timely.operators.by_record import ByRecord, by_first
+from timely.operators.generic import unary_frontier
+from timely.operators.pending import Pending
+from timely.order import PartialOrder
+
+T = TypeVar("T", bound=PartialOrder)
+D = TypeVar("D")
+E = TypeVar("E")
+K = TypeVar("K")
+V = TypeVar("V")
+S = TypeVar("S")
+
+
+def state_machine(
+    stream: Stream[T, tuple[K, V]],
+    fold: Callable[[K, V, S | None], tuple[S | None, Iterable[E]]],
+    key: Callable[[K], Any] | None = None,
+) -> Stream[T, E]:
+    """Return what the state machines of all keys send: ``fold(key, value, state)`` returns ``(next state, outputs)``.
+
+    Records are pairs ``(key, value)``. A new key has the state ``None``, and one whose next state is ``None`` is forgotten; so
+    are all when the stream has ended. Records come in the order of their times: one is taken only when nothing at an earlier time
+    can come any more. In which order those of one time come is not promised. Keys are what ``exchange`` takes, or else ``key(k)``
+    says what to deal them by.
+
+    >>> import timely
+    >>> def running_sum(key, value, total):
+    ...     total = (total or 0) + value
+    ...     return total, [(key, total)]
+    >>> timely.example(lambda scope: scope.to_stream([("a", 1), ("b", 5), ("a", 2)]).state_machine(running_sum))
+    [(0, [('a', 1), ('a', 3), ('b', 5)])]
+    """
+
+    def constructor(capability: Capability[T], info: OperatorInfo) -> Callable[..., object]:
+        states: dict[K, S] = {}
+        waiting: Pending[T, tuple[Capability[T], list[tuple[K, V]]]] = Pending()
+
+        def logic(input: InputPort[T, tuple[K, V]], output: OutputPort[T]) -> None:
+            for capability, batch in input:
+                if capability.time not in waiting:
+                    waiting[capability.time] = (capability.retain(), [])
+                waiting[capability.time][1].extend(records_of(batch))
+            frontier = input.frontier
+            for _, (held, records) in waiting.take(lambda time: not frontier.less_than(time)):
+                session = output.session(held)
+                for k, value in records:
+                    step = fold(k, value, states.get(k))
+                    try:
+                        state, outputs = step
+                    except (TypeError, ValueError):
+                        raise TypeError(f"fold({k!r}, {value!r}, state) must return (next state, outputs): {step!r}") from None
+                    session.give_many(outputs)
+                    if state is not None:
+                        states[k] = state
+                    else:
+                        states.pop(k, None)
+                held.drop()
+            if not frontier:
+                states.clear()
+
+        return logic
+
+    return unary_frontier(stream, by_first(key), "state_machine", constructor)
+
+
+def distinct(stream: Stream[T, D], key: Callable[[D], Any] | None = None) -> Stream[T, D]:
+    """Return the stream of the same records, each once for each time at which it comes, as soon as it comes.
+
+    Records are hashable. What was seen at a time is forgotten when the time is complete. Equal records come together on one
+    worker: they are what ``exchange`` takes as keys, or else ``key(record)`` says what to deal them by.
+
+    >>> import timely
+    >>> timely.example(lambda scope: scope.to_stream([3, 1, 3, 3]).distinct())
+    [(0, [1, 3])]
+    """
+
+    def constructor(capability: Capability[T], info: OperatorInfo) -> Callable[..., object]:
+        seen: Pending[T, set[D]] = Pending()
+
+        def logic(input: InputPort[T, D], output: OutputPort[T]) -> None:
+            for capability, batch in input:
+                known = seen.at(capability.time, set)
+                fresh = [record for record in dict.fromkeys(records_of(batch)) if record not in known]
+                known.update(fresh)
+                output.session(capability).give_batch(fresh)
+            frontier = input.frontier
+            for _ in seen.take(lambda time: not frontier.less_equal(time)):
+                pass  # nothing can come at that time any more
+
+        return logic
+
+    return unary_frontier(stream, ByRecord(key or (lambda record: record)), "distinct", constructor)

@@ -1,0 +1,162 @@
+"""``EventLink``: a recorded stream in memory, for other dataflows to replay while it is being recorded, or later.
+
+Any number of readers follow the events, each at its own pace. The link keeps what it has recorded, for readers who are still to
+come, until it is told to ``forget``; what is then no longer ahead of any reader is freed. A reader that has read everything is
+woken by the next event, so that waiting costs nothing.
+"""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections.abc import Callable, Iterator
+from typing import Any, Generic, TypeVar
+
+from timely.errors import CaptureError
+from timely.operators.capture import extract
+from timely.operators.events import Event, EventSource, Messages, Progress
+from timely.order import PartialOrder
+from timely.progress import ChangeBatch
+
+T = TypeVar("T", bound=PartialOrder)
+
+
+class _Node(Generic[T]):
+    """One event, and what was recorded after it. The chain starts with a node without an event."""
+
+    __slots__ = ("event", "following")
+
+    def __init__(self, event: Event[T] | None) -> None:
+        self.event = event
+        self.following: _Node[T] | None = None
+
+
+class EventLink(Generic[T]):
+    """A recording in memory: give it to ``capture_into``, and to ``replay`` as often as wanted.
+
+    A worker whose dataflows have nothing to do but wait for a link has stalled, unless the link is made with
+    ``across_threads=True``, which says that a worker in another thread writes it. Between processes, use a file or a connection.
+    Several workers may record into one link, to extract from; only the stream of one worker can be replayed.
+
+    >>> import timely
+    >>> worker = timely.Worker()
+    >>> link = EventLink()
+    >>> with worker.dataflow(name="first") as scope:
+    ...     scope.to_stream(range(3)).capture_into(link)
+    >>> with worker.dataflow(name="second") as scope:
+    ...     seen = scope.replay(link).map(lambda x: 10 * x).capture()
+    >>> worker.run()
+    >>> link.extract(), seen.extract()
+    ([(0, [0, 1, 2])], [(0, [0, 10, 20])])
+    """
+
+    def __init__(self, *, across_threads: bool = False) -> None:
+        self.across_threads = across_threads
+        self._last: _Node[T] = _Node(None)
+        self._first = self._last
+        self._counts: ChangeBatch[T] = ChangeBatch()
+        self._opening: Progress[T] | None = None
+        self._waiting: list[weakref.ref[LinkReader[T]]] = []
+        self._lock = threading.Lock()
+
+    def append(self, event: Event[T]) -> None:
+        """Record the next event, and wake the readers that wait for one."""
+        if not isinstance(event, Messages | Progress):
+            raise CaptureError(f"a link records events, Messages(time, batch) and Progress(changes), and was given {event!r}")
+        node = _Node(event)
+        with self._lock:
+            if isinstance(event, Progress):
+                self._counts.extend(event.changes)
+            self._last.following = node
+            self._last = node
+            waiting, self._waiting = self._waiting, []
+        for reader in waiting:
+            found = reader()
+            if found is not None:
+                found.wake()
+
+    def reader(self) -> LinkReader[T]:
+        """Return a new reader, at the start of what the link has."""
+        with self._lock:
+            return LinkReader(self, self._opening, self._first)
+
+    def forget(self) -> None:
+        """Drop what was recorded so far: a replay that begins later begins here, with the frontier as it is now.
+
+        Readers that are on their way still get everything. Records that were to come after what is dropped come to all.
+
+        >>> link = EventLink()
+        >>> for event in (Progress([(0, 1)]), Messages(0, ["a"]), Progress([(0, -1), (5, 1)])):
+        ...     link.append(event)
+        >>> link.forget()
+        >>> link.append(Messages(5, ["b"]))
+        >>> list(link)
+        [Progress(changes=((5, 1),)), Messages(time=5, batch=['b'])]
+        """
+        with self._lock:
+            if self._last.event is not None:
+                self._opening = Progress(self._counts)
+            self._first = self._last
+
+    def wait(self, reader: LinkReader[T]) -> None:
+        """Have a reader woken by the next event, or now, if there is one by now."""
+        with self._lock:
+            if reader.up_to_date:
+                self._waiting.append(weakref.ref(reader))
+                return
+        reader.wake()
+
+    def __iter__(self) -> Iterator[Event[T]]:
+        """The events that there are, from the first that is kept to the last so far."""
+        reader = self.reader()
+        while (event := reader.take()) is not None:
+            yield event
+
+    def extract(self) -> list[tuple[T, list[Any]]]:
+        """Return ``[(time, records)]`` of what the link has so far, as ``Capture.extract`` does."""
+        return extract((event.time, event.batch) for event in self if isinstance(event, Messages))
+
+
+class LinkReader(EventSource[T]):
+    """One reader of a link: where it is, and how it is woken."""
+
+    __slots__ = ("__weakref__", "_link", "_node", "_opening", "_wake")
+
+    def __init__(self, link: EventLink[T], opening: Progress[T] | None, node: _Node[T]) -> None:
+        self._link = link
+        self._opening = opening
+        self._node = node
+        self._wake: Callable[[], None] | None = None
+
+    @property
+    def up_to_date(self) -> bool:
+        """Whether there is nothing to take."""
+        return self._opening is None and self._node.following is None
+
+    @property
+    def outside(self) -> bool:
+        """Whether a worker in another thread writes the link."""
+        return self._link.across_threads
+
+    def take(self) -> Event[T] | None:
+        """Return the next event, or ``None`` if there is none yet."""
+        if self._opening is not None:
+            opening, self._opening = self._opening, None
+            return opening
+        following = self._node.following
+        if following is None:
+            return None
+        self._node = following
+        return following.event
+
+    def notify(self, wake: Callable[[], None]) -> bool:
+        """Have ``wake()`` called by the next event."""
+        self._wake = wake
+        self._link.wait(self)
+        return True
+
+    def wake(self) -> None:
+        """Wake whoever waits."""
+        wake, self._wake = self._wake, None
+        if wake is not None:
+            wake()

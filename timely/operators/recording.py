@@ -1,0 +1,244 @@
+"""Recorded streams in files: ``FileSink`` writes one, ``FileSource`` reads it, when it is complete or while it is being written.
+
+A file begins with ``MAGIC`` and the version of its format; frames follow (:mod:`timely.operators.encoding`). Each event is handed
+to the operating system as a whole when it is appended. The invariant: what is read is exactly what was written, or the read ends
+in a ``CaptureError`` that says how much was good; a file that breaks off is never taken for a complete one, and never waited for
+once its writer has gone.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+from collections.abc import Iterator, Sequence
+from typing import Final, Generic, TypeVar
+
+from timely.errors import CaptureError
+from timely.operators.encoding import HEADER, Damaged, Decoder, Encoder, Piece, parse_header
+from timely.operators.events import Event, EventSource
+from timely.order import PartialOrder
+
+try:
+    import fcntl
+except ImportError:  # a system without file locks: there a writer that has gone cannot be told from one that is slow
+    fcntl = None  # type: ignore[assignment]
+
+T = TypeVar("T", bound=PartialOrder)
+
+MAGIC: Final = b"timely events\r\n\x1a"
+VERSION: Final = 1
+_PREAMBLE: Final = MAGIC + struct.pack("<Q", VERSION)
+_MOST_PIECES: Final = 512
+
+
+class FileSink(Generic[T]):
+    """Records a stream into a new file. The file is complete, and closed, when the stream is over.
+
+    Until then it can be followed. ``close()`` before that, or the end of the process, leaves a file that breaks off.
+    ``CaptureError`` if there is a file of that name already, if an event breaks the rules of :mod:`timely.operators.events`,
+    holds something that cannot be pickled, or comes after the end, and if the file cannot be written.
+
+    >>> import pathlib, tempfile, timely
+    >>> from timely.operators import FileSink, FileSource
+    >>> path = pathlib.Path(tempfile.mkdtemp(), "numbers.events")
+    >>> def build(scope):
+    ...     numbers = scope.to_stream(range(3))
+    ...     numbers.capture_into(FileSink(path))
+    ...     return numbers
+    >>> _ = timely.example(build)
+    >>> [type(event).__name__ for event in FileSource(path)]
+    ['Progress', 'Messages', 'Progress']
+    >>> timely.example(lambda scope: scope.replay(path))
+    [(0, [0, 1, 2])]
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = os.fspath(path)
+        self._encoder: Encoder[T] = Encoder()
+        self._file = -1
+        try:
+            self._file = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0), 0o666)
+            if fcntl is not None:
+                fcntl.flock(self._file, fcntl.LOCK_EX)  # held as long as the writer lives
+        except FileExistsError:
+            raise CaptureError(
+                f"there is a file {self.path!r} already: record into another (each worker into its own), or remove it first"
+            ) from None
+        except OSError as error:
+            raise CaptureError(f"{self.path!r} cannot be written: {error}") from error
+        self._write([_PREAMBLE])
+
+    @property
+    def closed(self) -> bool:
+        """Whether it was closed."""
+        return self._file < 0
+
+    def append(self, event: Event[T]) -> None:
+        """Write the next event; close the file after the last."""
+        if self.closed:
+            over = "it is complete" if self._encoder.state.over else "it was closed before the stream was over"
+            raise self._encoder.state.broken(f"{self.path!r} takes no more events: {over}")
+        self._write(self._encoder.encode(event))
+        if self._encoder.state.over:
+            os.fsync(self._file)
+            self.close()
+
+    def _write(self, pieces: Sequence[Piece]) -> None:
+        left = [memoryview(piece).cast("B") for piece in pieces if len(piece)]
+        try:
+            while left:
+                written = os.writev(self._file, left[:_MOST_PIECES])
+                while left and written >= len(left[0]):
+                    written -= len(left.pop(0))
+                if written:
+                    left[0] = left[0][written:]
+        except OSError as error:
+            self.close()
+            raise self._encoder.state.broken(f"{self.path!r} cannot be written, and breaks off here: {error}") from error
+
+    def close(self) -> None:
+        """Close the file; closing it twice does nothing more."""
+        file, self._file = self._file, -1
+        if file >= 0:
+            os.close(file)
+
+    def __del__(self) -> None:
+        self.close()
+
+
+class FileSource(EventSource[T]):
+    """Reads a recorded stream: give it to ``replay``, or iterate over its events.
+
+    A file that is still being written is read to its end with ``follow=True``, which waits for what is to come, also for the
+    file itself. Files hold pickles: only plain data is read, unless the file comes from somebody you trust (``trusted=True``),
+    see :mod:`timely.operators.encoding`. ``CaptureError`` if there is no such file, if it is damaged, or if it breaks off; its
+    ``events``, ``position`` and ``frontier`` say how much was good.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], *, follow: bool = False, trusted: bool = False) -> None:
+        self.path = os.fspath(path)
+        self._follow = follow
+        self._decoder: Decoder[T] = Decoder(trusted)
+        self._file = -1
+        self._position = 0
+        self._good = 0
+        if not follow:
+            self._open()
+
+    def _open(self) -> None:
+        try:
+            self._file = os.open(self.path, os.O_RDONLY | getattr(os, "O_BINARY", 0))
+        except OSError as error:
+            if not (self._follow and isinstance(error, FileNotFoundError)):
+                raise CaptureError(f"{self.path!r} cannot be read: {error}") from error
+
+    def take(self) -> Event[T] | None:
+        """Return the next event, or ``None`` if it has not been written yet; ``EOFError`` after the last."""
+        if self._decoder.ended:
+            raise EOFError
+        if self._file < 0:
+            self._open()
+            if self._file < 0:
+                return None
+        try:
+            return self._next()
+        except Damaged as damage:
+            raise self._broken(f"{self.path!r} is damaged: {damage}") from damage.__cause__
+
+    def _next(self) -> Event[T] | None:
+        gone = False
+        while True:
+            frame = self._next_frame()
+            if frame is not None:
+                header, body = frame
+                try:
+                    event = self._decoder.decode(header, body)
+                except CaptureError as error:
+                    raise self._broken(f"{self.path!r} is no recording of a stream: {error}") from error
+                self._position += len(header) + len(body)
+                if self._decoder.ended:
+                    self._check_end()
+                if event is not None:
+                    self._good = self._position
+                    return event
+            elif gone:
+                raise self._broken(f"{self.path!r} breaks off in the middle of the stream, after {self._size()} bytes")
+            elif self._follow and not self._writer_has_gone():
+                return None
+            else:
+                gone = True  # and what it wrote last is there by now
+
+    def _next_frame(self) -> tuple[Piece, memoryview] | None:
+        """Return the header and the body of the next frame, or ``None`` if it is not there as a whole."""
+        if self._position == 0 and not self._has_preamble():
+            return None
+        header = os.pread(self._file, HEADER, self._position)
+        if len(header) < HEADER:
+            return None
+        size, _, _ = parse_header(header, self._decoder.frames)
+        start = self._position + HEADER
+        if self._size() < start + size:
+            return None
+        body = memoryview(bytearray(size))
+        read = 0
+        while read < size:
+            count = os.preadv(self._file, [body[read:]], start + read)
+            if count == 0:
+                return None
+            read += count
+        return header, body
+
+    def _has_preamble(self) -> bool:
+        """Read what a file begins with; return whether it is all there."""
+        found = os.pread(self._file, len(_PREAMBLE), 0)
+        if not _PREAMBLE.startswith(found):
+            if found[: len(MAGIC)] == MAGIC:
+                (version,) = struct.unpack_from("<Q", found.ljust(len(_PREAMBLE), b"\0"), len(MAGIC))
+                raise Damaged(f"its format is of version {version}, and this library reads version {VERSION}")
+            raise Damaged("it does not begin as a recording does")
+        if len(found) < len(_PREAMBLE):
+            return False
+        self._position = self._good = len(_PREAMBLE)
+        return True
+
+    def _check_end(self) -> None:
+        """Close the file; ``Damaged`` if there is more in it."""
+        more = self._size() - self._position
+        self.close()
+        if more:
+            raise Damaged(f"{more} bytes follow the end of the stream")
+
+    def _size(self) -> int:
+        return os.fstat(self._file).st_size
+
+    def _writer_has_gone(self) -> bool:
+        """Return whether nobody writes the file any more; not known of an empty one, since a writer begins with a lock."""
+        if fcntl is None or self._size() == 0:
+            return False
+        try:
+            fcntl.flock(self._file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except OSError:
+            return False
+        fcntl.flock(self._file, fcntl.LOCK_UN)
+        return True
+
+    def _broken(self, what: str) -> CaptureError:
+        self.close()
+        return self._decoder.state.broken(what, self._good)
+
+    def __iter__(self) -> Iterator[Event[T]]:
+        """The events that have been written and not been taken yet: all of them, unless the file is followed."""
+        while not self._decoder.ended:
+            event = self.take()
+            if event is None:
+                return
+            yield event
+
+    def close(self) -> None:
+        """Close the file; closing it twice does nothing more."""
+        file, self._file = self._file, -1
+        if file >= 0:
+            os.close(file)
+
+    def __del__(self) -> None:
+        self.close()

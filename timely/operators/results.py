@@ -1,0 +1,162 @@
+"""``Ok`` and ``Err``: records that say whether something went well, and what one does with streams of them.
+
+A convenience on top of ``map``, ``flat_map`` and ``partition``: an operator that must not fail for one bad record returns an
+``Err`` instead, and the bad ones are dealt with elsewhere. The invariant: a record is either one or the other, and a function
+for one kind never sees the other kind.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Generic, TypeAlias, TypeVar
+
+import attrs
+
+from timely.dataflow import Stream
+from timely.errors import RoutingError
+from timely.operators.elementwise import flat_map, map
+from timely.operators.routing import partition
+from timely.order import PartialOrder
+
+T = TypeVar("T", bound=PartialOrder)
+D = TypeVar("D")
+A = TypeVar("A")
+B = TypeVar("B")
+E = TypeVar("E")
+F = TypeVar("F")
+
+
+@attrs.frozen(order=True, repr=False)
+class Ok(Generic[A]):
+    """What went well, and its result.
+
+    >>> Ok(3), Ok(3) == Ok(3), Ok(3).value
+    (Ok(3), True, 3)
+    """
+
+    value: A
+
+    def __repr__(self) -> str:
+        return f"Ok({self.value!r})"
+
+
+@attrs.frozen(order=True, repr=False)
+class Err(Generic[E]):
+    """What went wrong, and what is known of that.
+
+    >>> Err("no number"), Err(1) == Ok(1), Err("no number").error
+    (Err('no number'), False, 'no number')
+    """
+
+    error: E
+
+    def __repr__(self) -> str:
+        return f"Err({self.error!r})"
+
+
+Result: TypeAlias = Ok[A] | Err[E]
+
+
+def either(result: Result[A, E], on_ok: Callable[[A], B], on_err: Callable[[E], B]) -> B:
+    """Return ``on_ok(value)`` of an ``Ok``, ``on_err(error)`` of an ``Err``. ``RoutingError`` for anything else.
+
+    >>> either(Ok(3), str, len), either(Err("three"), str, len)
+    ('3', 5)
+    """
+    if isinstance(result, Ok):
+        return on_ok(result.value)
+    if isinstance(result, Err):
+        return on_err(result.error)
+    raise RoutingError(f"expected an Ok or an Err, and got {result!r}: wrap it in timely.operators.results.Ok(...)")
+
+
+def ok_err(stream: Stream[T, D], f: Callable[[D], Result[A, E]]) -> tuple[Stream[T, A], Stream[T, E]]:
+    """Return two streams: the values of the records for which ``f(record)`` is an ``Ok``, and the errors of those where it is an
+    ``Err``. ``RoutingError`` where it is neither.
+
+    >>> import timely
+    >>> from timely.operators.results import Err, Ok
+    >>> def parse(text):
+    ...     return Ok(int(text)) if text.isdigit() else Err(text)
+    >>> timely.example(lambda scope: scope.to_stream(["1", "x", "2"]).ok_err(parse)[0])
+    [(0, [1, 2])]
+    >>> timely.example(lambda scope: scope.to_stream(["1", "x", "2"]).ok_err(parse)[1])
+    [(0, ['x'])]
+    """
+
+    def deal(record: D) -> tuple[int, Any]:
+        return either(f(record), lambda value: (0, value), lambda error: (1, error))
+
+    oks, errors = partition(stream, 2, deal)
+    return oks, errors
+
+
+def ok(stream: Stream[T, Result[A, E]]) -> Stream[T, A]:
+    """Return the stream of the values; errors are left out.
+
+    >>> import timely
+    >>> timely.example(lambda scope: scope.to_stream([Ok(0), Err("x")]).apply(ok))
+    [(0, [0])]
+    """
+    return flat_map(stream, lambda record: either(record, lambda value: [value], lambda error: []))
+
+
+def err(stream: Stream[T, Result[A, E]]) -> Stream[T, E]:
+    """Return the stream of the errors; values are left out.
+
+    >>> import timely
+    >>> timely.example(lambda scope: scope.to_stream([Ok(0), Err("x")]).apply(err))
+    [(0, ['x'])]
+    """
+    return flat_map(stream, lambda record: either(record, lambda value: [], lambda error: [error]))
+
+
+def map_ok(stream: Stream[T, Result[A, E]], f: Callable[[A], B]) -> Stream[T, Result[B, E]]:
+    """Return the stream with ``f(value)`` for each value; errors stay as they are.
+
+    >>> import timely
+    >>> timely.example(lambda scope: scope.to_stream([Ok(0), Ok(1)]).apply(map_ok, lambda x: x + 10))
+    [(0, [Ok(10), Ok(11)])]
+    """
+    return and_then(stream, lambda value: Ok(f(value)))
+
+
+def map_err(stream: Stream[T, Result[A, E]], f: Callable[[E], F]) -> Stream[T, Result[A, F]]:
+    """Return the stream with ``f(error)`` for each error; values stay as they are.
+
+    >>> import timely
+    >>> timely.example(lambda scope: scope.to_stream([Err("a"), Err("b")]).apply(map_err, str.upper))
+    [(0, [Err('A'), Err('B')])]
+    """
+
+    def keep(value: A) -> Result[A, F]:
+        return Ok(value)
+
+    def change(error: E) -> Result[A, F]:
+        return Err(f(error))
+
+    return map(stream, lambda record: either(record, keep, change))
+
+
+def and_then(stream: Stream[T, Result[A, E]], f: Callable[[A], Result[B, E]]) -> Stream[T, Result[B, E]]:
+    """Return the stream with ``f(value)``, an ``Ok`` or an ``Err``, for each value; errors stay as they are.
+
+    >>> import timely
+    >>> def halve(x):
+    ...     return Err(f"{x} is odd") if x % 2 else Ok(x // 2)
+    >>> timely.example(lambda scope: scope.to_stream([Ok(4)]).apply(and_then, halve))
+    [(0, [Ok(2)])]
+    >>> timely.example(lambda scope: scope.to_stream([Ok(5)]).apply(and_then, halve))
+    [(0, [Err('5 is odd')])]
+    """
+    return map(stream, lambda record: either(record, f, Err))
+
+
+def unwrap_or_else(stream: Stream[T, Result[A, E]], f: Callable[[E], A]) -> Stream[T, A]:
+    """Return the stream of the values, with ``f(error)`` in the place of each error.
+
+    >>> import timely
+    >>> timely.example(lambda scope: scope.to_stream([Ok(0), Err("four")]).apply(unwrap_or_else, len))
+    [(0, [0, 4])]
+    """
+    return map(stream, lambda record: either(record, lambda value: value, f))

@@ -1,0 +1,145 @@
+"""``new_unordered_input``: an input whose times need not come in order.
+
+An ordinary input has one time, which advances; here the program holds capabilities, as an operator does, and sends at whatever
+time one of them allows. The invariant is that of all capabilities: as long as one is held, nothing downstream passes its time.
+So the dataflow ends only when all of them have been dropped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from types import TracebackType
+from typing import Any, Generic, Self, TypeVar
+
+from timely.dataflow import Capability, OperatorInfo, OutputPort, ScopeBuilder, Stream
+from timely.errors import CapabilityError
+from timely.operators.generic import source
+from timely.order import PartialOrder
+
+T = TypeVar("T", bound=PartialOrder)
+D = TypeVar("D")
+
+
+class UnorderedHandle(Generic[T, D]):
+    """Sends records at the times that capabilities allow: ``session(capability)`` opens a session, as an output does.
+
+    >>> import timely
+    >>> worker = timely.Worker()
+    >>> with worker.dataflow(int) as scope:
+    ...     (handle, capability), stream = scope.new_unordered_input()
+    ...     seen = stream.capture()
+    >>> handle.session(capability.delayed(5)).give("five")
+    >>> handle.session(capability.delayed(2)).give_many(["two", "also two"])
+    >>> capability.drop()
+    >>> worker.run()
+    >>> seen.extract()
+    [(2, ['also two', 'two']), (5, ['five'])]
+    """
+
+    __slots__ = ("_info", "_over", "_port", "_ready")
+
+    def __init__(self, capability: Capability[T], info: OperatorInfo) -> None:
+        self._port = capability.port
+        self._info = info
+        self._over = False
+        self._ready: list[tuple[Capability[T], Any]] = []
+        info.at_end(self.end)
+
+    def session(self, capability: Capability[T]) -> UnorderedSession[T, D]:
+        """Open a session for ``capability``, which the input's own or one made from it; the session holds it, too.
+
+        ``CapabilityError`` for one that was dropped, or that belongs to another input or operator.
+        """
+        where = f"input {self._info.name!r} ({self._info.path})"
+        if not isinstance(capability, Capability):
+            raise CapabilityError(f"{where}: a session needs a capability, not {capability!r}: delayed(time) makes one")
+        if self._port is None or not capability.permits(self._port):
+            owner = "was dropped" if capability.port is None else f"belongs to {capability.port.label}"
+            raise CapabilityError(
+                f"{where}: the capability for {capability.time!r} {owner}; send with the one that came with this input, or with"
+                " one made from it"
+            )
+        return UnorderedSession(self, capability)
+
+    def post(self, capability: Capability[T], batch: Any) -> None:
+        """Put a container into the next step; the capability is dropped when it has been sent. Nothing is kept for a dataflow
+        that was dropped.
+        """
+        if not self._over:
+            self._ready.append((capability, batch))
+            self._info.activator.activate()
+
+    def end(self) -> None:
+        """Throw away what is and will be posted: the dataflow goes no further."""
+        self._over = True
+        self._ready.clear()
+
+    def logic(self, output: OutputPort[T]) -> None:
+        """Send on what was posted: the logic of the input's operator."""
+        ready, self._ready = self._ready, []
+        for capability, batch in ready:
+            output.session(capability).give_batch(batch)
+            capability.drop()
+
+    def __repr__(self) -> str:
+        return f"UnorderedHandle({self._info.path!r})"
+
+
+class UnorderedSession(Generic[T, D]):
+    """Sends records at one time; what it was given goes out with the worker's next step.
+
+    It may be used for as long as its capability is held.
+    """
+
+    __slots__ = ("_capability", "_handle", "time")
+
+    def __init__(self, handle: UnorderedHandle[T, D], capability: Capability[T]) -> None:
+        self._handle = handle
+        self._capability = capability
+        self.time = capability.time
+
+    def give(self, record: D) -> None:
+        """Send one record."""
+        self.give_batch([record])
+
+    def give_many(self, records: Iterable[D]) -> None:
+        """Send records, as one batch."""
+        self.give_batch(list(records))
+
+    def give_batch(self, batch: Any) -> None:
+        """Send a whole container, which must not be changed afterwards.
+
+        ``CapabilityError`` once the capability does not allow this time any more.
+        """
+        self._handle.post(self._capability.delayed(self.time), batch)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        """There is nothing to end: what was given is under way already."""
+
+
+def new_unordered_input(
+    scope: ScopeBuilder[T], name: str = "unordered_input"
+) -> tuple[tuple[UnorderedHandle[T, Any], Capability[T]], Stream[T, Any]]:
+    """Return ``((handle, capability), stream)``: send with ``handle.session(capability)``, at times that it allows.
+
+    The capability is for the minimum time. Downgrade it as times are done with, ``delayed`` it for times that are needed for
+    longer, and drop it (and all made from it) at the end. Source: the book, chapter on inputs.
+
+    >>> import timely
+    >>> with timely.Worker().dataflow(int) as scope:
+    ...     (handle, capability), stream = scope.new_unordered_input()
+    >>> capability.time
+    0
+    """
+    made: list[tuple[UnorderedHandle[T, Any], Capability[T]]] = []
+
+    def constructor(capability: Capability[T], info: OperatorInfo) -> Callable[[OutputPort[T]], object]:
+        handle: UnorderedHandle[T, Any] = UnorderedHandle(capability, info)
+        made.append((handle, capability))
+        return handle.logic
+
+    output = source(scope, name, constructor)
+    return made.pop(), output

@@ -1,0 +1,314 @@
+"""Naiad's vertices: operators written as two callbacks, one for messages and one for notifications.
+
+A ``Vertex`` is told of each batch with ``on_recv`` and of each complete time that it asked for with ``on_notify``; in either it
+may send, and ask for more. The invariants: in a callback at a time nothing can be sent or asked for at a time that is not at or
+after it; after ``on_notify(time)`` no ``on_recv`` comes at that time or before, on any input; and a vertex is never entered while
+a callback of its own runs, unless it says how deep that may go. Source: Naiad sections 2.2 and 3.2.
+"""
+
+from __future__ import annotations
+
+import copy
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any, Final, Generic, TypeAlias, TypeVar
+
+from timely.dataflow import (
+    Capability,
+    InputCapability,
+    InputPort,
+    OperatorBuilder,
+    OperatorInfo,
+    OutputPort,
+    Pact,
+    Pipeline,
+    ScopeBuilder,
+    Stream,
+)
+from timely.errors import CapabilityError, GraphError, TimestampError
+from timely.operators.pending import Pending
+from timely.order import PartialOrder, linear_extension
+from timely.progress import TimeDomain
+
+T = TypeVar("T", bound=PartialOrder)
+
+Given: TypeAlias = Stream[T, Any] | tuple[Stream[T, Any], Pact]
+"""What an input reads: a stream, or a stream with the pact by which its records are dealt to the workers."""
+
+Right: TypeAlias = InputCapability[T] | list[Capability[T]]
+"""What a callback may do: what came with the message, or a capability for each output."""
+
+DEEPEST: Final = 100
+"""The greatest ``reentrancy``: each level takes a few frames of Python's stack."""
+
+
+class Vertex(Generic[T]):
+    """A vertex in Naiad's sense: derive from it, and give the class to ``stream.vertex`` or ``timely.operators.vertex``.
+
+    Override ``on_recv``, and ``on_notify`` if it asks for notifications. In them call ``send_by`` and ``notify_at``, for the
+    callback's own time or a later one. In ``__init__``, which need not call this class's, ``notify_at`` may be called too: it
+    asks for notifications before anything has come. Each worker has a vertex of its own.
+
+    ``reentrancy`` says how many calls of ``on_recv`` may be nested in a callback. With 0 what a vertex sends round a loop waits
+    until the callback is over. With more, ``send_by`` at once delivers what leads straight back to it, by an operator that reads
+    its output and feeds its input (the ``feedback`` of a loop); so it may work depth first, and less piles up. At most 100.
+
+    Source: Naiad section 2.2; bounded re-entrancy, section 3.2; checkpoints, section 3.4.
+
+    >>> import timely
+    >>> class Smallest(timely.Vertex):
+    ...     def __init__(self):
+    ...         self.smallest = {}
+    ...     def on_recv(self, port, batch, time):
+    ...         if time not in self.smallest:
+    ...             self.notify_at(time)
+    ...         self.smallest[time] = min([*batch, self.smallest.get(time, batch[0])])
+    ...     def on_notify(self, time):
+    ...         self.send_by(0, [self.smallest.pop(time)], time)
+    >>> timely.example(lambda scope: scope.to_stream([3, 1, 2]).vertex(Smallest))
+    [(0, [1])]
+    """
+
+    reentrancy: int = 0
+    _runner: Runner[T] | None = None
+    _asked: tuple[T, ...] = ()
+
+    def on_recv(self, port: int, batch: Any, time: T) -> None:
+        """Take in a batch that came on input ``port`` at ``time``; it must not be changed, others may read it too."""
+        raise NotImplementedError(f"{type(self).__name__} has inputs, so it needs on_recv(port, batch, time)")
+
+    def on_notify(self, time: T) -> None:
+        """Take note that nothing at or before ``time`` can come any more. Each time asked for comes once, earlier ones first."""
+        raise NotImplementedError(f"{type(self).__name__} calls notify_at, so it needs on_notify(time)")
+
+    def send_by(self, port: int, batch: Any, time: T) -> None:
+        """Send a container (a list, an Arrow record batch, an array) on output ``port`` at ``time``.
+
+        It must not be changed afterwards. ``CapabilityError`` outside of the callbacks, or for a time that is not at or after the
+        callback's; ``TimestampError`` for what is no time at all; ``GraphError`` for an output that the vertex does not have.
+        """
+        if self._runner is None:
+            raise CapabilityError(f"send_by: {type(self).__name__} is not part of a dataflow; send in on_recv or on_notify")
+        self._runner.send(port, batch, time)
+
+    def notify_at(self, time: T) -> None:
+        """Ask for ``on_notify(time)`` once ``time`` is complete on every input; until then it is not complete downstream.
+
+        Asked for twice, it comes once. ``CapabilityError`` and ``TimestampError`` as for ``send_by``.
+        """
+        if self._runner is None:
+            self._asked = (*self._asked, time)
+        else:
+            self._runner.request(time)
+
+    def checkpoint(self) -> Any:
+        """Return the vertex's state, such that ``restore`` of it makes another one go on as this one would.
+
+        By default a deep copy of all attributes. Override both if that is too much, or if one of them cannot be copied or, for
+        a checkpoint that is written out, pickled. What was asked for and not delivered yet is not part of it: see ``pending``.
+
+        >>> class Count(Vertex):
+        ...     def __init__(self):
+        ...         self.counts = {}
+        >>> old, new = Count(), Count()
+        >>> old.counts["a"] = 1
+        >>> new.restore(old.checkpoint())
+        >>> old.counts["a"] += 1
+        >>> old.counts, new.counts
+        ({'a': 2}, {'a': 1})
+        """
+        return copy.deepcopy(_attributes(self))
+
+    def restore(self, state: Any) -> None:
+        """Take back what ``checkpoint`` returned, on a vertex that was made as that one was and that no message has reached."""
+        for name, value in copy.deepcopy(state).items():
+            setattr(self, name, value)
+
+
+def pending(vertex: Vertex[T]) -> list[T]:
+    """Return the times that ``vertex`` has asked to be notified of and was not yet, in order.
+
+    They belong to a checkpoint as much as what ``Vertex.checkpoint`` returns does. A new vertex gets them by ``notify_at``,
+    before it becomes part of a dataflow.
+
+    >>> class Alarm(Vertex):
+    ...     pass
+    >>> alarm = Alarm()
+    >>> alarm.notify_at(7), alarm.notify_at(5), pending(alarm)
+    (None, None, [5, 7])
+    """
+    runner = vertex._runner
+    return linear_extension(dict.fromkeys(vertex._asked) if runner is None else runner.requests)
+
+
+def _attributes(vertex: Vertex[Any]) -> dict[str, Any]:
+    """Return the attributes of a vertex, in its dictionary or in slots, without those that are ours."""
+    state: Any = object.__getstate__(vertex)
+    parts = state if isinstance(state, tuple) else (state,)
+    ours = ("_runner", "_asked")
+    return {name: value for part in parts if part for name, value in part.items() if name not in ours}
+
+
+class Runner(Generic[T]):
+    """Runs one vertex as an operator: keeps what it has asked for, and what the callback that is running may do."""
+
+    def __init__(
+        self, vertex: Vertex[T], info: OperatorInfo, domain: TimeDomain[T], inputs: Sequence[InputPort[T, Any]], outputs: int
+    ) -> None:
+        self.requests: Pending[T, list[Capability[T]]] = Pending()
+        self.label = f"vertex {info.name!r} ({info.path})"
+        self._vertex = vertex
+        self._activator = info.activator
+        self._domain = domain
+        self._inputs = inputs
+        self._count = outputs
+        self._outputs: Sequence[OutputPort[T]] = ()
+        self._time = domain.minimum
+        self._right: Right[T] | None = None
+        self._depth = 0
+
+    def start(self, capabilities: list[Capability[T]], times: Sequence[T]) -> None:
+        """Ask for notifications at ``times``, and give the initial capabilities back."""
+        self._right = capabilities
+        for time in times:
+            self.request(time)
+        self._right = None
+        for capability in capabilities:
+            capability.drop()
+
+    def logic(self, *ports: Any) -> None:
+        """Hand over all that has come, and then the first of the times that are complete: the logic of the operator."""
+        self._outputs = ports[len(self._inputs) :]
+        for port in self._inputs:
+            self._receive(port)
+        for time, held in self.requests.take(self._complete):
+            self._notify(time, held)
+            if self.requests.has_due(self._complete):
+                self._activator.activate()
+            break
+
+    def _receive(self, port: InputPort[T, Any]) -> None:
+        for capability, batch in port:
+            self._enter(capability, capability.time, functools.partial(self._vertex.on_recv, port.index, batch))
+
+    def _notify(self, time: T, held: list[Capability[T]]) -> None:
+        self._enter(held, time, self._vertex.on_notify)
+        for capability in held:
+            capability.drop()
+
+    def _complete(self, time: T) -> bool:
+        """Return whether nothing at or before ``time`` can come on any input any more."""
+        return not any(element <= time for port in self._inputs for element in port.elements)
+
+    def _enter(self, right: Right[T], time: T, callback: Callable[[T], None]) -> None:
+        """Call ``callback(time)``, perhaps in the middle of another one."""
+        before = self._right, self._time
+        self._right, self._time = right, time
+        self._depth += 1
+        try:
+            callback(time)
+        finally:
+            self._depth -= 1
+            self._right, self._time = before
+
+    # -- what the vertex may call -------------------------------------------------------------------------------------
+
+    def send(self, port: int, batch: Any, time: T) -> None:
+        """Send a batch, and deliver what comes straight back, if the vertex may be entered again."""
+        time = self._allowed("send_by", time)
+        if port not in range(self._count):
+            raise GraphError(f"{self.label}: send_by on output {port!r}, and it has {self._count} outputs, counted from 0")
+        with self._capability(port, time) as capability:
+            self._outputs[port].session(capability).give_batch(batch)
+        if self._depth <= self._vertex.reentrancy:
+            self._come_round()
+
+    def request(self, time: T) -> None:
+        """Ask to be notified, and hold the time back on every output until then."""
+        time = self._allowed("notify_at", time)
+        if time not in self.requests:
+            self.requests[time] = [self._capability(output, time) for output in range(self._count)]
+
+    def _allowed(self, deed: str, time: T) -> T:
+        """Return ``time`` if the callback that is running may use it."""
+        if self._right is None:
+            raise CapabilityError(f"{self.label}: {deed} can be called in on_recv and on_notify only")
+        if time == self._time:
+            return self._time
+        try:
+            self._domain.check(time)
+        except TimestampError as error:
+            raise TimestampError(f"{self.label}: {deed}: {error}") from None
+        if not self._time <= time:
+            raise CapabilityError(
+                f"{self.label}: {deed} at {time!r} in a callback at {self._time!r}: the time must be at or after the callback's"
+            )
+        return time
+
+    def _capability(self, output: int, time: T) -> Capability[T]:
+        right = self._right
+        assert right is not None
+        return right[output].delayed(time) if isinstance(right, list) else right.delayed(time, output)
+
+    def _come_round(self) -> None:
+        """Have the loop pass on what was sent, and receive it if it is here then."""
+        waiting = [len(port.queue) for port in self._inputs]
+        self._activator.come_round()
+        for port, before in zip(self._inputs, waiting, strict=True):
+            if len(port.queue) > before:
+                self._receive(port)
+
+
+def vertex(
+    scope: ScopeBuilder[T],
+    factory: Vertex[T] | Callable[..., Vertex[T]],
+    *args: Any,
+    inputs: Sequence[Given[T]] = (),
+    outputs: int = 1,
+    name: str | None = None,
+) -> list[Stream[T, Any]]:
+    """Run ``factory(*args)``, a ``Vertex``, as an operator with any number of inputs and outputs; return its output streams.
+
+    ``factory`` is a class that derives from ``Vertex``, a function that makes one, or one made for this place and worker.
+    ``inputs`` are what its inputs read, in order: a stream, or ``(stream, pact)``. Without inputs every time is complete from
+    the start, so that a vertex which asks for a notification in its ``__init__`` is a source. It is named by its class, if not
+    by ``name``. ``GraphError`` for what is no vertex, or is part of a dataflow already. Source: Naiad section 2.2.
+
+    >>> import timely
+    >>> class Sieve(timely.Vertex):
+    ...     def on_recv(self, port, batch, time):
+    ...         self.send_by(0, [x for x in batch if x % 2 == 0], time)
+    ...         self.send_by(1, [x for x in batch if x % 2 == 1], time + 5)
+    >>> def build(scope):
+    ...     even, odd = timely.operators.vertex(scope, Sieve, inputs=[scope.to_stream([1, 2, 3])], outputs=2)
+    ...     return even.concat(odd)
+    >>> timely.example(build)
+    [(0, [2]), (5, [1, 3])]
+    """
+    made = factory if isinstance(factory, Vertex) else factory(*args)
+    _check(made, factory)
+    builder = OperatorBuilder(scope, name or type(made).__name__)
+    pairs = [given if isinstance(given, tuple) else (given, Pipeline) for given in inputs]
+    ports = [builder.new_input(stream, pact) for stream, pact in pairs]
+    streams: list[Stream[T, Any]] = [builder.new_output() for _ in range(outputs)]
+
+    def constructor(capabilities: list[Capability[T]], info: OperatorInfo) -> Callable[..., None]:
+        runner = Runner(made, info, scope.subgraph.domain, ports, outputs)
+        asked, made._asked = made._asked, ()
+        made._runner = runner
+        runner.start(capabilities, asked)
+        return runner.logic
+
+    builder.build(constructor)
+    return streams
+
+
+def _check(made: object, factory: object) -> None:
+    """Raise ``GraphError`` unless ``made`` can become an operator."""
+    if not isinstance(made, Vertex):
+        raise GraphError(f"vertex: {factory!r} must be or make a timely.Vertex, and made {made!r}")
+    if made._runner is not None:
+        raise GraphError(f"{made._runner.label} is part of a dataflow already: make another one for each place and each worker")
+    if made.reentrancy not in range(DEEPEST + 1):
+        kind = type(made).__name__
+        raise GraphError(f"vertex {kind}: reentrancy = {made.reentrancy!r} must be a whole number from 0 to {DEEPEST}")

@@ -1,0 +1,36 @@
+"""``Config``: settings that the parts of a program on one worker share by name, without knowing of each other.
+
+The invariant: what is read under a name has the type that the reader asked for. A caller sets what it likes before the dataflows
+that read it are built; nothing in the library reads any of it.
+"""
+
+from __future__ import annotations
+
+from typing import Any, TypeVar
+
+V = TypeVar("V")
+
+
+class Config:
+    """The settings of one worker, ``worker.config``.
+
+    >>> import timely
+    >>> worker = timely.Worker()
+    >>> worker.config.set("batch size", 4096)
+    >>> worker.config.get("batch size", int), worker.config.get("batch size", str), worker.config.get("another", int)
+    (4096, None, None)
+    """
+
+    __slots__ = ("_values",)
+
+    def __init__(self) -> None:
+        self._values: dict[str, Any] = {}
+
+    def set(self, name: str, value: object) -> None:
+        """Set what is read under ``name``, instead of what was set before."""
+        self._values[name] = value
+
+    def get(self, name: str, kind: type[V]) -> V | None:
+        """Return what was set under ``name``; ``None`` if nothing was, or something that is no ``kind``."""
+        value = self._values.get(name)
+        return value if isinstance(value, kind) else None
