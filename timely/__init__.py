@@ -24,6 +24,7 @@ from timely.dataflow import (
     Pipeline,
     ScopeBuilder,
     Session,
+    Spill,
     Stream,
 )
 from timely.errors import (
@@ -45,6 +46,7 @@ from timely.errors import (
     SchemaError,
     ScopeError,
     SparkError,
+    SpillError,
     StalledError,
     TimelyError,
     TimeRegressionError,
@@ -149,6 +151,8 @@ __all__ = [
     "Session",
     "Source",
     "SparkError",
+    "Spill",
+    "SpillError",
     "StalledError",
     "Step",
     "Stream",

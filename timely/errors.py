@@ -76,6 +76,10 @@ class ContainerError(TimelyError, TypeError):
     """What was sent is not a container: it has no length, or its records cannot be read."""
 
 
+class SpillError(TimelyError, RuntimeError):
+    """What waits at an input cannot be moved to disk, or read back: the disk is full, or a record cannot be pickled."""
+
+
 class CaptureError(TimelyError, ValueError):
     """A recorded stream cannot be written, or cannot be replayed: it breaks off, is damaged, or breaks the rules of its events.
 

@@ -25,8 +25,6 @@ IDS = {
 }
 WITHOUT = {
     "W7": "of byte buffers that can be put together again, which the transport does not have",
-    "W8": "of spilling message queues to disk, which is not done",
-    "W9": "of spilling message queues to disk, which is not done",
     "X8": "measures time and has no result",
     "X9": "there is no log of events to replay",
 }

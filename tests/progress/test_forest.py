@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -96,3 +97,13 @@ def test_a_time_that_came_when_there_were_few_counts_when_there_are_many() -> No
         tracker.update(Target(0, 0), time, 1)
     assert tracker.propagate() == []
     assert tracker.frontier(Target(0, 0)).elements == (alone,)
+
+
+@pytest.mark.parametrize("size", [2, 3, 4, 7])
+def test_what_stood_under_a_time_that_goes_is_not_lost_for_being_incomparable(size: int) -> None:
+    first, beyond = Product(0, 0), [Product(1 + place, size - place) for place in range(size)]
+    forest: MinimalForest[Product[int, int]] = MinimalForest([first, *beyond])
+    counts = dict.fromkeys([first, *beyond], 1)
+    assert forest.minimum(counts) == (first,)
+    del counts[first]
+    assert set(forest.minimum(counts)) == set(beyond)

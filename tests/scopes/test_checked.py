@@ -79,11 +79,19 @@ def test_what_is_held_is_what_was_said() -> None:
         parent.pull()
 
 
+class Unobservant(HandMade):
+    """A scope that wants to hear of no frontier."""
+
+    observes = ()
+
+
 def test_what_the_scope_is_held_to_can_be_seen() -> None:
     checked = Checked(scope(), "child", "/sub/child")
     summaries, counts = checked.get_internal_summary()
     assert checked.summaries == summaries == [[through(Step(1)), through(Step(2))], [STAY, NOWHERE]]
     assert [list(held.items()) for held in checked.held] == counts == [[(3, 1)], []]
+    assert (checked.observes, checked.shared) == ((0, 1), False)
+    assert Checked(Unobservant([[STAY]], 1), "child", "/sub/child").observes == ()
 
 
 def test_a_summary_of_the_wrong_shape_is_refused_by_path() -> None:

@@ -280,9 +280,12 @@ def test_a_scope_asks_once_to_be_pulled() -> None:
         assert woken == [True] * 2
         sub.activate(0)
         assert woken == [True] * 2
+    children[0].say(consumed=[(0, 0, 1 + 2 + 3)])
+    parent.pull()
+    parent.push((0, 0, -1), (0, 1, 1))
     children[0].busy = True
     parent.pull()
-    assert woken == [True] * 3, "it has to go on with the first child"
+    assert woken == [True] * 3, "it has to go on with the first child, which has heard of the frontier"
     parent.pull()
     assert woken == [True] * 4
 

@@ -9,7 +9,7 @@ from timely.dataflow.container import Container, records_of
 from timely.dataflow.foreign import DataScope, Inlet, Outlet
 from timely.dataflow.keys import Key, route, route_array, route_column
 from timely.dataflow.operator import Activator, Operator, OperatorInfo
-from timely.dataflow.pact import Distribute, Exchange, Pact, Pipeline
+from timely.dataflow.pact import Distribute, Exchange, Pact, Pipeline, Spill
 from timely.dataflow.ports import InputPort, OutputPort, Session
 from timely.dataflow.scope import ScopeBuilder
 from timely.dataflow.stream import Stream
@@ -37,6 +37,7 @@ __all__ = [
     "Pipeline",
     "ScopeBuilder",
     "Session",
+    "Spill",
     "Stream",
     "records_of",
     "route",

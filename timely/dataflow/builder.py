@@ -7,16 +7,16 @@ connects the channels, declares the path summaries to the scope, and hands the c
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Mapping
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 from timely.dataflow.capability import Capability
 from timely.dataflow.channel import ExchangePusher, Pusher, QueuePusher
 from timely.dataflow.operator import Operator, OperatorInfo
-from timely.dataflow.pact import Distribute, Exchange, Pact, PipelinePact
+from timely.dataflow.pact import Distribute, Exchange, Pact, PipelinePact, Spill
 from timely.dataflow.ports import InputPort, OutputPort
 from timely.dataflow.scope import ScopeBuilder
+from timely.dataflow.spill import Queue, SpillQueue
 from timely.dataflow.stream import Stream
 from timely.errors import GraphError, ScopeError
 from timely.order import PartialOrder
@@ -26,20 +26,31 @@ T = TypeVar("T", bound=PartialOrder)
 D = TypeVar("D")
 
 
-def connect(
-    scope: ScopeBuilder[T], stream: Stream[T, Any], pact: Pact, target: Target, queue: deque[tuple[T, Any, int]], label: str
-) -> None:
-    """Have ``stream`` lead to ``target``, an input of ``scope`` whose messages wait in ``queue``: draw the edge, open the way.
+class Waiting(Protocol[T]):
+    """An input that messages wait at: its queue, and how errors call it."""
 
-    ``label`` is how errors call the input. ``ScopeError`` for a stream of another scope, ``GraphError`` for what is no stream, or
-    no pact.
+    queue: Queue[T]
+
+    @property
+    def label(self) -> str:
+        """How errors call it."""
+
+
+def connect(scope: ScopeBuilder[T], stream: Stream[T, Any], pact: Pact, target: Target, input: Waiting[T]) -> None:
+    """Have ``stream`` lead to ``target``, where messages wait at ``input``: draw the edge, open the way.
+
+    ``ScopeError`` for a stream of another scope, ``GraphError`` for what is no stream, or no pact.
     """
+    label = input.label
     if not isinstance(stream, Stream):
         raise GraphError(f"{label} reads a timely.Stream, not {stream!r}: make one of it with scope.to_stream(...)")
     if stream.scope is not scope:
         raise ScopeError(
             f"{label} cannot read a stream of scope {stream.scope.path!r}: bring it in with enter(scope), or out with leave()"
         )
+    queue = input.queue
+    if isinstance(pact, Spill):
+        queue, pact = SpillQueue(pact.policy(), label), pact.pact
     if not isinstance(pact, Exchange | Distribute | PipelinePact):
         raise GraphError(f"{label}: a pact is timely.Pipeline or timely.Exchange(key) or timely.Distribute(deal), not {pact!r}")
     local: QueuePusher[T] = QueuePusher(queue, scope.subgraph, target.node)
@@ -47,6 +58,7 @@ def connect(
     if not isinstance(pact, PipelinePact):
         pusher = ExchangePusher(pact.parts, local, scope.allocator, label)
     scope.subgraph.add_edge(stream.source, target, local=isinstance(pact, PipelinePact))
+    input.queue = queue
     stream.tee.append(pusher)
 
 
@@ -119,7 +131,7 @@ class OperatorBuilder(Generic[T]):
 
     def connect(self, port: InputPort[T, D], stream: Stream[T, D], pact: Pact) -> None:
         """Connect a reserved input to a stream of the operator's own scope."""
-        connect(self._scope, stream, pact, Target(self._operator.index, port.index), port.queue, port.label)
+        connect(self._scope, stream, pact, Target(self._operator.index, port.index), port)
 
     def new_output(self, summaries: Mapping[int, Antichain[PathSummary[T]]] | None = None) -> Stream[T, Any]:
         """Add an output and return its stream; ``summaries`` says how the inputs added so far lead to it."""

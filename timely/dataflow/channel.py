@@ -7,12 +7,12 @@ was produced are kept at the output, so that one send is counted on every edge i
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable
 from typing import Any, Generic, Protocol, TypeVar
 
 from timely.dataflow.bell import Bell
 from timely.dataflow.container import Parts
+from timely.dataflow.spill import Queue
 from timely.errors import RoutingError
 from timely.order import PartialOrder
 from timely.scopes import Subgraph
@@ -62,15 +62,15 @@ class QueuePusher(Generic[T]):
 
     __slots__ = ("_child", "_queue", "_scope")
 
-    def __init__(self, queue: deque[tuple[T, Any, int]], scope: Subgraph[Any, T], child: int) -> None:
+    def __init__(self, queue: Queue[T], scope: Subgraph[Any, T], child: int) -> None:
         self._queue = queue
         self._scope = scope
         self._child = child
 
     def push(self, time: T, batch: Any, records: int) -> None:
         """Queue the message."""
+        self._scope.activate(self._child)  # first, for it is in the queue even if that cannot spill
         self._queue.append((time, batch, records))
-        self._scope.activate(self._child)
 
 
 class ExchangePusher(Generic[T]):

@@ -17,6 +17,7 @@ from timely.dataflow.builder import connect
 from timely.dataflow.channel import Pusher
 from timely.dataflow.pact import Pact, Pipeline
 from timely.dataflow.scope import ScopeBuilder
+from timely.dataflow.spill import Queue
 from timely.dataflow.stream import Stream
 from timely.errors import CapabilityError, GraphError, OperatorError, ProgressError
 from timely.order import PartialOrder
@@ -41,7 +42,7 @@ class Inlet(Generic[T]):
     def __init__(self, label: str) -> None:
         self.label = label
         self.open = False
-        self.queue: deque[tuple[T, Any, int]] = deque()
+        self.queue: Queue[T] = deque()
         self.read: dict[T, int] = {}
 
     def __len__(self) -> int:
@@ -268,7 +269,7 @@ def add_scope(
         stream, pact = given if isinstance(given, tuple) else (given, Pipeline)
         if not isinstance(stream, Stream):
             raise GraphError(f"{place}: input {port} is to be a stream or (stream, pact), and is {stream!r}")
-        connect(builder, stream, pact, Target(foreign.index, port), inlet.queue, inlet.label)
+        connect(builder, stream, pact, Target(foreign.index, port), inlet)
     foreign.connect()
     return [Stream(builder, Source(foreign.index, port), tee) for port, tee in enumerate(foreign.tees)]
 

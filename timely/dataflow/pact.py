@@ -1,8 +1,9 @@
 """Pacts: how the records on an edge are dealt to the workers.
 
 ``Pipeline`` leaves every record on the worker where it is; ``Exchange(key)`` takes it to the worker that its key belongs to;
-``Distribute(deal)`` takes it wherever a function of one's own says. The invariant: a pact moves records and never makes or loses
-one. What is produced at a time is consumed at that time, somewhere.
+``Distribute(deal)`` takes it wherever a function of one's own says. ``Spill(pact)`` goes by another pact, and has what waits
+wait on disk. The invariant: a pact moves records and never makes or loses one. What is produced at a time is consumed at that
+time, somewhere.
 """
 
 from __future__ import annotations
@@ -14,6 +15,8 @@ import attrs
 
 from timely.dataflow.container import Parts, checked_parts, partition
 from timely.dataflow.keys import Key
+from timely.dataflow.spill import Threshold
+from timely.errors import GraphError
 
 
 @attrs.frozen
@@ -85,4 +88,44 @@ class Distribute:
 
 
 Pipeline: Final = PipelinePact()
-Pact: TypeAlias = PipelinePact | Exchange | Distribute
+
+
+@attrs.frozen
+class Spill:
+    """Records go where ``pact`` says, and what waits at the input there beyond about ``threshold`` bytes waits on disk.
+
+    When there is more, the oldest ``reserve`` bytes stay in memory, since they are read next, and so does the newest message;
+    what is between them is written to an unnamed temporary file, which is gone when it was read, or when the dataflow is dropped.
+    Order and progress are as without. How the bytes are counted: :func:`timely.dataflow.spill.size_of`.
+
+    ``ConfigurationError`` unless ``0 <= reserve <= threshold``; ``GraphError`` for a pact that spills already. While it runs, a
+    ``SpillError`` for a full disk, or for records that cannot be pickled.
+
+    >>> import timely
+    >>> def pass_on(capability, info):
+    ...     def logic(input, output):
+    ...         for capability, batch in input:
+    ...             output.session(capability).give_batch(batch)
+    ...     return logic
+    >>> def build(scope):
+    ...     texts = scope.to_stream(["a" * 400, "b" * 300, "c" * 200]).delay(lambda text, time: len(text))  # three messages
+    ...     return texts.unary(timely.Spill(timely.Exchange(len), threshold=500, reserve=0), "pass on", pass_on).map(len)
+    >>> timely.example(build)
+    [(200, [200]), (300, [300]), (400, [400])]
+    """
+
+    pact: PipelinePact | Exchange | Distribute = Pipeline
+    threshold: int = 1 << 28
+    reserve: int = 1 << 26
+
+    def __attrs_post_init__(self) -> None:
+        if not isinstance(self.pact, PipelinePact | Exchange | Distribute):
+            raise GraphError(f"Spill takes timely.Pipeline or timely.Exchange(key) or timely.Distribute(deal), not {self.pact!r}")
+        self.policy()
+
+    def policy(self) -> Threshold:
+        """Return when a queue spills."""
+        return Threshold(total=self.threshold, head=self.reserve)
+
+
+Pact: TypeAlias = PipelinePact | Exchange | Distribute | Spill

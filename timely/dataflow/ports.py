@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Generic, Self, TypeAlias, TypeVar
 
 from timely.dataflow.capability import Capability, InputCapability
 from timely.dataflow.channel import Pusher
+from timely.dataflow.spill import Queue
 from timely.errors import CapabilityError, ContainerError, GraphError, TimestampError
 from timely.order import PartialOrder, linear_extension
 from timely.progress import Antichain, PathSummary
@@ -44,7 +45,7 @@ class InputPort(Generic[T, D]):
         self.operator = operator
         self.index = index
         self.observed = observed
-        self.queue: deque[tuple[T, Any, int]] = deque()
+        self.queue: Queue[T] = deque()
         self._number = -1
         self._note: Count[T] = _unbuilt
         self.elements: list[T] = []

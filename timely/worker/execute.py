@@ -17,9 +17,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from timely.dataflow import ScopeBuilder, Stream
+from timely.dataflow.pickling import dumps
 from timely.errors import ConfigurationError, PeerLostError, TimelyError, WorkerError
 from timely.worker.transport import Inbox, PeerTransport
-from timely.worker.wire import dumps
 from timely.worker.worker import Worker
 
 if TYPE_CHECKING:
