@@ -1,4 +1,4 @@
-"""How hard Hypothesis searches: moderately by default, more and repeatably in CI, for as long as one likes when soaking.
+"""How hard Hypothesis searches: moderately by default, repeatably in CI, more if asked, for as long as one likes when soaking.
 
 No profile has a deadline: how long one example takes says more about the machine than about the code. ``--soak-seconds``
 says how long each soak test goes on; how much each has covered stands at the end of the run. ``--figures`` adds up what all
@@ -18,7 +18,8 @@ from hypothesis import HealthCheck, settings
 from tests.figures import Figures, counted
 
 settings.register_profile("default", max_examples=60, deadline=None)
-settings.register_profile("ci", max_examples=200, deadline=None, derandomize=True, print_blob=True)
+settings.register_profile("ci", max_examples=60, deadline=None, derandomize=True, print_blob=True)
+settings.register_profile("more", max_examples=200, deadline=None)
 settings.register_profile(
     "soak", max_examples=50, deadline=None, derandomize=False, suppress_health_check=[HealthCheck.too_slow]
 )
