@@ -19,9 +19,9 @@ from timely.graphs.edge_set import EdgeSet, packed
 
 @functools.cache
 def debian_in_parts() -> tuple[list[pa.Table], list[dict[Any, int]]]:
-    """A part of Debian's graph in two epochs, and its triangles after each."""
-    edges = debian("depends").slice(0, 60_000)
-    epochs = [edges.slice(0, 50_000), edges.slice(50_000)]
+    """Debian's graph in two epochs, and its triangles after each."""
+    edges = debian("depends")
+    epochs = [edges.slice(0, 250_000), edges.slice(250_000)]
     return epochs, [corners(rows) for rows in so_far([list(zip(*epoch.to_pydict().values())) for epoch in epochs])]
 
 
