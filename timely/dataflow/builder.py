@@ -52,7 +52,10 @@ def connect(scope: ScopeBuilder[T], stream: Stream[T, Any], pact: Pact, target: 
     if isinstance(pact, Spill):
         queue, pact = SpillQueue(pact.policy(), label), pact.pact
     if not isinstance(pact, Exchange | Distribute | PipelinePact):
-        raise GraphError(f"{label}: a pact is timely.Pipeline or timely.Exchange(key) or timely.Distribute(deal), not {pact!r}")
+        raise GraphError(
+            f"{label}: a pact is timely.Pipeline, timely.Exchange(key), timely.Distribute(deal) or timely.Spill(pact),"
+            f" not {pact!r}"
+        )
     local: QueuePusher[T] = QueuePusher(queue, scope.subgraph, target.node)
     pusher: Pusher[T] = local
     if not isinstance(pact, PipelinePact):
