@@ -134,6 +134,22 @@ class StalledError(TimelyError, RuntimeError):
     """A dataflow was to be run to its end, but nothing can move it any more: some input or capability is still held."""
 
 
+class RecoveryError(TimelyError, RuntimeError):
+    """A run cannot be checkpointed, or cannot go on from a checkpoint."""
+
+
+class StateError(RecoveryError):
+    """An operator's state cannot be kept or taken back: it was not declared, cannot be pickled, or cannot be dealt anew."""
+
+
+class CheckpointError(RecoveryError):
+    """A checkpoint cannot be written or read: the disk is full, a file is damaged or missing, or a newer run has taken over."""
+
+
+class ChangedDataflowError(RecoveryError):
+    """A checkpoint is of another dataflow than the one that is to go on from it."""
+
+
 class SchemaError(TimelyError, ValueError):
     """Data does not have the columns or types that were asked for."""
 

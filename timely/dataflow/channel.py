@@ -12,6 +12,7 @@ from typing import Any, Generic, Protocol, TypeVar
 
 from timely.dataflow.bell import Bell
 from timely.dataflow.container import Parts
+from timely.dataflow.keeping import Keeper
 from timely.dataflow.spill import Queue
 from timely.errors import RoutingError
 from timely.order import PartialOrder
@@ -40,6 +41,10 @@ class Allocator(Protocol):
     @property
     def peers(self) -> int:
         """How many workers there are."""
+
+    @property
+    def keeper(self) -> Keeper | None:
+        """Who keeps the state of the operators; ``None`` without recovery."""
 
     def open_channel(self, deliver: Callable[[Any, Any, int], None], label: str) -> int:
         """Open the next channel of the dataflow being built, and return its number.

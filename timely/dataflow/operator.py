@@ -18,6 +18,7 @@ import attrs
 from timely.dataflow.bell import Bell
 from timely.dataflow.capability import Capability
 from timely.dataflow.channel import Allocator
+from timely.dataflow.keeping import Keeping, Load, Log, Rescale, Save, StatePart
 from timely.dataflow.ports import Count, InputPort, OutputPort, Session
 from timely.errors import ConfigurationError, OperatorError
 from timely.order import PartialOrder
@@ -99,7 +100,43 @@ class OperatorInfo:
     activator: Activator
     worker: int
     peers: int
+    keeping: Keeping = attrs.field(factory=lambda: Keeping(None), repr=False, eq=False)
     _endings: list[Callable[[], object]] = attrs.field(factory=list, repr=False, eq=False)
+
+    def keep(self, save: Save | None, load: Load, *, rescale: Rescale | None = None, logged: bool = False) -> Log:
+        """Declare state of the operator, in its constructor, while it has its initial capabilities.
+
+        ``save()`` gives all of it as pieces ``(route, item)``: an item goes to worker ``route % peers``, where ``route`` is
+        ``timely.dataflow.route`` of its key; ``None`` is for what is this worker's own. ``load(items)`` takes them back. It is
+        called before ``keep`` returns where the dataflow goes on from a checkpoint, so the state must be there already, and
+        capabilities for later times are had from the initial one. Items without a route go on another number of workers to
+        ``rescale(items of each worker)``; without it, that is refused. With ``logged`` the operator adds each change to the log
+        that is returned, and a checkpoint holds the changes alone. May be called more than once; without recovery, to no effect.
+
+        >>> import timely
+        >>> def counter(capability, info):
+        ...     counts = {}
+        ...     info.keep(lambda: [(timely.dataflow.route(word), (word, n)) for word, n in counts.items()], counts.update)
+        ...     def logic(input, output):
+        ...         for cap, batch in input:
+        ...             for word in batch:
+        ...                 counts[word] = counts.get(word, 0) + 1
+        ...             output.session(cap).give_many(sorted(counts.items()))
+        ...     return logic
+        >>> timely.example(lambda scope: scope.to_stream(["a", "b", "a"]).unary(timely.Pipeline, "count", counter))
+        [(0, [('a', 2), ('b', 1)])]
+        """
+        keeping = self.keeping
+        keeping.declared = True
+        part = StatePart(len(keeping.parts), save, load, rescale, Log(keeping.keeper is not None) if logged else None)
+        keeping.parts.append(part)
+        if keeping.keeper is not None:
+            keeping.keeper.take(self, part)
+        return part.log or Log(kept=False)
+
+    def keep_nothing(self) -> None:
+        """Declare, in the constructor, that the operator has no state that outlives an activation."""
+        self.keeping.declared = True
 
     def at_end(self, action: Callable[[], object]) -> None:
         """Have ``action()`` called once when the dataflow is complete or dropped here, or its worker is closed: to let go of
@@ -179,7 +216,8 @@ class Operator(Attachable[T]):
         self.index = scope.add_child(name, self)
         self.path = f"{scope.path}/{name}#{self.index}"
         activator = Activator(scope, self.index, allocator)
-        self.info = OperatorInfo(name, self.index, self.path, activator, allocator.index, allocator.peers)
+        keeping = Keeping(allocator.keeper)
+        self.info = OperatorInfo(name, self.index, self.path, activator, allocator.index, allocator.peers, keeping)
 
     @property
     def inputs(self) -> int:

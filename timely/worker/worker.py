@@ -17,6 +17,7 @@ from typing import Any, Final, Self, TypeVar, cast, overload
 
 from timely.dataflow import Bell, Operator, ScopeBuilder
 from timely.dataflow.foreign import Foreign
+from timely.dataflow.keeping import Keeper
 from timely.errors import PeerLostError, RoutingError, ScopeError, StalledError, UnsendableError, WorkerError
 from timely.order import PartialOrder
 from timely.progress import ProgressBatch, ProgressExchange
@@ -52,6 +53,7 @@ class _Building:
     def __init__(self, worker: Worker, number: int) -> None:
         self.index = worker.index
         self.peers = worker.peers
+        self.keeper: Keeper | None = None if worker.keepers is None else worker.keepers(number)
         self.channels: list[Callable[[Any, Any, int], None]] = []
         self.labels: list[str] = []
         self.bells: list[Bell] = []
@@ -140,6 +142,7 @@ class Worker:
         self._alone = self.peers == 1
         self.scheduler = scheduler
         self.config = Config()
+        self.keepers: Callable[[int], Keeper] | None = None
         self.timers = Timers(clock)
         self._stall = StallDetector(self.index, self.peers)
         self._dataflows: dict[int, _Dataflow] = {}
