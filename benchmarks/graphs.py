@@ -68,12 +68,12 @@ def distances_by_hand(src: Any, dst: Any, nodes: int) -> tuple[str, Any]:
     return "distance", distances
 
 
-def ranks_by_hand(src: Any, dst: Any, nodes: int) -> tuple[str, Any]:
+def ranks_by_hand(src: Any, dst: Any, nodes: int, rounds: int = ROUNDS) -> tuple[str, Any]:
     """PageRank with NumPy."""
     degrees = np.bincount(src, minlength=nodes)
     given, loose = 1 / np.maximum(degrees, 1), degrees == 0
     ranks = np.full(nodes, 1 / nodes)
-    for _ in range(ROUNDS):
+    for _ in range(rounds):
         sums = np.bincount(dst, (ranks * given)[src], nodes)
         ranks = 0.15 / nodes + 0.85 * (sums + ranks[loose].sum() / nodes)
     return "rank", ranks

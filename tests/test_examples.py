@@ -51,10 +51,33 @@ def test_connected_components(tmp_path: Path) -> None:
     ]
 
 
+@pytest.mark.spark
+def test_streaming_components(tmp_path: Path) -> None:
+    lines = run("streaming_components", tmp_path)
+    assert [line.split(" rows:")[0].split()[:2] for line in lines] == [
+        [kind, half] for kind in ("depends", "recommends", "suggests") for half in "12"
+    ]
+    assert [line.partition("rows: ")[2] for line in lines[1::2]] == [
+        "64047 packages in 198 components, the largest of 63364, the next of 29",
+        "65633 packages in 177 components, the largest of 65060, the next of 30",
+        "69864 packages in 161 components, the largest of 69363, the next of 18",
+    ]
+
+
 def test_pagerank(tmp_path: Path) -> None:
     first, *ranks = run("pagerank", tmp_path)
     assert first == "64047 packages; the ranks add up to 1.000000"
     assert ranks[:3] == ["0.1455 libc6", "0.1327 libgcc-s1", "0.0593 gcc-12-base"]
+
+
+def test_graphs_on_spark(tmp_path: Path) -> None:
+    assert run("graphs_on_spark", tmp_path) == [
+        "198 components, the largest of 63364 packages",
+        "0.1455 libc6",
+        "0.1327 libgcc-s1",
+        "0.0593 gcc-12-base",
+        "gnome: 1 in 0, 37 in 1, 295 in 2, 495 in 3, 249 in 4, 82 in 5, 36 in 6, 10 in 7, 7 in 8, 3 in 9",
+    ]
 
 
 def test_shortest_paths(tmp_path: Path) -> None:
@@ -100,6 +123,15 @@ def test_custom_scope(tmp_path: Path) -> None:
 
 def test_E10_capture_replay(tmp_path: Path) -> None:
     assert run("capture_replay", tmp_path) == [f"day {day}: customer {day + 1} ordered most" for day in range(5)]
+
+
+def test_recovery_after_a_kill(tmp_path: Path) -> None:
+    killed, second, alone, verdict, *totals = run("recovery_after_a_kill", tmp_path)
+    assert "ended with exit code -9" in killed
+    assert second.startswith("began on day 6")
+    assert alone.startswith("began on day 0")
+    assert verdict == "the totals are the same"
+    assert sum(int(line.split()[1]) for line in totals) == sum(day + n for day in range(12) for n in range(20))
 
 
 def smooth(n: int) -> bool:

@@ -158,6 +158,17 @@ class SparkError(TimelyError, RuntimeError):
     """The Spark side of a run cannot be set up: too few slots, no usable Java, a failed stage."""
 
 
+class DeliveryError(TimelyError, RuntimeError):
+    """What takes the epochs of a stream raised; the cause is what it raised, ``epoch`` the one that it was handed."""
+
+    def __init__(self, message: str, epoch: int = -1) -> None:
+        super().__init__(message)
+        self.epoch = epoch
+
+    def __reduce__(self) -> tuple[type[DeliveryError], tuple[str, int]]:
+        return type(self), (str(self), self.epoch)
+
+
 class InvariantViolation(TimelyError, AssertionError):
     """What must hold of every run does not: names the ``invariant`` by its id, and says what was found instead.
 

@@ -1,19 +1,29 @@
-"""Strongly connected components from DataFrame to DataFrame."""
+"""The graph algorithms from DataFrame to DataFrame: what they find, what they take, and what they refuse."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import DoubleType, LongType, StringType
 
+from benchmarks import spark as benchmark
+from benchmarks import spark_loops
 from tests.graphs.oracles import corners, joined, nearest, ranked, voted
-from tests.graphs.running import answers, components, debian, expected
+from tests.graphs.running import answers, components, debian, expected, table_of
 from timely import ConfigurationError, SchemaError
+from timely.graphs import PregelVertex
 from timely.graphs.spark import (
     breadth_first_search,
     connected_components,
     label_propagation,
     pagerank,
+    pregel,
     shortest_paths,
     strongly_connected_components,
     triangle_count,
@@ -79,6 +89,8 @@ def test_siblings_on_spark(session: SparkSession, workers: int) -> None:
     edges, vertices = graph(session)
     members = connected_components(edges, "from", "to", vertices=vertices, workers=workers)
     assert found(members) == joined(EDGES, ALONE)
+    strong = strongly_connected_components(edges, "from", "to", vertices=vertices, workers=workers)
+    assert found(strong) == {**expected(table_of(EDGES)), **{node: node for node in ALONE if node not in sum(EDGES, ())}}
     labels = label_propagation(edges, "from", "to", vertices=vertices, rounds=3, workers=workers)
     assert found(labels) == voted(EDGES, ALONE, 3)
     triangles = triangle_count(edges, "from", "to", vertices=vertices, workers=workers)
@@ -118,3 +130,117 @@ def test_what_spark_is_spared(session: SparkSession) -> None:
         label_propagation(edges, "from", "to", rounds=-1)
     with pytest.raises(ConfigurationError, match="damping must be at least 0 and below 1, not 2"):
         pagerank(edges, "from", "to", damping=2)
+    with pytest.raises(SchemaError, match="'from' and 'to' are struct<n:bigint>, which cannot be a node"):
+        triangle_count(edges.selectExpr("struct(`from` n) `from`", "struct(`to` n) `to`"), "from", "to")
+    with pytest.raises(SchemaError, match="edges have 2 columns 'to'"):
+        connected_components(edges.selectExpr("*", "`to`"), "from", "to")
+    with pytest.raises(ConfigurationError, match="source is 'hen', and the nodes are bigint"):
+        breadth_first_search(edges, "hen", "from", "to")
+    with pytest.raises(ConfigurationError, match="source is None, which is no node"):
+        shortest_paths(edges.selectExpr("*", "1 w"), None, "from", "to", "w")
+    with pytest.raises(SchemaError, match=r"nodes are decimal\(3,0\), which a message cannot be sent to"):
+        pregel(vertices, edges.selectExpr("cast(`from` as decimal(3)) src", "cast(`to` as decimal(3)) dst"), hops)
+
+
+@pytest.mark.parametrize(
+    ("kind", "nodes"),
+    [
+        ("string", ["", "a", "b" * 300, "ä"]),
+        ("binary", [b"", b"a", b"b", b"\xff"]),
+        ("date", [date(1, 1, 1), date(1969, 12, 31), date(2024, 2, 29), date(9999, 12, 31)]),
+        ("timestamp", [datetime(2024, 3, 31, hour, 30, tzinfo=UTC) for hour in range(4)]),
+        ("decimal(38,2)", [Decimal("-1.50"), Decimal("0.00"), Decimal("1.25"), Decimal("9" * 36 + ".99")]),
+        ("byte", [-128, -1, 0, 127]),
+    ],
+)
+def test_nodes_of_any_plain_type(session: SparkSession, kind: str, nodes: list[Any]) -> None:
+    """``nodes`` are in ascending order."""
+    one, two, three, four = nodes
+    edges = session.createDataFrame([(two, one), (three, four), (one, two), (four, four)], f"src {kind}, dst {kind}").persist()
+    members = connected_components(edges)
+    assert {field.dataType for field in members.schema} == {edges.schema["src"].dataType}
+    ends = edges.select("src").union(edges.select("dst")).toArrow()
+    low, second, third, high = sorted(set(ends["src"].to_pylist()))
+    assert found(members) == {low: low, second: low, third: third, high: third}
+    assert found(breadth_first_search(edges, three)) == {third: 0, high: 1}
+    edges.unpersist()
+
+
+# -- pregel ------------------------------------------------------------------------------------------------------------
+
+
+def hops(vertex: PregelVertex[Any, Any, Any], messages: list[float]) -> tuple[float, Iterable[tuple[Any, float]]]:
+    best = min([vertex.state, *messages])
+    told = vertex.superstep == 0 or best < vertex.state
+    return best, [(target, best + length) for target, length in vertex.edges if told]
+
+
+def starting(session: SparkSession, source: int) -> DataFrame:
+    far = {node: float("inf") for edge in EDGES for node in edge}
+    return session.createDataFrame(list({**far, source: 0.0}.items()), "node long, `so far` double")
+
+
+@pytest.mark.parametrize("workers", [1, 3])
+def test_pregel_finds_shortest_paths(session: SparkSession, workers: int) -> None:
+    edges = session.createDataFrame(WEIGHTED, "`from` long, `to` long, km double")
+    roads = {"src": "from", "dst": "to", "weight": "km"}
+    ended = pregel(starting(session, 4), edges, hops, min, state="so far", workers=workers, **roads)
+    assert ended.schema.simpleString() == "struct<node:bigint,state:double>"
+    reached = {node: state for node, state in found(ended).items() if state != float("inf")}
+    assert reached == nearest(WEIGHTED, 4)
+
+
+def test_pregel_with_structs_as_states_and_weights(session: SparkSession) -> None:
+    def compute(vertex: PregelVertex[Any, Any, Any], messages: list[str]) -> tuple[Any, list[tuple[Any, str]]]:
+        heard = sorted({*vertex.state["heard"], *messages})
+        said = [(target, by["line"]) for target, by in vertex.edges] if vertex.superstep == 0 else []
+        return {"heard": heard, "at": vertex.superstep}, said
+
+    states = "node string, state struct<heard: array<string>, at: int>"
+    vertices = session.createDataFrame([("a", ([], None)), ("b", (["start"], None))], states)
+    lines = [("a", "b", ("one", 1)), ("a", "b", ("two", 2))]
+    edges = session.createDataFrame(lines, "src string, dst string, by struct<line: string, n: int>")
+    assert {row.node: row.state.asDict() for row in pregel(vertices, edges, compute, weight="by").collect()} == {
+        "a": {"heard": [], "at": 0},
+        "b": {"heard": ["one", "start", "two"], "at": 1},
+    }
+
+
+def says(what: Callable[[Any], Any]) -> Callable[..., Any]:
+    return lambda vertex, messages: what(vertex.node)
+
+
+@pytest.mark.parametrize(
+    ("compute", "told"),
+    [
+        (says(lambda node: (0.0, [(77, 1.0)])), "a message was sent to 77, which is no vertex"),
+        (says(lambda node: ("far", [])), "the states began as double, and compute returned one that is none"),
+    ],
+)
+def test_pregel_says_what_compute_did_wrong(session: SparkSession, compute: Callable[..., Any], told: str) -> None:
+    edges = session.createDataFrame(EDGES, "src long, dst long")
+    with pytest.raises(Exception, match=told):
+        pregel(starting(session, 4), edges, compute, state="so far").collect()
+
+
+def test_pregel_refuses_a_node_that_is_null(session: SparkSession) -> None:
+    vertices = session.createDataFrame([(1, 0.0), (None, 0.0)], "node long, state double")
+    with pytest.raises(Exception, match="the vertices' column 'node' has 1 nulls"):
+        pregel(vertices, session.createDataFrame([(1, 1)], "src long, dst long"), hops).collect()
+
+
+# -- the benchmark -----------------------------------------------------------------------------------------------------
+
+
+def test_all_that_are_compared_find_the_same(session: SparkSession) -> None:
+    """On a graph so narrow that the loops go round twice or three times."""
+    near = [(one, other) for one in range(4) for other in range(4) if one != other]
+    edges = table_of([*near, (5, 4), (4, 5), (4, 4), (2, 1)]).combine_chunks().to_batches()[0]
+    for contest in benchmark.contests(session, "a small graph", edges, nodes=6, whole=None, rounds=2):
+        for contestant in contest.contestants:
+            benchmark.check(contest, contestant)
+
+
+def test_a_loop_that_is_not_run_to_its_end_gives_what_the_rounds_so_far_found(session: SparkSession) -> None:
+    path = session.createDataFrame(pa.table({"src": [0, 1, 2], "dst": [1, 2, 3]}))
+    assert found(spark_loops.distances(path, 2).found) == {0: 0, 1: 1, 2: 2}

@@ -23,7 +23,7 @@ from timely.testing.nesting import Location, Time, below, flat, nested
 from timely.testing.network import Network
 from timely.testing.onlooker import Onlooker
 from timely.testing.simulator import SimulatedWorker
-from timely.worker.worker import DATA
+from timely.worker.coalesce import DATA
 
 Record: TypeAlias = tuple[int, int]
 """A value, and how many more operators it may pass."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
@@ -30,7 +32,7 @@ def test_packing_and_unpacking_give_the_rows_back(parts: list[tuple[int, Rows]])
         pack(position, pa.RecordBatch.from_pylist(rows, TABLES[position].schema), schema) for position, rows in parts
     ]
     whole = pa.Table.from_batches(batches, schema).combine_chunks().to_batches()
-    inputs = [Input("edges", None), Input("ranks", None)]
+    inputs = [Input(table.name, None, tuple(table.schema.names)) for table in TABLES]
     back: list[Rows] = [[], []]
     for batch in whole:
         for epoch, position, rows in unpack(batch, inputs):
@@ -88,6 +90,12 @@ def conform(schema: pa.Schema, batch: dict[str, pa.Array]) -> dict[str, list[Any
         (pa.binary(), pa.large_binary(), [b"a"]),
         (pa.int64(), pa.null(), [None]),
         (pa.list_(pa.int64()), pa.list_(pa.int32()), [[1], None]),
+        (pa.list_(pa.float64()), pa.list_(pa.float32()), [[0.5], None]),
+        (pa.list_(pa.string()), pa.list_(pa.dictionary(pa.int32(), pa.string())), [["a", "a"], None]),
+        (pa.struct([("a", pa.int64())]), pa.struct([("a", pa.int32())]), [{"a": 1}, None]),
+        (pa.float32(), pa.float64(), [0.5, -math.inf, None]),
+        (pa.float64(), pa.decimal128(3, 2), [Decimal("1.25")]),
+        (pa.decimal128(3, 2), pa.float64(), [1.25]),
     ],
 )
 def test_a_kindred_type_is_cast(declared: pa.DataType, given: pa.DataType, values: list[Any]) -> None:
@@ -104,6 +112,16 @@ def test_a_kindred_type_is_cast(declared: pa.DataType, given: pa.DataType, value
         (pa.int64(), pa.bool_(), [True]),
         (pa.timestamp("us", "UTC"), pa.int64(), [1]),
         (pa.list_(pa.int64()), pa.struct([("a", pa.int64())]), [{"a": 1}]),
+        (pa.float32(), pa.float64(), [1e300]),
+        (pa.float32(), pa.float64(), [0.5, 0.1]),
+        (pa.decimal128(10, 1), pa.float64(), [1.26]),
+        (pa.float64(), pa.decimal128(20, 18), [Decimal("1.234567890123456789")]),
+        (pa.list_(pa.int64()), pa.list_(pa.string()), [["1"]]),
+        (pa.list_(pa.float32()), pa.list_(pa.float64()), [[1e300]]),
+        (pa.struct([("a", pa.string())]), pa.struct([("a", pa.int64())]), [{"a": 1}]),
+        (pa.struct([("a", pa.int64())]), pa.struct([("a", pa.int64()), ("b", pa.int64())]), [{"a": 1, "b": 2}]),
+        (pa.struct([("a", pa.int64()), ("b", pa.int64())]), pa.struct([("a", pa.int64())]), [{"a": 1}]),
+        (pa.map_(pa.string(), pa.int64()), pa.map_(pa.string(), pa.string()), [[("a", "1")]]),
     ],
 )
 def test_another_type_is_refused(declared: pa.DataType, given: pa.DataType, values: list[Any]) -> None:
@@ -138,8 +156,16 @@ def test_a_column_that_is_there_twice_is_named() -> None:
 
 
 def test_a_null_where_none_may_be_is_refused() -> None:
+    schema = pa.schema([pa.field("x", pa.int64(), nullable=False)])
     with pytest.raises(SchemaError, match="'x' is declared not null"):
-        conform(pa.schema([pa.field("x", pa.int64(), nullable=False)]), {"x": pa.array([1, None])})
+        conform(schema, {"x": pa.array([1, None])})
+    with pytest.raises(SchemaError, match="'x' is declared not null"):  # though the batch says that there is none
+        Output("out", schema).conform(pa.RecordBatch.from_pylist([{"x": 1}, {}], schema=schema))
+
+
+def test_a_number_that_is_none_stays_one() -> None:
+    got = conform(pa.schema([("x", pa.float32())]), {"x": pa.array([math.nan, 0.5])})["x"]
+    assert math.isnan(got[0]) and got[1] == 0.5
 
 
 @pytest.mark.parametrize("given", [[1, 2], {"a": 1}, None])

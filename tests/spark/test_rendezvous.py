@@ -1,18 +1,36 @@
-"""The rendezvous brings together the workers of one attempt, never of two, and carries the first error to everybody."""
+"""The rendezvous brings together the workers of one attempt, never of two, carries the first error to everybody and messages to
+whom they are for, and finds out who hangs.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import json
+import os
+import pickle
+import queue
+import select
+import signal
 import socket
+import ssl
 import struct
+import subprocess
+import sys
+import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from types import SimpleNamespace
+from typing import Any, cast
 
 import attrs
 import pytest
 
+from timely import errors
 from timely.errors import (
     AuthenticationError,
+    ConfigurationError,
     CycleError,
     OperatorError,
     PeerLostError,
@@ -20,7 +38,11 @@ from timely.errors import (
     TimelyError,
     WorkerError,
 )
-from timely.spark.rendezvous import DRIVER, Registration, Rendezvous, Run, describe, rendezvous, revive
+from timely.spark import rendezvous as module
+from timely.spark.batch import _addresses
+from timely.spark.rendezvous import DRIVER, LARGEST, Registration, Rendezvous, Run, _Pulse, describe, rendezvous, revive
+from timely.worker import credentials
+from timely.worker.credentials import speaker
 from timely.worker.mesh import Address, Hello, dial
 
 
@@ -138,7 +160,7 @@ def test_a_loss_before_all_are_there_ends_the_attempt(server: Rendezvous, pool: 
     run = server.open_run(3)
     zero, one, two = (register(server, run, index, 1) for index in range(3))
     waiting = pool.submit(peers_of, zero, 0, 1)
-    one._send({"join": {"stage": 0, "address": ["127.0.0.1", 1]}})
+    one._line.send({"join": {"stage": 0, "address": ["127.0.0.1", 1], "place": "here"}})
     leave(one)
     with pytest.raises(PeerLostError, match="gone away"):
         waiting.result()
@@ -155,26 +177,35 @@ def test_waiting_for_the_others_ends(server: Rendezvous) -> None:
 
 
 def test_a_stranger_is_refused(server: Rendezvous) -> None:
+    run, other = server.open_run(1), server.open_run(1)
+    for changed in ({"identity": other.identity}, {"run": b"y" * 16}):
+        with pytest.raises(SparkError, match="worker 0 cannot reach the driver"):
+            Registration(attrs.evolve(server.invitation(run), **changed), index=0, generation=1, stage=0)
+
+
+def test_who_holds_the_key_of_one_run_cannot_join_another(server: Rendezvous, caplog: pytest.LogCaptureFixture) -> None:
+    mine, other = server.open_run(1), server.open_run(1)
+    context = speaker(mine.identity, mine.driver.certificate)
+    with (
+        socket.create_connection(server.address) as plain,
+        context.wrap_socket(plain, server_hostname=mine.id.hex()) as sock,
+    ):
+        sock.sendall(Hello(other.id, 1, 0, DRIVER).pack())
+        assert sock.recv(8) == b""
+    assert "holds the key of one run, and names another" in caplog.text
+
+
+def test_a_worker_cannot_pose_as_the_driver(pool: ThreadPoolExecutor, server: Rendezvous) -> None:
+    def impostor(listener: socket.socket, context: ssl.SSLContext) -> None:
+        plain, _ = listener.accept()
+        with plain, pytest.raises(OSError):
+            context.wrap_socket(plain, server_side=True)
+
     run = server.open_run(1)
-    invitation = attrs.evolve(server.invitation(run), secret=b"x" * 32)
-    with pytest.raises(SparkError, match="worker 0 cannot reach the driver"):
-        Registration(invitation, index=0, generation=1, stage=0)
-    unknown = attrs.evolve(server.invitation(run), run=b"y" * 16)
-    with pytest.raises(SparkError, match="worker 0 cannot reach the driver"):
-        Registration(unknown, index=0, generation=1, stage=0)
-
-
-def test_whoever_sits_at_the_address_of_the_driver_is_found_out(pool: ThreadPoolExecutor, server: Rendezvous) -> None:
-    def impostor(listener: socket.socket) -> None:
-        sock, _ = listener.accept()
-        with sock:
-            sock.sendall(b"n" * 32)
-            sock.recv(1000)
-            sock.sendall(b"m" * 32)
-
     with socket.create_server(("127.0.0.1", 0)) as listener:
-        invitation = attrs.evolve(server.invitation(server.open_run(1)), address=listener.getsockname()[:2])
-        done = pool.submit(impostor, listener)
+        invitation = attrs.evolve(server.invitation(run), address=listener.getsockname()[:2])
+        stolen = credentials.listener(invitation.identity, invitation.identity.certificate)
+        done = pool.submit(impostor, listener, stolen)
         with pytest.raises(AuthenticationError, match="the driver at 127"):
             Registration(invitation, index=0, generation=1, stage=0)
         done.result()
@@ -193,8 +224,8 @@ def test_no_driver_no_run(server: Rendezvous) -> None:
 )
 def test_nonsense_ends_only_its_own_connection(server: Rendezvous, pool: ThreadPoolExecutor, said: bytes) -> None:
     run = server.open_run(1)
-    hello = Hello(run.id, 1, 0, DRIVER)
-    with dial(server.address, run.secret, hello, time.monotonic() + 10) as sock:
+    context = speaker(run.identity, run.driver.certificate)
+    with dial(server.address, context, Hello(run.id, 1, 0, DRIVER), time.monotonic() + 10) as sock:
         sock.sendall(said)
         sock.settimeout(10)
         assert sock.recv(1) == b""
@@ -240,6 +271,300 @@ def test_what_is_not_ours_becomes_a_worker_error() -> None:
     assert len(str(revive(describe(ValueError("x" * 100_000), 0)))) < 10_000
 
 
-def test_a_secret_is_not_printed(server: Rendezvous) -> None:
+def test_keys_are_not_printed(server: Rendezvous) -> None:
     run = server.open_run(1)
-    assert repr(run.secret) not in repr(run) + repr(server.invitation(run))
+    printed = repr(run) + repr(server.invitation(run))
+    for key in (run.identity.key, run.driver.key):
+        assert str(key)[30:60] not in printed
+    assert run.driver.key not in pickle.dumps(server.invitation(run))
+
+
+# -- messages ----------------------------------------------------------------------------------------------------------
+
+
+def wait_for(registration: Registration, kind: str, count: int) -> list[dict[str, Any]]:
+    heard: list[dict[str, Any]] = []
+    while len(heard) < count and registration.stopped() is None:
+        heard += registration.heard(kind)
+        if len(heard) < count:
+            registration.wait(10)
+    return heard
+
+
+def test_workers_and_driver_tell_each_other_things_in_order(server: Rendezvous, pool: ThreadPoolExecutor) -> None:
+    run = server.open_run(2)
+    told: queue.Queue[tuple[int, int, dict[str, Any]]] = queue.Queue()
+    run.listen("count", lambda *message: told.put(message))
+    joined = complete(server, run, pool, 4)
+    for number in range(100):
+        joined[1].tell("count", {"n": number})
+        joined[1].tell("nobody listens for this", {})
+    assert [told.get(timeout=10) for _ in range(100)] == [(1, 4, {"n": number}) for number in range(100)]
+    assert run.generation == 4
+    for number in range(100):
+        assert run.send(0, "square", {"n": number**2})
+    assert run.broadcast("all", {"text": "ü" * 1000}) == 2
+    assert wait_for(joined[0], "square", 100) == [{"n": number**2} for number in range(100)]
+    assert [wait_for(each, "all", 1) for each in joined] == [[{"text": "ü" * 1000}]] * 2
+    assert joined[0].heard("all") == joined[1].heard("square") == []
+    leave(*joined)
+
+
+def test_large_messages_both_ways_at_once(server: Rendezvous, pool: ThreadPoolExecutor) -> None:
+    run = server.open_run(1)
+    told: queue.Queue[int] = queue.Queue()
+    run.listen("large", lambda worker, generation, content: told.put(len(content["text"])))
+    (joined,) = complete(server, run, pool, 1)
+    text = {"text": "x" * (LARGEST - 100)}
+    for _ in range(10):
+        joined.tell("large", text)
+        run.send(0, "large", text)
+    assert wait_for(joined, "large", 10) == [text] * 10
+    assert [told.get(timeout=30) for _ in range(10)] == [LARGEST - 100] * 10
+    leave(joined)
+
+
+@pytest.mark.parametrize("content", [{"text": "x" * LARGEST}, {"what": {1, 2}}])
+def test_what_cannot_be_told_is_refused_where_it_is_said(
+    server: Rendezvous, pool: ThreadPoolExecutor, content: dict[str, Any]
+) -> None:
+    run = server.open_run(1)
+    (joined,) = complete(server, run, pool, 1)
+    for say in (partial(joined.tell, "kind"), partial(run.send, 0, "kind")):
+        with pytest.raises(ConfigurationError, match="tell each other|too long to be told"):
+            say(content)
+    assert joined.stopped() is None
+    leave(joined)
+
+
+def test_only_the_newest_generation_is_spoken_with(server: Rendezvous, pool: ThreadPoolExecutor) -> None:
+    run = server.open_run(2)
+    assert run.generation is None
+    assert run.broadcast("hello", {}) == 0
+    told: queue.Queue[tuple[int, int]] = queue.Queue()
+    run.listen("kind", lambda worker, generation, content: told.put((worker, generation)))
+    old = complete(server, run, pool, 1)
+    new = complete(server, run, pool, 3, stage=1)
+    newer = complete(server, run, pool, 5)
+    assert "a newer attempt" in str(old[0].stopped(10))
+    old[0].tell("kind", {})
+    leave(*old)
+    newer[0].tell("kind", {})
+    assert told.get(timeout=10) == (0, 5)
+    assert run.broadcast("hello", {}) == 2
+    assert wait_for(newer[1], "hello", 1) == [{}]
+    assert old[0].heard("hello") == new[0].heard("hello") == []
+    leave(*new, *newer)
+
+
+def test_a_listener_that_fails_is_logged_and_harms_nobody(
+    server: Rendezvous, pool: ThreadPoolExecutor, caplog: pytest.LogCaptureFixture
+) -> None:
+    run = server.open_run(1)
+    told: queue.Queue[int] = queue.Queue()
+    run.listen("kind", lambda worker, generation, content: 1 // content["n"])
+    run.listen("kind", lambda worker, generation, content: told.put(content["n"]))
+    (joined,) = complete(server, run, pool, 1)
+    joined.tell("kind", {"n": 0})
+    joined.tell("kind", {"n": 1})
+    assert [told.get(timeout=10) for _ in range(2)] == [0, 1]
+    assert "ZeroDivisionError" in caplog.text
+    leave(joined)
+
+
+def test_what_comes_can_be_polled_for_and_rings(server: Rendezvous, pool: ThreadPoolExecutor) -> None:
+    run = server.open_run(1)
+    (joined,) = complete(server, run, pool, 1)
+    joined.wait(0)
+    rung = threading.Event()
+    joined.alert(rung.set)
+    assert select.select([joined], [], [], 0)[0] == []
+    assert not joined.wait(0)
+    run.send(0, "kind", {})
+    assert select.select([joined], [], [], 10)[0] == [joined]
+    assert rung.wait(10)
+    assert joined.wait(0)
+    assert select.select([joined], [], [], 0)[0] == []
+    assert joined.heard("kind") == [{}]
+    leave(joined)
+
+
+# -- who hangs ---------------------------------------------------------------------------------------------------------
+
+PEER = """
+import pickle, sys
+from timely.spark.rendezvous import Registration
+invitation = pickle.loads(bytes.fromhex(sys.stdin.readline()))
+with Registration(invitation, index=1, generation=1, stage=0) as registration:
+    registration.peers(("127.0.0.1", 1))
+    print("joined", flush=True)
+    sys.stdin.readline()
+"""
+
+DRIVER_ELSEWHERE = """
+import pickle, sys
+from timely.spark.rendezvous import Rendezvous
+server = Rendezvous("127.0.0.1", "127.0.0.1")
+print(pickle.dumps(server.invitation(server.open_run(1, patience=2.0))).hex(), flush=True)
+sys.stdin.readline()
+"""
+
+
+@contextlib.contextmanager
+def program(source: str) -> Iterator[subprocess.Popen[str]]:
+    pipe = subprocess.PIPE
+    with subprocess.Popen([sys.executable, "-c", source], stdin=pipe, stdout=pipe, text=True) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def say(process: subprocess.Popen[str], line: str) -> None:
+    assert process.stdin is not None
+    process.stdin.write(line + "\n")
+    process.stdin.flush()
+
+
+def hear(process: subprocess.Popen[str]) -> str:
+    assert process.stdout is not None
+    return process.stdout.readline().strip()
+
+
+def test_a_worker_that_hangs_is_named_and_the_others_stop(server: Rendezvous, pool: ThreadPoolExecutor) -> None:
+    run = server.open_run(2, patience=2.0)
+    with program(PEER) as peer, register(server, run, 0, 1, timeout=60) as joined:
+        say(peer, pickle.dumps(server.invitation(run)).hex())
+        peers_of(joined, 0, 1)
+        assert hear(peer) == "joined"
+        os.kill(peer.pid, signal.SIGSTOP)
+        why = joined.stopped(60)
+    assert isinstance(why, PeerLostError)
+    assert f"worker 1 has been silent for 2 s ({socket.gethostname()}, pid {peer.pid})" in str(why)
+    assert str(run.failure) == str(why)
+    assert run.generation is None
+
+
+def test_a_driver_that_hangs_is_found_out() -> None:
+    with program(DRIVER_ELSEWHERE) as driver:
+        invitation = pickle.loads(bytes.fromhex(hear(driver)))
+        with Registration(invitation, index=0, generation=1, stage=0) as joined:
+            peers_of(joined, 0, 1)
+            os.kill(driver.pid, signal.SIGSTOP)
+            why = joined.stopped(60)
+            os.kill(driver.pid, signal.SIGCONT)
+    assert isinstance(why, SparkError)
+    assert "has been silent for 2 s" in str(why)
+
+
+def test_a_worker_that_is_busy_is_not_taken_for_one_that_hangs(server: Rendezvous, pool: ThreadPoolExecutor) -> None:
+    run = server.open_run(1, patience=1.0)
+    (joined,) = complete(server, run, pool, 1)
+    until = time.monotonic() + 2.5
+    while time.monotonic() < until:  # never hands over of its own accord, nor looks at its connection
+        pass
+    assert joined.stopped(0.5) is None
+    leave(joined)
+
+
+def test_time_in_which_one_was_held_up_oneself_is_nobodys_silence() -> None:
+    now = [100.0]
+    pulse = _Pulse(20.0, lambda: now[0])
+    heard = pulse.beat()
+    for _ in range(10):
+        now[0] += 1.0
+        assert pulse.beat() - heard <= 10.0
+    now[0] += 500.0  # the whole process was stopped
+    assert pulse.beat() - heard <= 11.0
+    for _ in range(20):
+        now[0] += 1.0
+        pulse.beat()
+    assert pulse.beat() - heard > 20.0
+
+
+def test_patience_must_be_some(server: Rendezvous) -> None:
+    with pytest.raises(ConfigurationError, match="patience"):
+        server.open_run(1, patience=0.0)
+
+
+# -- what may come in between ------------------------------------------------------------------------------------------
+
+
+def dial_and_join(server: Rendezvous, run: Run, index: int, generation: int) -> ssl.SSLSocket:
+    """Return the connection of a worker that has joined, and neither reads nor gives signs of life."""
+    context = speaker(run.identity, run.driver.certificate)
+    sock = dial(server.address, context, Hello(run.id, generation, index, DRIVER), time.monotonic() + 10)
+    sock.sendall(framed({"join": {"stage": 0, "address": ["127.0.0.1", 1], "place": "here"}}))
+    return sock
+
+
+def framed(value: dict[str, Any]) -> bytes:
+    data = json.dumps(value).encode()
+    return struct.pack("!I", len(data)) + data
+
+
+def test_what_a_worker_said_before_it_left_is_heard_though_it_did_not_listen(server: Rendezvous) -> None:
+    run = server.open_run(2)
+    with register(server, run, 1, 1) as other:
+        waiting = threading.Thread(target=peers_of, args=(other, 1, 1))
+        waiting.start()
+        deaf = dial_and_join(server, run, 0, 1)
+        waiting.join()
+        heard = queue.SimpleQueue[int]()
+        run.listen("here", lambda worker, generation, content: heard.put(worker))
+        for _ in range(20):  # more than the connection holds, so that the driver has something left to send
+            assert run.send(0, "much", {"text": "x" * 1_000_000})
+        other.tell("here", {})
+        assert heard.get(timeout=10) == 1  # the driver has sent what could be sent
+        deaf.sendall(framed({"say": "here", "content": {}}) + framed({"done": True}))
+        deaf.close()
+        assert heard.get(timeout=10) == 0
+        assert other.stopped(0.2) is None
+        other.done()
+    assert run.failure is None
+
+
+def test_a_worker_that_does_not_take_what_it_is_sent_is_declared_gone_and_nothing_is_left_out(
+    server: Rendezvous, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_MOST_WAITING", 8 << 20)
+    run = server.open_run(2)
+    with register(server, run, 1, 1) as other:
+        waiting = threading.Thread(target=peers_of, args=(other, 1, 1))
+        waiting.start()
+        with dial_and_join(server, run, 0, 1):
+            waiting.join()
+            for _ in range(40):
+                run.send(0, "much", {"text": "x" * 1_000_000})
+            stopped = other.stopped(10)
+    assert isinstance(stopped, PeerLostError)
+    assert "worker 0 does not take what it is told" in str(stopped)
+
+
+def test_a_run_may_be_opened_while_a_worker_of_another_joins(server: Rendezvous, pool: ThreadPoolExecutor) -> None:
+    class Place(str):
+        """Is compared with that of every run; meanwhile somebody opens one more."""
+
+        __hash__ = str.__hash__
+
+        def __eq__(self, other: object) -> bool:
+            server.open_run(1)
+            return str.__eq__(self, other)
+
+    run = server.open_run(1, place=Place("there"))
+    for _ in range(3):
+        server.open_run(1)
+    leave(*complete(server, run, pool, 1))
+
+
+@pytest.mark.parametrize("bind", [{}, {"spark.driver.bindAddress": "[::]"}])
+def test_an_address_of_ipv6_is_taken_as_spark_writes_it(bind: dict[str, str]) -> None:
+    settings = {"spark.driver.host": "[2001:db8::7]"} | bind
+    context = SimpleNamespace(master="spark://there:7077", getConf=lambda: settings)
+    assert _addresses(cast(Any, context)) == ("::" if bind else "2001:db8::7", "2001:db8::7")
+
+
+@pytest.mark.parametrize("name", [name for name, kind in vars(errors).items() if isinstance(kind, type)])
+def test_an_error_of_any_class_is_told(name: str) -> None:
+    told = describe(WorkerError("it failed"), 1) | {"type": name}
+    assert str(revive(told)).endswith("it failed")

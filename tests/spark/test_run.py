@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
+import resource
+import sys
 from collections import Counter
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -136,6 +139,127 @@ def test_several_outputs_take_one_run(numbers: DataFrame, tmp_path: Path) -> Non
     result.unpersist()
 
 
+def test_the_same_rows_may_come_in_by_several_ways(session: SparkSession) -> None:
+    """Five inputs, of which two are one DataFrame, two are made from it, and all have the same column."""
+    frame = session.range(20).toDF("n")
+    inputs = {
+        "one": frame,
+        "two": frame,
+        "joined": frame.join(frame.where("n < 5"), "n"),
+        "swapped": frame.select(F.lit("x").alias("kind"), "n"),
+        "empty": frame.where("n < 0"),
+    }
+    schemas = {name: part.schema for name, part in inputs.items()}
+    result = ts.run(through, inputs, schemas, workers=2)
+    for name, part in inputs.items():
+        assert rows(result[name]) == rows(part), name
+    result.unpersist()
+
+
+def jobs_of(session: SparkSession) -> list[int]:
+    """The jobs of no group that the session has run, as far as it remembers them."""
+    return sorted(session.sparkContext.statusTracker().getJobIdsForGroup())
+
+
+@pytest.mark.parametrize("names", [["numbers"], ["numbers", "again"]], ids=["one", "two"])
+def test_nothing_runs_before_an_action_and_every_action_gives_the_same(numbers: DataFrame, names: list[str]) -> None:
+    before = jobs_of(numbers.sparkSession)
+    schemas: dict[str, str | StructType] = dict.fromkeys(names, "n long, day int")
+    inputs = dict.fromkeys(names, numbers)
+    result = ts.run(through, inputs, schemas, workers=2, epoch="day", key="n")
+    frame = result["numbers"].where("n < 50")
+    assert jobs_of(numbers.sparkSession) == before
+    assert rows(frame) == rows(frame) == Counter((n, n % 4) for n in range(50))
+    result.unpersist()
+    assert frame.count() == 50
+    assert jobs_of(numbers.sparkSession) != before
+    result.unpersist()
+
+
+def results_of(session: SparkSession, since: list[int]) -> int:
+    """How many bytes the tasks of the jobs that are not in ``since`` have sent to the driver."""
+    context = session.sparkContext
+    store = context._jsc.sc().statusStore()
+    jobs = [context.statusTracker().getJobInfo(job) for job in jobs_of(session) if job not in since]
+    stages = {stage for job in jobs if job is not None for stage in job.stageIds}
+    return sum(int(store.lastStageAttempt(stage).resultSize()) for stage in stages)
+
+
+def test_no_row_passes_through_the_driver(session: SparkSession, tmp_path: Path) -> None:
+    before = jobs_of(session)
+    frame = session.range(2000).select(F.expr("repeat(uuid(), 100)").alias("text"))
+    result = ts.run(through, {"texts": frame}, {"texts": "text string"}, workers=2)["texts"]
+    result.write.option("compression", "none").parquet(str(tmp_path / "out"))
+    written = sum(file.stat().st_size for file in (tmp_path / "out").glob("*.parquet"))
+    assert written > 7_000_000
+    assert 0 < results_of(session, before) < 100_000
+    result.agg(F.max("text")).collect()
+    result.where("text < '8'").toPandas()
+    assert results_of(session, before) > 1_000_000  # so this is where rows that pass through the driver would be seen
+
+
+def test_batches_are_as_large_as_spark_is_set_to(session: SparkSession) -> None:
+    """Those that come in are as Spark cuts them; of those that go out the larger ones are cut."""
+
+    def build(scope: timely.ScopeBuilder[int], numbers: timely.Stream[int, Any]) -> Streams:
+        def sizes(batch: pa.RecordBatch) -> pa.RecordBatch:
+            return pa.RecordBatch.from_pydict({"n": [batch.num_rows] * 100})
+
+        return {"sizes": numbers.map_batch(sizes)}
+
+    session.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", 7)
+    try:
+        sizes = ts.run(build, {"numbers": session.range(50)}, {"sizes": "n long"}, workers=2)["sizes"]
+        assert {row.n for row in sizes.select("n").distinct().collect()} <= set(range(1, 8))
+        assert sizes.count() == 100 * 8
+    finally:
+        session.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", 65536)
+
+
+def memory_of_this_process() -> int:
+    """The most bytes of memory that this process ever had."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
+def test_a_worker_takes_in_no_more_than_its_peers_work_off(session: SparkSession, tmp_path: Path) -> None:
+    """All rows go to one worker, which takes its time. What is under way, and what a process holds, stays a small part."""
+    begun, done = tmp_path / "begun", tmp_path / "done"
+
+    def count(file: Path, batch: pa.RecordBatch) -> None:
+        with file.open("ab") as log:  # appended as a whole, by whichever process
+            log.write(b"." * batch.num_rows)
+
+    def build(scope: timely.ScopeBuilder[int], texts: timely.Stream[int, Any]) -> Streams:
+        before = memory_of_this_process()
+
+        def enter(batch: pa.RecordBatch) -> pa.RecordBatch:
+            count(begun, batch)
+            return batch.append_column("to", pa.array([0] * batch.num_rows))
+
+        def work_off(batch: pa.RecordBatch) -> pa.RecordBatch:
+            under_way = begun.stat().st_size - (done.stat().st_size if done.exists() else 0)
+            for text in batch.column("text").to_pylist():
+                hashlib.pbkdf2_hmac("sha256", text[:100].encode(), b"slow", 100)
+            count(done, batch)
+            grown = memory_of_this_process() - before
+            return pa.RecordBatch.from_pydict({"under_way": [under_way], "grown": [grown]})
+
+        return {"seen": texts.map_batch(enter).exchange("to").map_batch(work_off)}
+
+    rows_of_a_batch, many = 100, 12_000
+    texts = session.range(many).select(F.expr("repeat(cast(id + 100000 as string), 1700)").alias("text"))  # 10 kB each: 120 MB
+    session.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", rows_of_a_batch)
+    try:
+        seen = ts.run(build, {"texts": texts}, {"seen": "under_way long, grown long"}, workers=2)["seen"]
+        most = seen.agg(F.max("under_way"), F.max("grown")).collect()[0]
+    finally:
+        session.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", 65536)
+    assert begun.stat().st_size == done.stat().st_size == many
+    # Four megabytes for each worker, as each of the two sees it, and a batch that each has just taken in.
+    assert most[0] <= 2 * (2 * 4 * rows_of_a_batch + rows_of_a_batch)
+    assert most[1] < 60_000_000
+
+
 def test_the_result_is_a_dataframe_like_any(numbers: DataFrame, tmp_path: Path) -> None:
     frame = ts.run(through, {"numbers": numbers}, {"numbers": "n long, day int"}, workers=2)["numbers"]
     assert len(frame.take(5)) == 5
@@ -202,6 +326,28 @@ def test_rows_with_one_key_go_to_one_worker(numbers: DataFrame, inputs: list[str
     result = ts.run(applying(tell), dict.fromkeys(inputs, numbers), schemas, workers=3, key="day")
     homes = Counter(day for day, _ in {row for name in inputs for row in rows(result[name])})
     assert homes == Counter(range(4))
+    result.unpersist()
+
+
+def test_equal_keys_of_two_inputs_meet_in_one_worker(session: SparkSession) -> None:
+    """So a join needs no exchange; which worker it is, is Spark's choice, and not the one that an exchange would make."""
+
+    def build(
+        scope: timely.ScopeBuilder[int], left: timely.Stream[int, Any], right: timely.Stream[int, Any]
+    ) -> Streams:
+        def tell(batch: pa.RecordBatch) -> pa.RecordBatch:
+            return batch.append_column("pid", pa.array([os.getpid()] * batch.num_rows))
+
+        return {"left": left.map_batch(tell), "right": right.map_batch(tell)}
+
+    left = session.range(40).select(F.concat(F.lit("k"), F.col("id") % 10).alias("word"))
+    right = session.range(10).select(F.col("id").alias("n"), F.concat(F.lit("k"), F.col("id")).alias("text"))
+    keys = {"left": "word", "right": "text"}
+    schemas: dict[str, str | StructType] = {"left": "word string, pid long", "right": "n long, text string, pid long"}
+    result = ts.run(build, {"left": left, "right": right}, schemas, workers=3, key=keys)
+    homes = {(row.word, row.pid) for row in result["left"].collect()}
+    assert homes == {(row.text, row.pid) for row in result["right"].collect()}
+    assert len(homes) == 10
     result.unpersist()
 
 
@@ -286,13 +432,6 @@ def test_a_missing_column(edges: DataFrame, options: dict[str, Any], message: st
         ts.run(through, {"edges": edges}, {"edges": "src string, dst string"}, workers=1, **options)
 
 
-def test_dynamic_allocation(edges: DataFrame, monkeypatch: pytest.MonkeyPatch) -> None:
-    conf = edges.sparkSession.sparkContext.getConf().set("spark.dynamicAllocation.enabled", "true")
-    monkeypatch.setattr(type(edges.sparkSession.sparkContext), "getConf", lambda self: conf)
-    with pytest.raises(SparkError, match="spark.dynamicAllocation.enabled=false"):
-        ts.run(through, {"edges": edges}, {"edges": "src string, dst string"}, workers=1)
-
-
 # -- what a failing worker looks like ----------------------------------------------------------------------------------
 
 
@@ -354,6 +493,13 @@ def test_an_operator_that_keeps_its_capability(numbers: DataFrame, workers: int)
     assert isinstance(result.failure, timely.StalledError)
 
 
+def test_an_executor_with_another_python_says_so(numbers: DataFrame, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(numbers.sparkSession.sparkContext, "pythonVer", "3.99")
+    result = ts.run(through, {"numbers": numbers}, {"numbers": "n long, day int"}, workers=2)
+    here = "{}.{}".format(*sys.version_info)
+    assert all_in([here, "3.99", "PYSPARK_PYTHON"], failure_of(result, "numbers"))
+
+
 def test_a_cycle_that_does_not_advance(numbers: DataFrame) -> None:
     def build(scope: timely.ScopeBuilder[int], numbers: timely.Stream[int, Any]) -> Streams:
         handle, again = scope.feedback(timely.Step(0))
@@ -364,6 +510,38 @@ def test_a_cycle_that_does_not_advance(numbers: DataFrame) -> None:
     result = ts.run(build, {"numbers": numbers}, {"numbers": "n long, day int"}, workers=2)
     assert "CycleError" in failure_of(result, "numbers")
     assert isinstance(result.failure, timely.CycleError)
+
+
+def attempts_of(session: SparkSession, since: list[int]) -> int:
+    """How often the stage that was tried most of the jobs that are not in ``since`` was tried."""
+    context = session.sparkContext
+    store = context._jsc.sc().statusStore()
+    jobs = [context.statusTracker().getJobInfo(job) for job in jobs_of(session) if job not in since]
+    return 1 + max(int(store.lastStageAttempt(stage).attemptId()) for job in jobs if job is not None for stage in job.stageIds)
+
+
+@pytest.mark.parametrize(
+    ("build", "attempts"),
+    [(applying(failing("never works", 17)), 2), (lambda scope, numbers: {"others": numbers}, 1)],
+    ids=["an operator that raises", "a dictionary that is wrong"],
+)
+def test_what_can_only_fail_again_is_not_tried_for_ever(numbers: DataFrame, build: Any, attempts: int) -> None:
+    before = jobs_of(numbers.sparkSession)
+    result = ts.run(build, {"numbers": numbers}, {"numbers": "n long, day int"}, workers=2)
+    failure_of(result, "numbers")
+    assert attempts_of(numbers.sparkSession, before) == attempts
+
+
+def test_an_operator_that_raises_once_is_run_again(numbers: DataFrame, tmp_path: Path) -> None:
+    def raise_once(batch: pa.RecordBatch) -> pa.RecordBatch:
+        if 17 in batch.column("n").to_pylist() and not (tmp_path / "raised").exists():
+            (tmp_path / "raised").touch()
+            raise OSError("the network is down")
+        return batch
+
+    result = ts.run(applying(raise_once), {"numbers": numbers}, {"numbers": "n long, day int"}, workers=2)
+    assert rows(result["numbers"]) == Counter((n, n % 4) for n in range(100))
+    assert "the network is down" in str(result.failure)
 
 
 def test_a_killed_worker_is_run_again(numbers: DataFrame, tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -15,23 +16,27 @@ from pyspark.sql import DataFrame, SparkSession
 import timely.spark.batch
 from timely import spark as ts
 from timely.errors import ConfigurationError, SparkError
-from timely.spark.session import context_of, is_local, require_slots, this_python
+from timely.spark.session import context_of, is_local, this_python
 
 ROOT = Path(timely.spark.batch.__file__).parents[2]
 
 
-@pytest.mark.parametrize("package", ["pyspark", "pyarrow"])
-def test_a_missing_package_is_named(package: str) -> None:
-    program = f"import sys; sys.modules['{package}'] = None\nimport timely\nimport timely.spark"
+def failed_import(program: str, **environment: str) -> str:
+    """The last line of what a program says that cannot import something."""
     done = subprocess.run(
         [sys.executable, "-c", program],
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        env={**os.environ, "PYTHONPATH": str(ROOT), **environment},
         capture_output=True,
         text=True,
         timeout=120,
         check=False,
     )
-    last = done.stderr.strip().splitlines()[-1]
+    return done.stderr.strip().splitlines()[-1]
+
+
+@pytest.mark.parametrize("package", ["pyspark", "pyarrow"])
+def test_a_missing_package_is_named(package: str) -> None:
+    last = failed_import(f"import sys; sys.modules['{package}'] = None\nimport timely\nimport timely.spark")
     assert last.startswith("timely.errors.ConfigurationError: timely.spark needs the package py")
     assert "pip install '.[spark]'" in last
 
@@ -42,41 +47,33 @@ def test_missing_pandas_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
         ts.run(lambda scope: {}, {"x": cast(DataFrame, None)}, {"x": "x long"}, workers=1)
 
 
-def test_spark_connect_is_refused() -> None:
-    with pytest.raises(SparkError, match="Spark Connect"):
-        context_of(cast(SparkSession, SimpleNamespace()))
+@pytest.fixture
+def connect() -> Iterator[Any]:
+    """A session of Spark Connect, to a server that is not there: whatever asks it anything waits in vain."""
+    from pyspark.sql.connect.session import SparkSession as ConnectSession
+
+    session = ConnectSession("sc://127.0.0.1:1")
+    session.release_session_on_close = False
+    yield session
+    session.client._release_session_on_exit = False
+    session.client.close()
 
 
-class Cluster:
-    """A cluster as far as :func:`require_slots` looks at one: executors come up while it is being asked."""
-
-    master = "spark://somewhere:7077"
-
-    def __init__(self, *slots: int) -> None:
-        self.slots = list(slots)
-        self._jsc = SimpleNamespace(sc=lambda: self)
-        self.sparkContext = self
-
-    def getConf(self) -> dict[str, str]:
-        return {}
-
-    def resourceProfileManager(self) -> Any:
-        return SimpleNamespace(defaultResourceProfile=lambda: None)
-
-    def maxNumConcurrentTasks(self, profile: Any) -> int:
-        return self.slots.pop(0) if len(self.slots) > 1 else self.slots[0]
+def test_a_session_of_spark_connect_is_refused(connect: Any) -> None:
+    for ask in (context_of, lambda session: ts.check(session, 2), ts.ship):
+        with pytest.raises(SparkError, match="this session is one of Spark Connect.*register with the process that runs it"):
+            ask(connect)
 
 
-def test_a_cluster_that_is_starting_is_waited_for() -> None:
-    cluster = Cluster(0, 2, 4)
-    require_slots(cast(SparkSession, cluster), 4)
-    assert cluster.slots == [4]
+def test_a_dataframe_of_spark_connect_is_refused(connect: Any) -> None:
+    with pytest.raises(SparkError, match=r"inputs\['x'\] is one of Spark Connect, and timely.spark needs a classic session"):
+        ts.run(lambda scope, x: {"x": x}, {"x": connect.range(3)}, {"x": "id long"}, workers=2, key="id")
 
 
-def test_a_cluster_that_is_too_small_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("timely.spark.session._EXECUTORS_APPEAR_WITHIN", 0.1)
-    with pytest.raises(SparkError, match=r"5 workers need 5 task slots.*offers 4.*spark.executor.instances"):
-        require_slots(cast(SparkSession, Cluster(4)), 5)
+def test_the_client_of_spark_connect_alone_is_not_enough() -> None:
+    said = failed_import("import timely.spark", SPARK_SKIP_CONNECT_COMPAT_TESTS="1")
+    assert said.startswith("timely.errors.ConfigurationError: timely.spark needs all of pyspark")
+    assert "pip install '.[spark]'" in said
 
 
 @pytest.mark.parametrize(
@@ -89,7 +86,14 @@ def test_what_is_local(master: str, local: bool) -> None:
 
 @pytest.mark.parametrize(
     ("master", "chosen", "used"),
-    [("local[2]", None, sys.executable), ("local[2]", "python3.99", "before"), ("yarn", None, "before")],
+    [
+        ("local[2]", None, sys.executable),
+        ("local[2]", "python3.99", "before"),
+        ("yarn", None, "before"),
+        ("local-cluster[2,1,1024]", None, sys.executable),
+        ("spark://127.0.0.1:40000", None, sys.executable),
+        ("spark://10.0.0.1:7077", None, "before"),
+    ],
 )
 def test_the_python_of_the_tasks(monkeypatch: pytest.MonkeyPatch, master: str, chosen: str | None, used: str) -> None:
     monkeypatch.delenv("PYSPARK_PYTHON", raising=False)

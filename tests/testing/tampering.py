@@ -15,7 +15,7 @@ from timely.errors import InvariantViolation, ProgressError, StalledError
 from timely.progress import ProgressBatch
 from timely.testing import INVARIANTS, Network, Simulation
 from timely.testing.onlooker import Onlooker
-from timely.worker.worker import DATA, PROGRESS
+from timely.worker.coalesce import DATA, PROGRESS
 
 PROGRAMS = (loops, nested_loops, rounds)
 SEEDS = range(6)

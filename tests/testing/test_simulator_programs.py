@@ -17,7 +17,7 @@ from timely.errors import InvariantViolation, ProgressError
 from timely.progress import ChangeBatch
 from timely.scopes import Checked, Subgraph
 from timely.testing import Dataflow, Delivery, Network, Turn, dataflows, schedules, simulate
-from timely.worker.worker import DATA, PROGRESS
+from timely.worker.coalesce import DATA, PROGRESS
 
 EXAMPLES = sorted(path.stem for path in (Path(__file__).parents[2] / "examples" / "timestamps").glob("*.py"))
 

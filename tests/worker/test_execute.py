@@ -253,6 +253,7 @@ def test_an_exit_in_an_operator_ends_the_run() -> None:
 
 def test_an_interruption_of_the_waiting_main_thread_stops_the_workers() -> None:
     before = threading.active_count()
+    usual = signal.signal(signal.SIGINT, signal.default_int_handler)  # a run in the background of a shell ignores it
 
     def program(worker: timely.Worker) -> None:
         with worker.dataflow(int) as scope:
@@ -262,8 +263,11 @@ def test_an_interruption_of_the_waiting_main_thread_stops_the_workers() -> None:
             signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
         worker.step_while(lambda: not handle.closed)
 
-    with pytest.raises(KeyboardInterrupt):
-        timely.execute(program, workers=2)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            timely.execute(program, workers=2)
+    finally:
+        signal.signal(signal.SIGINT, usual)
     # A join that was interrupted may take a thread for ended a moment before it is.
     while any(thread.name.startswith("timely worker") for thread in threading.enumerate()):
         pass

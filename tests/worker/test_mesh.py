@@ -1,24 +1,39 @@
-"""The mesh lets in the workers of one generation of one run, and nobody else, whatever a stranger does."""
+"""The mesh lets in the workers of one generation of one run, and nobody else, whatever a stranger does; and what goes through it
+is nobody else's business.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
+import pickle
+import select
+import selectors
 import socket
+import ssl
 import struct
+import tempfile
+import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 
 from timely.errors import AuthenticationError, ConfigurationError, PeerLostError
-from timely.worker import mesh
-from timely.worker.mesh import NONCE, Challenge, Hello, Introduction, connect_mesh, open_listener
+from timely.worker import SocketTransport, credentials, mesh
+from timely.worker.credentials import Identity, make_identity, speaker
+from timely.worker.mesh import Hello, Reception, connect_mesh, open_listener
+from timely.worker.wire import HEADER
 
-SECRET = b"s" * 32
+WORKERS = make_identity("timely worker")
+OTHERS = make_identity("timely worker")
 RUN = b"r" * 16
-Sockets = dict[int, socket.socket]
+NONE = bytes(16)
+Sockets = dict[int, ssl.SSLSocket]
+Address = tuple[str, int]
 
 
 @pytest.fixture
@@ -35,7 +50,7 @@ def listeners() -> Iterator[list[socket.socket]]:
         listener.close()
 
 
-def addresses_of(listeners: list[socket.socket]) -> dict[int, tuple[str, int]]:
+def addresses_of(listeners: list[socket.socket]) -> dict[int, Address]:
     return {index: listener.getsockname() for index, listener in enumerate(listeners)}
 
 
@@ -45,11 +60,18 @@ def close(*meshes: Sockets) -> None:
             sock.close()
 
 
+def dial(address: Address, hello: Hello, identity: Identity = WORKERS, trusted: Identity = WORKERS) -> ssl.SSLSocket:
+    return mesh.dial(address, speaker(identity, trusted.certificate), hello, time.monotonic() + 10)
+
+
+# -- who gets in -------------------------------------------------------------------------------------------------------
+
+
 @pytest.mark.parametrize("workers", [1, 2, 4])
 def test_every_pair_is_connected_once(pool: ThreadPoolExecutor, listeners: list[socket.socket], workers: int) -> None:
     listeners = listeners[:workers]
     addresses = addresses_of(listeners)
-    meshes = list(pool.map(lambda i: connect_mesh(i, listeners[i], addresses, SECRET, 10), range(workers)))
+    meshes = list(pool.map(lambda i: connect_mesh(i, listeners[i], addresses, WORKERS, 10), range(workers)))
     for index, sockets in enumerate(meshes):
         assert sorted(sockets) == [peer for peer in range(workers) if peer != index]
         for peer, sock in sockets.items():
@@ -57,19 +79,19 @@ def test_every_pair_is_connected_once(pool: ThreadPoolExecutor, listeners: list[
     for index, sockets in enumerate(meshes):
         for peer, sock in sockets.items():
             assert sock.gettimeout() is None
+            assert sock.version() == "TLSv1.3"
             assert struct.unpack("!II", sock.recv(8)) == (peer, index)
     close(*meshes)
 
 
-def strangers(address: tuple[str, int]) -> list[socket.socket]:
-    """One who says nothing, one who talks nonsense, one who talks too much, one who replays, one who leaves."""
-    silent, noisy, long, replaying, leaving = (socket.create_connection(address) for _ in range(5))
-    noisy.sendall(b"GET / HTTP/1.1\r\n\r\n" * 20)
+def strangers(address: Address) -> list[socket.socket]:
+    """One who says nothing, one who takes it for a web server, one who talks too much, one who is slow, one who leaves."""
+    silent, browser, long, slow, leaving = (socket.create_connection(address) for _ in range(5))
+    browser.sendall(b"GET / HTTP/1.1\r\n\r\n" * 20)
     long.sendall(os.urandom(100_000))
-    said = Introduction(SECRET, Hello(bytes(16), 0, 1, 0)).answer(os.urandom(NONCE))
-    replaying.sendall(said)
+    slow.sendall(b"\x16\x03\x01")  # how a handshake begins
     leaving.close()
-    return [silent, noisy, long, replaying]
+    return [silent, browser, long, slow]
 
 
 def test_strangers_are_refused_and_block_nobody(
@@ -78,120 +100,359 @@ def test_strangers_are_refused_and_block_nobody(
     addresses = addresses_of(listeners[:2])
     caplog.set_level(logging.WARNING, "timely.worker.mesh")
     came = strangers(addresses[0])
-    meshes = list(pool.map(lambda i: connect_mesh(i, listeners[i], addresses, SECRET, 10), range(2)))
+    meshes = list(pool.map(lambda i: connect_mesh(i, listeners[i], addresses, WORKERS, 10), range(2)))
     meshes[1][0].sendall(b"ok")
     assert meshes[0][1].recv(2) == b"ok"
-    said = caplog.text
-    assert "does not speak this protocol" in said
-    assert "does not know the secret" in said
-    assert "it went away" in said
+    assert caplog.text.count("refused a connection from 127.0.0.1:") >= 2
     close(*meshes)
     for stranger in came:
         stranger.close()
 
 
-def test_a_silent_connection_is_dropped(
-    pool: ThreadPoolExecutor,
-    listeners: list[socket.socket],
-    caplog: pytest.LogCaptureFixture,
-    monkeypatch: pytest.MonkeyPatch,
+def nameless(address: Address, name: str | None) -> None:
+    """Dial as somebody who holds the key, and asks for another run, or for none."""
+    context = speaker(WORKERS, WORKERS.certificate)
+    with socket.create_connection(address) as plain, context.wrap_socket(plain, server_hostname=name):
+        pytest.fail("a handshake that asks for nobody here must not succeed")
+
+
+@pytest.mark.parametrize("name", [None, "localhost", "ab" * 16])
+def test_who_cannot_name_the_run_sees_no_certificate(
+    pool: ThreadPoolExecutor, listeners: list[socket.socket], name: str | None, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(mesh.Reception.__init__, "__defaults__", (0.05,))
     addresses = addresses_of(listeners[:2])
-    with socket.create_connection(addresses[0]) as silent:
-        zero = pool.submit(connect_mesh, 0, listeners[0], addresses, SECRET, 10)
-        silent.settimeout(10)
-        assert len(silent.recv(NONCE)) == NONCE
-        assert silent.recv(1) == b""
-        one = connect_mesh(1, listeners[1], addresses, SECRET, 10)
-        close(zero.result(), one)
+    zero = pool.submit(connect_mesh, 0, listeners[0], addresses, WORKERS, 10)
+    with pytest.raises(ssl.SSLError, match="(?i)unrecognized.name"):
+        nameless(addresses[0], name)
+    close(connect_mesh(1, listeners[1], addresses, WORKERS, 10), zero.result())
+    assert "it did not name a run that is known here" in caplog.text
+
+
+def test_a_slow_connection_is_dropped(listeners: list[socket.socket], caplog: pytest.LogCaptureFixture) -> None:
+    with selectors.DefaultSelector() as selector, socket.create_connection(listeners[0].getsockname()) as slow:
+        admitted: list[Hello] = []
+        reception = Reception(selector, listeners[0], lambda run: None, lambda _, hello: admitted.append(hello), patience=0.0)
+        slow.sendall(b"\x16\x03\x01\x02")
+        while not select.select([slow], [], [], 0)[0]:
+            for key, _ in selector.select(0.1):
+                key.data(key.fileobj)
+            reception.expire()
+        reception.close()
+    assert admitted == []
     assert "did not say who it is" in caplog.text
 
 
-def test_a_crowd_of_strangers_makes_room(
-    pool: ThreadPoolExecutor, listeners: list[socket.socket], monkeypatch: pytest.MonkeyPatch
+def test_three_hundred_connections_at_once_leave_room_for_the_workers(
+    pool: ThreadPoolExecutor, listeners: list[socket.socket]
 ) -> None:
-    monkeypatch.setattr(mesh, "_CROWD", 3)
-    addresses = addresses_of(listeners[:2])
-    crowd = [socket.create_connection(addresses[0]) for _ in range(20)]
-    meshes = list(pool.map(lambda i: connect_mesh(i, listeners[i], addresses, SECRET, 10), range(2)))
+    addresses = addresses_of(listeners[:3])
+    crowd = [socket.create_connection(addresses[0]) for _ in range(300)]
+    meshes = list(pool.map(lambda i: connect_mesh(i, listeners[i], addresses, WORKERS, 20), range(3)))
+    assert [sorted(sockets) for sockets in meshes] == [[1, 2], [0, 2], [0, 1]]
     close(*meshes)
     for stranger in crowd:
         stranger.close()
 
 
-@pytest.mark.parametrize("other", [{"generation": 8}, {"generation": 6}, {"run": b"x" * 16}])
-def test_another_generation_or_run_is_refused(
-    pool: ThreadPoolExecutor, listeners: list[socket.socket], other: dict[str, bytes | int]
+def test_a_crowd_that_pushes_a_worker_out_only_delays_it(
+    pool: ThreadPoolExecutor, listeners: list[socket.socket], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(mesh, "_CROWD", 0)  # whoever comes next pushes out the one before, worker or not
+    addresses = addresses_of(listeners[:2])
+    crowd = [socket.create_connection(addresses[0]) for _ in range(20)]
+    meshes = list(pool.map(lambda i: connect_mesh(i, listeners[i], addresses, WORKERS, 10), range(2)))
+    close(*meshes)
+    for stranger in crowd:
+        stranger.close()
+
+
+@pytest.mark.parametrize("other", [{"generation": 8}, {"generation": 6}, {"receiver": 2}, {"sender": 0}])
+def test_another_generation_or_another_worker_is_refused(
+    pool: ThreadPoolExecutor,
+    listeners: list[socket.socket],
+    other: dict[str, int],
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     addresses = addresses_of(listeners[:2])
-    zero: Future[Sockets] = pool.submit(connect_mesh, 0, listeners[0], addresses, SECRET, 10, run=RUN, generation=7)
-    mine: dict[str, bytes | int] = {"run": RUN, "generation": 7}
-    stale = mine | other
-    hello = Hello(bytes(stale["run"]), int(stale["generation"]), 1, 0)
-    with pytest.raises(ConnectionResetError):
-        mesh.dial(addresses[0], SECRET, hello, time.monotonic() + 10)
-    one = connect_mesh(1, listeners[1], addresses, SECRET, 10, run=RUN, generation=7)
+    zero: Future[Sockets] = pool.submit(connect_mesh, 0, listeners[0], addresses, WORKERS, 10, run=RUN, generation=7)
+    mine = {"generation": 7, "sender": 1, "receiver": 0} | other
+    with pytest.raises(ConnectionRefusedError):
+        dial(addresses[0], Hello(RUN, **mine))
+    one = connect_mesh(1, listeners[1], addresses, WORKERS, 10, run=RUN, generation=7)
     close(zero.result(), one)
+    assert "refused a connection from 127.0.0.1" in caplog.text
 
 
-def test_a_worker_with_another_secret_is_refused(pool: ThreadPoolExecutor, listeners: list[socket.socket]) -> None:
+def test_the_certificate_of_another_run_is_refused_on_both_ends(
+    pool: ThreadPoolExecutor, listeners: list[socket.socket], caplog: pytest.LogCaptureFixture
+) -> None:
     addresses = addresses_of(listeners[:2])
-    zero = pool.submit(connect_mesh, 0, listeners[0], addresses, SECRET, 10)
-    with pytest.raises(PeerLostError, match="worker 1 could not connect to worker 0 at 127"):
-        connect_mesh(1, listeners[1], addresses, b"t" * 32, 10)
-    close(connect_mesh(1, listeners[1], addresses, SECRET, 10), zero.result())
+    zero = pool.submit(connect_mesh, 0, listeners[0], addresses, WORKERS, 10)
+    with pytest.raises(AuthenticationError, match="worker 0 at 127.*does not hold the key of this run"):
+        connect_mesh(1, listeners[1], addresses, OTHERS, 10)
+    with pytest.raises(OSError) as refused:  # it knows whom to trust, and has no key of theirs
+        dial(addresses[0], Hello(NONE, 0, 1, 0), OTHERS, WORKERS)
+    assert not isinstance(refused.value, TimeoutError)
+    one = connect_mesh(1, listeners[1], addresses, WORKERS, 10)
+    close(zero.result(), one)
+    assert caplog.text.count("refused a connection from") >= 2
+
+
+def test_tls_without_a_certificate_is_refused(pool: ThreadPoolExecutor, listeners: list[socket.socket]) -> None:
+    addresses = addresses_of(listeners[:2])
+    zero = pool.submit(connect_mesh, 0, listeners[0], addresses, WORKERS, 10)
+    context = ssl.create_default_context()
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    with (
+        socket.create_connection(addresses[0]) as plain,
+        context.wrap_socket(plain, server_hostname=NONE.hex()) as sock,
+        pytest.raises(OSError),
+    ):
+        sock.sendall(Hello(NONE, 0, 1, 0).pack())
+        assert sock.recv(8) != b""
+        pytest.fail("it was answered")
+    close(connect_mesh(1, listeners[1], addresses, WORKERS, 10), zero.result())
+
+
+def test_older_tls_is_refused(pool: ThreadPoolExecutor, listeners: list[socket.socket]) -> None:
+    addresses = addresses_of(listeners[:2])
+    zero = pool.submit(connect_mesh, 0, listeners[0], addresses, WORKERS, 10)
+    context = ssl.create_default_context()
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    context.maximum_version = ssl.TLSVersion.TLSv1_2
+    with socket.create_connection(addresses[0]) as plain, pytest.raises(OSError):
+        context.wrap_socket(plain, server_hostname=NONE.hex())
+    close(connect_mesh(1, listeners[1], addresses, WORKERS, 10), zero.result())
 
 
 def test_a_stranger_at_the_address_of_a_worker_is_found_out(
     pool: ThreadPoolExecutor, listeners: list[socket.socket]
 ) -> None:
-    def impostor() -> bytes:
-        sock, _ = listeners[0].accept()
-        with sock:
-            sock.sendall(os.urandom(NONCE))
-            hello = sock.recv(1000)
-            sock.sendall(os.urandom(32))
-            return hello
+    def impostor() -> None:
+        context = credentials.listener(OTHERS, WORKERS.certificate)
+        plain, _ = listeners[0].accept()
+        with pytest.raises(OSError), plain:
+            context.wrap_socket(plain, server_side=True)
 
     heard = pool.submit(impostor)
     with pytest.raises(AuthenticationError, match="worker 0 at 127"):
-        connect_mesh(1, listeners[1], addresses_of(listeners[:2]), SECRET, 10)
-    assert SECRET not in heard.result()
+        connect_mesh(1, listeners[1], addresses_of(listeners[:2]), WORKERS, 10)
+    heard.result()
+
+
+def test_a_holder_of_the_key_who_speaks_something_else_is_found_out(
+    pool: ThreadPoolExecutor, listeners: list[socket.socket]
+) -> None:
+    def other_protocol() -> None:
+        plain, _ = listeners[0].accept()
+        with credentials.listener(WORKERS, WORKERS.certificate).wrap_socket(plain, server_side=True) as sock:
+            sock.sendall(b"12345678")
+            sock.recv(100)
+
+    done = pool.submit(other_protocol)
+    with pytest.raises(AuthenticationError, match="does not speak this protocol"):
+        connect_mesh(1, listeners[1], addresses_of(listeners[:2]), WORKERS, 10)
+    done.result()
 
 
 def test_a_missing_worker_is_named(listeners: list[socket.socket]) -> None:
     with pytest.raises(PeerLostError, match=r"worker 0 waited in vain for worker\(s\) \[1, 2\]"):
-        connect_mesh(0, listeners[0], addresses_of(listeners[:3]), SECRET, 0.1)
+        connect_mesh(0, listeners[0], addresses_of(listeners[:3]), WORKERS, 0.1)
 
 
 def test_a_worker_that_is_gone_is_named(listeners: list[socket.socket]) -> None:
     addresses = addresses_of(listeners[:2])
     listeners[0].close()
     with pytest.raises(PeerLostError, match="worker 1 could not connect to worker 0"):
-        connect_mesh(1, listeners[1], addresses, SECRET, 5)
+        connect_mesh(1, listeners[1], addresses, WORKERS, 5)
 
 
-def test_a_weak_secret_is_refused(listeners: list[socket.socket]) -> None:
-    with pytest.raises(ConfigurationError, match="at least 16 bytes"):
-        connect_mesh(0, listeners[0], {}, b"short")
-
-
-def test_nothing_but_a_hello_is_ever_read() -> None:
-    challenge = Challenge(lambda run: SECRET)
-    with pytest.raises(AuthenticationError, match="nobody has been authenticated"):
-        challenge.welcome()
-    assert challenge.receive(b"x" * (challenge.missing - 1)) is None
-    with pytest.raises(AuthenticationError):
-        challenge.receive(b"xx")
+def test_a_run_id_that_is_none_is_refused(listeners: list[socket.socket]) -> None:
+    with pytest.raises(ConfigurationError, match="16 bytes"):
+        connect_mesh(0, listeners[0], {}, WORKERS, run=b"short")
 
 
 def test_two_workers_of_one_index_cannot_both_be_in(pool: ThreadPoolExecutor, listeners: list[socket.socket]) -> None:
     addresses = addresses_of(listeners[:3])
-    zero = pool.submit(connect_mesh, 0, listeners[0], addresses, SECRET, 10)
-    first = mesh.dial(addresses[0], SECRET, Hello(bytes(16), 0, 1, 0), time.monotonic() + 10)
-    with pytest.raises(ConnectionResetError):
-        mesh.dial(addresses[0], SECRET, Hello(bytes(16), 0, 1, 0), time.monotonic() + 10)
-    second = mesh.dial(addresses[0], SECRET, Hello(bytes(16), 0, 2, 0), time.monotonic() + 10)
+    zero = pool.submit(connect_mesh, 0, listeners[0], addresses, WORKERS, 10)
+    first = dial(addresses[0], Hello(NONE, 0, 1, 0))
+    with pytest.raises(ConnectionRefusedError):
+        dial(addresses[0], Hello(NONE, 0, 1, 0))
+    second = dial(addresses[0], Hello(NONE, 0, 2, 0))
     assert sorted(zero.result()) == [1, 2]
     close(zero.result(), {1: first, 2: second})
+
+
+# -- who is on the way -------------------------------------------------------------------------------------------------
+
+
+class Relay:
+    """Somebody on the way: passes on what goes from one worker to another, writes it down, and may meddle with it."""
+
+    def __init__(self, target: Address) -> None:
+        self.said = [bytearray(), bytearray()]
+        """What whoever dialled said, and what it was answered."""
+        self.meddle: Callable[[bytes], bytes | None] = lambda data: data
+        """What is passed on, of what whoever dialled says; ``None`` to hang up."""
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.address: Address = self._listener.getsockname()
+        self._target = target
+        self._thread = threading.Thread(target=self._pass_on)
+        self._thread.start()
+
+    def _pass_on(self) -> None:
+        near, _ = self._listener.accept()
+        far = socket.create_connection(self._target)
+        with self._listener, near, far:
+            ways = {near: (far, 0), far: (near, 1)}
+            while ways:
+                for sock in select.select(list(ways), [], [], 30)[0]:
+                    other, way = ways[sock]
+                    data: bytes | None = sock.recv(1 << 16)
+                    if data and way == 0:
+                        data = self.meddle(data)
+                    if not data:
+                        return
+                    self.said[way] += data
+                    other.sendall(data)
+
+    def join(self) -> None:
+        self._thread.join()
+
+
+def relayed(pool: ThreadPoolExecutor, listeners: list[socket.socket]) -> tuple[Relay, SocketTransport, SocketTransport]:
+    """Return two workers that are connected through somebody else."""
+    addresses = addresses_of(listeners[:2])
+    relay = Relay(addresses[0])
+    zero = pool.submit(connect_mesh, 0, listeners[0], addresses, WORKERS, 10)
+    one = connect_mesh(1, listeners[1], addresses | {0: relay.address}, WORKERS, 10)
+    return relay, SocketTransport(0, zero.result()), SocketTransport(1, one)
+
+
+def part(pool: ThreadPoolExecutor, relay: Relay, *transports: SocketTransport) -> None:
+    list(pool.map(lambda transport: transport.close(), transports))
+    relay.join()
+
+
+def send(transport: SocketTransport, peer: int, message: object) -> None:
+    transport.send(peer, message)
+    transport.flush()
+
+
+def receive(transport: SocketTransport) -> list[tuple[int, object]]:
+    while not (arrived := transport.receive()):
+        transport.wait(10)
+    return list(arrived)
+
+
+def test_whoever_listens_on_the_way_learns_nothing(pool: ThreadPoolExecutor, listeners: list[socket.socket]) -> None:
+    relay, zero, one = relayed(pool, listeners)
+    marker, answer = "the marker in the payload", "the marker in the answer"
+    send(one, 0, ("data", [marker] * 100))
+    assert receive(zero) == [(1, ("data", [marker] * 100))]
+    send(zero, 1, ("data", [answer]))
+    assert receive(one) == [(0, ("data", [answer]))]
+    part(pool, relay, zero, one)
+    assert len(relay.said[0]) > 100 and len(relay.said[1]) > 100
+    heard = bytes(relay.said[0] + relay.said[1])
+    for secret in (marker.encode(), answer.encode(), WORKERS.certificate, pickle.dumps(marker)[:8]):
+        assert secret not in heard
+
+
+def test_what_is_changed_on_the_way_cuts_the_connection(pool: ThreadPoolExecutor, listeners: list[socket.socket]) -> None:
+    relay, zero, one = relayed(pool, listeners)
+    relay.meddle = lambda data: data[:-1] + bytes([data[-1] ^ 1])
+    send(one, 0, ("data", [1]))
+    with pytest.raises(PeerLostError, match="worker 1 is cut off from worker 0"):
+        receive(zero)
+    part(pool, relay, zero, one)
+
+
+def test_what_is_repeated_on_the_way_cuts_the_connection(pool: ThreadPoolExecutor, listeners: list[socket.socket]) -> None:
+    relay, zero, one = relayed(pool, listeners)
+    relay.meddle = lambda data: data + data
+    send(one, 0, ("data", [1]))
+    arrived = []
+    with pytest.raises(PeerLostError, match="worker 1 is cut off from worker 0"):
+        while True:
+            arrived += receive(zero)
+    assert arrived in ([], [(1, ("data", [1]))])
+    part(pool, relay, zero, one)
+
+
+def test_a_stream_that_is_cut_short_is_a_lost_peer(pool: ThreadPoolExecutor, listeners: list[socket.socket]) -> None:
+    relay, zero, one = relayed(pool, listeners)
+    send(one, 0, ("data", [1]))
+    assert receive(zero) == [(1, ("data", [1]))]
+    relay.meddle = lambda data: None
+    send(one, 0, ("data", [2]))
+    with pytest.raises(PeerLostError, match="worker 1"):
+        receive(zero)
+    part(pool, relay, zero, one)
+
+
+def test_a_session_that_was_recorded_opens_no_door(
+    pool: ThreadPoolExecutor, listeners: list[socket.socket], caplog: pytest.LogCaptureFixture
+) -> None:
+    relay, zero, one = relayed(pool, listeners)
+    send(one, 0, ("data", [1]))
+    receive(zero)
+    part(pool, relay, zero, one)
+    addresses = addresses_of(listeners[:2])
+    again = pool.submit(connect_mesh, 0, listeners[0], addresses, WORKERS, 10)
+    with socket.create_connection(addresses[0]) as replaying:
+        replaying.sendall(relay.said[0])
+        replaying.settimeout(10)
+        with contextlib.suppress(ConnectionError):  # closed, or reset since some of what was sent was never read
+            while replaying.recv(1 << 16):
+                pass
+    assert not again.done()
+    assert "refused a connection" in caplog.text
+    close(connect_mesh(1, listeners[1], addresses, WORKERS, 10), again.result())
+
+
+@pytest.mark.parametrize(
+    ("said", "fault"),
+    [
+        (HEADER.pack(1 << 50, 1), "announced a message of 1125899906842624 bytes"),
+        (HEADER.pack(64, 0), "0 buffers in 64 bytes"),
+        (HEADER.pack(64, 9), "9 buffers in 64 bytes"),
+        (HEADER.pack(24, 1) + struct.pack("<Q", 1 << 40) + bytes(16), "do not make up"),
+        (b"GET / HTTP/1.1\r\nHost: worker\r\n\r\n", "announced a message"),
+    ],
+)
+def test_a_peer_that_sends_what_is_no_message_is_cut_off(
+    pool: ThreadPoolExecutor, listeners: list[socket.socket], said: bytes, fault: str
+) -> None:
+    addresses = addresses_of(listeners[:2])
+    zero = pool.submit(connect_mesh, 0, listeners[0], addresses, WORKERS, 10)
+    with dial(addresses[0], Hello(NONE, 0, 1, 0)) as peer:
+        transport = SocketTransport(0, zero.result())
+        peer.sendall(said)
+        with pytest.raises(PeerLostError, match=f"worker 1 is cut off from worker 0: it .*{fault}"):
+            receive(transport)
+        transport.close()
+
+
+# -- keys --------------------------------------------------------------------------------------------------------------
+
+
+def test_no_key_is_printed_or_left_on_the_disk(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    assert WORKERS.key.decode() not in repr(WORKERS) + str(WORKERS)
+    monkeypatch.delattr(os, "memfd_create", raising=False)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    seen = []
+
+    def load(context: ssl.SSLContext, path: str) -> None:
+        seen.append((Path(path).parent, Path(path).stat().st_mode & 0o777))
+
+    monkeypatch.setattr(ssl.SSLContext, "load_cert_chain", load)
+    speaker(WORKERS, WORKERS.certificate)
+    assert seen == [(tmp_path, 0o600)]
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_keys_are_made_anew_for_every_run() -> None:
+    made = [make_identity("worker") for _ in range(3)]
+    assert len({identity.key for identity in made}) == 3
+    assert WORKERS.key != OTHERS.key

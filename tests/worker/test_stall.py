@@ -45,6 +45,19 @@ def test_a_dataflow_that_one_worker_drops_ends_the_run() -> None:
         timely.execute(program, workers=3)
 
 
+def test_who_holds_input_back_has_not_stalled() -> None:
+    one, two = StallDetector(0, 2), StallDetector(1, 2)
+    one.heard(1, two.report(), final=False)
+    assert one.resting()
+    assert not one.stalled()
+    assert two.news(final=False) == two.report()
+    assert two.news(final=False) is None
+    one.heard(1, two.news() or pytest.fail("that it is final now is news"))
+    assert one.stalled()
+    one.sent(1)
+    assert not one.resting()
+
+
 @given(st.lists(st.tuples(st.integers(0, 2), st.integers(0, 2), st.booleans()), max_size=30))
 def test_no_message_on_its_way_is_overlooked(history: list[tuple[int, int, bool]]) -> None:
     """Workers send, get what is on its way, and report, in any order; a quiet worker acts again only on a message."""

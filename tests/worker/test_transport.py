@@ -1,16 +1,30 @@
-"""Transports by themselves: what cannot be sent, and parting from peers that are not done yet."""
+"""Transports by themselves: what cannot be sent, what waits for a peer that does not keep up, what goes over encrypted
+connections, and parting from peers that are not done yet.
+"""
 
 from __future__ import annotations
 
 import socket
+import ssl
 import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from timely.errors import UnsendableError
-from timely.worker.transport import Inbox, PeerTransport, SocketTransport
+import timely
+from timely.errors import PeerLostError, ProgressError, UnsendableError
+from timely.progress import ProgressBatch, ProgressExchange
+from timely.worker import Worker, credentials
+from timely.worker.coalesce import coalesce
+from timely.worker.credentials import make_identity
+from timely.worker.transport import Inbox, Link, PeerTransport, SocketTransport
 
 
 def three_processes() -> list[SocketTransport]:
@@ -79,3 +93,245 @@ def test_arrays_without_elements_arrive(array: Any) -> None:
         (name, array.tolist(), array.dtype) for name in ("first", "last")
     ]
     close_all(list(transports))
+
+
+def test_a_lost_peer_is_found_out_while_others_keep_sending() -> None:
+    ends = [socket.socketpair() for _ in range(2)]
+    transport = SocketTransport(0, {1: ends[0][0], 2: ends[1][0]})
+    busy = SocketTransport(2, {0: ends[1][1]})
+    ends[0][1].close()
+    arrived: list[Any] = []
+    with pytest.raises(PeerLostError, match="worker 1 has gone"):
+        for number in range(10):
+            busy.send(0, ("data", number))
+            busy.flush()
+            arrived += transport.receive()
+    close_all([transport, busy])
+
+
+class Unreadable:
+    """Can be pickled, and raises when it is read back."""
+
+    def __init__(self, kind: type[Exception]) -> None:
+        self.kind = kind
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return raise_at_reading, (self.kind,)
+
+
+def raise_at_reading(kind: type[Exception]) -> None:
+    raise kind("it cannot be read")
+
+
+# -- encrypted ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", [KeyError, FileNotFoundError, BlockingIOError, ssl.SSLWantReadError])
+@pytest.mark.parametrize("hidden", [False, True], ids=["plain", "encrypted"])
+def test_what_reading_a_message_raises_is_not_taken_for_the_connections_fault(hidden: bool, kind: type[Exception]) -> None:
+    ends = encrypted() if hidden else socket.socketpair()
+    transports = [SocketTransport(0, {1: ends[0]}), SocketTransport(1, {0: ends[1]})]
+    for _ in range(2):  # the second is still to be read when the connection is closed
+        transports[0].send(1, ("data", Unreadable(kind), bytes(100_000)))
+        transports[0].flush()
+    with pytest.raises(kind, match="it cannot be read"):
+        for _ in range(100):
+            transports[0].flush()
+            transports[1].wait(0.1)
+            transports[1].receive()
+    with ThreadPoolExecutor() as pool:
+        for closed in [pool.submit(transport.close) for transport in transports]:
+            closed.result()
+
+
+def encrypted() -> tuple[ssl.SSLSocket, ssl.SSLSocket]:
+    """Return the two ends of an encrypted connection."""
+    identity = make_identity("worker")
+    near, far = socket.socketpair()
+    listening = credentials.listener(identity, identity.certificate)
+    with ThreadPoolExecutor() as pool:
+        accepted = pool.submit(listening.wrap_socket, far, server_side=True)
+        dialled = credentials.speaker(identity, identity.certificate).wrap_socket(near)
+        return dialled, accepted.result()
+
+
+@pytest.fixture
+def secure() -> Iterator[list[SocketTransport]]:
+    near, far = encrypted()
+    transports = [SocketTransport(0, {1: near}, 10_000_000), SocketTransport(1, {0: far}, 10_000_000)]
+    yield transports
+    close_all(list(transports))
+
+
+def exchange(transports: list[SocketTransport], counts: list[int]) -> list[list[Any]]:
+    """Step both transports, in one thread, until each has got so many messages."""
+    got: list[list[Any]] = [[], []]
+    while [len(some) for some in got] != counts:
+        for index, transport in enumerate(transports):
+            transport.flush()
+            got[index] += [message for _, message in transport.receive()]
+            transport.wait(0)
+    return got
+
+
+def test_large_messages_both_ways_at_once_do_not_lock_each_other_up(secure: list[SocketTransport]) -> None:
+    arrays = [np.arange(700_000) + index for index in range(2)]
+    for index, transport in enumerate(secure):
+        for number in range(3):
+            transport.send(1 - index, ("data", number, arrays[index]))
+    got = exchange(secure, [3, 3])
+    for index in range(2):
+        assert [number for _, number, _ in got[index]] == [0, 1, 2]
+        assert all(np.array_equal(array, arrays[1 - index]) for _, _, array in got[index])
+
+
+@given(sizes=st.lists(st.sampled_from([0, 1, 7, 100, 16_383, 16_384, 16_385, 65_536, 70_000, 300_000]), max_size=12))
+def test_messages_of_any_size_arrive_in_order(sizes: list[int]) -> None:
+    near, far = encrypted()
+    transports = [SocketTransport(0, {1: near}), SocketTransport(1, {0: far})]
+    messages = [("data", number, bytes([number]) * size) for number, size in enumerate(sizes)]
+    for message in messages:
+        transports[0].send(1, message)
+        transports[0].flush()
+    batch = pa.record_batch({"n": pa.array(range(len(sizes)))})
+    transports[1].send(0, ("data", 0, batch))
+    got = exchange(transports, [1, len(sizes)])
+    assert got[1] == messages
+    assert got[0] == [("data", 0, batch)]
+    close_all(list(transports))
+
+
+def test_a_message_that_is_too_large_is_refused_where_it_is_sent(secure: list[SocketTransport]) -> None:
+    small, large = ("data", np.zeros(1_000_000)), ("data", np.zeros(2_000_000))
+    for message in (small, small, large, small):
+        secure[0].send(1, message)
+    with pytest.raises(UnsendableError, match="send smaller batches") as failure:
+        secure[0].flush()
+    assert failure.value.message is large
+    for _ in range(3):  # more than one may have, and each for itself is small enough
+        secure[0].send(1, small)
+    assert len(exchange(secure, [0, 3])[1]) == 3
+
+
+def test_an_announcement_takes_no_memory() -> None:
+    near, far = encrypted()
+    transport = SocketTransport(1, {0: far}, 1000)
+    with near, pytest.raises(PeerLostError, match="announced a message of 1001 bytes, and 1000 is the most"):
+        near.sendall(b"\xe9\x03" + bytes(6) + b"\x01" + bytes(7))
+        transport.receive()
+    transport.close()
+
+
+# -- progress that waits -----------------------------------------------------------------------------------------------
+
+updates = st.lists(st.tuples(st.sampled_from("abc"), st.sampled_from([-1, 1])), max_size=4)
+kinds = st.one_of(
+    st.tuples(st.just("progress"), st.integers(0, 1), updates), st.tuples(st.just("data")), st.tuples(st.just("done"))
+)
+
+
+def with_batches(drawn: list[Any]) -> list[Any]:
+    """Turn what was drawn into messages as a worker sends them."""
+    sequences = {0: 0, 1: 0}
+    messages: list[Any] = []
+    for place, message in enumerate(drawn):
+        if message[0] == "progress":
+            _, number, changes = message
+            message = ("progress", number, ProgressBatch(0, sequences[number], tuple(changes)))
+            sequences[number] += 1
+        else:
+            message = (message[0], place)
+        messages.append(message)
+    return messages
+
+
+def sums(messages: list[Any], number: int) -> dict[str, int]:
+    exchange = ProgressExchange[str](1, 2)
+    counts: dict[str, int] = {}
+    for message in messages:
+        if message[:2] == ("progress", number):
+            for key, diff in exchange.receive(message[2]):  # which finds out about gaps and repetitions
+                counts[key] = counts.get(key, 0) + diff
+    return {key: count for key, count in counts.items() if count}
+
+
+def fences(messages: list[Any]) -> list[int]:
+    return [place for place, message in enumerate(messages) if message[0] not in ("data", "progress")]
+
+
+@given(drawn=st.lists(kinds, max_size=12))
+def test_progress_that_waits_is_merged_and_nothing_is_lost(drawn: list[Any]) -> None:
+    messages = with_batches(drawn)
+    merged = coalesce(messages)
+    others = [message for message in messages if message[0] != "progress"]
+    assert [message for message in merged if message[0] != "progress"] == others
+    edges = [(-1, *fences(messages), len(messages)), (-1, *fences(merged), len(merged))]
+    for before, after in zip(*([(a + 1, b) for a, b in pairwise(edge)] for edge in edges), strict=True):
+        stretch, shorter = messages[slice(*before)], merged[slice(*after)]
+        for number in (0, 1):
+            batches = [message[2].count for message in shorter if message[:2] == ("progress", number)]
+            assert len(batches) <= 1
+            assert sum(batches) == sum(message[:2] == ("progress", number) for message in stretch)
+        assert stretch[-1:] == [] or stretch[-1][0] == shorter[-1][0]  # what went last still does
+    for number in (0, 1):
+        assert sums(merged, number) == sums(messages, number)
+
+
+def test_only_batches_in_a_row_are_merged() -> None:
+    first = ProgressBatch(0, 3, (("a", 1),))
+    others: list[ProgressBatch[str]] = [ProgressBatch(0, 5, ()), ProgressBatch(1, 4, ()), ProgressBatch(0, 3, ())]
+    for other in others:
+        with pytest.raises(ProgressError, match="merge batches of one sender only"):
+            first.merged([other])
+
+
+def test_a_turn_sends_each_peer_one_batch_and_a_peer_that_does_not_keep_up_gets_their_sum(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    framed: list[list[Any]] = []
+    frame = Link._frame
+
+    def note(link: Link, messages: list[Any]) -> Any:
+        framed.append([message for message in messages if message is not None and message[0] == "progress"])
+        return frame(link, messages)
+
+    monkeypatch.setattr(Link, "_frame", note)
+    near, far = socket.socketpair()
+    workers = [Worker(SocketTransport(0, {1: near})), Worker(SocketTransport(1, {0: far}))]
+    handles, seen = [], []
+    for worker in workers:
+        with worker.dataflow(int) as scope:
+            handle, stream = scope.new_input()
+            handles.append(handle)
+            seen.append(stream.exchange(lambda _: 1).map(len).capture())
+    handles[1].close()
+    epochs, size = 300, 100_000
+    for epoch in range(epochs):  # while the other worker does nothing
+        if epoch < 20:
+            handles[0].send(bytes(size))
+        handles[0].advance_to(epoch + 1)
+        workers[0].step()
+    handles[0].close()
+    while [worker.step() for worker in workers] != [False, False]:
+        pass
+    assert seen[1].extract() == [(epoch, [size]) for epoch in range(20)]
+    assert seen[0].extract() == []
+    sent = [message[2] for messages in framed for message in messages if message[2].sender == 0]
+    assert max(len(messages) for messages in framed) == 1
+    assert sum(batch.count for batch in sent) > epochs  # so much was said,
+    assert len(sent) < epochs / 2  # in so many messages
+    close_all([worker.transport for worker in workers])
+
+
+def test_processes_give_what_threads_give_when_progress_waits() -> None:
+    def program(worker: timely.Worker) -> list[tuple[int, list[int]]]:
+        with worker.dataflow(int) as scope:
+            handle, again = scope.feedback(timely.Step(1, limit=20))
+            start = scope.to_stream([bytes([worker.index]) * 400_000])
+            looped = start.concat(again).exchange(lambda x: x[0] + 1).map(lambda x: bytes([(x[0] + 1) % 3]) + x[1:])
+            looped.connect_loop(handle)
+            seen = looped.map(lambda x: x[0]).capture()
+        worker.run()
+        return seen.extract()
+
+    assert timely.execute(program, processes=3) == timely.execute(program, workers=3)

@@ -9,17 +9,19 @@ after the statement that they belong to was found right, and in the same pull, s
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Generic, Protocol, TypeAlias, TypeVar
 
 from timely.dataflow.builder import connect
 from timely.dataflow.channel import Pusher
+from timely.dataflow.keeping import Keeping
+from timely.dataflow.operator import Activator, OperatorInfo
 from timely.dataflow.pact import Pact, Pipeline
 from timely.dataflow.scope import ScopeBuilder
 from timely.dataflow.spill import Queue
 from timely.dataflow.stream import Stream
-from timely.errors import CapabilityError, GraphError, OperatorError, ProgressError
+from timely.errors import CapabilityError, GraphError, OperatorError, ProgressError, RecoveryError
 from timely.order import PartialOrder
 from timely.progress import ChangeBatch, Source, Target
 from timely.scopes import Checked, Scope
@@ -137,7 +139,10 @@ class Foreign(Checked[T]):
             Outlet(f"output {port} of scope {name!r} ({self.path})", builder.subgraph.domain.check, tee)
             for port, tee in enumerate(self.tees)
         ]
-        self._bell = builder.allocator.hang_bell(self._activate)
+        allocator = builder.allocator
+        self._bell = allocator.hang_bell(self._activate)
+        activator, keeping = Activator(builder.subgraph, self.index, allocator), Keeping(allocator.keeper)
+        self.info = OperatorInfo(name, self.index, self.path, activator, allocator.index, allocator.peers, keeping)
 
     def _activate(self) -> None:
         self._builder.subgraph.activate(self.index)
@@ -147,6 +152,19 @@ class Foreign(Checked[T]):
         if self._takes_data:
             scope: Any = self.scope
             scope.connect(self.inlets, self._outlets, self._bell.ring)
+
+    def keep(self) -> None:
+        """Declare the scope's state, if it has a way to give and to take it back."""
+        scope: Any = self.scope
+        if not all(callable(getattr(scope, name, None)) for name in ("checkpoint", "restore")):
+            return
+
+        def load(states: Iterable[Any]) -> None:
+            for state in states:
+                scope.restore(state)
+
+        with self._blamed():
+            self.info.keep(lambda: [(None, scope.checkpoint())], load)
 
     def push_external_progress(self, external: Sequence[ChangeBatch[T]]) -> None:
         """Pass on how the frontiers moved."""
@@ -214,6 +232,8 @@ class Foreign(Checked[T]):
         worker = self._builder.allocator.index
         try:
             yield
+        except RecoveryError:
+            raise  # it names the scope already
         except Exception as error:
             raise OperatorError(
                 f"scope {self.name!r} ({self.path}) on worker {worker} raised {type(error).__name__}: {error}",
@@ -233,6 +253,8 @@ def add_scope(
     see ``timely.DataScope``; one without speaks of progress alone, and what comes to it is dropped, though it must still say that
     it consumed it. As long as a pull returns ``True`` the dataflow is not complete, and the scope is pulled again; one that is
     ``patient`` is pulled only when something came, a frontier moved or ``activate`` was called, and the worker waits meanwhile.
+    Where the run is checkpointed it needs ``checkpoint()``, which returns its state, and ``restore(state)``, which is called in a
+    run that goes on, after ``connect`` and before it is asked for its summary; such a run has as many workers.
 
     ``GraphError`` for an object that lacks some of the protocol, or for another number of inputs than it has, ``ScopeError``
     for a stream of another scope. At run time ``ProgressError`` for a statement that is not right, ``OperatorError`` for what
@@ -271,6 +293,7 @@ def add_scope(
             raise GraphError(f"{place}: input {port} is to be a stream or (stream, pact), and is {stream!r}")
         connect(builder, stream, pact, Target(foreign.index, port), inlet)
     foreign.connect()
+    foreign.keep()
     return [Stream(builder, Source(foreign.index, port), tee) for port, tee in enumerate(foreign.tees)]
 
 

@@ -16,6 +16,7 @@ import attrs
 
 if TYPE_CHECKING:
     from timely.dataflow.operator import OperatorInfo
+    from timely.dataflow.scope import ScopeBuilder
 
 Piece: TypeAlias = tuple[int | None, Any]
 """``(route, item)``: the item belongs to worker ``route % peers``; with ``None``, to the worker that saved it."""
@@ -24,10 +25,13 @@ Save: TypeAlias = Callable[[], Iterable[Piece]]
 """Gives all of the state in pieces. It is read to its end before the operator runs again."""
 
 Load: TypeAlias = Callable[[Iterable[Any]], object]
-"""Takes the items back, in the constructor of a new operator. They are read from a file while it iterates."""
+"""Takes the items back, in the constructor of a new operator. They are read from a file while it iterates, to their end."""
 
 Rescale: TypeAlias = Callable[[Sequence[Iterable[Any]]], object]
-"""Takes back, on another number of workers, the items that were saved without a route: those of each worker that there was."""
+"""Takes back, on another number of workers, the items that were saved without a route: those of each worker that there was.
+
+It is called on every worker, after ``load`` was given the items with a route.
+"""
 
 
 class Log:
@@ -73,13 +77,16 @@ class Keeper(Protocol):
         items, or rescale them, before this returns.
         """
 
+    def built(self, scope: ScopeBuilder[Any]) -> None:
+        """Take note that the dataflow is built, and of what operators it has, before any of it runs."""
+
 
 class Keeping:
-    """What one operator has declared."""
+    """What one operator has declared, in so many ``parts``. These refer to its state: the keeper has them, and nobody else."""
 
     __slots__ = ("declared", "keeper", "parts")
 
     def __init__(self, keeper: Keeper | None) -> None:
         self.keeper = keeper
         self.declared = False
-        self.parts: list[StatePart] = []
+        self.parts = 0

@@ -20,7 +20,7 @@ from timely.dataflow.capability import Capability
 from timely.dataflow.channel import Allocator
 from timely.dataflow.keeping import Keeping, Load, Log, Rescale, Save, StatePart
 from timely.dataflow.ports import Count, InputPort, OutputPort, Session
-from timely.errors import ConfigurationError, OperatorError
+from timely.errors import ConfigurationError, OperatorError, RecoveryError
 from timely.order import PartialOrder
 from timely.progress import ChangeBatch, TimeDomain
 from timely.scopes import Attachable, Counts, Subgraph, Summaries
@@ -128,9 +128,9 @@ class OperatorInfo:
         """
         keeping = self.keeping
         keeping.declared = True
-        part = StatePart(len(keeping.parts), save, load, rescale, Log(keeping.keeper is not None) if logged else None)
-        keeping.parts.append(part)
-        if keeping.keeper is not None:
+        part = StatePart(keeping.parts, save, load, rescale, Log(keeping.keeper is not None) if logged else None)
+        if keeping.keeper is not None:  # else nobody asks, and it would hold on to the state of a dataflow that is over
+            keeping.parts += 1
             keeping.keeper.take(self, part)
         return part.log or Log(kept=False)
 
@@ -265,6 +265,8 @@ class Operator(Attachable[T]):
             logic = constructor(capabilities, self.info)
             if not callable(logic):
                 raise TypeError(f"the constructor must return the logic, a function of the ports, and returned {logic!r}")
+        except RecoveryError:
+            raise  # it names the operator already
         except Exception as error:
             self.fail(error)
         self._logic = functools.partial(logic, *self.input_ports, *self.output_ports, *arguments)

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from timely.operators.generic import (
         BinaryConstructor,
         BinaryNotifyLogic,
+        Keep,
         SinkConstructor,
         UnaryConstructor,
         UnaryNotifyLogic,
@@ -306,12 +307,18 @@ class Stream(Generic[T, D]):
         return operators.unary_frontier(self, pact, name, constructor)
 
     def unary_notify(
-        self, pact: Pact, name: str, initial_times: Iterable[T], logic: UnaryNotifyLogic[T, D]
+        self,
+        pact: Pact,
+        name: str,
+        initial_times: Iterable[T],
+        logic: UnaryNotifyLogic[T, D],
+        *,
+        keep: Keep | None = None,
     ) -> Stream[T, Any]:
         """An operator of one's own that is notified of times. See ``timely.operators.unary_notify``."""
         from timely import operators
 
-        return operators.unary_notify(self, pact, name, initial_times, logic)
+        return operators.unary_notify(self, pact, name, initial_times, logic, keep=keep)
 
     def binary(
         self, other: Stream[T, E], pact: Pact, other_pact: Pact, name: str, constructor: BinaryConstructor[T]
@@ -337,11 +344,13 @@ class Stream(Generic[T, D]):
         name: str,
         initial_times: Iterable[T],
         logic: BinaryNotifyLogic[T, D, E],
+        *,
+        keep: Keep | None = None,
     ) -> Stream[T, Any]:
         """An operator of one's own with two inputs, notified of times. See ``timely.operators.binary_notify``."""
         from timely import operators
 
-        return operators.binary_notify(self, other, pact, other_pact, name, initial_times, logic)
+        return operators.binary_notify(self, other, pact, other_pact, name, initial_times, logic, keep=keep)
 
     def vertex(
         self,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, TypeVar
 
 import pyarrow as pa
@@ -38,6 +39,7 @@ def accumulated(batches: Stream[T, Any]) -> Stream[T, Any]:
     """
     kept: list[pa.RecordBatch] = []
     last: Any = None
+    log: Any = None
 
     def tick(info: OperatorInfo, _: object, __: list[list[Any]]) -> list[Any]:
         return [list(range(info.peers))]
@@ -52,11 +54,30 @@ def accumulated(batches: Stream[T, Any]) -> Stream[T, Any]:
                     f" {getattr(batch, 'schema', type(batch).__name__)}, after {kept[0].schema if kept else 'nothing'}"
                 )
             kept.append(batch)
+        log.append(None, (time, collected[0]))
         if not kept:
             return [[]]
         kept[:] = [pa.concat_batches(kept)]
         return [kept[0]]
 
+    def keep(info: OperatorInfo) -> None:
+        def load(items: Iterable[tuple[T, list[pa.RecordBatch]]]) -> None:
+            nonlocal last
+            for time, batches in items:
+                last = time
+                kept.extend(batches)
+
+        def rescale(parts: Sequence[Iterable[tuple[T, list[pa.RecordBatch]]]]) -> None:
+            for place, items in enumerate(parts):
+                load((time, batches if place % info.peers == info.worker else []) for time, batches in items)
+
+        def save() -> Iterator[tuple[None, tuple[T, list[pa.RecordBatch]]]]:
+            if last is not None:
+                yield None, (last, kept)
+
+        nonlocal log
+        log = info.keep(save, load, rescale=rescale, logged=True)
+
     (ticks,) = gather("accumulated: tell", [(batches, Pipeline)], 1, tick)
-    (grown,) = gather("accumulated", [(batches, Pipeline), (ticks, Exchange(int))], 1, finish)
+    (grown,) = gather("accumulated", [(batches, Pipeline), (ticks, Exchange(int))], 1, finish, keep=keep)
     return grown

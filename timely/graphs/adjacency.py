@@ -64,6 +64,11 @@ class Adjacency:
         if columns.shape[1]:
             self._segments.append(_sorted(columns))
 
+    def rows(self) -> Rows:
+        """Return all the edges, as they were taken in, in an order of their own."""
+        parts = [np.vstack((np.repeat(one.sources, np.diff(one.starts)), one.rest)) for one in self._segments]
+        return np.hstack([np.empty((self._columns + 1, 0), np.int64), *parts]).T
+
     def nodes(self) -> Column:
         """Return the nodes that have edges, each once."""
         return np.unique(np.concatenate([np.empty(0, np.int64), *(segment.sources for segment in self._segments)]))

@@ -7,7 +7,7 @@ they are, on the worker of their node.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, TypeVar
 
 import numpy as np
@@ -58,20 +58,60 @@ def name_values(
     [(0, [('b', 5)])]
     """
     kept = Names()
+    note: Callable[[pa.RecordBatch], None] = lambda batch: None  # noqa: E731  # what it is, is only known when it is built
 
     def finish(info: OperatorInfo, _: object, collected: list[list[Any]]) -> list[Any]:
         nonlocal kept
         if not lasting:
             kept = Names()
         for batch in collected[0]:
-            kept.add(batch.column("value"))
+            _add(kept, batch, info)
+            note(batch)
         rows = join_rows(collected[1], 2)
         if not len(rows):
             return [[]]
         return [pa.record_batch({"node": kept.take(rows[:, 0] // info.peers), column: convert(rows[:, 1])})]
 
-    (named,) = gather("decode: values", [(names, Pipeline), (values, Pipeline)], 1, finish)
+    def keep(info: OperatorInfo) -> None:
+        def save() -> Iterator[tuple[None, pa.RecordBatch]]:
+            at = 0
+            for chunk in kept.chunks:
+                yield None, pa.record_batch({"id": np.arange(at, at + len(chunk)) * info.peers + info.worker, "value": chunk})
+                at += len(chunk)
+
+        def load(batches: Iterable[pa.RecordBatch]) -> None:
+            for batch in batches:
+                _add(kept, batch, info)
+
+        def rescale(parts: Sequence[Iterable[pa.RecordBatch]]) -> None:
+            batches = [batch for part in parts for batch in part]
+            mine = [batch.filter(pa.array(batch.column("id").to_numpy() % info.peers == info.worker)) for batch in batches]
+            load([pa.Table.from_batches(mine).sort_by("id").combine_chunks().to_batches()[0]] if sum(map(len, mine)) else [])
+
+        nonlocal note
+        if lasting:
+            log = info.keep(save, load, rescale=rescale, logged=True)
+            note = lambda batch: log.append(None, batch)  # noqa: E731
+
+    (named,) = gather("decode: values", [(names, Pipeline), (values, Pipeline)], 1, finish, keep=keep)
     return named
+
+
+def _add(names: Names, batch: pa.RecordBatch, info: OperatorInfo) -> None:
+    """Take in names ``(id, value)``, in the order of their numbers, at their places; what has no name, has nulls there.
+
+    After a change of workers there are such: then the numbers of a worker are no longer all that it could have given.
+    """
+    ids, value = batch.column("id").to_numpy(), batch.column("value")
+    if not len(ids):
+        return
+    known = len(names)
+    end = int(ids[-1]) // info.peers + 1
+    if ids[0] // info.peers != known or end != known + len(ids):
+        at = np.full(end - known, MISSING)
+        at[ids // info.peers - known] = np.arange(len(ids))
+        value = value.take(pa.array(at, mask=at == MISSING))
+    names.add(value)
 
 
 def _look_up(info: OperatorInfo, _: object, collected: list[list[Any]]) -> list[Any]:

@@ -59,6 +59,10 @@ class EdgeSet:
             self._segments.append(segment)
         return edges
 
+    def edges(self) -> Column:
+        """Return all the edges, in no order."""
+        return np.concatenate([np.empty(0, np.int64), *(segment.edges for segment in self._segments)])
+
     def turns(self, edges: Column) -> Column:
         """Return the turn in which each of ``edges`` was added, ``MISSING`` for those that are not there."""
         found = np.full(len(edges), MISSING)

@@ -9,16 +9,17 @@ each node is asked for once by each worker, and named once.
 
 from __future__ import annotations
 
-from typing import Any, TypeVar
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 import pyarrow as pa
 
-from timely.dataflow import Exchange, OperatorInfo, Pipeline, Stream
+from timely.dataflow import Exchange, OperatorInfo, Pact, Pipeline, Stream
 from timely.graphs.gather import gather
 from timely.graphs.input import edge_columns, node_routes, same_type, vertex_columns, weight_column
 from timely.graphs.numbers import Numbers
-from timely.graphs.pairs import Column, bits, first, join_rows, room
+from timely.graphs.pairs import MISSING, Column, Rows, bits, first, join_rows, room
 from timely.order import PartialOrder
 
 T = TypeVar("T", bound=PartialOrder)
@@ -51,16 +52,40 @@ def encode(
     """
     part = _Encoder(src, dst, weight, lasting)
     given = [(edges, Pipeline)] if vertices is None else [(edges, Pipeline), (vertices, Pipeline)]
-    coded, requests = gather("encode: ask", given, 2, part.ask)
-    answers, names = gather("encode: number", [(requests, Exchange("route"))], 2, part.number)
-    (numbers,) = gather("encode: apply", [(coded, Pipeline), (answers, Exchange(first))], 1, part.apply)
+    coded, requests = gather("encode: ask", given, 2, part.ask, keep=part.keep_asked)
+    answers, names = gather("encode: number", [(requests, Exchange("route"))], 2, part.number, keep=part.keep_owned)
+    applied: list[tuple[Stream[T, Any], Pact]] = [(coded, Pipeline), (answers, Exchange(first))]
+    (numbers,) = gather("encode: apply", applied, 1, part.apply, keep=part.keep_answers)
     return numbers, names
 
 
-class _Encoder:
-    """One worker's part: what it has asked for, what it was asked for, and what it was answered."""
+Given: TypeAlias = tuple[pa.RecordBatch | None, int]
+"""Nodes that a worker has numbered, ``(id, value)``, if any, and the place of the next number that it gives."""
 
-    __slots__ = ("_answers", "_asked", "_dst", "_lasting", "_owned", "_owned_type", "_src", "_type", "_weight")
+
+class _Encoder:
+    """One worker's part: what it has asked for, what it was asked for, and what it was answered.
+
+    A dictionary that lasts is state. On other workers, each owns the nodes that are its own there, with the numbers that they
+    have; from then on it gives numbers beyond all that were given. What was asked and answered is forgotten, and asked again.
+    """
+
+    __slots__ = (
+        "_answers",
+        "_asked",
+        "_dst",
+        "_ids",
+        "_lasting",
+        "_next",
+        "_note_answers",
+        "_note_asked",
+        "_note_owned",
+        "_owned",
+        "_owned_type",
+        "_src",
+        "_type",
+        "_weight",
+    )
 
     def __init__(self, src: str, dst: str, weight: str | None, lasting: bool) -> None:
         self._src = src
@@ -72,6 +97,11 @@ class _Encoder:
         self._asked = Numbers()
         self._owned = Numbers()
         self._answers: Column = np.empty(0, np.int64)
+        self._ids: Column | None = None  # of what is owned, where that is not what it would be had no workers come or gone
+        self._next = 0
+        self._note_asked: Callable[[pa.Array], None] = _note_nowhere
+        self._note_owned: Callable[[Given], None] = _note_nowhere
+        self._note_answers: Callable[[Rows], None] = _note_nowhere
 
     def ask(self, info: OperatorInfo, _: object, collected: list[list[Any]]) -> list[Any]:
         """Return the edges as positions among the nodes asked for, and the request for those that are new."""
@@ -84,6 +114,7 @@ class _Encoder:
         self._type = (ends or alone)[0].type
         asked = len(self._asked)
         nodes, fresh = self._asked.number(pa.concat_arrays(ends + alone))
+        self._note_asked(fresh)
         codes = nodes[: sum(map(len, ends))].reshape(2, -1)
         if self._weight is not None:
             codes = np.vstack((codes, bits(weight_column(info, edges, self._weight))))
@@ -100,15 +131,20 @@ class _Encoder:
         values = [request.column("value") for request in requests]
         self._owned_type = same_type(info, values, self._owned_type if self._lasting else None)
         if not self._lasting:
-            self._owned = Numbers()
-        owned = len(self._owned)
+            self._owned, self._next = Numbers(), 0
         places, fresh = self._owned.number(pa.concat_arrays(values))
+        ids = np.arange(self._next, self._next + len(fresh)) * info.peers + info.worker
+        self._next += len(fresh)
+        if self._ids is not None:
+            self._ids = np.concatenate((self._ids, ids))
+        numbers = places * info.peers + info.worker if self._ids is None else self._ids[places]
         asked = [np.concatenate([request.column(name).to_numpy() for request in requests]) for name in ("asker", "code")]
-        answers = np.vstack((*asked, places * info.peers + info.worker)).T
+        answers = np.vstack((*asked, numbers)).T
         if not len(fresh):
             return [answers, []]
-        ids = np.arange(owned, len(self._owned)) * info.peers + info.worker
-        return [answers, pa.record_batch({"id": ids, "value": fresh})]
+        names = pa.record_batch({"id": ids, "value": fresh})
+        self._note_owned((names, self._next))
+        return [answers, names]
 
     def apply(self, info: OperatorInfo, _: object, collected: list[list[Any]]) -> list[Any]:
         """Put the numbers in the place of the codes."""
@@ -116,5 +152,104 @@ class _Encoder:
         kept = self._answers if self._lasting else self._answers[:0]
         self._answers = table = room(kept, int(answers[:, 1].max(initial=-1)) + 1)
         table[answers[:, 1]] = answers[:, 2]
+        if len(answers):
+            self._note_answers(answers[:, 1:])
         ends = table[codes.T[:2]]
         return [(ends if self._weight is None else np.vstack((ends, codes[:, 2]))).T]
+
+    # -- state ---------------------------------------------------------------------------------------------------------
+
+    def keep_asked(self, info: OperatorInfo) -> None:
+        """Declare what was asked for: the nodes, in the order of their codes."""
+
+        def save() -> Iterator[tuple[None, pa.RecordBatch]]:
+            if self._type is not None:
+                yield None, _nodes(self._asked.values(self._type))
+
+        def load(items: Iterable[pa.RecordBatch]) -> None:
+            for batch in items:
+                self._type = batch.column("value").type
+                self._asked.learn(batch.column("value"))
+
+        def rescale(parts: Sequence[Iterable[pa.RecordBatch]]) -> None:
+            for items in parts:
+                for batch in items:
+                    self._type = batch.column("value").type
+
+        if self._lasting:
+            log = info.keep(save, load, rescale=rescale, logged=True)
+            self._note_asked = lambda fresh: log.append(None, _nodes(fresh)) if log.kept else None
+
+    def keep_owned(self, info: OperatorInfo) -> None:
+        """Declare the numbers that were given, and to what."""
+
+        def save() -> Iterator[tuple[None, Given]]:
+            if self._owned_type is None:
+                yield None, (None, self._next)
+            else:
+                ids = self._plain(info, len(self._owned))
+                yield None, (pa.record_batch({"id": ids, "value": self._owned.values(self._owned_type)}), self._next)
+
+        def load(items: Iterable[Given]) -> None:
+            for batch, following in items:
+                if batch is not None:
+                    self._own(info, batch)
+                self._go_on(info, following)
+
+        def rescale(parts: Sequence[Iterable[Given]]) -> None:
+            given = 0
+            for items in parts:
+                for batch, following in items:
+                    given = max(given, following * len(parts))
+                    if batch is not None:
+                        mine = node_routes(info, batch.column("value"), self._src) % info.peers == info.worker
+                        self._own(info, batch.take(pa.array(np.flatnonzero(mine))))
+            self._go_on(info, -(-given // info.peers))
+
+        if self._lasting:
+            log = info.keep(save, load, rescale=rescale, logged=True)
+            self._note_owned = lambda given: log.append(None, given)
+
+    def _own(self, info: OperatorInfo, batch: pa.RecordBatch) -> None:
+        """Take in numbers that were given before."""
+        ids = batch.column("id").to_numpy()
+        self._owned_type = batch.column("value").type
+        known = len(self._owned)
+        self._owned.learn(batch.column("value"))
+        plain = np.arange(known, len(self._owned)) * info.peers + info.worker
+        if self._ids is not None or not np.array_equal(ids, plain):
+            self._ids = np.concatenate((self._plain(info, known), ids))
+
+    def _go_on(self, info: OperatorInfo, following: int) -> None:
+        """Give numbers from this place on."""
+        self._next = max(self._next, following)
+        if self._next != len(self._owned):
+            self._ids = self._plain(info, len(self._owned))
+
+    def _plain(self, info: OperatorInfo, known: int) -> Column:
+        """Return the numbers of the first nodes that are owned."""
+        return np.arange(known) * info.peers + info.worker if self._ids is None else self._ids
+
+    def keep_answers(self, info: OperatorInfo) -> None:
+        """Declare what was answered: rows of codes and numbers."""
+
+        def save() -> Iterator[tuple[None, Rows]]:
+            codes = np.flatnonzero(self._answers != MISSING)
+            yield None, np.vstack((codes, self._answers[codes])).T
+
+        def load(items: Iterable[Rows]) -> None:
+            for codes, numbers in (rows.T for rows in items):
+                self._answers = room(self._answers, int(codes.max(initial=-1)) + 1)
+                self._answers[codes] = numbers
+
+        if self._lasting:
+            log = info.keep(save, load, rescale=lambda parts: None, logged=True)
+            self._note_answers = lambda rows: log.append(None, rows)
+
+
+def _note_nowhere(_: Any) -> None:
+    """What is called where nobody keeps the changes."""
+
+
+def _nodes(values: pa.Array) -> pa.RecordBatch:
+    return pa.record_batch({"value": values})

@@ -7,19 +7,22 @@ caller may assume nothing about the order of the containers, which is the order 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Generic, TypeAlias, TypeVar
 
 from timely.dataflow import (
     Capability,
-    InputCapability,
+    Distribute,
+    Exchange,
     InputPort,
     OperatorBuilder,
     OperatorInfo,
     OutputPort,
     Pact,
+    Spill,
     Stream,
 )
+from timely.operators.generic import Keep
 from timely.order import PartialOrder, linear_extension
 
 T = TypeVar("T", bound=PartialOrder)
@@ -33,9 +36,9 @@ class _Gathered(Generic[T]):
 
     __slots__ = ("capabilities", "containers")
 
-    def __init__(self, capability: InputCapability[T], inputs: int, outputs: int) -> None:
+    def __init__(self, inputs: int, capabilities: list[Capability[T]]) -> None:
         self.containers: list[list[Any]] = [[] for _ in range(inputs)]
-        self.capabilities: list[Capability[T]] = [capability.retain(output) for output in range(outputs)]
+        self.capabilities = capabilities
 
 
 class _Gather(Generic[T]):
@@ -57,7 +60,8 @@ class _Gather(Generic[T]):
             for capability, container in port:
                 gathered = self.times.get(capability.time)
                 if gathered is None:
-                    gathered = self.times[capability.time] = _Gathered(capability, self.inputs, self.outputs)
+                    held = [capability.retain(output) for output in range(self.outputs)]
+                    gathered = self.times[capability.time] = _Gathered(self.inputs, held)
                 gathered.containers[index].append(container)
         if self.times:
             frontiers = [port.frontier for port in inputs]
@@ -73,16 +77,51 @@ class _Gather(Generic[T]):
                 output.session(capability).give_batch(result)
             capability.drop()
 
+    def keep(self, initial: list[Capability[T]], pacts: Sequence[Pact]) -> None:
+        """Declare what was collected at times that are not complete; it is dealt anew, by the pacts, to other workers."""
+        worker, peers = self.info.worker, self.info.peers
+
+        def save() -> Iterator[tuple[None, tuple[T, int, Any]]]:
+            for time, gathered in self.times.items():
+                for index, containers in enumerate(gathered.containers):
+                    yield from ((None, (time, index, container)) for container in containers)
+
+        def load(items: Iterable[tuple[T, int, Any]]) -> None:
+            for time, index, container in items:
+                if time not in self.times:
+                    self.times[time] = _Gathered(self.inputs, [capability.delayed(time) for capability in initial])
+                self.times[time].containers[index].append(container)
+
+        def rescale(parts: Sequence[Iterable[tuple[T, int, Any]]]) -> None:
+            for place, items in enumerate(parts):
+                for time, index, container in items:
+                    pact = pacts[index]
+                    pact = pact.pact if isinstance(pact, Spill) else pact
+                    dealt: Sequence[tuple[int, Any]] = [(place % peers, container)]
+                    if isinstance(pact, Exchange | Distribute):
+                        dealt = pact.parts(time, container, peers)
+                    load((time, index, part) for target, part in dealt if target == worker)
+
+        self.info.keep(save, load, rescale=rescale)
+        for capability in initial:
+            capability.drop()
+
 
 def gather(
-    name: str, inputs: Sequence[tuple[Stream[T, Any], Pact]], outputs: int, finish: Finish
+    name: str,
+    inputs: Sequence[tuple[Stream[T, Any], Pact]],
+    outputs: int,
+    finish: Finish,
+    *,
+    keep: Keep | None = None,
 ) -> list[Stream[T, Any]]:
     """Return the ``outputs`` streams of an operator that runs ``finish(info, time, collected)`` for each time that
     is complete.
 
     Times are finished in an order that extends theirs. ``collected`` has a list of containers for each input;
-    ``finish`` returns a container for each output, and an empty one sends nothing. Source: the operators of Naiad
-    section 2.2 that wait for ``OnNotify``.
+    ``finish`` returns a container for each output, and an empty one sends nothing. What was collected is part of a
+    checkpoint; where ``finish`` remembers anything from one time to the next, ``keep(info)``, called once on each worker,
+    is to declare that. Source: the operators of Naiad section 2.2 that wait for ``OnNotify``.
 
     >>> import timely
     >>> def build(scope):
@@ -98,5 +137,13 @@ def gather(
     for stream, pact in inputs:
         builder.new_input(stream, pact)
     streams = [builder.new_output() for _ in range(outputs)]
-    builder.build(lambda _, info: _Gather(info, len(inputs), outputs, finish))
+
+    def constructor(capabilities: list[Capability[T]], info: OperatorInfo) -> _Gather[T]:
+        logic: _Gather[T] = _Gather(info, len(inputs), outputs, finish)
+        logic.keep(capabilities, [pact for _, pact in inputs])
+        if keep is not None:
+            keep(info)
+        return logic
+
+    builder.build(constructor)
     return streams

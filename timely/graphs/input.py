@@ -7,7 +7,7 @@ resolved; weights are numbers from 0 up. Anything else is a ``SchemaError`` that
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -18,6 +18,12 @@ from timely.graphs.pairs import Column, Floats
 from timely.order import PartialOrder
 
 T = TypeVar("T", bound=PartialOrder)
+
+_BLOCK: Final = 10
+"""Nodes that are whole numbers and differ in no more than so many of their last bits belong to one worker."""
+
+_GOLDEN: Final = 0x9E3779B97F4A7C15
+"""What the golden ratio is behind the point, in 64 bits."""
 
 
 def edge_columns(
@@ -66,11 +72,21 @@ def weight_column(info: OperatorInfo, batches: Sequence[Any], name: str) -> Floa
 
 
 def node_routes(info: OperatorInfo, values: pa.Array, src: str) -> Column:
-    """Return the numbers that say which worker a node belongs to; types that cannot be routed are, as text."""
+    """Return numbers that say which worker each node belongs to; types that cannot be routed are, as text.
+
+    Nodes that are whole numbers below the surface and lie close together belong to one worker, since they are often
+    neighbours. Blocks of them are dealt by the golden ratio, which is even for consecutive ones, and for those at most
+    other distances.
+    """
     try:
-        return route_column(values)
+        routes = route_column(values)
     except RoutingError:
         pass
+    else:
+        if not (pa.types.is_integer(values.type) or pa.types.is_temporal(values.type)):
+            return routes
+        mixed = (routes >> _BLOCK).astype(np.uint64) * np.uint64(_GOLDEN)
+        return ((mixed >> np.uint64(32)) * np.uint64(info.peers) >> np.uint64(32)).astype(np.int64)
     try:
         return route_column(values.cast(pa.string()))
     except pa.ArrowException as error:

@@ -52,12 +52,49 @@ class Numbers:
             if keys is not None and self._reach(keys):
                 found, places = self._look_up(keys - self._low)
                 return found, from_integers(places + self._low, column.type)
-            self._known = {key + self._low: number for key, number in enumerate(self._table.tolist()) if number != MISSING}
-            self._table = None
+            self._leave_table()
         if keys is None:
             return self._search(column)
         found, fresh = self._search(pa.array(keys))
         return found, from_integers(fresh.to_numpy(), column.type)
+
+    def learn(self, column: pa.Array) -> None:
+        """Give the next numbers to the values of ``column``, in their order: what ``values`` has returned, or ``number`` as new.
+
+        >>> numbers = Numbers()
+        >>> numbers.learn(pa.array([9, 7, 8]))
+        >>> numbers.number(pa.array([7, 5, 9]))[0].tolist(), numbers.values(pa.int64()).to_pylist()
+        ([1, 3, 0], [9, 7, 8, 5])
+        """
+        keys = as_integers(column)
+        fresh = np.arange(self._count, self._count + len(column))
+        if self._table is not None and keys is not None and self._reach(keys):
+            self._table[keys - self._low] = fresh
+        else:
+            self._leave_table()
+            values = column.to_pylist() if keys is None else keys.tolist()
+            self._known.update(zip((value if value == value else None for value in values), fresh.tolist()))
+        self._count += len(column)
+
+    def values(self, kind: pa.DataType) -> pa.Array:
+        """Return the values, which are of type ``kind``, in the order of their numbers."""
+        if not self._count:
+            return pa.array([], kind)
+        if self._table is not None:
+            places = np.flatnonzero(self._table != MISSING)
+            return from_integers(places[np.argsort(self._table[places])] + self._low, kind)
+        values = sorted(self._known, key=self._known.__getitem__)
+        if as_integers(pa.array([], kind)) is not None:
+            return from_integers(np.array(values, np.int64), kind)
+        if pa.types.is_floating(kind):
+            return pa.array([np.nan if value is None else value for value in values], kind)
+        return pa.array(values, kind)
+
+    def _leave_table(self) -> None:
+        """Go on with a dictionary."""
+        if self._table is not None:
+            self._known = {key + self._low: number for key, number in enumerate(self._table.tolist()) if number != MISSING}
+            self._table = None
 
     def _reach(self, keys: Column) -> bool:
         """Have the table reach all ``keys``; False if it would be mostly empty."""
@@ -120,6 +157,14 @@ class Names:
 
     def __init__(self) -> None:
         self._chunks: list[pa.Array] = []
+
+    def __len__(self) -> int:
+        return sum(map(len, self._chunks))
+
+    @property
+    def chunks(self) -> list[pa.Array]:
+        """All the values, in the order of their numbers."""
+        return self._chunks
 
     def add(self, values: pa.Array) -> None:
         """Take in the values of the next numbers."""

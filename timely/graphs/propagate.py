@@ -9,7 +9,8 @@ taken as they come, whatever round they are of; greatest values make the order i
 
 from __future__ import annotations
 
-from typing import Any, Generic, TypeVar
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, Generic, TypeAlias, TypeVar
 
 import numpy as np
 
@@ -23,6 +24,7 @@ from timely.dataflow import (
     OutputPort,
     Stream,
 )
+from timely.errors import StateError
 from timely.graphs.pairs import MISSING, Column, Rows, first, join_rows
 from timely.order import PartialOrder, Product
 
@@ -54,7 +56,7 @@ def propagate(edges: Stream[T, Any], seeds: Stream[T, Any], name: str = "propaga
         builder.new_input(again, Exchange(first))
         offers = builder.new_output()
         values = builder.new_output()
-        builder.build(lambda _, info: _Propagate(info))
+        builder.build(_Propagate)
         offers.connect_loop(handle)
         return values.leave()
 
@@ -126,13 +128,20 @@ class Propagation(Generic[T]):
         assert self._edges is not None, "edges came after their time was complete"
         self._edges.append(edges)
 
-    def add_offers(self, offers: Rows, capability: InputCapability[Product[T, int]]) -> None:
-        """Take in values offered to nodes here; ``held`` is then as late as the latest of them."""
+    @property
+    def given(self) -> tuple[list[Rows], list[Rows]]:
+        """The edges and the offers that it has and has done nothing with."""
+        return self._edges or [], self._pending
+
+    def add_offers(
+        self, offers: Rows, capability: InputCapability[Product[T, int]] | Capability[Product[T, int]], time: Product[T, int]
+    ) -> None:
+        """Take in values offered to nodes here at ``time``; ``held`` is then as late as the latest of them."""
         self._pending.append(offers)
         if self.held is None:
-            self.held = capability.retain(0)
-        elif self.held.time < capability.time:
-            self.held.downgrade(capability.time)
+            self.held = capability.delayed(time)
+        elif self.held.time < time:
+            self.held.downgrade(time)
 
     def arrange(self) -> None:
         """All edges are here: sort them by their source, and give each target that there is a slot."""
@@ -165,15 +174,50 @@ class Propagation(Generic[T]):
         return np.column_stack((places * self._peers + worker, self._best.values[places]))
 
 
+Waiting: TypeAlias = tuple[Any, int, list[Rows], list[Rows]]
+"""An outer time, the round that it is at, and the edges and offers that have come for it."""
+
+
 class _Propagate(Generic[T]):
     """The logic of the operator in the loop."""
 
     __slots__ = ("peers", "times", "worker")
 
-    def __init__(self, info: OperatorInfo) -> None:
+    def __init__(self, capabilities: list[Capability[Product[T, int]]], info: OperatorInfo) -> None:
         self.peers = info.peers
         self.worker = info.worker
         self.times: dict[T, Propagation[T]] = {}
+        self._keep(capabilities, info)
+        for capability in capabilities:
+            capability.drop()
+
+    def _keep(self, capabilities: list[Capability[Product[T, int]]], info: OperatorInfo) -> None:
+        """Declare what has come at outer times that are not complete. One that is goes on to its end while anything moves."""
+        offers, values = capabilities
+
+        def save() -> Iterator[tuple[None, Waiting]]:
+            for outer, part in self.times.items():
+                if not part.waits:
+                    raise StateError(f"{info.path}: what came at {outer!r} is being worked on, which cannot be kept")
+                yield None, (outer, part.held.time.inner if part.held is not None else 0, *part.given)
+
+        def load(items: Iterable[Waiting]) -> None:
+            for outer, round, edges, pending in items:
+                if outer not in self.times:
+                    self.times[outer] = Propagation(self.peers, values.delayed(Product(outer, 0)))
+                for rows in edges:
+                    self.times[outer].add_edges(rows)
+                for rows in pending:
+                    self.times[outer].add_offers(rows, offers, Product(outer, round))
+
+        def mine(batches: Sequence[Rows]) -> list[Rows]:
+            return [rows[rows[:, 0] % info.peers == info.worker] for rows in batches]
+
+        def rescale(parts: Sequence[Iterable[Waiting]]) -> None:
+            for items in parts:
+                load((outer, round, mine(edges), mine(pending)) for outer, round, edges, pending in items)
+
+        info.keep(save, load, rescale=rescale)
 
     def __call__(
         self,
@@ -188,7 +232,7 @@ class _Propagate(Generic[T]):
             self.at(capability).add_edges(batch)
         for port in (seeds, again):
             for capability, batch in port:
-                self.at(capability).add_offers(batch, capability)
+                self.at(capability).add_offers(batch, capability, capability.time)
         for outer, part in list(self.times.items()):
             if part.waits:
                 if _may_come(edges, outer):

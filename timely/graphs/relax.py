@@ -4,8 +4,9 @@ A nested loop with one operator in it. Each node belongs to one worker, which ha
 distance that has been offered to it. Where that has become less, the node's successors are offered a distance in turn:
 those of the same worker at once, the others round the loop. Nodes that are nearest go first, so that few are visited
 more than once (delta-stepping, with one average weight as the step). With peers a round of the loop is one such step on
-every worker, taken when no offer of that round is under way any more, so that a search without weights has as many
-rounds as its nodes are far, and visits each node once. The loop is not counted: a time is over when the frontier shows
+every worker, taken when no offer of that round is under way any more, or a few of them where that is little work: a
+round is no cheaper than these, and a long path takes so many rounds less, at the price of nodes that are visited again
+when a peer knows better. The loop is not counted: a time is over when the frontier shows
 that no offer of it is on its way anywhere, and only then does the next one begin, so that its edges are relaxed from
 distances that are final without them. The invariant: at the end of a time, every distance is the least in the graph of
 all edges so far, and what is sent out is exactly what became less. What a time costs is in the nodes whose distance
@@ -15,7 +16,8 @@ changes and their edges, not in the size of the graph.
 from __future__ import annotations
 
 from collections import defaultdict
-from typing import Any, Generic, TypeVar
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, Final, Generic, TypeAlias, TypeVar
 
 import numpy as np
 
@@ -29,12 +31,19 @@ from timely.dataflow import (
     OutputPort,
     Stream,
 )
+from timely.errors import StateError
 from timely.graphs.adjacency import Adjacency
 from timely.graphs.input import next_time
 from timely.graphs.pairs import Column, Floats, Rows, bits, first, floats, join_rows
 from timely.order import PartialOrder, Product, linear_extension
 
 T = TypeVar("T", bound=PartialOrder)
+
+_STEPS: Final = 16
+_EDGES: Final = 1 << 13
+"""Steps that a worker with peers takes in a round, and edges after which it takes no more: about as much work as a round is by
+itself, so that long paths take few rounds, and what was done too soon and has to be done again costs little.
+"""
 
 
 def relax(edges: Stream[T, Any], seeds: Stream[T, Any]) -> Stream[T, Any]:
@@ -61,7 +70,7 @@ def relax(edges: Stream[T, Any], seeds: Stream[T, Any]) -> Stream[T, Any]:
         builder.new_input(again, Exchange(first))
         offers = builder.new_output()
         changed = builder.new_output()
-        builder.build(lambda _, info: _Relax(info))
+        builder.build(_Relax)
         offers.connect_loop(handle)
         return changed.leave()
 
@@ -76,7 +85,7 @@ class Distances:
     ([1], [1.5], [0, 2])
     """
 
-    __slots__ = ("_adjacency", "_edges", "_least", "_mark", "_peers", "_total", "_touched", "_worker", "waiting")
+    __slots__ = ("_adjacency", "_edges", "_least", "_mark", "_peers", "_total", "_touched", "_worker", "looked_at", "waiting")
 
     def __init__(self, worker: int, peers: int) -> None:
         self._worker = worker
@@ -88,6 +97,22 @@ class Distances:
         self._mark: Column = np.empty(0, np.int64)
         self._touched: list[Column] = []
         self.waiting: Column = np.empty(0, np.int64)
+        self.looked_at = 0
+
+    def known(self) -> tuple[Rows, Rows]:
+        """Return all edges, and ``(node, distance)`` for the nodes that are reached, as far as is known here."""
+        nodes = np.flatnonzero(self._least < np.inf)
+        return self._adjacency.rows(), np.vstack((nodes, bits(self._least[nodes]))).T
+
+    def learn(self, edges: Rows, near: Rows) -> None:
+        """Take in edges, and distances that have been told already, so that nothing comes of either."""
+        self._reach(edges[:, :2])
+        self._reach(near[:, 0])
+        self._adjacency.add(edges)
+        with np.errstate(over="ignore"):
+            self._edges += len(edges)
+            self._total += float(floats(edges[:, 2]).sum())
+        np.minimum.at(self._least, near[:, 0], floats(near[:, 1]))
 
     def add_edges(self, edges: Rows) -> Rows:
         """Take in edges that start here; return what they offer to the nodes of other workers."""
@@ -114,6 +139,7 @@ class Distances:
             near = distances <= distances.min() + self._total / max(self._edges, 1) * 0.99
             self.waiting = nodes[~near]
             which, (targets, weights) = self._adjacency.find(nodes[near])
+            self.looked_at += len(targets)
             return self._lower(targets, distances[near][which] + floats(weights))
 
     def changed(self) -> Rows:
@@ -184,16 +210,81 @@ class _Time(Generic[T]):
             self.held = None
 
 
+Graph: TypeAlias = tuple[Any, Rows, Rows]
+"""The last time, edges, and distances that were told."""
+
+Waiting: TypeAlias = tuple[Any, list[Rows], dict[int, list[Rows]]]
+"""An outer time, and the edges and, by round, the offers that have come for it."""
+
+
 class _Relax(Generic[T]):
     """The logic of the operator in the loop: one outer time after another."""
 
-    __slots__ = ("distances", "info", "last", "times")
+    __slots__ = ("distances", "info", "last", "note", "times")
 
-    def __init__(self, info: OperatorInfo) -> None:
+    def __init__(self, capabilities: list[Capability[Product[T, int]]], info: OperatorInfo) -> None:
         self.info = info
         self.distances = Distances(info.worker, info.peers)
         self.times: dict[T, _Time[T]] = {}
         self.last: T | None = None
+        self.note: Callable[[Graph], None] | None = None
+        self._keep_graph()
+        self._keep_waiting(capabilities)
+        for capability in capabilities:
+            capability.drop()
+
+    def _keep_graph(self) -> None:
+        """Declare the edges so far, and the distances. On another number of workers each knows all distances."""
+        worker, peers = self.info.worker, self.info.peers
+
+        def load(items: Iterable[Graph]) -> None:
+            for last, edges, near in items:
+                self.last = last
+                self.distances.learn(edges, near)
+
+        def rescale(parts: Sequence[Iterable[Graph]]) -> None:
+            for items in parts:
+                load((last, edges[edges[:, 0] % peers == worker], near) for last, edges, near in items)
+
+        log = self.info.keep(
+            lambda: [(None, (self.last, *self.distances.known()))] if self.last is not None else [],
+            load,
+            rescale=rescale,
+            logged=True,
+        )
+        if log.kept:
+            self.note = lambda graph: log.append(None, graph)
+
+    def _keep_waiting(self, capabilities: list[Capability[Product[T, int]]]) -> None:
+        """Declare what has come at outer times that have not begun; one that has goes on to its end while anything moves."""
+
+        def save() -> Iterator[tuple[None, Waiting]]:
+            for outer, part in self.times.items():
+                if part.begun:
+                    raise StateError(f"{self.info.path}: what came at {outer!r} is being worked on, which cannot be kept")
+                yield None, (outer, part.edges, dict(part.offers))
+
+        def load(items: Iterable[Waiting]) -> None:
+            for outer, edges, offers in items:
+                part = self.times.get(outer)
+                if part is None:
+                    part = self.times[outer] = _Time(capabilities[1].delayed(Product(outer, 0)))
+                part.edges += edges
+                for round, rows in offers.items():
+                    part.offers[round] += rows
+                if edges or offers:
+                    held = Product(outer, min(0 if edges else round for round in (offers or (0,))))
+                    if part.held is None or held < part.held.time:
+                        part.held = capabilities[0].delayed(held)
+
+        def mine(batches: Sequence[Rows]) -> list[Rows]:
+            return [rows[rows[:, 0] % self.info.peers == self.info.worker] for rows in batches]
+
+        def rescale(parts: Sequence[Iterable[Waiting]]) -> None:
+            for items in parts:
+                load((outer, mine(edges), {n: mine(rows) for n, rows in offers.items()}) for outer, edges, offers in items)
+
+        self.info.keep(save, load, rescale=rescale)
 
     def __call__(
         self,
@@ -224,22 +315,30 @@ class _Relax(Generic[T]):
                 self.advance(part, held, offers)
             if any(time.outer <= outer for time in again.frontier):
                 return
+            nearer = self.distances.changed()
+            if self.note is not None:
+                self.note((outer, join_rows([], 3), nearer))
             with part.result as result:
-                changed.session(result).give_batch(self.distances.changed())
+                changed.session(result).give_batch(nearer)
             del self.times[outer]
 
     def advance(self, part: _Time[T], held: Capability[Product[T, int]], offers: OutputPort[Product[T, int]]) -> None:
-        """Take in what has come for the round, and make offers: without peers until none are left, else to the nodes nearest."""
+        """Take in what has come for the round, and make offers: without peers until none are left."""
         near = self.distances
         made: list[Rows] = []
         came = part.take_offers(held.time.inner)
         near.offer(came[:, 0], floats(came[:, 1]))
         if part.edges:
-            made.append(near.add_edges(join_rows(part.edges, 3)))
+            edges = join_rows(part.edges, 3)
+            made.append(near.add_edges(edges))
+            if self.note is not None:
+                self.note((self.last, edges, join_rows([], 2)))
             part.edges = []
+        looked_at, steps = near.looked_at, 0
         while len(near.waiting):
             made.append(near.step())
-            if self.info.peers > 1:
+            steps += 1
+            if self.info.peers > 1 and (steps == _STEPS or near.looked_at - looked_at > _EDGES):
                 break
         offers.session(held).give_batch(join_rows(made, 2))
         part.hold_on(waiting=len(near.waiting) > 0)

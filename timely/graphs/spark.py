@@ -1,31 +1,55 @@
 """The graph algorithms from DataFrame to DataFrame, for those who never want to see a scope.
 
-Each function is ``timely.spark.run`` around the same dataflow that runs without Spark, on one graph. ``src`` and ``dst``
-name the columns of ``edges`` that hold the ends, both of one type, which is the type of the result's nodes too;
+Each function is ``timely.spark.run`` around the dataflow of the same name in ``timely.graphs``, on one graph. ``src`` and
+``dst`` name the columns of ``edges`` that hold the ends, both of one type, which is the type of the result's nodes too;
 ``vertices`` is a DataFrame with a column ``node`` of that type, for nodes that no edge names. The job runs in ``workers``
 tasks of one barrier stage. A caller may assume that nothing runs before an action asks for the result, and that columns
-and parameters are checked before that, here on the driver: ``SchemaError`` for a column that is missing or of the wrong
-type, ``ConfigurationError`` for a parameter that cannot be. Nulls are found when the job runs. For the rest see
-``timely.spark.run``, and for each algorithm the function of the same name in ``timely.graphs``.
+and parameters are checked before that, here on the driver: ``SchemaError`` for a column that is missing or of a type that
+will not do, ``ConfigurationError`` for a parameter that cannot be. Nulls are found when the job runs. For the rest see
+``timely.spark.run``, for each algorithm the function in ``timely.graphs``, and ``docs/graphs_on_spark.md`` for all of it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
+import pyarrow as pa
+from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql.types import DataType, DoubleType, LongType, NumericType, StructField, StructType
+from pyspark.sql.pandas.types import to_arrow_type
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    BooleanType,
+    DataType,
+    DateType,
+    DoubleType,
+    IntegralType,
+    LongType,
+    MapType,
+    NullType,
+    NumericType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampNTZType,
+    TimestampType,
+)
 
 from timely import graphs
 from timely.dataflow import ScopeBuilder, Stream
-from timely.errors import SchemaError
+from timely.errors import ConfigurationError, SchemaError
 from timely.graphs.labels import check_rounds
+from timely.graphs.pregel import Compute
 from timely.graphs.rank import check_parameters
 from timely.spark import run
 
 Apply = Callable[..., Stream[Any, Any]]
+
+_KEYS = (IntegralType, StringType, BinaryType, BooleanType, DateType, TimestampType, TimestampNTZType)
+"""What a message can be sent to, one by one."""
 
 
 def connected_components(
@@ -49,7 +73,9 @@ def connected_components(
     return _run(apply, edges, src, dst, "component", None, workers, vertices)
 
 
-def strongly_connected_components(edges: DataFrame, src: str = "src", dst: str = "dst", workers: int = 2) -> DataFrame:
+def strongly_connected_components(
+    edges: DataFrame, src: str = "src", dst: str = "dst", *, vertices: DataFrame | None = None, workers: int = 2
+) -> DataFrame:
     """Return a DataFrame ``(node, component)`` with one row for each node of the graph.
 
     Two nodes have the same ``component`` if each reaches the other; it is the smallest node among them.
@@ -60,7 +86,11 @@ def strongly_connected_components(edges: DataFrame, src: str = "src", dst: str =
     >>> sorted(tuple(row) for row in strongly_connected_components(edges).collect())
     [('a', 'a'), ('b', 'a'), ('c', 'c')]
     """
-    return _run(graphs.strongly_connected_components, edges, src, dst, "component", None, workers)
+
+    def apply(edges: Stream[Any, Any], vertices: Stream[Any, Any] | None = None) -> Stream[Any, Any]:
+        return graphs.strongly_connected_components(edges, vertices=vertices)
+
+    return _run(apply, edges, src, dst, "component", None, workers, vertices)
 
 
 def pagerank(
@@ -90,11 +120,11 @@ def pagerank(
     return _run(apply, edges, src, dst, "rank", DoubleType(), workers, vertices)
 
 
-def breadth_first_search(
-    edges: DataFrame, source: Any, src: str = "src", dst: str = "dst", *, workers: int = 2
-) -> DataFrame:
+def breadth_first_search(edges: DataFrame, source: Any, src: str = "src", dst: str = "dst", *, workers: int = 2) -> DataFrame:
     """Return a DataFrame ``(node, distance)`` with one row for each node that a path from ``source`` leads to: the least
     number of edges on one, of type long.
+
+    ``source`` is a value of the nodes' type. Where it is an end of no edge, the result has no rows.
 
     >>> from timely.spark import local_session
     >>> session = local_session(2)
@@ -102,6 +132,7 @@ def breadth_first_search(
     >>> sorted(tuple(row) for row in breadth_first_search(edges, 1).collect())
     [(1, 0), (2, 1), (3, 2)]
     """
+    _check_source(source, _node_type(edges, src, dst))
 
     def apply(edges: Stream[Any, Any]) -> Stream[Any, Any]:
         return graphs.breadth_first_search(edges, source)
@@ -113,7 +144,10 @@ def shortest_paths(
     edges: DataFrame, source: Any, src: str = "src", dst: str = "dst", weight: str = "weight", *, workers: int = 2
 ) -> DataFrame:
     """Return a DataFrame ``(node, distance)`` with one row for each node that a path from ``source`` leads to: the least
-    sum of weights on one, of type double. ``weight`` names a column of numbers from 0 up.
+    sum of weights on one, of type double.
+
+    ``source`` is a value of the nodes' type. Where it is an end of no edge, the result has no rows. ``weight`` names a
+    column of numbers from 0 up; they are added up as doubles.
 
     >>> from timely.spark import local_session
     >>> session = local_session(2)
@@ -121,8 +155,8 @@ def shortest_paths(
     >>> sorted(tuple(row) for row in shortest_paths(edges, 1).collect())
     [(1, 0.0), (2, 0.5), (3, 1.5)]
     """
-    _require(edges, weight, "edges")
-    kind = edges.schema[weight].dataType
+    _check_source(source, _node_type(edges, src, dst))
+    kind = _require(edges, weight, "edges")
     if not isinstance(kind, NumericType):
         raise SchemaError(f"column {weight!r} is {kind.simpleString()}, and a weight must be a number: cast it")
 
@@ -178,6 +212,106 @@ def triangle_count(
     return _run(apply, edges, src, dst, "triangles", LongType(), workers, vertices)
 
 
+def pregel(
+    vertices: DataFrame,
+    edges: DataFrame,
+    compute: Compute[Any, Any, Any, Any],
+    combine: Callable[[Any, Any], Any] | None = None,
+    *,
+    src: str = "src",
+    dst: str = "dst",
+    state: str = "state",
+    weight: str | None = None,
+    workers: int = 2,
+) -> DataFrame:
+    """Return a DataFrame ``(node, state)`` with one row for each of ``vertices``, in the state that it ended in.
+
+    For what no function here does. ``vertices`` has a column ``node`` and one for the states to begin with, which
+    ``state`` names, of any type; the states to end with are of the same. ``compute(vertex, messages)`` is a Python function
+    that is called for every vertex, and then for those that were sent messages, until nobody sends any; it returns the new
+    state, and pairs ``(node, message)``. ``vertex`` is a ``timely.graphs.PregelVertex``; its ``edges`` are the nodes that its
+    edges lead to, or with ``weight`` pairs of such a node and the value of that column, which may be of any type. Values
+    are as in Spark's rows, but that a struct is a dictionary, and a map a list of pairs. Messages may be anything that can
+    be pickled. With ``combine``, a function of two messages whose order makes no difference, the messages to a node become
+    one. Nodes are whole numbers, strings, bytes, truth values, dates or timestamps. Both functions travel to the workers as
+    Spark's own UDFs do.
+
+    Inside the workers, ``SchemaError`` for a node that is null or has two rows, for edges or messages of nodes that are no
+    vertices, and for a state that the column cannot hold.
+
+    >>> from timely.spark import local_session
+    >>> session = local_session(2)
+    >>> vertices = session.createDataFrame([("a", 3), ("b", 6), ("c", 2), ("d", 1)], "node string, state int")
+    >>> edges = session.createDataFrame([("a", "b"), ("b", "a"), ("b", "d"), ("d", "c")], "src string, dst string")
+    >>> def greatest(vertex, messages):
+    ...     state = max([vertex.state, *messages])
+    ...     told = vertex.superstep == 0 or state > vertex.state
+    ...     return state, [(target, state) for target in vertex.edges if told]
+    >>> sorted(tuple(row) for row in pregel(vertices, edges, greatest, max).collect())
+    [('a', 6), ('b', 6), ('c', 6), ('d', 6)]
+    """
+    node = _node_type(edges, src, dst)
+    if not isinstance(node, _KEYS):
+        raise SchemaError(f"pregel: the nodes are {node.simpleString()}, which a message cannot be sent to: cast them to string")
+    kind = _require(vertices, state, "vertices")
+    ends = [_exactly(src).alias("src"), _exactly(dst).alias("dst")]
+    if weight is not None:
+        _require(edges, weight, "edges")
+        ends.append(_exactly(weight).alias("weight"))
+    inputs = {
+        "vertices": _vertices(vertices, node, state),
+        "edges": edges.select(*ends),
+    }
+    schema = StructType([StructField("node", node), StructField("state", kind)])
+
+    def build(scope: ScopeBuilder[Any], **streams: Stream[Any, Any]) -> dict[str, Stream[Any, Any]]:
+        given, along = streams["vertices"].map_batch(_states), streams["edges"].map_batch(_edges)
+        ended = graphs.pregel(given, along, compute, combine)
+        return {"found": ended.map_batch(lambda records: _table(records, schema))}
+
+    return run(build, inputs, {"found": schema}, workers=workers)["found"]
+
+
+# -- pregel's records --------------------------------------------------------------------------------------------------
+
+
+def _states(batch: pa.RecordBatch) -> list[tuple[Any, Any]]:
+    """Return ``(node, state)``."""
+    _refuse_nulls(batch.column("node"), "the vertices' column 'node'")
+    return list(zip(batch.column("node").to_pylist(), batch.column("state").to_pylist(), strict=True))
+
+
+def _edges(batch: pa.RecordBatch) -> list[tuple[Any, Any]]:
+    """Return ``(node, edge)``: the edge is where it leads to, or that and its weight."""
+    for name in ("src", "dst"):
+        _refuse_nulls(batch.column(name), f"the edges' column {name!r}")
+    source, *rest = (column.to_pylist() for column in batch.columns)
+    return list(zip(source, rest[0] if len(rest) == 1 else zip(*rest, strict=True), strict=True))
+
+
+def _refuse_nulls(column: pa.Array, what: str) -> None:
+    if column.null_count:
+        raise SchemaError(f"{what} has {column.null_count} nulls, and a node must have a value: filter them out")
+
+
+def _table(records: Iterable[tuple[Any, Any]], schema: StructType) -> pa.RecordBatch:
+    """Return the records as columns; ``SchemaError`` for a state that the type of the column cannot hold."""
+    columns = []
+    for place, field in enumerate(schema):
+        values = [record[place] for record in records]
+        try:
+            columns.append(pa.array(values, to_arrow_type(field.dataType, timezone="UTC")))
+        except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
+            raise SchemaError(
+                f"pregel: the states began as {field.dataType.simpleString()}, and compute returned one that is none ({error}):"
+                " cast the column, or have compute return such a value"
+            ) from error
+    return pa.record_batch(columns, names=schema.names)
+
+
+# -- what all of them do -----------------------------------------------------------------------------------------------
+
+
 def _run(
     apply: Apply,
     edges: DataFrame,
@@ -202,34 +336,59 @@ def _run(
     return run(build, inputs, {"found": schema}, workers=workers)["found"]
 
 
-def _vertices(vertices: DataFrame, node: DataType) -> DataFrame:
-    """Return the column of nodes; ``SchemaError`` where it is missing or of another type than the ends of the edges."""
-    _require(vertices, "node", "vertices")
-    kind = vertices.schema["node"].dataType
+def _vertices(vertices: DataFrame, node: DataType, state: str | None = None) -> DataFrame:
+    """Return the column of nodes, and that of states if one is named; ``SchemaError`` for nodes of another type than the
+    edges' ends.
+    """
+    kind = _require(vertices, "node", "vertices")
     if kind != node:
         raise SchemaError(
             f"the vertices' column 'node' is {kind.simpleString()}, and the ends of the edges are {node.simpleString()}:"
             " cast one of them"
         )
-    return vertices.select(_exactly("node"))
+    return vertices.select(_exactly("node"), *([] if state is None else [_exactly(state).alias("state")]))
 
 
 def _node_type(edges: DataFrame, src: str, dst: str) -> DataType:
-    """Return the type of both columns; ``SchemaError`` where one is missing or they differ."""
-    _require(edges, src, "edges")
-    _require(edges, dst, "edges")
-    source, target = edges.schema[src].dataType, edges.schema[dst].dataType
+    """Return the type of both columns; ``SchemaError`` where one is missing, they differ, or it is none of a node's."""
+    source, target = (_require(edges, name, "edges") for name in (src, dst))
     if source != target:
         raise SchemaError(
             f"column {src!r} is {source.simpleString()} and column {dst!r} is {target.simpleString()};"
             " both ends of an edge must be of one type: cast one of them"
         )
+    if isinstance(source, ArrayType | MapType | StructType | NullType) or source.typeName() == "variant":
+        raise SchemaError(
+            f"columns {src!r} and {dst!r} are {source.simpleString()}, which cannot be a node:"
+            " use a plain value, such as to_json() of it"
+        )
     return source
 
 
-def _require(frame: DataFrame, name: str, what: str) -> None:
-    if name not in frame.columns:
+def _check_source(source: Any, node: DataType) -> None:
+    """``ConfigurationError`` for a source that is no value of the nodes' type."""
+    try:
+        kind = to_arrow_type(node, timezone="UTC")
+    except PySparkException:
+        return  # a type that timely.spark.run refuses, and says why
+    try:
+        found = pa.array([source], kind)
+    except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
+        raise ConfigurationError(
+            f"the source is {source!r}, and the nodes are {node.simpleString()}: give one of these ({error})"
+        ) from error
+    if found.null_count:
+        raise ConfigurationError(f"the source is {source!r}, which is no node")
+
+
+def _require(frame: DataFrame, name: str, what: str) -> DataType:
+    """Return the type of the one column of that name; ``SchemaError`` where there is none, or more than one."""
+    found = [field.dataType for field in frame.schema if field.name == name]
+    if not found:
         raise SchemaError(f"the {what} have no column {name!r}; they have {', '.join(map(repr, frame.columns))}")
+    if len(found) > 1:
+        raise SchemaError(f"the {what} have {len(found)} columns {name!r}: rename or drop all but one")
+    return found[0]
 
 
 def _exactly(name: str) -> Column:

@@ -34,14 +34,17 @@ T = TypeVar("T", bound=PartialOrder)
 Build: TypeAlias = Callable[..., dict[str, Stream[Any, Any]]]
 
 
-def strongly_connected_components(edges: Stream[T, Any], src: str = "src", dst: str = "dst") -> Stream[T, Any]:
+def strongly_connected_components(
+    edges: Stream[T, Any], src: str = "src", dst: str = "dst", *, vertices: Stream[T, Any] | None = None
+) -> Stream[T, Any]:
     """Return Arrow batches ``(node, component)``: one row for each node of the graph, over all workers together.
 
     ``edges`` are Arrow batches with the columns ``src`` and ``dst``, both of one type, which may be any that Arrow can
-    sort. Two nodes have the same ``component`` if each reaches the other; it is the smallest node among them. Each time
-    is a graph of its own, answered when it is complete. ``SchemaError``, as the cause of an ``OperatorError``, for a
-    column that is missing or has nulls and for types that differ. Source: colouring with many pivots, as a dataflow of
-    Naiad's nested loops (section 2.1), each ended by progress tracking.
+    sort; ``vertices`` are batches with a column ``node``, for nodes that no edge names. Two nodes have the same
+    ``component`` if each reaches the other; it is the smallest node among them. Each time is a graph of its own, answered
+    when it is complete. ``SchemaError``, as the cause of an ``OperatorError``, for a column that is missing or has nulls
+    and for types that differ. Source: colouring with many pivots, as a dataflow of Naiad's nested loops (section 2.1), each
+    ended by progress tracking.
 
     >>> import pyarrow as pa
     >>> import timely
@@ -51,7 +54,7 @@ def strongly_connected_components(edges: Stream[T, Any], src: str = "src", dst: 
     >>> timely.example(build)
     [(0, [('a', 'a'), ('b', 'a'), ('c', 'c')])]
     """
-    numbers, names = encode(edges, src, dst)
+    numbers, names = encode(edges, src, dst, vertices=vertices)
     return name_components(names, strong_members(numbers.map_batch(_without_self_loops)))
 
 
@@ -120,6 +123,8 @@ def root_of(colours: Column) -> Column:
 
 def _draw(capability: Capability[Product[T, int]], info: OperatorInfo) -> Callable[..., object]:
     """Give each node of the edges its priority of the round."""
+
+    info.keep_nothing()
 
     def logic(input: InputPort[Product[T, int], Any], output: OutputPort[Product[T, int]]) -> None:
         edges: Any

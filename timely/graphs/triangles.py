@@ -9,11 +9,12 @@ graph of all edges so far of which it is a corner.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, TypeVar
 
 import numpy as np
 
-from timely.dataflow import Exchange, OperatorInfo, Pipeline, Stream
+from timely.dataflow import Exchange, OperatorInfo, Pact, Pipeline, Stream
 from timely.graphs.decode import name_values
 from timely.graphs.edge_set import EdgeSet, packed
 from timely.graphs.encode import encode
@@ -56,18 +57,19 @@ def triangle_count(
     """
     numbers, names = encode(edges, src, dst, vertices=vertices, lasting=True)
     part = _Triangles()
-    (told,) = gather("triangles: add", [(numbers.map_batch(both_ways), Exchange(first))], 1, part.add)
+    (told,) = gather("triangles: add", [(numbers.map_batch(both_ways), Exchange(first))], 1, part.add, keep=part.keep_edges)
     (chosen,) = gather("triangles: choose", [(told, Exchange(first))], 1, part.choose)
     (asked,) = gather("triangles: ask", [(chosen, Exchange(first))], 1, part.ask)
     (corners,) = gather("triangles: answer", [(asked, Exchange(_upper))], 1, part.answer)
-    (counts,) = gather("triangles: count", [(names, Pipeline), (corners, Exchange(first))], 1, part.count)
+    counted: list[tuple[Stream[T, Any], Pact]] = [(names, Pipeline), (corners, Exchange(first))]
+    (counts,) = gather("triangles: count", counted, 1, part.count, keep=part.keep_counts)
     return name_values(names, counts, "triangles", lambda column: column)
 
 
 class _Triangles:
     """One worker's part: the edges of its nodes, how many each has, and their counts of triangles."""
 
-    __slots__ = ("_counts", "_degrees", "_edges", "_last", "_named", "_turn")
+    __slots__ = ("_counts", "_degrees", "_edges", "_last", "_named", "_note_counts", "_note_edges", "_turn")
 
     def __init__(self) -> None:
         self._edges = EdgeSet()
@@ -76,20 +78,29 @@ class _Triangles:
         self._last: Any = None
         self._named = 0
         self._turn = 0
+        self._note_edges: Callable[[Any, Column], None] | None = None
+        self._note_counts: Callable[[Rows], None] | None = None
 
     def add(self, info: OperatorInfo, time: Any, collected: list[list[Any]]) -> list[Any]:
         """Take in edges of nodes here; tell the lower end of each new one ``(low, high, edges and turn of the high)``."""
         self._last = next_time(info, self._last, time)
         self._turn += 1
         rows = join_rows(collected[0], 2)
-        new = self._edges.add(packed(rows[:, 0], rows[:, 1]), self._turn)
+        new = self._grow(info, packed(rows[:, 0], rows[:, 1]))
+        if self._note_edges is not None:
+            self._note_edges(time, new)
         sources, targets = new >> 32, new & 0xFFFFFFFF
-        places = sources // info.peers
-        self._degrees = degrees = room(self._degrees, int(places.max(initial=-1)) + 1, 0)
-        np.add.at(degrees, places, 1)
         high = sources > targets
         turn = np.full(int(high.sum()), self._turn)
-        return [np.vstack((targets[high], sources[high], degrees[sources[high] // info.peers], turn)).T]
+        return [np.vstack((targets[high], sources[high], self._degrees[sources[high] // info.peers], turn)).T]
+
+    def _grow(self, info: OperatorInfo, edges: Column) -> Column:
+        """Take in edges, in this turn; return those that are new."""
+        new = self._edges.add(edges, self._turn)
+        places = (new >> 32) // info.peers
+        self._degrees = degrees = room(self._degrees, int(places.max(initial=-1)) + 1, 0)
+        np.add.at(degrees, places, 1)
+        return new
 
     def choose(self, info: OperatorInfo, _: object, collected: list[list[Any]]) -> list[Rows]:
         """Return ``(near, far, turn of the edge at far)``, where ``near`` is the end with fewer edges."""
@@ -118,14 +129,61 @@ class _Triangles:
 
     def count(self, info: OperatorInfo, _: object, collected: list[list[Any]]) -> list[Rows]:
         """Add up what has come; return ``(node, triangles)`` for the nodes that are new or have more."""
-        new = np.arange(self._named, self._named + sum(len(batch) for batch in collected[0]))
-        self._named += len(new)
+        new = np.concatenate([np.empty(0, np.int64), *(batch.column("id").to_numpy() for batch in collected[0])]) // info.peers
+        self._named = max(self._named, int(new.max(initial=-1)) + 1)
         corners, more = join_rows(collected[1], 2).T
         places = corners // info.peers
         self._counts = counts = room(self._counts, self._named, 0)
         np.add.at(counts, places, more)
         changed = distinct(np.concatenate((places, new)), self._named)
-        return [np.vstack((changed * info.peers + info.worker, counts[changed])).T]
+        found = np.vstack((changed * info.peers + info.worker, counts[changed])).T
+        if self._note_counts is not None:
+            self._note_counts(found)
+        return [found]
+
+    # -- state ---------------------------------------------------------------------------------------------------------
+
+    def keep_edges(self, info: OperatorInfo) -> None:
+        """Declare the edges. All that there were before a checkpoint are older than all since, and of one turn will do."""
+
+        def load(items: Iterable[tuple[Any, Column]]) -> None:
+            for last, edges in items:
+                self._last = last
+                self._grow(info, edges)
+
+        def rescale(parts: Sequence[Iterable[tuple[Any, Column]]]) -> None:
+            for items in parts:
+                load((last, edges[(edges >> 32) % info.peers == info.worker]) for last, edges in items)
+
+        def save() -> Iterator[tuple[None, tuple[Any, Column]]]:
+            if self._last is not None:
+                yield None, (self._last, self._edges.edges())
+
+        log = info.keep(save, load, rescale=rescale, logged=True)
+        if log.kept:
+            self._note_edges = lambda time, edges: log.append(None, (time, edges))
+
+    def keep_counts(self, info: OperatorInfo) -> None:
+        """Declare the counts: ``(node, triangles)`` for every node that was named."""
+
+        def load(items: Iterable[Rows]) -> None:
+            for rows in items:
+                places = rows[:, 0] // info.peers
+                self._named = max(self._named, int(places.max(initial=-1)) + 1)
+                self._counts = room(self._counts, self._named, 0)
+                self._counts[places] = rows[:, 1]
+
+        def rescale(parts: Sequence[Iterable[Rows]]) -> None:
+            for items in parts:
+                load(rows[rows[:, 0] % info.peers == info.worker] for rows in items)
+
+        def save() -> Iterator[tuple[None, Rows]]:
+            places = np.arange(self._named)
+            yield None, np.vstack((places * info.peers + info.worker, self._counts[places])).T
+
+        log = info.keep(save, load, rescale=rescale, logged=True)
+        if log.kept:
+            self._note_counts = lambda rows: log.append(None, rows)
 
 
 def _older(turn: Column, one: Column, other: Column, than_turn: Column, than: Column) -> Any:

@@ -46,7 +46,7 @@ from timely.operators.replay import replay
 from timely.operators.results import ok_err
 from timely.operators.routing import branch, branch_when, broadcast, concat, concatenate, exchange, partition
 from timely.operators.unordered import UnorderedHandle, new_unordered_input
-from timely.operators.vertex import Vertex, vertex
+from timely.operators.vertex import Vertex, redistribute_by_key, vertex
 
 __all__ = [
     "Capture",
@@ -110,6 +110,7 @@ __all__ = [
     "ok_err",
     "partition",
     "probe",
+    "redistribute_by_key",
     "replay",
     "reclock",
     "results",

@@ -7,12 +7,14 @@ What is kept for a time is dropped with its answer.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, TypeVar
 
-from timely.dataflow import InputPort, OutputPort, Pact, Pipeline, Stream, records_of
+from timely.dataflow import InputPort, OperatorInfo, OutputPort, Pact, Pipeline, Stream, records_of
+from timely.errors import StateError
 from timely.operators.by_record import by_first
 from timely.operators.generic import unary_notify
+from timely.operators.kept import keep_here, owner
 from timely.operators.notificator import Notificator
 from timely.order import PartialOrder
 
@@ -29,6 +31,8 @@ def accumulate(stream: Stream[T, D], initial: S, f: Callable[[S, D], S]) -> Stre
 
     Each worker accumulates its own records, and sends its answer when the time is complete. ``f`` returns the next state; it
     must not change ``initial``, which every time starts from. To accumulate over all workers, ``exchange`` to one of them first.
+    ``StateError`` where a run goes on with fewer workers and two have begun with the same time, as nobody can say what their
+    states make together.
 
     >>> import timely
     >>> timely.example(lambda scope: scope.to_stream(range(10)).accumulate(0, lambda total, x: total + x))
@@ -40,7 +44,19 @@ def accumulate(stream: Stream[T, D], initial: S, f: Callable[[S, D], S]) -> Stre
             state = f(state, record)
         return state
 
-    return _by_time(stream, Pipeline, "accumulate", lambda: initial, add, lambda state: [state])
+    def keep(info: OperatorInfo, states: dict[T, S]) -> None:
+        def load(items: Iterable[tuple[T, S]]) -> None:
+            for time, state in items:
+                if time in states:
+                    raise StateError(
+                        f"operator {info.name!r} ({info.path}): two workers had begun to accumulate what came at {time!r}, and"
+                        " here one is to go on with both: go on with as many workers as there were, or use aggregate"
+                    )
+                states[time] = state
+
+        keep_here(info, states.items, load)
+
+    return _by_time(stream, Pipeline, "accumulate", lambda: initial, add, lambda state: [state], keep)
 
 
 def count(stream: Stream[T, Any]) -> Stream[T, int]:
@@ -50,7 +66,15 @@ def count(stream: Stream[T, Any]) -> Stream[T, int]:
     >>> timely.example(lambda scope: scope.to_stream("abc").count())
     [(0, [3])]
     """
-    return _by_time(stream, Pipeline, "count", lambda: 0, lambda number, batch: number + len(batch), lambda number: [number])
+
+    def keep(info: OperatorInfo, numbers: dict[T, int]) -> None:
+        def load(items: Iterable[tuple[T, int]]) -> None:
+            for time, number in items:
+                numbers[time] = numbers.get(time, 0) + number
+
+        keep_here(info, numbers.items, load)
+
+    return _by_time(stream, Pipeline, "count", lambda: 0, lambda number, batch: number + len(batch), lambda n: [n], keep)
 
 
 def aggregate(
@@ -80,7 +104,21 @@ def aggregate(
     def finish(states: dict[K, S]) -> Iterable[E]:
         return [emit(k, state) for k, state in states.items()]
 
-    return _by_time(stream, by_first(key), "aggregate", dict, add, finish)
+    dealt_by = owner(key)
+
+    def keep(info: OperatorInfo, times: dict[T, dict[K, S]]) -> None:
+        def save() -> Iterator[tuple[int, tuple[T, K, S]]]:
+            for time, states in times.items():
+                for k, state in states.items():
+                    yield dealt_by(k), (time, k, state)
+
+        def load(items: Iterable[tuple[T, K, S]]) -> None:
+            for time, k, state in items:
+                times.setdefault(time, {})[k] = state
+
+        info.keep(save, load)
+
+    return _by_time(stream, by_first(key), "aggregate", dict, add, finish, keep)
 
 
 def _by_time(
@@ -90,8 +128,11 @@ def _by_time(
     start: Callable[[], S],
     add: Callable[[S, Any], S],
     finish: Callable[[S], Iterable[E]],
+    keep: Callable[[OperatorInfo, dict[T, S]], None],
 ) -> Stream[T, E]:
-    """Return ``finish(state)`` for each time once it is complete, where ``add(state, container)`` was applied to what came."""
+    """Return ``finish(state)`` for each time once it is complete, where ``add(state, container)`` was applied to what came.
+    ``keep`` declares the states.
+    """
     states: dict[T, S] = {}
 
     def logic(input: InputPort[T, D], output: OutputPort[T], notificator: Notificator[T]) -> None:
@@ -102,6 +143,7 @@ def _by_time(
                 notificator.notify_at(capability.retain())
             states[time] = add(states[time], batch)
         for complete, _ in notificator:
-            output.session(complete).give_many(finish(states.pop(complete.time)))
+            if complete.time in states:
+                output.session(complete).give_many(finish(states.pop(complete.time)))
 
-    return unary_notify(stream, pact, name, [], logic)
+    return unary_notify(stream, pact, name, [], logic, keep=lambda info: keep(info, states))

@@ -8,10 +8,11 @@ all of them the same one, to the last bit.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
-from timely.dataflow import Exchange, OperatorBuilder, OperatorInfo, OutputPort, Pact, Pipeline, Stream, records_of
+from timely.dataflow import Capability, Exchange, OperatorBuilder, OperatorInfo, OutputPort, Pact, Pipeline, Stream, records_of
+from timely.operators.kept import keep_here
 from timely.operators.notificator import Notificator
 from timely.order import PartialOrder
 
@@ -74,7 +75,17 @@ def _when_complete(
                 notificator.notify_at(came_with.retain())
             records.extend(records_of(batch))
         for capability, _ in notificator:
-            output.session(capability).give_many(finish(builder.info, times.pop(capability.time)))
+            if capability.time in times:
+                output.session(capability).give_many(finish(builder.info, times.pop(capability.time)))
 
-    builder.build(lambda _, __: logic, notificator)
+    def load(items: Iterable[tuple[T, list[Any]]]) -> None:
+        for time, records in items:
+            times.setdefault(time, []).extend(records)
+
+    def constructor(capabilities: list[Capability[T]], info: OperatorInfo) -> Callable[..., None]:
+        notificator.keep(info, capabilities.pop())
+        keep_here(info, times.items, load)
+        return logic
+
+    builder.build(constructor, notificator)
     return output

@@ -9,12 +9,13 @@ assume any order among the results of one time.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import AsyncIterable, Awaitable, Callable
+from collections.abc import AsyncIterable, Awaitable, Callable, Iterable
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 from timely.dataflow import Capability, InputPort, OperatorInfo, OutputPort, Pipeline, ScopeBuilder, Stream, records_of
-from timely.errors import ConfigurationError, ContainerError
+from timely.errors import ConfigurationError, ContainerError, StateError
 from timely.operators.generic import source, unary
+from timely.operators.kept import keep_here
 from timely.order import PartialOrder
 
 if TYPE_CHECKING:
@@ -38,7 +39,9 @@ def map_async(stream: Stream[T, D], f: Callable[[D], Awaitable[E]], limit: int =
     at once: begun, and their result not sent on yet. Records beyond that wait in front of the operator, and nothing else of the
     dataflow does. A time is complete downstream when all results for it have been sent. What ``f`` raises ends the run with an
     ``OperatorError``, as in any operator. When the dataflow is dropped or the worker closed, ``f`` is cancelled wherever it
-    waits, and its ``finally`` clauses have run when that returns. ``ConfigurationError`` for a ``limit`` below 1.
+    waits, and its ``finally`` clauses have run when that returns. ``ConfigurationError`` for a ``limit`` below 1. A run that goes
+    on from a checkpoint calls ``f`` again for what was under way at that moment, so ``f`` may see such a record twice; what
+    comes of it is sent once.
 
     ``f`` runs on another thread than the program: what both use is for them to protect.
 
@@ -56,6 +59,8 @@ def map_async(stream: Stream[T, D], f: Callable[[D], Awaitable[E]], limit: int =
         from timely.operators.errands import Errands
 
         mapping: _Mapping[T, D, E] = _Mapping(f, limit, Errands(info))
+        keep_here(info, mapping.unanswered, lambda items: mapping.ask_again(capability, items))
+        capability.drop()
         return mapping.logic
 
     return unary(stream, Pipeline, "map_async", constructor)
@@ -64,12 +69,25 @@ def map_async(stream: Stream[T, D], f: Callable[[D], Awaitable[E]], limit: int =
 class _Mapping(Generic[T, D, E]):
     """The operator behind ``map_async``: which records wait, which are under way, and what holds their times."""
 
-    def __init__(self, f: Callable[[D], Awaitable[E]], limit: int, errands: Errands[tuple[T, E]]) -> None:
+    def __init__(self, f: Callable[[D], Awaitable[E]], limit: int, errands: Errands[tuple[int, E]]) -> None:
         self._f = f
-        self._free = limit
+        self._limit = limit
+        self._begun = 0
         self._errands = errands
         self._waiting: deque[tuple[T, D]] = deque()
+        self._underway: dict[int, tuple[T, D]] = {}
         self._held: dict[T, tuple[Capability[T], int]] = {}
+
+    def unanswered(self) -> Iterable[tuple[T, D]]:
+        """Return the records whose results were not sent on, with their times."""
+        return [*self._underway.values(), *self._waiting]
+
+    def ask_again(self, capability: Capability[T], items: Iterable[tuple[T, D]]) -> None:
+        """Take in what another run had not sent the results of."""
+        for time, record in items:
+            held, records = self._held.get(time) or (capability.delayed(time), 0)
+            self._held[time] = (held, records + 1)
+            self._waiting.append((time, record))
 
     def logic(self, input: InputPort[T, D], output: OutputPort[T]) -> None:
         """Send on what has come back, and begin as much as that makes room for."""
@@ -79,8 +97,8 @@ class _Mapping(Generic[T, D, E]):
             self._held[time] = (held, records + len(batch))
             self._waiting.extend((time, record) for record in records_of(batch))
         found: dict[T, list[E]] = {}
-        for time, result in self._errands.take():
-            self._free += 1
+        for number, result in self._errands.take():
+            time, _ = self._underway.pop(number)
             found.setdefault(time, []).append(result)
         for time, results in found.items():
             held, records = self._held.pop(time)
@@ -89,13 +107,14 @@ class _Mapping(Generic[T, D, E]):
                 self._held[time] = (held, records - len(results))
             else:
                 held.drop()
-        while self._waiting and self._free:
-            self._free -= 1
-            self._errands.start(self._errand, *self._waiting.popleft())
+        while self._waiting and len(self._underway) < self._limit:
+            self._begun += 1
+            self._underway[self._begun] = waiting = self._waiting.popleft()
+            self._errands.start(self._errand, self._begun, waiting[1])
         self._errands.expect(bool(self._held))
 
-    async def _errand(self, time: T, record: D) -> None:
-        self._errands.put((time, await self._f(record)))
+    async def _errand(self, number: int, record: D) -> None:
+        self._errands.put((number, await self._f(record)))
 
 
 def from_async(scope: ScopeBuilder[T], name: str, batches: Callable[[], AsyncIterable[tuple[T, Any]]]) -> Stream[T, Any]:
@@ -107,7 +126,9 @@ def from_async(scope: ScopeBuilder[T], name: str, batches: Callable[[], AsyncIte
 
     The iterable is at most 64 containers ahead of its worker. What it raises ends the run with an ``OperatorError``; so do, as
     its cause, ``CapabilityError`` for a time that goes back and ``ContainerError`` for what is no pair. When the dataflow is
-    dropped or the worker closed, it is cancelled where it waits, and closed.
+    dropped or the worker closed, it is cancelled where it waits, and closed. ``StateError`` for a run that is to go on from a
+    checkpoint at which it was not over: nobody can have an iterable begin in the middle. What is to be taken up
+    again, the program sends through an input handle.
 
     >>> import asyncio, timely
     >>> async def ticks():
@@ -142,6 +163,21 @@ class _Feed(Generic[T]):
         self._label = f"from_async {info.name!r} ({info.path})"
         self._room = errands.room(AHEAD)
         self._started = False
+        info.keep(
+            lambda: [(None, not self._capability.held)],
+            self._load,
+            rescale=lambda parts: self._load(over for items in parts for over in items),
+        )
+
+    def _load(self, items: Iterable[bool]) -> None:
+        for over in items:
+            if not over:
+                raise StateError(
+                    f"{self._label}: its iterable was not over at the checkpoint, and cannot be taken up in the middle: send what"
+                    " it gives through an input handle, from where the checkpoint is"
+                )
+            self._started = True
+            self._capability.drop()
 
     def logic(self, output: OutputPort[T]) -> None:
         """Send on what has come."""

@@ -70,7 +70,7 @@ def _sorted(records: list[Any]) -> list[Any]:
 
 
 def capture(stream: Stream[T, D]) -> Capture[T, D]:
-    """Collect what ``stream`` carries, on this worker.
+    """Collect what ``stream`` carries, on this worker. In a run that goes on from a checkpoint: what has come since.
 
     >>> import timely
     >>> timely.example(lambda scope: scope.to_stream([2, 1]))
@@ -79,6 +79,8 @@ def capture(stream: Stream[T, D]) -> Capture[T, D]:
     captured: Capture[T, D] = Capture()
 
     def constructor(info: OperatorInfo) -> Callable[[InputPort[T, D]], object]:
+        info.keep_nothing()  # what it has is the program's, and a run that goes on captures what comes since
+
         def logic(input: InputPort[T, D]) -> None:
             for capability, batch in input:
                 captured.messages.append((capability.time, batch))
@@ -94,7 +96,8 @@ def capture_into(stream: Stream[T, D], sink: EventSink | str | os.PathLike[str])
 
     A sink is anything with ``append(event)``: a list, a ``timely.EventLink``, a ``timely.FileSink``, a
     ``timely.ConnectionSink``; a path stands for a ``FileSink``. Containers are recorded as they are. Every worker records its
-    own part, so each needs a sink of its own. ``CaptureError`` for what is no sink.
+    own part, so each needs a sink of its own. In a run that goes on from a checkpoint, what comes since is recorded, as
+    a stream of its own. ``CaptureError`` for what is no sink.
 
     >>> import timely
     >>> events = []
@@ -114,6 +117,7 @@ def capture_into(stream: Stream[T, D], sink: EventSink | str | os.PathLike[str])
 
     def constructor(info: OperatorInfo) -> Callable[[InputPort[T, D]], object]:
         told: list[T] | None = None  # the frontier as the sink knows it
+        info.keep_nothing()  # a run that goes on has a sink of its own, with a stream of what comes since
 
         def logic(input: InputPort[T, D]) -> None:
             nonlocal told

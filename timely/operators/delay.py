@@ -7,12 +7,13 @@ with all others of that time on its worker.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
 from timely.dataflow import Capability, InputPort, OperatorInfo, OutputPort, Pipeline, Stream, records_of
 from timely.errors import CapabilityError
-from timely.operators.generic import binary_frontier, unary_notify
+from timely.operators.generic import Keep, binary_frontier, unary_notify
+from timely.operators.kept import keep_here
 from timely.operators.notificator import Notificator
 from timely.operators.pending import Pending
 from timely.order import PartialOrder
@@ -43,9 +44,9 @@ def delay(stream: Stream[T, D], f: Callable[[D, T], T]) -> Stream[T, D]:
                     raise CapabilityError(f"{input.label}: {record!r} at {capability.time!r} cannot be delayed to {time!r}")
                 held[time].append(record)
         for complete, _ in notificator:
-            output.session(complete).give_batch(held.pop(complete.time))
+            output.session(complete).give_batch(held.pop(complete.time, []))
 
-    return unary_notify(stream, Pipeline, "delay", [], logic)
+    return unary_notify(stream, Pipeline, "delay", [], logic, keep=_keep(held))
 
 
 def delay_batch(stream: Stream[T, D], f: Callable[[T], T]) -> Stream[T, D]:
@@ -70,10 +71,20 @@ def delay_batch(stream: Stream[T, D], f: Callable[[T], T]) -> Stream[T, D]:
             held.setdefault(time, []).append(batch)
         for complete, _ in notificator:
             session = output.session(complete)
-            for batch in held.pop(complete.time):
+            for batch in held.pop(complete.time, []):
                 session.give_batch(batch)
 
-    return unary_notify(stream, Pipeline, "delay_batch", [], logic)
+    return unary_notify(stream, Pipeline, "delay_batch", [], logic, keep=_keep(held))
+
+
+def _keep(held: dict[T, list[Any]]) -> Keep:
+    """Return what declares all that is held, by time."""
+
+    def load(items: Iterable[tuple[T, list[Any]]]) -> None:
+        for time, what in items:
+            held.setdefault(time, []).extend(what)
+
+    return lambda info: keep_here(info, held.items, load)
 
 
 def reclock(stream: Stream[T, D], clock: Stream[T, Any]) -> Stream[T, D]:
@@ -81,7 +92,8 @@ def reclock(stream: Stream[T, D], clock: Stream[T, Any]) -> Stream[T, D]:
 
     That makes fine times coarse, so that less has to be said of progress. A record is held until both streams have passed
     the time of the clock; one that the clock never gets to comes out at its own time, when the clock has ended. Each worker goes
-    by what comes on the clock there.
+    by what comes on the clock there; in a run that goes on with another number of workers, each goes by what had come on any and
+    was still to be gone by.
 
     >>> import timely
     >>> def build(scope):
@@ -94,6 +106,22 @@ def reclock(stream: Stream[T, D], clock: Stream[T, Any]) -> Stream[T, D]:
     def constructor(capability: Capability[T], info: OperatorInfo) -> Callable[..., object]:
         held: Pending[T, tuple[Capability[T], list[Any]]] = Pending()
         ticks: Pending[T, Capability[T]] = Pending()
+
+        def load_held(items: Iterable[tuple[T, list[Any]]]) -> None:
+            for time, batches in items:
+                held.at(time, lambda: (capability.delayed(time), []))[1].extend(batches)  # noqa: B023  # called at once
+
+        def load_ticks(times: Iterable[T]) -> None:
+            for time in times:
+                ticks.at(time, lambda: capability.delayed(time))  # noqa: B023  # called at once
+
+        keep_here(info, lambda: ((time, held[time][1]) for time in held), load_held)
+        info.keep(
+            lambda: ((None, time) for time in ticks),
+            load_ticks,
+            rescale=lambda parts: load_ticks(time for times in parts for time in times),
+        )
+        capability.drop()
 
         def send(capability: Capability[T], batches: list[Any], output: OutputPort[T]) -> None:
             for batch in batches:

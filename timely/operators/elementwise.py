@@ -59,6 +59,8 @@ def map_batch(stream: Stream[T, D], f: Callable[[Any], Any]) -> Stream[T, Any]:
 
 def _batchwise(stream: Stream[T, D], name: str, f: Callable[[Any], Any]) -> Stream[T, Any]:
     def constructor(capability: Capability[T], info: OperatorInfo) -> Callable[[InputPort[T, D], OutputPort[T]], object]:
+        info.keep_nothing()
+
         def logic(input: InputPort[T, D], output: OutputPort[T]) -> None:
             for capability, batch in input:
                 output.session(capability).give_batch(f(batch))
@@ -115,6 +117,8 @@ def inspect_batch(stream: Stream[T, D], f: Callable[[T, Any], object]) -> Stream
 
 def _look(stream: Stream[T, D], name: str, look: Callable[[T, Any], object]) -> Stream[T, D]:
     def constructor(capability: Capability[T], info: OperatorInfo) -> Callable[[InputPort[T, D], OutputPort[T]], object]:
+        info.keep_nothing()
+
         def logic(input: InputPort[T, D], output: OutputPort[T]) -> None:
             for capability, batch in input:
                 look(capability.time, batch)
@@ -147,10 +151,22 @@ def inspect_progress(
         known = Antichain([capability.time])
         capability.drop()
 
+        def load(frontiers: Iterable[list[T]]) -> None:
+            nonlocal known
+            for number, times in enumerate(frontiers):
+                known = Antichain([*(known if number else ()), *times])
+
+        # A frontier that was reported is not reported once more, by a run that comes to it from the minimum time again.
+        info.keep(
+            lambda: [(None, list(known))],
+            load,
+            rescale=lambda parts: load(times for frontiers in parts for times in frontiers),
+        )
+
         def logic(input: InputPort[T, D], output: OutputPort[T]) -> None:
             nonlocal known
             frontier = input.frontier
-            if frontier != known:
+            if frontier != known and known <= frontier:
                 known = frontier
                 on_frontier(frontier)
             for capability, batch in input:

@@ -79,6 +79,8 @@ def feedback(scope: ScopeBuilder[T], summary: PathSummary[T] | None = None) -> t
     output = builder.new_output({0: Antichain([chosen])})
 
     def constructor(capabilities: list[Capability[T]], info: OperatorInfo) -> Callable[..., object]:
+        info.keep_nothing()
+
         def logic(input: InputPort[T, Any], output: OutputPort[T]) -> None:
             for capability, batch in input:
                 time = chosen.results_in(capability.time)

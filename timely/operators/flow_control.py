@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
+from itertools import islice
 from typing import Any, Generic, TypeVar
 
 from timely.dataflow import (
@@ -25,6 +26,7 @@ from timely.dataflow import (
 )
 from timely.errors import ConfigurationError, GraphError, ScopeError
 from timely.operators.generic import source, unary
+from timely.operators.kept import Sent, keep_here
 from timely.operators.pending import Pending
 from timely.operators.probe import ProbeHandle, probe
 from timely.order import PartialOrder, Product
@@ -48,6 +50,16 @@ class _Underway(Generic[T]):
         self.counts[time] = self.counts.get(time, 0) + records
         self.records += records
 
+    def items(self) -> Iterator[tuple[T, int]]:
+        """Return how many there are at each time."""
+        for time in self.counts:
+            yield time, self.counts[time]
+
+    def load(self, items: Iterable[tuple[T, int]]) -> None:
+        """Take in what another run had under way at the checkpoint, and so this one has."""
+        for time, records in items:
+            self.add(time, records)
+
     def settle(self) -> None:
         """Forget what is done with."""
         for _, records in self.counts.take(lambda time: not self._probe.less_equal(time)):
@@ -66,7 +78,8 @@ def iterator_source(
     """Return the stream of ``batches``, pairs ``(time, container)``, taken from an iterator only as far as the bounds allow.
 
     ``records`` bounds how many records, ``times`` at how many times, each worker has sent that ``probe`` has not passed.
-    Attach the probe downstream, where records are done with; times may come several times in a row and never go back.
+    Attach the probe downstream, where records are done with; times may come several times in a row and never go back. A run that
+    goes on from a checkpoint takes as many containers as had been sent and leaves them out: it needs to be given the same ones.
     ``ConfigurationError`` without a bound, or for more records at one time than ``records``: these could never be done with, as
     the time is not complete before all of it is sent. ``CapabilityError`` for a time that goes back, ``GraphError`` for a probe
     that is not attached when the dataflow is built.
@@ -102,8 +115,14 @@ def iterator_source(
 
     def constructor(capability: Capability[T], info: OperatorInfo) -> Callable[[OutputPort[T]], object]:
         underway: _Underway[T] = _Underway(probe)
-        items: Iterator[tuple[T, Any]] = iter(batches)
+        sent = Sent(info)
+        keep_here(info, underway.items, underway.load)
+        if sent.over:
+            capability.drop()
+        items: Iterator[tuple[T, Any]] = iter(batches if capability.held else ())
         following: tuple[T, Any] | None = None
+        for time, _ in islice(items, sent.count):  # none are left out but those that a run before has sent
+            capability.downgrade(time)
         probe.wake(info.activator)
 
         def full(time: T, size: int) -> bool:
@@ -122,6 +141,7 @@ def iterator_source(
             while capability.held:
                 following = following or next(items, None)
                 if following is None:
+                    sent.over = True
                     capability.drop()
                     break
                 time, batch = following
@@ -129,6 +149,7 @@ def iterator_source(
                 if full(time, len(batch)):
                     break
                 following = None
+                sent.count += 1
                 underway.add(time, len(batch))
                 output.session(capability).give_batch(batch)
 
@@ -184,11 +205,14 @@ def _gate(records: int, done: ProbeHandle[Any]) -> Callable[..., Any]:
     def constructor(capability: Capability[Any], info: OperatorInfo) -> Callable[..., object]:
         queue = _GateQueue()
         underway: _Underway[Any] = _Underway(done)
+        keep_here(info, queue.items, lambda items: queue.load(capability, items))
+        keep_here(info, underway.items, underway.load)
+        capability.drop()
         done.wake(info.activator)
 
         def logic(input: InputPort[Any, Any], output: OutputPort[Any]) -> None:
             for capability, batch in input:
-                queue.put(capability, batch)
+                queue.put(capability, capability.time.outer, batch)
             underway.settle()
             while len(queue.waiting) and underway.records < records:
                 time, share = queue.take(records - underway.records, output)
@@ -213,9 +237,22 @@ class _GateQueue:
         self._held: CapabilitySet[Any] = CapabilitySet()
         self._round = 0
 
-    def put(self, capability: InputCapability[Any], batch: Any) -> None:
+    def items(self) -> Iterator[tuple[int, Any, Any]]:
+        """Return what waits, with its time, and the round that is next."""
+        yield self._round, None, None
+        for outer in self.waiting:
+            yield from ((self._round, outer, batch) for batch in self.waiting[outer])
+
+    def load(self, capability: Capability[Any], items: Iterable[tuple[int, Any, Any]]) -> None:
+        """Take in what waited in front of one gate, or several."""
+        found = list(items)
+        self._round = max([self._round, *(round for round, _, _ in found)])
+        for _, outer, batch in found:
+            if batch is not None:
+                self.put(capability, outer, batch)
+
+    def put(self, capability: Capability[Any] | InputCapability[Any], outer: Any, batch: Any) -> None:
         """Queue a batch."""
-        outer = capability.time.outer
         if outer not in self.waiting:
             self._held.insert(capability.delayed(Product(outer, self._round)))
         self.waiting.at(outer, deque).append(batch)

@@ -34,6 +34,8 @@ BinaryConstructor: TypeAlias = Callable[
 ]
 SinkConstructor: TypeAlias = Callable[[OperatorInfo], Callable[[InputPort[Any, Any]], object]]
 UnaryNotifyLogic: TypeAlias = Callable[[InputPort[T, D], OutputPort[T], Notificator[T]], object]
+Keep: TypeAlias = Callable[[OperatorInfo], object]
+"""Declares the state of an operator, by ``info.keep(...)`` or ``info.keep_nothing()``."""
 BinaryNotifyLogic: TypeAlias = Callable[[InputPort[T, D], InputPort[T, E], OutputPort[T], Notificator[T]], object]
 
 
@@ -135,11 +137,20 @@ def _unary(stream: Stream[T, D], pact: Pact, name: str, constructor: UnaryConstr
 
 
 def unary_notify(
-    stream: Stream[T, D], pact: Pact, name: str, initial_times: Iterable[T], logic: UnaryNotifyLogic[T, D]
+    stream: Stream[T, D],
+    pact: Pact,
+    name: str,
+    initial_times: Iterable[T],
+    logic: UnaryNotifyLogic[T, D],
+    *,
+    keep: Keep | None = None,
 ) -> Stream[T, Any]:
     """Return the output of ``logic(input, output, notificator)``, which may ask to be notified when a time is complete.
 
-    ``initial_times`` are requests made at the start. Source: Naiad section 2.2 (``NotifyAt`` and ``OnNotify``).
+    ``initial_times`` are requests made at the start. ``keep(info)`` is called once, before the logic runs, to declare what it
+    keeps beside its requests, which are declared then too (``Notificator.keep``); ``keep=timely.OperatorInfo.keep_nothing`` says
+    that there is nothing. Without it no run with the operator can be checkpointed. Source: Naiad section 2.2 (``NotifyAt`` and
+    ``OnNotify``).
 
     >>> import timely
     >>> def logic(input, output, notificator):
@@ -155,7 +166,7 @@ def unary_notify(
     output = builder.new_output()
 
     def constructor(capabilities: list[Capability[T]], info: OperatorInfo) -> UnaryNotifyLogic[T, D]:
-        notificator.request(capabilities.pop(), initial_times)
+        _request(notificator, info, capabilities.pop(), initial_times, keep)
         return logic
 
     builder.build(constructor, notificator)
@@ -244,8 +255,11 @@ def binary_notify(
     name: str,
     initial_times: Iterable[T],
     logic: BinaryNotifyLogic[T, D, E],
+    *,
+    keep: Keep | None = None,
 ) -> Stream[T, Any]:
     """Return the output of ``logic(left, right, output, notificator)``; a time is complete when both inputs have passed it.
+    ``keep`` is as for ``unary_notify``.
 
     >>> import timely
     >>> def logic(left, right, output, notificator):
@@ -266,11 +280,22 @@ def binary_notify(
     output = builder.new_output()
 
     def constructor(capabilities: list[Capability[T]], info: OperatorInfo) -> BinaryNotifyLogic[T, D, E]:
-        notificator.request(capabilities.pop(), initial_times)
+        _request(notificator, info, capabilities.pop(), initial_times, keep)
         return logic
 
     builder.build(constructor, notificator)
     return output
+
+
+def _request(
+    notificator: Notificator[T], info: OperatorInfo, capability: Capability[T], times: Iterable[T], keep: Keep | None
+) -> None:
+    """Make the initial requests; declare them, and whatever else there is, as state where that is wanted."""
+    if keep is None:
+        notificator.request(capability, times)
+    else:
+        notificator.keep(info, capability, times)
+        keep(info)
 
 
 def empty(scope: ScopeBuilder[T]) -> Stream[T, Any]:
@@ -282,6 +307,7 @@ def empty(scope: ScopeBuilder[T]) -> Stream[T, Any]:
     """
 
     def constructor(capability: Capability[T], info: OperatorInfo) -> Callable[[OutputPort[T]], object]:
+        info.keep_nothing()
         capability.drop()
         return lambda output: None
 

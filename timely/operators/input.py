@@ -10,6 +10,7 @@ from typing import Any, Generic, Self, TypeVar
 from timely.dataflow import Capability, OperatorInfo, OutputPort, ScopeBuilder, Stream
 from timely.errors import InputClosedError, TimeRegressionError
 from timely.operators.generic import source
+from timely.operators.kept import Sent
 from timely.order import PartialOrder
 
 T = TypeVar("T", bound=PartialOrder)
@@ -202,6 +203,7 @@ def new_input(scope: ScopeBuilder[T], name: str = "input") -> tuple[InputHandle[
     handles: list[InputHandle[T, Any]] = []
 
     def constructor(capability: Capability[T], info: OperatorInfo) -> Callable[[OutputPort[T]], object]:
+        info.keep_nothing()  # the program sends, and advances, what is not part of the checkpoint
         handle: InputHandle[T, Any] = InputHandle(capability, info, scope.subgraph.domain.check)
         handles.append(handle)
         return handle.outbox.logic
@@ -231,11 +233,18 @@ def input_from(scope: ScopeBuilder[T], handle: InputHandle[T, D], name: str = "i
     >>> everything.extract(), since.extract()
     ([(0, ['early']), (1, ['late'])], [(1, ['late'])])
     """
-    return source(scope, name, lambda capability, info: handle.feed(capability, info).logic)
+
+    def constructor(capability: Capability[T], info: OperatorInfo) -> Callable[[OutputPort[T]], object]:
+        info.keep_nothing()
+        return handle.feed(capability, info).logic
+
+    return source(scope, name, constructor)
 
 
 def to_stream(scope: ScopeBuilder[T], records: Iterable[D]) -> Stream[T, D]:
     """Return the stream of ``records``, all at the minimum time; a bounded number of them is sent at each activation.
+
+    A run that goes on from a checkpoint sends those that had not been sent: it needs to be given the same records.
 
     >>> import timely
     >>> timely.example(lambda scope: scope.to_stream(range(3)))
@@ -243,14 +252,19 @@ def to_stream(scope: ScopeBuilder[T], records: Iterable[D]) -> Stream[T, D]:
     """
 
     def constructor(capability: Capability[T], info: OperatorInfo) -> Callable[[OutputPort[T]], object]:
-        iterator = iter(records)
+        sent = Sent(info)
+        if sent.over:
+            capability.drop()
+        iterator = itertools.islice(iter(records if capability.held else ()), sent.count, None)
 
         def logic(output: OutputPort[T]) -> None:
             if capability.held:
                 batch = list(itertools.islice(iterator, CHUNK))
                 if batch:
                     output.session(capability).give_batch(batch)
+                sent.count += len(batch)
                 if len(batch) < CHUNK:
+                    sent.over = True
                     capability.drop()
                 else:
                     info.activator.activate()

@@ -7,13 +7,14 @@ Source: the symmetric hash join (Wilschut and Apers 1991), with the times of a l
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, TypeVar, get_args, get_origin
 
 from timely.dataflow import Capability, InputPort, OperatorInfo, OutputPort, Stream, records_of
 from timely.errors import TimestampError
 from timely.operators.by_record import by_first
 from timely.operators.generic import binary_frontier
+from timely.operators.kept import owner
 from timely.order import PartialOrder, Product
 from timely.progress import time_domain
 
@@ -49,12 +50,26 @@ def join(
         lefts: State = {}
         rights: State = {}
 
+        def save() -> Iterator[tuple[int, tuple[bool, Any, list[tuple[T, Any]]]]]:
+            for flip, state in ((False, lefts), (True, rights)):
+                for k, values in state.items():
+                    yield dealt_by(k), (flip, k, values)
+
+        def load(items: Iterable[tuple[bool, Any, list[tuple[T, Any]]]]) -> None:
+            for flip, k, values in items:
+                (rights if flip else lefts).setdefault(k, []).extend(values)
+
+        log = info.keep(save, load, logged=True)
+
         def logic(left: InputPort[T, Any], right: InputPort[T, Any], output: OutputPort[T]) -> None:
             left_over, right_over = not left.frontier, not right.frontier
             for input, mine, others, flip in ((left, lefts, rights, False), (right, rights, lefts, True)):
                 keep = not (left_over if flip else right_over)
                 for capability, batch in input:
                     found = _match(capability.time, batch, mine if keep else None, others, flip, bound)
+                    if keep and log.kept:
+                        for k, value in records_of(batch):
+                            log.append(dealt_by(k), (flip, k, [(capability.time, value)]))
                     for time, pairs in found.items():
                         with capability.delayed(time) as later:
                             output.session(later).give_batch(pairs)
@@ -65,7 +80,7 @@ def join(
 
         return logic
 
-    pact = by_first(key)
+    pact, dealt_by = by_first(key), owner(key)
     return binary_frontier(stream, other, pact, pact, "join", constructor)
 
 

@@ -6,12 +6,13 @@ at that time and, for state machines, at earlier ones, never on when they arrive
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, TypeVar
 
 from timely.dataflow import Capability, InputPort, OperatorInfo, OutputPort, Stream, records_of
 from timely.operators.by_record import ByRecord, by_first
 from timely.operators.generic import unary_frontier
+from timely.operators.kept import Changes, owner
 from timely.operators.pending import Pending
 from timely.order import PartialOrder
 
@@ -47,6 +48,28 @@ def state_machine(
         states: dict[K, S] = {}
         waiting: Pending[T, tuple[Capability[T], list[tuple[K, V]]]] = Pending()
 
+        def load(items: Iterable[tuple[K, S | None]]) -> None:
+            for k, state in items:
+                if state is not None:
+                    states[k] = state
+                else:
+                    states.pop(k, None)
+
+        def save_waiting() -> Iterator[tuple[int, tuple[T, K, V]]]:
+            for time in waiting:
+                for k, value in waiting[time][1]:
+                    yield dealt_by(k), (time, k, value)
+
+        def load_waiting(items: Iterable[tuple[T, K, V]]) -> None:
+            for time, k, value in items:
+                if time not in waiting:
+                    waiting[time] = (capability.delayed(time), [])
+                waiting[time][1].append((k, value))
+
+        changes = Changes(info.keep(lambda: ((dealt_by(k), (k, state)) for k, state in states.items()), load, logged=True))
+        info.keep(save_waiting, load_waiting)
+        capability.drop()
+
         def logic(input: InputPort[T, tuple[K, V]], output: OutputPort[T]) -> None:
             for capability, batch in input:
                 if capability.time not in waiting:
@@ -67,11 +90,15 @@ def state_machine(
                     else:
                         states.pop(k, None)
                 held.drop()
+                if changes.kept:
+                    for k in dict.fromkeys(k for k, _ in records):
+                        changes.note(dealt_by(k), k, (k, states.get(k)))
             if not frontier:
                 states.clear()
 
         return logic
 
+    dealt_by = owner(key)
     return unary_frontier(stream, by_first(key), "state_machine", constructor)
 
 
@@ -89,6 +116,17 @@ def distinct(stream: Stream[T, D], key: Callable[[D], Any] | None = None) -> Str
     def constructor(capability: Capability[T], info: OperatorInfo) -> Callable[..., object]:
         seen: Pending[T, set[D]] = Pending()
 
+        def save() -> Iterator[tuple[int, tuple[T, D]]]:
+            for time in seen:
+                for record in seen[time]:
+                    yield dealt_by(record), (time, record)
+
+        def load(items: Iterable[tuple[T, D]]) -> None:
+            for time, record in items:
+                seen.at(time, set).add(record)
+
+        info.keep(save, load)
+
         def logic(input: InputPort[T, D], output: OutputPort[T]) -> None:
             for capability, batch in input:
                 known = seen.at(capability.time, set)
@@ -101,4 +139,5 @@ def distinct(stream: Stream[T, D], key: Callable[[D], Any] | None = None) -> Str
 
         return logic
 
+    dealt_by = owner(key)
     return unary_frontier(stream, ByRecord(key or (lambda record: record)), "distinct", constructor)

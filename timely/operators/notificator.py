@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Generic, TypeVar, cast
 
-from timely.dataflow import Capability, InputPort
+from timely.dataflow import Capability, InputPort, OperatorInfo
 from timely.errors import CapabilityError
 from timely.operators.pending import Pending
 from timely.order import PartialOrder
@@ -47,6 +47,44 @@ class Notificator(Generic[T]):
         """Ask to be notified of each of ``times``, which ``capability`` allows; it is dropped."""
         for time in times:
             self.notify_at(capability.delayed(time))
+        capability.drop()
+
+    def keep(self, info: OperatorInfo, capability: Capability[T], times: Iterable[T] = ()) -> None:
+        """As ``request``, in the constructor of an operator, whose state the requests become. Where it goes on from a checkpoint,
+        those made there and not delivered take the place of ``times``.
+
+        On another number of workers each asks once for every time that any worker had asked for, since any of them may have got
+        what was kept for it. So a worker may be told of a time for which it has nothing.
+
+        >>> import timely
+        >>> def tell(scope):
+        ...     builder = timely.OperatorBuilder(scope, "tell")
+        ...     notificator = Notificator([builder.new_input(scope.empty(), timely.Pipeline)])
+        ...     output = builder.new_output()
+        ...     def constructor(capabilities, info):
+        ...         notificator.keep(info, capabilities.pop(), [3])
+        ...         return lambda input, output: [output.session(capability).give("now") for capability, _ in notificator]
+        ...     builder.build(constructor)
+        ...     return output
+        >>> timely.example(tell)
+        [(3, ['now'])]
+        """
+        asked: dict[T, int] = {}
+        for time in times:
+            asked[time] = asked.get(time, 0) + 1
+        made: dict[T, int] | None = None
+
+        def load(requests: Iterable[tuple[T, int]]) -> None:
+            nonlocal made
+            made = {} if made is None else made
+            made.update(requests)
+
+        def rescale(parts: Sequence[Iterable[tuple[T, int]]]) -> None:
+            load((time, 1) for requests in parts for time, _ in requests)
+
+        info.keep(lambda: [(None, request) for request in self.pending()], load, rescale=rescale)
+        for time, count in (asked if made is None else made).items():
+            self.request(capability.copy(), [time] * count)
         capability.drop()
 
     def notify_at(self, capability: Capability[T]) -> None:

@@ -94,6 +94,8 @@ def probe(stream: Stream[T, Any], handle: ProbeHandle[T] | None = None) -> Probe
     chosen.attach(builder.new_input(stream, Pipeline))
 
     def constructor(capabilities: list[Any], info: OperatorInfo) -> Callable[[InputPort[T, Any]], object]:
+        info.keep_nothing()
+
         def logic(input: InputPort[T, Any]) -> None:
             for _ in input:
                 pass

@@ -9,11 +9,12 @@ the rules ends in an error, and never in silence, and not before what came ahead
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator
-from typing import Any, Final, Generic, TypeVar
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, Final, Generic, TypeAlias, TypeVar
 
 from timely.dataflow import Activator, Allocator, Capability, OperatorInfo, OutputPort, ScopeBuilder, Stream
-from timely.errors import CaptureError, TimelyError
+from timely.errors import CaptureError, StateError, TimelyError
+from timely.operators.connection import ConnectionSource
 from timely.operators.events import Event, EventSource, Messages, StreamState
 from timely.operators.generic import source
 from timely.operators.link import EventLink
@@ -42,20 +43,43 @@ class _Given(EventSource[T]):
 
 
 class _Track(Generic[T]):
-    """One recorded stream on its way: how far it has come, and the capabilities for what it may still bring."""
+    """One recorded stream on its way: how far it has come, and the capabilities for what it may still bring.
+
+    Records among the first ``skip`` events are left out: a run from which this one goes on has passed them on.
+    """
 
     def __init__(self, source: EventSource[T], name: str, capability: Capability[T], check: Callable[[object], None]) -> None:
         self.source = source
+        self.path = getattr(source, "path", None)
+        self.skip = 0
         self._name = name
         self._check = check
         self._state: StreamState[T] = StreamState()
+        self._finished = False
         self._unopened: Capability[T] | None = capability
         self._held: dict[T, Capability[T]] = {}
 
     @property
     def over(self) -> bool:
         """Whether the stream has brought everything."""
-        return self._state.over
+        return self._state.over or self._finished
+
+    @property
+    def kept(self) -> _Kept:
+        """What a run needs to know that goes on from here."""
+        return self.path, max(self._state.events, self.skip), self.over
+
+    def go_on(self, kept: _Kept, label: str) -> None:
+        """Begin where a track of another run had come to; ``StateError`` for a source that gives nothing twice."""
+        _, self.skip, self._finished = kept
+        if self._finished:
+            if self._unopened is not None:
+                self._unopened.drop()
+        elif isinstance(self.source, ConnectionSource):
+            raise StateError(
+                f"{label}: {self._name} comes over a connection, which had not ended at the checkpoint, and does not give again"
+                " what it gave: record into a file, and replay that"
+            )
 
     def advance(self, output: OutputPort[T]) -> bool:
         """Pass on the next event; return whether there was one."""
@@ -66,7 +90,8 @@ class _Track(Generic[T]):
             if isinstance(event, Messages):
                 self._check(event.time)
                 self._state.take_in(event)
-                self._send(event.time, event.batch, output)
+                if self._state.events > self.skip:
+                    self._send(event.time, event.batch, output)
             else:
                 self._move(event)
         except EOFError:
@@ -106,7 +131,10 @@ def replay(scope: ScopeBuilder[T], *sources: Any) -> Stream[T, Any]:
     ``timely.ConnectionSource``, or an ``EventSource`` of one's own. A worker replays the sources that it is given; to share out
     those that ``n`` workers have recorded, give each ``sources[worker.index :: worker.peers]``. Without any, the stream is empty.
 
-    The stream is over when all of its sources are. ``CaptureError``, as the cause of an ``OperatorError``, for a source that
+    The stream is over when all of its sources are. A run that goes on from a checkpoint reads each source from its beginning and
+    passes on what had not been passed on: it needs to be given the same ones, in the same order. On another number of workers
+    all of them must be files, which are told by their paths, or over. ``StateError`` where that cannot be, and for a
+    connection, which does not begin anew. ``CaptureError``, as the cause of an ``OperatorError``, for a source that
     breaks off, is damaged, or breaks the rules of :mod:`timely.operators.events`; ``TimestampError`` for times that are not the
     scope's.
 
@@ -124,9 +152,42 @@ def replay(scope: ScopeBuilder[T], *sources: Any) -> Stream[T, Any]:
         tracks = [_Track(each, f"source {n} of replay", capability.copy(), check) for n, each in enumerate(found)]
         found.clear()
         capability.drop()
+        _keep(info, tracks)
         return _Replay(tracks, info.activator, scope.allocator).logic
 
     return source(scope, "replay", constructor)
+
+
+_Kept: TypeAlias = tuple[str | None, int, bool]
+"""The path of a source that is a file, how many events were taken from it, and whether it was over."""
+
+
+def _keep(info: OperatorInfo, tracks: Sequence[_Track[Any]]) -> None:
+    """Declare how far the tracks have come."""
+    tracks = tuple(tracks)
+    label = f"operator {info.name!r} ({info.path})"
+
+    def load(items: Iterable[list[_Kept]]) -> None:
+        for kept in items:
+            if len(kept) != len(tracks):
+                raise StateError(f"{label}: there were {len(kept)} sources, and now there are {len(tracks)}: give the same ones")
+            for track, found in zip(tracks, kept, strict=True):
+                track.go_on(found, label)
+
+    def rescale(parts: Sequence[Iterable[list[_Kept]]]) -> None:
+        known = [found for items in parts for kept in items for found in kept]
+        by_path: dict[str | None, _Kept] = {found[0]: found for found in known if found[0] is not None}
+        finished = all(over for _, _, over in known)
+        for track in tracks:
+            if track.path not in by_path and not finished:
+                which = "a source that is no file" if track.path is None else repr(track.path)
+                raise StateError(
+                    f"{label}: on another number of workers only files that were there before can be gone on with, not {which}:"
+                    f" go on with {len(parts)} workers"
+                )
+            track.go_on(by_path.get(track.path, (None, 0, True)), label)
+
+    info.keep(lambda: [(None, [track.kept for track in tracks])], load, rescale=rescale)
 
 
 class _Replay(Generic[T]):

@@ -45,6 +45,8 @@ def concatenate(streams: Sequence[Stream[T, D]], scope: ScopeBuilder[T] | None =
     output = builder.new_output()
 
     def constructor(capabilities: list[Capability[T]], info: OperatorInfo) -> Callable[..., object]:
+        info.keep_nothing()
+
         def logic(*ports: Any) -> None:
             out = ports[-1]
             for input in ports[:-1]:
@@ -78,6 +80,8 @@ def exchange(stream: Stream[T, D], key: Callable[[D], Any] | str | Sequence[str]
     """
 
     def constructor(capability: Capability[T], info: OperatorInfo) -> Callable[[InputPort[T, D], OutputPort[T]], object]:
+        info.keep_nothing()
+
         def logic(input: InputPort[T, D], output: OutputPort[T]) -> None:
             for capability, batch in input:
                 output.session(capability).give_batch(batch)
@@ -101,6 +105,8 @@ def broadcast(stream: Stream[T, D]) -> Stream[T, D]:
     """
 
     def send(capability: Capability[T], info: OperatorInfo) -> Callable[[InputPort[T, D], OutputPort[T]], object]:
+        info.keep_nothing()
+
         def logic(input: InputPort[T, D], output: OutputPort[T]) -> None:
             for capability, batch in input:
                 output.session(capability).give_batch([(worker, batch) for worker in range(info.peers)])
@@ -108,6 +114,8 @@ def broadcast(stream: Stream[T, D]) -> Stream[T, D]:
         return logic
 
     def unpack(capability: Capability[T], info: OperatorInfo) -> Callable[[InputPort[T, Any], OutputPort[T]], object]:
+        info.keep_nothing()
+
         def logic(input: InputPort[T, Any], output: OutputPort[T]) -> None:
             for capability, parcels in input:
                 session = output.session(capability)
@@ -139,6 +147,8 @@ def partition(stream: Stream[T, D], n: int, f: Callable[[D], tuple[int, E]]) -> 
     streams: list[Stream[T, E]] = [builder.new_output() for _ in range(n)]
 
     def constructor(capabilities: list[Capability[T]], info: OperatorInfo) -> Callable[..., object]:
+        info.keep_nothing()
+
         def logic(input: InputPort[T, D], *outputs: OutputPort[T]) -> None:
             for capability, batch in input:
                 parts: list[list[E]] = [[] for _ in outputs]
@@ -180,6 +190,8 @@ def branch_when(stream: Stream[T, D], f: Callable[[T], bool]) -> tuple[Stream[T,
     first, second = builder.new_output(), builder.new_output()
 
     def constructor(capabilities: list[Capability[T]], info: OperatorInfo) -> Callable[..., object]:
+        info.keep_nothing()
+
         def logic(input: InputPort[T, D], no: OutputPort[T], yes: OutputPort[T]) -> None:
             for capability, batch in input:
                 (yes if f(capability.time) else no).session(capability).give_batch(batch)

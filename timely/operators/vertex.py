@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import copy
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from typing import Any, Final, Generic, TypeAlias, TypeVar
 
 from timely.dataflow import (
@@ -24,13 +24,16 @@ from timely.dataflow import (
     Pipeline,
     ScopeBuilder,
     Stream,
+    route,
 )
-from timely.errors import CapabilityError, GraphError, TimestampError
+from timely.errors import CapabilityError, GraphError, StateError, TimestampError
 from timely.operators.pending import Pending
 from timely.order import PartialOrder, linear_extension
 from timely.progress import TimeDomain
 
 T = TypeVar("T", bound=PartialOrder)
+K = TypeVar("K", bound=Hashable)
+V = TypeVar("V")
 
 Given: TypeAlias = Stream[T, Any] | tuple[Stream[T, Any], Pact]
 """What an input reads: a stream, or a stream with the pact by which its records are dealt to the workers."""
@@ -52,6 +55,9 @@ class Vertex(Generic[T]):
     ``reentrancy`` says how many calls of ``on_recv`` may be nested in a callback. With 0 what a vertex sends round a loop waits
     until the callback is over. With more, ``send_by`` at once delivers what leads straight back to it, by an operator that reads
     its output and feeds its input (the ``feedback`` of a loop); so it may work depth first, and less piles up. At most 100.
+
+    In a run that is checkpointed, a vertex's state is what ``checkpoint`` returns, and the times that it still waits for. A run
+    that goes on makes the vertex anew and has it ``restore`` that; on another number of workers, what ``redistribute`` returns.
 
     Source: Naiad section 2.2; bounded re-entrancy, section 3.2; checkpoints, section 3.4.
 
@@ -124,6 +130,27 @@ class Vertex(Generic[T]):
         for name, value in copy.deepcopy(state).items():
             setattr(self, name, value)
 
+    def redistribute(self, states: Sequence[Any], index: int, peers: int) -> Any:
+        """Return what worker ``index`` of ``peers`` is to ``restore``; ``states`` is what ``checkpoint`` returned on each worker
+        of a run with another number of them, in their order.
+
+        ``redistribute_by_key`` does it for dictionaries by the keys that the records are dealt by. What any vertex waited for is
+        asked for on every worker, so ``on_notify`` may come where there is nothing to do. By default a ``StateError``. It is not
+        called where all states are equal to that of a new vertex.
+
+        >>> class Count(Vertex):
+        ...     def __init__(self):
+        ...         self.counts = {}
+        ...     def redistribute(self, states, index, peers):
+        ...         return {"counts": redistribute_by_key([state["counts"] for state in states], index, peers)}
+        >>> Count().redistribute([{"counts": {0: "a", 2: "c"}}, {"counts": {1: "b", 3: "d"}}], index=0, peers=3)
+        {'counts': {0: 'a', 3: 'd'}}
+        """
+        raise StateError(
+            f"vertex {type(self).__name__}: it does not say how the state of {len(states)} workers becomes that of {peers}: give"
+            f" it a method redistribute(states, index, peers), or go on with {len(states)} workers"
+        )
+
 
 def pending(vertex: Vertex[T]) -> list[T]:
     """Return the times that ``vertex`` has asked to be notified of and was not yet, in order.
@@ -139,6 +166,24 @@ def pending(vertex: Vertex[T]) -> list[T]:
     """
     runner = vertex._runner
     return linear_extension(dict.fromkeys(vertex._asked) if runner is None else runner.requests)
+
+
+def redistribute_by_key(states: Sequence[Mapping[K, V]], index: int, peers: int) -> dict[K, V]:
+    """Return the entries of all ``states`` whose keys belong to worker ``index`` of ``peers``: for ``Vertex.redistribute``.
+
+    Keys are what the vertex's records are exchanged by. ``StateError`` for a key that is in two of the states.
+
+    >>> redistribute_by_key([{0: "a", 2: "c"}, {1: "b"}], index=1, peers=3)
+    {1: 'b'}
+    """
+    found: dict[K, V] = {}
+    for state in states:
+        for key, value in state.items():
+            if route(key) % peers == index:
+                if key in found:
+                    raise StateError(f"redistribute_by_key: two workers have an entry for {key!r}: deal records by their keys")
+                found[key] = value
+    return found
 
 
 def _attributes(vertex: Vertex[Any]) -> dict[str, Any]:
@@ -294,6 +339,7 @@ def vertex(
 
     def constructor(capabilities: list[Capability[T]], info: OperatorInfo) -> Callable[..., None]:
         runner = Runner(made, info, scope.subgraph.domain, ports, outputs)
+        _keep(made, info)
         asked, made._asked = made._asked, ()
         made._runner = runner
         runner.start(capabilities, asked)
@@ -301,6 +347,35 @@ def vertex(
 
     builder.build(constructor)
     return streams
+
+
+def _keep(made: Vertex[T], info: OperatorInfo) -> None:
+    """Declare the vertex's state: what its ``checkpoint`` returns, and the times that it waits for."""
+
+    def load(items: Iterable[tuple[Any, list[T]]]) -> None:
+        for state, times in items:
+            made._asked = ()
+            made.restore(state)
+            made._asked = (*made._asked, *times)
+
+    def rescale(parts: Sequence[Iterable[tuple[Any, list[T]]]]) -> None:
+        found = [item for items in parts for item in items]
+        states, times = [state for state, _ in found], dict.fromkeys(time for _, waiting in found for time in waiting)
+        made._asked = ()
+        if not _all_new(made, states):
+            made.restore(made.redistribute(states, info.worker, info.peers))
+        made._asked = (*made._asked, *times)
+
+    info.keep(lambda: [(None, (made.checkpoint(), pending(made)))], load, rescale=rescale)
+
+
+def _all_new(made: Vertex[Any], states: Sequence[Any]) -> bool:
+    """Whether nothing was learnt: each of ``states`` is that of a vertex which was just made."""
+    try:
+        new = made.checkpoint()
+        return all(bool(state == new) for state in states)
+    except Exception:  # states that cannot be compared are not known to be equal
+        return False
 
 
 def _check(made: object, factory: object) -> None:

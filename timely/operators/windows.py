@@ -9,12 +9,12 @@ ones. Whether it is late depends on its two times alone.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Generic, TypeAlias, TypeVar
 
 import attrs
 
-from timely.dataflow import Capability, InputPort, OperatorBuilder, OperatorInfo, OutputPort, Stream, records_of
+from timely.dataflow import Capability, InputPort, OperatorBuilder, OperatorInfo, OutputPort, Stream, records_of, route
 from timely.errors import ConfigurationError, TimestampError
 from timely.operators.by_record import ByRecord
 from timely.operators.pending import Pending
@@ -126,6 +126,21 @@ def windows(
     def constructor(capabilities: list[Capability[T]], info: OperatorInfo) -> Callable[..., object]:
         held: Pending[T, tuple[Capability[T], dict[tuple[Any, Window], list[D]]]] = Pending()
 
+        def save() -> Iterator[tuple[int, tuple[T, Any, Window, list[D]]]]:
+            for end in held:
+                for (k, window), records in held[end][1].items():
+                    yield route(k), (end, k, window, records)
+
+        def load(items: Iterable[tuple[T, Any, Window, list[D]]]) -> None:
+            for end, k, window, records in items:
+                if end not in held:
+                    held[end] = (capabilities[0].delayed(end), {})
+                held[end][1][k, window] = records
+
+        info.keep(save, load)
+        for capability in capabilities:
+            capability.drop()
+
         def logic(input: InputPort[T, D], out: OutputPort[T], too_late: OutputPort[T]) -> None:
             for capability, batch in input:
                 time, missed = capability.time, []
@@ -195,6 +210,20 @@ def sessions(
     def constructor(capabilities: list[Capability[T]], info: OperatorInfo) -> Callable[..., object]:
         held: dict[Any, list[_Session[T, D]]] = {}
         ends: Pending[T, dict[Any, None]] = Pending()  # the keys of which a session may end then: it may have grown since
+
+        def save() -> Iterator[tuple[int, tuple[T, Any, Window, list[D]]]]:
+            for k, known in held.items():
+                for session in known:
+                    yield route(k), (session.end.time, k, session.window, session.records)
+
+        def load(items: Iterable[tuple[T, Any, Window, list[D]]]) -> None:
+            for time, k, window, records in items:
+                held.setdefault(k, []).append(_Session(window, capabilities[0].delayed(time), records))
+                ends.at(time, dict)[k] = None
+
+        info.keep(save, load)
+        for capability in capabilities:
+            capability.drop()
 
         def logic(input: InputPort[T, D], out: OutputPort[T], too_late: OutputPort[T]) -> None:
             for capability, batch in input:

@@ -36,6 +36,8 @@ K = TypeVar("K", bound=Hashable)
 class ProgressBatch(Generic[K]):
     """One atomic batch of statements: the changes that worker ``sender`` made, as its ``sequence``-th batch, from 0 on.
 
+    It may stand for ``count`` of them in a row, of which it is the sum; ``sequence`` is then that of the first.
+
     >>> ProgressBatch(sender=0, sequence=0, updates=((("input", 0), -1), (("input", 1), 1)))
     ProgressBatch(sender=0, sequence=0, updates=((('input', 0), -1), (('input', 1), 1)))
     """
@@ -43,6 +45,35 @@ class ProgressBatch(Generic[K]):
     sender: int
     sequence: int
     updates: tuple[tuple[K, int], ...]
+    count: int = attrs.field(default=1, repr=False)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """Pickle as few bytes as will do: most of what workers send each other are batches."""
+        content = self.sender, self.sequence, self.updates
+        return ProgressBatch, content if self.count == 1 else (*content, self.count)
+
+    def merged(self, later: Iterable[ProgressBatch[K]]) -> ProgressBatch[K]:
+        """Return one batch for this one and those that come after it without a gap, atomic as a whole.
+
+        To be sent in the place of the last of them: it never hurts to say later what one has done, and all at once.
+        :class:`~timely.errors.ProgressError` where they do not follow each other.
+
+        >>> first = ProgressBatch(0, 3, (("a", 1), ("b", -1)))
+        >>> both = first.merged([ProgressBatch(0, 4, (("b", 1), ("c", 1)))])
+        >>> both.sequence, both.count, both.updates
+        (3, 2, (('a', 1), ('c', 1)))
+        """
+        changes: ChangeBatch[K] = ChangeBatch(self.updates)
+        end = self.sequence + self.count
+        for batch in later:
+            if batch.sender != self.sender or batch.sequence != end:
+                raise ProgressError(
+                    f"batch {batch.sequence} of worker {batch.sender} does not come after batch {end - 1} of worker "
+                    f"{self.sender}: merge batches of one sender only, in the order in which they were flushed"
+                )
+            changes.extend(batch.updates)
+            end += batch.count
+        return ProgressBatch(self.sender, self.sequence, tuple(changes.drain()), end - self.sequence)
 
 
 class ProgressExchange(Generic[K]):
@@ -157,5 +188,5 @@ class ProgressExchange(Generic[K]):
                 f"worker {self._index} expected progress batch {expected} of worker {sender} but got "
                 f"{batch.sequence}: {fault}; deliver those of each sender in the order in which they were flushed"
             )
-        self._expected[sender] = expected + 1
+        self._expected[sender] = expected + batch.count
         return batch.updates

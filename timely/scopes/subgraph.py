@@ -19,7 +19,7 @@ The boundary is two nodes of the graph: ``INGRESS``, whose outputs are the scope
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Final, Generic, TypeAlias, TypeVar
 
 from timely.errors import CycleError, ScopeError
@@ -698,6 +698,41 @@ class Subgraph(Generic[TO, TI]):
             if isinstance(child.scope, Subgraph):
                 found += child.scope.outstanding()
         return found
+
+    def unrest(self, reached: Callable[[TI], bool]) -> Iterator[tuple[str, bool]]:
+        """Yield what is not at rest here and in nested scopes: each message on its way, and each capability for a time that has
+        not ``reached`` where it is to be; in words, and whether whoever has it is about to run here.
+        """
+        for location, time in self._tracker.counts():
+            node = location.node
+            if not isinstance(node, int) or node < 0:
+                continue
+            child = self.children[node]
+            path = f"{self.path}/{child.name}#{node}"
+            if isinstance(location, Target):
+                yield f"a message for {path} at {time!r}", bool(self._active[node])
+            elif not child.nested and not reached(time):
+                yield f"a capability of {path} at {time!r}", bool(self._active[node])
+        for child in self.children:
+            if isinstance(child.scope, Subgraph):
+                to_outer = child.scope.refinement.to_outer
+                yield from child.scope.unrest(lambda time, to_outer=to_outer: reached(to_outer(time)))  # type: ignore[misc]
+
+    def under_way(self) -> int:
+        """Return how many records of messages for its own children are counted here, on all workers."""
+        counts = self._tracker.counts()
+        return sum(
+            count
+            for (location, _), count in counts.items()
+            if count > 0 and isinstance(location, Target) and isinstance(location.node, int) and location.node >= 0
+        )
+
+    def times(self) -> set[TI]:
+        """Return the times of all capabilities and messages that are counted here, on all workers; nested scopes are not looked
+        into, and what may still come in from outside is left out.
+        """
+        counts = self._tracker.counts()
+        return {time for (location, time), count in counts.items() if count > 0 and location.node != INGRESS}
 
     # -- for those who look on: they change nothing --------------------------------------------------------------------
 

@@ -2,7 +2,8 @@
 
 :func:`run` is the way in; :func:`local_session` makes a session on this machine to try it with. This package, and no
 other part of the library but ``timely.graphs.spark``, imports Spark and Arrow when it is imported; where they are
-missing, the import raises :class:`~timely.errors.ConfigurationError`, which says what to install.
+missing, the import raises :class:`~timely.errors.ConfigurationError`, which says what to install. :func:`check` says which
+settings of a session could be better, :func:`ship` sends packages to executors that lack them.
 """
 
 from __future__ import annotations
@@ -11,12 +12,36 @@ from timely.errors import ConfigurationError
 
 try:
     from timely.spark.batch import ColumnOf, Result, run
+    from timely.spark.metrics import Metrics, Progress, WorkerMetrics
     from timely.spark.session import local_session
-except ModuleNotFoundError as error:
+    from timely.spark.settings import Finding, Findings, check
+    from timely.spark.shipping import ship
+    from timely.spark.streaming.query import EpochReport, StreamHandle, stream
+except ImportError as error:
     if (error.name or "").partition(".")[0] not in ("pyspark", "pyarrow"):
         raise
+    if not isinstance(error, ModuleNotFoundError):
+        raise ConfigurationError(
+            "timely.spark needs all of pyspark, and what is installed here is the client of Spark Connect alone "
+            f"(pyspark-client): {error}. pip install '.[spark]' in a checkout of timely"
+        ) from error
     raise ConfigurationError(
         f"timely.spark needs the package {error.name}: pip install '.[spark]' in a checkout of timely"
     ) from error
 
-__all__ = ["ColumnOf", "Result", "local_session", "run"]
+__all__ = [
+    "ColumnOf",
+    "EpochReport",
+    "Finding",
+    "Findings",
+    "Metrics",
+    "Progress",
+    "Result",
+    "StreamHandle",
+    "WorkerMetrics",
+    "check",
+    "local_session",
+    "run",
+    "ship",
+    "stream",
+]

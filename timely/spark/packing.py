@@ -47,12 +47,35 @@ def struct_name(position: int) -> str:
     return f"{TAG}_{position}"
 
 
+def column_name(position: int) -> str:
+    """Return the name by which Spark knows a column inside of a run, where columns go by their positions.
+
+    A DataFrame may have any names, and some of them twice, while Spark looks names up without regard to case, reads dots
+    in them, and cannot quote them all.
+
+    >>> column_name(2)
+    'timely_column_2'
+    """
+    return f"timely_column_{position}"
+
+
 @attrs.frozen
 class Input:
-    """One input table as the workers see it: its name, and the column whose values are its epochs, if any."""
+    """One input table as the workers see it: its name, the column of what Spark sends that has its epochs, if any, and the
+    names of its columns, where Spark sends it with others.
+    """
 
     name: str
     epoch: str | None
+    columns: tuple[str, ...] | None = None
+
+    def named(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """Return ``batch`` with the names of this table's columns.
+
+        >>> Input("edges", None, ("src", "dst")).named(pa.RecordBatch.from_pydict({"0": [1], "1": [2]})).schema.names
+        ['src', 'dst']
+        """
+        return batch if self.columns is None else batch.rename_columns(self.columns)
 
 
 @attrs.frozen
@@ -78,6 +101,8 @@ class Output:
                 "carry Arrow record batches. Turn lists into batches with map_batch"
             )
         if batch.schema.equals(self.schema):
+            for field, column in zip(self.schema, batch.columns, strict=True):
+                self._check_nulls(field, column)
             return batch
         self._check_names(batch.schema.names)
         columns = [self._cast(field, batch.column(field.name)) for field in self.schema]
@@ -102,24 +127,66 @@ class Output:
     def _cast(self, field: pa.Field, column: pa.Array) -> pa.Array:
         if pa.types.is_dictionary(column.type):
             column = column.dictionary_decode()
-        if column.null_count and not field.nullable:
-            raise SchemaError(f"output {self.name!r}: column {field.name!r} is declared not null, and has nulls")
+        self._check_nulls(field, column)
         if column.type.equals(field.type):
             return column
-        if pa.types.is_null(column.type) or _kind(column.type) == _kind(field.type):
+        if _is_akin(column.type, field.type):
             try:
-                return column.cast(field.type)
-            except pa.ArrowInvalid as error:
-                raise self._mismatch(field, column, str(error)) from error
-            except pa.ArrowNotImplementedError as error:
+                cast = column.cast(field.type)
+                if not _may_round(column.type, field.type) or _is_same(cast.cast(column.type), column):
+                    return cast
+            except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
                 raise self._mismatch(field, column, str(error)) from error
         raise self._mismatch(field, column, "cast it in the dataflow if that is meant")
+
+    def _check_nulls(self, field: pa.Field, column: pa.Array) -> None:
+        if column.null_count and not field.nullable:
+            raise SchemaError(f"output {self.name!r}: column {field.name!r} is declared not null, and has nulls")
 
     def _mismatch(self, field: pa.Field, column: pa.Array, detail: str) -> SchemaError:
         return SchemaError(
             f"output {self.name!r}: column {field.name!r} is declared {field.type}, and the batch has {column.type}: "
             f"{detail}"
         )
+
+
+def _is_akin(given: pa.DataType, declared: pa.DataType) -> bool:
+    """Return whether values of a type may be cast to another. Within lists, structs and maps, only what cannot be rounded."""
+    if pa.types.is_null(given):
+        return True
+    if pa.types.is_dictionary(given):
+        given = given.value_type
+    if _kind(given) != _kind(declared):
+        return False
+    if not pa.types.is_nested(given):
+        return True
+    parts = _parts(given), _parts(declared)
+    return parts[0].keys() == parts[1].keys() and all(
+        _is_akin(part, parts[1][name]) and not _may_round(part, parts[1][name]) for name, part in parts[0].items()
+    )
+
+
+def _parts(kind: pa.DataType) -> dict[str, pa.DataType]:
+    """Return the types of what a nested type is made of: the fields of a struct by name, those of others by position."""
+    fields = [kind.field(at) for at in range(kind.num_fields)]
+    return {field.name if pa.types.is_struct(kind) else str(at): field.type for at, field in enumerate(fields)}
+
+
+def _may_round(given: pa.DataType, declared: pa.DataType) -> bool:
+    """Return whether a cast between two types of numbers may change a value without an error."""
+    if pa.types.is_floating(given) and pa.types.is_floating(declared):
+        return bool(given.bit_width > declared.bit_width)
+    return {pa.types.is_floating(given), pa.types.is_floating(declared)} == {True, False} and (
+        pa.types.is_decimal(given) or pa.types.is_decimal(declared)
+    )
+
+
+def _is_same(cast: pa.Array, column: pa.Array) -> bool:
+    """Return whether two arrays of numbers have the same values; what is no number is the same as itself."""
+    same = pc.equal(cast, column)
+    if pa.types.is_floating(column.type):
+        same = pc.or_(same, pc.is_nan(column))
+    return bool(pc.all(same, min_count=0).as_py())
 
 
 def _kind(kind: pa.DataType) -> str:
@@ -142,6 +209,19 @@ def pack(position: int, batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBa
     return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
+def cut(batch: pa.RecordBatch, rows: int) -> Iterator[pa.RecordBatch]:
+    """Yield ``batch`` in parts of at most ``rows`` rows, which share its memory; in one piece where ``rows`` is 0.
+
+    >>> [part.num_rows for part in cut(pa.RecordBatch.from_pydict({"x": [1, 2, 3]}), 2)]
+    [2, 1]
+    """
+    if not 0 < rows < batch.num_rows:
+        yield batch
+        return
+    for start in range(0, batch.num_rows, rows):
+        yield batch.slice(start, rows)
+
+
 def packed_schema(outputs: Sequence[Output]) -> pa.Schema:
     """Return the schema of the one table in which several outputs travel.
 
@@ -150,7 +230,8 @@ def packed_schema(outputs: Sequence[Output]) -> pa.Schema:
     """
     fields = [pa.field(TAG, pa.int32(), nullable=False)]
     for position, output in enumerate(outputs):
-        fields.append(pa.field(struct_name(position), pa.struct(list(output.schema))))
+        columns = [field.with_name(column_name(at)) for at, field in enumerate(output.schema)]
+        fields.append(pa.field(struct_name(position), pa.struct(columns)))
     return pa.schema(fields)
 
 
@@ -168,10 +249,9 @@ def unpack(batch: pa.RecordBatch, inputs: Sequence[Input]) -> Iterator[tuple[int
     column = inputs[0].epoch if len(inputs) == 1 else EPOCH if EPOCH in batch.schema.names else None
     slices = [(0, batch)] if column is None else _by_epoch(batch, column)
     for epoch, rows in slices:
-        if len(inputs) == 1:
-            yield epoch, 0, rows
-        else:
-            yield from ((epoch, position, table) for position, table in _tables(rows))
+        tables = [(0, rows)] if len(inputs) == 1 else _tables(rows)
+        for position, table in tables:
+            yield epoch, position, inputs[position].named(table)
 
 
 def _by_epoch(batch: pa.RecordBatch, column: str) -> Iterator[tuple[int, pa.RecordBatch]]:

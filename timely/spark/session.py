@@ -1,8 +1,8 @@
 """Spark sessions: a local one made to run dataflows, and what a session of anybody's must offer to run one.
 
-The invariant: a run that a session could only answer by hanging or by a message about something else is refused here,
-before any job starts, with an error that says what to change. A caller may assume that after :func:`require_slots`
-all workers of a run can be up at the same time.
+The invariant: a session is asked, never changed; what it lacks is told before any job starts, with an error that says what to
+change. A caller may assume that what :func:`context_of` returns is the context of a classic session: one whose driver is this
+process. Which of its settings matter is :mod:`timely.spark.settings`.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
-import time
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -21,9 +21,7 @@ from pyspark.sql import SparkSession
 from timely.errors import ConfigurationError, SparkError
 from timely.spark.java import java_environment
 
-_EXECUTORS_APPEAR_WITHIN = 20.0
-"""Seconds that a cluster gets to bring up the executors it promised, before a run is refused for want of slots."""
-
+_python_of_context = threading.RLock()
 
 def local_session(workers: int, *, app_name: str = "timely") -> SparkSession:
     """Return a Spark session on this machine with one slot for each of ``workers`` workers.
@@ -41,15 +39,25 @@ def local_session(workers: int, *, app_name: str = "timely") -> SparkSession:
     check_workers(workers)
     active = SparkSession.getActiveSession()
     if active is not None:
-        require_slots(active, workers)
+        _check_slots(active, workers)
         return active
     builder = SparkSession.builder.master(f"local[{workers}]").appName(app_name)
     for name, value in _local_settings(workers).items():
         builder = builder.config(name, value)
     with _python_of_tasks(sys.executable), java_environment():
         session = builder.getOrCreate()
-    require_slots(session, workers)
+    _check_slots(session, workers)
     return session
+
+
+def _check_slots(session: SparkSession, workers: int) -> None:
+    """Raise :class:`~timely.errors.SparkError` where a session that is up already has fewer slots than ``workers``."""
+    context = context_of(session)
+    if (slots := concurrent_tasks(context)) < workers:
+        raise SparkError(
+            f"there is a session already, and a process has one: its master {context.master} offers {slots} task slots, and "
+            f"{workers} workers need {workers}. Stop it first, or ask for fewer workers"
+        )
 
 
 def _local_settings(workers: int) -> dict[str, str]:
@@ -101,36 +109,24 @@ def check_workers(workers: int) -> None:
 
 
 def context_of(session: SparkSession) -> SparkContext:
-    """Return the context that a session drives; :class:`~timely.errors.SparkError` where it drives none (Spark
-    Connect).
+    """Return the context that a classic session drives. Raises :class:`~timely.errors.SparkError` for one of Spark Connect."""
+    refuse_connect("this session", session)
+    return session.sparkContext
+
+
+def refuse_connect(what: str, thing: object) -> None:
+    """Raise :class:`~timely.errors.SparkError` where a session or DataFrame, called ``what`` in the message, is one of Spark
+    Connect.
+
+    Nothing of it is asked but its class, so that no server is contacted.
     """
-    try:
-        return session.sparkContext
-    except Exception as error:  # Spark Connect raises one of several types, by version
+    if any(kind.__module__.startswith("pyspark.sql.connect.") for kind in type(thing).__mro__):
         raise SparkError(
-            "this session has no SparkContext of its own (Spark Connect?); timely.spark needs a classic session, "
-            "because the workers register with the driver's process"
-        ) from error
-
-
-def require_slots(session: SparkSession, workers: int) -> None:
-    """Raise :class:`~timely.errors.SparkError` unless ``workers`` tasks of one stage can run at the same time.
-
-    All workers of a dataflow are up together, so each needs a slot (``spark.task.cpus`` cores of an executor). A
-    cluster whose executors are still starting is given a moment.
-    """
-    context = context_of(session)
-    if context.getConf().get("spark.dynamicAllocation.enabled", "false") == "true":
-        raise SparkError(
-            "Spark runs no barrier stage under dynamic allocation: set spark.dynamicAllocation.enabled=false and ask "
-            "for enough executors (spark.executor.instances, spark.executor.cores)"
+            f"{what} is one of Spark Connect, and timely.spark needs a classic session. The workers of a dataflow register with "
+            "the process that runs it, and through Connect that process is on the far side of a server that passes on plans and "
+            "rows but no connections. Run the program where the driver is (spark-submit, or a session made with master(...) "
+            "rather than remote(...)), and let clients read the tables that it writes"
         )
-    patience = 0.0 if is_local(context) else _EXECUTORS_APPEAR_WITHIN
-    deadline = time.monotonic() + patience
-    while (slots := concurrent_tasks(context)) < workers:
-        if time.monotonic() >= deadline:
-            raise SparkError(_too_few(context, slots, workers))
-        time.sleep(0.2)
 
 
 def concurrent_tasks(context: SparkContext) -> int:
@@ -146,16 +142,11 @@ def is_local(context: SparkContext) -> bool:
     return master == "local" or master.startswith("local[")
 
 
-def _too_few(context: SparkContext, slots: int, workers: int) -> str:
-    more = (
-        f"stop the session and make one with local_session({workers}) or master local[{workers}]"
-        if is_local(context)
-        else "give the application more of them (spark.executor.instances, spark.executor.cores, spark.cores.max)"
-    )
-    return (
-        f"{workers} workers need {workers} task slots at the same time; {context.master} offers {slots}. "
-        f"Ask for fewer workers, or {more}"
-    )
+def _on_this_machine(context: SparkContext) -> bool:
+    """Return whether the tasks run on the driver's machine, as they do where a cluster's master is on the loopback interface."""
+    master = str(context.master)
+    loopback = ("local-cluster[", "spark://127.", "spark://localhost:", "spark://[::1]:")
+    return is_local(context) or master.startswith(loopback)
 
 
 @contextlib.contextmanager
@@ -164,12 +155,14 @@ def this_python(context: SparkContext) -> Iterator[None]:
     machine.
 
     Spark takes ``python3`` from the ``PATH`` otherwise, which is seldom the environment that the driver runs in. A
-    ``PYSPARK_PYTHON`` that the user set is left alone, and so is a cluster, whose machines have their own paths.
+    ``PYSPARK_PYTHON`` that the user set is left alone, and so is a cluster, whose machines have their own paths. One
+    thread at a time is inside.
     """
-    before = context.pythonExec
-    if is_local(context) and "PYSPARK_PYTHON" not in os.environ:
-        context.pythonExec = sys.executable
-    try:
-        yield
-    finally:
-        context.pythonExec = before
+    with _python_of_context:
+        before = context.pythonExec
+        if _on_this_machine(context) and "PYSPARK_PYTHON" not in os.environ:
+            context.pythonExec = sys.executable
+        try:
+            yield
+        finally:
+            context.pythonExec = before

@@ -10,8 +10,8 @@ attempt of the stage mixes with another.
 
 from __future__ import annotations
 
-import time
-from collections import deque
+import contextlib
+import logging
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -19,19 +19,26 @@ import attrs
 import pyarrow as pa
 from pyspark import BarrierTaskContext
 
-from timely.dataflow import ScopeBuilder, Stream
+from timely.dataflow import Bell, ScopeBuilder, Stream
 from timely.errors import ConfigurationError, PeerLostError, TimelyError, WorkerError
 from timely.operators import InputHandle
-from timely.spark.packing import Input, Output, pack, packed_schema, unpack
+from timely.spark.intake import Intake
+from timely.spark.logs import LogPlan, worker_log
+from timely.spark.metrics import Meter
+from timely.spark.packing import Input, Output, cut, pack, packed_schema
 from timely.spark.rendezvous import Invitation, Registration, trace_of
+from timely.spark.resume import Checkpoints, Outbox, collect
+from timely.spark.verdict import FAILED, failure
 from timely.worker import LocalTransport, SocketTransport, Worker
 from timely.worker.mesh import connect_mesh, open_listener
 
 Build = Callable[..., Mapping[str, Stream[int, Any]]]
 """Builds the dataflow in every worker: ``build(scope, **streams)`` returns the streams of the outputs by name."""
 
-_LISTEN_EVERY = 0.2
-"""Seconds between two looks at what the driver says."""
+_PATIENCE = 0.2
+"""Seconds that a worker waits for something to happen before it looks whether waiting is in vain."""
+
+_log = logging.getLogger(__name__)
 
 _REASON_WITHIN = 3.0
 """Seconds that a worker whose peer is gone waits to be told why."""
@@ -45,6 +52,11 @@ class Task:
     inputs: tuple[Input, ...]
     outputs: tuple[Output, ...]
     invitation: Invitation
+    rows: int = 0
+    """The most rows of a batch that Spark is handed; 0 for any number."""
+    log: LogPlan = attrs.field(factory=LogPlan)
+    checkpoints: Checkpoints | None = None
+    """Where the run keeps checkpoints, if it does."""
 
     def run(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Be one worker: take in the batches of this partition, yield this worker's share of the outputs."""
@@ -53,18 +65,27 @@ class Task:
         # Spark numbers the tasks of a barrier stage's attempt in one go, by partition. So all of an attempt, and no
         # others, give the same number here, which is that of its first task; a later attempt gives a greater one.
         generation = context.taskAttemptId() - index
-        with Registration(self.invitation, index=index, generation=generation, stage=context.stageId()) as registration:
+        stage = context.stageId()
+        with (
+            Registration(self.invitation, index=index, generation=generation, stage=stage) as registration,
+            worker_log(registration, self.log, run=self.invitation.run, worker=index, attempt=generation),
+        ):
             worker: Worker | None = None
             try:
+                _log.info("begins, in stage %d, on %s", stage, registration.host)
+                meter = Meter(registration, index, generation, stage, self.inputs, self.outputs)
                 worker = self._join(registration, index, generation)
-                yield from self._work(worker, registration, batches)
+                _log.info("has met the other %d workers", worker.peers - 1)
+                yield from self._work(worker, registration, meter, batches)
+                meter.finish()
+                _log.info("has finished")
                 registration.done()
             except GeneratorExit:
                 if worker is not None:
                     worker.abort(WorkerError("Spark asked for no more rows"))
                 raise
             except Exception as error:
-                reason = _reason(registration, index, error)
+                reason = _reason(registration, index, context.stageId(), error)
                 if worker is not None:
                     worker.abort(reason)
                 if reason is error:
@@ -82,37 +103,36 @@ class Task:
         with open_listener(registration.host) as listener:
             host, port = listener.getsockname()[:2]
             peers = registration.peers((host, port))
-            secret, run = self.invitation.secret, self.invitation.run
-            sockets = connect_mesh(index, listener, peers, secret, run=run, generation=generation)
-        return Worker(SocketTransport(index, sockets))
+            identity, run = self.invitation.identity, self.invitation.run
+            sockets = connect_mesh(index, listener, peers, identity, run=run, generation=generation)
+        return Worker(SocketTransport(index, sockets, self.invitation.largest))
 
     def _work(
-        self, worker: Worker, registration: Registration, batches: Iterator[pa.RecordBatch]
+        self, worker: Worker, registration: Registration, meter: Meter, batches: Iterator[pa.RecordBatch]
     ) -> Iterator[pa.RecordBatch]:
         """Run the dataflow to its end, yielding output batches as they come."""
-        outbox: deque[tuple[int, object]] = deque()
-        with worker.dataflow(int) as scope:
-            handles = self._build(scope, outbox)
-        for batch in batches:
-            for epoch, position, rows in unpack(batch, self.inputs):
-                if epoch > handles[0].time:
-                    for handle in handles:
-                        handle.advance_to(epoch)
-                handles[position].send_batch(rows)
-            worker.step()
-            yield from self._drain(outbox)
-        for handle in handles:
-            handle.close()
-        listened = time.monotonic()
-        while worker.run_step(_LISTEN_EVERY):
-            yield from self._drain(outbox)
-            if time.monotonic() - listened > _LISTEN_EVERY:
-                if (stopped := registration.stopped()) is not None:
-                    raise stopped
-                listened = time.monotonic()
-        yield from self._drain(outbox)
+        outbox = Outbox()
+        _listen(worker, registration)
+        with contextlib.ExitStack() as stack:
+            resuming = None if self.checkpoints is None else stack.enter_context(self.checkpoints.open(worker, registration))
+            with worker.dataflow(int) as scope:
+                intake = Intake(worker, self._build(scope, outbox), self.inputs, meter)
+            meter.watch(scope, worker.transport)
+            for batch in batches if resuming is None else resuming.stretches(batches, self.inputs, intake, outbox):
+                intake.take(batch)
+                del batch
+                yield from self._drain(outbox, meter)
+                while intake.crowded():
+                    intake.wait(_PATIENCE)
+                    yield from self._drain(outbox, meter)
+            intake.close()
+            while worker.run_step(_PATIENCE):
+                yield from self._drain(outbox, meter)
+            yield from self._drain(outbox, meter)
+            if resuming is not None:
+                resuming.finish()
 
-    def _build(self, scope: ScopeBuilder[int], outbox: deque[tuple[int, object]]) -> list[InputHandle[int, Any]]:
+    def _build(self, scope: ScopeBuilder[int], outbox: Outbox) -> list[InputHandle[int, Any]]:
         """Build the dataflow; what its outputs give goes to ``outbox``, under the position of the output."""
         handles, streams = [], {}
         for table in self.inputs:
@@ -126,44 +146,48 @@ class Task:
                 f"build must return a dictionary with the streams {sorted(declared)}; it returned {got}"
             )
         for position, name in enumerate(declared):
-            built[name].inspect_batch(_Collector(position, outbox))
+            collect(built[name], position, outbox)
         return handles
 
-    def _drain(self, outbox: deque[tuple[int, object]]) -> Iterator[pa.RecordBatch]:
-        """Yield what waits in ``outbox``, checked against the schemas, and packed where there are several outputs."""
+    def _drain(self, outbox: Outbox, meter: Meter) -> Iterator[pa.RecordBatch]:
+        """Yield what waits in ``outbox``, checked against the schemas, cut to the size that Spark is set to, and packed where
+        there are several outputs. Called after each step.
+        """
+        meter.tick()
         packed = None if len(self.outputs) == 1 else packed_schema(self.outputs)
-        while outbox:
-            position, given = outbox.popleft()
-            batch = self.outputs[position].conform(given)
-            yield batch if packed is None else pack(position, batch, packed)
+        for position, given in outbox.drain():
+            for part in cut(self.outputs[position].conform(given), self.rows):
+                meter.gave(position, part.num_rows)
+                yield part if packed is None else pack(position, part, packed)
 
 
-class _Collector:
-    """Puts the batches of one output into the outbox of its worker."""
+def _listen(worker: Worker, registration: Registration) -> None:
+    """Have the worker raise, whatever it is doing or waiting for, what the driver says that the run has failed of."""
 
-    __slots__ = ("_outbox", "_position")
+    def look() -> None:
+        if (stopped := registration.stopped()) is not None:
+            raise stopped
 
-    def __init__(self, position: int, outbox: deque[tuple[int, object]]) -> None:
-        self._position = position
-        self._outbox = outbox
-
-    def __call__(self, time: int, batch: object) -> None:
-        self._outbox.append((self._position, batch))
+    bell = Bell(look, worker)
+    registration.alert(bell.ring)
+    bell.ring()  # for what was said before
 
 
-def _reason(registration: Registration, index: int, error: Exception) -> TimelyError:
+def _reason(registration: Registration, index: int, stage: int, error: Exception) -> TimelyError:
     """Return the first error of the whole run: what the driver says where ``error`` is but its echo, else ``error``,
     which it is told.
     """
-    if isinstance(error, PeerLostError):
-        first = registration.stopped(_REASON_WITHIN)
-        if first is not None:
-            return first
+    first = registration.stopped(_REASON_WITHIN if isinstance(error, PeerLostError) else 0.0)
+    if first is not None and (first is error or isinstance(error, PeerLostError)):
+        _log.info("stops, since the run has failed: %s", first)
+        return first
     reason = error
     if not isinstance(reason, TimelyError):
         reason = WorkerError(f"worker {index} raised {type(error).__name__}: {error}")
         reason.__cause__ = error
+    registration.tell(FAILED, failure(reason, index, stage))
     registration.report(reason)
+    _log.warning("stops, and so do the others: %s", reason)
     if trace := trace_of(reason):
         reason.add_note(trace)  # Spark shows the error that was raised, and its notes, but no causes
     return reason

@@ -1,24 +1,23 @@
-"""Authenticated connections among the workers of one run, and the handshake that opens every one of them.
+"""Authenticated and encrypted connections among the workers of one run, and the handshake that opens every one of them.
 
-The invariant: nothing that arrives on a connection is interpreted before whoever sent it has shown that it knows the
-secret of the run, and that it belongs to the same run and the same generation of it; both ends show it. Until then a
-connection is good for one message of fixed size, within a few seconds, and it holds up nobody else. A caller may
-assume that every socket handed out is connected to the worker it is filed under.
+The invariant: nothing that arrives on a connection is interpreted before whoever sent it has shown that it holds the
+key that was made for the run, and that it belongs to the same run and the same generation of it; both ends show it.
+Until then a connection is good for a TLS handshake and one message of fixed size, within a few seconds, and it holds
+up nobody else. A caller may assume that every socket handed out is connected to the worker it is filed under, and
+that nobody on the way can read, change, repeat or leave out what goes through it without being noticed.
 
-The handshake is a challenge and a response both ways, three messages in all: whoever listens sends a nonce; whoever
-dialled sends a *hello* (who it is, whom it wants, a nonce of its own) and an HMAC over all of that under the secret;
-the listener answers with an HMAC over the whole, which is also the admission. A stranger learns a random number.
+The connection is TLS 1.3 with a certificate on both sides (:mod:`timely.worker.credentials`). Whoever dials names the
+run in the first message already, so that one who cannot is turned away before any key is used; when the handshake is
+over it says a *hello* (the run, its generation, who it is and whom it wants), and is admitted or refused.
 """
 
 from __future__ import annotations
 
 import contextlib
-import hashlib
-import hmac
 import logging
-import os
 import selectors
 import socket
+import ssl
 import struct
 import time
 from collections.abc import Callable, Mapping
@@ -26,20 +25,25 @@ from collections.abc import Callable, Mapping
 import attrs
 
 from timely.errors import AuthenticationError, ConfigurationError, PeerLostError
+from timely.worker import credentials
+from timely.worker.credentials import Identity, doorkeeper, speaker
 
 Address = tuple[str, int]
 """A host and a port."""
 
-NONCE = 32
 RUN = 16
-MAC = hashlib.sha256().digest_size
+"""Bytes of the id of a run."""
+
 PATIENCE = 5.0
 """Seconds that a connection gets to say hello."""
 
-_MAGIC = b"timely-1"
-_HELLO = struct.Struct(f"!8s{RUN}sQII{NONCE}s")
-_HELLO_SIZE = _HELLO.size + MAC
+_MAGIC = b"timely-2"
+_HELLO = struct.Struct(f"!8s{RUN}sQII")
+_WELCOME, _REFUSED = b"welcome!", b"refused!"
 _CROWD = 256
+_BACKLOG = 512
+_TRIES = 6
+_PAUSE = 0.05
 
 _log = logging.getLogger(__name__)
 
@@ -48,6 +52,10 @@ _log = logging.getLogger(__name__)
 class Hello:
     """Who dials, and whom: the run (16 bytes), its generation, and the indices of the worker that dials and of the
     one it wants.
+
+    >>> hello = Hello(bytes(16), 7, sender=1, receiver=0)
+    >>> Hello.unpack(hello.pack()) == hello
+    True
     """
 
     run: bytes
@@ -55,152 +63,111 @@ class Hello:
     sender: int
     receiver: int
 
+    def pack(self) -> bytes:
+        """Return the message of fixed size that says so."""
+        return _HELLO.pack(_MAGIC, self.run, self.generation, self.sender, self.receiver)
 
-class Challenge:
-    """The listener's half of one handshake, without a socket: say :attr:`nonce`, :meth:`receive` the rest, say
-    :meth:`welcome`.
-
-    ``secret_of`` returns the secret of a run, or ``None`` for a run it does not know.
-
-    >>> secret = bytes(32)
-    >>> listener = Challenge(lambda run: secret)
-    >>> dialler = Introduction(secret, Hello(bytes(16), 7, sender=1, receiver=0))
-    >>> listener.receive(dialler.answer(listener.nonce)).generation
-    7
-    >>> dialler.check(listener.welcome())
-    """
-
-    __slots__ = ("_received", "_secret", "_secret_of", "nonce")
-
-    def __init__(self, secret_of: Callable[[bytes], bytes | None]) -> None:
-        self.nonce: bytes = os.urandom(NONCE)
-        self._secret_of = secret_of
-        self._secret: bytes | None = None
-        self._received = b""
-
-    @property
-    def missing(self) -> int:
-        """How many bytes are still to come; never more than a hello has."""
-        return _HELLO_SIZE - len(self._received)
-
-    def receive(self, data: bytes) -> Hello | None:
-        """Take the next bytes; return who it is once they are all there, and ``None`` before.
-
-        Raises :class:`~timely.errors.AuthenticationError` for one who does not know the secret.
-        """
-        self._received += data
-        if self.missing > 0:
-            return None
-        magic, run, generation, sender, receiver, _ = _HELLO.unpack_from(self._received)
-        self._secret = self._secret_of(run) if magic == _MAGIC else None
-        if self._secret is None or self.missing < 0:
-            raise AuthenticationError("it does not speak this protocol, or names a run that is not known here")
-        spoken, mac = self._received[: _HELLO.size], self._received[_HELLO.size :]
-        if not hmac.compare_digest(mac, _mac(self._secret, b"hello", self.nonce, spoken)):
-            raise AuthenticationError("it does not know the secret of the run that it names")
-        return Hello(run, generation, sender, receiver)
-
-    def welcome(self) -> bytes:
-        """Return what admits the one whose hello was received, and proves in turn that we know the secret."""
-        if self._secret is None:
-            raise AuthenticationError("nobody has been authenticated on this connection yet")
-        return _mac(self._secret, b"welcome", self.nonce, self._received)
+    @classmethod
+    def unpack(cls, said: bytes) -> Hello:
+        """Return what was said. :class:`~timely.errors.AuthenticationError` if it is of another protocol."""
+        magic, run, generation, sender, receiver = _HELLO.unpack(said)
+        if magic != _MAGIC:
+            raise AuthenticationError("it does not speak this protocol")
+        return cls(run, generation, sender, receiver)
 
 
-class Introduction:
-    """The dialler's half of one handshake, without a socket; see :class:`Challenge`."""
+@attrs.define(eq=False)
+class _Guest:
+    """One who has dialled, from ``where``, and has not said yet who it is."""
 
-    __slots__ = ("_expected", "_secret", "_spoken")
-
-    def __init__(self, secret: bytes, hello: Hello) -> None:
-        self._secret = secret
-        self._spoken: bytes = _HELLO.pack(
-            _MAGIC, hello.run, hello.generation, hello.sender, hello.receiver, os.urandom(NONCE)
-        )
-        self._expected = b""
-
-    def answer(self, nonce: bytes) -> bytes:
-        """Return the hello that answers the listener's nonce."""
-        hello = self._spoken + _mac(self._secret, b"hello", nonce, self._spoken)
-        self._expected = _mac(self._secret, b"welcome", nonce, hello)
-        return hello
-
-    def check(self, welcome: bytes) -> None:
-        """Raise :class:`~timely.errors.AuthenticationError` unless the listener's welcome shows that it knows the
-        secret.
-        """
-        if not hmac.compare_digest(welcome, self._expected):
-            raise AuthenticationError("whoever listens there does not know the secret of this run")
-
-
-def _mac(secret: bytes, purpose: bytes, nonce: bytes, message: bytes) -> bytes:
-    return hmac.digest(secret, b"timely " + purpose + b"\0" + nonce + message, "sha256")
+    where: str
+    deadline: float
+    authentic: bool = False
+    said: bytes = b""
 
 
 class Reception:
-    """Admits to a listener those who know a secret, on a selector that may watch other sockets too.
+    """Admits to a listener those who hold the key of a run, on a selector that may watch other sockets too.
 
-    Every key of the selector has a function of the ready socket as its data. ``admit(sock, hello, challenge)`` is
-    called for each connection that has authenticated itself: it owns the socket from there on, which does not block,
-    and decides whether to send the welcome. Strangers are logged and dropped.
+    Every key of the selector has a function of the ready socket as its data. ``context_of(run)`` returns the TLS
+    settings for a run, always the same ones, and ``None`` for one that is not known. ``admit(sock, hello)`` is called
+    for each connection that has authenticated itself: it owns the socket from there on, which does not block, and
+    calls :func:`welcome` or :func:`refuse`. Strangers are logged and dropped.
     """
 
     def __init__(
         self,
         selector: selectors.BaseSelector,
         listener: socket.socket,
-        secret_of: Callable[[bytes], bytes | None],
-        admit: Callable[[socket.socket, Hello, Challenge], None],
+        context_of: Callable[[bytes], ssl.SSLContext | None],
+        admit: Callable[[ssl.SSLSocket, Hello], None],
         patience: float = PATIENCE,
     ) -> None:
         self._selector = selector
         self._listener = listener
-        self._secret_of = secret_of
+        self._context_of = context_of
+        self._context = doorkeeper(lambda name: context_of(_run_of(name)))
         self._admit = admit
         self._patience = patience
-        self._waiting: dict[socket.socket, tuple[Challenge, float]] = {}
+        self._waiting: dict[ssl.SSLSocket, _Guest] = {}
         listener.setblocking(False)
         selector.register(listener, selectors.EVENT_READ, self._accept)
 
     def _accept(self, listener: socket.socket) -> None:
         try:
-            sock, _ = listener.accept()
+            plain, address = listener.accept()
+            plain.setblocking(False)
         except OSError as error:  # gone again already, or too many files open
             _log.warning("a connection could not be accepted: %s", error)
             self._drop_oldest("its place is needed")
             return
         if len(self._waiting) >= _CROWD:
             self._drop_oldest("too many connections wait without having said who they are")
-        challenge = Challenge(self._secret_of)
-        sock.setblocking(False)
-        self._waiting[sock] = (challenge, time.monotonic() + self._patience)
-        self._selector.register(sock, selectors.EVENT_READ, self._read)
+        where = "{}:{}".format(*address[:2])
         try:
-            sock.send(challenge.nonce)  # a fresh socket always has room for it
+            sock = self._context.wrap_socket(plain, server_side=True, do_handshake_on_connect=False)
         except OSError as error:
-            self._drop(sock, str(error))
+            refuse(plain, str(error), where)
+            return
+        self._waiting[sock] = _Guest(where, time.monotonic() + self._patience)
+        self._selector.register(sock, selectors.EVENT_READ, self._advance)
 
-    def _read(self, sock: socket.socket) -> None:
-        challenge, _ = self._waiting[sock]
+    def _advance(self, sock: ssl.SSLSocket) -> None:
+        """Go on with the handshake, and then with the hello, as far as what has arrived allows."""
+        guest = self._waiting[sock]
         try:
-            data = sock.recv(challenge.missing)
-            if not data:
+            if not guest.authentic:
+                sock.do_handshake()
+                guest.authentic = True
+            piece = sock.recv(_HELLO.size - len(guest.said))
+            if not piece:
                 raise AuthenticationError("it went away before it had said who it is")
-            hello = challenge.receive(data)
-        except BlockingIOError:
-            return
-        except OSError as error:  # which an AuthenticationError is too
-            self._drop(sock, str(error))
-            return
-        if hello is not None:
-            self._forget(sock)
-            self._admit(sock, hello, challenge)
+            guest.said += piece
+            hello = self._check(sock, guest.said) if len(guest.said) == _HELLO.size else None
+        except ssl.SSLWantReadError:
+            self._selector.modify(sock, selectors.EVENT_READ, self._advance)
+        except ssl.SSLWantWriteError:
+            self._selector.modify(sock, selectors.EVENT_WRITE, self._advance)
+        except (OSError, ValueError) as error:  # an AuthenticationError is one too
+            nameless = isinstance(error, ssl.SSLError) and error.reason == "CALLBACK_FAILED"
+            self._drop(sock, "it did not name a run that is known here" if nameless else str(error))
+        else:
+            if hello is not None:
+                self._forget(sock)
+                self._admit(sock, hello)
+
+    def _check(self, sock: ssl.SSLSocket, said: bytes) -> Hello:
+        """Return who it is that has shown to hold the key of the run that it asked for, and no other's."""
+        hello = Hello.unpack(said)
+        if self._context_of(hello.run) is not sock.context:
+            raise AuthenticationError("it holds the key of one run, and names another")
+        return hello
 
     def expire(self) -> None:
         """Drop the connections that have been silent for too long. To be called about once a second."""
         now = time.monotonic()
-        for sock, (_, deadline) in list(self._waiting.items()):
-            if deadline <= now:
+        for sock, guest in list(self._waiting.items()):
+            if guest.deadline <= now:
                 self._drop(sock, f"it did not say who it is within {self._patience:g} s")
 
     def close(self) -> None:
@@ -214,21 +181,45 @@ class Reception:
         if self._waiting:
             self._drop(next(iter(self._waiting)), reason)
 
-    def _drop(self, sock: socket.socket, reason: str) -> None:
+    def _drop(self, sock: ssl.SSLSocket, reason: str) -> None:
+        where = self._waiting[sock].where
         self._forget(sock)
-        refuse(sock, reason)
+        refuse(sock, reason, where)
 
-    def _forget(self, sock: socket.socket) -> None:
+    def _forget(self, sock: ssl.SSLSocket) -> None:
         del self._waiting[sock]
         self._selector.unregister(sock)
 
 
-def refuse(sock: socket.socket, reason: str) -> None:
-    """Close a connection that is not wanted, and log who it was and why."""
-    peer = "somebody"
-    with contextlib.suppress(OSError):
-        peer = "{}:{}".format(*sock.getpeername()[:2])
-    _log.warning("refused a connection from %s: %s", peer, reason)
+def _run_of(name: str) -> bytes:
+    """Return the run that a name of TLS stands for; nobody's for one that stands for none."""
+    try:
+        return bytes.fromhex(name)
+    except ValueError:
+        return b""
+
+
+def welcome(sock: ssl.SSLSocket) -> bool:
+    """Admit whoever said hello on this connection; return whether it is still there."""
+    try:
+        sock.send(_WELCOME)  # a fresh connection always has room for it
+    except OSError as error:
+        refuse(sock, str(error))
+        return False
+    return True
+
+
+def refuse(sock: socket.socket, reason: str, where: str = "", *, known: bool = False) -> None:
+    """Close a connection that is not wanted, and log who it was and why. One who is ``known`` holds the run's key, and
+    is told that it is refused.
+    """
+    if not where:
+        with contextlib.suppress(OSError):
+            where = "{}:{}".format(*sock.getpeername()[:2])
+    _log.warning("refused a connection from %s: %s", where or "somebody", reason)
+    if known:
+        with contextlib.suppress(OSError):
+            sock.send(_REFUSED)
     sock.close()
 
 
@@ -241,41 +232,63 @@ def open_listener(host: str) -> socket.socket:
     >>> listener.close()
     """
     family = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)[0][0]
-    return socket.create_server((host, 0), family=family, backlog=128)
+    return socket.create_server((host, 0), family=family, backlog=_BACKLOG)
 
 
-def dial(address: Address, secret: bytes, hello: Hello, deadline: float) -> socket.socket:
-    """Return a blocking connection to ``address`` on which both ends have shown that they know ``secret``.
+def dial(address: Address, context: ssl.SSLContext, hello: Hello, deadline: float) -> ssl.SSLSocket:
+    """Return a blocking connection to ``address`` on which both ends have shown that they hold the run's keys.
 
-    ``deadline`` is a time of :func:`time.monotonic`. Raises :class:`~timely.errors.AuthenticationError` where whoever
-    listens does not know the secret, and :class:`OSError` (:class:`TimeoutError` among them) where nobody answers, or
-    where we are refused.
+    ``context`` is from :func:`~timely.worker.credentials.speaker`, ``deadline`` a time of :func:`time.monotonic`.
+    Raises :class:`~timely.errors.AuthenticationError` where whoever listens does not hold the key, and
+    :class:`OSError` (:class:`TimeoutError` among them) where nobody answers, or where we are refused. One who merely
+    hangs up, as a listener does that is crowded, is dialled again a few times.
     """
-    introduction = Introduction(secret, hello)
-    sock = socket.create_connection(address, timeout=_left(deadline))
+    for attempt in range(_TRIES):
+        try:
+            return _dial_once(address, context, hello, deadline)
+        except (ConnectionResetError, BrokenPipeError, ssl.SSLEOFError):
+            pause = _PAUSE * 2**attempt
+            if attempt == _TRIES - 1 or _left(deadline) <= pause:
+                raise
+            time.sleep(pause)
+    raise AssertionError("unreachable")
+
+
+def _dial_once(address: Address, context: ssl.SSLContext, hello: Hello, deadline: float) -> ssl.SSLSocket:
+    plain = socket.create_connection(address, timeout=_left(deadline))
+    sock = plain
     try:
-        nonce = _read_exactly(sock, NONCE, deadline)
-        sock.sendall(introduction.answer(nonce))
-        introduction.check(_read_exactly(sock, MAC, deadline))
-        return connected(sock)
+        sock = secure = context.wrap_socket(plain, server_hostname=hello.run.hex(), do_handshake_on_connect=False)
+        secure.settimeout(_left(deadline))
+        secure.do_handshake()
+        secure.sendall(hello.pack())
+        answer = _read_exactly(secure, len(_WELCOME), deadline)
+        if answer == _REFUSED:
+            raise ConnectionRefusedError("it does not take this worker in")
+        if answer != _WELCOME:
+            raise AuthenticationError("whoever listens there does not speak this protocol")
+        connected(secure)
+        return secure
+    except ssl.SSLCertVerificationError as error:
+        sock.close()
+        raise AuthenticationError("whoever listens there does not hold the key of this run") from error
     except BaseException:
         sock.close()
         raise
 
 
-def connected(sock: socket.socket) -> socket.socket:
-    """Return the socket as the workers use it: blocking, small messages sent at once, dead peers noticed in the end."""
+def connected(sock: socket.socket) -> None:
+    """Have the socket be as the workers use it: blocking, small messages sent at once, dead machines noticed in the end."""
     sock.settimeout(None)
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    return sock
 
 
 def _left(deadline: float) -> float:
     return max(deadline - time.monotonic(), 0.001)
 
 
-def _read_exactly(sock: socket.socket, size: int, deadline: float) -> bytes:
+def _read_exactly(sock: ssl.SSLSocket, size: int, deadline: float) -> bytes:
     data = b""
     while len(data) < size:
         sock.settimeout(_left(deadline))
@@ -290,38 +303,42 @@ def connect_mesh(
     index: int,
     listener: socket.socket,
     addresses: Mapping[int, Address],
-    secret: bytes,
+    identity: Identity,
     timeout: float = 30.0,
     *,
     run: bytes = bytes(RUN),
     generation: int = 0,
-) -> dict[int, socket.socket]:
+) -> dict[int, ssl.SSLSocket]:
     """Connect worker ``index`` with every other worker in ``addresses``; return one blocking socket per peer, by its
     index.
 
-    Each worker dials those below it and admits those above it at ``listener``, which stays the caller's. ``timeout``
-    is in seconds, for the whole. Raises :class:`~timely.errors.PeerLostError` where a worker cannot be reached in
-    time, and :class:`~timely.errors.AuthenticationError` where a stranger sits at its address. Strangers who come to
-    us are refused and logged, and delay nobody.
+    ``identity`` is that of all workers of the run. Each worker dials those below it and admits those above it at
+    ``listener``, which stays the caller's. ``timeout`` is in seconds, for the whole. Raises
+    :class:`~timely.errors.PeerLostError` where a worker cannot be reached in time, and
+    :class:`~timely.errors.AuthenticationError` where a stranger sits at its address. Strangers who come to us are
+    refused and logged, and delay nobody.
 
     >>> from concurrent.futures import ThreadPoolExecutor
+    >>> from timely.worker.credentials import make_identity
     >>> listeners = [open_listener("127.0.0.1") for _ in range(2)]
     >>> addresses = {i: listener.getsockname() for i, listener in enumerate(listeners)}
+    >>> workers = make_identity("worker")
     >>> with ThreadPoolExecutor() as pool:
-    ...     zero, one = pool.map(lambda i: connect_mesh(i, listeners[i], addresses, bytes(32)), range(2))
+    ...     zero, one = pool.map(lambda i: connect_mesh(i, listeners[i], addresses, workers), range(2))
     >>> zero[1].send(b"hello"), one[0].recv(5)
     (5, b'hello')
     >>> for sock in (zero[1], one[0], *listeners): sock.close()
     """
-    if len(secret) < 16 or len(run) != RUN:
-        raise ConfigurationError(f"a mesh needs a secret of at least 16 bytes and a run id of {RUN} bytes")
+    if len(run) != RUN:
+        raise ConfigurationError(f"a mesh needs a run id of {RUN} bytes; this one has {len(run)}")
     deadline = time.monotonic() + timeout
-    sockets: dict[int, socket.socket] = {}
+    sockets: dict[int, ssl.SSLSocket] = {}
     try:
+        context = speaker(identity, identity.certificate)
         for peer in sorted(peer for peer in addresses if peer < index):
-            sockets[peer] = _dial_peer(addresses[peer], secret, Hello(run, generation, index, peer), deadline)
+            sockets[peer] = _dial_peer(addresses[peer], context, Hello(run, generation, index, peer), deadline)
         _Gate(index, {peer for peer in addresses if peer > index}, run, generation, sockets).run(
-            listener, secret, deadline
+            listener, identity, deadline
         )
     except BaseException:
         for sock in sockets.values():
@@ -330,10 +347,10 @@ def connect_mesh(
     return sockets
 
 
-def _dial_peer(address: Address, secret: bytes, hello: Hello, deadline: float) -> socket.socket:
+def _dial_peer(address: Address, context: ssl.SSLContext, hello: Hello, deadline: float) -> ssl.SSLSocket:
     where = f"worker {hello.receiver} at {address[0]}:{address[1]}"
     try:
-        return dial(address, secret, hello, deadline)
+        return dial(address, context, hello, deadline)
     except AuthenticationError as error:
         raise AuthenticationError(f"{where}: {error}") from error
     except OSError as error:
@@ -347,7 +364,7 @@ class _Gate:
     """Admits the workers above one of them, each once."""
 
     def __init__(
-        self, index: int, missing: set[int], run: bytes, generation: int, sockets: dict[int, socket.socket]
+        self, index: int, missing: set[int], run: bytes, generation: int, sockets: dict[int, ssl.SSLSocket]
     ) -> None:
         self._index = index
         self._missing = missing
@@ -355,10 +372,11 @@ class _Gate:
         self._generation = generation
         self._sockets = sockets
 
-    def run(self, listener: socket.socket, secret: bytes, deadline: float) -> None:
+    def run(self, listener: socket.socket, identity: Identity, deadline: float) -> None:
         """Admit until nobody is missing; :class:`~timely.errors.PeerLostError` at the deadline."""
+        context = credentials.listener(identity, identity.certificate)
         with selectors.DefaultSelector() as selector:
-            reception = Reception(selector, listener, lambda run: secret if run == self._run else None, self._admit)
+            reception = Reception(selector, listener, lambda run: context if run == self._run else None, self._admit)
             try:
                 while self._missing:
                     left = deadline - time.monotonic()
@@ -373,20 +391,20 @@ class _Gate:
             finally:
                 reception.close()
 
-    def _admit(self, sock: socket.socket, hello: Hello, challenge: Challenge) -> None:
-        if hello.generation != self._generation:
+    def _admit(self, sock: ssl.SSLSocket, hello: Hello) -> None:
+        if hello.run != self._run or hello.generation != self._generation:
             refuse(
-                sock, f"it is of generation {hello.generation} of this run, which is in generation {self._generation}"
+                sock,
+                f"it is of generation {hello.generation} of this run, which is in generation {self._generation}",
+                known=True,
             )
         elif hello.receiver != self._index or hello.sender not in self._missing:
             refuse(
-                sock, f"worker {hello.sender} wants worker {hello.receiver}, which worker {self._index} does not expect"
+                sock,
+                f"worker {hello.sender} wants worker {hello.receiver}, which worker {self._index} does not expect",
+                known=True,
             )
-        else:
-            try:
-                sock.sendall(challenge.welcome())
-            except OSError as error:
-                refuse(sock, str(error))
-                return
+        elif welcome(sock):
             self._missing.discard(hello.sender)
-            self._sockets[hello.sender] = connected(sock)
+            self._sockets[hello.sender] = sock
+            connected(sock)

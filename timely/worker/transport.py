@@ -3,13 +3,15 @@
 A transport never blocks on a send and never blocks on a receive; what the other side is not ready to take waits here, so that
 two workers that send each other large messages cannot lock each other up. Messages from one worker to another arrive in the
 order in which they were sent, which is all that the protocol of progress asks for. A peer that goes away without a word is a
-``PeerLostError``.
+``PeerLostError``, and so is one that sends what is no message: it is cut off before memory is taken for it.
 """
 
 from __future__ import annotations
 
+import contextlib
 import select
 import socket
+import ssl
 import threading
 import time
 from collections import deque
@@ -17,10 +19,18 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final, Protocol
 
 from timely.errors import PeerLostError, UnsendableError
-from timely.worker.wire import HEADER, decode, encode
+from timely.worker.coalesce import coalesce
+from timely.worker.wire import HEADER, LARGEST, FrameError, announced, decode, encode
 
 _CHUNK: Final = 1 << 18
 _MOST_PIECES: Final = 512
+_SMALL: Final = 1 << 16
+_RECORD: Final = 1 << 14
+_MOST_TURNS: Final = 4096
+_FEW: Final = 16
+
+WOULD_BLOCK: Final = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
+"""What a socket raises, encrypted or not, that cannot go on just now."""
 
 
 class Transport(Protocol):
@@ -129,18 +139,28 @@ class Inbox:
 
 
 class Link:
-    """One connection to a worker in another process: frames out, frames in, nothing blocking."""
+    """One connection to a worker in another process: frames out, frames in, nothing blocking.
 
-    __slots__ = ("_at", "_body", "_buffers", "_head", "_out", "deaf", "gone", "pending", "sock")
+    No frame has a body of more than ``largest`` bytes, where that is given, in either direction. While the other side does not
+    take what it is sent, messages wait as they are, and the batches of progress among them become fewer.
+    """
 
-    def __init__(self, sock: socket.socket) -> None:
+    __slots__ = (
+        *("_at", "_body", "_buffers", "_head", "_held", "_out"),
+        *("deaf", "fault", "gone", "largest", "pending", "sock"),
+    )
+
+    def __init__(self, sock: socket.socket, largest: int | None = None) -> None:
         sock.setblocking(False)
         if sock.family != socket.AF_UNIX:
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.sock = sock
+        self.largest = largest
         self.gone = False
         self.deaf = False
+        self.fault = ""
         self.pending: list[Any] = []
+        self._held = 0
         self._out: deque[memoryview] = deque()
         self._head = bytearray()
         self._body: memoryview | None = None
@@ -152,17 +172,55 @@ class Link:
         """Whether something is waiting for the other side to take it."""
         return bool(self._out)
 
-    def flush(self) -> None:
-        """Put what was sent into a frame, and write as much as the connection takes.
+    @property
+    def busy(self) -> bool:
+        """Whether there is anything that has not been sent yet."""
+        return not self.deaf and bool(self.pending or self.backlog)
 
-        ``UnsendableError`` if it cannot be pickled; then none of it is sent, and the next flush starts anew.
+    def flush(self) -> None:
+        """Put what was sent into a frame, unless the one before is still on its way, and write as much as the connection takes.
+
+        ``UnsendableError`` if it cannot be pickled or is too large; then none of it is sent, and the next flush starts anew.
         """
+        if self.backlog:
+            self.write()
+            if self.backlog:
+                self._hold()
+                return
+        if self.deaf:
+            self.pending.clear()
         if self.pending:
             pending, self.pending = self.pending, []
-            try:
-                self._out.extend(memoryview(piece) for piece in encode(pending) if len(piece))  # an empty one never goes
-            except Exception as error:
-                raise _unsendable(pending) from error
+            if self._held:
+                pending, self._held = coalesce(pending), 0
+            self._out.extend(memoryview(piece) for piece in self._frame(pending) if len(piece))  # an empty one never goes
+            self.write()
+
+    def _hold(self) -> None:
+        """Have messages wait; whenever they have become twice as many, see which of them can be merged."""
+        if len(self.pending) >= 2 * self._held:
+            self.pending = coalesce(self.pending)
+            self._held = max(len(self.pending), _FEW)
+
+    def _frame(self, messages: list[Any]) -> list[bytes | memoryview]:
+        """Return the pieces of a frame with these messages, or of several where one would be too large."""
+        try:
+            pieces = encode(messages)
+        except Exception as error:
+            raise _unsendable(messages) from error
+        if self.largest is None or (size := sum(map(len, pieces)) - HEADER.size) <= self.largest:
+            return pieces
+        if len(messages) == 1:
+            raise UnsendableError(
+                f"{size} bytes in one message are too many for a worker on another machine, which takes {self.largest} at most:"
+                " send smaller batches",
+                messages[0],
+            )
+        half = len(messages) // 2
+        return self._frame(messages[:half]) + self._frame(messages[half:])
+
+    def write(self) -> None:
+        """Write as much of what waits to be written as the connection takes."""
         out = self._out
         while out and not self.deaf:
             pieces = [out[i] for i in range(min(len(out), _MOST_PIECES))]
@@ -171,8 +229,7 @@ class Link:
             except BlockingIOError:
                 return
             except OSError:
-                out.clear()
-                self.deaf = True
+                self._stop_writing()
                 return
             while sent:
                 first = out[0]
@@ -182,14 +239,33 @@ class Link:
                 sent -= len(first)
                 out.popleft()
 
+    def _stop_writing(self) -> None:
+        """Let go of what can never be sent."""
+        self._out.clear()
+        self.deaf = True
+
     def read(self, into: list[Any]) -> None:
         """Read what has arrived, and append the messages of every complete frame."""
+        try:
+            self._read(into)
+        except FrameError as error:
+            self._end(str(error))
+        except BaseException:
+            self._end()  # whatever comes after what cannot be read was sent by somebody who relied on it
+            raise
+
+    def _end(self, fault: str = "") -> None:
+        """Read no more: the connection has ended, or what comes over it is not to be trusted."""
+        self.gone = True
+        self.fault = fault
+        self._body = None
+
+    def _read(self, into: list[Any]) -> None:
         while not self.gone:
             if self._body is not None:
                 if not self._fill():
                     return
-                into.extend(decode(self._body, self._buffers))
-                self._body = None
+                self._take(into)
                 continue
             try:
                 data = self.sock.recv(_CHUNK)
@@ -198,18 +274,24 @@ class Link:
             except OSError:
                 data = b""
             if not data:
-                self.gone = True
+                self._end()
                 return
-            self._head += data
-            self._split(into)
+            self._split(data, into)
             if self._body is None and len(data) < _CHUNK:
                 return
 
-    def _split(self, into: list[Any]) -> None:
+    def _take(self, into: list[Any]) -> None:
+        """Append the messages of the frame that is complete now."""
+        assert self._body is not None
+        into.extend(decode(self._body, self._buffers))  # which raises what it likes, an OSError too
+        self._body = None
+
+    def _split(self, data: bytes, into: list[Any]) -> None:
         """Take the complete frames off what has been read, and start on a frame that is not complete."""
         head, at = self._head, 0
+        head += data
         while len(head) - at >= HEADER.size:
-            size, buffers = HEADER.unpack_from(head, at)
+            size, buffers = announced(head, at, self.largest)
             at += HEADER.size
             body = memoryview(bytearray(size))
             have = min(size, len(head) - at)
@@ -233,24 +315,108 @@ class Link:
             except OSError:
                 count = 0
             if count == 0:
-                self.gone = True
+                self._end()
                 return False
             self._at += count
         return True
 
 
+class SecureLink(Link):
+    """A link over TLS, where bytes get into the socket and out of it in another way.
+
+    TLS goes out in records of at most 16 KB, and a write that could not be finished has to be repeated with the very same bytes.
+    So what waits is written in pieces that are kept until they have gone: slices of large buffers, and small ones joined. What
+    comes is read record by record, and no part of one is left behind in the TLS layer, where no poll could see it.
+    """
+
+    __slots__ = ("_leaving",)
+
+    sock: ssl.SSLSocket
+
+    def __init__(self, sock: ssl.SSLSocket, largest: int | None = LARGEST) -> None:
+        super().__init__(sock, largest)
+        self._leaving: bytes | memoryview = b""
+
+    @property
+    def backlog(self) -> bool:
+        """Whether something is waiting for the other side to take it."""
+        return bool(self._leaving or self._out)
+
+    def write(self) -> None:
+        """Write as much of what waits to be written as the connection takes."""
+        while not self.deaf and (self._leaving or self._out):
+            if not self._leaving:
+                self._leaving = self._next()
+            try:
+                self._leaving = self._leaving[self.sock.send(self._leaving) :]
+            except WOULD_BLOCK:
+                return
+            except OSError:
+                self._stop_writing()
+
+    def _next(self) -> bytes | memoryview:
+        """Take the next piece to be written off what waits."""
+        out = self._out
+        first = out.popleft()
+        if len(first) > _CHUNK:
+            out.appendleft(first[_CHUNK:])
+            return first[:_CHUNK]
+        if len(first) >= _SMALL or not out:
+            return first
+        joined = bytearray(first)
+        while out and len(joined) + len(out[0]) <= _SMALL:
+            joined += out.popleft()
+        return bytes(joined)
+
+    def _stop_writing(self) -> None:
+        super()._stop_writing()
+        self._leaving = b""
+
+    def _read(self, into: list[Any]) -> None:
+        turns = 0
+        while not self.gone:
+            data = b""
+            try:
+                if self._body is not None:
+                    count = self.sock.recv_into(self._body[self._at :])
+                else:
+                    data = self.sock.recv(_RECORD)
+                    count = len(data)
+            except WOULD_BLOCK:
+                return
+            except OSError as error:
+                self._end(str(error) if isinstance(error, ssl.SSLError) else "")
+                return
+            if count == 0:
+                self._end()
+            elif self._body is None:
+                self._split(data, into)
+            else:
+                self._at += count
+                if self._at == len(self._body):
+                    self._take(into)
+            turns += 1
+            if turns >= _MOST_TURNS and self.sock.pending() == 0:
+                return  # the poll finds what else there is, after the other peers have had their turn
+
+
 class PeerTransport:
     """Connects one worker to peers in its own process (``inboxes``) and in others (``sockets``), both by worker number.
 
-    ``PeerLostError`` from ``receive`` when a connection ends that was not closed by ``close`` on the other side.
+    ``PeerLostError`` from ``receive`` when a connection ends that was not closed by ``close`` on the other side. Over sockets
+    that are encrypted, no message may have more than ``largest`` bytes, and none that is announced to have more is taken in.
     """
 
-    def __init__(self, index: int, inboxes: Mapping[int, Inbox], sockets: Mapping[int, socket.socket]) -> None:
+    def __init__(
+        self, index: int, inboxes: Mapping[int, Inbox], sockets: Mapping[int, socket.socket], largest: int = LARGEST
+    ) -> None:
         self.index = index
         self.peers = len({index, *inboxes, *sockets})
         self._inbox = inboxes[index]
         self._inboxes = inboxes
-        self._links = {peer: Link(sock) for peer, sock in sockets.items()}
+        self._links = {
+            peer: SecureLink(sock, largest) if isinstance(sock, ssl.SSLSocket) else Link(sock) for peer, sock in sockets.items()
+        }
         self._finished: set[int] = set()
         self._lost: list[int] = []
         self._poll = select.poll()
@@ -258,6 +424,11 @@ class PeerTransport:
         self._by_descriptor = {link.sock.fileno(): peer for peer, link in self._links.items()}
         for descriptor in self._by_descriptor:
             self._poll.register(descriptor, select.POLLIN)
+
+    @property
+    def connections(self) -> list[socket.socket]:
+        """The sockets that lead to other processes, for those who want to know how much went over them."""
+        return [link.sock for link in self._links.values()]
 
     def send(self, peer: int, message: Any) -> None:
         """Send a message to another worker."""
@@ -283,6 +454,7 @@ class PeerTransport:
         """Return what has arrived."""
         items = self._inbox.items
         arrived: list[tuple[int, Any]] = []
+        known = bool(self._lost)  # then the last words of who is lost have been handed out
         while items:
             arrived.append(items.popleft())
         if self._links:
@@ -290,24 +462,32 @@ class PeerTransport:
                 peer = self._by_descriptor.get(descriptor)
                 if peer is not None:
                     self._read(peer, arrived)
-            if self._lost and not arrived:
-                gone = self._lost[0]
-                raise PeerLostError(f"worker {gone} has gone: its connection to worker {self.index} ended without a word")
+            if self._lost and (known or not arrived):
+                raise PeerLostError(self._epitaph(self._lost[0]))
         return arrived
+
+    def _epitaph(self, peer: int) -> str:
+        """Return what is to be said of a peer that is lost."""
+        fault = self._links[peer].fault
+        if fault:
+            return f"worker {peer} is cut off from worker {self.index}: {fault}"
+        return f"worker {peer} has gone: its connection to worker {self.index} ended without a word"
 
     def _read(self, peer: int, arrived: list[tuple[int, Any]]) -> None:
         link = self._links[peer]
         messages: list[Any] = []
-        link.read(messages)
+        try:
+            link.read(messages)
+        finally:
+            if link.gone:
+                self._poll.unregister(link.sock.fileno())
         for message in messages:
             if message is None:
                 self._finished.add(peer)
             else:
                 arrived.append((peer, message))
-        if link.gone:
-            self._poll.unregister(link.sock.fileno())
-            if peer not in self._finished:
-                self._lost.append(peer)
+        if link.gone and peer not in self._finished:
+            self._lost.append(peer)
 
     def wait(self, timeout: float | None = None) -> None:
         """Wait until something has arrived, a peer can take more, or the time is up."""
@@ -322,7 +502,7 @@ class PeerTransport:
             ready = self._poll.poll(None if timeout is None else timeout * 1000)
             for link in backlog:
                 self._poll.modify(link.sock.fileno(), select.POLLIN)
-                link.flush()
+                link.write()
             if any(descriptor == inbox.fileno() for descriptor, _ in ready):
                 inbox.hush()
         finally:
@@ -347,12 +527,13 @@ class PeerTransport:
     def _part(self, deadline: float) -> None:
         """Wait until every peer has said goodbye and has taken what was left for it, or until the deadline."""
         while (left := deadline - time.monotonic()) > 0:
-            peers = [peer for peer, link in self._links.items() if not link.gone and (peer not in self._finished or link.backlog)]
+            peers = [peer for peer, link in self._links.items() if not link.gone and (peer not in self._finished or link.busy)]
             if not peers:
                 break
             self._lost.clear()
             self._inbox.items.clear()
             self.wait(min(0.2, left))
+            self.flush()
             self._drain(peers)
 
     def _drain(self, peers: Sequence[int]) -> None:
@@ -360,7 +541,8 @@ class PeerTransport:
         discarded: list[tuple[int, Any]] = [(self.index, None)]
         for peer in peers:
             if not self._links[peer].gone:
-                self._read(peer, discarded)
+                with contextlib.suppress(Exception):  # what cannot be read is discarded as well
+                    self._read(peer, discarded)
 
 
 def _unsendable(pending: Sequence[Any]) -> UnsendableError:
@@ -384,10 +566,13 @@ def _culprit(carried: Any) -> str:
 
 
 class SocketTransport(PeerTransport):
-    """The transport of a worker all of whose peers are in other processes, given connected sockets by worker number."""
+    """The transport of a worker all of whose peers are in other processes, given connected sockets by worker number.
 
-    def __init__(self, index: int, sockets: Mapping[int, socket.socket]) -> None:
-        super().__init__(index, {index: Inbox()}, sockets)
+    They may be encrypted (``ssl.SSLSocket``) or not; ``largest`` is as for ``PeerTransport``.
+    """
+
+    def __init__(self, index: int, sockets: Mapping[int, socket.socket], largest: int = LARGEST) -> None:
+        super().__init__(index, {index: Inbox()}, sockets, largest)
 
 
 def thread_transports(workers: int) -> list[PeerTransport]:

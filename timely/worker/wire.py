@@ -3,7 +3,7 @@
 A frame is a header (two little-endian 64-bit numbers: the size of the body and how many buffers it has), the sizes of the
 buffers, and the buffers, each padded to eight bytes. The first buffer is a pickle; the others are the large flat pieces of
 its containers (Arrow batches as IPC, arrays as they are), which are neither copied into the pickle nor out of it. Frames are
-only ever read from peers that have shown the run's secret, since unpickling executes what it is told to.
+only ever read from peers that have shown to hold the run's key, since unpickling executes what it is told to.
 """
 
 from __future__ import annotations
@@ -16,6 +16,9 @@ from typing import Any, Final
 from timely.dataflow.pickling import dumps
 
 HEADER: Final = struct.Struct("<QQ")
+LARGEST: Final = 2 << 30
+"""Bytes of the largest frame between machines, unless a transport is told otherwise."""
+
 _PAD: Final = b"\0" * 8
 
 
@@ -39,10 +42,35 @@ def encode(message: Any) -> list[bytes | memoryview]:
     return pieces
 
 
+class FrameError(ValueError):
+    """What arrived is no frame, or a larger one than is taken."""
+
+
+def announced(head: bytes | bytearray, at: int, largest: int | None) -> tuple[int, int]:
+    """Return the size of the body and the number of buffers that the header at this place announces.
+
+    ``FrameError`` for more bytes than ``largest`` (``None`` is no bound), or more buffers than fit into them.
+
+    >>> announced(HEADER.pack(24, 1), 0, 1000)
+    (24, 1)
+    """
+    size, buffers = HEADER.unpack_from(head, at)
+    if largest is not None and size > largest:
+        raise FrameError(f"it announced a message of {size} bytes, and {largest} is the most that is taken")
+    if not 0 < buffers <= size // 8:
+        raise FrameError(f"it announced {buffers} buffers in {size} bytes, which is no message")
+    return size, buffers
+
+
 def decode(body: memoryview, buffers: int) -> Any:
-    """Return the message in the body of a frame with this many buffers; its large pieces are views of ``body``."""
+    """Return the message in the body of a frame with this many buffers; its large pieces are views of ``body``.
+
+    ``FrameError`` if the buffers do not make up the body. What unpickling raises is raised as it is.
+    """
     sizes = struct.unpack_from(f"<{buffers}Q", body)
     at = 8 * buffers
+    if at + sum(size + -size % 8 for size in sizes) != len(body):
+        raise FrameError(f"it sent {len(body)} bytes that its {buffers} buffers do not make up")
     parts = []
     for size in sizes:
         parts.append(body[at : at + size])

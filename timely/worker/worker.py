@@ -23,7 +23,9 @@ from timely.order import PartialOrder
 from timely.progress import ProgressBatch, ProgressExchange
 from timely.scopes import Subgraph
 from timely.worker.agreement import Agreement, describe
+from timely.worker.coalesce import DATA, PROGRESS
 from timely.worker.config import Config
+from timely.worker.council import Council
 from timely.worker.scheduler import Scheduler
 from timely.worker.stall import StallDetector
 from timely.worker.timers import Timers
@@ -32,12 +34,12 @@ from timely.worker.transport import LocalTransport, Transport
 T = TypeVar("T", bound=PartialOrder)
 Pointstamp = tuple[int, int, Any]
 
-DATA: Final = "data"
-PROGRESS: Final = "progress"
 GRAPH: Final = "graph"
 ABORT: Final = "abort"
+CONFER: Final = "confer"
 DONE: Final = "done"
 QUIET: Final = "quiet"
+HELD: Final = "held"
 ENDED: Final = "ended"
 _PATIENCE: Final = 1.0
 _STRETCH: Final = 1000
@@ -140,6 +142,7 @@ class Worker:
         self.index = self.transport.index
         self.peers = self.transport.peers
         self._alone = self.peers == 1
+        self._paused = False
         self.scheduler = scheduler
         self.config = Config()
         self.keepers: Callable[[int], Keeper] | None = None
@@ -150,6 +153,7 @@ class Worker:
         self._rung: deque[Bell] = deque()
         self._early: dict[int, list[tuple[int, Any]]] = {}
         self._agreement = Agreement(self.index, self.peers)
+        self._council = Council(self.index, self.peers)
         self._failed: BaseException | None = None
         self._stepping = False
 
@@ -161,7 +165,17 @@ class Worker:
     @scheduler.setter
     def scheduler(self, scheduler: Scheduler | None) -> None:
         self._scheduler = scheduler
-        self._plain = self._alone and scheduler is None
+        self._plain = self._alone and scheduler is None and not self._paused
+
+    @property
+    def paused(self) -> bool:
+        """While it is set, no dataflow runs: what arrives is taken in, and waits, and so does what is to be done later."""
+        return self._paused
+
+    @paused.setter
+    def paused(self, paused: bool) -> None:
+        self._paused = paused
+        self._plain = self._alone and self._scheduler is None and not paused
 
     # -- dataflows -----------------------------------------------------------------------------------------------------
 
@@ -189,6 +203,8 @@ class Worker:
         try:
             yield scope
             scope.finish()
+            if building.keeper is not None:
+                building.keeper.built(scope)
         except BaseException:
             building.end()
             raise
@@ -231,6 +247,10 @@ class Worker:
         if not building.installed:
             raise ScopeError(f"dataflow {scope.path!r} is not built yet: drop it after its with-block")
         self._forget(building.number)
+
+    def has(self, scope: ScopeBuilder[Any]) -> bool:
+        """Return whether a dataflow of this worker is neither complete nor dropped."""
+        return any(dataflow.scope is scope for dataflow in self._dataflows.values())
 
     def _forget(self, number: int) -> None:
         """Let go of a dataflow that is complete or dropped."""
@@ -291,11 +311,11 @@ class Worker:
             self._take(sender, message)
         if self._rung:
             self._answer()
-        if self.timers:
+        if self.timers and not self._paused:
             self.timers.run_due()
         active = self._active
         ready: list[int] = []
-        number = active.find(1)
+        number = self._next_active()
         while number >= 0:
             ready.append(number)
             number = active.find(1, number + 1)
@@ -308,6 +328,10 @@ class Worker:
                 self._send_progress(dataflow)
                 if not alive:
                     self._forget(number)
+        self._flush()
+
+    def _flush(self) -> None:
+        """Pass on to the peers what was sent."""
         try:
             self.transport.flush()
         except UnsendableError as error:
@@ -315,6 +339,8 @@ class Worker:
 
     def _whereabouts(self, message: Any) -> str:
         """Return, for an error, what a message carries, and to where."""
+        if message[0] == CONFER:
+            return "a value for all workers to agree on"
         dataflow = self._dataflows.get(message[1])
         if message[0] == DATA and dataflow is not None:
             return f"exchange into {dataflow.labels[message[2]]}"
@@ -351,7 +377,21 @@ class Worker:
     @property
     def idle(self) -> bool:
         """Whether no dataflow has anything to do until something arrives or an input is used."""
+        return self._next_active() < 0 and not self._rung
+
+    @property
+    def quiet(self) -> bool:
+        """Whether no dataflow has anything to do, where they are paused too."""
         return self._active.find(1) < 0 and not self._rung
+
+    @property
+    def expects(self) -> bool:
+        """Whether a dataflow waits for something outside that is still to come: a moment, or another thread."""
+        return bool(self.timers) or self._expects()
+
+    def _next_active(self) -> int:
+        """Return the first dataflow that may run and has something to do, or -1."""
+        return -1 if self._paused else self._active.find(1)
 
     def hear(self, bell: Bell) -> None:
         """Have a bell answered in the next step, which need not wait: the one method that other threads may call."""
@@ -415,13 +455,69 @@ class Worker:
         """
         return self._run_on(patience, 1)
 
+    def rest(self, patience: float = _PATIENCE) -> bool:
+        """One step for a caller who holds input back while much is under way; return whether to hold it back is in vain.
+
+        It is where no worker has anything to do and nothing is on its way, so that what is under way can only be waiting for
+        more input. Of the peers those that are in this method or in ``run_step`` count as having nothing to do. Waits first if
+        there is nothing to do, for at most ``patience`` seconds. Another worker may go on in the meantime, and then it was not
+        in vain after all: to send one batch more is never wrong.
+
+        >>> worker = Worker()
+        >>> with worker.dataflow() as scope:
+        ...     numbers, stream = scope.new_input()
+        ...     seen = stream.capture()
+        >>> numbers.send(1)
+        >>> worker.rest(), worker.rest()
+        (False, True)
+        """
+        self._begin_step()
+        try:
+            quiet = self.idle and bool(self._dataflows)
+            if quiet and self._alone and not self._expects():
+                return True
+            if quiet:
+                self._park(patience)
+            before = self._stall.report()
+            self._turn()
+            if not quiet or not self.idle or self._expects() or self._stall.report() != before:
+                return False
+            if self._stall.resting():
+                return True
+            news = self._stall.news(final=False)
+            if news is not None:
+                self._tell_all((HELD, news))
+        except BaseException as error:
+            self.abort(error)
+            raise
+        finally:
+            self._stepping = False
+        return False
+
+    def under_way(self) -> int:
+        """Return how many records are on their way to an operator, on any worker, as far as is known here.
+
+        These are the records of all messages that were sent and have not been read; one that goes to several operators counts
+        for each. Takes time in the size of the dataflows.
+
+        >>> import timely
+        >>> worker = Worker()
+        >>> with worker.dataflow() as scope:
+        ...     numbers = scope.to_stream(range(5))
+        ...     _ = numbers.unary(timely.Pipeline, "never reads", lambda capability, info: lambda input, output: None)
+        >>> _ = worker.step()
+        >>> worker.under_way()
+        5
+        """
+        return sum(scope.under_way() for dataflow in self._dataflows.values() for scope in dataflow.scopes)
+
     def _run_on(self, patience: float, passes: int) -> bool:
         """Take steps of ``run``: up to ``passes`` of them where nobody else has to be heard in between."""
         self._begin_step()
         try:
             if self._rung:
                 self._answer()
-            if self._active.find(1) < 0 and self._dataflows:
+            if self._next_active() < 0 and self._is_waiting():
                 self._wait_with_all(patience)
             if self._plain:
                 while passes and self._active.find(1) >= 0:
@@ -440,7 +536,7 @@ class Worker:
 
     def _park(self, timeout: float | None) -> None:
         """Wait for something to arrive; ``StalledError`` where that could never end."""
-        due = self.timers.pause()
+        due = None if self._paused else self.timers.pause()
         if self._alone and due is None and not self._expects():
             if timeout is None:
                 raise StalledError(self._why_stalled())
@@ -457,15 +553,19 @@ class Worker:
         self._park(None if self._alone else patience)
         before = self._stall.report()
         self._turn()
-        if not self.idle or not self._dataflows or self._stall.report() != before:
+        if not self.idle or not self._is_waiting() or self._stall.report() != before:
             return
-        if self._expects() or self.timers:
+        if self.expects:
             return  # it waits for something that is still to happen
         if self._stall.stalled():
             raise StalledError(self._why_stalled())
         news = self._stall.news()
         if news is not None:
             self._tell_all((QUIET, news))
+
+    def _is_waiting(self) -> bool:
+        """Whether there is anything to wait for: a dataflow that is not complete, or what a peer is to say."""
+        return bool(self._dataflows or self._council.missing())
 
     def _tell_all(self, message: Any) -> None:
         """Send every peer a message that does not count as one to act on."""
@@ -475,7 +575,7 @@ class Worker:
         self.transport.flush()
 
     def _why_stalled(self) -> str:
-        held = []
+        held = [f"a value to come from worker {peer}, which all are to agree on" for peer in self._council.missing()]
         for dataflow in self._dataflows.values():
             held += [f"{what} in dataflow {dataflow.name!r}" for what in dataflow.root.outstanding()]
         return f"nothing can move any more, and there is still {'; '.join(held[:5])}: close the inputs and drop the capabilities"
@@ -488,11 +588,14 @@ class Worker:
         if kind == QUIET:
             self._stall.heard(sender, message[1])
             return
+        if kind == HELD:
+            self._stall.heard(sender, message[1], final=False)
+            return
         if kind == ENDED:
             self._stall.heard(sender, message[1])
             self._stall.ended(sender)
             return
-        self._stall.got(sender)
+        self._stall.got(sender, message[2].count if kind == PROGRESS else 1)
         self._act(sender, message)
 
     def _act(self, sender: int, message: Any) -> None:
@@ -502,8 +605,12 @@ class Worker:
             raise PeerLostError(f"worker {sender} failed, so worker {self.index} stops: {message[1]}")
         if kind == DONE:
             self._agreement.ended(sender, message[1])
+            self._council.left(sender)
             for number, dataflow in self._dataflows.items():
                 self._agreement.expect(number, dataflow.name)
+            return
+        if kind == CONFER:
+            self._council.heard(sender, message[1], message[2])
             return
         number = message[1]
         if not self._agreement.knows(number):
@@ -526,6 +633,31 @@ class Worker:
         scopes = dataflow.scopes
         for (scope, location, time), diff in exchange.receive(batch):
             scopes[scope].receive(location, time, diff)
+
+    def confer(self, value: Any) -> list[Any]:
+        """Give a value, and return what all workers gave, in worker order; every worker calls it, as often as the others.
+
+        Steps until all have. What a peer sent before it gave its value has arrived when this returns, since messages between two
+        workers keep their order. ``StalledError`` where all others wait for something else, or have ended; ``RoutingError`` for
+        a value that cannot be sent.
+
+        >>> import timely
+        >>> timely.execute(lambda worker: worker.confer(10 * worker.index), workers=3)
+        [[0, 10, 20], [0, 10, 20], [0, 10, 20]]
+        """
+        self._check_outside()
+        if self._failed is not None:
+            raise self._has_failed()
+        number = self._council.speak(value)
+        for peer in range(self.peers):
+            if peer != self.index:
+                self.tell(peer, (CONFER, number, value))
+        self._flush()
+        while self._council.missing():
+            if self._council.in_vain():
+                raise StalledError(self._why_stalled())
+            self._run_on(_PATIENCE, 1)
+        return self._council.conclude()
 
     def finish(self) -> None:
         """Run every dataflow to its end, and tell the peers that this worker builds no more."""

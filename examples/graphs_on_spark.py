@@ -1,0 +1,41 @@
+"""Who depends on whom in Debian, from DataFrame to DataFrame: how it hangs together, what it rests on, what one package pulls in.
+
+No dataflow is in sight: each function takes a DataFrame of edges and gives a DataFrame with a row for each node, which
+is joined, filtered and written as any other.
+"""
+
+from __future__ import annotations
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from timely.cli.debian import debian
+from timely.graphs.spark import breadth_first_search, connected_components, pagerank
+from timely.spark import local_session
+
+
+def read() -> DataFrame:
+    """Return who depends on whom, in Spark's cache."""
+    with debian() as data:
+        requires = local_session(2).read.csv(str(data.requires), header=True)
+        edges = requires.where("kind = 'depends'").selectExpr("package AS src", "requires AS dst").persist()
+        edges.count()
+    return edges
+
+
+def main() -> None:
+    edges = read()
+
+    sizes = connected_components(edges).groupBy("component").count().persist()
+    (largest,) = sizes.agg(F.max("count")).first() or (0,)
+    print(f"{sizes.count()} components, the largest of {largest} packages")
+
+    for node, rank in pagerank(edges).orderBy(F.desc("rank")).limit(3).collect():
+        print(f"{rank:.4f} {node}")
+
+    reached = breadth_first_search(edges, "gnome").groupBy("distance").count().orderBy("distance")
+    print("gnome:", ", ".join(f"{row['count']} in {row.distance}" for row in reached.collect()))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,157 @@
+"""Clusters of real processes on this machine, from nothing but the installed package: for as long as a block lasts.
+
+Every port is one that the system chose, everything listens on the loopback interface, and whatever was started is gone when the
+block is left, however that happens. A process has one Spark session, so one that is up is stopped first.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import shutil
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import attrs
+import pyspark
+from pyspark.sql import SparkSession
+
+import timely.spark.session
+from timely.spark.java import java_environment
+
+ROOT = Path(timely.spark.session.__file__).resolve().parents[2]
+HOME = Path(pyspark.__file__).resolve().parent
+
+SLOTS = 2
+"""The slots that each of these clusters has."""
+
+
+@attrs.frozen
+class Daemon:
+    """A master or worker process that has said it is up; ``said`` is the part of its log that was looked for."""
+
+    process: subprocess.Popen[str]
+    said: str
+
+
+@contextlib.contextmanager
+def local_cluster(**settings: str) -> Iterator[SparkSession]:
+    """A session on two executors of one core each, which are processes that the driver's own Java starts."""
+    with _environment(), _no_litter(HOME / "work"), _session("local-cluster[2,1,1024]", settings) as session:
+        yield session
+
+
+@contextlib.contextmanager
+def standalone(work: Path, **settings: str) -> Iterator[SparkSession]:
+    """A session on a standalone cluster: a master and two workers, each a process of its own, with their files in ``work``."""
+    with _environment(), contextlib.ExitStack() as stack:
+        master = stack.enter_context(start_master())
+        for number in range(2):
+            stack.enter_context(start_worker(master.said, work / f"worker{number}"))
+        yield stack.enter_context(_session(master.said, {"spark.cores.max": str(SLOTS), **settings}))
+
+
+@contextlib.contextmanager
+def start_master() -> Iterator[Daemon]:
+    """A master of a standalone cluster; it says where it is, as ``spark://127.0.0.1:…``."""
+    options = ["--host", "127.0.0.1", "--port", "0", "--webui-port", "0"]
+    with _daemon("org.apache.spark.deploy.master.Master", options, r"Starting Spark master at (spark://\S+)") as daemon:
+        yield daemon
+
+
+@contextlib.contextmanager
+def start_worker(master: str, work: Path) -> Iterator[Daemon]:
+    """A worker of one core that has registered with ``master``."""
+    options = ["--host", "127.0.0.1", "--port", "0", "--webui-port", "0", "--cores", "1", "--memory", "1g"]
+    options += ["--work-dir", str(work), master]
+    with _daemon("org.apache.spark.deploy.worker.Worker", options, r"(Successfully registered) with master") as daemon:
+        yield daemon
+
+
+@contextlib.contextmanager
+def _daemon(name: str, options: list[str], sign: str) -> Iterator[Daemon]:
+    command = [str(HOME / "bin" / "spark-class"), name, *options]
+    environment = {**os.environ, "SPARK_HOME": str(HOME), "SPARK_NO_DAEMONIZE": "1"}
+    process = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    assert process.stdout is not None
+    rest = threading.Thread(target=process.stdout.read, daemon=True)  # a full pipe would stop it
+    try:
+        log = []
+        for line in process.stdout:
+            log.append(line)
+            if found := re.search(sign, line):
+                break
+        else:
+            raise RuntimeError(f"{name} ended with {process.wait()} before it was up:\n{''.join(log)}")
+        rest.start()
+        yield Daemon(process, found[1])
+    finally:
+        process.terminate()
+        try:
+            process.wait(30)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+        if rest.ident is not None:
+            rest.join()
+        process.stdout.close()
+
+
+@contextlib.contextmanager
+def _session(master: str, settings: Mapping[str, str]) -> Iterator[SparkSession]:
+    active = SparkSession.getActiveSession()
+    if active is not None:
+        active.stop()
+    builder = SparkSession.builder.master(master).appName("timely-tests")
+    local = timely.spark.session._local_settings(SLOTS)
+    executors = {
+        "spark.executorEnv.PYTHONPATH": str(ROOT),
+        "spark.executor.memory": "512m" if master.startswith("spark:") else "1g",
+        "spark.executor.cores": "1",
+    }
+    for name, value in {**local, **executors, **settings}.items():
+        builder = builder.config(name, value)
+    session = builder.getOrCreate()
+    try:
+        yield session
+    finally:
+        session.stop()
+        SparkSession.builder._options.clear()  # they would be those of the next session too
+
+
+@contextlib.contextmanager
+def _environment() -> Iterator[None]:
+    """What processes that are started inside the block find: Java, this Python, and the loopback interface to listen on."""
+    chosen = {"PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1", "SPARK_LOCAL_HOSTNAME": "127.0.0.1"}
+    before = {name: os.environ.get(name) for name in chosen}
+    os.environ.update(chosen)
+    try:
+        with java_environment():
+            yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
+
+
+@contextlib.contextmanager
+def _no_litter(work: Path) -> Iterator[None]:
+    """Remove what a ``local-cluster`` leaves in the installed package, once its executors write there no more."""
+    there = work.exists()
+    before = set(work.iterdir()) if there else set()
+    try:
+        yield
+    finally:
+        deadline = time.monotonic() + 30
+        while work.exists() and (left := set(work.iterdir()) - before) and time.monotonic() < deadline:
+            for entry in left:
+                shutil.rmtree(entry, ignore_errors=True)
+        if not there and work.exists():
+            work.rmdir()

@@ -1,0 +1,283 @@
+"""The moment of a checkpoint: nothing is in flight then, however late messages are, and however deep the loop they are in."""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections import Counter, deque
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import timely
+from tests.recovery.programs import Stopped, expected, program
+from timely.dataflow import Capability, OperatorInfo, route
+from timely.errors import PeerLostError
+from timely.recovery import Recovery
+from timely.worker import Worker
+from timely.worker.execute import first_failure, run_worker
+from timely.worker.transport import PeerTransport, thread_transports
+
+
+class Late:
+    """A transport on which messages of each peer come in order, and as late as chance will have it."""
+
+    def __init__(self, inner: PeerTransport, seed: int) -> None:
+        self.inner = inner
+        self.index, self.peers = inner.index, inner.peers
+        self.send, self.flush, self.wake, self.close = inner.send, inner.flush, inner.wake, inner.close
+        self._choose = random.Random(seed)
+        self._held: list[deque[Any]] = [deque() for _ in range(inner.peers)]
+
+    def receive(self) -> Sequence[tuple[int, Any]]:
+        """Some of what has arrived."""
+        for sender, message in self.inner.receive():
+            self._held[sender].append(message)
+        some = []
+        for sender, held in enumerate(self._held):
+            for _ in range(self._choose.randint(0, min(2, len(held)))):
+                some.append((sender, held.popleft()))
+        return some
+
+    def wait(self, timeout: float | None = None) -> None:
+        """Wait, unless something is held."""
+        if not any(self._held):
+            self.inner.wait(timeout)
+
+
+def run_late(one: Callable[[Worker], Any], workers: int, seed: int) -> list[Any]:
+    """As ``timely.execute``, with messages that come late."""
+    outcomes: list[Any] = [None] * workers
+    transports = [Late(inner, seed + inner.index) for inner in thread_transports(workers)]
+
+    def run(transport: Late) -> None:
+        outcomes[transport.index] = run_worker(one, Worker(transport))
+
+    threads = [threading.Thread(target=run, args=(transport,)) for transport in transports]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    failure = first_failure(outcomes)
+    if failure is not None:
+        raise failure
+    return [result for _, result in outcomes]
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_messages_that_come_late_are_waited_for(tmp_path: Path, seed: int) -> None:
+    for stop in (2, 5, None):
+        try:
+            results = run_late(lambda worker, stop=stop: program(worker, tmp_path, 8, stop=stop), 3, seed)  # type: ignore[misc]
+        except (Stopped, PeerLostError):
+            assert stop is not None
+    assert results[0][0] == 5
+    assert Counter(record for _, came, _ in results for record in came) == expected(8)
+
+
+def ahead(capability: Capability[int], info: OperatorInfo) -> Callable[..., object]:
+    """Send each record on at once, several epochs later."""
+    capability.drop()
+    info.keep_nothing()
+
+    def logic(input: Any, output: Any) -> None:
+        for cap, batch in input:
+            for record in batch:
+                with cap.delayed(cap.time + record % 5) as later:
+                    output.session(later).give(record)
+
+    return logic
+
+
+def gathered(capability: Capability[int], info: OperatorInfo) -> Callable[..., object]:
+    """Keep what comes until its time is complete, and send it on then: records of times that lie beyond a boundary are state."""
+    waiting: dict[int, tuple[Capability[int], list[int]]] = {}
+
+    def load(items: Any) -> None:
+        for time, record in items:
+            if time not in waiting:
+                waiting[time] = capability.delayed(time), []
+            waiting[time][1].append(record)
+
+    info.keep(lambda: [(route(record), (time, record)) for time, (_, found) in waiting.items() for record in found], load)
+    capability.drop()
+
+    def logic(input: Any, output: Any) -> None:
+        for cap, batch in input:
+            if cap.time not in waiting:
+                waiting[cap.time] = cap.retain(), []
+            waiting[cap.time][1].extend(batch)
+        for time in sorted(waiting):
+            if not input.frontier.less_equal(time):
+                held, found = waiting.pop(time)
+                output.session(held).give_many((time, record) for record in found)
+                held.drop()
+
+    return logic
+
+
+def delaying(worker: Worker, where: Path, stop: int | None) -> list[tuple[int, int]]:
+    """Records that lie beyond the boundary when it comes; what came out is in the notes."""
+    with Recovery(worker, where) as recovery:
+        with worker.dataflow(int, name="delaying") as scope:
+            handle, stream = scope.new_input()
+            early = stream.unary(timely.Pipeline, "ahead", ahead)
+            out = early.unary_frontier(timely.Exchange(lambda record: record), "gathered", gathered).capture()
+        came = [record for note in recovery.notes for record in note] if worker.index == 0 else []
+        start = recovery.time or 0
+        handle.advance_to(start)
+        for epoch in range(start, 8):
+            handle.send_batch(list(range(10 * epoch + worker.index, 10 * epoch + 10, worker.peers)))
+            handle.advance_to(epoch + 1)
+            recovery.checkpoint(epoch + 1, lambda: came + [record for _, batch in out.messages for record in batch])
+            if epoch + 1 == stop:
+                raise Stopped
+        handle.close()
+        worker.run()
+    return came + [record for _, batch in out.messages for record in batch]
+
+
+@pytest.mark.parametrize(("before", "after"), [(1, 1), (2, 2), (2, 3)])
+def test_what_was_sent_ahead_of_the_boundary_is_state_where_it_arrived(tmp_path: Path, before: int, after: int) -> None:
+    for stop in (2, 5):
+        with pytest.raises(Stopped):
+            run_late(lambda worker, stop=stop: delaying(worker, tmp_path, stop), before, seed=stop)  # type: ignore[misc]
+    results = run_late(lambda worker: delaying(worker, tmp_path, None), after, seed=0)
+    assert Counter(record for came in results for record in came) == Counter((x // 10 + x % 5, x) for x in range(80))
+
+
+def looping(worker: Worker, where: Path, stop: int | None) -> list[tuple[int, int]]:
+    """Rounds of a loop, exchanged between workers, all of which are to be over at the boundary."""
+    with Recovery(worker, where) as recovery:
+        with worker.dataflow(int, name="looping") as scope:
+            handle, stream = scope.new_input()
+            with scope.iterative() as loop:
+                connected, again = loop.feedback()
+                both = stream.enter(loop).concat(again).exchange(lambda x: x)
+                small, large = both.branch(lambda x: x >= 500)
+                small.map(lambda x: 2 * x + 1).connect_loop(connected)
+                out = large.leave().capture()
+        came = [record for note in recovery.notes for record in note] if worker.index == 0 else []
+        handle.advance_to(recovery.time or 0)
+        for epoch in range(recovery.time or 0, 6):
+            if worker.index == epoch % worker.peers:
+                handle.send_batch([epoch + 1])
+            handle.advance_to(epoch + 1)
+            recovery.checkpoint(epoch + 1, lambda: came + [(time, x) for time, batch in out.messages for x in batch])
+            assert all(time <= epoch for time, _ in out.messages)
+            if epoch + 1 == stop:
+                raise Stopped
+        handle.close()
+        worker.run()
+    return came + [(time, x) for time, batch in out.messages for x in batch]
+
+
+@pytest.mark.parametrize("workers", [1, 3])
+def test_loops_have_come_to_their_end(tmp_path: Path, workers: int) -> None:
+    with pytest.raises(Stopped):
+        run_late(lambda worker: looping(worker, tmp_path, 3), workers, seed=1)
+    results = run_late(lambda worker: looping(worker, tmp_path, None), workers, seed=2)
+
+    def beyond(x: int) -> int:
+        return x if x >= 500 else beyond(2 * x + 1)
+
+    assert sorted(record for came in results for record in came) == [(epoch, beyond(epoch + 1)) for epoch in range(6)]
+
+
+def test_several_dataflows_are_kept_together_and_one_that_is_complete_stays_complete(tmp_path: Path) -> None:
+    def one(worker: Worker, stop: int | None) -> list[Any]:
+        with Recovery(worker, tmp_path) as recovery:
+            with worker.dataflow(int, name="once") as scope:
+                done = scope.to_stream([1, 2, 3]).exchange(lambda x: x).capture()
+            with worker.dataflow(timely.Product[int, int], name="other times") as wide:
+                other, stream = wide.new_input()
+                stream.capture()
+            with worker.dataflow(int, name="dropped") as scope:
+                scope.new_input()
+            worker.drop_dataflow(scope)
+            other.advance_to(timely.Product(0, 3))
+            recovery.checkpoint((recovery.time or 0) + 1)
+            if stop:
+                raise Stopped
+            other.close()
+            worker.run()
+        return [x for _, batch in done.messages for x in batch]
+
+    with pytest.raises(Stopped):
+        timely.execute(lambda worker: one(worker, 1), workers=2)
+    assert timely.execute(lambda worker: one(worker, None), workers=2) == [[], []]
+
+
+def test_what_is_built_after_it_is_closed_is_not_kept(tmp_path: Path) -> None:
+    def undeclared(capability: Any, info: OperatorInfo) -> Callable[..., object]:
+        return lambda output: capability.drop()
+
+    def one(worker: Worker) -> None:
+        with worker.dataflow() as scope:
+            scope.source("before", undeclared)
+        with Recovery(worker, tmp_path) as recovery:
+            recovery.checkpoint(1)
+        with worker.dataflow() as scope:
+            scope.source("after", undeclared)
+
+    timely.execute(one, workers=2)
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize("again", ["by itself", "by its activator", "by the clock"])
+def test_an_operator_that_never_rests_does_not_stand_in_the_way(tmp_path: Path, workers: int, again: str) -> None:
+    ended: list[int] = []
+
+    def restless(capability: Any, info: OperatorInfo) -> Callable[..., object]:
+        info.keep_nothing()
+        capability.drop()
+
+        def logic(input: Any, output: Any) -> object:
+            for cap, batch in input:
+                output.session(cap).give_batch(batch)
+            if not ended and again == "by its activator":
+                info.activator.activate()
+            if not ended and again == "by the clock":
+                info.activator.activate_after(0.0)
+            return again == "by itself" and not ended
+
+        return logic
+
+    def one(worker: Worker) -> list[Any]:
+        with Recovery(worker, tmp_path) as recovery:
+            with worker.dataflow() as scope:
+                handle, stream = scope.new_input()
+                seen = stream.unary(timely.Pipeline, "restless", restless).exchange(lambda x: x).capture()
+            handle.send_batch(list(range(5)))
+            handle.advance_to(1)
+            recovery.checkpoint(1)
+            came = sum(len(batch) for _, batch in seen.messages)
+            assert sum(recovery.agree(came)) == 5 * workers  # all of it has come out
+            ended.append(worker.index)
+            handle.close()
+            worker.run()
+            return seen.extract()
+
+    timely.execute(one, workers=workers)
+
+
+def test_one_worker_may_be_far_ahead(tmp_path: Path) -> None:
+    """Inputs beyond the boundary are allowed, as long as nothing was sent there."""
+
+    def one(worker: Worker) -> list[Any]:
+        with Recovery(worker, tmp_path) as recovery:
+            with worker.dataflow() as scope:
+                handle, stream = scope.new_input()
+                seen = stream.exchange(lambda x: x).capture()
+            handle.send(worker.index + 1)
+            handle.advance_to(10 * worker.index + 1)
+            found = recovery.checkpoint(1)
+            assert (found.time, found.generation) == (1, 1)
+            assert found.bytes > 0
+            handle.close()
+            worker.run()
+            return seen.extract()
+
+    assert timely.execute(one, workers=2) == [[(0, [2])], [(0, [1])]]

@@ -1,0 +1,128 @@
+"""What all workers agree on beside their dataflows: each gets the values of all, round by round, whatever the dataflows do."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import timely
+from tests.recovery.test_boundary import run_late
+from timely.errors import PeerLostError, RoutingError, StalledError
+from timely.worker.council import Council
+
+
+@given(st.integers(1, 4), st.integers(1, 5), st.randoms(use_true_random=False))
+def test_rounds_are_the_same_for_all_in_whatever_order_values_come(peers: int, rounds: int, choose: Any) -> None:
+    councils = [Council(index, peers) for index in range(peers)]
+    came: list[list[list[Any]]] = [[] for _ in range(peers)]
+    waiting: dict[tuple[int, int], list[tuple[int, Any]]] = {(a, b): [] for a in range(peers) for b in range(peers) if a != b}
+    spoken = [0] * peers
+    while any(len(found) < rounds for found in came):
+        index = choose.randrange(peers)
+        council = councils[index]
+        if spoken[index] == len(came[index]) < rounds:
+            value = (index, spoken[index])
+            number = council.speak(value)
+            spoken[index] += 1
+            for peer in range(peers):
+                if peer != index:
+                    waiting[index, peer].append((number, value))
+        some = [pair for pair, messages in waiting.items() if messages]
+        if some:
+            sender, receiver = choose.choice(some)
+            councils[receiver].heard(sender, *waiting[sender, receiver].pop(0))
+        for one, found in zip(councils, came, strict=True):
+            if spoken[councils.index(one)] > len(found) and not one.missing():
+                found.append(one.conclude())
+    assert came == [[[(peer, number) for peer in range(peers)] for number in range(rounds)]] * peers
+
+
+@pytest.mark.parametrize(("workers", "processes"), [(1, 1), (3, 1), (2, 2)])
+def test_values_come_in_worker_order_as_often_as_asked(workers: int, processes: int) -> None:
+    def program(worker: timely.Worker) -> list[list[Any]]:
+        return [worker.confer((number, worker.index)) for number in range(20)]
+
+    peers = workers * processes
+    expected = [[(number, index) for index in range(peers)] for number in range(20)]
+    assert timely.execute(program, workers=workers, processes=processes) == [expected] * peers
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_what_was_sent_before_has_arrived(seed: int) -> None:
+    def program(worker: timely.Worker) -> bool:
+        with worker.dataflow() as scope:
+            handle, stream = scope.new_input()
+            seen = stream.exchange(lambda x: x).capture()
+        handle.send_batch(list(range(10)))
+        worker.step()
+        worker.confer("sent")
+        while not worker.idle:
+            worker.step()
+        arrived = sum(len(batch) for _, batch in seen.messages)
+        handle.close()
+        return arrived == worker.peers * len(range(worker.index, 10, worker.peers))
+
+    assert run_late(program, 3, seed) == [True] * 3
+
+
+def test_while_it_is_paused_nothing_runs_and_what_arrives_waits() -> None:
+    def program(worker: timely.Worker) -> tuple[int, bool, int]:
+        with worker.dataflow() as scope:
+            handle, stream = scope.new_input()
+            seen = stream.exchange(lambda x: x).capture()
+        while not worker.idle:
+            worker.step()
+        worker.paused = worker.index == 0
+        worker.confer("built")
+        if worker.index == 1:
+            handle.send_batch([0, 2, 4])
+            worker.step()
+        worker.confer("sent")
+        before, quiet = len(seen.messages), worker.quiet
+        worker.paused = False
+        handle.close()
+        worker.run()
+        return before, quiet, sum(len(batch) for _, batch in seen.messages)
+
+    zero, one = timely.execute(program, workers=2)
+    assert zero == (0, False, 3)
+    assert one[2] == 0
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+def test_a_peer_that_has_ended_is_a_stall_and_not_a_hang(processes: int) -> None:
+    def program(worker: timely.Worker) -> None:
+        if worker.index == 0:
+            worker.confer("anybody?")
+
+    with pytest.raises(StalledError, match="a value to come from worker 1"):
+        timely.execute(program, workers=3 - processes, processes=processes)
+
+
+def test_a_peer_that_fails_ends_it() -> None:
+    def program(worker: timely.Worker) -> None:
+        if worker.index == 1:
+            raise ValueError("lost")
+        with pytest.raises(PeerLostError, match="lost"):
+            worker.confer(1)
+        raise ValueError("told")
+
+    with pytest.raises(ValueError, match="told|lost"):
+        timely.execute(program, workers=2)
+
+
+def test_a_value_that_cannot_be_sent_says_what_it_was_for() -> None:
+    with pytest.raises(RoutingError, match="a value for all workers to agree on: "):
+        timely.execute(lambda worker: worker.confer(threading.Lock()), processes=2)
+
+
+def test_an_operator_cannot_confer() -> None:
+    worker = timely.Worker()
+    with worker.dataflow() as scope:
+        scope.to_stream([1]).inspect(lambda x: worker.confer(x))
+    with pytest.raises(timely.OperatorError, match="while one of its operators runs"):
+        worker.run()

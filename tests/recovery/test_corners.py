@@ -1,0 +1,400 @@
+"""What lies between declaring state and having it back: nothing is lost, shared or held in silence, and nobody waits in vain."""
+
+from __future__ import annotations
+
+import datetime
+import functools
+import gc
+import io
+import logging
+from collections import Counter
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+import pytest
+
+import timely
+from timely.dataflow import Capability, OperatorInfo
+from timely.errors import CheckpointError, ConfigurationError, RecoveryError, StalledError, StateError
+from timely.recovery import LocalStore, Recovery, open_store
+
+
+def total(found: list[int]) -> Callable[..., Any]:
+    """Return the constructor of a sink that adds up what comes, into ``found``."""
+
+    def constructor(info: OperatorInfo) -> Callable[..., object]:
+        def load(items: Iterable[int]) -> None:
+            found.extend(items)
+
+        info.keep(lambda: [(None, sum(found))], load)
+
+        def logic(input: Any) -> None:
+            for _, batch in input:
+                found.extend(batch)
+
+        return logic
+
+    return constructor
+
+
+# -- dataflows and their numbers -----------------------------------------------------------------------------------------
+
+
+def test_dataflows_that_are_built_one_within_the_other_have_their_own_state_back(tmp_path: Path) -> None:
+    def run(start: int) -> tuple[int, int]:
+        worker, outside, inside = timely.Worker(), [], []  # type: ignore[var-annotated]
+        with Recovery(worker, tmp_path) as recovery:
+            with worker.dataflow(int, name="outside") as outer, worker.dataflow(int, name="inside") as inner:
+                one, stream = outer.new_input()
+                stream.sink(timely.Pipeline, "total", total(outside))
+                other, stream = inner.new_input()
+                stream.map(lambda x: 10 * x).sink(timely.Pipeline, "total", total(inside))
+            for handle in (one, other):
+                handle.advance_to(start)
+                handle.send(1)
+                handle.advance_to(start + 1)
+            recovery.checkpoint(start + 1)
+            return sum(outside), sum(inside)
+
+    assert [run(0), run(1)] == [(1, 10), (2, 20)]
+
+
+def test_a_dataflow_that_was_never_finished_takes_no_others_place(tmp_path: Path) -> None:
+    def run(start: int) -> int:
+        worker, found = timely.Worker(), []  # type: ignore[var-annotated]
+        with Recovery(worker, tmp_path) as recovery:
+            with pytest.raises(ZeroDivisionError), worker.dataflow(int, name="given up") as scope:
+                scope.empty().sink(timely.Pipeline, "total", total([1]))
+                raise ZeroDivisionError
+            with worker.dataflow(int, name="total") as scope:
+                handle, stream = scope.new_input()
+                stream.sink(timely.Pipeline, "total", total(found))
+            handle.advance_to(start)
+            handle.send(1)
+            handle.advance_to(start + 1)
+            recovery.checkpoint(start + 1)
+            return sum(found)
+
+    assert [run(0), run(1)] == [1, 2]
+
+
+# -- declarations --------------------------------------------------------------------------------------------------------
+
+
+def once(where: Path, constructor: Any, workers: int = 1, time: int = 1) -> None:
+    """Build a dataflow with one operator of one's own, and take one checkpoint."""
+
+    def program(worker: timely.Worker) -> None:
+        with Recovery(worker, where) as recovery:
+            with worker.dataflow(int, name="flow") as scope:
+                scope.empty().unary(timely.Pipeline, "mine", constructor)
+            recovery.checkpoint(time)
+
+    timely.execute(program, workers=workers)
+
+
+@pytest.mark.parametrize("recovered", [False, True])
+def test_a_load_that_refers_to_the_initial_capability_does_not_hold_it_for_good(tmp_path: Path, recovered: bool) -> None:
+    held: dict[int, Capability[int]] = {}
+
+    def constructor(capability: Capability[int], info: OperatorInfo) -> Callable[..., object]:
+        def load(times: Iterable[int]) -> None:
+            held.update((time, capability.delayed(time)) for time in times)
+
+        info.keep(lambda: [(None, time) for time in (5,)], load)
+        return lambda input, output: None
+
+    once(tmp_path, constructor)
+    if recovered:
+        worker = timely.Worker()
+        with Recovery(worker, tmp_path) as recovery:
+            with worker.dataflow(int, name="flow") as scope:
+                scope.empty().unary(timely.Pipeline, "mine", constructor)
+            gc.collect()
+            recovery.checkpoint(5)
+            assert list(held) == [5]
+            held.clear()
+            worker.run()
+
+
+@pytest.mark.parametrize(
+    "load",
+    [lambda items: None, lambda items: (item for item in items), lambda items: next(items)],
+    ids=["none", "as a generator", "one of two"],
+)
+def test_state_that_is_not_taken_back_at_once_is_an_error_and_not_lost(tmp_path: Path, load: Callable[[Any], object]) -> None:
+    def constructor(capability: Any, info: OperatorInfo) -> Callable[..., object]:
+        capability.drop()
+        info.keep(lambda: [(None, 1), (None, 2)], load)
+        return lambda input, output: None
+
+    once(tmp_path, constructor)
+    with pytest.raises(StateError, match=r"'mine' \(/flow/mine#1\) on worker 0 has a load that returned before it had read all"):
+        once(tmp_path, constructor, time=2)
+
+
+def test_state_that_is_declared_too_late_is_refused(tmp_path: Path) -> None:
+    def constructor(capability: Any, info: OperatorInfo) -> Callable[..., object]:
+        capability.drop()
+        info.keep_nothing()
+        return lambda input, output: info.keep(list, list)
+
+    with pytest.raises(timely.OperatorError, match=r"'mine' .*declares state when its dataflow is built already"):
+        once(tmp_path, constructor)
+
+
+def test_workers_that_keep_different_parts_are_told_before_a_checkpoint_is_made_of_it(tmp_path: Path) -> None:
+    def constructor(capability: Any, info: OperatorInfo) -> Callable[..., object]:
+        capability.drop()
+        info.keep_nothing()
+        if info.worker == 1:
+            info.keep(list, list)
+        return lambda input, output: None
+
+    with pytest.raises(StateError, match=r"part 0 of operator /flow/mine#1 is declared on worker 1 and not on worker 0"):
+        once(tmp_path, constructor, workers=2)
+    assert not list(tmp_path.glob("*.manifest")) + list(tmp_path.glob("*.state"))
+
+
+def test_a_log_ends_with_the_recovery(tmp_path: Path) -> None:
+    worker, logs = timely.Worker(), []
+
+    def constructor(info: OperatorInfo) -> Callable[..., object]:
+        logs.append(info.keep(list, list, logged=True))
+
+        def logic(input: Any) -> None:
+            for _, batch in input:
+                for record in batch:
+                    logs[0].append(0, record)
+
+        return logic
+
+    with Recovery(worker, tmp_path), worker.dataflow(int) as scope:
+        handle, stream = scope.new_input()
+        stream.sink(timely.Pipeline, "log", constructor)
+    handle.send_batch([1, 2, 3])
+    handle.close()
+    worker.run()
+    assert logs[0].entries == []
+
+
+def test_notes_are_each_workers_own(tmp_path: Path) -> None:
+    def program(worker: timely.Worker) -> list[Any]:
+        with Recovery(worker, tmp_path) as recovery:
+            for note in recovery.notes:
+                note.append(worker.index)
+            worker.confer(None)
+            recovery.checkpoint((recovery.time or 0) + 1, notes=[])
+            return recovery.notes
+
+    assert timely.execute(program, workers=2) == [[], []]
+    assert timely.execute(program, workers=2) == [[[0], [0]], [[1], [1]]]
+
+
+# -- what fails on one worker --------------------------------------------------------------------------------------------
+
+
+class Unreadable(io.BytesIO):
+    """A file that opens, and then cannot be read."""
+
+    def read(self, size: int | None = -1) -> bytes:
+        raise OSError(5, "Input/output error")
+
+
+class Odd(LocalStore):
+    """A store that does not work where it is told so."""
+
+    def __init__(self, directory: Path, unreadable: str = "", unwritable: str = "") -> None:
+        super().__init__(directory)
+        self.unreadable, self.unwritable = unreadable, unwritable
+
+    def open(self, name: str) -> BinaryIO:
+        if self.unreadable and self.unreadable in name:
+            return Unreadable(b"something")
+        return super().open(name)
+
+    def write(self, name: str, chunks: Iterable[bytes]) -> None:
+        if self.unwritable and name.endswith(self.unwritable):
+            raise ValueError("this store has a fault")
+        super().write(name, chunks)
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_file_that_opens_and_cannot_be_read_is_damage(tmp_path: Path, workers: int) -> None:
+    def program(worker: timely.Worker, store: LocalStore, upto: int) -> Any:
+        with Recovery(worker, store) as recovery:
+            found: list[int] = []
+            with worker.dataflow(int) as scope:
+                scope.empty().sink(timely.Pipeline, "total", total(found))
+            for time in range((recovery.time or 0) + 1, upto + 1):
+                recovery.checkpoint(time)
+            return recovery.time
+
+    timely.execute(lambda worker: program(worker, LocalStore(tmp_path), 2), workers=workers)
+    newest = sorted(tmp_path.glob("*.manifest"))[-1].stem
+    store = Odd(tmp_path, unreadable=f"{newest}-0000{workers - 1}")
+    assert timely.execute(lambda worker: program(worker, store, 0), workers=workers) == [1] * workers
+
+
+@pytest.mark.parametrize(("unwritable", "what"), [(".manifest", "the end of"), ("-00000.state", "writing")])
+def test_what_a_store_raises_on_one_worker_ends_the_checkpoint_on_all(tmp_path: Path, unwritable: str, what: str) -> None:
+    failures: dict[int, str] = {}
+
+    def program(worker: timely.Worker) -> None:
+        with Recovery(worker, Odd(tmp_path, unwritable=unwritable)) as recovery:
+            with worker.dataflow() as scope:
+                scope.empty().sink(timely.Pipeline, "total", total([]))
+            try:
+                recovery.checkpoint(1)
+            except (RecoveryError, ValueError) as error:
+                failures[worker.index] = f"{type(error).__name__}: {error}"
+            worker.confer("all are here")
+
+    timely.execute(program, workers=2)
+    assert failures[0] == "ValueError: this store has a fault"
+    assert failures[1] == f"CheckpointError: {what} the checkpoint failed on worker 0: {failures[0]}"
+
+
+@pytest.mark.parametrize("again", ["by itself", "by the clock"])
+def test_a_worker_that_has_left_is_not_waited_for_though_an_operator_never_rests(tmp_path: Path, again: str) -> None:
+    def restless(capability: Any, info: OperatorInfo) -> Callable[..., object]:
+        info.keep_nothing()
+        capability.drop()
+
+        def logic(input: Any, output: Any) -> bool:
+            if again == "by the clock":
+                info.activator.activate_after(0.0)
+            return again == "by itself"
+
+        return logic
+
+    def program(worker: timely.Worker) -> None:
+        with Recovery(worker, tmp_path) as recovery:
+            with worker.dataflow() as scope:
+                handle, stream = scope.new_input()
+                stream.unary(timely.Pipeline, "restless", restless)
+            handle.advance_to(1)
+            if worker.index == 0:
+                recovery.checkpoint(1)
+
+    with pytest.raises(StalledError, match="a value to come from worker 1"):
+        timely.execute(program, workers=2)
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_an_operator_that_never_rests_does_not_hide_an_input_that_was_not_advanced(tmp_path: Path, workers: int) -> None:
+    def restless(capability: Any, info: OperatorInfo) -> Callable[..., object]:
+        info.keep_nothing()
+        capability.drop()
+        return lambda input, output: True
+
+    def program(worker: timely.Worker) -> None:
+        with Recovery(worker, tmp_path) as recovery:
+            with worker.dataflow(name="flow") as scope:
+                handle, stream = scope.new_input()
+                stream.unary(timely.Pipeline, "restless", restless)
+            assert handle.time == 0
+            recovery.checkpoint(1)
+
+    with pytest.raises(CheckpointError, match=r"no checkpoint can be taken at 1: .* a capability of /flow/input#0 at 0"):
+        timely.execute(program, workers=workers)
+
+
+# -- places and logs -----------------------------------------------------------------------------------------------------
+
+
+def test_a_file_uri_of_another_machine_is_no_path_of_this_one() -> None:
+    with pytest.raises(ConfigurationError, match=r"'file://checkpoints/mine'.*file:///"):
+        open_store("file://checkpoints/mine")
+    assert repr(open_store("file://localhost/mine")) == "LocalStore('/mine')"
+
+
+def test_a_checkpoint_that_was_written_is_logged_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    def program(worker: timely.Worker) -> Any:
+        with Recovery(worker, tmp_path) as recovery:
+            return recovery.checkpoint(7)
+
+    with caplog.at_level(logging.INFO, logger="timely.recovery"):
+        taken, _ = timely.execute(program, workers=2)
+    (record,) = [record for record in caplog.records if record.levelno == logging.INFO]
+    assert record.getMessage().startswith(f"checkpoint {taken.name} at 7 was written: {taken.bytes} bytes in ")
+
+
+# -- keys, times and interruptions ---------------------------------------------------------------------------------------
+
+KEYS: list[Any] = [-5, -1, 0, True, None, 2**70, -(2**70), "x", b"b", (1, "a", None), np.int64(-7), datetime.date(1969, 12, 31)]
+
+
+def counting(worker: timely.Worker, where: Path, upto: int, time: Any = None) -> list[Any]:
+    """Count how often each key has come, once in each epoch, in a state machine, a join, and a window that is never over."""
+    step: Callable[[int], Any] = time or (lambda epoch: epoch)
+    with Recovery(worker, where) as recovery:
+        with worker.dataflow(int if time is None else timely.Product[int, int]) as scope:
+            handle, stream = scope.new_input()
+            pairs = stream.map(lambda key: (key, 1))
+            counted = pairs.state_machine(lambda key, n, total: ((total or 0) + n, [(key, (total or 0) + n)])).capture()
+            met = pairs.join(pairs).capture()
+            summed = pairs.aggregate(lambda key, n, total: (total or 0) + n, lambda key, total: (key, total)).capture()
+        start = (recovery.notes or [0])[0]
+        handle.advance_to(step(start))
+        for epoch in range(start, upto):
+            handle.send_batch([key for number, key in enumerate(KEYS) if number % worker.peers == worker.index])
+            handle.advance_to(step(epoch + 1))
+        recovery.checkpoint(step(upto), upto)
+        found = [[x for _, batch in seen.messages for x in batch] for seen in (counted, met, summed)]
+    return [Counter(map(repr, records)) for records in found]
+
+
+@pytest.mark.parametrize("time", [None, lambda epoch: timely.Product(epoch, epoch)], ids=["numbers", "products"])
+def test_keys_of_every_kind_find_their_state_on_any_number_of_workers(tmp_path: Path, time: Any) -> None:
+    for upto, workers in enumerate([3, 2, 5, 1, 2], start=1):
+        run = functools.partial(counting, where=tmp_path, upto=upto, time=time)
+        totals: list[Counter[str]] = [sum(parts, Counter()) for parts in zip(*timely.execute(run, workers=workers), strict=True)]
+        counted, met, summed = totals
+        assert counted == Counter(repr((key, upto)) for key in KEYS)
+        assert met == Counter({repr((key, (1, 1))): 2 * upto - 1 for key in KEYS})
+        assert summed == Counter(repr((key, 1)) for key in KEYS)
+
+
+class Interrupted(LocalStore):
+    """A store in which somebody presses the keys that interrupt a program, before or after a piece is written."""
+
+    def __init__(self, directory: Path) -> None:
+        super().__init__(directory)
+        self.when = -1
+
+    def write(self, name: str, chunks: Iterable[bytes]) -> None:
+        self.when -= 1
+        if self.when == 0:
+            next(iter(chunks))
+            raise KeyboardInterrupt
+        super().write(name, chunks)
+        self.when -= 1
+        if self.when == 0:
+            raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("when", [1, 2, 3, 4])
+def test_a_checkpoint_that_is_interrupted_can_be_taken_again_and_loses_nothing(tmp_path: Path, when: int) -> None:
+    def run(epochs: Iterable[int], interrupted: int = -1) -> Any:
+        worker, store = timely.Worker(), Interrupted(tmp_path)
+        with Recovery(worker, store) as recovery:
+            with worker.dataflow(int) as scope:
+                handle, stream = scope.new_input()
+                totals = stream.state_machine(lambda key, n, total: ((total or 0) + n, [(total or 0) + n])).capture()
+            for epoch in epochs:
+                handle.advance_to(epoch)
+                handle.send(("key", 1))
+                handle.advance_to(epoch + 1)
+                if epoch == interrupted:
+                    store.when = when
+                    with pytest.raises(KeyboardInterrupt):
+                        recovery.checkpoint(epoch + 1)
+                else:
+                    recovery.checkpoint(epoch + 1)
+        return [x for _, batch in totals.messages for x in batch]
+
+    assert run(range(4), interrupted=2) == [1, 2, 3, 4]
+    assert run(range(4, 6)) == [5, 6]

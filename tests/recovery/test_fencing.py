@@ -1,0 +1,198 @@
+"""Of several runs at one place only the newest can commit: what an older one that lives on does there is in nobody's past."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import timely
+from tests.recovery.programs import expected
+from tests.recovery.test_recovery import EPOCHS, run
+from timely.errors import CheckpointError
+from timely.recovery import LocalStore, Recovery
+from timely.recovery.manifest import MANIFEST
+
+
+def counter(worker: timely.Worker, where: Any) -> tuple[Recovery, Any, list[int]]:
+    """Return a recovery that is open, an input, and how much has come into it in this run and those that it goes on from."""
+    recovery = Recovery(worker, where)
+    count = [0]
+    with worker.dataflow(int, name="count") as scope:
+        handle, stream = scope.new_input()
+
+        def constructor(info: timely.OperatorInfo) -> Callable[..., object]:
+            info.keep(lambda: [(None, count[0])], lambda items: count.__setitem__(0, sum(items)))
+
+            def logic(input: Any) -> None:
+                for _, batch in input:
+                    count[0] += len(batch)
+
+            return logic
+
+        stream.sink(timely.Pipeline, "count", constructor)
+    handle.advance_to(recovery.time or 0)
+    return recovery, handle, count
+
+
+def step(recovery: Recovery, handle: Any) -> None:
+    """One record, and a checkpoint after it."""
+    handle.send("x")
+    handle.advance_to(handle.time + 1)
+    recovery.checkpoint(handle.time)
+
+
+def test_a_run_that_was_taken_over_from_commits_no_more(tmp_path: Path) -> None:
+    old = counter(timely.Worker(), tmp_path)
+    step(*old[:2])
+    new = counter(timely.Worker(), tmp_path)
+    before = sorted(tmp_path.iterdir())
+    for _ in range(2):
+        with pytest.raises(CheckpointError, match=r"run 00000002-\w{8} has taken over"):
+            step(*old[:2])
+    assert sorted(tmp_path.iterdir()) == before  # nor does it leave anything
+    step(*new[:2])
+    assert new[2] == [2]
+    last = counter(timely.Worker(), tmp_path)
+    assert (last[0].time, last[2]) == (2, [2])
+
+
+class Meddled(LocalStore):
+    """A store in which something happens right before a manifest is written: too late for its writer to see it."""
+
+    meddle: Callable[[], object] | None = None
+
+    def write(self, name: str, chunks: Iterable[bytes]) -> None:
+        if name.endswith(MANIFEST) and self.meddle is not None:
+            meddle, self.meddle = self.meddle, None
+            meddle()
+        super().write(name, chunks)
+
+
+def test_a_takeover_in_the_middle_of_a_commit_wins(tmp_path: Path) -> None:
+    store = Meddled(tmp_path)
+    old = counter(timely.Worker(), store)
+    step(*old[:2])
+    successors: list[Any] = []
+    store.meddle = lambda: successors.append(counter(timely.Worker(), tmp_path))
+    with pytest.raises(CheckpointError, match="has taken over"):
+        step(*old[:2])
+    assert len(list(tmp_path.glob("00000001*.manifest"))) == 2  # it is there, but it is not in the lineage
+    recovery, handle, count = successors[0]
+    assert (recovery.time, count) == (1, [1])
+    third = counter(timely.Worker(), tmp_path)
+    assert third[0].time == 1
+    step(*third[:2])
+    assert len(list(tmp_path.glob("*.manifest"))) == 2  # what nobody can go on from is gone
+    with pytest.raises(CheckpointError, match="has taken over"):
+        step(recovery, handle)
+
+
+class Delayed(LocalStore):
+    """A store in which something happens right before a fence is written."""
+
+    def __init__(self, directory: Path, meddle: Callable[[], object]) -> None:
+        super().__init__(directory)
+        self.meddle: Callable[[], object] | None = meddle
+
+    def write(self, name: str, chunks: Iterable[bytes]) -> None:
+        if name.endswith(".fence") and self.meddle is not None:
+            meddle, self.meddle = self.meddle, None
+            meddle()
+        super().write(name, chunks)
+
+
+def test_what_is_committed_while_a_new_run_begins_is_not_lost(tmp_path: Path) -> None:
+    old = counter(timely.Worker(), tmp_path)
+    step(*old[:2])
+    recovery, handle, count = counter(timely.Worker(), Delayed(tmp_path, lambda: step(*old[:2])))
+    assert (recovery.time, count) == (2, [2])
+    with pytest.raises(CheckpointError, match="has taken over"):
+        step(*old[:2])
+    step(recovery, handle)
+
+
+def test_what_is_deleted_while_a_new_run_begins_is_not_missed(tmp_path: Path) -> None:
+    """The older run goes on for so long that nothing is left of what the new one wanted to read."""
+
+    class Outrun(LocalStore):
+        def open(self, name: str) -> Any:
+            found = super().open(name)
+            if name.endswith(MANIFEST) and len(opened) < 2:
+                opened.append(name)
+                for _ in range(len(opened) // 2 * 3):
+                    step(*old[:2])
+            return found
+
+    opened: list[str] = []
+    old = counter(timely.Worker(), tmp_path)
+    step(*old[:2])
+    step(*old[:2])
+    recovery, _, count = counter(timely.Worker(), Outrun(tmp_path))
+    assert (recovery.time, count) == (5, [5])
+
+
+def test_of_two_runs_that_begin_at_once_one_is_left(tmp_path: Path) -> None:
+    first: list[Any] = []
+    second = counter(timely.Worker(), Delayed(tmp_path, lambda: first.append(counter(timely.Worker(), tmp_path))))
+    step(*second[:2])
+    with pytest.raises(CheckpointError, match="has taken over"):
+        step(*first[0][:2])
+    assert counter(timely.Worker(), tmp_path)[0].time == 1
+
+
+def test_a_run_that_goes_on_from_what_was_just_committed_is_no_reason_to_fail(tmp_path: Path) -> None:
+    class Late(LocalStore):
+        def write(self, name: str, chunks: Iterable[bytes]) -> None:
+            super().write(name, chunks)
+            if name.endswith(MANIFEST):
+                successors.append(counter(timely.Worker(), tmp_path))
+
+    successors: list[Any] = []
+    old = counter(timely.Worker(), Late(tmp_path))
+    step(*old[:2])
+    assert [recovery.time for recovery, _, _ in successors] == [1]
+    with pytest.raises(CheckpointError, match="has taken over"):
+        step(*old[:2])
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_when_it_is_cleared_the_next_run_begins_anew_and_older_ones_are_fenced_off(tmp_path: Path, workers: int) -> None:
+    zombie = counter(timely.Worker(), tmp_path)
+
+    def program(worker: timely.Worker) -> Any:
+        recovery, handle, count = counter(worker, tmp_path)
+        step(recovery, handle)
+        recovery.clear()
+        with pytest.raises(CheckpointError, match="is closed"):
+            recovery.checkpoint(2)
+        handle.close()
+        return recovery.time, count[0]
+
+    assert timely.execute(program, workers=workers) == [(None, 1)] * workers
+    assert [path.suffix for path in tmp_path.iterdir()] == [".fence"]
+    with pytest.raises(CheckpointError, match="has taken over"):
+        step(*zombie[:2])
+    assert timely.execute(program, workers=workers) == [(None, 1)] * workers
+
+
+def test_runs_that_die_before_their_first_checkpoint_leave_nothing_behind(tmp_path: Path) -> None:
+    step(*counter(timely.Worker(), tmp_path)[:2])
+    for _ in range(5):
+        counter(timely.Worker(), tmp_path)
+    assert sorted(path.suffix for path in tmp_path.iterdir()) == [".fence", ".fence", ".manifest", ".state"]
+
+
+def test_what_crashed_attempts_have_left_is_cleared_away(tmp_path: Path) -> None:
+    run_name = "00000001-0123abcd"
+    for name in (f"{run_name}-00000007-00000.state", f"{run_name}-00000007-00001.state.partial", f"{run_name}.fence"):
+        (tmp_path / name).write_bytes(b"of old")
+    (tmp_path / "notes.txt").write_text("not ours")
+    with pytest.raises(CheckpointError, match="no checkpoint at"):
+        run(tmp_path, 2)  # the fence is damaged, so there may have been one
+    (tmp_path / f"{run_name}.fence").unlink()
+    assert run(tmp_path, 2) == (0, expected(EPOCHS), 6 * EPOCHS)
+    assert not list(tmp_path.glob("00000001-*"))
+    assert (tmp_path / "notes.txt").exists()

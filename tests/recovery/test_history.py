@@ -1,0 +1,100 @@
+"""Which checkpoints a run may go on from, and which pieces it may delete."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from timely.recovery import LocalStore
+from timely.recovery.history import History, superfluous
+from timely.recovery.manifest import (
+    FENCE,
+    MANIFEST,
+    Fence,
+    FileInfo,
+    Manifest,
+    checkpoint_name,
+    run_name,
+    state_name,
+)
+
+ONE, TWO, THREE = (run_name(generation, "0123abcd") for generation in (1, 2, 3))
+
+
+def manifest(run: str, number: int, parent: str | None = None, files: tuple[str, ...] = ()) -> Manifest:
+    """A checkpoint of a run."""
+    name = checkpoint_name(run, number)
+    names = (state_name(name, 0), *files)
+    return Manifest(name, "", parent, number, [None], 1, [], {}, {file: FileInfo(1, "") for file in names})
+
+
+def put(directory: Path, *things: Manifest | Fence) -> History:
+    """What is read from a directory with these things in it."""
+    store = LocalStore(directory)
+    for thing in things:
+        name = thing.name + MANIFEST if isinstance(thing, Manifest) else thing.run + FENCE
+        store.write(name, [thing.encode()])
+    return History(store)
+
+
+def order(history: History) -> list[tuple[int, int]]:
+    """The generations and numbers of a lineage."""
+    return [(int(found.run[:8]), found.number) for found in history.lineage()]
+
+
+def test_the_newest_run_comes_first_and_then_what_it_began_from(tmp_path: Path) -> None:
+    history = put(
+        tmp_path,
+        Fence(ONE, None),
+        *[manifest(ONE, number) for number in range(4)],
+        Fence(TWO, checkpoint_name(ONE, 1)),
+        Fence(THREE, checkpoint_name(ONE, 2)),
+        manifest(TWO, 0, checkpoint_name(ONE, 1)),
+        manifest(THREE, 0, checkpoint_name(ONE, 2)),
+        manifest(THREE, 1, checkpoint_name(THREE, 0)),
+    )
+    assert order(history) == [(3, 1), (3, 0), (1, 2), (1, 1), (1, 0)]
+    assert history.generation() == 3
+
+
+def test_without_fences_the_checkpoints_themselves_say_what_was_before(tmp_path: Path) -> None:
+    history = put(
+        tmp_path,
+        *[manifest(ONE, number) for number in range(4)],
+        manifest(TWO, 0, checkpoint_name(ONE, 1)),
+        manifest(TWO, 1, checkpoint_name(TWO, 0)),
+    )
+    assert order(history) == [(2, 1), (2, 0), (1, 1), (1, 0)]
+
+
+def test_a_run_without_checkpoints_whose_fence_is_damaged_may_have_begun_from_any(tmp_path: Path) -> None:
+    put(tmp_path, Fence(ONE, None), manifest(ONE, 0), manifest(ONE, 1), Fence(TWO, checkpoint_name(ONE, 0)))
+    (tmp_path / (TWO + FENCE)).write_bytes(b"nothing")
+    history = History(LocalStore(tmp_path))
+    assert order(history) == [(1, 1), (1, 0)]
+    assert [why.split(":")[0] for why in history.damaged] == [f"fence {TWO}"]
+
+
+def test_a_fresh_start_is_the_end_of_a_lineage(tmp_path: Path) -> None:
+    assert order(put(tmp_path, Fence(ONE, None), manifest(ONE, 0), Fence(TWO, None))) == []
+
+
+def test_a_directory_that_has_other_files_is_empty(tmp_path: Path) -> None:
+    (tmp_path / "readme.manifest").write_text("not ours")
+    (tmp_path / "0001-23.state").write_text("not ours")
+    history = History(LocalStore(tmp_path))
+    assert (history.names, history.newest(), history.generation(), order(history)) == ([], None, 0, [])
+
+
+def test_what_is_kept_and_what_it_refers_to_stays() -> None:
+    older = state_name(checkpoint_name(ONE, 3), 0)
+    kept = [manifest(TWO, 5, files=(older,)), manifest(ONE, 7)]
+    stay = [*kept[0].files, *kept[1].files, *(found.name + MANIFEST for found in kept), ONE + FENCE, TWO + FENCE]
+    others = [manifest(ONE, 2).name + MANIFEST, state_name(checkpoint_name(ONE, 2), 0), state_name(checkpoint_name(TWO, 6), 1)]
+    foreign = ["notes.txt", THREE + FENCE, state_name(checkpoint_name(THREE, 0), 0)]
+    assert superfluous([*stay, *others, *foreign], kept, TWO) == others
+    assert superfluous([ONE + FENCE], [], TWO) == [ONE + FENCE]
+
+
+def test_manifests_go_before_the_files_that_they_need() -> None:
+    names = [state_name(checkpoint_name(ONE, 2), 0), checkpoint_name(ONE, 2) + MANIFEST]
+    assert superfluous(names, [], TWO) == names[::-1]

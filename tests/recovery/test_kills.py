@@ -1,0 +1,98 @@
+"""Processes are killed without a word, at moments that a seed chooses, while they work or write a checkpoint; others take over.
+
+What a run commits with its checkpoints is what a run without faults commits: nothing is lost, and nothing comes twice.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import timely
+from tests.recovery.programs import Event, expected, nothing, program
+from timely.recovery import LocalStore
+
+EPOCHS = 12
+
+
+class Fuse:
+    """Kills its process at the ``number``-th event."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+
+    def __call__(self, event: str) -> None:
+        self.number -= 1
+        if self.number == 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+
+class Eventful(LocalStore):
+    """A store that tells what it is about to do."""
+
+    def __init__(self, directory: Path, event: Event) -> None:
+        super().__init__(directory)
+        self.event = event
+
+    def write(self, name: str, chunks: Iterable[bytes]) -> None:
+        self.event(f"write {name}")
+        super().write(name, self._told(chunks))
+        self.event(f"written {name}")
+
+    def _told(self, chunks: Iterable[bytes]) -> Iterator[bytes]:
+        for chunk in chunks:
+            yield chunk
+            self.event("chunk")
+
+    def open(self, name: str) -> Any:
+        self.event("open")
+        return super().open(name)
+
+    def delete(self, name: str) -> None:
+        self.event("delete")
+        super().delete(name)
+
+
+def run(directory: Path, workers: int, victim: int, at: int) -> list[tuple[int, list[Any], int]]:
+    """Run the program in so many processes; ``victim`` ends at its ``at``-th event, if it comes so far."""
+
+    def one(worker: timely.Worker) -> tuple[int, list[Any], int]:
+        event = Fuse(at) if worker.index == victim else nothing
+        return program(worker, Eventful(directory, event), EPOCHS, every=2, event=event)
+
+    return timely.execute(one, processes=workers)
+
+
+def check_kills(directory: Path, seed: int, kills: int) -> tuple[int, int]:
+    """Try to kill so often, then let a run come to its end; return how many runs were killed, and after how many of these there
+    was a checkpoint that had not been there before.
+    """
+    choose = random.Random(seed)
+    killed = advanced = 0
+    newest = ""
+    for _ in range(kills):
+        try:
+            run(directory, choose.choice((2, 2, 3)), choose.randrange(2), choose.randrange(1, 100))
+        except timely.TimelyError as error:
+            assert "exit code -9" in str(error) or isinstance(error, timely.PeerLostError), error
+            killed += 1
+            found = max((path.name for path in directory.glob("*.manifest")), default="")
+            advanced += found != newest
+            newest = found
+    results = run(directory, 2, victim=-1, at=0)
+    assert Counter(record for _, came, _ in results for record in came) == expected(EPOCHS)
+    assert sum(seen for _, _, seen in results) == 6 * EPOCHS
+    return killed, advanced
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_nothing_is_lost_and_nothing_comes_twice(tmp_path: Path, seed: int) -> None:
+    killed, _ = check_kills(tmp_path, seed, kills=10)
+    assert killed >= 3

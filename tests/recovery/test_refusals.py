@@ -1,0 +1,295 @@
+"""What cannot be kept, or gone on from, is refused before anything runs on it, with an error that says what to do."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import timely
+from timely.errors import ChangedDataflowError, CheckpointError, ConfigurationError, RecoveryError, StalledError, StateError
+from timely.recovery import Recovery
+from timely.recovery.pieces import digest
+
+Build = Callable[[timely.ScopeBuilder[int]], object]
+
+
+def keeping(save: Callable[[], Any], load: Callable[[Any], object] = list, **how: Any) -> Callable[..., Any]:
+    """Return the constructor of an operator that keeps something, and does nothing."""
+
+    def constructor(capability: Any, info: timely.OperatorInfo) -> Callable[..., object]:
+        capability.drop()
+        info.keep(save, load, **how)
+        return lambda input, output: list(input)
+
+    return constructor
+
+
+def plain(scope: timely.ScopeBuilder[int], name: str = "mine", constructor: Any = None) -> None:
+    """A dataflow of an input and one operator."""
+    handle, stream = scope.new_input()
+    handle.close()
+    stream.unary(timely.Pipeline, name, constructor or keeping(lambda: [(None, 1)]))
+
+
+def once(where: Path, build: Build = plain, workers: int = 1, time: Any = 1, dataflows: int = 1, **how: Any) -> list[Any]:
+    """Build the dataflow, and take one checkpoint."""
+
+    def program(worker: timely.Worker) -> None:
+        with Recovery(worker, where, **how) as recovery:
+            for number in range(dataflows):
+                with worker.dataflow(int, name=f"flow{number}") as scope:
+                    build(scope)
+            recovery.checkpoint(time)
+
+    return timely.execute(program, workers=workers)
+
+
+def renamed(scope: timely.ScopeBuilder[int]) -> None:
+    plain(scope, "yours")
+
+
+def longer(scope: timely.ScopeBuilder[int]) -> None:
+    plain(scope)
+    scope.empty()
+
+
+def stateless(capability: Any, info: timely.OperatorInfo) -> Callable[..., object]:
+    capability.drop()
+    info.keep_nothing()
+    return lambda input, output: None
+
+
+def keeping_more(capability: Any, info: timely.OperatorInfo) -> Callable[..., object]:
+    info.keep(list, list)
+    return keeping(list)(capability, info)  # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize(
+    ("build", "difference"),
+    [
+        (renamed, r"it has no operator /flow0/yours#1"),
+        (longer, r"it has edge of /flow0: .*, and now there is operator /flow0/empty#2 with 0 inputs and 1 outputs"),
+        (lambda scope: plain(scope, constructor=stateless), r"its operator /flow0/mine#1 had a part 0 of state, which it does"),
+        (lambda scope: plain(scope, constructor=keeping_more), r"its operator /flow0/mine#1 had no part 1 of state"),
+    ],
+)
+@pytest.mark.parametrize("workers", [1, 2])
+def test_another_graph_is_refused(tmp_path: Path, build: Build, difference: str, workers: int) -> None:
+    once(tmp_path, workers=workers)
+    with pytest.raises(ChangedDataflowError, match=rf"is of another dataflow: {difference}.*another directory"):
+        once(tmp_path, build, workers=workers)
+    once(tmp_path, workers=workers, time=2)  # and it can still be gone on from
+
+
+def test_other_times_are_refused(tmp_path: Path) -> None:
+    def program(worker: timely.Worker, times: Any) -> None:
+        with Recovery(worker, tmp_path) as recovery:
+            with worker.dataflow(times, name="flow") as scope:
+                scope.new_input()[0].close()
+            recovery.checkpoint(1)
+
+    timely.execute(lambda worker: program(worker, int))
+    message = r"with times int, and now there is scope /flow with times Product\[int, int\]"
+    with pytest.raises(ChangedDataflowError, match=message):
+        timely.execute(lambda worker: program(worker, timely.Product[int, int]))
+
+
+def test_dataflows_that_are_not_built_again_are_missed_before_their_state_is_lost(tmp_path: Path) -> None:
+    once(tmp_path, dataflows=2)
+    with pytest.raises(ChangedDataflowError, match=r"has 2 dataflows, and only 1 .* \(scope /flow1 with times int was not\)"):
+        once(tmp_path)
+    once(tmp_path, dataflows=3)
+
+
+def test_another_version_is_refused(tmp_path: Path) -> None:
+    once(tmp_path, version="one")
+    with pytest.raises(ChangedDataflowError, match=r"has version 'one', and this program has 'two': .*another directory"):
+        once(tmp_path, version="two", workers=2)
+    once(tmp_path, version="one")
+
+
+def test_another_format_is_refused_though_an_older_checkpoint_could_be_read(tmp_path: Path) -> None:
+    once(tmp_path)
+    once(tmp_path)
+    newest = sorted(tmp_path.glob("*.manifest"))[-1]
+    newest.write_bytes(re.sub(rb"^timely checkpoint 1 ", b"timely checkpoint 2 ", newest.read_bytes()))
+    with pytest.raises(ChangedDataflowError, match=r"format 2, and this version of the library reads format 1"):
+        once(tmp_path)
+
+
+def test_times_that_the_program_does_not_know_any_more_are_refused(tmp_path: Path) -> None:
+    once(tmp_path)
+    path = next(tmp_path.glob("*.manifest"))
+    content = json.loads(path.read_bytes().split(b"\n", 1)[1])
+    content["time"] = "Y25vX3N1Y2hfbW9kdWxlCm5vX25hbWUKLg=="  # a pickle of no_such_module.no_name
+    body = json.dumps(content).encode()
+    path.write_bytes(f"timely checkpoint 1 {digest(body)}\n".encode() + body)
+    with pytest.raises(ChangedDataflowError, match="no_such_module"):
+        once(tmp_path)
+
+
+def test_operators_that_have_not_declared_their_state_are_named_all_at_once(tmp_path: Path) -> None:
+    def silent(capability: Any, info: timely.OperatorInfo) -> Callable[..., object]:
+        return lambda input, output: None
+
+    def build(scope: timely.ScopeBuilder[int]) -> None:
+        stream = scope.empty().unary(timely.Pipeline, "first", silent)
+        with scope.iterative() as loop:
+            stream.enter(loop).unary(timely.Pipeline, "second", silent).leave()
+
+    names = r"'first' \(/flow0/first#1\), 'second' \(/flow0/iterative#2/second#\d\)"
+    with pytest.raises(StateError, match=rf"these operators have: {names}\. .*info\.keep_nothing\(\)"):
+        once(tmp_path, build)
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize("bad", [lambda: [(None, lambda: 1)], lambda: [(1, 2), (1, open)], lambda: [(None, (i for i in [1]))]])
+def test_state_that_cannot_be_pickled_names_its_operator(tmp_path: Path, workers: int, bad: Callable[[], Any]) -> None:
+    broken = iter(bad())
+    pieces = list(broken)
+    if pieces[-1][1] is open:
+        pieces[-1] = (1, (tmp_path / "x").open("w"))
+    with pytest.raises(StateError, match=r"operator 'mine' \(/flow0/mine#1\) on worker 0 has state that cannot be pickled"):
+        once(tmp_path, lambda scope: plain(scope, constructor=keeping(lambda: pieces)), workers=workers)
+    if hasattr(pieces[-1][1], "close"):
+        pieces[-1][1].close()
+
+
+def test_an_error_while_state_is_saved_or_taken_back_names_its_operator(tmp_path: Path) -> None:
+    def raising(*_: Any) -> Any:
+        raise KeyError("lost")
+
+    with pytest.raises(StateError, match=r"operator 'mine' .* raised KeyError while its state was saved: 'lost'"):
+        once(tmp_path, lambda scope: plain(scope, constructor=keeping(raising)))
+    once(tmp_path)
+    with pytest.raises(StateError, match=r"operator 'mine' .* raised KeyError while it took its state back: 'lost'"):
+        once(tmp_path, lambda scope: plain(scope, constructor=keeping(list, raising)))
+
+
+def test_state_of_a_worker_without_rescale_needs_as_many_workers(tmp_path: Path) -> None:
+    once(tmp_path, workers=2)
+    message = r"belongs to a worker and not to a key, and was saved on 2 workers: it cannot go on with 3\. Run 2 workers, or"
+    with pytest.raises(StateError, match=message):
+        once(tmp_path, workers=3)
+    once(tmp_path, workers=2)
+
+
+def test_a_worker_without_such_state_needs_no_rescale(tmp_path: Path) -> None:
+    def build(scope: timely.ScopeBuilder[int]) -> None:
+        plain(scope, constructor=keeping(list))
+
+    once(tmp_path, build, workers=2)
+    once(tmp_path, build, workers=3)
+
+
+@pytest.mark.parametrize("workers", [1, 2, 3])
+def test_a_boundary_that_can_never_be_reached_is_an_error_and_says_who_is_in_the_way(tmp_path: Path, workers: int) -> None:
+    def program(worker: timely.Worker) -> None:
+        with Recovery(worker, tmp_path) as recovery:
+            with worker.dataflow(name="flow") as scope:
+                handle, _ = scope.new_input()
+            handle.advance_to(3 if worker.index else 2)
+            recovery.checkpoint(3)
+
+    message = r"no checkpoint can be taken at 3: .* worker 0 sees a capability of /flow/input#0 at 2\. Every worker advances"
+    with pytest.raises(CheckpointError, match=message):
+        timely.execute(program, workers=workers)
+
+
+def test_what_is_in_the_way_may_be_deep_inside(tmp_path: Path) -> None:
+    def holding(capability: Any, info: timely.OperatorInfo) -> Callable[..., object]:
+        info.keep_nothing()
+        held.append(capability)
+        return lambda input, output: None
+
+    held: list[Any] = []
+
+    def build(scope: timely.ScopeBuilder[int]) -> None:
+        with scope.region() as outer, outer.iterative() as loop:
+            loop.empty().unary(timely.Pipeline, "holding", holding)
+
+    message = r"worker 0 sees a capability of /flow0/region#0/iterative#0/holding#1 at \(0, 0\)"
+    with pytest.raises(CheckpointError, match=message):
+        once(tmp_path, build)
+
+
+def test_after_that_a_worker_may_advance_and_try_again(tmp_path: Path) -> None:
+    worker = timely.Worker()
+    recovery = Recovery(worker, tmp_path)
+    with worker.dataflow(name="flow") as scope:
+        handle, _ = scope.new_input()
+    with pytest.raises(CheckpointError, match="no checkpoint can be taken at 3"):
+        recovery.checkpoint(3)
+    handle.advance_to(3)
+    assert recovery.checkpoint(3).time == 3
+
+
+def test_workers_that_want_different_times_are_told(tmp_path: Path) -> None:
+    def program(worker: timely.Worker) -> None:
+        with Recovery(worker, tmp_path) as recovery:
+            recovery.checkpoint(worker.index)
+
+    with pytest.raises(CheckpointError, match=r"different times, \[0, 1\]"):
+        timely.execute(program, workers=2)
+
+
+def test_a_worker_that_does_not_take_part_does_not_hang_the_others(tmp_path: Path) -> None:
+    def program(worker: timely.Worker) -> None:
+        with Recovery(worker, tmp_path) as recovery:
+            if worker.index == 0:
+                recovery.checkpoint(1)
+
+    with pytest.raises(StalledError, match="a value to come from worker 1"):
+        timely.execute(program, workers=2)
+
+
+def test_time_does_not_go_back(tmp_path: Path) -> None:
+    once(tmp_path, time=5)
+    with pytest.raises(CheckpointError, match="4 is not at or after 5"):
+        once(tmp_path, time=4)
+
+
+def test_a_recovery_that_is_closed_takes_no_checkpoints(tmp_path: Path) -> None:
+    with Recovery(timely.Worker(), tmp_path) as recovery:
+        pass
+    with pytest.raises(CheckpointError, match="this Recovery is closed"):
+        recovery.checkpoint(1)
+
+
+def test_one_recovery_at_a_time(tmp_path: Path) -> None:
+    worker = timely.Worker()
+    with Recovery(worker, tmp_path), pytest.raises(ConfigurationError, match="has a Recovery already"):
+        Recovery(worker, tmp_path)
+    Recovery(worker, tmp_path).close()
+
+
+@pytest.mark.parametrize("keep", [0, -1, "two"])
+def test_at_least_one_checkpoint_stays(tmp_path: Path, keep: Any) -> None:
+    with pytest.raises(ConfigurationError, match="keep="):
+        Recovery(timely.Worker(), tmp_path, keep=keep)
+
+
+def test_a_place_that_cannot_be_written_to_is_a_checkpoint_error_on_every_worker(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("in the way")
+    failures = []
+
+    def program(worker: timely.Worker) -> None:
+        try:
+            Recovery(worker, tmp_path / "file" / "checkpoints")
+        except RecoveryError as error:
+            failures.append(type(error))
+
+    timely.execute(program, workers=2)
+    assert failures == [CheckpointError, CheckpointError]
+
+
+def test_notes_that_cannot_be_pickled_are_a_state_error(tmp_path: Path) -> None:
+    worker = timely.Worker()
+    message = "the checkpoint has notes that cannot be pickled"
+    with Recovery(worker, tmp_path) as recovery, pytest.raises(StateError, match=message):
+        recovery.checkpoint(1, notes=[lambda: 1])

@@ -1,0 +1,398 @@
+"""How far a run is: what workers report, what is made of the reports, and where it is shown."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import pty
+import socket
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import attrs
+import pyarrow as pa
+import pytest
+from pyspark.sql import SparkSession
+
+import timely
+from timely import spark as ts
+from timely.spark import display
+from timely.spark.display import JobText, Monitor, StatusLine
+from timely.spark.metrics import REPORT, Meter, WorkerMetrics, standing, summarize, traffic
+
+REPORTED = WorkerMetrics(
+    worker=0,
+    attempt=7,
+    stage=2,
+    host="here",
+    pid=1,
+    epoch=3,
+    iteration=None,
+    rows_in={"edges": 10},
+    rows_out={"ranks": 0},
+    batches_in=1,
+    batches_out=0,
+    epochs=4,
+    steps=9,
+    checkpoints=0,
+    bytes_sent=100,
+    bytes_received=50,
+    memory=1 << 20,
+    peak_memory=1 << 20,
+    elapsed=2.0,
+    busy=1.5,
+    waiting=0.5,
+)
+
+
+class Run:
+    """A run as far as a monitor uses one: it tells what its workers tell, and which attempt is up."""
+
+    def __init__(self, workers: int) -> None:
+        self.workers = workers
+        self.id = b"\1\2"
+        self.generation: int | None = 7
+        self.listeners: dict[str, Callable[[int, int, Any], None]] = {}
+
+    def listen(self, kind: str, callback: Callable[[int, int, Any], None]) -> None:
+        self.listeners[kind] = callback
+
+    def tell(self, report: WorkerMetrics) -> None:
+        """Have a worker report, through JSON as in earnest."""
+        content = json.loads(json.dumps(attrs.asdict(report)))
+        self.listeners[REPORT](report.worker, report.attempt, content)
+
+
+class Driver:
+    """What a meter reports to."""
+
+    def __init__(self) -> None:
+        self.told: list[WorkerMetrics] = []
+
+    def tell(self, kind: str, content: dict[str, Any]) -> None:
+        assert kind == REPORT
+        self.told.append(WorkerMetrics.told(json.loads(json.dumps(content))))
+
+
+def table(name: str) -> Any:
+    return SimpleNamespace(name=name)
+
+
+@pytest.fixture
+def by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No thread shows anything."""
+    monkeypatch.setattr(display, "_show", lambda monitor: None)
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """The time that a meter goes by, in its one element."""
+    now = [100.0]
+    monkeypatch.setattr("timely.spark.metrics.time", SimpleNamespace(monotonic=lambda: now[0], process_time=lambda: now[0] / 4))
+    return now
+
+
+# -- what workers report -----------------------------------------------------------------------------------------------
+
+
+def test_a_worker_reports_once_a_second_at_most(clock: list[float]) -> None:
+    driver = Driver()
+    meter = Meter(driver, 0, 7, 2, [table("edges")], [table("ranks")])
+    for tenth in range(35):
+        clock[0] = 100.0 + tenth / 10
+        meter.tick()
+    assert [report.elapsed for report in driver.told] == [1.0, 2.0, 3.0]
+    assert [report.steps for report in driver.told] == [11, 21, 31]
+
+
+def test_a_report_says_what_was_counted(clock: list[float]) -> None:
+    driver = Driver()
+    meter = Meter(driver, 1, 7, 2, [table("edges"), table("nodes")], [table("ranks")])
+    meter.took(0, 10, epoch=0)
+    meter.took(1, 5, epoch=0)
+    meter.took(0, 7, epoch=3)
+    meter.gave(0, 2)
+    meter.checkpoints += 1
+    clock[0] += 4.0
+    meter.finish()
+    (report,) = driver.told
+    assert (report.worker, report.attempt, report.stage, report.pid) == (1, 7, 2, os.getpid())
+    assert (report.rows_in, report.rows_out) == ({"edges": 17, "nodes": 5}, {"ranks": 2})
+    assert (report.batches_in, report.batches_out, report.epochs, report.checkpoints) == (3, 1, 2, 1)
+    assert (report.elapsed, report.busy, report.waiting) == (4.0, 1.0, 3.0)
+    assert 0 < report.memory <= report.peak_memory
+    assert report.final
+
+
+def test_the_standing_of_nested_loops_is_that_of_the_innermost() -> None:
+    worker = timely.Worker()
+    with worker.dataflow(int) as scope:
+        numbers, stream = scope.new_input()
+        with scope.iterative() as outer, outer.iterative() as inner:
+            handle, again = inner.feedback()
+            more = stream.enter(outer).enter(inner).concat(again).map(lambda x: x - 1).filter(lambda x: x > 0)
+            more.connect_loop(handle)
+    numbers.advance_to(5)
+    numbers.send(30)
+    numbers.advance_to(6)
+    found = [standing(scope)]
+    while found[-1] != (6, None):
+        worker.step()
+        found.append(standing(scope))
+    assert {epoch for epoch, _ in found[:-1]} == {5}
+    rounds = [number for _, number in found if number is not None]
+    assert rounds == sorted(rounds)
+    assert rounds[-1] in (28, 29)
+    numbers.close()
+    worker.run()
+    assert standing(scope) == (None, None)
+
+
+def test_bytes_are_counted_by_the_system() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server, socket.create_connection(server.getsockname()) as one:
+        two, _ = server.accept()
+        with two:
+            before = traffic([one])
+            one.sendall(b"x" * 1000)
+            assert len(two.recv(1000, socket.MSG_WAITALL)) == 1000
+            two.sendall(b"y" * 10)
+            one.recv(10, socket.MSG_WAITALL)
+            after = traffic([one])
+    assert (after[0] - before[0], after[1] - before[1]) in ((1000, 10), (0, 0))
+    assert traffic([one]) == (0, 0)
+
+
+# -- what is made of reports -------------------------------------------------------------------------------------------
+
+
+def test_reports_are_put_together() -> None:
+    behind = attrs.evolve(REPORTED, worker=1, epoch=2, iteration=6, rows_in={"edges": 4}, memory=5, elapsed=3.0, busy=2.0)
+    done = attrs.evolve(REPORTED, worker=2, epoch=None, final=True)
+    progress = summarize([REPORTED, behind, done], workers=4)
+    assert progress is not None
+    assert (progress.epoch, progress.iteration, progress.slowest, progress.reporting) == (2, 6, 1, 3)
+    assert (progress.rows_in, progress.memory, progress.elapsed) == ({"edges": 24}, (2 << 20) + 5, 3.0)
+    assert not progress.complete
+    assert summarize([], workers=4) is None
+
+
+def test_what_an_attempt_that_failed_did_does_not_count() -> None:
+    run: Any = Run(2)
+    monitor = Monitor(run, "ranks")
+    before = monitor.progress
+    assert before is None
+    assert len(monitor.metrics) == 0
+    run.tell(attrs.evolve(REPORTED, final=True))
+    run.tell(attrs.evolve(REPORTED, worker=1))
+    assert len(monitor.metrics) == 0
+    run.tell(attrs.evolve(REPORTED, attempt=9, rows_in={"edges": 1}))
+    run.tell(attrs.evolve(REPORTED, attempt=7, worker=1, rows_in={"edges": 500}, final=True))  # too late
+    assert monitor.progress is not None
+    assert (monitor.progress.attempt, monitor.progress.rows_in) == (9, {"edges": 1})
+    run.tell(attrs.evolve(REPORTED, attempt=9, worker=1, final=True))
+    run.tell(attrs.evolve(REPORTED, attempt=9, worker=0, final=True))
+    assert [(metric.worker, metric.attempt) for metric in monitor.metrics] == [(0, 9), (1, 9)]
+    assert (monitor.metrics.rows_in, monitor.progress.complete) == ({"edges": 20}, True)
+
+
+# -- where it is shown -------------------------------------------------------------------------------------------------
+
+
+class Jobs:
+    """Where descriptions of jobs go."""
+
+    def __init__(self) -> None:
+        self.told: list[tuple[int, str]] = []
+
+    def describe(self, stage: int, text: str) -> bool:
+        self.told.append((stage, text))
+        return True
+
+
+@pytest.fixture
+def terminal() -> Iterator[tuple[Any, Callable[[], str]]]:
+    """A terminal to write to, and what has been written."""
+    master, slave = pty.openpty()
+    with os.fdopen(slave, "w") as writable:
+
+        def written() -> str:
+            writable.flush()
+            return os.read(master, 10_000).decode()
+
+        yield writable, written
+    os.close(master)
+
+
+def test_the_line_of_a_terminal_renews_itself(terminal: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    writable, written = terminal
+    monkeypatch.setattr(os, "get_terminal_size", lambda descriptor: os.terminal_size((20, 24)))
+    line = StatusLine(writable)
+    line.clear()
+    line.write("a" * 100)
+    line.write("short")
+    line.clear()
+    assert written() == f"\r\x1b[K{'a' * 19}\r\x1b[Kshort\r\x1b[K"
+
+
+def test_what_is_no_terminal_takes_nothing_away() -> None:
+    line = StatusLine(io.StringIO())
+    line.write("text")
+    line.clear()
+
+
+def test_a_run_is_shown_until_it_ends(terminal: Any, by_hand: None) -> None:
+    writable, written = terminal
+    run: Any = Run(1)
+    jobs: Any = Jobs()
+    monitor = Monitor(run, "ranks", jobs, StatusLine(writable))
+    run.tell(REPORTED)
+    assert monitor.show()
+    assert monitor.show()  # nothing new
+    assert [stage for stage, _ in jobs.told] == [2]
+    text = "timely ranks: epoch 3; 10 rows in, 0 out; 1 worker, 1 MiB; 2 s"
+    assert jobs.told[0][1] == text
+    assert text[:60] in written()
+    run.tell(attrs.evolve(REPORTED, epoch=None, final=True))
+    assert not monitor.show()
+    assert "timely ranks: complete" in jobs.told[-1][1]
+    assert written().endswith("\r\x1b[K")
+
+
+def test_an_attempt_that_failed_is_no_longer_shown(by_hand: None) -> None:
+    run: Any = Run(1)
+    monitor = Monitor(run, "ranks", None, StatusLine(io.StringIO()))
+    run.tell(REPORTED)
+    run.generation = None
+    assert not monitor.show()
+
+
+def test_what_shows_things_ends_with_the_last_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(display, "_EVERY", 0.01)
+    run: Any = Run(1)
+    Monitor(run, "ranks", Jobs())  # type: ignore[arg-type]
+    run.tell(REPORTED)
+    threads = [thread for thread in threading.enumerate() if thread.name == "timely-progress"]
+    assert len(threads) == 1
+    run.generation = None
+    threads[0].join(60)
+    assert not threads[0].is_alive()
+
+
+def test_a_job_is_not_described_twice_in_vain() -> None:
+    class Broken:
+        asked = 0
+
+        @property
+        def _jsc(self) -> Any:
+            self.asked += 1
+            raise RuntimeError("another Spark")
+
+    context: Any = Broken()
+    jobs = JobText(context)
+    assert [jobs.describe(1, "text"), jobs.describe(1, "text"), context.asked] == [False, False, 1]
+
+
+# -- in Spark ----------------------------------------------------------------------------------------------------------
+
+
+def held_up(gate: Path) -> Callable[..., dict[str, timely.Stream[int, Any]]]:
+    """A build whose workers go round and round until a file appears; each then gives the rows that it has."""
+
+    def rank(scope: timely.ScopeBuilder[int], numbers: timely.Stream[int, Any]) -> dict[str, timely.Stream[int, Any]]:
+        with scope.iterative() as loop:
+            handle, again = loop.feedback()
+
+            def wait(batch: pa.RecordBatch) -> pa.RecordBatch:
+                time.sleep(0.02)
+                return batch
+
+            every = numbers.exchange("id").enter(loop).concat(again).map_batch(wait)
+            more = every.map_batch(lambda batch: batch.slice(0, 0 if gate.exists() else None))
+            more.connect_loop(handle)
+            done = every.map_batch(lambda batch: batch.slice(0, None if gate.exists() else 0))
+            out = done.leave()
+        return {"numbers": out}
+
+    return rank
+
+
+@pytest.mark.spark
+def test_a_run_is_followed_while_it_runs(session: SparkSession, tmp_path: Path) -> None:
+    gate = tmp_path / "gate"
+    result = ts.run(held_up(gate), {"numbers": session.range(100)}, {"numbers": "id long"}, workers=2)
+    context = session.sparkContext
+    assert (result.progress, result.metrics) == (None, ())
+    counted: list[int] = []
+
+    def act() -> None:
+        context.setJobDescription("mine")
+        counted.append(result["numbers"].count())
+
+    thread = threading.Thread(target=act)
+    thread.start()
+    descriptions: dict[int, str] = {}
+    deadline = time.monotonic() + 240
+    while not any("iteration" in text for text in descriptions.values()) and time.monotonic() < deadline:
+        descriptions |= described(session)
+        time.sleep(0.05)
+    seen = result.progress
+    gate.touch()
+    thread.join(240)
+    assert counted == [100]
+    (job, text) = next((job, text) for job, text in descriptions.items() if "iteration" in text)
+    assert text.startswith("mine · timely rank: epoch 0, iteration ")
+    assert seen is not None
+    assert (seen.epoch, seen.workers, seen.complete) == (0, 2, False)
+    assert seen.iteration is not None
+    assert seen.rows_out == {"numbers": 0}
+    assert described(session, job)[job].startswith("mine · timely rank: ")
+
+    assert result.progress is not None
+    assert result.progress.complete
+    assert result.metrics.rows_out == {"numbers": 100}
+    assert sum(worker.bytes_sent for worker in result.metrics) == pytest.approx(
+        sum(worker.bytes_received for worker in result.metrics), abs=2_000
+    )
+    assert all((worker.bytes_sent > 0) == sys.platform.startswith("linux") for worker in result.metrics)
+    assert all(worker.steps > 0 and worker.elapsed > 1 for worker in result.metrics)
+    rows = result.metrics.frame(session).select("worker", "rows_out", "epoch").collect()
+    assert [(row.worker, row.epoch) for row in rows] == [(0, None), (1, None)]
+    assert sum(row.rows_out["numbers"] for row in rows) == 100
+
+
+def described(session: SparkSession, *jobs: int) -> dict[int, str]:
+    """The descriptions of these jobs, or of those that run, as Spark's REST interface gives them."""
+    store = session.sparkContext._jsc.sc().statusStore()
+    found = {}
+    for job in jobs or session.sparkContext.statusTracker().getActiveJobsIds():
+        description = store.job(job).description()
+        if description.isDefined():
+            found[int(job)] = str(description.get())
+    return found
+
+
+@pytest.mark.spark
+def test_the_display_can_be_switched_off(session: SparkSession) -> None:
+    run: Any = Run(1)
+    assert display.monitor(session, run, "ranks")._jobs is not None
+    session.conf.set(display.SETTING, "false")
+    try:
+        monitor = display.monitor(session, run, "ranks")
+        assert (monitor._jobs, monitor._line) == (None, None)
+    finally:
+        session.conf.unset(display.SETTING)
+
+
+@pytest.mark.spark
+def test_the_plan_names_the_dataflow(session: SparkSession, capsys: pytest.CaptureFixture[str]) -> None:
+    result = ts.run(held_up(Path("/")), {"numbers": session.range(3)}, {"numbers": "id long"}, workers=1)
+    result["numbers"].explain()
+    assert "MapInArrow timely rank(" in capsys.readouterr().out
+
+

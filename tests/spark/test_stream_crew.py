@@ -1,0 +1,260 @@
+"""The crew of a stream, without Spark: which orders its workers get, and when it gives up. The workers are played by the test."""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any, cast
+
+import attrs
+import pytest
+
+from timely.errors import (
+    ChangedDataflowError,
+    CheckpointError,
+    ConfigurationError,
+    OperatorError,
+    PeerLostError,
+    SparkError,
+    TimelyError,
+)
+from timely.spark.streaming import crew as crews
+from timely.spark.streaming.crew import ERRORS, LOSSES, Crew
+from timely.spark.streaming.duty import COMPUTED, KEPT, READY
+from timely.spark.streaming.ledger import File, Ledger, MemoryNotes
+
+WORKERS = 2
+
+
+def idle(batches: Iterator[Any]) -> Iterator[Any]:
+    """What the tasks of a crew are made of here: nothing runs it."""
+    return batches
+
+
+@attrs.define(eq=False)
+class Attempt:
+    """A run at the rendezvous, and the barrier job of it: the test says what its workers say, and how it ends."""
+
+    id: bytes
+    workers: int = WORKERS
+    failure: TimelyError | None = None
+    orders: list[tuple[str, int]] = attrs.field(factory=list)
+    listeners: dict[str, Callable[..., None]] = attrs.field(factory=dict)
+    ended: queue.Queue[Exception | None] = attrs.field(factory=queue.Queue)
+
+    def listen(self, kind: str, callback: Callable[..., None]) -> None:
+        self.listeners[kind] = callback
+
+    def broadcast(self, kind: str, content: dict[str, Any]) -> int:
+        self.orders.append((content["do"], content["epoch"]))
+        if content["do"] == "end":
+            self.ended.put(None)
+        return self.workers
+
+    def say(self, kind: str, epoch: int, **content: Any) -> None:
+        """Have all workers say something."""
+        for worker in range(self.workers):
+            self.listeners[kind](worker, 0, {"epoch": epoch, "pid": worker, **content})
+
+    def compute(self, epoch: int) -> None:
+        """Have all workers say that they have computed an epoch."""
+        for worker in range(self.workers):
+            self.listeners[COMPUTED](worker, 0, {"epoch": epoch, "files": {"sums": [f"{self.id.hex()}-{worker}", epoch]}})
+
+    def die(self, failure: TimelyError | None = None) -> None:
+        """End the job."""
+        self.failure = failure
+        self.ended.put(RuntimeError("Job aborted due to stage failure"))
+
+
+class Cluster:
+    """A session, a rendezvous and a DataFrame, as far as a crew looks at them."""
+
+    def __init__(self) -> None:
+        self.attempts: queue.Queue[Attempt] = queue.Queue()
+        self.newest = Attempt(b"none")
+        self.sparkContext = self
+        self.master = "local[3]"
+        self.pythonExec = "python3"
+        self.opened = 0
+
+    def open_run(self, workers: int, patience: float) -> Attempt:
+        self.opened += 1
+        self.newest = Attempt(bytes([self.opened]))
+        return self.newest
+
+    def setJobGroup(self, *_: Any, **__: Any) -> None: ...
+
+    def cancelJobGroup(self, group: str) -> None:
+        self.newest.ended.put(RuntimeError("cancelled"))
+
+    def range(self, *_: int) -> Cluster:
+        return self
+
+    def mapInArrow(self, *_: Any, **__: Any) -> Cluster:
+        return self
+
+    def collect(self) -> None:
+        self.attempts.put(self.newest)
+        error = self.newest.ended.get()
+        if error is not None:
+            raise error
+
+
+@attrs.define
+class Scene:
+    """A crew and what is around it."""
+
+    cluster: Cluster
+    ledger: Ledger
+    crew: Crew
+    pool: ThreadPoolExecutor
+
+    def next(self) -> Attempt:
+        """The next attempt, once it is made."""
+        return self.cluster.attempts.get(timeout=60)
+
+    def begin(self, boundary: int = 0) -> Attempt:
+        """The first attempt, ready at a boundary."""
+        begun = self.pool.submit(self.crew.begin)
+        attempt = self.next()
+        attempt.say(READY, boundary)
+        begun.result(60)
+        return attempt
+
+    def compute(self, epoch: int) -> Future[Any]:
+        """An epoch that is taken in, and waited for."""
+        self.ledger.take(epoch, [])
+        return self.pool.submit(self.crew.compute, epoch)
+
+    def finish(self, epoch: int, attempt: Attempt) -> None:
+        """An epoch from its beginning to its end."""
+        computed = self.compute(epoch)
+        attempt.compute(epoch)
+        self.ledger.commit(epoch, computed.result(60))
+        self.ledger.deliver(epoch)
+
+
+@pytest.fixture
+def scene(monkeypatch: pytest.MonkeyPatch) -> Iterator[Scene]:
+    monkeypatch.setattr(crews, "carried", lambda function, name: function)
+    cluster, ledger = Cluster(), Ledger(MemoryNotes())
+    duty = attrs.make_class("Duty", {"run": attrs.field(default=idle)})
+    crew = Crew(cast(Any, cluster), cast(Any, cluster), WORKERS, ledger, ["sums"], 30.0, lambda run, attempt: duty())
+    with ThreadPoolExecutor() as pool:
+        yield Scene(cluster, ledger, crew, pool)
+        crew.end()
+
+
+def orders(attempt: Attempt, count: int) -> list[tuple[str, int]]:
+    """The first orders that an attempt gets, once there are so many."""
+    pause = threading.Event()
+    for _ in range(6000):
+        if len(attempt.orders) >= count:
+            break
+        pause.wait(0.01)
+    return attempt.orders
+
+
+def test_an_epoch_is_done_when_all_workers_have_told_their_files(scene: Scene) -> None:
+    attempt = scene.begin()
+    waiting = scene.compute(0)
+    assert orders(attempt, 1) == [("compute", 0)]
+    attempt.listeners[COMPUTED](1, 0, {"epoch": 0, "files": {"sums": ["b", 2]}})
+    assert not waiting.done()
+    attempt.listeners[COMPUTED](0, 0, {"epoch": 0, "files": {}})
+    assert waiting.result(60) == {"sums": [File("b", 2)]}
+
+
+def test_workers_that_were_lost_are_given_all_epochs_since_their_checkpoint(scene: Scene) -> None:
+    first = scene.begin()
+    for epoch in range(3):
+        scene.finish(epoch, first)
+    waiting = scene.compute(3)
+    orders(first, 4)
+    first.die()
+    second = scene.next()
+    second.say(READY, 1)
+    assert orders(second, 3) == [("replay", 1), ("replay", 2), ("compute", 3)]
+    second.compute(3)
+    assert waiting.result(60)["sums"][0].name.startswith(second.id.hex())
+    assert scene.crew.attempts == 2
+
+
+def test_what_an_older_attempt_says_is_not_heard(scene: Scene) -> None:
+    first = scene.begin()
+    waiting = scene.compute(0)
+    orders(first, 1)
+    first.die()
+    second = scene.next()
+    second.say(READY, 0)
+    orders(second, 1)
+    first.compute(0)
+    first.say(KEPT, 1)
+    assert not waiting.done()
+    assert scene.crew.kept() is None
+    second.compute(0)
+    assert waiting.result(60)["sums"][0].name.startswith(second.id.hex())
+
+
+def test_a_checkpoint_is_ordered_between_epochs_and_told_when_all_have_it(scene: Scene) -> None:
+    attempt = scene.begin()
+    scene.finish(0, attempt)
+    scene.crew.checkpoint(1)
+    assert attempt.orders == [("compute", 0), ("checkpoint", 1)]
+    attempt.listeners[KEPT](0, 0, {"epoch": 1})
+    assert scene.crew.kept() is None
+    attempt.listeners[KEPT](1, 0, {"epoch": 1})
+    assert (scene.crew.kept(), scene.crew.kept()) == (1, None)
+    scene.crew.checkpoint(5)  # of epochs that these workers do not have
+    assert len(attempt.orders) == 2
+
+
+@pytest.mark.parametrize(
+    ("failure", "most"),
+    [
+        (None, LOSSES),
+        (PeerLostError("worker 1 has been silent"), LOSSES),
+        (SparkError("the connection to the driver has ended"), LOSSES),
+        (OperatorError("operator 'map' raised"), ERRORS),
+        (CheckpointError("the disk is full"), ERRORS),
+        (ChangedDataflowError("it has no operator 'map'"), 1),
+        (ConfigurationError("build must return a dictionary"), 1),
+    ],
+)
+def test_how_often_the_same_failure_is_tried_again(scene: Scene, failure: TimelyError | None, most: int) -> None:
+    told = threading.Event()
+    scene.crew.on_failure = told.set
+    begun = scene.pool.submit(scene.crew.begin)
+    for _ in range(most):
+        assert scene.crew.failure is None
+        scene.next().die(failure)
+    with pytest.raises(type(failure) if failure is not None else SparkError):
+        begun.result(60)
+    assert told.wait(60)
+    assert scene.crew.attempts == most
+
+
+def test_an_epoch_in_between_counts_failures_anew(scene: Scene) -> None:
+    attempt = scene.begin()
+    for epoch in range(2 * LOSSES):
+        scene.finish(epoch, attempt)
+        attempt.die()
+        attempt = scene.next()
+        attempt.say(READY, epoch + 1)
+    assert scene.crew.failure is None
+
+
+def test_workers_whose_checkpoint_is_further_than_what_is_committed(scene: Scene) -> None:
+    with pytest.raises(CheckpointError, match="holds all epochs before 7"):
+        scene.begin(7)
+
+
+def test_a_crew_that_is_not_up_yet_can_be_ended(scene: Scene) -> None:
+    begun = scene.pool.submit(scene.crew.begin)
+    scene.next()
+    scene.crew.end()
+    with pytest.raises(SparkError, match="have left"):
+        begun.result(60)

@@ -1,0 +1,279 @@
+"""The ledger of a stream, without Spark: whatever dies whenever, every epoch is handed over in order, once, with the same rows.
+
+The driver is played by ``go_through`` itself, on notes that end the process at any write, before or after it has happened; the
+source, the query and the workers by a few lines each. The one exception that is allowed is the one that the documentation names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import attrs
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from timely.errors import CheckpointError
+from timely.spark.streaming.ledger import File, Ledger, MemoryNotes, Outputs, Stage, files_of, go_through
+
+ROWS = (3, 1, 4, 1, 5, 9, 2, 6)
+"""What the source has for each epoch: one number, which the dataflow adds up."""
+
+
+class Death(Exception):
+    """The process ends here."""
+
+
+@attrs.define
+class Fuse:
+    """Ends the process after so many steps that matter, and again after so many more."""
+
+    lengths: list[int]
+
+    def burn(self) -> None:
+        if self.lengths:
+            self.lengths[0] -= 1
+            if self.lengths[0] < 0:
+                del self.lengths[0]
+                raise Death
+
+
+class MortalNotes(MemoryNotes):
+    """Notes during whose writes the process may end, before or after."""
+
+    def __init__(self, fuse: Fuse) -> None:
+        super().__init__()
+        self.fuse = fuse
+
+    def write(self, name: str, data: bytes) -> None:
+        self.fuse.burn()
+        super().write(name, data)
+        self.fuse.burn()
+
+    def delete(self, name: str) -> None:
+        self.fuse.burn()
+        super().delete(name)
+        self.fuse.burn()
+
+
+@attrs.define
+class World:
+    """What outlives a process: files, the workers' checkpoints, the query's own memory, and what was handed over to whom."""
+
+    notes: MortalNotes
+    fuse: Fuse
+    files: dict[str, int] = attrs.field(factory=dict)
+    checkpoints: list[tuple[int, int]] = attrs.field(factory=lambda: [(0, 0)])
+    done: int = 0
+    seen: list[tuple[int, int]] = attrs.field(factory=list)
+    noted: list[int] = attrs.field(factory=list)
+    lives: int = 0
+
+
+class Process:
+    """One life of the driver and its workers."""
+
+    def __init__(self, world: World, every: int) -> None:
+        self.world = world
+        self.every = every
+        world.lives += 1
+        self.ledger = Ledger(world.notes)
+        self.bring_up()
+
+    def bring_up(self) -> None:
+        """Workers go on from their newest checkpoint, and are given all epochs since."""
+        self.epoch, self.total = self.world.checkpoints[-1]
+        self.ledger.restored(self.epoch)
+        self.kept = self.epoch
+
+    def run(self) -> None:
+        """Be the query: an epoch that it has not noted as done comes again."""
+        for epoch in range(self.world.done, len(ROWS)):
+            go_through(self.ledger, epoch, self)
+            self.world.noted.append(epoch)
+            if epoch + 1 - self.kept >= self.every:
+                self.checkpoint()
+            self.world.fuse.burn()
+            self.world.done = epoch + 1
+
+    def checkpoint(self) -> None:
+        self.feed(self.ledger.delivered)  # workers may have nothing to do with an epoch that was committed in another life
+        self.kept = self.epoch
+        self.world.fuse.burn()
+        self.world.checkpoints = [*self.world.checkpoints[-1:], (self.epoch, self.total)]
+        self.world.fuse.burn()
+        for epoch in self.ledger.cover(self.epoch):
+            for file in self.ledger.inputs(epoch):
+                self.world.files.pop(file.name, None)
+            self.world.fuse.burn()
+            self.ledger.forget(epoch)
+
+    def feed(self, epoch: int) -> None:
+        while self.epoch <= epoch:
+            self.total += sum(self.world.files[file.name] for file in files_of(self.world.notes, self.epoch))
+            self.epoch += 1
+
+    def take(self, epoch: int) -> Sequence[File]:
+        name = f"in {epoch} {self.world.lives}"
+        self.world.files[name] = ROWS[epoch]
+        self.world.fuse.burn()
+        return [File(name, 1)]
+
+    def compute(self, epoch: int) -> Outputs:
+        self.feed(epoch)
+        name = f"out {epoch} {self.world.lives}"
+        self.world.files[name] = self.total
+        self.world.fuse.burn()
+        return {"sum": [File(name, 1)]}
+
+    def hand_over(self, epoch: int, outputs: Outputs) -> None:
+        self.world.fuse.burn()
+        (file,) = outputs["sum"]
+        self.world.seen.append((epoch, self.world.files[file.name]))
+        self.world.fuse.burn()
+
+
+@given(st.lists(st.integers(0, 60), max_size=12), st.integers(1, 4), st.booleans())
+def test_every_epoch_is_handed_over_once_in_order_whenever_the_driver_dies(deaths: list[int], every: int, damage: bool) -> None:
+    fuse = Fuse(list(deaths))
+    world = World(MortalNotes(fuse), fuse)
+    finished, most = False, len(deaths) + 2
+    while not finished:
+        assert world.lives < most
+        try:
+            Process(world, every).run()
+            finished = True
+        except Death:
+            if damage and len(world.checkpoints) > 1 and world.lives % 3 == 0:
+                del world.checkpoints[-1]  # the newest turns out damaged; the one before it has to do
+    sums = [sum(ROWS[: epoch + 1]) for epoch in range(len(ROWS))]
+    assert sorted(set(world.seen)) == list(enumerate(sums))  # none is missing, and none was ever handed over with other rows
+    order = [epoch for epoch, _ in world.seen]
+    assert order == sorted(order)
+    assert len(world.seen) - len(ROWS) <= len(deaths) - len(fuse.lengths)  # each further time cost a life
+
+
+@given(st.integers(1, 3))
+def test_without_a_death_each_is_handed_over_once_and_what_is_kept_is_bounded(every: int) -> None:
+    fuse = Fuse([])
+    world = World(MortalNotes(fuse), fuse)
+    Process(world, every).run()
+    assert [epoch for epoch, _ in world.seen] == list(range(len(ROWS)))
+    assert len([name for name in world.notes.files if name.startswith("taken")]) <= 2 * every
+
+
+def test_a_death_between_handing_over_and_noting_it_is_the_only_one_that_hands_over_again() -> None:
+    steps = 0
+    while True:
+        fuse = Fuse([steps])
+        world = World(MortalNotes(fuse), fuse)
+        try:
+            Process(world, 2).run()
+            break  # the fuse was longer than the run
+        except Death:
+            handed, noted = [epoch for epoch, _ in world.seen], Ledger(world.notes).delivered
+        Process(world, 2).run()
+        again = len(world.seen) - len(ROWS)
+        assert again == (1 if handed and handed[-1] > noted else 0)
+        steps += 1
+    assert steps > 50
+
+
+# -- what it refuses ---------------------------------------------------------------------------------------------------
+
+
+def ledger_at(stage: Stage) -> tuple[MemoryNotes, Ledger]:
+    """A ledger whose epoch 0 has got so far."""
+    notes = MemoryNotes()
+    ledger = Ledger(notes)
+    for reached in list(Stage)[1 : list(Stage).index(stage) + 1]:
+        if reached is Stage.TAKEN:
+            ledger.take(0, [File("a", 1)])
+        elif reached is Stage.COMMITTED:
+            ledger.commit(0, {"x": [File("b", 1)]})
+        else:
+            ledger.deliver(0)
+    return notes, ledger
+
+
+@pytest.mark.parametrize("stage", Stage)
+def test_a_new_process_finds_each_epoch_where_it_was(stage: Stage) -> None:
+    notes, before = ledger_at(stage)
+    after = Ledger(notes)
+    assert after.stage(0) is before.stage(0) is stage
+    assert (after.delivered, after.committed, after.last) == (before.delivered, before.committed, before.last)
+
+
+@pytest.mark.parametrize("epoch", [0, 2, 7])
+def test_an_epoch_that_does_not_follow_the_last_one(epoch: int) -> None:
+    _, ledger = ledger_at(Stage.DELIVERED)
+    with pytest.raises(CheckpointError, match="not the one that belongs to this stream"):
+        ledger.take(epoch, [])
+
+
+def test_an_epoch_is_not_taken_in_before_the_last_one_is_delivered() -> None:
+    _, ledger = ledger_at(Stage.COMMITTED)
+    with pytest.raises(CheckpointError, match="epoch 1 was to be taken in after epoch 0, of which -1 is delivered"):
+        ledger.take(1, [])
+
+
+def test_what_workers_need_that_went_back_to_an_older_checkpoint_is_kept() -> None:
+    ledger = Ledger(MemoryNotes())
+    for epoch in range(6):
+        ledger.take(epoch, [])
+        ledger.commit(epoch, {})
+        ledger.deliver(epoch)
+    assert (ledger.cover(2), ledger.cover(4)) == ([], [0, 1])
+    ledger.restored(2)  # the checkpoint at 4 was damaged
+    assert ledger.cover(6) == [0, 1]
+
+
+def test_a_query_that_starts_over() -> None:
+    _, ledger = ledger_at(Stage.DELIVERED)
+    ledger.take(1, [])
+    ledger.commit(1, {})
+    ledger.deliver(1)
+    assert ledger.stage(1) is Stage.DELIVERED
+    with pytest.raises(CheckpointError, match="epoch 0 has come again after epoch 1 was delivered.*not the one that belongs"):
+        ledger.stage(0)
+
+
+def test_steps_out_of_order() -> None:
+    _, ledger = ledger_at(Stage.TAKEN)
+    with pytest.raises(CheckpointError, match="epoch 0 cannot be delivered: it is taken in"):
+        ledger.deliver(0)
+    _, ledger = ledger_at(Stage.COMMITTED)
+    with pytest.raises(CheckpointError, match="epoch 0 cannot be committed: it is committed"):
+        ledger.commit(0, {})
+
+
+def test_a_driver_whose_stream_was_started_again_elsewhere_notes_nothing_more() -> None:
+    notes, before = ledger_at(Stage.TAKEN)
+    after = Ledger(notes)
+    with pytest.raises(CheckpointError, match="committed-0 cannot be noted: this stream was started again elsewhere"):
+        before.commit(0, {})
+    after.commit(0, {"x": []})
+    assert Ledger(notes).stage(0) is Stage.COMMITTED
+
+
+@pytest.mark.parametrize("damage", [b"", b"[]", b"0" * 40, b"\n[1]"])
+def test_a_damaged_note(damage: bytes) -> None:
+    notes, _ = ledger_at(Stage.COMMITTED)
+    notes.files["committed-0"] = damage
+    with pytest.raises(CheckpointError, match="'committed-0' in the ledger of this stream is damaged"):
+        Ledger(notes)
+
+
+@pytest.mark.parametrize("boundary", [0, 5])
+def test_workers_that_go_on_from_where_the_rows_are_not(boundary: int) -> None:
+    notes = MemoryNotes()
+    ledger = Ledger(notes)
+    for epoch in range(4):
+        ledger.take(epoch, [])
+        ledger.commit(epoch, {})
+        ledger.deliver(epoch)
+    ledger.cover(2)
+    for epoch in ledger.cover(3):
+        ledger.forget(epoch)
+    with pytest.raises(CheckpointError, match=f"holds all epochs before {boundary}, and .* rows of are 2 to 3"):
+        Ledger(notes).restored(boundary)

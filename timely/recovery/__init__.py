@@ -1,0 +1,10 @@
+"""Checkpoints: a run that has died goes on where it was, on as many workers as there are now.
+
+:class:`Recovery` is all that a program needs; what its operators keep they say with ``OperatorInfo.keep``. Where checkpoints
+lie is a :class:`Store`. Nothing here is imported by ``import timely``, and nothing imports Arrow before a URI asks for it.
+"""
+
+from timely.recovery.recovery import Checkpoint, Recovery
+from timely.recovery.store import LocalStore, Store, open_store
+
+__all__ = ["Checkpoint", "LocalStore", "Recovery", "Store", "open_store"]

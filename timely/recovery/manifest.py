@@ -1,0 +1,180 @@
+"""Manifests and fences: the small pieces that say which state files make a checkpoint, and which run owns the place.
+
+A checkpoint exists from the moment at which its manifest does, which is written last. It says what the checkpoint is of, which
+state files hold it, and what must be in them. A *run* is one opening of recovery by all workers; each writes a *fence* first,
+which says from which checkpoint it goes on, so that what an older run commits afterwards is in nobody's past. Both begin with
+the format and a digest, and nothing of them is believed before that was found right. Pure data; nothing here reads or writes
+files.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import pickle
+import re
+from typing import Any, Final
+
+import attrs
+
+from timely.dataflow.pickling import dumps
+from timely.errors import ChangedDataflowError, CheckpointError
+from timely.recovery.pieces import Key, digest
+
+FORMAT: Final = 1
+MANIFEST: Final = ".manifest"
+FENCE: Final = ".fence"
+STATE: Final = ".state"
+
+_RUN: Final = re.compile(r"(\d{8})-[0-9a-f]{8}\b")
+_HEAD: Final = re.compile(rb"timely (\w+) (\d+) ([0-9a-f]{32})\n")
+
+
+def run_name(generation: int, token: str) -> str:
+    """Return the name of a run; names of later generations are greater."""
+    return f"{generation:08d}-{token}"
+
+
+def checkpoint_name(run: str, number: int) -> str:
+    """Return the name of the ``number``-th checkpoint of a run; names of later ones are greater."""
+    return f"{run}-{number:08d}"
+
+
+def state_name(checkpoint: str, worker: int) -> str:
+    """Return the name of the file with the state of one worker."""
+    return f"{checkpoint}-{worker:05d}{STATE}"
+
+
+def run_of(name: str) -> str | None:
+    """Return which run a piece belongs to, by its name; ``None`` for what is not ours.
+
+    >>> run_of(state_name(checkpoint_name(run_name(3, "0123abcd"), 12), 0)), run_of("notes.txt")
+    ('00000003-0123abcd', None)
+    """
+    found = _RUN.match(name)
+    return found.group() if found else None
+
+
+def generation_of(run: str) -> int:
+    """Return the generation of a run, by its name."""
+    return int(run.split("-")[0])
+
+
+@attrs.frozen
+class FileInfo:
+    """What a state file must be: its size in bytes, and the digest of its index."""
+
+    size: int
+    digest: str
+
+
+@attrs.frozen
+class Layer:
+    """What one checkpoint holds of a part: all of it (``full``) or what was added, on so many workers, in so many bytes."""
+
+    checkpoint: str
+    peers: int
+    full: bool
+    bytes: int
+
+
+@attrs.frozen
+class Manifest:
+    """What a checkpoint is. ``layers`` has for each part what to read, oldest first; ``files`` all files that these lie in."""
+
+    name: str
+    version: str
+    parent: str | None
+    time: Any
+    notes: list[Any]
+    peers: int
+    dataflows: list[list[str]]
+    layers: dict[Key, list[Layer]]
+    files: dict[str, FileInfo]
+
+    @property
+    def run(self) -> str:
+        """The run that wrote it."""
+        return self.name.rpartition("-")[0]
+
+    @property
+    def number(self) -> int:
+        """Its number in its run."""
+        return int(self.name.rpartition("-")[2])
+
+    def encode(self) -> bytes:
+        """Return it as bytes."""
+        content = {
+            "name": self.name,
+            "version": self.version,
+            "parent": self.parent,
+            "boundary": repr(self.time),
+            "time": base64.b64encode(dumps(self.time)).decode(),
+            "notes": [base64.b64encode(dumps(note)).decode() for note in self.notes],
+            "peers": self.peers,
+            "dataflows": self.dataflows,
+            "layers": [[*key, [list(attrs.astuple(layer)) for layer in layers]] for key, layers in self.layers.items()],
+            "files": {name: [info.size, info.digest] for name, info in self.files.items()},
+        }
+        return _seal("checkpoint", content)
+
+    @classmethod
+    def decode(cls, data: bytes) -> Manifest:
+        """Return what was encoded; ``CheckpointError`` for anything else, ``ChangedDataflowError`` for another format."""
+        content = _unseal("checkpoint", data)
+        try:
+            time = pickle.loads(base64.b64decode(content["time"]))
+            notes = [pickle.loads(base64.b64decode(note)) for note in content["notes"]]
+        except Exception as error:
+            raise ChangedDataflowError(
+                f"its time {content['boundary']} or its notes cannot be read by this program ({type(error).__name__}: {error}):"
+                " run the program that wrote them, or use another directory to start anew"
+            ) from error
+        return cls(
+            name=content["name"],
+            version=content["version"],
+            parent=content["parent"],
+            time=time,
+            notes=notes,
+            peers=content["peers"],
+            dataflows=content["dataflows"],
+            layers={(d, path, part): [Layer(*layer) for layer in layers] for d, path, part, layers in content["layers"]},
+            files={name: FileInfo(*info) for name, info in content["files"].items()},
+        )
+
+
+@attrs.frozen
+class Fence:
+    """A run, and the name of the checkpoint that it goes on from, if there was one."""
+
+    run: str
+    start: str | None
+
+    def encode(self) -> bytes:
+        """Return it as bytes."""
+        return _seal("fence", {"run": self.run, "start": self.start})
+
+    @classmethod
+    def decode(cls, data: bytes) -> Fence:
+        """Return what ``encode`` was given; errors as those of a manifest."""
+        return cls(**_unseal("fence", data))
+
+
+def _seal(kind: str, content: dict[str, Any]) -> bytes:
+    body = json.dumps(content, indent=1).encode()
+    return f"timely {kind} {FORMAT} {digest(body)}\n".encode() + body
+
+
+def _unseal(kind: str, data: bytes) -> dict[str, Any]:
+    head = _HEAD.match(data)
+    if head is None or head[1] != kind.encode():
+        raise CheckpointError(f"it does not begin as a {kind} does")
+    if digest(data[head.end() :]) != head[3].decode():
+        raise CheckpointError("its digest is not that of its content")
+    if int(head[2]) != FORMAT:
+        raise ChangedDataflowError(
+            f"it has format {int(head[2])}, and this version of the library reads format {FORMAT}: use the version that wrote it,"
+            " or another directory to start anew"
+        )
+    content: dict[str, Any] = json.loads(data[head.end() :])
+    return content

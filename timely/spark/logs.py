@@ -1,0 +1,165 @@
+"""Log lines: the driver's go through Spark's own logging, the workers' to the executors' logs, what matters to the driver's.
+
+The library logs with Python's ``logging``, under ``timely``. On the driver one handler hands the lines of that logger on to a
+logger of the same name in Spark's Java (log4j), so that they stand among Spark's, in its format, where its configuration puts
+them, and are let through by its levels. In a task a handler writes them to standard error, which is the executor's log, each with
+the run, the worker and the attempt that it is of; warnings and errors are told to the driver as well. The invariant: a line
+appears once in each of these places. A caller may assume that logging never fails a run: what cannot be handed on is dropped.
+
+What the program has set up of Python's own logging is left alone: its handlers get the lines of the driver, too.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import sys
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from typing import Any, Final, Protocol
+
+import attrs
+from pyspark import SparkContext
+
+from timely.spark.session import is_local
+
+LOG: Final = "log"
+"""The kind of message by which a worker tells a line of its log."""
+
+_LONGEST: Final = 4_096
+"""Characters of a line that are told to the driver."""
+
+_ROOT: Final = logging.getLogger("timely")
+_WORKERS: Final = logging.getLogger("timely.spark.worker")
+
+_NAMES: Final = ((logging.ERROR, "error"), (logging.WARNING, "warn"), (logging.INFO, "info"), (logging.DEBUG, "debug"))
+_installing = threading.Lock()
+
+
+@attrs.frozen
+class LogPlan:
+    """What the workers log: lines of ``level`` and above; to standard error too if ``echo``."""
+
+    level: int = logging.WARNING
+    echo: bool = True
+
+
+# -- the driver's side -------------------------------------------------------------------------------------------------
+
+
+class SparkHandler(logging.Handler):
+    """Hands log lines on to the loggers of the same names in the Java of a context."""
+
+    def __init__(self, context: SparkContext) -> None:
+        super().__init__()
+        self.context = context
+        self._loggers: dict[str, Any] = {}
+
+    def logger(self, name: str) -> Any:
+        """Return Java's logger of a name."""
+        found = self._loggers.get(name)
+        if found is None:
+            jvm: Any = self.context._jvm
+            found = self._loggers[name] = jvm.org.slf4j.LoggerFactory.getLogger(name)
+        return found
+
+    def follow(self) -> int:
+        """Take on the level that Java's logger ``timely`` has now, and return it."""
+        java = self.logger("timely")
+        level = logging.CRITICAL + 1
+        for number, name in _NAMES:
+            if getattr(java, f"is{name.capitalize()}Enabled")():
+                level = number
+        self.setLevel(level)
+        return level
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Log one line. A Java that is gone takes no more of them."""
+        try:
+            text = self.format(record)
+            method = next((name for number, name in _NAMES if record.levelno >= number), "debug")
+            getattr(self.logger(record.name), method)(text)
+        except Exception:
+            self._loggers.clear()
+
+
+def log_to_spark(context: SparkContext) -> LogPlan:
+    """Have the library's log lines go through the logging of this context's Spark from now on; return what workers are to log.
+
+    Called whenever a session is used: there is one handler, and its level is Spark's at that moment. Where Spark logs more than
+    warnings (``setLogLevel("INFO")``), Python's logger ``timely`` is set to let that through, unless the program has set it.
+    """
+    with _installing:
+        handler = next((handler for handler in _ROOT.handlers if isinstance(handler, SparkHandler)), None)
+        if handler is not None and handler.context is not context:
+            _ROOT.removeHandler(handler)
+            handler = None
+        if handler is None:
+            handler = SparkHandler(context)
+            _ROOT.addHandler(handler)
+        level = handler.follow()
+        wanted = level if level < logging.WARNING else logging.NOTSET
+        if _ROOT.level in (logging.NOTSET, getattr(_ROOT, "_timely_level", logging.NOTSET)):
+            _ROOT.setLevel(wanted)
+            _ROOT._timely_level = wanted  # type: ignore[attr-defined]  # to know it again
+    return LogPlan(level, echo=not is_local(context))
+
+
+def hear_log(run: str, worker: int, generation: int, content: Mapping[str, Any]) -> None:
+    """Log, on the driver, a line that a worker told."""
+    _WORKERS.log(int(content["level"]), "%s", content["text"])
+
+
+# -- the worker's side -------------------------------------------------------------------------------------------------
+
+
+class Teller(Protocol):
+    """What takes a line to the driver."""
+
+    def tell(self, kind: str, content: dict[str, Any]) -> None:
+        """Send it."""
+
+
+class WorkerHandler(logging.Handler):
+    """Writes log lines of a worker to standard error, if ``plan`` says so, and tells the driver those that matter."""
+
+    def __init__(self, driver: Teller, plan: LogPlan, prefix: str) -> None:
+        super().__init__(plan.level)
+        self._driver = driver
+        self._echo = plan.echo
+        self.setFormatter(logging.Formatter(f"{prefix}: %(message)s"))
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Write and tell one line."""
+        with contextlib.suppress(Exception):
+            text = self.format(record)
+            if self._echo:
+                when = time.strftime("%y/%m/%d %H:%M:%S", time.localtime(record.created))
+                print(f"{when} {record.levelname} {record.name}: {text}", file=sys.stderr, flush=True)
+            if record.levelno >= logging.WARNING:
+                self._driver.tell(LOG, {"level": record.levelno, "text": text[:_LONGEST]})
+
+
+@contextlib.contextmanager
+def worker_log(driver: Teller, plan: LogPlan, *, run: bytes, worker: int, attempt: int) -> Iterator[None]:
+    """Have the library's log lines of this process say which run, worker and attempt they are of, as long as the block lasts.
+
+    >>> class Driver:
+    ...     def tell(self, kind, content):
+    ...         print(content["text"])
+    >>> with worker_log(Driver(), LogPlan(echo=False), run=b"\\1\\2", worker=3, attempt=7):
+    ...     logging.getLogger("timely.worker.mesh").warning("refused a connection")
+    run 0102, worker 3, attempt 7: refused a connection
+    """
+    handler = WorkerHandler(driver, plan, f"run {run.hex()[:8]}, worker {worker}, attempt {attempt}")
+    before, passed_on = _ROOT.level, _ROOT.propagate
+    _ROOT.addHandler(handler)
+    _ROOT.setLevel(plan.level)
+    _ROOT.propagate = False
+    try:
+        yield
+    finally:
+        _ROOT.removeHandler(handler)
+        _ROOT.setLevel(before)
+        _ROOT.propagate = passed_on

@@ -1,0 +1,337 @@
+"""Runs that resume: when the workers of a batch run meet and write a checkpoint, and how a new attempt goes on from one.
+
+The rows of each worker come in ascending order of epoch, but no worker knows which epochs the others have. So they go in
+*stretches*: all say at which epoch they are, agree on how far the next stretch goes, take in their rows up to there, and meet
+again. A meeting is the one moment at which a checkpoint can be written. Whether one is, and how long the next stretch will be,
+is computed by every worker from what all have said (:class:`Pace`), so that all come to the same.
+
+What the outputs gave before a checkpoint is part of it, since Spark throws away what a failed attempt handed over. The
+invariant: a run hands over what its dataflow gives of all rows, whichever of its attempts took them in: rows before the
+checkpoint's boundary are not taken in again, and what came of them is read from the checkpoint. A caller may assume that a
+directory is cleared when the run has handed over everything, so that the next run begins anew.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pickle
+import tempfile
+import time
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import timedelta
+from typing import IO, Any, cast
+
+import attrs
+import numpy as np
+import pyarrow as pa
+
+from timely.dataflow import OperatorInfo, Pipeline, Stream
+from timely.dataflow.pickling import dumps
+from timely.errors import ConfigurationError
+from timely.operators.kept import dealt
+from timely.recovery import Recovery, open_store
+from timely.spark.intake import Intake
+from timely.spark.packing import EPOCH, Input, unpack
+from timely.spark.rendezvous import Registration, Run
+from timely.worker import Worker
+
+Given = tuple[int, Any]
+"""The position of an output, and a container that its stream gave."""
+
+BEGUN = "begun"
+"""The kind of message by which worker 0 tells the driver which epoch an attempt goes on from."""
+
+SMALL = 8 << 20
+"""Bytes of what a checkpoint gives back that may stay in memory until they are handed over."""
+
+LARGE = 64 << 20
+"""Bytes of outputs since the last checkpoint, on any worker, after which one is written in any case: until then they are held."""
+
+
+@attrs.frozen
+class Checkpoints:
+    """Where a run keeps its checkpoints, and how often it writes one; travels to the workers.
+
+    ``every`` counts epochs that have rows, or seconds where ``timed``. ``version`` says what the run is of.
+    """
+
+    where: str
+    every: float
+    timed: bool
+    version: str
+
+    @contextlib.contextmanager
+    def open(self, worker: Worker, registration: Registration) -> Iterator[Resuming]:
+        """Begin an attempt, in every worker, before its dataflow is built: where the newest checkpoint was, or anew."""
+        with Recovery(worker, self.where, version=self.version) as recovery:
+            if worker.index == 0:
+                registration.tell(BEGUN, {"epoch": recovery.time})
+            yield Resuming(recovery, Pace(self.every, self.timed))
+
+
+class Resuming:
+    """One attempt of a run, in one worker."""
+
+    def __init__(self, recovery: Recovery, pace: Pace) -> None:
+        self._recovery = recovery
+        self._pace = pace
+
+    def stretches(
+        self, batches: Iterator[pa.RecordBatch], tables: Sequence[Input], intake: Intake, outbox: Outbox
+    ) -> Iterator[pa.RecordBatch]:
+        """Yield what is to be taken in, stretch by stretch; what has been yielded was taken in when the next is asked for."""
+        start: int = self._recovery.time or 0
+        intake.advance(start)
+        feed = Feed(batches, tables, start)
+        epochs, given, since = 0, 0, time.monotonic()
+        while True:
+            word = Word(feed.epoch, feed.epochs - epochs, time.monotonic() - since, outbox.given - given)
+            stretch = self._pace.meet(self._recovery.agree(word))
+            if stretch is None:
+                return
+            if stretch.save:
+                self._recovery.checkpoint(start)
+                epochs, given, since = feed.epochs, outbox.given, time.monotonic()
+            yield from feed.before(stretch.limit)
+            start = stretch.limit
+            intake.advance(start)
+
+    def finish(self) -> None:
+        """Clear the checkpoints, when every worker has handed over all that it had."""
+        self._recovery.clear()
+
+
+def place(where: str | os.PathLike[str]) -> str:
+    """Return where checkpoints are kept, as every worker can have it. ``ConfigurationError`` for what is no such place.
+
+    >>> place("/shared/ranks"), place("file:///shared/ranks")
+    ('/shared/ranks', 'file:///shared/ranks')
+    """
+    if not isinstance(where, str | os.PathLike) or not os.fspath(where):
+        raise ConfigurationError(f"checkpoint must be a path or a URI that every worker can reach, not {where!r}")
+    text = str(os.fspath(where))
+    open_store(text)
+    return text if "://" in text else os.path.abspath(text)
+
+
+def interval(every: object) -> tuple[float, bool]:
+    """Return a ``checkpoint_every`` as epochs or seconds, and which. ``ConfigurationError`` for what is neither.
+
+    >>> interval(3), interval(timedelta(minutes=1))
+    ((3.0, False), (60.0, True))
+    """
+    if isinstance(every, timedelta) and every > timedelta(0):
+        return every.total_seconds(), True
+    if isinstance(every, int) and not isinstance(every, bool) and every >= 1:
+        return float(every), False
+    raise ConfigurationError(
+        f"checkpoint_every must be a number of epochs of 1 or more, or a datetime.timedelta of more than nothing, not {every!r}"
+    )
+
+
+class Attempts:
+    """What the driver hears of the attempts of a run: the epochs from which they went on."""
+
+    def __init__(self, run: Run) -> None:
+        self.resumed: list[int] = []
+        run.listen(BEGUN, self._hear)
+
+    def _hear(self, worker: int, generation: int, content: dict[str, Any]) -> None:
+        if content["epoch"] is not None:
+            self.resumed.append(int(content["epoch"]))
+
+
+# -- when ----------------------------------------------------------------------------------------------------------------
+
+
+@attrs.frozen
+class Word:
+    """What one worker says at a meeting: the epoch of its next row, if it has any; since the last checkpoint the epochs that it
+    has taken in, the seconds that have passed, and the bytes that its outputs gave.
+    """
+
+    epoch: int | None
+    epochs: int
+    seconds: float
+    given: int
+
+
+@attrs.frozen
+class Stretch:
+    """What is agreed at a meeting: whether to write a checkpoint first, and which epoch the stretch after that ends before."""
+
+    save: bool
+    limit: int
+
+
+class Pace:
+    """Decides, in every worker alike, how long the stretches are, and after which a checkpoint is written.
+
+    A stretch ends after so many epochs as their numbers say, of which many may have no rows: the numbers may be days, or
+    milliseconds. Where a stretch was too short to matter the next one is twice as long.
+
+    >>> pace = Pace(every=10, timed=False)
+    >>> pace.meet([Word(0, 0, 0.0, 0), Word(3, 0, 0.0, 0)])
+    Stretch(save=False, limit=10)
+    >>> pace.meet([Word(10, 10, 0.5, 0), Word(11, 7, 0.5, 0)])
+    Stretch(save=True, limit=20)
+    >>> pace.meet([Word(None, 9, 0.5, 0), Word(None, 2, 0.5, 0)])
+    """
+
+    __slots__ = ("_every", "_least", "_seen", "_stride", "_timed")
+
+    def __init__(self, every: float, timed: bool) -> None:
+        self._every = every
+        self._timed = timed
+        self._stride = self._least = 1 if timed else int(every)
+        self._seen = 0.0
+
+    def meet(self, words: Sequence[Word]) -> Stretch | None:
+        """Return what is agreed on, given the words of all workers in their order; ``None`` where no worker has more rows."""
+        first = min((word.epoch for word in words if word.epoch is not None), default=None)
+        if first is None:
+            return None
+        amount = words[0].seconds if self._timed else float(max(word.epochs for word in words))
+        given = max(word.given for word in words)
+        taken = any(word.epochs for word in words)
+        save = taken and (amount >= self._every or given >= LARGE)
+        self._adapt(amount - self._seen, crowded=given >= LARGE, begun=taken)
+        self._seen = 0.0 if save else amount
+        return Stretch(save, first + self._stride)
+
+    def _adapt(self, gained: float, *, crowded: bool, begun: bool) -> None:
+        if crowded or gained > self._every:
+            self._stride = max(self._stride // 2, 1)
+        elif begun and gained * 2 <= self._every and (self._timed or self._every > 1):
+            self._stride *= 2
+
+
+# -- the rows of one worker ------------------------------------------------------------------------------------------------
+
+
+class Feed:
+    """The rows that Spark has for one worker, in ascending order of epoch, to be had stretch by stretch; none before ``start``.
+
+    ``SchemaError`` for an epoch that is null or negative, when its row comes up.
+
+    >>> batches = [pa.RecordBatch.from_pydict({"day": [0, 0, 2]}), pa.RecordBatch.from_pydict({"day": [2, 5]})]
+    >>> feed = Feed(iter(batches), [Input("visits", "day")], start=1)
+    >>> feed.epoch, [batch["day"].to_pylist() for batch in feed.before(4)], feed.epoch, feed.epochs
+    (2, [[2], [2]], 5, 1)
+    """
+
+    def __init__(self, batches: Iterator[pa.RecordBatch], tables: Sequence[Input], start: int) -> None:
+        self._batches = batches
+        self._tables = tables
+        self._column = tables[0].epoch if len(tables) == 1 else EPOCH
+        self._batch: pa.RecordBatch | None = None
+        self._epochs: Any = None
+        self._at = 0
+        self._last: int | None = None
+        self.epochs = 0
+        for _ in self._slices(start):
+            pass
+
+    @property
+    def epoch(self) -> int | None:
+        """The epoch of the next row; ``None`` at the end."""
+        return int(self._epochs[self._at]) if self._ready() else None
+
+    def before(self, limit: int) -> Iterator[pa.RecordBatch]:
+        """Yield the rows before an epoch, and count their epochs in ``epochs``."""
+        for rows, epochs in self._slices(limit):
+            found = np.unique(epochs)
+            self.epochs += len(found) - (int(found[0]) == self._last)
+            self._last = int(found[-1])
+            yield rows
+
+    def _slices(self, limit: int) -> Iterator[tuple[pa.RecordBatch, Any]]:
+        while self._ready() and self._epochs[self._at] < limit:
+            assert self._batch is not None
+            begin, end = self._at, int(np.searchsorted(self._epochs, limit))
+            rows, epochs, self._at = self._batch.slice(begin, end - begin), self._epochs[begin:end], end
+            if end == len(self._epochs):
+                self._batch = None  # nobody else is to keep it while more of the dataflow runs
+            yield rows, epochs
+
+    def _ready(self) -> bool:
+        """Have a row in hand, unless there is no more."""
+        while self._batch is None or self._at == len(self._epochs):
+            batch = next(self._batches, None)
+            if batch is None:
+                return False
+            if batch.num_rows:
+                self._batch, self._at = batch, 0
+                self._epochs = batch.column(self._column).cast(pa.int64()).fill_null(-1).to_numpy(zero_copy_only=False)
+                if self._epochs[0] < 0:
+                    next(unpack(batch, self._tables))  # says what is wrong with it
+        return True
+
+
+# -- the outputs of one worker ---------------------------------------------------------------------------------------------
+
+
+class Outbox:
+    """What the outputs of a worker have given, and has not been handed over yet; what a checkpoint gave back comes first."""
+
+    __slots__ = ("_items", "_restored", "given")
+
+    def __init__(self) -> None:
+        self._items: deque[Given] = deque()
+        self._restored: deque[IO[bytes]] = deque()
+        self.given = 0
+
+    def append(self, given: Given) -> None:
+        """Take in what an output gave."""
+        self._items.append(given)
+        self.given += getattr(given[1], "nbytes", 0)
+
+    def restore(self, items: Iterable[Given]) -> None:
+        """Take in what a checkpoint gives back: it waits on this machine's disk, since there may be more than memory holds."""
+        file = cast("IO[bytes]", tempfile.SpooledTemporaryFile(max_size=SMALL))  # noqa: SIM115  it is closed when it was read
+        for item in items:
+            file.write(dumps(item))
+        file.seek(0)
+        self._restored.append(file)
+
+    def drain(self) -> Iterator[Given]:
+        """Yield what is there, and what comes in the meantime."""
+        while self._restored:
+            with self._restored.popleft() as file:
+                while (given := _read(file)) is not None:
+                    yield given
+        while self._items:
+            yield self._items.popleft()
+
+
+def _read(file: IO[bytes]) -> Given | None:
+    """Return the next of what was written; ``None`` at the end."""
+    try:
+        given: Given = pickle.load(file)
+    except EOFError:
+        return None
+    return given
+
+
+def collect(stream: Stream[int, Any], position: int, outbox: Outbox) -> None:
+    """Put what ``stream`` carries into the outbox of its worker, and into the checkpoints of a run that resumes.
+
+    What a checkpoint has goes on another number of workers to worker ``i`` from each ``j`` with ``j % peers == i``.
+    """
+
+    def constructor(info: OperatorInfo) -> Any:
+        def rescale(parts: Sequence[Iterable[Given]]) -> None:
+            outbox.restore(dealt(parts, info.worker, info.peers))
+
+        log = info.keep(None, outbox.restore, rescale=rescale, logged=True)
+
+        def logic(input: Any) -> None:
+            for _, batch in input:
+                log.append(None, (position, batch))
+                outbox.append((position, batch))
+
+        return logic
+
+    stream.sink(Pipeline, "output", constructor)

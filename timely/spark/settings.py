@@ -1,0 +1,385 @@
+"""Which settings of a Spark session matter to a dataflow, which value each must or should have, and why.
+
+One table of rules, :data:`RULES`, and two ways to ask it: :func:`check` returns everything that could be better,
+:func:`require_settings` raises for what a run cannot do with. The invariant: a run that the settings of its session would
+make hang, lose its workers or fail with a message about something else is refused before any job starts, with an error that
+says which setting to set to what. A caller may assume that asking changes nothing and starts nothing.
+
+Only settings that were seen to matter have a rule. Of those that do not (speculation, ``spark.task.maxFailures``, adaptive
+execution, the time zone of the session) the guide, ``docs/spark_operations.md``, says why.
+"""
+
+from __future__ import annotations
+
+import re
+import socket
+import time
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import attrs
+from pyspark import SparkContext
+from pyspark.sql import SparkSession
+
+from timely.errors import SparkError
+from timely.spark.session import check_workers, concurrent_tasks, context_of, is_local
+
+_EXECUTORS_APPEAR_WITHIN = 60.0
+"""Seconds that a cluster gets to bring up the executors it promised, before a run is refused for want of slots."""
+
+_SECONDS = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
+_MEBIBYTES = {"b": 2.0**-20, "k": 2.0**-10, "m": 1.0, "g": 2.0**10, "t": 2.0**20, "p": 2.0**30}
+
+
+@attrs.frozen
+class Finding:
+    """One setting that is not as it should be.
+
+    ``setting`` is its name, ``value`` what it is now, ``needed`` what to set, and ``reason`` why. A run is refused where it is
+    ``required``; otherwise it is advice.
+    """
+
+    setting: str
+    value: str
+    needed: str
+    reason: str
+    required: bool
+
+    def __str__(self) -> str:
+        return f"{self.reason}. Set {self.needed} ({self.setting} is {self.value})"
+
+
+class Findings(tuple[Finding, ...]):
+    """What :func:`check` has found; empty where all is well. Prints as a table, what is required first.
+
+    >>> print(Findings([Finding("spark.python.worker.reuse", "false", "spark.python.worker.reuse=true", "it is slow", False)]))
+    advised   spark.python.worker.reuse=true  (now false)
+              it is slow
+    >>> print(Findings())
+    every setting that matters is as it should be
+    """
+
+    __slots__ = ()
+
+    @property
+    def required(self) -> Findings:
+        """Those for which a run is refused."""
+        return Findings(finding for finding in self if finding.required)
+
+    def __str__(self) -> str:
+        if not self:
+            return "every setting that matters is as it should be"
+        ordered = sorted(self, key=lambda finding: not finding.required)
+        return "\n".join(
+            f"{'required' if finding.required else 'advised':<10}{finding.needed}  (now {finding.value})\n"
+            f"{'':<10}{finding.reason}"
+            for finding in ordered
+        )
+
+    __repr__ = __str__
+
+
+@attrs.frozen
+class Surroundings:
+    """What the rules look at: the session's settings, and where its tasks run.
+
+    ``settings`` returns the value of a setting, or what it is given where the setting is not set. ``slots`` is how many tasks
+    can run at the same time, ``hosts`` the other machines on which executors are up. ``spare`` slots must be left over.
+    """
+
+    settings: Callable[[str, str], str]
+    master: str
+    local: bool
+    slots: int
+    workers: int
+    hosts: frozenset[str] = frozenset()
+    spare: int = 0
+
+    def on(self, setting: str, default: str = "false") -> bool:
+        """Return whether a setting that is a truth value is true."""
+        return self.settings(setting, default).strip().lower() == "true"
+
+    def number(self, setting: str, default: str) -> int:
+        """Return the value of a setting that is a whole number; that of ``default`` where it is none."""
+        try:
+            return int(self.settings(setting, default))
+        except ValueError:
+            return int(default)
+
+
+@attrs.frozen
+class Rule:
+    """One setting that matters: ``wrong`` says whether it is not as it should be in given surroundings."""
+
+    setting: str
+    default: str
+    needed: str
+    reason: str
+    required: bool
+    wrong: Callable[[Surroundings], bool]
+
+    def judge(self, around: Surroundings) -> Finding | None:
+        """Return what to say about the setting; ``None`` where it is as it should be."""
+        if not self.wrong(around):
+            return None
+        value = around.settings(self.setting, self.default) or "not set"
+        return Finding(self.setting, value, self.needed, self.reason, self.required)
+
+
+def seconds(text: str) -> float:
+    """Return the seconds of a length of time as Spark writes it; without a unit it is in seconds.
+
+    >>> [seconds(text) for text in ("15s", "2min", "500ms", "3")]
+    [15.0, 120.0, 0.5, 3.0]
+    """
+    return _quantity(text, _SECONDS, 1.0)
+
+
+def mebibytes(text: str) -> float:
+    """Return the MiB of an amount of memory as Spark writes it; without a unit it is in MiB.
+
+    >>> [mebibytes(text) for text in ("2g", "512m", "1024k", "100", "1gb")]
+    [2048.0, 512.0, 1.0, 100.0, 1024.0]
+    """
+    return _quantity(re.sub(r"(?i)(?<=[kmgtp])i?b$", "", text.strip()), _MEBIBYTES, 1.0)
+
+
+def _quantity(text: str, units: dict[str, float], plain: float) -> float:
+    found = re.fullmatch(r"(\d+)\s*([a-z]*)", text.strip().lower())
+    if found is None:
+        return 0.0
+    return int(found[1]) * (units.get(found[2], plain) if found[2] else plain)
+
+
+# -- the rules ---------------------------------------------------------------------------------------------------------
+
+
+def _kills_idle(around: Surroundings) -> bool:
+    idle = around.number(_IDLE, around.settings("spark.python.worker.idleTimeoutSeconds", "0"))
+    return idle > 0 and around.on(_KILL, around.settings("spark.python.worker.killOnIdleTimeout", "false"))
+
+
+def _is_loopback(host: str) -> bool:
+    return host in ("localhost", "::1", "[::1]") or host.startswith("127.")
+
+
+def _out_of_reach(around: Surroundings) -> bool:
+    return _is_loopback(around.settings("spark.driver.host", "")) and bool(around.hosts)
+
+
+def _waits_long_for_slots(around: Surroundings) -> bool:
+    tries = around.number("spark.scheduler.barrier.maxConcurrentTasksCheck.maxFailures", "40")
+    return tries * seconds(around.settings("spark.scheduler.barrier.maxConcurrentTasksCheck.interval", "15s")) > 60
+
+
+def _sends_in_the_clear(around: Surroundings) -> bool:
+    encrypted = around.on("spark.network.crypto.enabled") or around.on("spark.ssl.rpc.enabled")
+    return bool(around.hosts) and not (around.on("spark.authenticate") and encrypted)
+
+
+def _excludes(around: Surroundings) -> bool:
+    kinds = ("spark.excludeOnFailure.application.enabled", "spark.excludeOnFailure.taskAndStage.enabled")
+    return around.on("spark.excludeOnFailure.enabled") or any(around.on(kind) for kind in kinds)
+
+
+_IDLE = "spark.sql.execution.pyspark.udf.idleTimeoutSeconds"
+_KILL = "spark.sql.execution.pyspark.udf.killOnIdleTimeout"
+_BATCH = "spark.sql.execution.arrow.maxRecordsPerBatch"
+
+RULES: tuple[Rule, ...] = (
+    Rule(
+        "spark.dynamicAllocation.enabled",
+        "false",
+        "spark.dynamicAllocation.enabled=false",
+        "Spark runs no barrier stage under dynamic allocation. Ask for enough executors instead (spark.executor.instances, "
+        "spark.executor.cores)",
+        True,
+        lambda around: not around.local and around.on("spark.dynamicAllocation.enabled"),
+    ),
+    Rule(
+        _KILL,
+        "false",
+        f"{_KILL}=false",
+        "a worker may compute, or wait for others, for longer than the time limit without handing over a row, and would be "
+        "killed",
+        True,
+        _kills_idle,
+    ),
+    Rule(
+        "spark.driver.host",
+        "",
+        "spark.driver.host to an address of the driver's machine that the executors can reach",
+        "the workers register with the driver's process, and this is an address by which only its own machine can reach it",
+        True,
+        _out_of_reach,
+    ),
+    Rule(
+        "spark.scheduler.barrier.maxConcurrentTasksCheck.maxFailures",
+        "40",
+        "spark.scheduler.barrier.maxConcurrentTasksCheck.maxFailures=3 and "
+        "spark.scheduler.barrier.maxConcurrentTasksCheck.interval=5s when the session is made",
+        "a stage for which executors are missing is tried for as many times as this, with the interval in between (10 minutes by "
+        "default), before it fails",
+        False,
+        _waits_long_for_slots,
+    ),
+    Rule(
+        _BATCH,
+        "10000",
+        f"{_BATCH}=65536",
+        "without a bound a worker gets all rows of its partition as one batch, and has to hold them",
+        False,
+        lambda around: around.number(_BATCH, "10000") <= 0,
+    ),
+    Rule(
+        "spark.stage.maxConsecutiveAttempts",
+        "4",
+        "spark.stage.maxConsecutiveAttempts=4 when the session is made",
+        "a stage whose worker or machine is lost is not tried again",
+        False,
+        lambda around: around.number("spark.stage.maxConsecutiveAttempts", "4") < 2,
+    ),
+    Rule(
+        "spark.excludeOnFailure.enabled",
+        "false",
+        "spark.excludeOnFailure.enabled=false",
+        "an executor that is excluded has slots that are counted but not given, so that all workers wait for the last one",
+        False,
+        lambda around: not around.local and _excludes(around),
+    ),
+    Rule(
+        "spark.locality.wait.legacyResetOnTaskLaunch",
+        "false",
+        "spark.locality.wait.legacyResetOnTaskLaunch=false",
+        "Spark gives up a barrier stage whose tasks it could not place all at once while it waits for better places",
+        False,
+        lambda around: around.on("spark.locality.wait.legacyResetOnTaskLaunch")
+        and seconds(around.settings("spark.locality.wait", "3s")) > 0,
+    ),
+    Rule(
+        "spark.executor.pyspark.memory",
+        "",
+        "spark.executor.pyspark.memory to 2g or more for each core, or not at all",
+        "it bounds the address space of each worker, which is larger than what it uses: libraries alone take several hundred MiB",
+        False,
+        lambda around: 0 < mebibytes(around.settings("spark.executor.pyspark.memory", "")) < 1024,
+    ),
+    Rule(
+        "spark.python.worker.reuse",
+        "true",
+        "spark.python.worker.reuse=true",
+        "every worker of every attempt starts a Python process, and imports everything anew",
+        False,
+        lambda around: not around.on("spark.python.worker.reuse", "true"),
+    ),
+    Rule(
+        "spark.authenticate",
+        "false",
+        "spark.authenticate=true and spark.network.crypto.enabled=true (or spark.ssl.rpc.enabled=true) when the session is made",
+        "the keys by which the workers of a run know each other travel with Spark's tasks, which others on the network can read "
+        "where Spark does not encrypt them",
+        False,
+        _sends_in_the_clear,
+    ),
+)
+"""Every setting that matters but the number of slots, which :func:`check` works out of several. Required ones come first."""
+
+
+# -- asking ------------------------------------------------------------------------------------------------------------
+
+
+def check(session: SparkSession, workers: int) -> Findings:
+    """Return what in a session's settings would keep ``workers`` workers from running, or from running well.
+
+    Raises :class:`~timely.errors.SparkError` for a session of Spark Connect, and
+    :class:`~timely.errors.ConfigurationError` for a count that is no positive integer.
+
+    >>> from timely.spark import check, local_session
+    >>> session = local_session(2)
+    >>> check(session, workers=2)
+    every setting that matters is as it should be
+    >>> [(finding.setting, finding.required) for finding in check(session, workers=1000)]
+    [('spark.master', True)]
+    """
+    check_workers(workers)
+    return judge(_look_around(session, workers, 0))
+
+
+def judge(around: Surroundings) -> Findings:
+    """Return what the rules say of given surroundings: a function of nothing else."""
+    found = [finding for rule in RULES if (finding := rule.judge(around)) is not None]
+    if around.slots < around.workers + around.spare:
+        found.insert(0, _too_few(around))
+    return Findings(found)
+
+
+def require_settings(session: SparkSession, workers: int, spare: int = 0) -> None:
+    """Raise :class:`~timely.errors.SparkError` unless the session can run ``workers`` workers, and ``spare`` other tasks beside
+    them.
+
+    All workers of a dataflow are up together, so each needs a slot (``spark.task.cpus`` cores of an executor). A cluster whose
+    executors are still starting is given a moment.
+    """
+    around = _look_around(session, workers, spare)
+    deadline = time.monotonic() + (0.0 if around.local else _EXECUTORS_APPEAR_WITHIN)
+    while (found := judge(around).required) and around.slots < workers + spare and time.monotonic() < deadline:
+        if any(finding.setting == "spark.dynamicAllocation.enabled" for finding in found):
+            break  # executors come and go with the work there is, so that waiting for them is no use
+        time.sleep(0.2)
+        around = _look_around(session, workers, spare)
+    if found:
+        raise SparkError(". Also, ".join(map(str, found)))
+
+
+def _too_few(around: Surroundings) -> Finding:
+    slots = around.workers + around.spare
+    if around.local:
+        setting, value = "spark.master", around.master
+        cores = slots * around.number("spark.task.cpus", "1")
+        needed = f"the master to local[{cores}], for which the session has to be stopped and made anew"
+    else:
+        setting = "spark.executor.instances"
+        value = around.settings(setting, "not set")
+        needed = (
+            "more executors or cores (spark.executor.instances, spark.executor.cores, spark.cores.max), or ask for fewer workers"
+        )
+    cpus = around.number("spark.task.cpus", "1")
+    each = f" of {cpus} cores each (spark.task.cpus)" if cpus > 1 else ""
+    others = f" ({around.spare} of them for what Spark does beside them)" if around.spare else ""
+    reason = (
+        f"{around.workers} workers need {slots} task slots{each} at the same time{others}; {around.master} offers {around.slots}"
+    )
+    return Finding(setting, value, needed, reason, True)
+
+
+def _look_around(session: SparkSession, workers: int, spare: int) -> Surroundings:
+    context = context_of(session)
+    conf = context.getConf()
+
+    def settings(name: str, default: str) -> str:
+        if name.startswith("spark.sql."):
+            return str(session.conf.get(name, default))
+        return str(conf.get(name, default))
+
+    local = is_local(context)
+    hosts = frozenset() if local else frozenset(host for host in executor_hosts(context) if not is_here(host))
+    return Surroundings(settings, str(context.master), local, concurrent_tasks(context), workers, hosts, spare)
+
+
+def executor_hosts(context: SparkContext) -> frozenset[str]:
+    """Return the machines on which executors are up, as the driver knows them, and the driver's own."""
+    infos: Iterable[Any] = context._jsc.sc().statusTracker().getExecutorInfos()
+    return frozenset(str(info.host()) for info in infos)
+
+
+def is_here(host: str) -> bool:
+    """Return whether a host is this machine, under whatever name or address: whether one can listen there.
+
+    >>> is_here("localhost"), is_here("198.51.100.7")
+    (True, False)
+    """
+    try:
+        with socket.create_server((host.strip("[]"), 0), family=socket.AF_INET6 if ":" in host else socket.AF_INET):
+            return True
+    except OSError:
+        return False

@@ -1,0 +1,194 @@
+"""Packages for executors that lack them, and a clear word from an executor that still does.
+
+:func:`ship` sends pure Python packages, this one among them, with the application. What Spark calls in a task is made by
+:func:`carried`: a function that needs nothing but Python, and that looks whether the executor has what the driver has before it
+unpickles the dataflow. The invariant: nothing is unpickled by another version of the library than the one that pickled it, and an
+executor that lacks a package says which, and what to do, in the error that the user sees. A caller may assume that :func:`ship`
+refuses what would not work on the other side rather than send it.
+"""
+
+from __future__ import annotations
+
+import atexit
+import hashlib
+import importlib.machinery
+import importlib.util
+import shutil
+import sys
+import tempfile
+import threading
+import zipfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from pyspark.serializers import CloudPickleSerializer
+from pyspark.sql import SparkSession
+
+import timely
+from timely.errors import ConfigurationError
+from timely.spark.session import context_of
+
+NEEDED = ("timely", "attr", "attrs", "sortedcontainers", "typing_extensions")
+"""What the workers need beside Spark's own requirements, pyarrow and pandas; all of it is pure Python."""
+
+_COMPILED = (*importlib.machinery.EXTENSION_SUFFIXES, ".so", ".pyd", ".dylib")
+_WHEN = (1980, 1, 1, 0, 0, 0)
+
+_shipped: set[tuple[str, str]] = set()
+_shipping = threading.Lock()
+
+
+def ship(session: SparkSession, *modules: ModuleType | str) -> list[str]:
+    """Send this library, what it requires, and ``modules`` to the executors of a session; return the names of what was sent.
+
+    ``modules`` are packages or modules that the driver can import, themselves or their names; of a submodule the whole package
+    is sent. Call it before :func:`~timely.spark.run`: only functions that are handed to Spark later find them. What was sent to
+    this application already, and has not changed since, is not sent again.
+
+    Raises :class:`~timely.errors.ConfigurationError` for a module that cannot be found, that belongs to Python itself, or that
+    has compiled parts (NumPy, pyarrow): such a one works only where it was installed for the executor's machine. For these give
+    the executors a packed environment (``spark.archives``), or install them there. :class:`~timely.errors.SparkError` for a
+    session of Spark Connect.
+
+    >>> from timely.spark import local_session, ship
+    >>> ship(local_session(2), "json")
+    Traceback (most recent call last):
+    timely.errors.ConfigurationError: 'json' cannot be shipped: it is a part of Python, and every executor has its own
+    """
+    context = context_of(session)
+    names = list(dict.fromkeys([*NEEDED, *(_top_level(module) for module in modules)]))
+    files = {name: _files(name) for name in names}
+    with _shipping:
+        archive = _zipped(files)
+        if (key := (str(context.applicationId), archive.name)) not in _shipped:
+            context.addPyFile(str(archive))
+            _shipped.add(key)
+    return names
+
+
+def _top_level(module: ModuleType | str) -> str:
+    name = module.__name__ if isinstance(module, ModuleType) else module
+    if not isinstance(name, str) or not name:
+        raise ConfigurationError(f"what is shipped are modules or their names, not {module!r}")
+    if name == "__main__":
+        raise ConfigurationError("__main__ need not be shipped: functions of the program itself travel with the dataflow")
+    return name.partition(".")[0]
+
+
+def _files(name: str) -> dict[str, bytes]:
+    """Return the files of a top-level module by their names in an archive. Raises ConfigurationError for one that cannot be
+    shipped.
+    """
+    if name in sys.stdlib_module_names:
+        raise ConfigurationError(f"{name!r} cannot be shipped: it is a part of Python, and every executor has its own")
+    try:
+        spec = importlib.util.find_spec(name)
+    except (ImportError, ValueError) as error:
+        raise ConfigurationError(f"{name!r} cannot be shipped: it cannot be imported here: {error}") from error
+    if spec is None:
+        raise ConfigurationError(f"{name!r} cannot be shipped: there is no module of this name here")
+    if isinstance(spec.loader, importlib.machinery.ExtensionFileLoader):
+        raise _compiled(name, str(spec.origin))
+    if spec.submodule_search_locations is None:
+        origin = Path(spec.origin or "")
+        if origin.suffix != ".py" or not origin.is_file():
+            raise ConfigurationError(f"{name!r} cannot be shipped: its source is not a file here, but {spec.origin}")
+        return {origin.name: origin.read_bytes()}
+    found: dict[str, bytes] = {}
+    for folder in map(Path, spec.submodule_search_locations):
+        if not folder.is_dir():
+            raise ConfigurationError(f"{name!r} cannot be shipped: its source is not a folder here, but {folder}")
+        for path in sorted(folder.rglob("*")):
+            if path.name.endswith(_COMPILED) and name != timely.__name__:  # ours are the same modules, only quicker
+                raise _compiled(name, path.name)
+            if path.suffix != ".pyc" and path.is_file():
+                found.setdefault(f"{name}/{path.relative_to(folder).as_posix()}", path.read_bytes())
+    if name == timely.__name__:
+        found = {path: content for path, content in found.items() if path.endswith(".py")}
+    return found
+
+
+def _compiled(name: str, part: str) -> ConfigurationError:
+    return ConfigurationError(
+        f"{name!r} cannot be shipped: it has compiled parts ({Path(part).name}), which run only where they were installed for "
+        "the machine. Install it on every executor, or give the executors the driver's environment: pack it with venv-pack or "
+        "conda-pack, and set spark.archives=environment.tar.gz#environment and PYSPARK_PYTHON=./environment/bin/python"
+    )
+
+
+def _zipped(files: dict[str, dict[str, bytes]]) -> Path:
+    """Write one archive of all files, whose name says what is in it; return where it is until the program ends."""
+    content = {path: data for each in files.values() for path, data in each.items()}
+    digest = hashlib.sha256()
+    for path, data in sorted(content.items()):
+        digest.update(f"{path}\0{len(data)}\0".encode() + data)
+    archive = _folder() / f"timely-shipped-{digest.hexdigest()[:16]}.zip"
+    if not archive.exists():
+        with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED) as target:
+            for path, data in sorted(content.items()):
+                target.writestr(zipfile.ZipInfo(path, _WHEN), data, zipfile.ZIP_DEFLATED)
+    return archive
+
+
+_made: list[Path] = []
+
+
+def _folder() -> Path:
+    """Return a folder of this process, deleted when it ends: executors that start late still fetch from it."""
+    if not _made:
+        _made.append(Path(tempfile.mkdtemp(prefix="timely-shipped-")))
+        atexit.register(shutil.rmtree, _made[0], ignore_errors=True)
+    return _made[0]
+
+
+Function = Callable[[Iterator[Any]], Iterator[Any]]
+"""What Spark calls in a task: a function of Arrow batches."""
+
+
+def carried(function: Function, name: str) -> Function:
+    """Return a function that does what ``function`` does, and goes by ``name`` in Spark's plans.
+
+    It can be unpickled by an executor that lacks this library, and raises there, naming the executor and what to do; and where
+    the library is of another version, or something that ``function`` refers to cannot be imported. Raises
+    :class:`~timely.errors.ConfigurationError` where ``function`` cannot be pickled.
+
+    >>> list(carried(lambda batches: (2 * batch for batch in batches), "twice")([1, 2]))
+    [2, 4]
+    """
+    try:
+        pickler: Any = CloudPickleSerializer()  # type: ignore[no-untyped-call]
+        content: bytes = pickler.dumps(function)
+    except Exception as error:
+        raise ConfigurationError(f"the dataflow cannot be sent to the executors: {error}") from error
+    version = timely.__version__
+
+    # A function inside another one is pickled by its code, not by its name, so that an executor needs no module to have it. It
+    # must use nothing of this module, therefore.
+    def start(batches: Iterator[Any]) -> Iterator[Any]:
+        import pickle
+        import platform
+        import sys
+
+        where = f"the executor on {platform.node()} (Python {platform.python_version()}, {sys.executable})"
+        ways = (
+            "Call timely.spark.ship(session) before run, for pure Python packages (name your own: ship(session, 'mine')); or "
+            "install them on every executor, or give the executors the driver's environment (spark.archives)"
+        )
+        try:
+            import timely
+        except ImportError as error:
+            raise ImportError(f"{where} cannot import timely: {error}. {ways}") from None
+        if timely.__version__ != version:
+            raise ImportError(
+                f"{where} has timely {timely.__version__}, and the driver {version}: both must be the same. {ways}"
+            )
+        try:
+            function = pickle.loads(content)
+        except (ImportError, AttributeError) as error:
+            raise ImportError(f"{where} cannot load the dataflow: {type(error).__name__}: {error}. {ways}") from error
+        yield from function(batches)
+
+    start.__name__ = start.__qualname__ = name
+    return start

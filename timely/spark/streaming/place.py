@@ -1,0 +1,155 @@
+"""Where a stream keeps what must survive it: a directory that the driver, the workers and Spark's tasks all reach.
+
+The invariant: a file is there as a whole or not at all, and what was written before :meth:`Place.write` returned stays. A
+caller may assume that a :class:`Place` travels by pickle, and that the names in it are relative: a directory may be moved as
+a whole.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Any, BinaryIO, cast
+
+import attrs
+import pyarrow as pa
+from pyarrow import fs
+
+from timely.errors import CheckpointError, ConfigurationError
+
+
+@attrs.frozen
+class Place:
+    """A directory, by its URI or path.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     place = Place.at(folder)
+    ...     place.write("inputs/0/a", lambda file: file.write(b"rows"))
+    ...     place.read("inputs/0/a"), place.names("inputs/0")
+    (b'rows', ['a'])
+    """
+
+    uri: str
+    path: str
+
+    @classmethod
+    def at(cls, where: str | os.PathLike[str]) -> Place:
+        """Return the place of a path or URI. ``ConfigurationError`` for what is neither, or of a kind that is not known here."""
+        if not isinstance(where, str | os.PathLike) or not str(where):
+            raise ConfigurationError(f"checkpoint must be a path or a URI, not {where!r}")
+        uri = os.fspath(where)
+        if "://" not in uri:
+            uri = Path(uri).absolute().as_uri()
+        try:
+            _, path = fs.FileSystem.from_uri(_for_arrow(uri))
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError, OSError) as error:
+            raise ConfigurationError(f"checkpoint: {uri!r} is no place that Arrow can write to: {error}") from error
+        return cls(uri.rstrip("/"), path.rstrip("/"))
+
+    @property
+    def local(self) -> bool:
+        """Whether it is in the file system of this machine."""
+        return self.uri.startswith("file:")
+
+    def for_spark(self, name: str) -> str:
+        """Return how Spark calls a file or directory in it."""
+        return f"file://{self.path}/{name}" if self.local else f"{self.uri}/{name}"
+
+    def write(self, name: str, fill: Callable[[BinaryIO], object]) -> None:
+        """Write a file with ``fill(file)``, in place of the one of that name. ``CheckpointError`` where that fails."""
+        try:
+            if self.local:
+                self._write_here(f"{self.path}/{name}", fill)
+            else:
+                system = self._system()
+                system.create_dir(f"{self.path}/{name}".rpartition("/")[0])
+                with system.open_output_stream(f"{self.path}/{name}") as file:
+                    fill(cast(BinaryIO, file))
+        except OSError as error:
+            raise CheckpointError(f"{self.uri}/{name} cannot be written: {error}") from error
+
+    def _write_here(self, path: str, fill: Callable[[BinaryIO], object]) -> None:
+        """Write aside, have it on disk, and put it in place."""
+        folder, _, name = path.rpartition("/")
+        os.makedirs(folder, exist_ok=True)
+        aside = f"{folder}/.{name}.{secrets.token_hex(4)}"
+        try:
+            with open(aside, "wb") as file:
+                fill(file)
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(aside, path)
+        except BaseException:
+            with contextlib.suppress(OSError):
+                os.unlink(aside)
+            raise
+        descriptor = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+    @contextlib.contextmanager
+    def open(self, name: str) -> Iterator[Any]:
+        """Open a file for reading. ``CheckpointError`` where it is missing, or where what is read is damaged."""
+        try:
+            with self._system().open_input_file(f"{self.path}/{name}") as file:
+                yield file
+        except (OSError, pa.ArrowInvalid) as error:
+            raise CheckpointError(f"{self.uri}/{name} cannot be read: {error}") from error
+
+    def read(self, name: str) -> bytes:
+        """Return what a file holds. ``CheckpointError`` where there is none."""
+        with self.open(name) as file:
+            return cast(bytes, file.read())
+
+    def names(self, folder: str) -> list[str]:
+        """Return the names of what is in a folder, sorted; none where there is no such folder."""
+        found = self._system().get_file_info(fs.FileSelector(f"{self.path}/{folder}", allow_not_found=True))
+        return sorted(info.base_name for info in found if not info.base_name.startswith("."))
+
+    def delete(self, name: str) -> None:
+        """Delete a file, or a folder and all that is in it; nothing is done where there is none."""
+        system, path = self._system(), f"{self.path}/{name}"
+        kind = system.get_file_info(path).type
+        with contextlib.suppress(FileNotFoundError):
+            if kind == fs.FileType.Directory:
+                system.delete_dir(path)
+            elif kind == fs.FileType.File:
+                system.delete_file(path)
+
+    def _system(self) -> Any:
+        return fs.LocalFileSystem() if self.local else fs.FileSystem.from_uri(_for_arrow(self.uri))[0]
+
+
+@attrs.frozen
+class PlacedNotes:
+    """The ledger's notes, in one folder of a place."""
+
+    place: Place
+    folder: str = "ledger"
+
+    def write(self, name: str, data: bytes) -> None:
+        """Write a file."""
+        self.place.write(f"{self.folder}/{name}", lambda file: file.write(data))
+
+    def read(self, name: str) -> bytes:
+        """Return what a file holds."""
+        return self.place.read(f"{self.folder}/{name}")
+
+    def names(self) -> Iterable[str]:
+        """Return the names of all files."""
+        return self.place.names(self.folder)
+
+    def delete(self, name: str) -> None:
+        """Delete a file."""
+        self.place.delete(f"{self.folder}/{name}")
+
+
+def _for_arrow(uri: str) -> str:
+    """Return how Arrow calls a place that Spark calls ``uri``."""
+    return "s3" + uri[3:] if uri.startswith(("s3a:", "s3n:")) else uri

@@ -1,0 +1,133 @@
+"""Key pairs that are made for one run, and the TLS settings under which their holders talk to each other.
+
+An :class:`Identity` is a private key with a certificate for it that nobody else has signed: there is no authority to
+trust, so whoever is to be let in is named by its very certificate. The invariant: a connection made with these
+contexts is TLS 1.3, and its handshake succeeds only between a holder of one identity and a holder of the other. A
+caller may assume that nothing of a private key is ever printed, logged or left on a disk.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import ssl
+import tempfile
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+
+import attrs
+
+from timely.errors import ConfigurationError
+
+
+@attrs.frozen
+class Identity:
+    """A certificate and the private key that belongs to it, both as PEM. Only the certificate is ever shown."""
+
+    certificate: bytes
+    key: bytes = attrs.field(repr=False)
+
+
+def make_identity(name: str) -> Identity:
+    """Return a new key pair (ECDSA on the curve P-256) and its certificate, whose subject is ``name``.
+
+    The certificate has no end, since clocks of machines differ and the run's own end is what ends its use. Needs the
+    package ``cryptography``, on the machine that makes the keys only; :class:`~timely.errors.ConfigurationError`
+    where it is missing.
+
+    >>> one, other = make_identity("worker"), make_identity("worker")
+    >>> one.certificate != other.certificate
+    True
+    >>> "PRIVATE" in repr(one)
+    False
+    """
+    try:
+        from cryptography import x509
+        from cryptography.hazmat.primitives import hashes, serialization
+        from cryptography.hazmat.primitives.asymmetric import ec
+        from cryptography.x509.oid import NameOID
+    except ImportError as error:
+        raise ConfigurationError(
+            "the keys of a run are made by the package cryptography, which is missing here: pip install '.[spark]' in a "
+            "checkout of timely"
+        ) from error
+    private = ec.generate_private_key(ec.SECP256R1())
+    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+    certificate = (
+        x509.CertificateBuilder(subject, subject, private.public_key(), x509.random_serial_number())
+        .not_valid_before(datetime(2000, 1, 1, tzinfo=UTC))
+        .not_valid_after(datetime(9999, 12, 31, 23, 59, 59, tzinfo=UTC))  # "no well-defined expiration date" (RFC 5280, 4.1.2.5)
+        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+        .sign(private, hashes.SHA256())
+    )
+    pem = serialization.Encoding.PEM
+    key = private.private_bytes(pem, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+    return Identity(certificate.public_bytes(pem), key)
+
+
+def speaker(own: Identity, trusted: bytes) -> ssl.SSLContext:
+    """Return the settings of one who dials as ``own``, and accepts nobody but the holder of the certificate ``trusted``."""
+    return _context(ssl.PROTOCOL_TLS_CLIENT, own, trusted)
+
+
+def listener(own: Identity, trusted: bytes) -> ssl.SSLContext:
+    """Return the settings of one who is dialled as ``own``, and accepts nobody but the holder of ``trusted``."""
+    return _context(ssl.PROTOCOL_TLS_SERVER, own, trusted)
+
+
+def doorkeeper(context_of: Callable[[str], ssl.SSLContext | None]) -> ssl.SSLContext:
+    """Return the settings of a listener that has one set of them for each name by which it may be asked for.
+
+    The name is the first thing that whoever dials says (TLS calls it the server's name). For a name of which
+    ``context_of`` returns ``None`` the handshake ends there, before any key is used.
+    """
+
+    def choose(sock: ssl.SSLObject | ssl.SSLSocket, name: str | None, _: ssl.SSLContext) -> int | None:
+        chosen = None if name is None else context_of(name)
+        if chosen is None:
+            return ssl.ALERT_DESCRIPTION_UNRECOGNIZED_NAME
+        sock.context = chosen
+        return None
+
+    context = _bare(ssl.PROTOCOL_TLS_SERVER)
+    context.sni_callback = choose
+    return context
+
+
+def _bare(protocol: int) -> ssl.SSLContext:
+    context = ssl.SSLContext(protocol)
+    context.minimum_version = ssl.TLSVersion.TLSv1_3
+    context.check_hostname = False  # who it is says the certificate, which is the only one that is trusted
+    context.verify_mode = ssl.CERT_REQUIRED
+    if protocol == ssl.PROTOCOL_TLS_SERVER:
+        context.num_tickets = 0  # no session is ever resumed, so nothing of one can be replayed
+    return context
+
+
+def _context(protocol: int, own: Identity, trusted: bytes) -> ssl.SSLContext:
+    context = _bare(protocol)
+    context.load_verify_locations(cadata=trusted.decode("ascii"))
+    with _as_file(own.certificate + own.key) as path:
+        context.load_cert_chain(path)
+    return context
+
+
+@contextlib.contextmanager
+def _as_file(content: bytes) -> Iterator[str]:
+    """Yield a path at which OpenSSL can read ``content``, which it takes from nowhere else.
+
+    It is memory where the system has files in memory, and else a file that only this user may read, for that moment.
+    """
+    memory = getattr(os, "memfd_create", None)
+    if memory is not None and os.path.isdir("/proc/self/fd"):
+        descriptor = memory("timely")
+        path = f"/proc/self/fd/{descriptor}"
+    else:
+        descriptor, path = tempfile.mkstemp()  # with mode 0600
+    try:
+        os.write(descriptor, content)
+        yield path
+    finally:
+        os.close(descriptor)
+        if not path.startswith("/proc/"):
+            os.unlink(path)
