@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -22,9 +23,14 @@ from timely.worker.worker import GRAPH, QUIET
 SIZES = (2, 10, 100, 1_000, 10_000)
 
 
+def addresses(workers: int) -> dict[str, Any]:
+    """Return what the driver tells one worker: where all are (with IPv4 addresses)."""
+    return {"peers": [[f"10.{w >> 16}.{w >> 8 & 255}.{w & 255}", 40_000] for w in range(workers)]}
+
+
 def address_table(workers: int) -> int:
-    """Return the bytes of the frame in which the driver tells one worker where all are (with IPv4 addresses)."""
-    return len(json.dumps({"peers": [[f"10.{w >> 16}.{w >> 8 & 255}.{w & 255}", 40_000] for w in range(workers)]}))
+    """Return the bytes of the frame in which the driver tells one worker where all are."""
+    return len(json.dumps(addresses(workers)))
 
 
 def quiet_report(workers: int, sent: int = 1_000) -> int:
@@ -58,14 +64,18 @@ def growth_rows() -> list[Row]:
     """Count what there is for every pair of workers, or more."""
     rows = []
     for workers in SIZES:
-        table = address_table(workers)
+        size = address_table(workers)
         note = "the driver sends it to each"
-        rows.append(Row(f"{workers} workers: address table, bytes", table, floor=LARGEST, less=True, note=note))
+        rows.append(Row(f"{workers} workers: address table, bytes", size, floor=LARGEST, less=True, note=note))
     for workers in SIZES:
         rows.append(Row(f"{workers} workers: quiet report to one peer, bytes", quiet_report(workers)))
     for workers in (100, 1_000):
         each = quiet_reports_kept(workers) / workers**2
         rows.append(Row(f"{workers} workers: quiet reports of all, kept by each, bytes per pair", each))
+    table = addresses(SIZES[-1])
+    start = time.process_time()
+    json.dumps(table)
+    rows.append(Row(f"{SIZES[-1]} workers: packing the address table once, ms", 1e3 * (time.process_time() - start)))
     for operators in (10, 100, 1000):
         rows.append(Row(f"description of {operators} operators to one peer, bytes", graph_description(operators)))
     return rows

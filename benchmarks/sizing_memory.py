@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import gc
+import os
 import socket
 import ssl
 import subprocess
@@ -20,7 +21,9 @@ from typing import Any
 
 from benchmarks.report import Row
 from timely import Capability, Exchange, InputPort, OperatorInfo, OutputPort, Pipeline, Stream, Worker
+from timely.spark.rendezvous import Registration, Rendezvous
 from timely.worker.credentials import listener, make_identity, speaker
+from timely.worker.transport import Inbox
 
 
 def resident(program: str = "") -> int:
@@ -182,6 +185,21 @@ def per_connection(count: int = 200) -> tuple[float, float]:
     return float(kib), float(milliseconds)
 
 
+def open_files() -> int:
+    """Return how many files a worker has open for the driver and for being woken, beside the sockets to its peers."""
+    server = Rendezvous("127.0.0.1", "127.0.0.1")
+    invitation = server.invitation(server.open_run(1))
+    before = len(os.listdir("/proc/self/fd"))
+    with Registration(invitation, index=0, generation=1, stage=1) as registration:
+        registration.peers(("127.0.0.1", 1))
+        inbox = Inbox()
+        found = len(os.listdir("/proc/self/fd")) - before - 1  # the driver's end is in this process too
+        inbox.close()
+        registration.done()
+    server.close()
+    return found
+
+
 def memory_rows() -> list[Row]:
     """Count what a worker holds in memory: its process, its operators, its peers."""
     rows = [Row(f"process with {name}, MiB", resident(program) / 1024) for name, program in IMPORTS.items()]
@@ -197,4 +215,5 @@ def memory_rows() -> list[Row]:
     rows.append(Row("a peer, its encrypted connection, KiB", kib, note="one end, in the process"))
     rows.append(Row("a handshake, ms of processor time", milliseconds, note="both ends"))
     rows.append(Row("a batch of progress, us of processor time", per_message(), note="both ends, encrypted"))
+    rows.append(Row("open files beside those to peers, Python's and Spark's", open_files()))
     return rows

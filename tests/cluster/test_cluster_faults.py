@@ -1,4 +1,4 @@
-"""What a cluster is made of is killed in the middle of a run: a worker's process, the daemon that forked it, its executor's Java."""
+"""What a cluster is made of is killed in the middle of a run: a process, the daemon that forked it, the Java of an executor."""
 
 from __future__ import annotations
 

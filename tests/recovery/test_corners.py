@@ -19,6 +19,7 @@ import timely
 from timely.dataflow import Capability, OperatorInfo
 from timely.errors import CheckpointError, ConfigurationError, RecoveryError, StalledError, StateError
 from timely.recovery import LocalStore, Recovery, open_store
+from timely.recovery.ledger import LAYERS
 
 
 def total(found: list[int]) -> Callable[..., Any]:
@@ -398,3 +399,28 @@ def test_a_checkpoint_that_is_interrupted_can_be_taken_again_and_loses_nothing(t
 
     assert run(range(4), interrupted=2) == [1, 2, 3, 4]
     assert run(range(4, 6)) == [5, 6]
+
+
+def test_state_outlives_the_end_of_its_stream_however_often_a_run_goes_on(tmp_path: Path) -> None:
+    """Each run ends its inputs before its last checkpoint; whether that holds changes or all of the state makes no difference."""
+
+    def run(day: int) -> list[Any]:
+        worker = timely.Worker()
+        with Recovery(worker, tmp_path) as recovery:
+            with worker.dataflow(int) as scope:
+                numbers, stream = scope.new_input()
+                table, names = scope.new_input()
+                totals = stream.state_machine(lambda key, n, total: ((total or 0) + n, [(total or 0) + n])).capture()
+                named = stream.join(names).capture()
+            if day == 0:
+                table.send(("key", "name"))
+            table.close()
+            numbers.advance_to(day)
+            numbers.send(("key", 1))
+            numbers.close()
+            worker.run()
+            recovery.checkpoint(day + 1)
+        return [x for seen in (totals, named) for _, batch in seen.messages for x in batch]
+
+    days = LAYERS + 3
+    assert [run(day) for day in range(days)] == [[day + 1, ("key", (1, "name"))] for day in range(days)]

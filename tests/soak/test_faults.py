@@ -184,6 +184,6 @@ def test_most_runs_went_on_from_a_checkpoint(tally: Tally, cover: Callable[[int,
     faults = tally.faults.total()
     cover(faults, f"faults ({', '.join(f'{count} {deed}' for deed, count in tally.faults.most_common())}) in")
     cover(tally.runs, f"runs with faults, of which {tally.resumed} went on from a checkpoint, in {tally.attempts} attempts, in")
-    cover(round(100 * tally.again / (ROWS * max(tally.runs, 1))), "percent of the rows taken in again by such a run, on average, in")
+    cover(round(100 * tally.again / (ROWS * max(tally.runs, 1))), "percent of the rows taken in again by each of them, in")
     assert faults >= 50
     assert tally.resumed > tally.runs / 2

@@ -90,6 +90,12 @@ def test_names_and_deleting(tmp_path: Path) -> None:
     assert place.names("inputs") == []
 
 
+def test_a_place_has_one_name_for_spark_and_one_for_arrow() -> None:
+    place = Place("s3a://bucket/stream", "bucket/stream")
+    assert place.for_spark("query") == "s3a://bucket/stream/query"
+    assert place.for_arrow("state") == "s3://bucket/stream/state"
+
+
 @pytest.mark.parametrize("where", ["", 3, None, "nosuch://x/y"])
 def test_what_is_no_place(where: Any) -> None:
     with pytest.raises(ConfigurationError, match="checkpoint"):

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from typing import Any
+from xml.etree import ElementTree
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from timely import ConfigurationError, InvariantViolation, Notificator, Pipeline, Worker
-from timely.dataflow import InputPort, OutputPort
+from benchmarks.plot import Curve, plot
+from benchmarks.sizing_traffic import DATAFLOWS, barrier, cost, cost_scattered, round_of
+from timely import ConfigurationError, InvariantViolation, Worker
 from timely.progress import ProgressBatch
 from timely.testing import Dataflow, dataflows, simulate, time_kit
 from timely.testing.accumulated import Accumulated
@@ -26,22 +28,6 @@ FORESTS = [
     Forest.tree(4, 2),
     Forest.tree(4, 2, 2),
 ]
-
-
-def barrier(worker: Worker) -> Drive:
-    """An operator that goes round a loop on notifications alone."""
-    done = [0]
-    with worker.dataflow() as scope:
-        handle, again = scope.feedback()
-
-        def logic(input: InputPort[int, None], output: OutputPort[int], notificator: Notificator[int]) -> None:
-            for capability, _ in notificator:
-                done[0] = capability.time + 1
-                capability.downgrade(capability.time + 1)
-                notificator.notify_at(capability)
-
-        again.unary_notify(Pipeline, "barrier", [0], logic).connect_loop(handle)
-    return lambda: done[0]
 
 
 @settings(deadline=None, max_examples=40)
@@ -78,8 +64,7 @@ def test_an_accumulator_that_returns_what_one_said_oneself_is_found() -> None:
 def test_one_round_without_workers_weighs_as_much_as_real_workers_send(forest: Forest) -> None:
     counted = lockstep(barrier, forest)
     assert counted.turns == counted.iterations
-    step = [ProgressBatch(worker, 5, (((0, 1, 5), -1), ((0, 1, 6), 1))) for worker in range(4)]
-    weighed = weigh(forest, step)
+    weighed = weigh(forest, round_of(4))
     found = counted.traffic
     each = (found.messages, found.updates, found.bytes, found.local)
     assert each == tuple(counted.iterations * n for n in (weighed.messages, weighed.updates, weighed.bytes, weighed.local))
@@ -167,3 +152,23 @@ def test_what_never_ends_an_iteration_is_an_error(monkeypatch: pytest.MonkeyPatc
         lockstep(idle, Forest.broadcast(2))
     with pytest.raises(ConfigurationError):
         scattered(idle, 2)
+
+
+@pytest.mark.parametrize("name", DATAFLOWS)
+def test_what_one_worker_tells_another_does_not_depend_on_how_many_there_are(name: str) -> None:
+    few, many = cost(name, 8)[0], cost(name, 16)[0]
+    assert few == many
+
+
+def test_an_exchange_of_messages_that_come_one_by_one_is_told_of_in_as_many_batches() -> None:
+    few, many = (cost_scattered("exchange", workers).batches for workers in (4, 8))
+    assert 4 <= few <= 6 and 8 <= many <= 10
+
+
+def test_a_plot_shows_each_curve_where_its_points_are() -> None:
+    picture = ElementTree.fromstring(plot("a < b", [Curve("flat", [(1, 10), (4, 10)]), Curve("steep", [(1, 10), (4, 1000)])]))
+    ways = [line.attrib["points"].split() for line in picture.iter("{http://www.w3.org/2000/svg}polyline")]
+    flat, steep = ([tuple(map(float, point.split(","))) for point in way] for way in ways)
+    assert flat[0] == steep[0] and flat[0][1] == flat[1][1]
+    assert steep[1][1] < flat[1][1], "what is more stands higher"
+    assert {"a < b", "flat", "steep"} <= {text.text for text in picture.iter("{http://www.w3.org/2000/svg}text")}

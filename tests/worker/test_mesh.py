@@ -5,6 +5,7 @@ is nobody else's business.
 from __future__ import annotations
 
 import contextlib
+import errno
 import logging
 import os
 import pickle
@@ -19,6 +20,7 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -164,6 +166,47 @@ def test_a_crowd_that_pushes_a_worker_out_only_delays_it(
     close(*meshes)
     for stranger in crowd:
         stranger.close()
+
+
+class Full(socket.socket):
+    """A listener of a process that has too many files open."""
+
+    asked = 0
+
+    def accept(self) -> tuple[socket.socket, Any]:
+        self.asked += 1
+        if self.asked < 3:
+            raise OSError(errno.EMFILE, "Too many open files")
+        return super().accept()
+
+
+def test_a_listener_that_cannot_accept_is_not_asked_again_and_again(
+    listeners: list[socket.socket], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = 100.0
+    monkeypatch.setattr(time, "monotonic", lambda: now)
+    with (
+        selectors.DefaultSelector() as selector,
+        Full(fileno=listeners[0].detach()) as full,
+        socket.create_connection(full.getsockname()) as waiting,
+    ):
+        reception = Reception(selector, full, lambda run: None, lambda sock, hello: None)
+
+        def serve() -> int:
+            for _ in range(5):
+                for key, _ in selector.select(0):
+                    key.data(key.fileobj)
+                reception.expire()
+            return full.asked
+
+        assert serve() == 1
+        now += 2.0
+        assert serve() == 2
+        reception.close()  # while it is not listened to
+        again = Reception(selector, full, lambda run: None, lambda sock, hello: None)
+        assert serve() == 3
+        again.close()
+        assert waiting.fileno() >= 0
 
 
 @pytest.mark.parametrize("other", [{"generation": 8}, {"generation": 6}, {"receiver": 2}, {"sender": 0}])

@@ -73,6 +73,8 @@ def join(
                     for time, pairs in found.items():
                         with capability.delayed(time) as later:
                             output.session(later).give_batch(pairs)
+            if left_over and right_over and log.kept:
+                return  # for a run that goes on with more: the log has it in any case
             if right_over:
                 lefts.clear()
             if left_over:

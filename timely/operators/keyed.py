@@ -34,7 +34,7 @@ def state_machine(
     Records are pairs ``(key, value)``. A new key has the state ``None``, and one whose next state is ``None`` is forgotten; so
     are all when the stream has ended. Records come in the order of their times: one is taken only when nothing at an earlier time
     can come any more. In which order those of one time come is not promised. Keys are what ``exchange`` takes, or else ``key(k)``
-    says what to deal them by.
+    says what to deal them by. In a run with checkpoints states stay when the stream has ended, for the run that goes on.
 
     >>> import timely
     >>> def running_sum(key, value, total):
@@ -93,7 +93,7 @@ def state_machine(
                 if changes.kept:
                     for k in dict.fromkeys(k for k, _ in records):
                         changes.note(dealt_by(k), k, (k, states.get(k)))
-            if not frontier:
+            if not frontier and not changes.kept:
                 states.clear()
 
         return logic

@@ -793,10 +793,11 @@ class _Line:
         heard = said = pulse.beat()
         while True:
             self._bell.hush()
+            closing = self._closing  # first: what is said before the call of close() is in the outbox by then
             while self._outbox:
                 frames.put(self._outbox.popleft())
             frames.flush()
-            if self._closing and (not frames.backlog or time.monotonic() > self._closing):
+            if closing and (not frames.backlog or time.monotonic() > closing):
                 return
             selector.modify(frames.sock, selectors.EVENT_READ | (selectors.EVENT_WRITE if frames.backlog else 0))
             selector.select(pulse.interval)

@@ -44,6 +44,7 @@ _CROWD = 256
 _BACKLOG = 512
 _TRIES = 6
 _PAUSE = 0.05
+_REST = 1.0
 
 _log = logging.getLogger(__name__)
 
@@ -110,6 +111,8 @@ class Reception:
         self._admit = admit
         self._patience = patience
         self._waiting: dict[ssl.SSLSocket, _Guest] = {}
+        self._again = 0.0
+        """When to listen again, where there was no room for one more connection and nobody to make any; 0 while it listens."""
         listener.setblocking(False)
         selector.register(listener, selectors.EVENT_READ, self._accept)
 
@@ -119,7 +122,11 @@ class Reception:
             plain.setblocking(False)
         except OSError as error:  # gone again already, or too many files open
             _log.warning("a connection could not be accepted: %s", error)
-            self._drop_oldest("its place is needed")
+            if self._waiting:
+                self._drop_oldest("its place is needed")
+            else:  # it would be ready, and could not be accepted, again and again
+                self._selector.unregister(listener)
+                self._again = time.monotonic() + _REST
             return
         if len(self._waiting) >= _CROWD:
             self._drop_oldest("too many connections wait without having said who they are")
@@ -164,15 +171,19 @@ class Reception:
         return hello
 
     def expire(self) -> None:
-        """Drop the connections that have been silent for too long. To be called about once a second."""
+        """Drop the connections that have been silent for too long. To be called at least about once a second."""
         now = time.monotonic()
+        if self._again and self._again <= now:
+            self._again = 0.0
+            self._selector.register(self._listener, selectors.EVENT_READ, self._accept)
         for sock, guest in list(self._waiting.items()):
             if guest.deadline <= now:
                 self._drop(sock, f"it did not say who it is within {self._patience:g} s")
 
     def close(self) -> None:
         """Stop listening and drop everybody who was not admitted. The listener itself stays open."""
-        self._selector.unregister(self._listener)
+        if not self._again:
+            self._selector.unregister(self._listener)
         for sock in list(self._waiting):
             self._forget(sock)
             sock.close()

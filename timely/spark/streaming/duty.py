@@ -72,7 +72,7 @@ class Duty(Task):
     def _serve(self, worker: Worker, registration: Registration) -> None:
         """Carry out orders until the last."""
         ear = Ear(registration, worker)
-        with Recovery(worker, f"{self.place.uri}/state", version=self.version) as recovery:
+        with Recovery(worker, self.place.for_arrow("state"), version=self.version) as recovery:
             post = self._post(worker)
             post.go_to(recovery.time or 0)
             registration.tell(READY, {"epoch": post.epoch, "pid": os.getpid()})

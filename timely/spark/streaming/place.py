@@ -59,6 +59,10 @@ class Place:
         """Return how Spark calls a file or directory in it."""
         return f"file://{self.path}/{name}" if self.local else f"{self.uri}/{name}"
 
+    def for_arrow(self, name: str) -> str:
+        """Return how Arrow calls a file or directory in it."""
+        return f"{_for_arrow(self.uri)}/{name}"
+
     def write(self, name: str, fill: Callable[[BinaryIO], object]) -> None:
         """Write a file with ``fill(file)``, in place of the one of that name. ``CheckpointError`` where that fails."""
         try:
