@@ -360,7 +360,7 @@ def test_a_run_is_followed_while_it_runs(session: SparkSession, tmp_path: Path) 
         sum(worker.bytes_received for worker in result.metrics), abs=2_000
     )
     assert all((worker.bytes_sent > 0) == sys.platform.startswith("linux") for worker in result.metrics)
-    assert all(worker.steps > 0 and worker.elapsed > 1 for worker in result.metrics)
+    assert all(worker.steps > 0 and worker.elapsed > 0 for worker in result.metrics)
     rows = result.metrics.frame(session).select("worker", "rows_out", "epoch").collect()
     assert [(row.worker, row.epoch) for row in rows] == [(0, None), (1, None)]
     assert sum(row.rows_out["numbers"] for row in rows) == 100
