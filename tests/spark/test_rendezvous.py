@@ -39,8 +39,8 @@ from timely.errors import (
     WorkerError,
 )
 from timely.spark import rendezvous as module
-from timely.spark.batch import _addresses
 from timely.spark.rendezvous import DRIVER, LARGEST, Registration, Rendezvous, Run, _Pulse, describe, rendezvous, revive
+from timely.spark.session import addresses
 from timely.worker import credentials
 from timely.worker.credentials import speaker
 from timely.worker.mesh import Address, Hello, dial
@@ -561,7 +561,7 @@ def test_a_run_may_be_opened_while_a_worker_of_another_joins(server: Rendezvous,
 def test_an_address_of_ipv6_is_taken_as_spark_writes_it(bind: dict[str, str]) -> None:
     settings = {"spark.driver.host": "[2001:db8::7]"} | bind
     context = SimpleNamespace(master="spark://there:7077", getConf=lambda: settings)
-    assert _addresses(cast(Any, context)) == ("::" if bind else "2001:db8::7", "2001:db8::7")
+    assert addresses(cast(Any, context)) == ("::" if bind else "2001:db8::7", "2001:db8::7")
 
 
 @pytest.mark.parametrize("name", [name for name, kind in vars(errors).items() if isinstance(kind, type)])

@@ -130,9 +130,9 @@ def test_columns_may_have_any_names(session: SparkSession, several: bool) -> Non
 @pytest.mark.parametrize("name", NAMES)
 def test_a_key_and_an_epoch_may_have_any_name(session: SparkSession, name: str) -> None:
     frame = session.range(3).toDF(name)
-    plan = ts.batch._InputPlan.of({"one": frame, "two": frame}, {"two": name}, name)
+    plan = ts.plan.InputPlan.of({"one": frame, "two": frame}, {"two": name}, name)
     assert plan.frame(session, 2).columns == ["timely_table", "timely_epoch", "timely_table_0", "timely_table_1"]
-    assert ts.batch._InputPlan.of({"one": frame}, name, name).frame(session, 2).columns == ["timely_column_0"]
+    assert ts.plan.InputPlan.of({"one": frame}, name, name).frame(session, 2).columns == ["timely_column_0"]
 
 
 @spark
@@ -195,7 +195,7 @@ def test_a_key_that_cannot_be_hashed(session: SparkSession, value: str) -> None:
     frame = session.sql(f"select 1 as id, {value} as bad")
     with pytest.raises(SchemaError, match="column 'bad' cannot be a key: Spark has no hash for values of type"):
         ts.run(through, {"rows": frame}, {"rows": "n long"}, workers=1, key="bad")
-    plan = ts.batch._InputPlan.of({"rows": frame, "keyed": frame}, None, {"keyed": "id"})
+    plan = ts.plan.InputPlan.of({"rows": frame, "keyed": frame}, None, {"keyed": "id"})
     assert plan.frame(session, 2).count() == 2
 
 

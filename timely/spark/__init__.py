@@ -11,8 +11,9 @@ from __future__ import annotations
 from timely.errors import ConfigurationError
 
 try:
-    from timely.spark.batch import ColumnOf, Result, run
+    from timely.spark.batch import Result, run
     from timely.spark.metrics import Metrics, Progress, WorkerMetrics
+    from timely.spark.plan import ColumnOf
     from timely.spark.session import local_session
     from timely.spark.settings import Finding, Findings, check
     from timely.spark.shipping import ship

@@ -136,6 +136,15 @@ def concurrent_tasks(context: SparkContext) -> int:
     return int(scala.maxNumConcurrentTasks(profile))
 
 
+def addresses(context: SparkContext) -> tuple[str, str]:
+    """Return where the driver should listen, and the host by which its executors reach it."""
+    if is_local(context):
+        return "127.0.0.1", "127.0.0.1"
+    host = context.getConf().get("spark.driver.host", "127.0.0.1")
+    bind = context.getConf().get("spark.driver.bindAddress", host)
+    return bind.strip("[]"), host.strip("[]")  # Spark puts addresses of IPv6 into brackets
+
+
 def is_local(context: SparkContext) -> bool:
     """Return whether the tasks run in threads of the driver's own Java, on this machine."""
     master = str(context.master)

@@ -23,11 +23,11 @@ from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.types import StructType
 
 from timely.errors import CheckpointError, ConfigurationError, DeliveryError, SparkError, TimelyError
-from timely.spark.batch import _addresses, _arrow_schema, _check_names, _InputPlan, _session_of, _struct_type
 from timely.spark.logs import log_to_spark
 from timely.spark.packing import Output
+from timely.spark.plan import InputPlan, arrow_schema, check_names, session_of, struct_type
 from timely.spark.rendezvous import SILENCE, rendezvous
-from timely.spark.session import check_workers, concurrent_tasks, context_of
+from timely.spark.session import addresses, check_workers, concurrent_tasks, context_of
 from timely.spark.settings import require_settings
 from timely.spark.streaming.crew import Crew
 from timely.spark.streaming.duty import Duty
@@ -118,21 +118,21 @@ def stream(
     """
     check_workers(workers)
     _check_options(foreach_epoch, checkpoint_every)
-    session = _session_of(inputs)
+    session = session_of(inputs)
     for name, frame in inputs.items():
         if not frame.isStreaming:
             raise ConfigurationError(
                 f"inputs[{name!r}] is no streaming DataFrame: read it with session.readStream, or use timely.spark.run"
             )
-    _check_names("outputs", outputs)
-    plan = _InputPlan.of(inputs, None, None)
-    schemas = {name: _struct_type(name, schema) for name, schema in outputs.items()}
-    declared = tuple(Output(name, _arrow_schema(schema)) for name, schema in schemas.items())
+    check_names("outputs", outputs)
+    plan = InputPlan.of(inputs, None, None)
+    schemas = {name: struct_type(name, schema) for name, schema in outputs.items()}
+    declared = tuple(Output(name, arrow_schema(schema)) for name, schema in schemas.items())
     place = Place.at(checkpoint)
     _require_slots(session, workers)
     ledger = _open(place, Identity.of({name: frame.schema for name, frame in inputs.items()}, schemas))
     context = context_of(session)
-    server, log = rendezvous(*_addresses(context)), log_to_spark(context)
+    server, log = rendezvous(*addresses(context)), log_to_spark(context)
     crew = Crew(
         session,
         server,
