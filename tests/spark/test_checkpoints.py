@@ -249,6 +249,8 @@ def test_checkpoints_make_no_difference_to_the_outputs(
     for _ in range(2):  # a run that has ended has left nothing for the next one to go on from
         assert outcome(result["sums"]) == sums(session)
         assert kept(place) == []
+        written = [worker.checkpoints for worker in result.metrics]
+        assert written == ([11] * 2 if every == 1 else [0] * 2)  # one between every two of the twelve days
     assert result.resumed == []
 
 

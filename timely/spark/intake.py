@@ -46,7 +46,7 @@ class Intake:
     [(0, [1, 2])]
     """
 
-    __slots__ = ("_handles", "_least", "_meter", "_room", "_steps", "_tables", "_vain", "_worker")
+    __slots__ = ("_handles", "_least", "_meter", "_room", "_steps", "_vain", "_worker", "tables")
 
     def __init__(
         self,
@@ -57,7 +57,7 @@ class Intake:
     ) -> None:
         self._worker = worker
         self._handles = handles
-        self._tables = tables
+        self.tables = tables
         self._meter = meter
         self._room = 0
         self._least = 0
@@ -66,7 +66,7 @@ class Intake:
 
     def take(self, batch: pa.RecordBatch) -> None:
         """Send a batch into the inputs that its rows are for, at the epochs that they name, and step once."""
-        for epoch, position, rows in unpack(batch, self._tables):
+        for epoch, position, rows in unpack(batch, self.tables):
             if epoch > self._handles[0].time:
                 for handle in self._handles:
                     handle.advance_to(epoch)

@@ -33,6 +33,7 @@ from timely.errors import ConfigurationError
 from timely.operators.kept import dealt
 from timely.recovery import Recovery, open_store
 from timely.spark.intake import Intake
+from timely.spark.metrics import Meter
 from timely.spark.packing import EPOCH, Input, unpack
 from timely.spark.rendezvous import Registration, Run
 from timely.worker import Worker
@@ -79,12 +80,12 @@ class Resuming:
         self._pace = pace
 
     def stretches(
-        self, batches: Iterator[pa.RecordBatch], tables: Sequence[Input], intake: Intake, outbox: Outbox
+        self, batches: Iterator[pa.RecordBatch], intake: Intake, outbox: Outbox, meter: Meter
     ) -> Iterator[pa.RecordBatch]:
         """Yield what is to be taken in, stretch by stretch; what has been yielded was taken in when the next is asked for."""
         start: int = self._recovery.time or 0
         intake.advance(start)
-        feed = Feed(batches, tables, start)
+        feed = Feed(batches, intake.tables, start)
         epochs, given, since = 0, 0, time.monotonic()
         while True:
             word = Word(feed.epoch, feed.epochs - epochs, time.monotonic() - since, outbox.given - given)
@@ -93,6 +94,7 @@ class Resuming:
                 return
             if stretch.save:
                 self._recovery.checkpoint(start)
+                meter.checkpoints += 1
                 epochs, given, since = feed.epochs, outbox.given, time.monotonic()
             yield from feed.before(stretch.limit)
             start = stretch.limit

@@ -116,9 +116,12 @@ class Task:
         with contextlib.ExitStack() as stack:
             resuming = None if self.checkpoints is None else stack.enter_context(self.checkpoints.open(worker, registration))
             with worker.dataflow(int) as scope:
-                intake = Intake(worker, self._build(scope, outbox), self.inputs, meter)
+                handles, outputs = self.build_in(scope)
+                for position, stream in enumerate(outputs):
+                    collect(stream, position, outbox)
+                intake = Intake(worker, handles, self.inputs, meter)
             meter.watch(scope, worker.transport)
-            for batch in batches if resuming is None else resuming.stretches(batches, self.inputs, intake, outbox):
+            for batch in batches if resuming is None else resuming.stretches(batches, intake, outbox, meter):
                 intake.take(batch)
                 del batch
                 yield from self._drain(outbox, meter)
@@ -132,8 +135,11 @@ class Task:
             if resuming is not None:
                 resuming.finish()
 
-    def _build(self, scope: ScopeBuilder[int], outbox: Outbox) -> list[InputHandle[int, Any]]:
-        """Build the dataflow; what its outputs give goes to ``outbox``, under the position of the output."""
+    def build_in(self, scope: ScopeBuilder[int]) -> tuple[list[InputHandle[int, Any]], list[Stream[int, Any]]]:
+        """Build the dataflow; return the handles of its inputs and the streams of its outputs, as they were declared.
+
+        ``ConfigurationError`` if its outputs are others.
+        """
         handles, streams = [], {}
         for table in self.inputs:
             handle, streams[table.name] = scope.new_input()
@@ -145,9 +151,7 @@ class Task:
             raise ConfigurationError(
                 f"build must return a dictionary with the streams {sorted(declared)}; it returned {got}"
             )
-        for position, name in enumerate(declared):
-            collect(built[name], position, outbox)
-        return handles
+        return handles, [built[name] for name in declared]
 
     def _drain(self, outbox: Outbox, meter: Meter) -> Iterator[pa.RecordBatch]:
         """Yield what waits in ``outbox``, checked against the schemas, cut to the size that Spark is set to, and packed where

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import os
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import attrs
@@ -27,7 +27,7 @@ import pyarrow as pa
 from pyarrow import parquet
 
 from timely.dataflow import Bell
-from timely.errors import ConfigurationError, WorkerError
+from timely.errors import WorkerError
 from timely.recovery import Recovery
 from timely.spark.intake import Intake
 from timely.spark.rendezvous import Registration
@@ -90,18 +90,10 @@ class Duty(Task):
             post.leave()
 
     def _post(self, worker: Worker) -> _Post:
-        """Build the dataflow. ``ConfigurationError`` if its outputs are not those that were declared."""
-        handles, streams = [], {}
+        """Build the dataflow, each of whose outputs gets a shelf."""
         with worker.dataflow(int, name="stream") as scope:
-            for table in self.inputs:
-                handle, streams[table.name] = scope.new_input()
-                handles.append(handle)
-            built = self.build(scope, **streams)
-            declared = [output.name for output in self.outputs]
-            if not isinstance(built, Mapping) or set(built) != set(declared):
-                got = sorted(built) if isinstance(built, Mapping) else type(built).__name__
-                raise ConfigurationError(f"build must return a dictionary with the streams {sorted(declared)}; it returned {got}")
-            shelves = [Shelf.of(built[name], name) for name in declared]
+            handles, streams = self.build_in(scope)
+            shelves = [Shelf.of(stream, output.name) for stream, output in zip(streams, self.outputs, strict=True)]
         return _Post(self, worker, Intake(worker, handles, self.inputs), shelves, lambda: worker.drop_dataflow(scope))
 
 
