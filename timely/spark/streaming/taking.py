@@ -19,6 +19,7 @@ from pyspark.sql import DataFrame
 
 from timely.errors import CheckpointError
 from timely.spark.session import context_of, this_python
+from timely.spark.shipping import carried
 from timely.spark.streaming.ledger import File
 from timely.spark.streaming.place import Place
 
@@ -57,7 +58,7 @@ class _Taking:
 def take_in(frame: DataFrame, place: Place, epoch: int) -> list[File]:
     """Have Spark write the rows of ``frame`` to files; return these, in order. Spark's exception where it cannot."""
     with this_python(context_of(frame.sparkSession)):
-        writing = frame.mapInArrow(_Taking(place, epoch, secrets.token_hex(4)).run, _TOLD)
+        writing = frame.mapInArrow(carried(_Taking(place, epoch, secrets.token_hex(4)).run, "rows of an epoch"), _TOLD)
     return sorted((File(row.file, row.rows) for row in writing.collect()), key=lambda file: file.name)
 
 
