@@ -16,7 +16,7 @@ from benchmarks.report import Row
 from benchmarks.sizing_memory import Quiet, allocated, memory_rows, pass_on
 from benchmarks.sizing_traffic import draw, freely_rows, mode_rows, scattered_rows, traffic_rows
 from timely import Pipeline, Stream, Worker
-from timely.spark.rendezvous import LARGEST
+from timely.spark.messages import LARGEST
 from timely.worker.wire import encode
 from timely.worker.worker import GRAPH, QUIET
 

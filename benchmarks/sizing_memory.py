@@ -21,7 +21,8 @@ from typing import Any
 
 from benchmarks.report import Row
 from timely import Capability, Exchange, InputPort, OperatorInfo, OutputPort, Pipeline, Stream, Worker
-from timely.spark.rendezvous import Registration, Rendezvous
+from timely.spark.registration import Registration
+from timely.spark.rendezvous import Rendezvous
 from timely.worker.credentials import listener, make_identity, speaker
 from timely.worker.transport import Inbox
 

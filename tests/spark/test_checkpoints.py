@@ -22,8 +22,10 @@ from tests.spark.faults import outcome
 from timely import spark as ts
 from timely.errors import ChangedDataflowError, ConfigurationError, OperatorError, SchemaError, StateError
 from timely.recovery import Recovery
+from timely.spark.messages import SILENT
 from timely.spark.packing import Input
-from timely.spark.rendezvous import SILENT, Registration, Rendezvous, Run
+from timely.spark.registration import Registration
+from timely.spark.rendezvous import Rendezvous, Run
 from timely.spark.resume import LARGE, Feed, Outbox, Pace, Stretch, Word, collect, interval
 
 Streams = dict[str, timely.Stream[int, Any]]

@@ -38,8 +38,10 @@ from timely.errors import (
     TimelyError,
     WorkerError,
 )
-from timely.spark import rendezvous as module
-from timely.spark.rendezvous import DRIVER, LARGEST, Registration, Rendezvous, Run, _Pulse, describe, rendezvous, revive
+from timely.spark import messages
+from timely.spark.messages import DRIVER, LARGEST, Pulse, describe, revive
+from timely.spark.registration import Registration
+from timely.spark.rendezvous import Rendezvous, Run, rendezvous
 from timely.spark.session import addresses
 from timely.worker import credentials
 from timely.worker.credentials import speaker
@@ -393,7 +395,7 @@ def test_what_comes_can_be_polled_for_and_rings(server: Rendezvous, pool: Thread
 
 PEER = """
 import pickle, sys
-from timely.spark.rendezvous import Registration
+from timely.spark.registration import Registration
 invitation = pickle.loads(bytes.fromhex(sys.stdin.readline()))
 with Registration(invitation, index=1, generation=1, stage=0) as registration:
     registration.peers(("127.0.0.1", 1))
@@ -469,7 +471,7 @@ def test_a_worker_that_is_busy_is_not_taken_for_one_that_hangs(server: Rendezvou
 
 def test_time_in_which_one_was_held_up_oneself_is_nobodys_silence() -> None:
     now = [100.0]
-    pulse = _Pulse(20.0, lambda: now[0])
+    pulse = Pulse(20.0, lambda: now[0])
     heard = pulse.beat()
     for _ in range(10):
         now[0] += 1.0
@@ -527,7 +529,7 @@ def test_what_a_worker_said_before_it_left_is_heard_though_it_did_not_listen(ser
 def test_a_worker_that_does_not_take_what_it_is_sent_is_declared_gone_and_nothing_is_left_out(
     server: Rendezvous, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "_MOST_WAITING", 8 << 20)
+    monkeypatch.setattr(messages, "_MOST_WAITING", 8 << 20)
     run = server.open_run(2)
     with register(server, run, 1, 1) as other:
         waiting = threading.Thread(target=peers_of, args=(other, 1, 1))

@@ -21,10 +21,11 @@ from pyspark.sql.types import IntegerType, StructField, StructType
 from timely.errors import ConfigurationError, TimelyError
 from timely.spark.display import Monitor, monitor, name_of
 from timely.spark.logs import log_to_spark
+from timely.spark.messages import SILENCE
 from timely.spark.metrics import Metrics, Progress
 from timely.spark.packing import TAG, Output, column_name, struct_name
 from timely.spark.plan import ColumnOf, InputPlan, arrow_schema, check_names, session_of, struct_type
-from timely.spark.rendezvous import SILENCE, Run, rendezvous
+from timely.spark.rendezvous import Run, rendezvous
 from timely.spark.resume import Attempts, Checkpoints, interval, place
 from timely.spark.session import addresses, check_workers, context_of, this_python
 from timely.spark.settings import require_settings

@@ -35,7 +35,8 @@ from timely.recovery import Recovery, open_store
 from timely.spark.intake import Intake
 from timely.spark.metrics import Meter
 from timely.spark.packing import EPOCH, Input, unpack
-from timely.spark.rendezvous import Registration, Run
+from timely.spark.registration import Registration
+from timely.spark.rendezvous import Run
 from timely.worker import Worker
 
 Given = tuple[int, Any]

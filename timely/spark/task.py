@@ -24,9 +24,10 @@ from timely.errors import ConfigurationError, PeerLostError, TimelyError, Worker
 from timely.operators import InputHandle
 from timely.spark.intake import Intake
 from timely.spark.logs import LogPlan, worker_log
+from timely.spark.messages import Invitation, trace_of
 from timely.spark.metrics import Meter
 from timely.spark.packing import Input, Output, cut, pack, packed_schema
-from timely.spark.rendezvous import Invitation, Registration, trace_of
+from timely.spark.registration import Registration
 from timely.spark.resume import Checkpoints, Outbox, collect
 from timely.spark.verdict import FAILED, failure
 from timely.worker import LocalTransport, SocketTransport, Worker

@@ -15,7 +15,8 @@ from typing import Any
 from pyspark import SparkContext
 
 from timely.errors import ConfigurationError, GraphError, PeerLostError, SchemaError, TimelyError
-from timely.spark.rendezvous import SILENT, Run, describe, revive
+from timely.spark.messages import SILENT, describe, revive
+from timely.spark.rendezvous import Run
 
 FAILED = "failed"
 """The kind of the message by which a worker says what its stage failed of."""

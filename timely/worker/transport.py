@@ -96,23 +96,15 @@ class LocalTransport:
         """There is nothing to close."""
 
 
-class Inbox:
-    """Where one worker's messages from others in its process arrive, and how it is woken when it waits."""
+class Waker:
+    """Wakes a thread that waits for descriptors; any thread may."""
 
-    __slots__ = ("_bell", "_ear", "items", "waiting")
+    __slots__ = ("_bell", "_ear")
 
     def __init__(self) -> None:
-        self.items: deque[tuple[int, Any]] = deque()
-        self.waiting = False
         self._ear, self._bell = socket.socketpair()
         self._ear.setblocking(False)
         self._bell.setblocking(False)
-
-    def put(self, sender: int, message: Any) -> None:
-        """Put a message in, and wake the owner if it waits."""
-        self.items.append((sender, message))
-        if self.waiting:
-            self.wake()
 
     def wake(self) -> None:
         """Wake the owner, who waits or is about to."""
@@ -129,13 +121,30 @@ class Inbox:
         """Take note of having been woken."""
         try:
             self._ear.recv(4096)
-        except BlockingIOError:
-            pass
+        except OSError:
+            pass  # it was not, or is closed
 
     def close(self) -> None:
-        """Close the bell."""
+        """Close both ends."""
         self._ear.close()
         self._bell.close()
+
+
+class Inbox(Waker):
+    """Where one worker's messages from others in its process arrive, and how it is woken when it waits."""
+
+    __slots__ = ("items", "waiting")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.items: deque[tuple[int, Any]] = deque()
+        self.waiting = False
+
+    def put(self, sender: int, message: Any) -> None:
+        """Put a message in, and wake the owner if it waits."""
+        self.items.append((sender, message))
+        if self.waiting:
+            self.wake()
 
 
 class Link:

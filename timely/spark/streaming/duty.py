@@ -30,7 +30,7 @@ from timely.dataflow import Bell
 from timely.errors import WorkerError
 from timely.recovery import Recovery
 from timely.spark.intake import Intake
-from timely.spark.rendezvous import Registration
+from timely.spark.registration import Registration
 from timely.spark.streaming.ledger import files_of
 from timely.spark.streaming.place import Place, PlacedNotes
 from timely.spark.streaming.shelf import Shelf

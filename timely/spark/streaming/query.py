@@ -24,9 +24,10 @@ from pyspark.sql.types import StructType
 
 from timely.errors import CheckpointError, ConfigurationError, DeliveryError, SparkError, TimelyError
 from timely.spark.logs import log_to_spark
+from timely.spark.messages import SILENCE
 from timely.spark.packing import Output
 from timely.spark.plan import InputPlan, arrow_schema, check_names, session_of, struct_type
-from timely.spark.rendezvous import SILENCE, rendezvous
+from timely.spark.rendezvous import rendezvous
 from timely.spark.session import addresses, check_workers, concurrent_tasks, context_of
 from timely.spark.settings import require_settings
 from timely.spark.streaming.crew import Crew

@@ -1,0 +1,209 @@
+"""What workers and the driver tell each other, and in which form: JSON values, each after its length, and errors among them.
+
+The invariant: nothing that is read is more than JSON, and neither what is read nor what waits to be sent grows without bound. A
+caller may assume that an error that was told and revived is of the same class, and says the same, as far as the class is known.
+"""
+
+from __future__ import annotations
+
+import json
+import ssl
+import struct
+import time
+import traceback
+from collections.abc import Callable
+from typing import Any
+
+import attrs
+
+from timely import errors
+from timely.errors import ConfigurationError, OperatorError, TimelyError, WorkerError
+from timely.worker.credentials import Identity
+from timely.worker.mesh import Address
+from timely.worker.transport import WOULD_BLOCK
+from timely.worker.wire import LARGEST as LARGEST_FRAME
+
+DRIVER = 0xFFFF_FFFF
+"""What the driver goes by where the index of a worker stands."""
+
+LARGEST = 1 << 20
+"""Bytes of the longest message that is sent between a worker and the driver."""
+
+SILENT = "silent"
+"""The kind of message that those who listen for it (:meth:`~timely.spark.rendezvous.Run.listen`) get from the server itself: a
+worker has been declared gone.
+"""
+
+SILENCE = 30.0
+"""Seconds of silence after which a worker is declared gone, and a driver too."""
+
+_FRAME = struct.Struct("!I")
+_CHUNK = 65_536
+_MOST_WAITING = 64 << 20
+_LONGEST = {"message": 4_096, "name": 512, "path": 512, "trace": 8_192}
+"""Characters of each text of an error that are told; of a traceback the last ones. All of them fit into one frame."""
+
+
+@attrs.frozen
+class Invitation:
+    """What a worker must know to take part in a run; it travels to the tasks with the function they run.
+
+    ``identity`` is that of all workers of the run, with its key; ``driver`` is the certificate of the driver, whose
+    key stays there, so that nobody who gets hold of an invitation can pose as the driver. ``patience`` is in seconds.
+    """
+
+    address: Address
+    run: bytes
+    identity: Identity = attrs.field(repr=False)
+    driver: bytes = attrs.field(repr=False)
+    workers: int
+    patience: float = SILENCE
+    largest: int = LARGEST_FRAME
+    """Bytes of the largest message between two workers."""
+
+
+def describe(error: BaseException, worker: int) -> dict[str, Any]:
+    """Return what is told of an error to others: plain values, of bounded size.
+
+    >>> describe(ValueError("no"), 3)["message"]
+    'worker 3 raised ValueError: no'
+    """
+    known = isinstance(error, TimelyError)
+    message = str(error) if known else f"worker {worker} raised {type(error).__name__}: {error}"
+    operator = error if isinstance(error, OperatorError) else OperatorError("", worker=worker)
+    return {
+        "type": type(error).__name__ if known else WorkerError.__name__,
+        "message": message[: _LONGEST["message"]],
+        "name": operator.name[: _LONGEST["name"]],
+        "path": operator.path[: _LONGEST["path"]],
+        "trace": trace_of(error),
+        "worker": operator.worker,
+    }
+
+
+def trace_of(error: BaseException) -> str:
+    """Return the end of the traceback of what caused an error, which is where a user's function raised; empty if
+    nothing did.
+    """
+    cause = error.__cause__
+    return "" if cause is None else "".join(traceback.format_exception(cause))[-_LONGEST["trace"] :]
+
+
+def revive(told: dict[str, Any]) -> TimelyError:
+    """Return the error that was told, the traceback of its cause as a note.
+
+    One of a class that is not known here becomes a :class:`~timely.errors.WorkerError`.
+
+    >>> revive(describe(OperatorError("it failed", "map", "[0, 1]", 2), 2)).path
+    '[0, 1]'
+    """
+    kind = getattr(errors, str(told["type"]), WorkerError)
+    error: TimelyError
+    if kind is OperatorError:
+        error = OperatorError(told["message"], told["name"], told["path"], told["worker"])
+    else:
+        try:
+            error = kind(told["message"]) if issubclass(kind, TimelyError) else WorkerError(told["message"])
+        except TypeError:  # no class, or one that needs more than a message
+            error = WorkerError(told["message"])
+    if told["trace"]:
+        error.add_note(told["trace"])
+    return error
+
+
+def framed(value: dict[str, Any]) -> bytes:
+    """Return a message as it goes over the connection. :class:`~timely.errors.ConfigurationError` if it cannot."""
+    try:
+        data = json.dumps(value, ensure_ascii=False).encode("utf-8", "replace")
+    except (TypeError, ValueError) as error:
+        raise ConfigurationError(f"what workers and driver tell each other must be plain JSON values: {error}") from error
+    if len(data) > LARGEST:
+        raise ConfigurationError(
+            f"a message of {len(data)} bytes is too long to be told between a worker and the driver; {LARGEST} is the "
+            "most: write it to a file that both can reach, and tell its name"
+        )
+    return _FRAME.pack(len(data)) + data
+
+
+class Frames:
+    """JSON values on a connection, each after its length. Never waits; reads, and what waits to be sent, are bounded."""
+
+    __slots__ = ("_buffer", "_leaving", "_out", "sock")
+
+    def __init__(self, sock: ssl.SSLSocket) -> None:
+        sock.setblocking(False)
+        self.sock = sock
+        self._buffer = bytearray()
+        self._out = bytearray()
+        self._leaving = b""
+
+    @property
+    def backlog(self) -> int:
+        """How many bytes wait for the other side to take them."""
+        return len(self._out) + len(self._leaving)
+
+    def put(self, frame: bytes) -> None:
+        """Have a frame sent with the next flush. OSError where too much waits already."""
+        if self.backlog > _MOST_WAITING:
+            raise ConnectionAbortedError("does not take what it is told")
+        self._out += frame
+
+    def flush(self) -> None:
+        """Send as much as goes now. OSError where the connection has ended."""
+        while self._leaving or self._out:
+            if not self._leaving:  # TLS insists on getting the very same bytes again after it could not go on
+                self._leaving = bytes(self._out[:_CHUNK])
+                del self._out[:_CHUNK]
+            try:
+                sent = self.sock.send(self._leaving)
+            except WOULD_BLOCK:
+                return
+            self._leaving = self._leaving[sent:]
+
+    def read(self) -> list[dict[str, Any]]:
+        """Receive once; return the whole frames there are, none if there is nothing. Raises EOFError at the end,
+        OSError, ValueError for nonsense.
+        """
+        try:
+            data = self.sock.recv(_CHUNK)  # more than a record of TLS has, so that none stays behind half read
+        except WOULD_BLOCK:
+            return []
+        if not data:
+            raise EOFError
+        self._buffer += data
+        return self._complete()
+
+    def _complete(self) -> list[dict[str, Any]]:
+        frames = []
+        while len(self._buffer) >= _FRAME.size:
+            (size,) = _FRAME.unpack_from(self._buffer)
+            if size > LARGEST:
+                raise ValueError(f"a message of {size} bytes was announced; {LARGEST} is the most")
+            end = _FRAME.size + size
+            if len(self._buffer) < end:
+                break
+            frames.append(json.loads(bytes(self._buffer[_FRAME.size : end])))
+            del self._buffer[:end]
+        return frames
+
+
+class Pulse:
+    """Says when to give a sign of life, and how long the other side has gone without one.
+
+    Time in which this process itself was held up is nobody else's silence, and is not counted.
+    """
+
+    def __init__(self, patience: float, clock: Callable[[], float] = time.monotonic) -> None:
+        self.interval: float = min(1.0, patience / 4)
+        self._clock = clock
+        self._seen = clock()
+        self._excused = 0.0
+
+    def beat(self) -> float:
+        """Note that this process is alive; to be called every ``interval``. Return the time that counts."""
+        now = self._clock()
+        held_up = now - self._seen - self.interval
+        self._seen = now
+        if held_up > self.interval:
+            self._excused += held_up
+        return now - self._excused
