@@ -1,37 +1,71 @@
-"""``python -m benchmarks control graphs``: run groups of benchmarks, print them as Markdown, and as JSON where asked."""
+"""``python -m benchmarks control graphs``: run groups of benchmarks, print them as Markdown, and write them as JSON where asked.
+
+A group that fails is said at the end, and takes nothing from what the others have found: both files are written anew after each.
+"""
 
 from __future__ import annotations
 
 import argparse
 import importlib
+import inspect
 import sys
+import traceback
 from pathlib import Path
+from typing import Any
 
-from benchmarks.report import Row, as_json, markdown
+from benchmarks import counts
+from benchmarks.report import Row, as_json, header, markdown
 
-GROUPS = ("control", "graphs", "spark", "streaming", "sizing")
-"""The modules here that have ``run(rounds)``; ``spark`` starts a session, and has a quick mode."""
-
-
-def _run(name: str, rounds: int, quick: bool) -> list[Row]:
-    run = importlib.import_module(f"benchmarks.{name}").run
-    rows: list[Row] = run(rounds, quick=True) if quick and name == "spark" else run(rounds)
-    return rows
+GROUPS = (
+    *("control", "compiled", "dataplane", "exchange", "pauses"),
+    *("graphs", "two_workers", "memory", "spark", "streaming", "sizing", "scale", "counts", "peers"),
+)
+"""The modules here that have ``run(rounds)``; it may take more of the options below. ``spark``, ``streaming``: with a session."""
 
 
-def main() -> int:
-    """Return 0 if every floor is met, and 1 otherwise."""
+def _arguments() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description="Run benchmarks and print their ratios.")
     parser.add_argument("groups", nargs="*", choices=[*GROUPS, []], help="which to run (default: all)")
     parser.add_argument("--rounds", type=int, default=5, help="rounds, of which the median counts (default: 5)")
     parser.add_argument("--json", type=Path, help="also write the figures to this file")
-    parser.add_argument("--quick", action="store_true", help="of spark, smaller graphs, to try it out: no bar is meant for them")
-    chosen = parser.parse_args()
-    rows = [row for name in chosen.groups or GROUPS for row in _run(name, chosen.rounds, chosen.quick)]
-    print(markdown(rows))
-    if chosen.json is not None:
-        chosen.json.write_text(as_json(rows) + "\n")
-    return 0 if all(row.met is not False for row in rows) else 1
+    parser.add_argument("--markdown", type=Path, help="also write the tables to this file")
+    parser.add_argument("--quick", action="store_true", help="less of what takes long, to try it out: no bar is meant for it")
+    parser.add_argument("--long", action="store_true", help="of peers, also what takes them minutes")
+    parser.add_argument("--kind", choices=["instructions", "bytecodes"], help="of counts, what to count (default: what there is)")
+    parser.add_argument("--compare", action="store_true", help="of counts, only say what has changed since the baseline")
+    parser.add_argument("--write", action="store_true", help="the same, and make what was found the new baseline")
+    return parser
+
+
+def _run(name: str, options: dict[str, Any]) -> list[Row]:
+    """Return the rows of a group, which gets those of the options that it takes."""
+    run = importlib.import_module(f"benchmarks.{name}").run
+    taken = inspect.signature(run).parameters
+    rows: list[Row] = run(**{option: value for option, value in options.items() if option in taken})
+    return rows
+
+
+def main() -> int:
+    """Return 0 if every group ran and every floor is met (or no count has grown, if only these are compared), and 1 otherwise."""
+    chosen = _arguments().parse_args()
+    if chosen.compare or chosen.write:
+        return counts.main(chosen.kind, renew=chosen.write)
+    options = {"rounds": chosen.rounds, "quick": chosen.quick, "long": chosen.long, "kind": chosen.kind}
+    head, found, failed = header(), dict[str, list[Row]](), list[str]()
+    for name in chosen.groups or GROUPS:
+        try:
+            found[name] = _run(name, options)
+        except Exception:
+            traceback.print_exc()
+            failed.append(name)
+        if chosen.json is not None:
+            chosen.json.write_text(as_json(found, head) + "\n")
+        if chosen.markdown is not None:
+            chosen.markdown.write_text(markdown(found, head) + "\n")
+    print(markdown(found, head))
+    if failed:
+        print(f"failed, see above: {', '.join(failed)}", file=sys.stderr)
+    return 0 if not failed and all(row.met is not False for rows in found.values() for row in rows) else 1
 
 
 if __name__ == "__main__":

@@ -20,7 +20,7 @@ from timely import Capability, InputPort, Notificator, OperatorInfo, OutputPort,
 INNER = 50
 
 
-def _barrier(iterations: int) -> Callable[[Worker], float]:
+def barrier(iterations: int) -> Callable[[Worker], float]:
     """Return the program: seconds per iteration, building not included."""
 
     def program(worker: Worker) -> float:
@@ -39,7 +39,7 @@ def _barrier(iterations: int) -> Callable[[Worker], float]:
     return program
 
 
-def _nested(iterations: int) -> Callable[[Worker], float]:
+def nested(iterations: int) -> Callable[[Worker], float]:
     """Return the program: one record goes round an outer loop, and starts ``INNER`` turns of an inner one each time.
 
     The inner turns are as in ``barrier``, without data; the record goes on when the last of them was notified.
@@ -90,7 +90,7 @@ def _run(worker: Worker, units: int) -> float:
     return (clock() - start) / units
 
 
-def _event_driven(length: int, epochs: int, *, record: bool) -> Callable[[Worker], float]:
+def event_driven(length: int, epochs: int, *, record: bool) -> Callable[[Worker], float]:
     """Return the program: seconds per epoch of a chain of ``length`` operators that are not fused."""
 
     def program(worker: Worker) -> float:
@@ -99,7 +99,7 @@ def _event_driven(length: int, epochs: int, *, record: bool) -> Callable[[Worker
             with scope.region() as region:
                 chain: Stream[int, int] = stream.enter(region)
                 for _ in range(length):
-                    chain = chain.unary(Pipeline, "pass on", _pass_on)
+                    chain = chain.unary(Pipeline, "pass on", pass_on)
                 probe = chain.leave().probe()
         while probe.less_than(0) or not worker.idle:
             worker.step()
@@ -118,7 +118,7 @@ def _event_driven(length: int, epochs: int, *, record: bool) -> Callable[[Worker
     return program
 
 
-def _pass_on(capability: Capability[int], info: OperatorInfo) -> Callable[[InputPort[int, int], OutputPort[int]], None]:
+def pass_on(capability: Capability[int], info: OperatorInfo) -> Callable[[InputPort[int, int], OutputPort[int]], None]:
     def logic(input: InputPort[int, int], output: OutputPort[int]) -> None:
         for capability, batch in input:
             output.session(capability).give_batch(batch)
@@ -126,7 +126,7 @@ def _pass_on(capability: Capability[int], info: OperatorInfo) -> Callable[[Input
     return logic
 
 
-def _pingpong(rounds: int) -> Callable[[Worker], float]:
+def pingpong(rounds: int) -> Callable[[Worker], float]:
     """Return the program: seconds per round of one record that is exchanged in each round."""
 
     def program(worker: Worker) -> float:
@@ -151,22 +151,22 @@ def run(rounds: int = 5) -> list[Row]:
     """Run the four workloads and return the rows of the report, those with a bar first."""
     lengths = (10, 100, 1000)
     works = {
-        "barrier": _alone(_barrier(20_000)),
-        "nested": _alone(_nested(20_000)),
-        "barrier, two processes": _in_two_processes(_barrier(10_000)),
-        "pingpong": _alone(_pingpong(5_000)),
-        "pingpong, two processes": _in_two_processes(_pingpong(3_000)),
+        "barrier": _alone(barrier(20_000)),
+        "nested": _alone(nested(20_000)),
+        "barrier, two processes": _in_two_processes(barrier(10_000)),
+        "pingpong": _alone(pingpong(5_000)),
+        "pingpong, two processes": _in_two_processes(pingpong(3_000)),
     }
     for length in lengths:
-        works[f"event_driven 1x{length}, no record"] = _alone(_event_driven(length, 5_000, record=False))
-        works[f"event_driven 1x{length}, one record"] = _alone(_event_driven(length, 20_000 // length, record=True))
+        works[f"event_driven 1x{length}, no record"] = _alone(event_driven(length, 5_000, record=False))
+        works[f"event_driven 1x{length}, one record"] = _alone(event_driven(length, 20_000 // length, record=True))
     medians = in_turn(works, rounds)
     scale = REFERENCE_LOOP / medians[YARDSTICK]
-    barrier = 1 / medians["barrier"]
+    iterations = 1 / medians["barrier"]
     ratio = medians["event_driven 1x1000, no record"] / medians["event_driven 1x10, no record"]
     rows = [
         Row("empty loop, 10 M passes, s", medians[YARDSTICK], note="the yardstick"),
-        Row("barrier, iterations/s", barrier, floor=150_000 * scale, aim=300_000 * scale, note="bars scaled by the yardstick"),
+        Row("barrier, iterations/s", iterations, floor=150_000 * scale, aim=300_000 * scale, note="bars scaled by the yardstick"),
         Row("barrier, two processes, iterations/s", 1 / medians["barrier, two processes"], floor=10_000, aim=15_000),
         Row("nested x50, iterations/s", 1 / medians["nested"]),
         Row("nested against barrier, per iteration", medians["nested"] / medians["barrier"], floor=4, aim=2, less=True),

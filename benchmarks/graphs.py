@@ -1,7 +1,9 @@
 """Graph algorithms against NumPy and SciPy by hand, on a random graph and on one with a long diameter.
 
 Both sides get the same Arrow batch of whole numbers, and give an Arrow batch with the same rows, which is checked in the
-first round. By hand, the nodes are known to be the numbers from 0 up; the dataflow has to find that out.
+first round. By hand, the nodes are known to be the numbers from 0 up; the dataflow has to find that out. What workers take is
+the time of a second dataflow in the same processes: new ones would first have to be given their memory by the system, page by
+page, and what is compared with them runs in a process that has it. The bars for two workers are in ``benchmarks.two_workers``.
 """
 
 from __future__ import annotations
@@ -99,7 +101,7 @@ def by_hand(algorithm: Callable[[Any, Any, int], tuple[str, Any]], edges: pa.Rec
 def by_workers(build: Build, edges: pa.RecordBatch, processes: int) -> tuple[float, list[pa.RecordBatch]]:
     """Return the seconds from the first worker's start to the last one's end, and what came out on all workers."""
 
-    def program(worker: timely.Worker) -> tuple[float, float, list[pa.RecordBatch]]:
+    def once(worker: timely.Worker) -> tuple[float, float, list[pa.RecordBatch]]:
         mine = -(-len(edges) // worker.peers)
         start = time.perf_counter()
         with worker.dataflow(int) as scope:
@@ -109,6 +111,10 @@ def by_workers(build: Build, edges: pa.RecordBatch, processes: int) -> tuple[flo
         handle.close()
         worker.run()
         return start, time.perf_counter(), [batch for _, batch in found.messages]
+
+    def program(worker: timely.Worker) -> tuple[float, float, list[pa.RecordBatch]]:
+        once(worker)
+        return once(worker)
 
     parts = timely.execute(program, processes=processes)
     seconds = max(end for _, end, _ in parts) - min(start for start, _, _ in parts)
@@ -140,8 +146,7 @@ def run(rounds: int = 5) -> list[Row]:
             barred = graph.startswith("random")
             floor, aim = (2.0, 1.1) if barred else (None, None)
             rows.append(Row(f"{name}, {graph}: one worker over by hand", one / hand, floor, aim, less=True))
-            floor, aim = (1.6, 1.9) if barred and name.startswith("PageRank") else (None, None)
-            rows.append(Row(f"{name}, {graph}: speed-up of two workers", one / two, floor, aim, note="two processes"))
+            rows.append(Row(f"{name}, {graph}: speed-up of two workers", one / two, note="two processes"))
             rows.append(Row(f"{name}, {graph}: by hand, s", hand))
     return rows
 

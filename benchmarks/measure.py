@@ -1,19 +1,59 @@
 """How things are timed here: in rounds, all of them in turn, so that a machine that slows down slows all of them down.
 
-What is compared is the median over the rounds. The yardstick for pure Python is an empty ``for`` loop, timed in every round
-beside the work: bars that are given for a machine on which 10 million passes take 0.35 s are scaled by it.
+What is compared is the median over the rounds, and a ratio of two figures is the median of the ratios of each round, since what
+was measured in one round was measured on the same machine at the same load. A :class:`Measured` is a number that remembers its
+rounds, so that both come by themselves from ordinary arithmetic. The yardstick for pure Python is an empty ``for`` loop, timed
+in every round beside the work: bars that are given for a machine on which 10 million passes take 0.35 s are scaled by it.
 """
 
 from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 REFERENCE_LOOP = 0.35
 """Seconds for ten million passes of an empty loop on the machine that the bars are given for."""
 
 YARDSTICK = "empty loop"
+
+
+class Measured(float):
+    """The median of what was found in each round, as a number; ``rounds`` has them all.
+
+    Dividing one by another, or multiplying it with a number, does so in each round. With one that has not as many rounds it is
+    done for the medians, and gives a plain number.
+
+    >>> ours, theirs = Measured([1.0, 2.0, 3.0]), Measured([5.0, 20.0, 9.0])
+    >>> theirs / ours, (theirs / ours).rounds, 1 / ours
+    (5.0, (5.0, 10.0, 3.0), 0.5)
+    """
+
+    rounds: tuple[float, ...]
+
+    def __new__(cls, rounds: Iterable[float]) -> Measured:
+        rounds = tuple(map(float, rounds))
+        self = super().__new__(cls, statistics.median(rounds))
+        self.rounds = rounds
+        return self
+
+    def __truediv__(self, other: float) -> float:
+        return self._by_round(other, lambda a, b: a / b)
+
+    def __rtruediv__(self, other: float) -> float:
+        return self._by_round(other, lambda a, b: b / a)
+
+    def __mul__(self, other: float) -> float:
+        return self._by_round(other, lambda a, b: a * b)
+
+    __rmul__ = __mul__
+
+    def _by_round(self, other: float, f: Callable[[float, float], float]) -> float:
+        if not isinstance(other, Measured):
+            return Measured(f(value, float(other)) for value in self.rounds)
+        if len(other.rounds) == len(self.rounds):
+            return Measured(map(f, self.rounds, other.rounds))
+        return f(float(self), float(other))
 
 
 def empty_loop() -> float:
@@ -24,11 +64,14 @@ def empty_loop() -> float:
     return 10 * (time.process_time() - start)
 
 
-def in_turn(works: Mapping[str, Callable[[], float]], rounds: int) -> dict[str, float]:
-    """Run every work once in each round, the yardstick among them, and return the median of what each returned."""
-    found: dict[str, list[float]] = {name: [] for name in (YARDSTICK, *works)}
-    for _ in range(rounds):
-        found[YARDSTICK].append(empty_loop())
-        for name, work in works.items():
-            found[name].append(work())
-    return {name: statistics.median(values) for name, values in found.items()}
+def in_turn(works: Mapping[str, Callable[[], float]], rounds: int) -> dict[str, Measured]:
+    """Run every work once in each round, the yardstick among them, and return for each what it returned, as its median.
+
+    Every other round goes through them backwards, so that none of them always comes after the same one.
+    """
+    todo = {YARDSTICK: empty_loop, **works}
+    found: dict[str, list[float]] = {name: [] for name in todo}
+    for turn in range(rounds):
+        for name in list(todo)[:: -1 if turn % 2 else 1]:
+            found[name].append(todo[name]())
+    return {name: Measured(values) for name, values in found.items()}

@@ -14,9 +14,11 @@ from typing import Any
 
 from benchmarks.report import Row
 from benchmarks.sizing_memory import Quiet, allocated, memory_rows, pass_on
+from benchmarks.sizing_time import time_rows
 from benchmarks.sizing_traffic import draw, freely_rows, mode_rows, scattered_rows, traffic_rows
 from timely import Pipeline, Stream, Worker
 from timely.spark.messages import LARGEST
+from timely.worker.stall import Report, StallDetector
 from timely.worker.wire import encode
 from timely.worker.worker import GRAPH, QUIET
 
@@ -35,12 +37,22 @@ def address_table(workers: int) -> int:
 
 def quiet_report(workers: int, sent: int = 1_000) -> int:
     """Return the bytes in which a worker that waits tells one peer how many messages went between it and everybody."""
-    return sum(map(len, encode([(QUIET, ((sent,) * workers, (sent,) * workers))])))
+    return sum(map(len, encode([(QUIET, tuple(quiet_detector(workers, sent).report()))])))
+
+
+def quiet_detector(workers: int, sent: int = 1_000) -> StallDetector:
+    """Return the books of a worker between which and every other one there went so many messages."""
+    detector = StallDetector(0, workers)
+    for peer in range(1, workers):
+        detector.got(peer, sent)
+        detector.sent(peer)
+    return detector
 
 
 def quiet_reports_kept(workers: int) -> int:
     """Return how many bytes a worker holds of what everybody has told of itself, as they are after they were unpickled."""
-    return allocated(lambda: [(tuple(range(300, 300 + workers)), tuple(range(300, 300 + workers))) for _ in range(workers)])
+    report = quiet_detector(2).report()
+    return allocated(lambda: [Report(*(number + peer for number in report)) for peer in range(workers)])
 
 
 def graph_description(operators: int) -> int:
@@ -70,8 +82,8 @@ def growth_rows() -> list[Row]:
     for workers in SIZES:
         rows.append(Row(f"{workers} workers: quiet report to one peer, bytes", quiet_report(workers)))
     for workers in (100, 1_000):
-        each = quiet_reports_kept(workers) / workers**2
-        rows.append(Row(f"{workers} workers: quiet reports of all, kept by each, bytes per pair", each))
+        each = quiet_reports_kept(workers) / workers
+        rows.append(Row(f"{workers} workers: quiet reports of all, kept by each, bytes per worker", each))
     table = addresses(SIZES[-1])
     start = time.process_time()
     json.dumps(table)
@@ -82,8 +94,9 @@ def growth_rows() -> list[Row]:
 
 
 def run(rounds: int = 1) -> list[Row]:
-    """Return all rows. They are counts, which one round is enough for; the bar is on what the extrapolation rests on."""
-    return [*memory_rows(), *traffic_rows(), *scattered_rows(), *freely_rows(), *mode_rows(), *growth_rows()]
+    """Return all rows. All but the last are counts, which one round is enough for; the bar is on what one extrapolates from."""
+    counts = [*memory_rows(), *traffic_rows(), *scattered_rows(), *freely_rows(), *mode_rows(), *growth_rows()]
+    return [*counts, *time_rows(rounds)]
 
 
 if __name__ == "__main__":

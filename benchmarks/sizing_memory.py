@@ -148,11 +148,11 @@ print((held() - before) / len(ends), seconds / {count} * 1e3)
 _MESSAGES = """
 import time
 from benchmarks.sizing_memory import connections
-from benchmarks.sizing_traffic import round_of
+from timely.progress import ProgressBatch
 from timely.worker.transport import SocketTransport
 ends, _ = connections(1)
 one, two = (SocketTransport(index, {{1 - index: end}}) for index, end in enumerate(ends))
-message = ("progress", 0, round_of(2)[0])
+message = "progress", 0, ProgressBatch(0, 5, (((0, 1, 5), -1), ((0, 1, 6), 1)))
 start = time.process_time()
 for _ in range({count}):
     one.send(1, message)

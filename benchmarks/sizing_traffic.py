@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import attrs
 
@@ -18,10 +17,9 @@ import timely
 from benchmarks.plot import Curve, plot
 from benchmarks.report import Row
 from timely import Exchange, InputPort, Notificator, OutputPort, Pipeline, Product, Step, Worker
-from timely.progress import ProgressBatch
-from timely.testing.accumulated import Traffic
-from timely.testing.forest import Forest
-from timely.testing.traffic import Counted, Drive, lockstep, scattered, weigh
+from timely.progress import Routes
+from timely.progress.routes import FAN_OUT
+from timely.testing.traffic import Counted, Drive, lockstep, model, scattered
 
 INNER = 10
 SIZES = tuple(2**k for k in range(1, 11))
@@ -138,14 +136,14 @@ class Cost:
 def cost(name: str, workers: int) -> tuple[Cost, float]:
     """Return what an iteration of a dataflow costs with so many workers, and how many steps it takes."""
     first, last = (INNER, 3 * INNER) if name == "nested" else (3, 7)
-    counted = lockstep(DATAFLOWS[name], Forest.broadcast(workers), first, last)
+    counted = lockstep(DATAFLOWS[name], Routes.direct(workers), first, last)
     return Cost.of(counted, workers), counted.turns / counted.iterations
 
 
 def cost_scattered(name: str, workers: int) -> Cost:
     """Return what an iteration costs where every message arrives by itself, and is answered before the next."""
     first, last = (2, 4) if name == "exchange" else (INNER, 4 * INNER)
-    return Cost.of(scattered(DATAFLOWS[name], workers, first, last), workers)
+    return Cost.of(scattered(DATAFLOWS[name], Routes.direct(workers), first, last), workers)
 
 
 def scattered_rows(sizes: tuple[int, ...] = (4, 8, 16), check: int = 32) -> list[Row]:
@@ -209,51 +207,75 @@ def freely_rows(sizes: tuple[int, ...] = (2, 4, 8)) -> list[Row]:
 # -- modes -------------------------------------------------------------------------------------------------------------
 
 EACH = 8
-FAN_OUT = 16
-MODES: dict[str, Callable[[int], Forest]] = {
-    "each to each": Forest.broadcast,
-    f"added up per process of {EACH}": lambda workers: Forest.processes(workers, min(EACH, workers)),
-    "one accumulator": Forest.central,
-    f"one accumulator, processes of {EACH}": lambda workers: Forest.central(workers, min(EACH, workers)),
-    f"tree of {FAN_OUT}": lambda workers: Forest.tree(workers, FAN_OUT),
-}
 
 
-def round_of(workers: int) -> list[ProgressBatch[Any]]:
-    """Return what the workers say in one iteration of the barrier, as they say it (a test compares)."""
-    return [ProgressBatch(worker, 5, (((0, 1, 5), -1), ((0, 1, 6), 1))) for worker in range(workers)]
+@attrs.frozen
+class Shape:
+    """Routes for any number of workers, and how many of those are in a process."""
+
+    name: str
+    routes: Callable[[int], Routes]
+    each: Callable[[int], int]
+
+    def model(self, workers: int, first: int, last: int) -> Counted:
+        """Return what an iteration of the barrier costs in this shape."""
+        return model(self.routes(workers), first, last, self.each(workers))
 
 
-def modes(sizes: tuple[int, ...] = SIZES) -> dict[str, list[tuple[int, Traffic, int]]]:
-    """Return for each mode, for so many workers, the traffic of an iteration of the barrier, and how many hops it takes."""
-    return {
-        name: [(workers, weigh(make(workers), round_of(workers)), make(workers).hops) for workers in sizes]
-        for name, make in MODES.items()
-    }
+def _one(workers: int) -> int:
+    return 1
 
 
-def mode_rows(sizes: tuple[int, ...] = (8, 64, 1024), workers: int = 64) -> list[Row]:
-    """Return the table of the modes for an iteration of the barrier, and of *exchange* with so many real workers in step."""
+def _several(workers: int) -> int:
+    return min(EACH, workers)
+
+
+SHAPES = (
+    Shape("direct", Routes.direct, _one),
+    Shape(f"process, {EACH} in each", lambda workers: Routes.process(workers, _several(workers)), _several),
+    Shape("central", Routes.central, _one),
+    Shape(f"central, {EACH} in each", lambda workers: Routes.central(workers, _several(workers)), _several),
+    Shape(f"tree of {FAN_OUT}", lambda workers: Routes.tree(workers, FAN_OUT), _one),
+    Shape(f"tree of {FAN_OUT}, {EACH} in each", lambda workers: Routes.tree(workers, FAN_OUT, _several(workers)), _several),
+)
+
+
+def shapes(sizes: tuple[int, ...] = SIZES) -> dict[str, list[tuple[int, Counted]]]:
+    """Return for each shape, for so many workers, what an iteration of the barrier takes."""
+    return {shape.name: [(workers, shape.model(workers, 2, 4)) for workers in sizes] for shape in SHAPES}
+
+
+def mode_rows(sizes: tuple[int, ...] = (8, 64, 1024), real: int = 64) -> list[Row]:
+    """Return the table of the modes for an iteration of the barrier, and of dataflows with so many real workers in step."""
     rows = []
-    for name, found in modes(sizes).items():
-        for size, traffic, hops in found:
-            busiest = MODES[name](size).busiest
-            note = f"{traffic.messages:,} messages, {hops} hops, {busiest:,} messages at the busiest"
-            rows.append(Row(f"barrier, {name}, {size} workers: bytes per iteration", traffic.bytes, note=note))
-        counted = lockstep(exchange, MODES[name](workers), 3, 5)
-        note = f"{counted.traffic.messages / counted.iterations:,.0f} messages"
-        each = counted.traffic.bytes / counted.iterations
-        rows.append(Row(f"exchange, {name}, {workers} workers: bytes per iteration", each, note=note))
+    for shape in SHAPES:
+        for workers in sizes:
+            rows.append(_mode_row(f"barrier, {shape.name}, {workers} workers", shape.model(workers, 2, 4)))
+        for name, first, last in (("exchange", 3, 5), ("nested", INNER, 3 * INNER)):
+            counted = lockstep(DATAFLOWS[name], shape.routes(real), first, last, shape.each(real))
+            rows.append(_mode_row(f"{name}, {shape.name}, {real} workers", counted))
     return rows
 
 
+def _mode_row(name: str, counted: Counted) -> Row:
+    messages, turns, busiest = (n / counted.iterations for n in (counted.traffic.messages, counted.turns, counted.busiest))
+    note = f"{messages:,.0f} messages, {turns:.3g} turns, {busiest:,.0f} messages at the busiest worker"
+    return Row(f"{name}: bytes per iteration", counted.traffic.bytes / counted.iterations, note=note)
+
+
 def draw(folder: Path) -> None:
-    """Draw the bytes and the messages of the modes."""
-    found = modes()
-    for what, title in (("bytes", "bytes of progress per iteration"), ("messages", "messages of progress per iteration")):
+    """Draw the bytes and the messages of the modes, and the messages of their busiest worker."""
+    found = shapes()
+    pictures: dict[str, tuple[str, Callable[[Counted], float]]] = {
+        "bytes": ("bytes of progress between processes", lambda counted: counted.traffic.bytes),
+        "messages": ("messages of progress between processes", lambda counted: counted.traffic.messages),
+        "busiest": ("messages of progress at the busiest worker", lambda counted: counted.busiest),
+        "turns": ("messages in a row", lambda counted: counted.turns),
+    }
+    for what, (title, value) in pictures.items():
         curves = [
-            Curve(name, [(workers, getattr(traffic, what)) for workers, traffic, _ in points if getattr(traffic, what)])
+            Curve(name, [(workers, value(counted) / counted.iterations) for workers, counted in points if value(counted)])
             for name, points in found.items()
         ]
-        picture = plot(f"Barrier: {title}, by number of workers", curves)
+        picture = plot(f"Barrier: {title} per iteration, by number of workers", curves)
         (folder / f"progress-{what}.svg").write_text(picture, encoding="utf-8")

@@ -26,8 +26,11 @@ Part = Callable[[Any, Any, int, Swap], tuple[str, Any]]
 """One worker's part: from its edges, the number of nodes and a way to swap, to a value for each node; -1 for no row."""
 
 
-def by_hand(edges: DataFrame, nodes: int, part: Part, schema: str) -> DataFrame:
-    """Return ``(node, value)`` of the nodes that are there; may be used once, since the tasks meet once."""
+def by_hand(edges: DataFrame, nodes: int, part: Part, schema: str, *, dealt: bool = False) -> DataFrame:
+    """Return ``(node, value)`` of the nodes that are there; may be used once, since the tasks meet once.
+
+    ``dealt`` says that the edges are in two partitions, about even, which nothing will merge: then no shuffle deals them.
+    """
     meeting = socket.create_server(("127.0.0.1", 0))
     port = meeting.getsockname()[1]
     threading.Thread(target=_introduce, args=(meeting,), daemon=True).start()
@@ -43,7 +46,7 @@ def by_hand(edges: DataFrame, nodes: int, part: Part, schema: str) -> DataFrame:
         yield pa.record_batch({"node": mine, name: values[mine]})
 
     with this_python(edges.sparkSession.sparkContext):
-        return edges.repartition(2).mapInArrow(work, schema, barrier=True)
+        return (edges if dealt else edges.repartition(2)).mapInArrow(work, schema, barrier=True)
 
 
 def _introduce(meeting: socket.socket) -> None:

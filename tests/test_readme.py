@@ -72,13 +72,13 @@ def test_every_link_to_a_file_leads_somewhere() -> None:
     assert [target for target in targets if not (ROOT / target).exists()] == []
 
 
-def checks(directory: Path, test: str = "true", ruff: str = "true", mypy: str = "true") -> tuple[int, str]:
+def checks(directory: Path, test: str = "true", ruff: str = "true", mypy: str = "true", python: str = "true") -> tuple[int, str]:
     """Runs .ci/run on a tree of its own, whose test command and tools do what they are told; its status and output."""
     (directory / ".ci").mkdir()
     shutil.copy(ROOT / ".ci" / "run", directory / ".ci")
     tools = directory / ".venv" / "bin"
     tools.mkdir(parents=True)
-    for name, body in {"ruff": ruff, "mypy": mypy}.items():
+    for name, body in {"ruff": ruff, "mypy": mypy, "python": python}.items():
         (tools / name).write_text(f"#!/bin/sh\necho {name} \"$@\"\n{body}\n", encoding="utf-8")
         (tools / name).chmod(0o755)
     (directory / "README.md").write_text(f"```text\nno pytest\n```\n```sh\n{test}\n```\npytest\n", encoding="utf-8")
@@ -108,6 +108,13 @@ def test_ci_fails_when_any_check_fails(tmp_path: Path, commands: dict[str, str],
     status, output = checks(tmp_path, **commands)
     assert status != 0
     assert output.endswith(f"FAILED: {failed}\n")
+
+
+def test_ci_says_that_counts_have_grown_and_passes(tmp_path: Path) -> None:
+    status, output = checks(tmp_path, test=": pytest", python="echo barrier GREW\nexit 1")
+    assert status == 0
+    assert output.index("python -m benchmarks counts --compare") < output.index("barrier GREW") < output.index("not a failure")
+    assert output.endswith("passed: tests, lint, types\n")
 
 
 @pytest.mark.parametrize("test", ["ls", ": pytest\n: pytest again"])

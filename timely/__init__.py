@@ -57,6 +57,7 @@ from timely.errors import (
     TimeRegressionError,
     TimestampError,
     UnconnectedLoopError,
+    UnsendableError,
     WorkerError,
 )
 from timely.operators import (
@@ -90,11 +91,15 @@ from timely.progress import (
     Timestamp,
     Tracker,
     Unit,
+    engine,
 )
 from timely.scopes import Scope
 from timely.worker import Barrier, Sequencer, Worker, example, execute
 
 __version__ = "0.1.0"
+
+compiled: bool = not str(engine.__file__).endswith((".py", ".pyc"))
+"""Whether the engine that runs is the compiled one (``docs/decisions/compiled-engine.md``); what it computes is the same."""
 
 __all__ = [
     "Antichain",
@@ -173,10 +178,12 @@ __all__ = [
     "TimestampError",
     "Tracker",
     "UnconnectedLoopError",
+    "UnsendableError",
     "Unit",
     "Vertex",
     "Worker",
     "WorkerError",
+    "compiled",
     "example",
     "execute",
     "operators",

@@ -8,10 +8,24 @@ of the package, so that every layer may import it.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Self
 
 
 class TimelyError(Exception):
     """The root of every error that this library raises on purpose."""
+
+    def caused_by(self, cause: BaseException | None) -> Self:
+        """Return this error, with its cause: ``raise error.caused_by(cause)`` does what ``raise error from cause`` does.
+
+        It is for the modules that may be compiled: the compiler leaves a ``from`` out (docs/decisions/compiled-engine.md).
+
+        >>> first = KeyError("a")
+        >>> error = TimelyError("second").caused_by(first)
+        >>> error.__cause__ is first, error.__suppress_context__
+        (True, True)
+        """
+        self.__cause__ = cause
+        return self
 
 
 class ConfigurationError(TimelyError, ValueError):

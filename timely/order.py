@@ -44,27 +44,19 @@ class Product(NamedTuple, Generic[TO, TI]):
     inner: TI
 
     def __le__(self, other: tuple[Any, ...], /) -> bool:
-        outer, inner = self
-        other_outer, other_inner = other
-        below: bool = outer <= other_outer and inner <= other_inner
+        below: bool = self[0] <= other[0] and self[1] <= other[1]
         return below
 
     def __lt__(self, other: tuple[Any, ...], /) -> bool:
-        outer, inner = self
-        other_outer, other_inner = other
-        below: bool = outer <= other_outer and inner <= other_inner and self != other
+        below: bool = self[0] <= other[0] and self[1] <= other[1] and self != other
         return below
 
     def __ge__(self, other: tuple[Any, ...], /) -> bool:
-        outer, inner = self
-        other_outer, other_inner = other
-        above: bool = other_outer <= outer and other_inner <= inner
+        above: bool = other[0] <= self[0] and other[1] <= self[1]
         return above
 
     def __gt__(self, other: tuple[Any, ...], /) -> bool:
-        outer, inner = self
-        other_outer, other_inner = other
-        above: bool = other_outer <= outer and other_inner <= inner and self != other
+        above: bool = other[0] <= self[0] and other[1] <= self[1] and self != other
         return above
 
     def __repr__(self) -> str:

@@ -26,7 +26,6 @@ IDS = {
 WITHOUT = {
     "W7": "of byte buffers that can be put together again, which the transport does not have",
     "X8": "measures time and has no result",
-    "X9": "there is no log of events to replay",
 }
 
 

@@ -11,6 +11,7 @@ import pytest
 
 import timely
 from timely import Capability, Exchange, Stream
+from timely.dataflow.container import partition
 
 SIZES = [(1, 1), (2, 1), (3, 1), (1, 2), (1, 3), (2, 2)]
 sizes = pytest.mark.parametrize(("workers", "processes"), SIZES)
@@ -88,6 +89,18 @@ def test_exchange_takes_a_key_to_the_same_worker_in_every_container(kind: str, w
             mine = [x for x in numbers if x % size == index]
             expected += [(time, mine, name)] * (size if mine else 0)
         assert sorted(messages) == expected
+
+
+@pytest.mark.parametrize("workers", [1, 2, 3, 4])
+def test_rows_are_dealt_alike_however_they_lie_in_memory(workers: int) -> None:
+    rows = np.random.default_rng(3).integers(-50, 50, (200, 3))
+    by_row, by_column, apart = (
+        partition(array, lambda some: some[:, 1], workers)
+        for array in (rows, np.asfortranarray(rows), np.repeat(rows, 2, axis=0)[::2])
+    )
+    for dealt in (by_row, by_column, apart):
+        assert [worker for worker, _ in dealt] == list(range(workers))
+        assert [part.tolist() for _, part in dealt] == [rows[rows[:, 1] % workers == w].tolist() for w in range(workers)]
 
 
 def test_a_container_of_one_kind_may_follow_another() -> None:

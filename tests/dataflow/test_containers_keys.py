@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import random
 import uuid
 import zlib
 from collections.abc import Callable
@@ -159,6 +160,16 @@ def test_checksums_are_those_of_zlib(pieces: list[bytes]) -> None:
     starts = np.cumsum(lengths) - lengths
     data = np.frombuffer(b"".join(pieces), np.uint8)
     assert checksums(data, starts, lengths).tolist() == [zlib.crc32(piece) for piece in pieces]
+
+
+@pytest.mark.parametrize("count", [511, 512, 513, 2000])
+def test_checksums_of_many_pieces_in_blocks(count: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(keys, "_BLOCK", 700)
+    chance = random.Random(count)
+    pieces = [chance.randbytes(chance.choice([0, 1, 5, 5, 9, 63, 64, 65, 300])) for _ in range(count)]
+    lengths = np.array([len(piece) for piece in pieces], dtype=np.int64)
+    data = np.frombuffer(b"".join(pieces), np.uint8)
+    assert checksums(data, np.cumsum(lengths) - lengths, lengths).tolist() == [zlib.crc32(piece) for piece in pieces]
 
 
 @given(st.lists(st.tuples(st.integers(-(2**63), 2**63 - 1), st.text(max_size=5), st.integers(0, 2**64 - 1) | st.none())))

@@ -96,6 +96,36 @@ def test_arrays_of_rows_and_of_records(workers: int) -> None:
         assert part["k"].tolist() == [i for i in range(9) if i % workers == worker]
 
 
+@pytest.mark.parametrize("workers", [2, 3, 16, 17, 40])
+def test_columns_are_dealt_as_lists_are_among_few_workers_and_many(workers: int) -> None:
+    records = [(number * 7919 - 3000, number) for number in range(500)]
+    expected = partition(records, lambda record: record[0], workers)
+    keys, numbers = (np.array(column) for column in zip(*records, strict=True))
+    by_arrow = partition(pa.record_batch({"k": keys, "n": numbers}), "k", workers)
+    assert [(worker, list(zip(*part.to_pydict().values(), strict=True))) for worker, part in by_arrow] == expected
+    for table in (np.array(records), np.asfortranarray(records)):
+        by_numpy = partition(table, lambda array: array[:, 0], workers)
+        assert [(worker, list(map(tuple, part.tolist()))) for worker, part in by_numpy] == expected
+
+
+def test_one_worker_refuses_the_keys_that_several_refuse() -> None:
+    lists: list[Any] = [[1, "a", 1.5], [None, (1, 2.5)], [object()]]
+    for records in lists:
+        for workers in (1, 2):
+            with pytest.raises(RoutingError):
+                partition(records, identity, workers)
+    columns: list[Any] = [np.array([1.5]), np.array([1, 1.5, None], object)]
+    for array in columns:
+        for workers in (1, 2):
+            with pytest.raises(RoutingError):
+                partition(array, identity, workers)
+    for workers in (1, 2):
+        with pytest.raises(RoutingError, match="column of type double cannot be a key"):
+            partition(pa.record_batch({"k": [1.5]}), "k", workers)
+        with pytest.raises(RoutingError, match="column of type double cannot be a key"):
+            partition(pa.record_batch({"k": pa.array([1.5]).dictionary_encode()}), ["k"], workers)
+
+
 @pytest.mark.parametrize("key", [1.5, 1.0, [1], {"a": 1}, object(), (1, 2.5)])
 def test_keys_that_cannot_be_routed(key: Any) -> None:
     with pytest.raises(RoutingError, match="whole number, a string, bytes, or a tuple"):

@@ -356,7 +356,7 @@ def halves(pact: Any) -> Callable[[timely.Worker], list[Any]]:
             with scope.iterative() as loop:
                 feedback, again = loop.feedback(ProductSummary(Step(0), Step(1)))
                 halved = stream.enter(loop).concat(again).unary(pact, "halve", halve)
-                halved.filter(lambda x: x > 1).connect_loop(feedback)
+                halved.map_batch(lambda batch: [x for x in batch if x > 1]).connect_loop(feedback)  # message by message
                 ones = halved.filter(lambda x: x == 1).leave()
             seen = ones.capture()
         worker.run()

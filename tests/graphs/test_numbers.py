@@ -55,6 +55,42 @@ def test_numbers_stay(given: tuple[pa.DataType, list[list[Any]]]) -> None:
         assert names.take(found).to_pylist() == batch
 
 
+@settings(deadline=None, max_examples=100)
+@given(
+    st.sampled_from([pa.int64(), pa.int8(), pa.uint64(), pa.string(), pa.date32()]).flatmap(
+        lambda kind: st.tuples(st.just(kind), st.lists(st.lists(VALUES[kind], max_size=6), min_size=1, max_size=4))
+    ),
+    st.lists(st.integers(10, 19), max_size=4),
+    st.integers(0, 30),
+)
+def test_numbers_are_found_column_by_column_and_later(
+    given: tuple[pa.DataType, list[list[Any]]], before: list[int], room: int
+) -> None:
+    kind, columns = given
+    numbers, plain = Numbers(), Numbers()
+    if before and kind == pa.int64():
+        numbers.number(pa.array(before))
+        plain.number(pa.array(before))
+    found, fresh = numbers.find(*(pa.array(column, kind) for column in columns))
+    expected, same = plain.number(pa.array([value for column in columns for value in column], kind))
+    assert fresh.equals(same)
+    room = min(room, len(found))
+    found.fill(some := np.empty(room, np.int64))
+    assert some.tolist() == expected.tolist()[:room]
+    squares = np.arange(len(numbers)) ** 2
+    found.fill(some, through=squares)
+    assert some.tolist() == [number**2 for number in expected.tolist()[:room]]
+
+
+def test_what_was_found_stays_when_more_is_given() -> None:
+    numbers = Numbers()
+    found, _ = numbers.find(pa.array([7, 5, 7]))
+    for values in ([6, 5], [2 * SPARE], [10**15, 5]):  # within the table, in a larger one, and in a dictionary
+        numbers.number(pa.array(values))
+        found.fill(now := np.empty(3, np.int64))
+        assert now.tolist() == [1, 0, 1]
+
+
 def test_what_is_no_number_is_one_node() -> None:
     numbers = Numbers()
     assert numbers.number(pa.array([NAN, 1.0, -NAN]))[0].tolist() == [0, 1, 0]

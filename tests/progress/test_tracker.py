@@ -11,9 +11,10 @@ from tests.progress.times import Moment, TotalMoment
 from timely.errors import GraphError, TimestampError
 from timely.order import Product
 from timely.progress.antichain import Antichain
+from timely.progress.change_batch import ChangeBatch
 from timely.progress.graph import GraphBuilder
 from timely.progress.location import Location, Source, Target
-from timely.progress.timestamp import ProductSummary, Step
+from timely.progress.timestamp import ProductSummary, Step, time_domain
 from timely.progress.tracker import Blocker, Tracker
 
 
@@ -337,3 +338,31 @@ def test_unknown_locations_and_times_are_refused() -> None:
         tracker.summary(Source(0, 0), Target(0, 1))
     with pytest.raises(TimestampError, match="int"):
         tracker.update(Source(0, 0), -1, 1)
+
+
+@pytest.mark.parametrize("spec", [int, Product[int, int]])
+def test_what_is_watched_is_kept_as_it_is_reported_to_others(spec: Any) -> None:
+    """Of two observers of the same frontier one watches, and the other adds up what ``propagate`` returns."""
+    zero = time_domain(spec).minimum
+    times = [zero, *([Product(0, 3), Product(2, 0), Product(1, 1), Product(2, 4)] if zero != 0 else [3, 1, 2])]
+    stay = Antichain([time_domain(spec).identity])
+    graph: GraphBuilder[Any] = GraphBuilder(spec)
+    graph.add_node("from", 0, 1, [])
+    for sink in ("watches", "is told"):
+        graph.add_node(sink, 1, 1, [[stay]])
+        graph.add_edge(Source("from", 0), Target(sink, 0))
+    tracker = graph.build()
+    elements: list[Any] = []
+    flags = bytearray(2)
+    tracker.watch(tracker.observed.index(Target("watches", 0)), elements, flags, 1)
+    told: ChangeBatch[Any] = ChangeBatch()
+    for changes in ([(time, 1) for time in times], [(time, -1) for time in times[:2]], [(times[-1], 0)], [(times[1], 1)]):
+        for time, diff in changes:
+            tracker.update(Source("from", 0), time, diff)
+        flags[1] = 0
+        reported = tracker.propagate()
+        assert {target for target, _, _ in reported} <= {Target("is told", 0)}
+        told.extend((time, diff) for _, time, diff in reported)
+        assert bool(flags[1]) == bool(reported) and not flags[0]
+        assert len(elements) == len(told) and set(elements) == {time for time, _ in told}
+        assert Antichain(elements) == tracker.frontier(Target("watches", 0)) == tracker.frontier(Target("is told", 0))

@@ -15,6 +15,7 @@ import timely
 from tests.recovery.programs import Stopped, expected, program
 from timely.dataflow import Capability, OperatorInfo, route
 from timely.errors import PeerLostError
+from timely.progress import Routes
 from timely.recovery import Recovery
 from timely.worker import Worker
 from timely.worker.execute import first_failure, run_worker
@@ -47,13 +48,13 @@ class Late:
             self.inner.wait(timeout)
 
 
-def run_late(one: Callable[[Worker], Any], workers: int, seed: int) -> list[Any]:
+def run_late(one: Callable[[Worker], Any], workers: int, seed: int, routes: Routes | None = None) -> list[Any]:
     """As ``timely.execute``, with messages that come late."""
     outcomes: list[Any] = [None] * workers
     transports = [Late(inner, seed + inner.index) for inner in thread_transports(workers)]
 
     def run(transport: Late) -> None:
-        outcomes[transport.index] = run_worker(one, Worker(transport))
+        outcomes[transport.index] = run_worker(one, Worker(transport, routes=routes))
 
     threads = [threading.Thread(target=run, args=(transport,)) for transport in transports]
     for thread in threads:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
@@ -28,6 +29,15 @@ def _per_time(scope: Any, stream: Any) -> Any:
         return (None if total > 12 else total), [(key, total)]
 
     return sums.state_machine(fold)
+
+
+def _grouped(scope: Any, stream: Any) -> Any:
+    """Sums and numbers of rows on columns, for the keys as text, since they are of several types."""
+
+    def columns(pairs: list[Any]) -> Any:
+        return pa.record_batch({"key": [str(key) for key, _ in pairs], "value": [value for _, value in pairs]})
+
+    return stream.map_batch(columns).group_by("key", rows="count", total=("value", "sum"))
 
 
 def _delayed(scope: Any, stream: Any) -> Any:
@@ -93,6 +103,8 @@ class Tally(timely.Vertex[int]):
 UNARY: dict[str, Build] = {
     "state_machine": _per_time,
     "aggregate": lambda scope, stream: stream.aggregate(lambda k, v, total: (total or 0) + v, lambda k, total: (k, total)),
+    "value_counts": lambda scope, stream: stream.value_counts(),
+    "group_by": _grouped,
     "distinct": lambda scope, stream: stream.distinct(),
     "distinct by key": lambda scope, stream: stream.distinct(key=lambda pair: pair[0]),
     "delay": _delayed,

@@ -11,10 +11,19 @@ from typing import Any
 import pytest
 
 from tests.conformance import test_capture
-from tests.progress import test_antichain, test_change_batch, test_cycles, test_exchange, test_mutable_antichain, test_oracle
+from tests.progress import (
+    test_antichain,
+    test_change_batch,
+    test_cycles,
+    test_exchange,
+    test_mutable_antichain,
+    test_oracle,
+    test_relay,
+)
 from tests.properties import test_flattening, test_schedules
 from tests.testing import test_custom_dataflows, test_naiad, test_simulator
 from tests.testing.kits import KITS
+from tests.worker import test_accumulate
 
 pytestmark = pytest.mark.soak
 Soak = Callable[..., None]
@@ -37,6 +46,15 @@ def test_T1_to_T3_counts(soak: Soak, prop: Any) -> None:
 @pytest.mark.parametrize("workers", [1, 2, 3])
 def test_Z1_to_Z5_schedules(soak: Soak, workers: int) -> None:
     soak(test_schedules.test_Z1_to_Z5_and_the_outputs_of_a_sequential_reference, workers=workers)
+
+
+@pytest.mark.parametrize("kit", KITS.values(), ids=KITS)
+def test_Z1_to_Z5_where_progress_is_passed_on(soak: Soak, kit: Any) -> None:
+    soak(test_accumulate.test_every_invariant_holds_where_progress_is_passed_on, kit=kit)
+
+
+def test_X_what_is_passed_on(soak: Soak) -> None:
+    soak(test_relay.test_at_any_moment_a_worker_has_heard_the_first_so_many_batches_of_each_other_one)
 
 
 @pytest.mark.parametrize(

@@ -23,8 +23,10 @@ from pyspark.sql import SparkSession
 import timely
 from timely import spark as ts
 from timely.spark import display
-from timely.spark.display import JobText, Monitor, StatusLine
-from timely.spark.metrics import REPORT, Meter, WorkerMetrics, standing, summarize, traffic
+from timely.spark.display import JobText, Monitor
+from timely.spark.metrics import REPORT, Meter, WorkerMetrics, summarize, traffic
+from timely.worker.standing import standing
+from timely.worker.terminal import StatusLine
 
 REPORTED = WorkerMetrics(
     worker=0,

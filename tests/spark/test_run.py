@@ -96,6 +96,14 @@ def test_rows_are_exchanged_between_the_workers(numbers: DataFrame) -> None:
     assert homes[0].isdisjoint(homes[1])
 
 
+def test_rows_are_the_same_where_progress_is_passed_on(numbers: DataFrame) -> None:
+    def build(scope: timely.ScopeBuilder[int], numbers: timely.Stream[int, Any]) -> Streams:
+        return {"numbers": numbers.exchange("n").exchange("day")}
+
+    result = ts.run(build, {"numbers": numbers}, {"numbers": "n long, day int"}, workers=3, epoch="day", progress="central")
+    assert rows(result["numbers"]) == rows(numbers)
+
+
 def test_several_inputs_and_several_outputs(edges: DataFrame, numbers: DataFrame) -> None:
     def build(
         scope: timely.ScopeBuilder[int], edges: timely.Stream[int, Any], numbers: timely.Stream[int, Any]

@@ -130,6 +130,24 @@ def test_who_cannot_name_the_run_sees_no_certificate(
     assert "it did not name a run that is known here" in caplog.text
 
 
+def test_a_handshake_waits_for_no_acknowledgement(
+    pool: ThreadPoolExecutor, listeners: list[socket.socket], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two small messages in a row, as the end of a handshake and the hello are, would wait for 40 ms between them."""
+    at_once: list[int] = []
+    shake = ssl.SSLSocket.do_handshake
+
+    def shaken(sock: ssl.SSLSocket, block: bool = False) -> None:
+        at_once.append(sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY))
+        shake(sock, block)
+
+    monkeypatch.setattr(ssl.SSLSocket, "do_handshake", shaken)
+    addresses = addresses_of(listeners[:2])
+    close(*pool.map(lambda i: connect_mesh(i, listeners[i], addresses, WORKERS), range(2)))
+    assert len(at_once) >= 2
+    assert all(at_once)
+
+
 def test_a_slow_connection_is_dropped(listeners: list[socket.socket], caplog: pytest.LogCaptureFixture) -> None:
     with selectors.DefaultSelector() as selector, socket.create_connection(listeners[0].getsockname()) as slow:
         admitted: list[Hello] = []

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import pickle
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -10,11 +13,11 @@ import timely
 from timely import InputHandle, StalledError, Worker
 from timely.worker.stall import StallDetector
 
-MODES = [{"workers": 3}, {"processes": 2}, {"workers": 2, "processes": 2}]
+MODES: list[dict[str, Any]] = [{"workers": 3}, {"processes": 2}, {"workers": 2, "processes": 2}]
 
 
 @pytest.mark.parametrize("mode", MODES, ids=str)
-def test_an_input_that_one_worker_keeps_open_ends_the_run(mode: dict[str, int]) -> None:
+def test_an_input_that_one_worker_keeps_open_ends_the_run(mode: dict[str, Any]) -> None:
     kept: list[InputHandle[int, int]] = []
 
     def program(worker: Worker) -> None:
@@ -90,3 +93,76 @@ def test_what_was_sent_to_a_peer_that_has_ended_does_not_count() -> None:
     assert not one.stalled()
     one.ended(1)
     assert one.stalled()
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from(["send", "deliver", "report", "end"]), st.integers(0, 3), st.integers(0, 3)), max_size=60)
+)
+def test_nor_where_some_have_ended_meanwhile(history: list[tuple[str, int, int]]) -> None:
+    """Links keep their order, so that an end is heard of behind all messages. When all have reported at rest, all know."""
+    workers = range(4)
+    detectors = [StallDetector(index, 4) for index in workers]
+    links: dict[tuple[int, int], list[Any]] = {(i, j): [] for i in workers for j in workers}
+    quiet, ended = [False] * 4, [False] * 4
+
+    def deliver(i: int, j: int) -> None:
+        message = links[i, j].pop(0)
+        if ended[j]:
+            return
+        if message == "message":
+            detectors[j].got(i)
+            quiet[j] = False
+        elif message == "ended":
+            detectors[j].ended(i)
+        else:
+            detectors[j].heard(i, message)
+
+    def tell(i: int, message: Any) -> None:
+        for j in workers:
+            if i != j:
+                links[i, j].append(message)
+
+    def report(i: int) -> None:
+        quiet[i] = True
+        news = detectors[i].news()
+        if news is not None:
+            tell(i, news)
+
+    def check() -> bool:
+        waiting = [i for i in workers if not ended[i]]
+        found = [quiet[i] and detectors[i].stalled() for i in waiting]
+        if any(found):
+            assert all(quiet[i] for i in waiting)
+            assert not any("message" in links[i, j] for i in workers for j in waiting)
+        return all(found)
+
+    for deed, i, j in history:
+        if deed == "deliver" and i != j and links[i, j]:
+            deliver(i, j)
+        elif not ended[i]:
+            if deed == "send" and not quiet[i] and i != j:
+                detectors[i].sent(j)
+                links[i, j].append("message")
+            elif deed == "report":
+                report(i)
+            elif deed == "end":
+                ended[i] = True
+                tell(i, "ended")
+        check()
+    for _ in range(3):
+        for i, j in links:
+            while links[i, j]:
+                deliver(i, j)
+        for i in workers:
+            if not ended[i]:
+                report(i)
+    assert check()
+
+
+def test_a_report_is_as_short_among_many_workers_as_among_few() -> None:
+    few, many = StallDetector(0, 2), StallDetector(0, 2000)
+    for detector in (few, many):
+        detector.sent(1)
+        detector.got(1, 1000)
+    assert len(pickle.dumps(tuple(many.report()))) <= len(pickle.dumps(tuple(few.report()))) + 2
+    assert many.report() != StallDetector(0, 2000).report()

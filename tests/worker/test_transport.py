@@ -24,7 +24,8 @@ from timely.progress import ProgressBatch, ProgressExchange
 from timely.worker import Worker, credentials
 from timely.worker.coalesce import coalesce
 from timely.worker.credentials import make_identity
-from timely.worker.transport import Inbox, Link, PeerTransport, SocketTransport
+from timely.worker.link import Link
+from timely.worker.transport import Inbox, PeerTransport, SocketTransport
 
 
 def three_processes() -> list[SocketTransport]:
@@ -107,6 +108,48 @@ def test_a_lost_peer_is_found_out_while_others_keep_sending() -> None:
             busy.flush()
             arrived += transport.receive()
     close_all([transport, busy])
+
+
+def test_what_comes_between_waiting_and_receiving_is_not_lost() -> None:
+    transports = three_processes()
+    transports[1].send(0, ("data", "early"))
+    transports[1].flush()
+    transports[0].wait()
+    transports[2].send(0, ("data", "late"))
+    transports[2].flush()
+    transports[0].wake()
+    transports[0].wait()
+    transports[0].wait(0)  # which finds both once more, since nobody has received them
+    got = [*transports[0].receive(), *transports[0].receive()]
+    assert sorted(got) == [(1, ("data", "early")), (2, ("data", "late"))]
+    assert transports[0].receive() == []
+    close_all(list(transports))
+
+
+class Counting(SocketTransport):
+    """Counts how often it is asked."""
+
+    received = 0
+
+    def receive(self) -> Any:
+        self.received += 1
+        return super().receive()
+
+
+def test_a_step_that_waits_takes_in_what_came_once() -> None:
+    near, far = socket.socketpair()
+    transports = [Counting(0, {1: near}), Counting(1, {0: far})]
+    workers = [Worker(transport) for transport in transports]
+    for worker in workers:
+        with worker.dataflow(int) as scope:
+            handle, again = scope.feedback(timely.Step(1, limit=50))
+            scope.to_stream([0]).concat(again).exchange(lambda x: x).map(lambda x: x + 1).connect_loop(handle)
+    steps = 0
+    while [worker.run_step(0) for worker in workers] != [False, False]:
+        steps += 1
+    assert steps > 50
+    assert {transport.received for transport in transports} == {steps + 1}
+    close_all(list(transports))
 
 
 class Unreadable:
@@ -335,3 +378,30 @@ def test_processes_give_what_threads_give_when_progress_waits() -> None:
         return seen.extract()
 
     assert timely.execute(program, processes=3) == timely.execute(program, workers=3)
+
+
+def test_what_all_peers_are_told_alike_is_pickled_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    transports = three_processes()
+    framed: list[list[Any]] = []
+    frame = Link._frame
+
+    def note(link: Link, messages: list[Any]) -> Any:
+        framed.append(list(messages))
+        return frame(link, messages)
+
+    monkeypatch.setattr(Link, "_frame", note)
+    message = "progress", 0, ProgressBatch(0, 0, (("a", 1),))
+    for extra in ([], [("data", 0, 0, 0, ["for worker 2 alone"])]):
+        framed.clear()
+        for peer in (1, 2):
+            transports[0].send(peer, message)
+        for data in extra:
+            transports[0].send(2, data)
+        transports[0].flush()
+        assert framed == [[message], [message, *extra]][: 1 + len(extra)]
+        for peer, told in ((1, []), (2, extra)):
+            transports[peer].wait(10)
+            assert transports[peer].receive() == [(0, message), *((0, data) for data in told)]
+    monkeypatch.undo()
+    for transport in transports:
+        transport.close(0)

@@ -7,8 +7,9 @@ from timely.dataflow.capability_set import CapabilitySet
 from timely.dataflow.channel import Allocator
 from timely.dataflow.container import Container, records_of
 from timely.dataflow.foreign import DataScope, Inlet, Outlet
+from timely.dataflow.info import OperatorInfo
 from timely.dataflow.keys import Key, route, route_array, route_column
-from timely.dataflow.operator import Activator, Operator, OperatorInfo
+from timely.dataflow.operator import Activator, Operator
 from timely.dataflow.pact import Distribute, Exchange, Pact, Pipeline, Spill
 from timely.dataflow.ports import InputPort, OutputPort, Session
 from timely.dataflow.scope import ScopeBuilder

@@ -12,7 +12,8 @@ from typing import Any, Generic, Protocol, TypeVar
 
 from timely.dataflow.capability import Capability
 from timely.dataflow.channel import ExchangePusher, Pusher, QueuePusher
-from timely.dataflow.operator import Operator, OperatorInfo
+from timely.dataflow.info import OperatorInfo
+from timely.dataflow.operator import Operator
 from timely.dataflow.pact import Distribute, Exchange, Pact, PipelinePact, Spill
 from timely.dataflow.ports import InputPort, OutputPort
 from timely.dataflow.scope import ScopeBuilder
@@ -20,7 +21,7 @@ from timely.dataflow.spill import Queue, SpillQueue
 from timely.dataflow.stream import Stream
 from timely.errors import GraphError, ScopeError
 from timely.order import PartialOrder
-from timely.progress import Antichain, PathSummary, Source, Target
+from timely.progress import Antichain, PathSummary, Source, SummaryRow, Target
 
 T = TypeVar("T", bound=PartialOrder)
 D = TypeVar("D")
@@ -91,7 +92,7 @@ class OperatorBuilder(Generic[T]):
         self._scope = scope
         self._operator: Operator[T] = Operator(name, scope.subgraph, scope.allocator)
         self._rows: list[dict[int, Antichain[PathSummary[T]]]] = []
-        self._identity = scope.subgraph.domain.identity
+        self._stay: Antichain[PathSummary[T]] = Antichain([scope.subgraph.domain.identity])
         self._built = False
         scope.unfinished.add(self._operator.path)
 
@@ -154,7 +155,7 @@ class OperatorBuilder(Generic[T]):
             raise GraphError(f"operator {self._operator.path!r} is built already: add its ports before, and build it once")
 
     def _all(self, ports: int) -> dict[int, Antichain[PathSummary[T]]]:
-        return {port: Antichain([self._identity]) for port in range(ports)}
+        return dict.fromkeys(range(ports), self._stay)
 
     def build(
         self, constructor: Callable[[list[Capability[T]], OperatorInfo], Callable[..., object]], *arguments: object
@@ -169,9 +170,8 @@ class OperatorBuilder(Generic[T]):
         self._check_open()
         self._built = True
         operator = self._operator
-        outputs = range(len(operator.output_ports))
         for port, row in zip(operator.input_ports, self._rows, strict=True):
-            port.summaries = [row.get(output) or Antichain() for output in outputs]
-            port.identities = [summaries == Antichain([self._identity]) for summaries in port.summaries]
+            port.summaries = SummaryRow(len(operator.output_ports), row)
+            port.identities = frozenset([output for output, summaries in row.items() if summaries == self._stay])
         operator.construct(constructor, arguments)
         self._scope.unfinished.discard(operator.path)

@@ -9,7 +9,7 @@ the activation that reads it is over), and must be retained to outlive that acti
 from __future__ import annotations
 
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Self, SupportsIndex, TypeVar
 
 from timely.errors import CapabilityError, GraphError
 from timely.order import PartialOrder, Product
@@ -95,7 +95,8 @@ class Capability(Generic[T]):
         """Return a second capability at the same time, to be dropped on its own; ``copy.copy`` does the same."""
         return self.delayed(self.time)
 
-    __copy__ = copy
+    def __copy__(self) -> Capability[T]:
+        return self.delayed(self.time)
 
     def __enter__(self) -> Self:
         return self
@@ -103,7 +104,9 @@ class Capability(Generic[T]):
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self.drop()
 
-    __del__ = drop
+    def __del__(self) -> None:
+        if self._port is not None:
+            self.drop()
 
     def permits(self, port: OutputPort[T]) -> bool:
         """Return whether it allows to send on ``port`` at its time."""
@@ -147,32 +150,33 @@ class InputCapability(Generic[T]):
         self._port = port
         self._call = port.operator.call
 
-    def retain(self, output: int = 0) -> Capability[T]:
+    def retain(self, output: SupportsIndex = 0) -> Capability[T]:
         """Return a capability for ``output`` at this time, to keep; ``CapabilityError`` where the summary there advances,
         ``GraphError`` for an output that the operator does not have.
         """
         port = self._current("retain")
-        if output not in range(len(port.identities)):
+        if output not in range(len(port.summaries)):
             raise self._no_output(output)
-        if not port.identities[output]:
+        if output not in port.identities:
             raise CapabilityError(
                 f"{port.label}: the summary to output {output} is not the identity, so the capability for {self.time!r}"
                 f" cannot be retained there; use delayed(time, output={output}) with a time that the summary allows"
             )
         return Capability(self.time, port.operator.output_ports[output])
 
-    def delayed(self, time: T, output: int = 0) -> Capability[T]:
+    def delayed(self, time: T, output: SupportsIndex = 0) -> Capability[T]:
         """Return a capability for ``output`` at ``time``, which must be at or after what the summary makes of this time."""
         port = self._current("delay")
         if type(time) is not type(self.time) or type(time) is Product:
             port.check(time)
         if output not in range(len(port.summaries)):
             raise self._no_output(output)
-        for summary in port.summaries[output]:
+        summaries = port.summaries[output.__index__()]
+        for summary in summaries:
             result = summary.results_in(self.time)
             if result is not None and result <= time:
                 return Capability(time, port.operator.output_ports[output])
-        if len(port.summaries[output]) == 0:
+        if len(summaries) == 0:
             raise CapabilityError(f"{port.label}: output {output} is disconnected from this input, so nothing can be sent there")
         raise CapabilityError(
             f"{port.label}: {time!r} is not at or after what the summary to output {output} makes of {self.time!r}"
@@ -182,7 +186,7 @@ class InputCapability(Generic[T]):
         """Return whether it allows to send on ``port`` at its time, now."""
         mine = self._port
         operator = mine.operator
-        return port.operator is operator and self._call == operator.call and operator.running and mine.identities[port.index]
+        return port.operator is operator and self._call == operator.call and operator.running and port.index in mine.identities
 
     def refused_by(self, port: OutputPort[T]) -> CapabilityError:
         """Return the error to raise where ``permits`` said no."""

@@ -101,7 +101,7 @@ class ExchangePusher(Generic[T]):
         try:
             parts = self._parts(time, batch, allocator.peers)
         except RoutingError as error:
-            raise RoutingError(f"exchange into {self._label}: {error}") from error
+            raise RoutingError(f"exchange into {self._label}: {error}").caused_by(error)
         for peer, part in parts:
             if peer == allocator.index:
                 self._local.push(time, part, len(part))

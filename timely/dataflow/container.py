@@ -8,8 +8,9 @@ objects on the way, and that NumPy and Arrow are imported only where such a cont
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, Protocol, Self, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Protocol, Self, TypeAlias
 
 from timely.dataflow.keys import Key, combined, route, route_array, route_column
 from timely.errors import ContainerError, RoutingError
@@ -17,6 +18,12 @@ from timely.errors import ContainerError, RoutingError
 if TYPE_CHECKING:
     import numpy as np
     import pyarrow as pa
+
+_ROUTED: Final = frozenset({int, bool, str, bytes, type(None)})
+"""Types whose every value has a number: where all keys are of these there is nothing to refuse."""
+
+_FEW: Final = 16
+"""Up to so many workers it is cheaper to look for each one's rows than to sort them."""
 
 Parts: TypeAlias = list[tuple[int, Any]]
 """Pairs ``(worker, part)``, in order of worker, no part empty."""
@@ -107,8 +114,10 @@ def _partition_list(batch: list[Any], key: Key, workers: int) -> Parts:
     if not callable(key):
         raise RoutingError(f"a list of records has no column {key!r}: give a function of the record as the key")
     if workers == 1:
-        for record in batch:
-            route(key(record))
+        keys = [key(record) for record in batch]
+        if not _ROUTED.issuperset(map(type, keys)):
+            for chosen in keys:
+                route(chosen)
         return [(0, batch)]
     parts: list[list[Any]] = [[] for _ in range(workers)]
     for record in batch:
@@ -120,20 +129,30 @@ def _partition_list(batch: list[Any], key: Key, workers: int) -> Parts:
 def _partition_arrow(batch: pa.RecordBatch, key: Key, workers: int) -> Parts:
     if callable(key):
         raise RoutingError("an Arrow batch is exchanged by the name of a column, not by a function of the record")
-    names = batch.schema.names
-    columns = [batch.column(name) for name in _columns(key, names, "batch")]
-    numbers = route_column(columns[0]) if isinstance(key, str) else combined([route_column(column) for column in columns])
+    columns = [batch.column(name) for name in _columns(key, batch.schema.names, "batch")]
     if workers == 1:
+        for column in columns:
+            _check_routable(column.type)
         return [(0, batch)]
+    numbers = route_column(columns[0]) if isinstance(key, str) else combined([route_column(column) for column in columns])
     return [(worker, _taken(batch, rows)) for worker, rows in _deal(numbers, workers)]
+
+
+@functools.lru_cache
+def _check_routable(kind: pa.DataType) -> None:
+    """Raise ``RoutingError`` for the type of a column that cannot be a key: whether one can depends on nothing else."""
+    import pyarrow as pa
+
+    route_column(pa.nulls(0, kind))
 
 
 def _taken(batch: pa.RecordBatch, rows: np.ndarray[Any, Any]) -> pa.RecordBatch:
     """Return these rows of a batch. Arrow takes none out of a view, so that one goes by way of the plain type."""
     import pyarrow as pa
+    import pyarrow.compute as pc
 
     try:
-        return batch.take(rows)
+        return pc.take(batch, pa.array(rows), boundscheck=False)
     except pa.ArrowNotImplementedError:
         plain = {pa.string_view(): pa.large_string(), pa.binary_view(): pa.large_binary()}
         fields = [field.with_type(plain.get(field.type, field.type)) for field in batch.schema]
@@ -157,39 +176,44 @@ def _columns(key: str | Sequence[str], names: Sequence[str], what: str) -> list[
 
 
 def _partition_numpy(batch: np.ndarray[Any, Any], key: Key, workers: int) -> Parts:
-    numbers = _of_rows(batch, key)
+    columns = _key_columns(batch, key)
     if workers == 1:
+        for column in columns:
+            route_array(column if column.dtype == object else column[:0])  # is its type one that can be routed?
         return [(0, batch)]
-    return [(worker, batch[rows]) for worker, rows in _deal(numbers, workers)]
+    numbers = [route_array(column) for column in columns]
+    dealt = _deal(numbers[0] if callable(key) or isinstance(key, str) else combined(numbers), workers)
+    if batch.ndim == 2 and batch.flags.f_contiguous:  # columns that lie one after the other stay so
+        return [(worker, batch.T.take(rows, axis=1).T) for worker, rows in dealt]
+    return [(worker, batch.take(rows, axis=0)) for worker, rows in dealt]
 
 
-def _of_rows(batch: np.ndarray[Any, Any], key: Key) -> np.ndarray[Any, Any]:
-    """Return the routing number of each row of an array."""
+def _key_columns(batch: np.ndarray[Any, Any], key: Key) -> list[np.ndarray[Any, Any]]:
+    """Return what the rows of an array are routed by: the columns that ``key`` names, or the one that it returns."""
     import numpy as np
 
     if not callable(key):
         if batch.dtype.names is None:
             raise RoutingError(f"an array of type {batch.dtype} has no column {key!r}: give a function of the array as the key")
-        columns = [batch[name] for name in _columns(key, batch.dtype.names, "array")]
-        return route_array(columns[0]) if isinstance(key, str) else combined([route_array(column) for column in columns])
+        return [batch[name] for name in _columns(key, batch.dtype.names, "array")]
     keys = np.asarray(key(batch))
     if keys.shape != batch.shape[:1]:
         raise RoutingError(
             "the key of an array must give one whole number for each of its rows, or one string: the array has shape"
             f" {batch.shape}, and the key returned one of shape {keys.shape}"
         )
-    return route_array(keys)
+    return [keys]
 
 
 def _deal(numbers: np.ndarray[Any, Any], workers: int) -> list[tuple[int, np.ndarray[Any, Any]]]:
     """Return ``(worker, rows)`` for each worker that gets any row, rows in order."""
     import numpy as np
 
-    owners = numbers % workers
-    if workers == 2:
-        odd = owners != 0
-        dealt: Sequence[Any] = (np.flatnonzero(~odd), np.flatnonzero(odd))
+    owners = numbers & (workers - 1) if workers & (workers - 1) == 0 else numbers % workers
+    if workers <= _FEW:
+        dealt: Sequence[Any] = [np.flatnonzero(owners == worker) for worker in range(workers)]
     else:
+        owners = owners.astype(np.uint16 if workers <= 1 << 16 else np.int64)  # short ones are sorted by counting
         order = np.argsort(owners, kind="stable")
         dealt = np.split(order, np.searchsorted(owners[order], np.arange(1, workers)))
     return [(worker, rows) for worker, rows in enumerate(dealt) if len(rows)]

@@ -15,8 +15,10 @@ from typing import Any, Generic, Protocol, TypeAlias, TypeVar
 
 from timely.dataflow.builder import connect
 from timely.dataflow.channel import Pusher
+from timely.dataflow.info import OperatorInfo
 from timely.dataflow.keeping import Keeping
-from timely.dataflow.operator import Activator, OperatorInfo
+from timely.dataflow.operator import Activator
+from timely.dataflow.origin import origin
 from timely.dataflow.pact import Pact, Pipeline
 from timely.dataflow.scope import ScopeBuilder
 from timely.dataflow.spill import Queue
@@ -142,7 +144,7 @@ class Foreign(Checked[T]):
         allocator = builder.allocator
         self._bell = allocator.hang_bell(self._activate)
         activator, keeping = Activator(builder.subgraph, self.index, allocator), Keeping(allocator.keeper)
-        self.info = OperatorInfo(name, self.index, self.path, activator, allocator.index, allocator.peers, keeping)
+        self.info = OperatorInfo(name, self.index, self.path, activator, allocator.index, allocator.peers, origin(), keeping)
 
     def _activate(self) -> None:
         self._builder.subgraph.activate(self.index)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 import attrs
 
 if TYPE_CHECKING:
-    from timely.dataflow.operator import OperatorInfo
+    from timely.dataflow.info import OperatorInfo
     from timely.dataflow.scope import ScopeBuilder
 
 Piece: TypeAlias = tuple[int | None, Any]

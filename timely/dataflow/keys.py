@@ -36,6 +36,10 @@ _AWARE: Final = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 _MICROSECOND: Final = datetime.timedelta(microseconds=1)
 _LONG: Final = 64
 """From this many bytes on, one call of the checksum for each value costs less than a pass over all values for each byte."""
+_FEW: Final = 512
+"""So does it for so few values."""
+_BLOCK: Final = 1 << 15
+"""Values whose checksums are worked out together: as many as a processor has at hand."""
 
 
 def route(key: object) -> int:
@@ -47,10 +51,10 @@ def route(key: object) -> int:
     >>> route(7), route(None), route("abc") == route(b"abc"), route((1, "a")) == route((1, "a"))
     (7, 0, True, True)
     """
-    if isinstance(key, int):
-        return int(key)
     if isinstance(key, str):
         return zlib.crc32(key.encode("utf-8", "surrogatepass"))
+    if isinstance(key, int):
+        return int(key)
     if isinstance(key, bytes):
         return zlib.crc32(key)
     if isinstance(key, tuple):
@@ -106,7 +110,7 @@ def route_column(column: pa.Array) -> Numbers:
 
     kind, is_ = column.type, pa.types
     if is_.is_integer(kind) or is_.is_boolean(kind):
-        return _plain(column if is_.is_uint64(kind) else column.cast(pa.int64()))
+        return _plain(column if is_.is_int64(kind) or is_.is_uint64(kind) else column.cast(pa.int64()))
     if is_.is_dictionary(kind):
         return _of_dictionary(column)
     if is_.is_null(kind):
@@ -293,9 +297,6 @@ def _table() -> Numbers:
 def checksums(data: Numbers, starts: Numbers, lengths: Numbers) -> Numbers:
     """Return ``zlib.crc32`` of ``data[start : start + length]`` for each pair, as int64.
 
-    The pieces are read byte by byte, all of them at once: first the first byte of each, then the second. Pieces are taken in
-    order of length, the longest first, so that those that go on are always the first few.
-
     >>> import numpy as np
     >>> checksums(np.frombuffer(b"abcab", np.uint8), np.array([0, 3, 3]), np.array([3, 2, 0])).tolist() == [
     ...     zlib.crc32(piece) for piece in (b"abc", b"ab", b"")]
@@ -303,18 +304,36 @@ def checksums(data: Numbers, starts: Numbers, lengths: Numbers) -> Numbers:
     """
     import numpy as np
 
+    numbers = np.empty(len(starts), np.int64)
+    for at in range(0, len(starts), _BLOCK):
+        block = slice(at, at + _BLOCK)
+        sums = _checksums_together if len(starts) - at > _FEW else _checksums_one_by_one
+        numbers[block] = sums(data, starts[block], lengths[block])
+    return numbers
+
+
+def _checksums_one_by_one(data: Numbers, starts: Numbers, lengths: Numbers) -> list[int]:
+    raw = data.data
+    return [zlib.crc32(raw[start : start + length]) for start, length in zip(starts.tolist(), lengths.tolist(), strict=True)]
+
+
+def _checksums_together(data: Numbers, starts: Numbers, lengths: Numbers) -> Numbers:
+    """Read the pieces byte by byte, all of them at once: first the first byte of each, then the second.
+
+    They are taken in order of length, the longest first, so that those that go on are always the first few.
+    """
+    import numpy as np
+
     table = _table()
-    order = np.argsort(-lengths, kind="stable")
+    order = np.argsort((_LONG - np.minimum(lengths, _LONG)).astype(np.uint8), kind="stable")  # of bytes: by counting
     at, sizes = starts[order].astype(np.int64), lengths[order]
     sums = np.full(len(order), _MASK, np.uint32)
-    longest = int(sizes[0]) if len(sizes) else 0
-    going_on = np.searchsorted(-sizes, -np.arange(min(longest, _LONG)), side="left")
-    for position, count in enumerate(going_on):
+    going_on = np.searchsorted(-sizes, -np.arange(min(int(sizes[0]), _LONG)), side="left")
+    for position, count in enumerate(going_on.tolist()):
         now = sums[:count]
         sums[:count] = table[(now ^ data[at[:count] + position]) & np.uint32(0xFF)] ^ (now >> np.uint32(8))
     numbers = np.empty(len(order), np.int64)
     numbers[order] = sums ^ np.uint32(_MASK)
-    for place in range(int(np.searchsorted(-sizes, -_LONG, side="left"))):
-        start = int(at[place])
-        numbers[order[place]] = zlib.crc32(data[start : start + int(sizes[place])].data)
+    long = np.flatnonzero(lengths >= _LONG)
+    numbers[long] = _checksums_one_by_one(data, starts[long], lengths[long])
     return numbers

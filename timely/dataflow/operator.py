@@ -8,17 +8,16 @@ protocol, it fills in the lists of a pull. Either way nothing is derived from it
 
 from __future__ import annotations
 
-import contextlib
 import functools
 from collections.abc import Callable, Sequence
-from typing import Any, Generic, Never, TypeVar
-
-import attrs
+from typing import Any, Generic, Never, SupportsFloat, TypeVar
 
 from timely.dataflow.bell import Bell
 from timely.dataflow.capability import Capability
 from timely.dataflow.channel import Allocator
-from timely.dataflow.keeping import Keeping, Load, Log, Rescale, Save, StatePart
+from timely.dataflow.info import OperatorInfo
+from timely.dataflow.keeping import Keeping
+from timely.dataflow.origin import origin
 from timely.dataflow.ports import Count, InputPort, OutputPort, Session
 from timely.errors import ConfigurationError, OperatorError, RecoveryError
 from timely.order import PartialOrder
@@ -57,7 +56,7 @@ class Activator:
         """Have the operator run soon."""
         self._scope.activate(self._child)
 
-    def activate_after(self, seconds: float) -> None:
+    def activate_after(self, seconds: SupportsFloat) -> None:
         """Have the operator run once, when so many seconds have passed; a worker that waits is awake in time.
 
         ``ConfigurationError`` for less than no time. A dataflow that is complete before that does not wait for it.
@@ -88,76 +87,6 @@ class Activator:
         before = {edge.source.node for edge in edges if edge.target.node == self._child}
         between = [children[node].scope for node in range(len(children)) if node in after & before]
         return [scope for scope in between if isinstance(scope, Operator)]
-
-
-@attrs.frozen
-class OperatorInfo:
-    """What an operator may know of itself: its index in its scope, its path, the worker it is on, and how to be run again."""
-
-    name: str
-    index: int
-    path: str
-    activator: Activator
-    worker: int
-    peers: int
-    keeping: Keeping = attrs.field(factory=lambda: Keeping(None), repr=False, eq=False)
-    _endings: list[Callable[[], object]] = attrs.field(factory=list, repr=False, eq=False)
-
-    def keep(self, save: Save | None, load: Load, *, rescale: Rescale | None = None, logged: bool = False) -> Log:
-        """Declare state of the operator, in its constructor, while it has its initial capabilities.
-
-        ``save()`` gives all of it as pieces ``(route, item)``: an item goes to worker ``route % peers``, where ``route`` is
-        ``timely.dataflow.route`` of its key; ``None`` is for what is this worker's own. ``load(items)`` takes them back. It is
-        called before ``keep`` returns where the dataflow goes on from a checkpoint, so the state must be there already, and
-        capabilities for later times are had from the initial one. Items without a route go on another number of workers to
-        ``rescale(items of each worker)``; without it, that is refused. With ``logged`` the operator adds each change to the log
-        that is returned, and a checkpoint holds the changes alone. May be called more than once; without recovery, to no effect.
-
-        >>> import timely
-        >>> def counter(capability, info):
-        ...     counts = {}
-        ...     info.keep(lambda: [(timely.dataflow.route(word), (word, n)) for word, n in counts.items()], counts.update)
-        ...     def logic(input, output):
-        ...         for cap, batch in input:
-        ...             for word in batch:
-        ...                 counts[word] = counts.get(word, 0) + 1
-        ...             output.session(cap).give_many(sorted(counts.items()))
-        ...     return logic
-        >>> timely.example(lambda scope: scope.to_stream(["a", "b", "a"]).unary(timely.Pipeline, "count", counter))
-        [(0, [('a', 2), ('b', 1)])]
-        """
-        keeping = self.keeping
-        keeping.declared = True
-        part = StatePart(keeping.parts, save, load, rescale, Log(keeping.keeper is not None) if logged else None)
-        if keeping.keeper is not None:  # else nobody asks, and it would hold on to the state of a dataflow that is over
-            keeping.parts += 1
-            keeping.keeper.take(self, part)
-        return part.log or Log(kept=False)
-
-    def keep_nothing(self) -> None:
-        """Declare, in the constructor, that the operator has no state that outlives an activation."""
-        self.keeping.declared = True
-
-    def at_end(self, action: Callable[[], object]) -> None:
-        """Have ``action()`` called once when the dataflow is complete or dropped here, or its worker is closed: to let go of
-        what the operator has outside, a thread or a connection. The last one that was asked for comes first.
-
-        >>> import timely
-        >>> done = []
-        >>> def constructor(capability, info):
-        ...     info.at_end(lambda: done.append(info.name))
-        ...     return lambda output: None
-        >>> timely.example(lambda scope: scope.source("borrower", constructor)), done
-        ([], ['borrower'])
-        """
-        self._endings.append(action)
-
-    def end(self) -> None:
-        """Call what was asked for with ``at_end``; all of it, even if some raises."""
-        with contextlib.ExitStack() as stack:
-            for action in self._endings:
-                stack.callback(action)
-            self._endings.clear()
 
 
 class Statement(Generic[T]):
@@ -198,6 +127,7 @@ class Operator(Attachable[T]):
     """One operator as a scope. Its reports are right by construction.
 
     ``notified``, where somebody who looks on has set it, is told of each time that is said to be complete at which inputs.
+    ``telling`` is how many notificators are being iterated over; one that is left before its end has the operator run again.
     """
 
     def __init__(self, name: str, scope: Subgraph[Any, T], allocator: Allocator) -> None:
@@ -208,6 +138,7 @@ class Operator(Attachable[T]):
         self.running = False
         self.has_read = False
         self.call = 0
+        self.telling = 0
         self.touch: Callable[[], None] = scope.touch
         self.notified: Callable[[T, Sequence[InputPort[T, Any]]], None] | None = None
         self._scope = scope
@@ -217,7 +148,7 @@ class Operator(Attachable[T]):
         self.path = f"{scope.path}/{name}#{self.index}"
         activator = Activator(scope, self.index, allocator)
         keeping = Keeping(allocator.keeper)
-        self.info = OperatorInfo(name, self.index, self.path, activator, allocator.index, allocator.peers, keeping)
+        self.info = OperatorInfo(name, self.index, self.path, activator, allocator.index, allocator.peers, origin(), keeping)
 
     @property
     def inputs(self) -> int:
@@ -228,6 +159,11 @@ class Operator(Attachable[T]):
     def outputs(self) -> int:
         """How many outputs it has."""
         return len(self.output_ports)
+
+    @property
+    def scope(self) -> Subgraph[Any, T]:
+        """The scope that it is in."""
+        return self._scope
 
     @property
     def observes(self) -> tuple[int, ...]:
@@ -330,14 +266,18 @@ class Operator(Attachable[T]):
         self.has_read = False
         try:
             again = self._logic()
-            if self.sessions:
-                for session in self.sessions:
+            sessions = self.sessions
+            if sessions:
+                for session in sessions:
                     session.close()
-                self.sessions.clear()
+                sessions.clear()
         except Exception as error:
             self.fail(error)
         finally:
             self.running = False
+        if self.telling:
+            self.telling = 0
+            self.activate()
         if self.has_read:  # one that leaves all of its input unread waits for something else, and may wait in vain
             for input in self.input_ports:
                 if input.queue:
@@ -364,7 +304,7 @@ class Operator(Attachable[T]):
             self.name,
             self.path,
             self.info.worker,
-        ) from error
+        ).caused_by(error)
 
 
 def _nothing() -> None:

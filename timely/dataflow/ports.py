@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any, Generic, Self, TypeAlias, TypeVar
 
 from timely.dataflow.capability import Capability, InputCapability
 from timely.dataflow.channel import Pusher
-from timely.dataflow.spill import Queue
+from timely.dataflow.container import records_of
+from timely.dataflow.spill import Queue, SpillQueue
 from timely.errors import CapabilityError, ContainerError, GraphError, TimestampError
 from timely.order import PartialOrder, linear_extension
 from timely.progress import Antichain, PathSummary
@@ -30,6 +31,9 @@ Count: TypeAlias = Callable[[int, T, int], None]
 
 FLUSH_AT = 8192
 """Records that a session gathers before it passes them on."""
+
+SMALL = 512
+"""Batches of fewer records than this are joined by operators that work by record, where several wait."""
 
 
 class InputPort(Generic[T, D]):
@@ -50,7 +54,7 @@ class InputPort(Generic[T, D]):
         self._note: Count[T] = _unbuilt
         self.elements: list[T] = []
         self.summaries: Sequence[Antichain[PathSummary[T]]] = ()
-        self.identities: list[bool] = []
+        self.identities: frozenset[int] = frozenset()
 
     @property
     def frontier(self) -> Antichain[T]:
@@ -69,13 +73,81 @@ class InputPort(Generic[T, D]):
         _check(self, time)
 
     def __iter__(self) -> Iterator[tuple[InputCapability[T], list[D]]]:
-        queue = self.queue
+        queue, operator = self.queue, self.operator
         note, number = self._note, self._number
         while queue:
             time, batch, records = queue.popleft()
-            self.operator.has_read = True
+            operator.has_read = True
             note(number, time, -records)
             yield InputCapability(time, self), batch
+
+    def forward(self, output: OutputPort[T], f: Callable[[Any], Any]) -> None:
+        """Read all that has arrived, and send ``f(batch)`` on ``output`` for each batch, at its time.
+
+        For logic that is nothing else: it is what a loop over the input with a session for each batch is, in fewer steps.
+        ``CapabilityError`` where such a session could not be opened: for an output of another operator, one where the summary is
+        not the identity, or outside of an activation.
+
+        >>> import timely
+        >>> def constructor(capability, info):
+        ...     return lambda input, output: input.forward(output, lambda batch: [len(batch)])
+        >>> timely.example(lambda scope: scope.to_stream("abc").unary(timely.Pipeline, "lengths", constructor))
+        [(0, [3])]
+        """
+        operator = self.operator
+        if output.operator is not operator or not operator.running or output.index not in self.identities:
+            raise self._cannot_forward(output)
+        queue, note, number = self.queue, self._note, self._number
+        while queue:
+            time, batch, records = queue.popleft()
+            operator.has_read = True
+            note(number, time, -records)
+            output.push(time, f(batch))
+
+    def forward_records(self, output: OutputPort[T], f: Callable[[list[D]], Any]) -> None:
+        """As ``forward``, by record: send ``f(records)`` for the records of each batch, or of several small ones of one time.
+
+        >>> import timely
+        >>> def constructor(capability, info):
+        ...     return lambda input, output: input.forward_records(output, sorted)
+        >>> def build(scope):
+        ...     return scope.to_stream([3, 2]).concat(scope.to_stream([1])).unary(timely.Pipeline, "sort", constructor)
+        >>> timely.example(build)
+        [(0, [1, 2, 3])]
+        """
+        operator = self.operator
+        if output.operator is not operator or not operator.running or output.index not in self.identities:
+            raise self._cannot_forward(output)
+        queue, note, number = self.queue, self._note, self._number
+        while queue:
+            time, batch, count = queue.popleft()
+            operator.has_read = True
+            note(number, time, -count)
+            records = batch if type(batch) is list else records_of(batch)
+            if queue and count < SMALL:
+                records = self._joined(time, records)
+            output.push(time, f(records))
+
+    def _joined(self, time: T, records: list[D]) -> list[D]:
+        """Return ``records`` and those of the messages that follow, as far as these are small and of the same time."""
+        queue = self.queue
+        if isinstance(queue, SpillQueue):
+            return records  # what comes next may be on disk, to be read when it is its turn
+        joined = list(records)
+        while queue and len(joined) < FLUSH_AT:
+            following, batch, count = queue[0]
+            if count >= SMALL or following != time:
+                break
+            queue.popleft()
+            self._note(self._number, time, -count)
+            joined.extend(batch if type(batch) is list else records_of(batch))
+        return joined
+
+    def _cannot_forward(self, output: OutputPort[T]) -> CapabilityError:
+        return CapabilityError(
+            f"{output.label}: what {self.label} reads can be forwarded there only in an activation of the same operator, and"
+            " only where the summary between them is the identity"
+        )
 
     def by_time(self) -> Iterator[tuple[InputCapability[T], list[list[D]]]]:
         """Read all that has arrived: ``(capability, batches)`` for each time, an earlier time before a later one.
@@ -133,7 +205,8 @@ class OutputPort(Generic[T]):
 
         ``CapabilityError`` if the capability does not allow to send here.
         """
-        if not self.operator.running:
+        operator = self.operator
+        if not operator.running:
             raise CapabilityError(f"{self.label}: sessions can be opened only while the operator's logic runs")
         try:
             permitted = capability.permits(self)
@@ -141,11 +214,11 @@ class OutputPort(Generic[T]):
             raise CapabilityError(
                 f"{self.label}: a session needs a capability, not {capability!r}: the one that came with the input, or one"
                 " that was retained"
-            ) from None
+            ).caused_by(None)
         if not permitted:
             raise capability.refused_by(self)
-        session = Session(self, capability.time)
-        self.operator.sessions.append(session)
+        session: Session[T] = Session(self, capability.time)
+        operator.sessions.append(session)
         return session
 
     def account(self, number: int, hold: Count[T], targets: list[int], note: Count[T]) -> None:
@@ -163,7 +236,7 @@ class OutputPort(Generic[T]):
             raise ContainerError(
                 f"{self.label}: a container is a list, an Arrow record batch, an array, or something of one's own with a length,"
                 f" and what was sent is a {type(batch).__name__}"
-            ) from error
+            ).caused_by(error)
         if records and self.tee:
             note = self._note
             for number in self._targets:
@@ -248,4 +321,4 @@ def _check(port: InputPort[Any, Any] | OutputPort[Any], time: object) -> None:
     try:
         port.operator.domain.check(time)
     except TimestampError as error:
-        raise TimestampError(f"{port.label}: {error}") from None
+        raise TimestampError(f"{port.label}: {error}").caused_by(None)

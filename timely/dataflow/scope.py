@@ -7,6 +7,7 @@ compiles the whole nesting; nothing can be added after that. Its operator method
 from __future__ import annotations
 
 import functools
+import gc
 from collections.abc import AsyncIterable, Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from timely.dataflow.capability import Capability
     from timely.dataflow.pact import Pact
     from timely.dataflow.stream import Stream
+    from timely.inspect import Picture
     from timely.operators.feedback import LoopHandle
     from timely.operators.generic import SourceConstructor
     from timely.operators.input import InputHandle
@@ -32,6 +34,18 @@ T2 = TypeVar("T2", bound=PartialOrder)
 D = TypeVar("D")
 
 Exchanged = ProgressExchange[tuple[int, int, Any]]
+
+
+@contextmanager
+def _collector_paused() -> Iterator[None]:
+    """Keep the garbage collector from looking, again and again, at what a graph is compiled to: all of that stays."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
 
 
 class ScopeBuilder(Generic[T]):
@@ -125,14 +139,28 @@ class ScopeBuilder(Generic[T]):
 
         return foreign.add_scope(self, scope, inputs, name)
 
+    def picture(self) -> Picture:
+        """Return a picture of the scope as it is now, for a notebook, as SVG, Mermaid or HTML. See ``timely.inspect.picture``.
+
+        >>> import timely
+        >>> with timely.Worker().dataflow(name="df") as scope:
+        ...     _ = scope.empty()
+        >>> scope.picture().svg()[:4]
+        '<svg'
+        """
+        from timely import inspect
+
+        return inspect.picture(self)
+
     def finish(self) -> None:
         """Compile the whole nesting. ``ScopeError`` if an operator or loop in it was begun and never finished."""
         for check in self.checks:
             check()
         if self.unfinished:
             raise ScopeError(f"operators were begun and never built: {', '.join(sorted(self.unfinished))}; call build(...)")
-        self.subgraph.get_internal_summary()
-        self.subgraph.set_external_summary((), ())
+        with _collector_paused():
+            self.subgraph.get_internal_summary()
+            self.subgraph.set_external_summary((), ())
 
     # -- operators: each is the function of the same name in timely.operators ----------------------------------------
 

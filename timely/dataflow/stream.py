@@ -217,6 +217,18 @@ class Stream(Generic[T, D]):
 
         return operators.count(self)
 
+    def value_counts(self, key: Callable[[D], Any] | None = None) -> Stream[T, tuple[D, int]]:
+        """Return how often each record comes at each time, on all workers. See ``timely.operators.value_counts``."""
+        from timely import operators
+
+        return operators.value_counts(self, key)
+
+    def group_by(self, keys: str | Sequence[str], /, **columns: tuple[str, str] | str) -> Stream[T, Any]:
+        """Return what Arrow batches say of each key at each time. See ``timely.operators.group_by``."""
+        from timely import operators
+
+        return operators.group_by(self, keys, **columns)
+
     def accumulate(self, initial: E, f: Callable[[E, D], E]) -> Stream[T, E]:
         """Return what ``f(state, record)`` makes of all records of a time. See ``timely.operators.accumulate``."""
         from timely import operators

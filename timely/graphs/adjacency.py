@@ -78,15 +78,16 @@ class Adjacency:
         found = [(segment, *segment.find(nodes)) for segment in self._segments]
         if len(found) == 1:
             segment, which, places = found[0]
-            return which, segment.rest[:, places]
+            return which, segment.rest.take(places, axis=1)
         if not found:
             return np.empty(0, np.int64), np.empty((self._columns, 0), np.int64)
-        return np.concatenate([which for _, which, _ in found]), np.hstack([s.rest[:, places] for s, _, places in found])
+        rest = [segment.rest.take(places, axis=1) for segment, _, places in found]
+        return np.concatenate([which for _, which, _ in found]), np.hstack(rest)
 
 
 def _sorted(columns: Rows) -> Segment:
     sources = columns[0]
     order = sorted_order(sources)
-    sources = sources[order]
+    sources = sources.take(order)
     firsts = np.flatnonzero(np.concatenate(([True], sources[1:] != sources[:-1])))
-    return Segment(sources[firsts], np.append(firsts, len(sources)), np.ascontiguousarray(columns[1:, order]))
+    return Segment(sources[firsts], np.append(firsts, len(sources)), columns[1:].take(order, axis=1))

@@ -150,7 +150,7 @@ class _Seen:
         self._last = next_time(info, self._last, time)
         ends, alone = self.columns(info, collected)
         new = len(self.numbers)
-        nodes, fresh = self.numbers.number(pa.concat_arrays(ends + alone))
+        nodes, fresh = self.numbers.number(*ends, *alone)
         self.names.add(fresh)
         self.forest.grow(len(self.numbers))
         edges = sum(map(len, ends)) // 2
@@ -244,7 +244,7 @@ class _Components:
         if not len(absorbed):
             return False
         forest = self._seen.forest
-        roots = distinct(np.concatenate((absorbed, forest.roots(absorbed))), len(forest))
+        roots = distinct((absorbed, forest.roots(absorbed)), len(forest))
         names = self._least[roots]
         order = ranks(self._seen.names.take(names))
         by_order = np.empty(len(roots), np.int64)

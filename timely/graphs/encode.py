@@ -12,13 +12,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, TypeAlias, TypeVar
 
+import attrs
 import numpy as np
 import pyarrow as pa
 
 from timely.dataflow import Exchange, OperatorInfo, Pact, Pipeline, Stream
 from timely.graphs.gather import gather
 from timely.graphs.input import edge_columns, node_routes, same_type, vertex_columns, weight_column
-from timely.graphs.numbers import Numbers
+from timely.graphs.numbers import Found, Numbers
 from timely.graphs.pairs import MISSING, Column, Rows, bits, first, join_rows, room
 from timely.order import PartialOrder
 
@@ -63,6 +64,26 @@ Given: TypeAlias = tuple[pa.RecordBatch | None, int]
 """Nodes that a worker has numbered, ``(id, value)``, if any, and the place of the next number that it gives."""
 
 
+@attrs.frozen
+class _Coded:
+    """Edges of which the ends are ``nodes``, first the sources of all, then the targets; what comes after is no edge's."""
+
+    nodes: Found
+    count: int
+    weights: Column | None
+
+    def __len__(self) -> int:
+        return self.count
+
+    def edges(self, table: Column | None) -> Rows:
+        """Return the edges, with what the table has for the codes of their ends, or with the codes themselves."""
+        columns = np.empty((2 if self.weights is None else 3, self.count), np.int64)
+        self.nodes.fill(columns[:2].reshape(-1), through=table)
+        if self.weights is not None:
+            columns[2] = self.weights
+        return columns.T
+
+
 class _Encoder:
     """One worker's part: what it has asked for, what it was asked for, and what it was answered.
 
@@ -82,6 +103,7 @@ class _Encoder:
         "_note_owned",
         "_owned",
         "_owned_type",
+        "_same",
         "_src",
         "_type",
         "_weight",
@@ -97,6 +119,7 @@ class _Encoder:
         self._asked = Numbers()
         self._owned = Numbers()
         self._answers: Column = np.empty(0, np.int64)
+        self._same = True  # whether all answers were the codes themselves, as they are where there is one worker
         self._ids: Column | None = None  # of what is owned, where that is not what it would be had no workers come or gone
         self._next = 0
         self._note_asked: Callable[[pa.Array], None] = _note_nowhere
@@ -104,7 +127,7 @@ class _Encoder:
         self._note_answers: Callable[[Rows], None] = _note_nowhere
 
     def ask(self, info: OperatorInfo, _: object, collected: list[list[Any]]) -> list[Any]:
-        """Return the edges as positions among the nodes asked for, and the request for those that are new."""
+        """Return the edges, of which the ends are found among the nodes asked for, and the request for those that are new."""
         edges, vertices = collected[0], collected[1] if len(collected) > 1 else []
         expected = self._type if self._lasting else None
         ends = edge_columns(info, edges, self._src, self._dst, expected)
@@ -113,17 +136,16 @@ class _Encoder:
             self._asked = Numbers()
         self._type = (ends or alone)[0].type
         asked = len(self._asked)
-        nodes, fresh = self._asked.number(pa.concat_arrays(ends + alone))
+        nodes, fresh = self._asked.find(*ends, *alone)
         self._note_asked(fresh)
-        codes = nodes[: sum(map(len, ends))].reshape(2, -1)
-        if self._weight is not None:
-            codes = np.vstack((codes, bits(weight_column(info, edges, self._weight))))
+        weights = None if self._weight is None else bits(weight_column(info, edges, self._weight))
+        coded = _Coded(nodes, sum(map(len, ends)) // 2, weights)
         if not len(fresh):
-            return [codes.T, []]
+            return [coded, []]
         asker = np.full(len(fresh), info.worker)
         code = np.arange(asked, len(self._asked))
         request = {"route": node_routes(info, fresh, self._src), "asker": asker, "code": code, "value": fresh}
-        return [codes.T, pa.record_batch(request)]
+        return [coded, pa.record_batch(request)]
 
     def number(self, info: OperatorInfo, _: object, collected: list[list[Any]]) -> list[Any]:
         """Number the nodes that were asked for; return the answers ``(asker, code, number)``, and the new names."""
@@ -132,7 +154,7 @@ class _Encoder:
         self._owned_type = same_type(info, values, self._owned_type if self._lasting else None)
         if not self._lasting:
             self._owned, self._next = Numbers(), 0
-        places, fresh = self._owned.number(pa.concat_arrays(values))
+        places, fresh = self._owned.number(*values)
         ids = np.arange(self._next, self._next + len(fresh)) * info.peers + info.worker
         self._next += len(fresh)
         if self._ids is not None:
@@ -147,15 +169,16 @@ class _Encoder:
         return [answers, names]
 
     def apply(self, info: OperatorInfo, _: object, collected: list[list[Any]]) -> list[Any]:
-        """Put the numbers in the place of the codes."""
-        codes, answers = join_rows(collected[0], 2), join_rows(collected[1], 3)
+        """Return the edges with the numbers of their ends."""
+        answers = join_rows(collected[1], 3)
         kept = self._answers if self._lasting else self._answers[:0]
         self._answers = table = room(kept, int(answers[:, 1].max(initial=-1)) + 1)
         table[answers[:, 1]] = answers[:, 2]
+        self._same = (self._same or not self._lasting) and np.array_equal(answers[:, 1], answers[:, 2])
         if len(answers):
             self._note_answers(answers[:, 1:])
-        ends = table[codes.T[:2]]
-        return [(ends if self._weight is None else np.vstack((ends, codes[:, 2]))).T]
+        numbered = [coded.edges(None if self._same else table) for coded in collected[0]]
+        return [join_rows(numbered, 2)]
 
     # -- state ---------------------------------------------------------------------------------------------------------
 
@@ -241,6 +264,7 @@ class _Encoder:
             for codes, numbers in (rows.T for rows in items):
                 self._answers = room(self._answers, int(codes.max(initial=-1)) + 1)
                 self._answers[codes] = numbers
+                self._same = self._same and np.array_equal(codes, numbers)
 
         if self._lasting:
             log = info.keep(save, load, rescale=lambda parts: None, logged=True)

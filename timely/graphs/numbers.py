@@ -19,6 +19,42 @@ SPARE = 1 << 16
 """Places that a table may have however few values there are."""
 
 
+class Found:
+    """Where the numbers of values are, to be written out when they are wanted, and where; it stays true when more are given.
+
+    >>> found, _ = Numbers().find(pa.array(["b", "a", "b"]))
+    >>> found.fill(numbers := np.empty(3, np.int64))
+    >>> found.fill(others := np.empty(2, np.int64), through=np.array([50, 60]))
+    >>> numbers.tolist(), others.tolist()
+    ([0, 1, 0], [50, 60])
+    """
+
+    __slots__ = ("_parts", "_table")
+
+    def __init__(self, table: Column, parts: list[Column]) -> None:
+        self._table = table
+        self._parts = parts
+
+    def __len__(self) -> int:
+        return sum(map(len, self._parts))
+
+    def fill(self, numbers: Column, through: Column | None = None) -> None:
+        """Write the numbers of as many of the values as there is room for, or what a table has in their places.
+
+        The two tables become one first, where there are more values than it has places.
+        """
+        table = self._table
+        if through is not None and len(numbers) > len(table):
+            table, through = through.take(table, mode="clip"), None  # of places without a value there is nothing to be had
+        at = 0
+        for places in self._parts:
+            into = numbers[at : at + len(places)]
+            np.take(table, places[: len(into)], out=into, mode="clip")
+            at += len(into)
+        if through is not None:
+            numbers[:] = through[numbers]
+
+
 class Numbers:
     """Numbers for values, given in the order in which the values turn up; those of one batch in an order of their own.
 
@@ -42,21 +78,29 @@ class Numbers:
     def __len__(self) -> int:
         return self._count
 
-    def number(self, column: pa.Array) -> tuple[Column, pa.Array]:
-        """Return the number of every value of ``column``, and the values that were new, in the order of their numbers.
+    def number(self, *columns: pa.Array) -> tuple[Column, pa.Array]:
+        """Return the number of every value of the columns, one after the other, and the values that were new, in the order of
+        their numbers.
 
-        The columns of all calls must be of one type, and without nulls.
+        There must be a column, and those of all calls must be of one type, and without nulls.
         """
-        keys = as_integers(column)
+        found, fresh = self.find(*columns)
+        found.fill(numbers := np.empty(len(found), np.int64))
+        return numbers, fresh
+
+    def find(self, *columns: pa.Array) -> tuple[Found, pa.Array]:
+        """Do as ``number``, but return where the numbers are found in their place."""
+        kind = columns[0].type
+        keys = [whole for column in columns if (whole := as_integers(column)) is not None]
         if self._table is not None:
-            if keys is not None and self._reach(keys):
-                found, places = self._look_up(keys - self._low)
-                return found, from_integers(places + self._low, column.type)
+            if keys and self._reach(keys):
+                parts = [part - self._low if self._low else part for part in keys]
+                return Found(self._table, parts), from_integers(self._add(parts) + self._low, kind)
             self._leave_table()
-        if keys is None:
-            return self._search(column)
-        found, fresh = self._search(pa.array(keys))
-        return found, from_integers(fresh.to_numpy(), column.type)
+        if not keys:
+            return self._search(pa.concat_arrays(columns))
+        found, fresh = self._search(pa.array(np.concatenate(keys)))
+        return found, from_integers(fresh.to_numpy(), kind)
 
     def learn(self, column: pa.Array) -> None:
         """Give the next numbers to the values of ``column``, in their order: what ``values`` has returned, or ``number`` as new.
@@ -68,7 +112,7 @@ class Numbers:
         """
         keys = as_integers(column)
         fresh = np.arange(self._count, self._count + len(column))
-        if self._table is not None and keys is not None and self._reach(keys):
+        if self._table is not None and keys is not None and self._reach([keys]):
             self._table[keys - self._low] = fresh
         else:
             self._leave_table()
@@ -96,19 +140,22 @@ class Numbers:
             self._known = {key + self._low: number for key, number in enumerate(self._table.tolist()) if number != MISSING}
             self._table = None
 
-    def _reach(self, keys: Column) -> bool:
-        """Have the table reach all ``keys``; False if it would be mostly empty."""
+    def _reach(self, columns: list[Column]) -> bool:
+        """Have the table reach all of the keys; False if it would be mostly empty."""
         assert self._table is not None
-        if not len(keys):
+        columns = [keys for keys in columns if len(keys)]
+        if not columns:
             return True
-        low, high = int(keys.min()), int(keys.max()) + 1
+        low, high = min(int(keys.min()) for keys in columns), max(int(keys.max()) for keys in columns) + 1
         end = self._low + len(self._table)
         if self._low <= low and high <= end:
             return True
         if len(self._table):
             low, high = min(low, self._low), max(high, end)
-        if high - low > 8 * (self._count + len(keys)) + SPARE:
+        if high - low > 8 * (self._count + sum(map(len, columns))) + SPARE:
             return False
+        if 0 < low <= high - low:
+            low = 0  # keys are places then, and nothing has to be subtracted
         if len(self._table):
             high += (high - low) // 4  # for what comes next
         table = np.full(high - low, MISSING, np.int64)
@@ -116,22 +163,18 @@ class Numbers:
         self._table, self._low = table, low
         return True
 
-    def _look_up(self, places: Column) -> tuple[Column, Column]:
-        """Return the numbers at ``places`` of the table, and the places that had none before."""
+    def _add(self, parts: list[Column]) -> Column:
+        """Give numbers to those of these places of the table that have none; return them."""
         assert self._table is not None
-        new = places
         if self._count:
-            found = self._table[places]
-            new = places[found == MISSING]
-            if not len(new):
-                return found, new
-        fresh = distinct(new, len(self._table))
+            parts = [places[self._table.take(places) == MISSING] for places in parts]
+        fresh = distinct(parts, len(self._table))
         self._table[fresh] = np.arange(self._count, self._count + len(fresh))
         self._count += len(fresh)
-        return self._table[places], fresh
+        return fresh
 
-    def _search(self, column: pa.Array) -> tuple[Column, pa.Array]:
-        """Return the numbers from the dictionary, and what was new."""
+    def _search(self, column: pa.Array) -> tuple[Found, pa.Array]:
+        """Find the numbers in the dictionary; return where they are, and what was new."""
         encoded = column.dictionary_encode()
         known = self._known
         # A float that is not a number is not equal to itself; None, which no column has here, stands for it.
@@ -140,7 +183,7 @@ class Numbers:
         numbers, firsts = np.unique(distinct, return_index=True)
         fresh = encoded.dictionary.take(pa.array(firsts[numbers >= self._count]))
         self._count = len(known)
-        return distinct[encoded.indices.to_numpy()], fresh
+        return Found(distinct, [encoded.indices.to_numpy()]), fresh
 
 
 class Names:

@@ -9,7 +9,7 @@ no whole number (a weight, a distance, a rank) travels in such a column as the b
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -17,6 +17,8 @@ import numpy.typing as npt
 Rows: TypeAlias = npt.NDArray[np.int64]
 Column: TypeAlias = npt.NDArray[np.int64]
 Floats: TypeAlias = npt.NDArray[np.float64]
+
+_BLOCK: Final = 1 << 16
 
 MISSING = -1
 """What stands for "no value" in dense arrays."""
@@ -40,6 +42,15 @@ def both_ways(edges: Rows) -> Rows:
     """
     edges = edges[edges[:, 0] != edges[:, 1]]
     return np.concatenate((edges, edges[:, ::-1]))
+
+
+def own_columns(rows: Rows) -> Rows:
+    """Return the columns of ``rows``, one after the other, to be written to: as they are where that can be.
+
+    >>> own_columns(np.array([[1, 2], [3, 4]])).tolist()
+    [[1, 3], [2, 4]]
+    """
+    return np.require(rows.T, requirements=["C", "W"])
 
 
 def join_rows(parts: Sequence[Rows], columns: int) -> Rows:
@@ -78,19 +89,32 @@ def room(table: Column, places: int, fill: int = MISSING) -> Column:
     return grown
 
 
-def distinct(values: Column, bound: int) -> Column:
-    """Return each of ``values`` once, in order; they are from 0 up and below ``bound``.
+def distinct(parts: Sequence[Column], bound: int) -> Column:
+    """Return each value of all ``parts`` once, in order; they are from 0 up and below ``bound``.
 
     By marks in an array where there are many values, and by sorting where there are so few that the array would cost more.
 
-    >>> distinct(np.array([7, 3, 7]), 8).tolist(), distinct(np.array([7, 3, 7]), 1000).tolist()
+    >>> distinct([np.array([7, 3]), np.array([7])], 8).tolist(), distinct([np.array([7, 3, 7])], 1000).tolist()
     ([3, 7], [3, 7])
     """
-    if len(values) * 16 < bound:
-        return np.unique(values)
+    if sum(map(len, parts)) * 16 < bound:
+        return np.unique(np.concatenate(parts))
     there = np.zeros(bound, np.bool_)
-    there[values] = True
+    for values in parts:
+        there[values] = True
     return np.flatnonzero(there)
+
+
+def translate(values: Column, table: Column) -> None:
+    """Replace each of ``values`` by what ``table`` has at that place, a block at a time, which stays in a processor's cache.
+
+    >>> translate(values := np.array([1, 0, 1]), np.array([7, 9]))
+    >>> values.tolist()
+    [9, 7, 9]
+    """
+    for start in range(0, len(values), _BLOCK):
+        block = values[start : start + _BLOCK]
+        block[:] = table[block]
 
 
 def look_up(table: Column, places: Column) -> Column:

@@ -20,7 +20,7 @@ from timely.errors import ConfigurationError
 from timely.graphs.decode import name_values
 from timely.graphs.encode import encode
 from timely.graphs.gather import gather
-from timely.graphs.pairs import Column, Floats, Rows, bits, first, floats, join_rows
+from timely.graphs.pairs import Column, Floats, Rows, bits, distinct, first, floats, join_rows, own_columns, translate
 from timely.order import PartialOrder, Product
 
 T = TypeVar("T", bound=PartialOrder)
@@ -114,10 +114,14 @@ def _itself(nodes: Column) -> Column:
 
 
 class _Part:
-    """One worker's nodes of one outer time: their ranks, and the edges that start at them."""
+    """One worker's nodes of one outer time: their ranks, and the edges that start at them.
+
+    The array of edges, which nobody else has, is written over with what the rounds need.
+    """
 
     __slots__ = (
         "_degrees",
+        "_given",
         "_incoming",
         "_loose",
         "_peers",
@@ -133,23 +137,28 @@ class _Part:
     def __init__(self, info: OperatorInfo, nodes: int, edges: Rows) -> None:
         self._worker = info.worker
         self._peers = info.peers
-        self._sources: Column = edges[:, 0] // info.peers
-        targets = edges[:, 1]
-        self._degrees: Floats = np.bincount(self._sources, minlength=nodes).astype(np.float64)
-        self._loose: Column = np.flatnonzero(self._degrees == 0)
-        there = np.zeros(int(targets.max(initial=-1)) + 1, np.bool_)
-        there[targets] = True
-        distinct = np.flatnonzero(there)
-        owners = distinct % info.peers
-        grouped = np.argsort(owners, kind="stable")
-        slots = np.empty(len(there), np.int64)
-        slots[distinct[grouped]] = np.arange(len(distinct))
-        self._slots: Column = slots[targets]
-        self._targets: Column = distinct[grouped] // info.peers
-        self._starts: Column = np.searchsorted(owners[grouped], np.arange(info.peers + 1))
+        self._sources, self._slots = own_columns(edges)
+        self._sources //= info.peers
+        self._given: Floats = np.empty(len(self._sources))
+        degrees = np.bincount(self._sources, minlength=nodes)
+        self._loose: Column = np.flatnonzero(degrees == 0)
+        self._degrees: Floats = np.maximum(degrees, 1.0)
+        self._deal_slots()
         self.ranks: Floats = np.zeros(nodes)
         self._total = 0
         self._incoming: dict[int, Column] = {}
+
+    def _deal_slots(self) -> None:
+        """Give each target a slot among the sums, those of one worker side by side, and put it in the target's place."""
+        last = int(self._slots.max(initial=-1))
+        found = distinct([self._slots], last + 1)
+        owners = found % self._peers
+        grouped = np.argsort(owners, kind="stable")
+        slots = np.empty(last + 1, np.int64)
+        slots[found[grouped]] = np.arange(len(found))
+        translate(self._slots, slots)
+        self._targets: Column = found[grouped] // self._peers
+        self._starts: Column = np.searchsorted(owners[grouped], np.arange(self._peers + 1))
 
     def first_shares(self) -> list[Share]:
         """Tell all workers how many nodes are here, and for which places of theirs sums will come."""
@@ -158,8 +167,8 @@ class _Part:
 
     def shares(self, moved: float) -> list[Share]:
         """Share out the ranks."""
-        given = self.ranks / np.maximum(self._degrees, 1)
-        sums = np.asarray(np.bincount(self._slots, given[self._sources], len(self._targets)), np.float64)
+        np.take(self.ranks / self._degrees, self._sources, out=self._given, mode="clip")
+        sums = np.asarray(np.bincount(self._slots, self._given, len(self._targets)), np.float64)
         told = (float(self.ranks[self._loose].sum()), moved)
         none = np.empty(0, np.int64)
         return [Share(peer, self._worker, len(self.ranks), none, sums[part], *told) for peer, part in self._parts()]

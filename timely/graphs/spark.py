@@ -16,8 +16,7 @@ from typing import Any
 
 import pyarrow as pa
 from pyspark.errors import PySparkException
-from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as F
+from pyspark.sql import DataFrame
 from pyspark.sql.pandas.types import to_arrow_type
 from pyspark.sql.types import (
     ArrayType,
@@ -163,8 +162,7 @@ def shortest_paths(
     def apply(edges: Stream[Any, Any]) -> Stream[Any, Any]:
         return graphs.shortest_paths(edges, source)
 
-    weights = _exactly(weight).cast(DoubleType()).alias("weight")
-    return _run(apply, edges, src, dst, "distance", DoubleType(), workers, kept=[weights])
+    return _run(apply, edges, src, dst, "distance", DoubleType(), workers, weight=weight)
 
 
 def label_propagation(
@@ -254,13 +252,13 @@ def pregel(
     if not isinstance(node, _KEYS):
         raise SchemaError(f"pregel: the nodes are {node.simpleString()}, which a message cannot be sent to: cast them to string")
     kind = _require(vertices, state, "vertices")
-    ends = [_exactly(src).alias("src"), _exactly(dst).alias("dst")]
+    ends = [f"{_exactly(src)} AS src", f"{_exactly(dst)} AS dst"]
     if weight is not None:
         _require(edges, weight, "edges")
-        ends.append(_exactly(weight).alias("weight"))
+        ends.append(f"{_exactly(weight)} AS weight")
     inputs = {
         "vertices": _vertices(vertices, node, state),
-        "edges": edges.select(*ends),
+        "edges": edges.selectExpr(*ends),
     }
     schema = StructType([StructField("node", node), StructField("state", kind)])
 
@@ -321,11 +319,15 @@ def _run(
     kind: DataType | None,
     workers: int,
     vertices: DataFrame | None = None,
-    kept: list[Column] | None = None,
+    weight: str | None = None,
 ) -> DataFrame:
-    """Return ``(node, column)`` from ``apply(edges, vertices)``; the column is of type ``kind``, or else of the nodes'."""
+    """Return ``(node, column)`` from ``apply(edges, vertices)``; the column is of type ``kind``, or else of the nodes'.
+
+    ``weight`` names the column of the edges' weights, if they have any.
+    """
     node = _node_type(edges, src, dst)
-    inputs = {"edges": edges.select(_exactly(src).alias("src"), _exactly(dst).alias("dst"), *(kept or []))}
+    weighed = [] if weight is None else [f"CAST({_exactly(weight)} AS DOUBLE) AS weight"]
+    inputs = {"edges": edges.selectExpr(f"{_exactly(src)} AS src", f"{_exactly(dst)} AS dst", *weighed)}
     if vertices is not None:
         inputs["vertices"] = _vertices(vertices, node)
 
@@ -346,7 +348,7 @@ def _vertices(vertices: DataFrame, node: DataType, state: str | None = None) -> 
             f"the vertices' column 'node' is {kind.simpleString()}, and the ends of the edges are {node.simpleString()}:"
             " cast one of them"
         )
-    return vertices.select(_exactly("node"), *([] if state is None else [_exactly(state).alias("state")]))
+    return vertices.selectExpr("node", *([] if state is None else [f"{_exactly(state)} AS state"]))
 
 
 def _node_type(edges: DataFrame, src: str, dst: str) -> DataType:
@@ -391,6 +393,6 @@ def _require(frame: DataFrame, name: str, what: str) -> DataType:
     return found[0]
 
 
-def _exactly(name: str) -> Column:
-    """Return the column of exactly that name, dots and all."""
-    return F.col("`" + name.replace("`", "``") + "`")
+def _exactly(name: str) -> str:
+    """Return how an expression of SQL names a column, dots and all."""
+    return "`" + name.replace("`", "``") + "`"

@@ -135,7 +135,7 @@ class _Triangles:
         places = corners // info.peers
         self._counts = counts = room(self._counts, self._named, 0)
         np.add.at(counts, places, more)
-        changed = distinct(np.concatenate((places, new)), self._named)
+        changed = distinct((places, new), self._named)
         found = np.vstack((changed * info.peers + info.worker, counts[changed])).T
         if self._note_counts is not None:
             self._note_counts(found)

@@ -4,7 +4,7 @@ All of them are written on the public operator interface only: what they can do,
 """
 
 from timely.operators import results, windows
-from timely.operators.aggregate import accumulate, aggregate, count
+from timely.operators.aggregate import accumulate, aggregate, count, value_counts
 from timely.operators.all_reduce import all_reduce
 from timely.operators.asynchronous import from_async, map_async
 from timely.operators.capture import Capture, capture, capture_into, extract
@@ -34,6 +34,7 @@ from timely.operators.generic import (
     unary_frontier,
     unary_notify,
 )
+from timely.operators.grouping import group_by
 from timely.operators.input import InputHandle, input_from, new_input, to_stream
 from timely.operators.join import join
 from timely.operators.keyed import distinct, state_machine
@@ -93,6 +94,7 @@ __all__ = [
     "filter",
     "flat_map",
     "from_async",
+    "group_by",
     "input_from",
     "inspect",
     "inspect_batch",
@@ -121,6 +123,7 @@ __all__ = [
     "unary",
     "unary_frontier",
     "unary_notify",
+    "value_counts",
     "vertex",
     "windows",
 ]

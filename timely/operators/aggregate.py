@@ -7,6 +7,7 @@ What is kept for a time is dropped with its answer.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, TypeVar
 
@@ -56,7 +57,7 @@ def accumulate(stream: Stream[T, D], initial: S, f: Callable[[S, D], S]) -> Stre
 
         keep_here(info, states.items, load)
 
-    return _by_time(stream, Pipeline, "accumulate", lambda: initial, add, lambda state: [state], keep)
+    return by_time(stream, Pipeline, "accumulate", lambda: initial, add, lambda state: [[state]], keep)
 
 
 def count(stream: Stream[T, Any]) -> Stream[T, int]:
@@ -74,7 +75,51 @@ def count(stream: Stream[T, Any]) -> Stream[T, int]:
 
         keep_here(info, numbers.items, load)
 
-    return _by_time(stream, Pipeline, "count", lambda: 0, lambda number, batch: number + len(batch), lambda n: [n], keep)
+    return by_time(stream, Pipeline, "count", lambda: 0, lambda number, batch: number + len(batch), lambda n: [[n]], keep)
+
+
+def value_counts(stream: Stream[T, D], key: Callable[[D], Any] | None = None) -> Stream[T, tuple[D, int]]:
+    """Return, for each time, ``(record, how often)`` for each different record, on all workers together.
+
+    Records are hashable. Each worker first counts its own, and only these counts go to the worker that a record belongs to, when
+    the time is complete. Records are what ``exchange`` takes as keys, or else ``key(record)`` says what to deal them by. Arrow
+    batches are read as rows; ``group_by`` counts on columns.
+
+    >>> import timely
+    >>> timely.example(lambda scope: scope.to_stream(["to be or", "not to be"]).flat_map(str.split).value_counts())
+    [(0, [('be', 2), ('not', 1), ('or', 1), ('to', 2)])]
+    """
+    dealt_by = owner(key)
+
+    def items(times: dict[T, Counter[D]]) -> Iterator[tuple[T, D, int]]:
+        for time, counts in times.items():
+            for record, number in counts.items():
+                yield time, record, number
+
+    def load(times: dict[T, Counter[D]], found: Iterable[tuple[T, D, int]]) -> None:
+        for time, record, number in found:
+            times.setdefault(time, Counter())[record] += number
+
+    def keep_here_alone(info: OperatorInfo, times: dict[T, Counter[D]]) -> None:
+        keep_here(info, lambda: items(times), lambda found: load(times, found))
+
+    def keep_by_key(info: OperatorInfo, times: dict[T, Counter[D]]) -> None:
+        info.keep(lambda: ((dealt_by(item[1]), item) for item in items(times)), lambda found: load(times, found))
+
+    def add(counts: Counter[D], batch: Any) -> Counter[D]:
+        counts.update(records_of(batch))
+        return counts
+
+    def add_up(counts: Counter[D], batch: list[tuple[D, int]]) -> Counter[D]:
+        for record, number in batch:
+            counts[record] = counts.get(record, 0) + number
+        return counts
+
+    def finish(counts: Counter[D]) -> list[list[tuple[D, int]]]:
+        return [list(counts.items())]
+
+    here: Stream[T, tuple[D, int]] = by_time(stream, Pipeline, "value_counts (here)", Counter, add, finish, keep_here_alone)
+    return by_time(here, by_first(key), "value_counts", Counter, add_up, finish, keep_by_key)
 
 
 def aggregate(
@@ -97,12 +142,13 @@ def aggregate(
     """
 
     def add(states: dict[K, S], batch: Iterable[tuple[K, V]]) -> dict[K, S]:
+        known = states.get
         for k, value in records_of(batch):
-            states[k] = fold(k, value, states.get(k))
+            states[k] = fold(k, value, known(k))
         return states
 
-    def finish(states: dict[K, S]) -> Iterable[E]:
-        return [emit(k, state) for k, state in states.items()]
+    def finish(states: dict[K, S]) -> list[list[E]]:
+        return [[emit(k, state) for k, state in states.items()]]
 
     dealt_by = owner(key)
 
@@ -118,20 +164,20 @@ def aggregate(
 
         info.keep(save, load)
 
-    return _by_time(stream, by_first(key), "aggregate", dict, add, finish, keep)
+    return by_time(stream, by_first(key), "aggregate", dict, add, finish, keep)
 
 
-def _by_time(
+def by_time(
     stream: Stream[T, D],
     pact: Pact,
     name: str,
     start: Callable[[], S],
     add: Callable[[S, Any], S],
-    finish: Callable[[S], Iterable[E]],
+    finish: Callable[[S], Iterable[Any]],
     keep: Callable[[OperatorInfo, dict[T, S]], None],
-) -> Stream[T, E]:
-    """Return ``finish(state)`` for each time once it is complete, where ``add(state, container)`` was applied to what came.
-    ``keep`` declares the states.
+) -> Stream[T, Any]:
+    """Return the containers ``finish(state)`` for each time once it is complete, where ``add(state, container)`` was applied to
+    what came. ``keep`` declares the states.
     """
     states: dict[T, S] = {}
 
@@ -144,6 +190,8 @@ def _by_time(
             states[time] = add(states[time], batch)
         for complete, _ in notificator:
             if complete.time in states:
-                output.session(complete).give_many(finish(states.pop(complete.time)))
+                session = output.session(complete)
+                for batch in finish(states.pop(complete.time)):
+                    session.give_batch(batch)
 
     return unary_notify(stream, pact, name, [], logic, keep=lambda info: keep(info, states))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
@@ -23,7 +22,7 @@ def map(stream: Stream[T, D], f: Callable[[D], E]) -> Stream[T, E]:
     >>> timely.example(lambda scope: scope.to_stream([1, 2]).map(lambda x: x + 1))
     [(0, [2, 3])]
     """
-    return _batchwise(stream, "map", lambda batch: [f(record) for record in records_of(batch)])
+    return _by_record(stream, "map", lambda records: [f(record) for record in records])
 
 
 def filter(stream: Stream[T, D], predicate: Callable[[D], bool]) -> Stream[T, D]:
@@ -33,7 +32,7 @@ def filter(stream: Stream[T, D], predicate: Callable[[D], bool]) -> Stream[T, D]
     >>> timely.example(lambda scope: scope.to_stream(range(5)).filter(lambda x: x % 2 == 0))
     [(0, [0, 2, 4])]
     """
-    return _batchwise(stream, "filter", lambda batch: [record for record in records_of(batch) if predicate(record)])
+    return _by_record(stream, "filter", lambda records: [record for record in records if predicate(record)])
 
 
 def flat_map(stream: Stream[T, D], f: Callable[[D], Iterable[E]]) -> Stream[T, E]:
@@ -43,8 +42,15 @@ def flat_map(stream: Stream[T, D], f: Callable[[D], Iterable[E]]) -> Stream[T, E
     >>> timely.example(lambda scope: scope.to_stream([1, 3]).flat_map(range))
     [(0, [0, 0, 1, 2])]
     """
-    chain = itertools.chain.from_iterable
-    return _batchwise(stream, "flat_map", lambda batch: list(chain([f(record) for record in records_of(batch)])))
+
+    def flatten(records: list[D]) -> list[E]:
+        found: list[E] = []
+        extend = found.extend
+        for record in records:
+            extend(f(record))
+        return found
+
+    return _by_record(stream, "flat_map", flatten)
 
 
 def map_batch(stream: Stream[T, D], f: Callable[[Any], Any]) -> Stream[T, Any]:
@@ -54,18 +60,20 @@ def map_batch(stream: Stream[T, D], f: Callable[[Any], Any]) -> Stream[T, Any]:
     >>> timely.example(lambda scope: scope.to_stream([1, 2, 3]).map_batch(lambda batch: [sum(batch)]))
     [(0, [6])]
     """
-    return _batchwise(stream, "map_batch", f)
 
-
-def _batchwise(stream: Stream[T, D], name: str, f: Callable[[Any], Any]) -> Stream[T, Any]:
     def constructor(capability: Capability[T], info: OperatorInfo) -> Callable[[InputPort[T, D], OutputPort[T]], object]:
         info.keep_nothing()
+        return lambda input, output: input.forward(output, f)
 
-        def logic(input: InputPort[T, D], output: OutputPort[T]) -> None:
-            for capability, batch in input:
-                output.session(capability).give_batch(f(batch))
+    return unary(stream, Pipeline, "map_batch", constructor)
 
-        return logic
+
+def _by_record(stream: Stream[T, D], name: str, f: Callable[[list[D]], list[E]]) -> Stream[T, E]:
+    """Return the stream of what ``f(records)`` makes of some records at a time, as many of them as there are."""
+
+    def constructor(capability: Capability[T], info: OperatorInfo) -> Callable[[InputPort[T, D], OutputPort[T]], object]:
+        info.keep_nothing()
+        return lambda input, output: input.forward_records(output, f)
 
     return unary(stream, Pipeline, name, constructor)
 

@@ -35,42 +35,58 @@ class Outbox(Generic[T]):
     Once the dataflow is dropped it takes nothing in, while the handle may feed others still.
     """
 
-    __slots__ = ("_capability", "_draft", "_info", "ready")
+    __slots__ = ("_capability", "_draft", "_info", "_now", "_ready")
 
     def __init__(self, capability: Capability[T], info: OperatorInfo, draft: Draft) -> None:
         self._capability = capability
         self._draft = draft
         self._info = info
-        self.ready: list[tuple[Capability[T], Any]] = []
+        self._ready: list[tuple[Capability[T], list[Any]]] = []
+        self._now: list[Any] = []  # at the current time, which the capability is at: they need none of their own yet
         info.at_end(self._discard)
 
     def put(self, batch: Any) -> None:
         """Have a batch sent in the next step."""
         if self._capability.held:
-            self.ready.append((self._capability.copy(), batch))
-            self._info.activator.activate()
+            self._now.append(batch)
+            if len(self._now) == 1:
+                self._info.activator.activate()
 
     def advance_to(self, time: T) -> None:
         """Send nothing more before ``time``."""
-        if self._capability.held:
+        if self._now:
+            later = self._capability.delayed(time)
+            self._ready.append((self._capability, self._now))
+            self._capability, self._now = later, []
+        elif self._capability.held:
             self._capability.downgrade(time)
 
     def close(self) -> None:
         """Send nothing more."""
+        if self._now:
+            self._ready.append((self._capability.copy(), self._now))
+            self._now = []
         self._capability.drop()
 
     def _discard(self) -> None:
         self.close()
-        self.ready.clear()
+        self._ready.clear()
 
     def logic(self, output: OutputPort[T]) -> None:
         """Send everything on: the logic of an input's operator."""
-        if self.ready:
-            self._draft.records = []
-            ready, self.ready = self.ready, []
-            for capability, batch in ready:
-                output.session(capability).give_batch(batch)
-                capability.drop()
+        self._draft.records = []
+        ready, self._ready = self._ready, []
+        for capability, batches in ready:
+            self._send(output, capability, batches)
+            capability.drop()
+        if self._now:
+            batches, self._now = self._now, []
+            self._send(output, self._capability, batches)
+
+    def _send(self, output: OutputPort[T], capability: Capability[T], batches: list[Any]) -> None:
+        session = output.session(capability)
+        for batch in batches:
+            session.give_batch(batch)
 
 
 class InputHandle(Generic[T, D]):

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Generic, TypeVar, cast
 
-from timely.dataflow import Capability, InputPort, OperatorInfo
+from timely.dataflow import Capability, InputPort, Operator, OperatorInfo, OutputPort
 from timely.errors import CapabilityError
 from timely.operators.pending import Pending
 from timely.order import PartialOrder
@@ -34,14 +34,15 @@ class Notificator(Generic[T]):
     [(0, 2), (1, 1), (2, 1)]
     """
 
-    __slots__ = ("_inputs", "_lone", "_many", "_more", "_telling")
+    __slots__ = ("_inputs", "_lone", "_many", "_more", "_operator", "_telling")
 
     def __init__(self, inputs: Sequence[InputPort[T, Any]]) -> None:
         self._inputs = inputs
         self._lone: Capability[T] | None = None  # mostly one time is asked for, and there is nothing to put in order
         self._many: Pending[T, Capability[T]] | None = None  # all of them, as soon as there are two
         self._more: dict[T, int] = {}
-        self._telling = False
+        self._operator: Operator[T] | None = inputs[0].operator if inputs else None
+        self._telling = -1  # the activation in which somebody iterates, or stopped doing so early
 
     def request(self, capability: Capability[T], times: Iterable[T]) -> None:
         """Ask to be notified of each of ``times``, which ``capability`` allows; it is dropped."""
@@ -94,17 +95,21 @@ class Notificator(Generic[T]):
         capability, or is not held: one that came with the input has to be retained.
         """
         if not isinstance(capability, Capability) or not capability.held:
+            who = self._inputs[0].label if self._inputs else "a notificator without inputs"
             raise CapabilityError(
-                f"{self._inputs[0].label}: notify_at needs a capability that is held, not {capability!r}: retain() the one that"
-                " came with the input, or give one that was delayed to a later time"
+                f"{who}: notify_at needs a capability that is held, not {capability!r}: retain() the one that came with the input,"
+                " or give one that was delayed to a later time"
             )
         time = capability.time
         if self._lone is None and self._many is None:
             self._lone = capability
         else:
             self._add(time, capability)
-        if not self._telling and self.complete(time):
-            self._inputs[0].operator.activate()
+        operator = self._operator
+        if operator is None:  # there are no inputs, so that every time is complete as it is
+            operator = self._operator = cast("OutputPort[T]", capability.port).operator
+        if self._telling != operator.call and self.complete(time):
+            operator.activate()
 
     def _add(self, time: T, capability: Capability[T]) -> None:
         """Keep one more capability beside others."""
@@ -134,35 +139,37 @@ class Notificator(Generic[T]):
         return True
 
     def __iter__(self) -> Iterator[tuple[Capability[T], int]]:
-        self._telling = True
-        try:
-            while self._lone is not None or self._many is not None:
-                lone = self._lone
-                if lone is not None:
-                    time = lone.time
-                    for port in self._inputs:
-                        for element in port.elements:
-                            if element <= time:
-                                return
-                    self._lone = None
-                    self._show(time)
-                    yield lone, 1
-                    continue
-                many = cast("Pending[T, Capability[T]]", self._many)
-                for time, capability in many.take(self.complete):
-                    self._show(time)
-                    yield capability, 1 + self._more.pop(time, 0)
-                if many:
-                    return
-                self._many = None
-        except GeneratorExit:
-            self._inputs[0].operator.activate()  # whoever stops early is told of the rest the next time
-            raise
-        finally:
-            self._telling = False
+        operator = self._operator
+        if operator is None:
+            return  # nothing was ever asked for
+        operator.telling += 1  # whoever stops early leaves it so, and is told of the rest the next time
+        self._telling = operator.call
+        while self._lone is not None or self._many is not None:
+            lone = self._lone
+            if lone is not None:
+                time = lone.time
+                for port in self._inputs:
+                    for element in port.elements:
+                        if element <= time:
+                            self._telling = -1
+                            operator.telling -= 1
+                            return
+                self._lone = None
+                self._show(operator, time)
+                yield lone, 1
+                continue
+            many = cast("Pending[T, Capability[T]]", self._many)
+            for time, capability in many.take(self.complete):
+                self._show(operator, time)
+                yield capability, 1 + self._more.pop(time, 0)
+            if many:
+                break
+            self._many = None
+        self._telling = -1
+        operator.telling -= 1
 
-    def _show(self, time: T) -> None:
+    def _show(self, operator: Operator[T], time: T) -> None:
         """Tell whoever looks on that a time is about to be delivered."""
-        notified = self._inputs[0].operator.notified
+        notified = operator.notified
         if notified is not None:
             notified(time, self._inputs)

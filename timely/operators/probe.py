@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Generic, TypeVar
 
 from timely.dataflow import Activator, InputPort, OperatorBuilder, OperatorInfo, Pipeline, Stream
@@ -31,6 +31,11 @@ class ProbeHandle(Generic[T]):
     def attach(self, port: InputPort[T, Any]) -> None:
         """Show the frontier of ``port`` too."""
         self._ports.append(port)
+
+    @property
+    def ports(self) -> Sequence[InputPort[T, Any]]:
+        """The places whose frontier it shows."""
+        return tuple(self._ports)
 
     @property
     def attached(self) -> bool:

@@ -50,8 +50,7 @@ def concatenate(streams: Sequence[Stream[T, D]], scope: ScopeBuilder[T] | None =
         def logic(*ports: Any) -> None:
             out = ports[-1]
             for input in ports[:-1]:
-                for capability, batch in input:
-                    out.session(capability).give_batch(batch)
+                input.forward(out, _same)
 
         return logic
 
@@ -81,12 +80,7 @@ def exchange(stream: Stream[T, D], key: Callable[[D], Any] | str | Sequence[str]
 
     def constructor(capability: Capability[T], info: OperatorInfo) -> Callable[[InputPort[T, D], OutputPort[T]], object]:
         info.keep_nothing()
-
-        def logic(input: InputPort[T, D], output: OutputPort[T]) -> None:
-            for capability, batch in input:
-                output.session(capability).give_batch(batch)
-
-        return logic
+        return lambda input, output: input.forward(output, _same)
 
     return unary(stream, Exchange(key), "exchange", constructor)
 
@@ -200,3 +194,7 @@ def branch_when(stream: Stream[T, D], f: Callable[[T], bool]) -> tuple[Stream[T,
 
     builder.build(constructor)
     return first, second
+
+
+def _same(batch: D) -> D:
+    return batch

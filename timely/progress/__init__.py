@@ -8,6 +8,7 @@ still appear. A caller imports the names from here, not from the modules behind 
 from timely.order import Product
 from timely.progress.antichain import Antichain
 from timely.progress.change_batch import ChangeBatch
+from timely.progress.components import strongly_connected
 from timely.progress.cycles import strictly_advances
 from timely.progress.exchange import ProgressBatch, ProgressExchange
 from timely.progress.forest import MinimalForest
@@ -15,6 +16,9 @@ from timely.progress.graph import GraphBuilder
 from timely.progress.location import Location, Source, Target
 from timely.progress.loop_time import LoopSummary, LoopTime
 from timely.progress.mutable_antichain import MutableAntichain
+from timely.progress.relay import Relay
+from timely.progress.routes import Routes
+from timely.progress.summary_row import SummaryRow, connected
 from timely.progress.timestamp import (
     PathSummary,
     ProductSummary,
@@ -46,15 +50,20 @@ __all__ = [
     "ProgressBatch",
     "ProgressExchange",
     "Refinement",
+    "Relay",
+    "Routes",
     "Source",
     "Step",
+    "SummaryRow",
     "Target",
     "TimeDomain",
     "Timestamp",
     "Tracker",
     "Unit",
     "UnitSummary",
+    "connected",
     "refinement",
     "strictly_advances",
+    "strongly_connected",
     "time_domain",
 ]

@@ -85,7 +85,11 @@ class _Contraction(Generic[T]):
 
     def __init__(self, topology: Topology[T]) -> None:
         self._topology = topology
-        self._useful = reachable([[start for start, _ in ways] for ways in topology.backward], topology.observed)
+        before: list[list[int]] = [[] for _ in range(topology.size)]
+        for start, ways in enumerate(topology.forward):
+            for end, _ in ways:
+                before[end].append(start)
+        self._useful = reachable(before, topology.observed)
         self.places = [NOWHERE] * topology.size
         self.shifts: list[PathSummary[T] | None] = [None] * topology.size
         self._contract()

@@ -84,6 +84,18 @@ def sweep_order(successors: Sequence[Iterable[int]]) -> list[int]:
     return order
 
 
+def ranks(order: Sequence[int]) -> list[int]:
+    """Return for each vertex its place in ``order``.
+
+    >>> ranks([2, 0, 1])
+    [1, 2, 0]
+    """
+    places = [0] * len(order)
+    for place, vertex in enumerate(order):
+        places[vertex] = place
+    return places
+
+
 def reachable(successors: Sequence[Iterable[int]], starts: Iterable[int]) -> bytearray:
     """Return a byte for each vertex: 1 where some path, of any length, leads there from one of ``starts``.
 

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from typing import Generic, TypeVar
 
 from timely.order import PartialOrder
-from timely.progress.components import feedback_set, strongly_connected, sweep_order
+from timely.progress.components import feedback_set, ranks, strongly_connected, sweep_order
 from timely.progress.summaries import Label, PathSearch
 from timely.progress.timestamp import PathSummary, TimeDomain
 from timely.progress.topology import Topology, Ways
@@ -86,11 +86,11 @@ class _CycleCheck(Generic[T]):
         for start in feedback_set(range(end), [[w for w, _ in part] for part in ways]):
             split: list[Ways[T]] = [[(end if w == start else w, s) for w, s in part] for part in ways]
             split.append([])
-            search = PathSearch(split, sweep_order([[w for w, _ in part] for part in split]), backward=False)
+            search = PathSearch(split, ranks(sweep_order([[w for w, _ in part] for part in split])), backward=False)
             if not search.run(start, self._identity, sweeps=end + 2):
-                walks = (label for labels in search.labels for label in labels if label.fresh)
+                walks = (label for labels in search.labels.values() for label in labels if label.fresh)
                 return [members[i] for i in _first_round(next(walks))]
-            for label in search.labels[end]:
+            for label in search.labels.get(end, ()):
                 if not self.advances(label.summary):
                     return [members[i] for i in reversed(label.locations()[1:])]
         return None

@@ -10,20 +10,23 @@ report, and are written to be compiled.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from heapq import heapify, heappop, heappush
 from typing import Any, Generic, TypeAlias, TypeVar
 
-from timely.order import PartialOrder
+from timely.order import PartialOrder, Product
 from timely.progress.compile import Plan
 from timely.progress.forest import MinimalForest
-from timely.progress.timestamp import PathSummary, Step
+from timely.progress.timestamp import PathSummary, ProductSummary, Step
 from timely.progress.tracker import Tracker
 
 T = TypeVar("T", bound=PartialOrder)
 
 Advance: TypeAlias = Callable[[Any], Any] | None
 """What a summary does to a time, giving None if it does not get through; None for what changes nothing."""
+
+_pair = tuple.__new__  # half the price of calling Product
 
 SMALL = 64
 """Heaps up to this size are not worth compacting."""
@@ -48,7 +51,23 @@ def _advance(summary: PathSummary[Any] | None) -> Advance:
         return None
     if isinstance(summary, Step) and summary.limit is None:
         return summary.n.__add__
+    if type(summary) is ProductSummary and _stays(summary.outer):
+        inner = summary.inner
+        if type(inner) is Step and inner.limit is None:
+            return functools.partial(_round_later, inner.n)
     return summary.results_in
+
+
+def _stays(summary: PathSummary[Any]) -> bool:
+    """Return whether a summary of whole numbers, or of products of such, is known to change nothing."""
+    if type(summary) is ProductSummary:
+        return _stays(summary.outer) and _stays(summary.inner)
+    return type(summary) is Step and summary == Step(0)
+
+
+def _round_later(rounds: int, time: Any) -> Any:
+    """Return a time of a loop so many rounds later: what comes back to a loop's beginning is moved so, every time."""
+    return _pair(Product, (time[0], time[1] + rounds))
 
 
 class Cell:
@@ -134,9 +153,11 @@ class TotalTracker(Tracker[T], Generic[T]):
 
     def propagate_observed(self) -> list[tuple[int, T, int]]:
         changes = self._changes
-        changes.clear()
+        if changes:
+            changes.clear()
         dirty = self.dirty
         values = self._values
+        watchers = self._watchers
         cell = dirty.find(1)
         while cell >= 0:
             dirty[cell] = 0
@@ -163,10 +184,19 @@ class TotalTracker(Tracker[T], Generic[T]):
             if least != before:
                 values[cell] = least
                 if observer >= 0:
-                    if before is not None:
-                        changes.append((observer, before, -1))
-                    if least is not None:
-                        changes.append((observer, least, 1))
+                    watcher = watchers[observer]
+                    if watcher is not None:
+                        elements, flags, place = watcher
+                        if before is not None and least is not None:
+                            elements[0] = least
+                        else:
+                            elements[:] = () if least is None else (least,)
+                        flags[place] = 1
+                    else:
+                        if before is not None:
+                            changes.append((observer, before, -1))
+                        if least is not None:
+                            changes.append((observer, least, 1))
                 for successor in successors:
                     dirty[successor] = 1
             cell = dirty.find(1, cell + 1)
@@ -210,17 +240,20 @@ class PartialTracker(Tracker[T], Generic[T]):
     """The engine for partially ordered times: a frontier is a tuple of mutually incomparable times.
 
     A cell also keeps the minimal elements of its own counts, and the times whose counts have crossed zero since these
-    were last looked at; where it has many times, they stand in a forest besides. Only ``<=``, equality and hashes are
-    asked of the times.
+    were last looked at; where it has many times, they stand in a forest besides. It keeps what its predecessors come to
+    as well, until one of them changes (``_stale``): what moves in a loop is mostly the loop's own. Only ``<=``, equality
+    and hashes are asked of the times.
     """
 
-    __slots__ = ("_cells", "_changes", "_entries", "_forests", "_own", "_values")
+    __slots__ = ("_cells", "_changes", "_entries", "_forests", "_own", "_stale", "_told", "_values")
 
     def __init__(self, plan: Plan[T]) -> None:
         super().__init__(plan)
         crossed: list[list[Any]] = [[] for _ in self._counts]
         self._forests: dict[int, MinimalForest[Any]] = {}
         self._own: list[tuple[Any, ...]] = [()] * len(crossed)
+        self._told: list[tuple[Any, ...]] = [()] * len(crossed)
+        self._stale = bytearray(len(crossed))
         self._values: list[tuple[Any, ...]] = [()] * len(crossed)
         self._changes: list[tuple[int, T, int]] = []
         self._cells: list[tuple[list[Any], dict[Any, int], tuple[tuple[int, Advance], ...], tuple[int, ...], int]] = [
@@ -262,9 +295,12 @@ class PartialTracker(Tracker[T], Generic[T]):
 
     def propagate_observed(self) -> list[tuple[int, T, int]]:
         changes = self._changes
-        changes.clear()
+        if changes:
+            changes.clear()
         dirty = self.dirty
         values = self._values
+        watchers = self._watchers
+        told, stale = self._told, self._stale
         cell = dirty.find(1)
         while cell >= 0:
             dirty[cell] = 0
@@ -279,19 +315,29 @@ class PartialTracker(Tracker[T], Generic[T]):
                 self._own[cell] = after
                 crossed.clear()
             if predecessors:
-                after = _least(after, values, predecessors)
+                if stale[cell]:
+                    stale[cell] = 0
+                    told[cell] = _least(values, predecessors)
+                for time in told[cell]:
+                    after = _with(after, time) if after else (time,)
             before = values[cell]
-            if after != before:
+            if after != before and (len(after) < 2 or not _same(after, before)):
                 values[cell] = after
                 if observer >= 0:
-                    for time in before:
-                        if time not in after:
-                            changes.append((observer, time, -1))
-                    for time in after:
-                        if time not in before:
-                            changes.append((observer, time, 1))
+                    watcher = watchers[observer]
+                    if watcher is not None:
+                        elements, flags, place = watcher
+                        elements[:] = after
+                        flags[place] = 1
+                    else:
+                        for time in before:
+                            if time not in after:
+                                changes.append((observer, time, -1))
+                        for time in after:
+                            if time not in before:
+                                changes.append((observer, time, 1))
                 for successor in successors:
-                    dirty[successor] = 1
+                    dirty[successor] = stale[successor] = 1
             cell = dirty.find(1, cell + 1)
         return changes
 
@@ -317,9 +363,19 @@ class PartialTracker(Tracker[T], Generic[T]):
         return self._values[cell]
 
 
-def _least(own: tuple[Any, ...], values: list[tuple[Any, ...]], predecessors: tuple[tuple[int, Advance], ...]) -> tuple[Any, ...]:
-    """Return the minimal elements of a cell's own times and its predecessors' values, advanced."""
-    least = own
+def _same(one: tuple[Any, ...], other: tuple[Any, ...]) -> bool:
+    """Return whether two antichains have the same elements, in whatever order."""
+    if len(one) != len(other):
+        return False
+    for time in one:
+        if time not in other:
+            return False
+    return True
+
+
+def _least(values: list[tuple[Any, ...]], predecessors: tuple[tuple[int, Advance], ...]) -> tuple[Any, ...]:
+    """Return the minimal elements of the values of a cell's predecessors, advanced."""
+    least: tuple[Any, ...] = ()
     for start, advance in predecessors:
         for time in values[start]:
             if advance is not None:
@@ -335,6 +391,11 @@ def _least(own: tuple[Any, ...], values: list[tuple[Any, ...]], predecessors: tu
 
 def _with(antichain: tuple[Any, ...], time: Any) -> tuple[Any, ...]:
     """Return an antichain with ``time`` in it, or dominated by it; the same object if it was already."""
+    if len(antichain) == 1:  # as mostly
+        other = antichain[0]
+        if other <= time:
+            return antichain
+        return (time,) if time <= other else (other, time)
     for other in antichain:
         if other <= time:
             return antichain

@@ -18,6 +18,7 @@ from timely.progress.compile import Plan
 from timely.progress.cycles import find_stuck_cycle
 from timely.progress.engine import make_tracker
 from timely.progress.location import Location, Source, Target
+from timely.progress.summary_row import SummaryRow
 from timely.progress.timestamp import PathSummary, TimeDomain, time_domain
 from timely.progress.topology import Topology, Ways
 from timely.progress.tracker import Tracker
@@ -25,7 +26,9 @@ from timely.progress.tracker import Tracker
 T = TypeVar("T", bound=PartialOrder)
 
 NodeSummaries: TypeAlias = Sequence[Sequence[Antichain[Any]]] | Mapping[int, Mapping[int, Antichain[Any]]]
-"""``summaries[input][output]``: the minimal path summaries; empty, or absent from a mapping: not connected."""
+"""``summaries[input][output]``: the minimal path summaries; empty, or absent from a mapping: not connected.
+
+A mapping, or rows that are each a :class:`SummaryRow`, take time for what is connected only."""
 
 
 class GraphBuilder(Generic[T]):
@@ -45,7 +48,7 @@ class GraphBuilder(Generic[T]):
     [(Target('body', 0), 1, 1)]
     """
 
-    __slots__ = ("_domain", "_edges", "_fitting", "_names", "_nodes", "_observed", "_tracker", "_ways")
+    __slots__ = ("_domain", "_edges", "_fitting", "_names", "_nodes", "_observed", "_stay", "_tracker", "_ways")
 
     def __init__(self, time: Any = int) -> None:
         self._domain: TimeDomain[T] = time_domain(time)
@@ -55,6 +58,7 @@ class GraphBuilder(Generic[T]):
         self._edges: dict[Target, tuple[Source, bool]] = {}
         self._observed: list[Target] = []
         self._fitting: set[PathSummary[T]] = set()
+        self._stay: tuple[PathSummary[T], ...] = (self._domain.identity,)  # one for all, since most ways change nothing
         self._tracker: Tracker[T] | None = None
 
     def add_node(
@@ -186,18 +190,19 @@ class GraphBuilder(Generic[T]):
         self, node: Hashable, inputs: int, outputs: int, summaries: NodeSummaries
     ) -> list[tuple[Target, Source, tuple[PathSummary[T], ...]]]:
         """Return the connected pairs of a node's ports with their summaries, once they are known to fit."""
+        rows: list[tuple[int, Iterable[tuple[int, Antichain[Any]]]]]
         if isinstance(summaries, Mapping):
             rows = [(i, row.items()) for i, row in summaries.items()]
         elif len(summaries) == inputs and all(len(row) == outputs for row in summaries):
-            rows = [(i, dict(enumerate(row)).items()) for i, row in enumerate(summaries)]
+            rows = [(i, row.connected() if isinstance(row, SummaryRow) else enumerate(row)) for i, row in enumerate(summaries)]
         else:
             raise GraphError(
                 f"the summaries of {self._describe(node)} do not fit its ports: give {inputs} rows, one an input, "
                 f"of {outputs} antichains, one for each output"
             )
         ways: list[tuple[Target, Source, tuple[PathSummary[T], ...]]] = []
-        for i, row in rows:
-            for o, antichain in row:
+        for i, pairs in rows:
+            for o, antichain in pairs:
                 if i not in range(inputs) or o not in range(outputs):
                     raise GraphError(
                         f"there is a summary from input {i} to output {o} of {self._describe(node)}, which has "
@@ -207,7 +212,8 @@ class GraphBuilder(Generic[T]):
                 for summary in elements:
                     self._check(node, summary)
                 if elements:
-                    ways.append((Target(node, i), Source(node, o), elements))
+                    stays = type(elements[0]) is type(self._domain.identity) and elements == self._stay
+                    ways.append((Target(node, i), Source(node, o), self._stay if stays else elements))
         return ways
 
     def _check(self, node: Hashable, summary: PathSummary[T]) -> None:
@@ -237,7 +243,7 @@ class GraphBuilder(Generic[T]):
         for start, end, summaries in self._ways:
             forward[numbers[start]].append((numbers[end], summaries))
         for target, (source, local) in self._edges.items():
-            forward[numbers[source]].append((numbers[target], (self._domain.identity,)))
+            forward[numbers[source]].append((numbers[target], self._stay))
             if local:
                 nonnegative[numbers[source]] = nonnegative[numbers[target]] = 1
         observed = [numbers[target] for target in self._observed]

@@ -3,13 +3,14 @@
 A label says that some path between a fixed location and another has some summary, and which way it goes. The invariant:
 the labels kept at a location are an antichain, so that a path that another path dominates is never followed. Where
 every cycle strictly advances the search ends by itself, with exactly the minimal summaries; a limit on the number of
-sweeps lets one search where that is still to be found out. A caller may search in any size of graph: one sweep is
-linear, and a graph without cycles takes one.
+sweeps lets one search where that is still to be found out. A caller may search in any size of graph, as often as it
+likes: a search costs nothing for what it does not reach, and in a graph without cycles it goes through the rest once.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from heapq import heapify, heappop, heappush
 from typing import Generic, TypeVar
 
 from timely.order import PartialOrder
@@ -43,41 +44,40 @@ class Label(Generic[T]):
 class PathSearch(Generic[T]):
     """The minimal summaries of all paths from (``backward``: to) one location.
 
-    ``ways`` are the ways to follow, ``order`` the sequence to sweep in. After :meth:`run`, ``labels[l]`` holds one
-    label for each minimal summary between the start and ``l``, with the empty path at the start itself.
+    ``ways`` are the ways to follow, ``rank`` the place of each location in the order to sweep in. After :meth:`run`,
+    ``labels[l]`` holds one label for each minimal summary between the start and ``l``, with the empty path at the start
+    itself; it has no entry for a location that is not reached, which costs nothing.
     """
 
-    __slots__ = ("_backward", "_marked", "_order", "_rank", "_ways", "labels")
+    __slots__ = ("_backward", "_later", "_marked", "_now", "_rank", "_ways", "labels")
 
-    def __init__(self, ways: Sequence[Ways[T]], order: Sequence[int], *, backward: bool) -> None:
+    def __init__(self, ways: Sequence[Ways[T]], rank: Sequence[int], *, backward: bool) -> None:
         self._ways = ways
-        self._order = order
-        self._rank = [0] * len(ways)
-        for rank, location in enumerate(order):
-            self._rank[location] = rank
+        self._rank = rank
         self._backward = backward
-        self._marked = bytearray(len(order))
-        self.labels: list[list[Label[T]]] = [[] for _ in ways]
+        self._marked: set[int] = set()
+        self._now: list[tuple[int, int]] = []
+        self._later: list[tuple[int, int]] = []
+        self.labels: dict[int, list[Label[T]]] = {}
 
     def run(self, start: int, identity: PathSummary[T], sweeps: int | None = None) -> bool:
         """Search from ``start``; return False if ``sweeps`` were not enough, which a non-advancing cycle can cause."""
-        self.labels[start].append(Label(start, identity, None))
-        marked = self._marked
-        marked[self._rank[start]] = 1
+        self.labels[start] = [Label(start, identity, None)]
+        self._later.append((self._place(start), start))
         done = 0
-        rank = marked.find(1)
-        while rank >= 0:
+        while self._later:
             if sweeps is not None and done >= sweeps:
                 return False
-            while rank >= 0:
-                marked[rank] = 0
-                self._follow(self._order[rank])
-                rank = marked.find(1, rank + 1)
+            self._now, self._later = self._later, []
+            heapify(self._now)
+            while self._now:
+                place, location = heappop(self._now)
+                self._marked.discard(location)
+                self._follow(location, place)
             done += 1
-            rank = marked.find(1)
         return True
 
-    def _follow(self, location: int) -> None:
+    def _follow(self, location: int, place: int) -> None:
         """Extend the labels that are new at ``location`` by every way on."""
         fresh = [label for label in self.labels[location] if label.fresh]
         for label in fresh:
@@ -87,11 +87,24 @@ class PathSearch(Generic[T]):
                 for summary in summaries:
                     first, second = (summary, label.summary) if self._backward else (label.summary, summary)
                     composed = first.followed_by(second)
-                    if composed is not None and self._insert(end, composed, label):
-                        self._marked[self._rank[end]] = 1
+                    if composed is not None and self._insert(end, composed, label) and end not in self._marked:
+                        self._mark(end, place)
+
+    def _mark(self, location: int, place: int) -> None:
+        """Have a location looked at: in this sweep if that comes to it, and in the next one otherwise."""
+        self._marked.add(location)
+        ahead = self._place(location)
+        if ahead > place:
+            heappush(self._now, (ahead, location))
+        else:
+            self._later.append((ahead, location))
+
+    def _place(self, location: int) -> int:
+        """Return where in a sweep a location has its turn."""
+        return -self._rank[location] if self._backward else self._rank[location]
 
     def _insert(self, location: int, summary: PathSummary[T], via: Label[T]) -> bool:
-        labels = self.labels[location]
+        labels = self.labels.setdefault(location, [])
         for label in labels:
             if label.summary <= summary:
                 return False
@@ -101,15 +114,15 @@ class PathSearch(Generic[T]):
         return True
 
 
-def paths_from(topology: Topology[T], start: int) -> list[list[Label[T]]]:
-    """Return, for each location, a label for each minimal summary of the paths to it from ``start``."""
-    search: PathSearch[T] = PathSearch(topology.forward, topology.order, backward=False)
+def paths_from(topology: Topology[T], start: int) -> dict[int, list[Label[T]]]:
+    """Return, for each location that ``start`` leads to, a label for each minimal summary of the paths there."""
+    search: PathSearch[T] = PathSearch(topology.forward, topology.rank, backward=False)
     search.run(start, topology.domain.identity)
     return search.labels
 
 
-def paths_to(topology: Topology[T], end: int) -> list[list[Label[T]]]:
-    """Return, for each location, a label for each minimal summary of the paths from it to ``end``."""
-    search: PathSearch[T] = PathSearch(topology.backward, topology.order[::-1], backward=True)
+def paths_to(topology: Topology[T], end: int) -> dict[int, list[Label[T]]]:
+    """Return, for each location that leads to ``end``, a label for each minimal summary of the paths from it."""
+    search: PathSearch[T] = PathSearch(topology.backward, topology.rank, backward=True)
     search.run(end, topology.domain.identity)
     return search.labels

@@ -395,7 +395,7 @@ class _ClassDomain(TimeDomain[T]):
 class _ProductDomain(TimeDomain[Product[TO, TI]]):
     """Pairs of the times of two domains."""
 
-    __slots__ = ("_inner", "_outer")
+    __slots__ = ("_inner", "_outer", "_whole")
 
     def __init__(self, spec: object, outer: TimeDomain[TO], inner: TimeDomain[TI]) -> None:
         super().__init__(
@@ -408,6 +408,15 @@ class _ProductDomain(TimeDomain[Product[TO, TI]]):
         )
         self._outer = outer
         self._inner = inner
+        self._whole = outer.spec is int and inner.spec is int
+
+    def check(self, time: object) -> None:
+        """Raise unless ``time`` is a time of this type; pairs of numbers, which most are, take one look."""
+        if self._whole and type(time) is Product:
+            outer, inner = time
+            if type(outer) is int and type(inner) is int and outer >= 0 and inner >= 0:
+                return
+        super().check(time)
 
     def _fault(self, time: object) -> str | None:
         if not isinstance(time, Product):

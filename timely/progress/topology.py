@@ -12,7 +12,7 @@ from collections.abc import Hashable, Mapping, Sequence
 from typing import Generic, TypeAlias, TypeVar
 
 from timely.order import PartialOrder
-from timely.progress.components import sweep_order
+from timely.progress.components import ranks, sweep_order
 from timely.progress.location import Location
 from timely.progress.timestamp import PathSummary, TimeDomain
 
@@ -26,11 +26,10 @@ class Topology(Generic[T]):
     """Locations ``0..size-1`` and, for each, the ways forward and back.
 
     ``nonnegative[l]`` says that the counts at ``l`` are promised never to be negative; ``observed`` lists the locations
-    whose frontier somebody is told about; ``order`` lists all locations so that ways lead onwards in it, except to
-    close a cycle.
+    whose frontier somebody is told about. What only questions about paths need is made when the first one is asked.
     """
 
-    __slots__ = ("backward", "domain", "forward", "locations", "names", "nonnegative", "numbers", "observed", "order")
+    __slots__ = ("_backward", "_rank", "domain", "forward", "locations", "names", "nonnegative", "numbers", "observed")
 
     def __init__(
         self,
@@ -46,18 +45,36 @@ class Topology(Generic[T]):
         self.names = names
         self.numbers: dict[Location, int] = {location: number for number, location in enumerate(locations)}
         self.forward = forward
-        self.backward: list[Ways[T]] = [[] for _ in locations]
-        for start, ways in enumerate(forward):
-            for end, summaries in ways:
-                self.backward[end].append((start, summaries))
         self.observed = observed
         self.nonnegative = nonnegative
-        self.order = sweep_order([[end for end, _ in ways] for ways in forward])
+        self._backward: list[Ways[T]] | None = None
+        self._rank: list[int] | None = None
 
     @property
     def size(self) -> int:
         """The number of locations."""
         return len(self.locations)
+
+    @property
+    def backward(self) -> list[Ways[T]]:
+        """For each location, what leads to it."""
+        if self._backward is None:
+            self._backward = [[] for _ in self.locations]
+            for start, ways in enumerate(self.forward):
+                for end, summaries in ways:
+                    self._backward[end].append((start, summaries))
+        return self._backward
+
+    @property
+    def rank(self) -> list[int]:
+        """The place of each location in an order in which ways lead onwards, except to close a cycle."""
+        if self._rank is None:
+            self._rank = ranks(sweep_order([[end for end, _ in ways] for ways in self.forward]))
+        return self._rank
+
+    def forget(self) -> None:
+        """Let go of what only questions about paths need, until the next one is asked."""
+        self._backward = self._rank = None
 
     def describe(self, node: Hashable) -> str:
         """Return how messages speak of a node: by its name where it has one."""

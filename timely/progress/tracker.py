@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import Any, Generic, TypeVar, cast
+from typing import Generic, TypeAlias, TypeVar, cast
 
 import attrs
 
@@ -27,6 +27,10 @@ from timely.progress.timestamp import PathSummary
 from timely.progress.topology import Topology
 
 T = TypeVar("T", bound=PartialOrder)
+
+
+Watcher: TypeAlias = tuple[list[T], bytearray, int]
+"""Who looks at a frontier without being told: the list of its elements, and the byte that says that it has changed."""
 
 
 @attrs.frozen
@@ -84,8 +88,10 @@ class Tracker(ABC, Generic[T]):
         "_held",
         "_plan",
         "_reached",
+        "_reaching",
         "_stores",
         "_topology",
+        "_watchers",
         "dirty",
         "observed",
         "size",
@@ -101,8 +107,10 @@ class Tracker(ABC, Generic[T]):
         self._counts: list[dict[T, int]] = [{} for _ in plan.predecessors]
         self._contracted: list[dict[T, int] | None] = [{} if contracted else None for contracted in plan.contracted]
         self._stores = [counts for counts in self._contracted if counts is not None] + self._counts
+        self._watchers: list[Watcher[T] | None] = [None] * len(self.observed)
         self._held = 0
         self._reached: tuple[int, dict[Location, Antichain[PathSummary[T]]]] | None = None
+        self._reaching: tuple[int, dict[Location, Antichain[PathSummary[T]]]] | None = None
 
     @abstractmethod
     def update_at(self, index: int, time: T, diff: int) -> None:
@@ -115,6 +123,24 @@ class Tracker(ABC, Generic[T]):
     @abstractmethod
     def _value(self, cell: int) -> tuple[T, ...]:
         """Return the frontier that a cell holds."""
+
+    def watch(self, observer: int, elements: list[T], flags: bytearray, place: int) -> None:
+        """Have ``elements``, which must be the observer's frontier now, kept so, and ``flags[place]`` set when it moves.
+
+        Nothing of this observer is among the changes that are returned any more, which spares whoever would look through
+        them. Only ``propagate`` and ``propagate_observed`` change the list, in place.
+
+        >>> from timely.progress import GraphBuilder, Target
+        >>> graph = GraphBuilder(int)
+        >>> graph.add_node("sink", 1, 0, [[]])
+        >>> tracker = graph.build()
+        >>> elements, flags = [], bytearray(1)
+        >>> tracker.watch(0, elements, flags, 0)
+        >>> tracker.update(Target("sink", 0), 7, +1)
+        >>> tracker.propagate(), elements, list(flags)
+        ([], [7], [1])
+        """
+        self._watchers[observer] = (elements, flags, place)
 
     def index(self, location: Location) -> int:
         """Return the number of a location, from 0 to ``size - 1``; a :class:`~timely.errors.GraphError` if unknown.
@@ -129,6 +155,18 @@ class Tracker(ABC, Generic[T]):
         if number is None:
             raise GraphError(f"{location!r} is not a location of this graph: add its node, or check the port")
         return number
+
+    @property
+    def locations(self) -> Sequence[Location]:
+        """The locations of the graph, each at its number.
+
+        >>> from timely.progress import GraphBuilder
+        >>> graph = GraphBuilder(int)
+        >>> graph.add_node("input", 0, 2, [])
+        >>> graph.build().locations
+        (Source('input', 0), Source('input', 1))
+        """
+        return tuple(self._topology.locations)
 
     def update(self, location: Location, time: T, diff: int) -> None:
         """Add ``diff`` to the count of ``time`` at ``location``; seen in the frontiers after the next ``propagate``.
@@ -174,7 +212,7 @@ class Tracker(ABC, Generic[T]):
         cell = self._plan.values[number]
         if cell != NOWHERE:
             return Antichain(self._value(cell))
-        return Antichain(blocker.arrives_at for blocker in self._arrivals(number))
+        return Antichain(blocker.arrives_at for blocker in self.arrivals(location))
 
     def cells(self) -> list[CellState[T]]:
         """Return the cells in the order in which they are gone through, each with what it holds now.
@@ -228,17 +266,27 @@ class Tracker(ABC, Generic[T]):
         >>> blocker.location, blocker.time, blocker.summary, blocker.arrives_at
         (Target('delay', 0), 1, Step(5), 6)
         """
-        arrivals = self._arrivals(self.index(location))
+        arrivals = self.arrivals(location)
         frontier = Antichain(blocker.arrives_at for blocker in arrivals).elements
         return [blocker for blocker in arrivals if blocker.arrives_at in frontier]
 
-    def _arrivals(self, number: int) -> list[Blocker[T]]:
-        """Return every arrival at a location of a pointstamp with a positive count, whether it matters or not."""
-        labels = paths_to(self._topology, number)
+    def arrivals(self, location: Location) -> list[Blocker[T]]:
+        """Return every arrival at ``location`` of a pointstamp with a positive count, whether the frontier is made of it or not.
+
+        >>> from timely.progress import GraphBuilder, Source
+        >>> graph = GraphBuilder(int)
+        >>> graph.add_node("input", 0, 1, [])
+        >>> tracker = graph.build()
+        >>> tracker.update(Source("input", 0), 1, +1)
+        >>> tracker.update(Source("input", 0), 2, +1)
+        >>> [blocker.arrives_at for blocker in tracker.arrivals(Source("input", 0))]
+        [1, 2]
+        """
+        labels = paths_to(self._topology, self.index(location))
         arrivals: list[Blocker[T]] = []
         for (location, time), count in self.counts().items():
             if count > 0:
-                for label in labels[self._topology.numbers[location]]:
+                for label in labels.get(self._topology.numbers[location], ()):
                     arrival = label.summary.results_in(time)
                     if arrival is not None:
                         arrivals.append(Blocker(location, time, count, self._path(label), label.summary, arrival))
@@ -287,8 +335,8 @@ class Tracker(ABC, Generic[T]):
     def summaries_from(self, a: Location) -> dict[Location, Antichain[PathSummary[T]]]:
         """Return the minimal path summaries from ``a`` to every location that it reaches, itself included.
 
-        Linear in the size of a graph without cycles. The last answer is kept, so that asking about one ``a`` repeatedly
-        is cheap; it is not to be changed.
+        Linear in the size of what is reached, where that has no cycles. The last answer is kept, so that asking about
+        one ``a`` repeatedly is cheap; it is not to be changed.
 
         >>> from timely.progress import Antichain, GraphBuilder, Step, Target
         >>> graph = GraphBuilder(int)
@@ -298,16 +346,13 @@ class Tracker(ABC, Generic[T]):
         """
         number = self.index(a)
         if self._reached is None or self._reached[0] != number:
-            labels: list[Any] = paths_from(self._topology, number)
-            locations = self._topology.locations
-            found = {locations[end]: Antichain(label.summary for label in there) for end, there in enumerate(labels) if there}
-            self._reached = (number, found)
+            self._reached = (number, self._by_location(paths_from(self._topology, number)))
         return self._reached[1]
 
     def summaries_to(self, b: Location) -> dict[Location, Antichain[PathSummary[T]]]:
         """Return the minimal path summaries to ``b`` from every location that leads there, itself included.
 
-        Linear in the size of a graph without cycles.
+        As long as :meth:`summaries_from` takes; the last answer is kept, and is not to be changed.
 
         >>> from timely.progress import Antichain, GraphBuilder, Source, Step
         >>> graph = GraphBuilder(int)
@@ -315,6 +360,27 @@ class Tracker(ABC, Generic[T]):
         >>> graph.build().summaries_to(Source("delay", 0))
         {Target('delay', 0): Antichain([Step(5)]), Source('delay', 0): Antichain([Step(0)])}
         """
-        labels: list[Any] = paths_to(self._topology, self.index(b))
+        number = self.index(b)
+        if self._reaching is None or self._reaching[0] != number:
+            self._reaching = (number, self._by_location(paths_to(self._topology, number)))
+        return self._reaching[1]
+
+    def forget(self) -> None:
+        """Let go of the answers about paths that were kept, and of what was made to find them."""
+        self._reached = self._reaching = None
+        self._topology.forget()
+
+    def matters(self, location: Location) -> bool:
+        """Return whether a count at ``location`` can have to do with any frontier that is observed.
+
+        >>> from timely.progress import GraphBuilder, Source
+        >>> graph = GraphBuilder(int)
+        >>> graph.add_node("input", 0, 1, [])
+        >>> graph.build().matters(Source("input", 0))
+        False
+        """
+        return self._plan.cells[self.index(location)] != NOWHERE
+
+    def _by_location(self, labels: Mapping[int, list[Label[T]]]) -> dict[Location, Antichain[PathSummary[T]]]:
         locations = self._topology.locations
-        return {locations[start]: Antichain(label.summary for label in there) for start, there in enumerate(labels) if there}
+        return {locations[number]: Antichain(label.summary for label in labels[number]) for number in sorted(labels)}

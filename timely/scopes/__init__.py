@@ -1,10 +1,12 @@
 """Hierarchical scopes: the ``Scope`` protocol, the subgraph that wraps connected scopes, and the nesting of times."""
 
+from timely.scopes.attachable import Attachable
 from timely.scopes.checked import Checked
 from timely.scopes.delegating import Delegating
 from timely.scopes.excursion import Excursion
-from timely.scopes.scope import Attachable, Counts, Scope, Summaries, is_patient, is_shared, observed_inputs
-from timely.scopes.subgraph import EGRESS, INGRESS, Subgraph
+from timely.scopes.scope import Counts, Scope, Summaries, is_patient, is_shared, observed_inputs
+from timely.scopes.subgraph import Subgraph
+from timely.scopes.surroundings import EGRESS, INGRESS
 
 __all__ = [
     "EGRESS",

@@ -9,9 +9,8 @@ posts that introduced hierarchical scopes.
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
-from typing import Any, Generic, Protocol, TypeAlias, TypeVar
+from collections.abc import Sequence
+from typing import Any, Protocol, TypeAlias, TypeVar
 
 from timely.errors import GraphError
 from timely.order import PartialOrder
@@ -20,7 +19,9 @@ from timely.progress import Antichain, ChangeBatch, PathSummary
 T = TypeVar("T", bound=PartialOrder)
 
 Summaries: TypeAlias = Sequence[Sequence[Antichain[PathSummary[T]]]]
-"""``summaries[from_port][to_port]``: the minimal path summaries; an empty antichain means "not connected"."""
+"""``summaries[from_port][to_port]``: the minimal path summaries; an empty antichain means "not connected".
+
+Where there are many ports, most of them not connected, a row can be a ``timely.progress.SummaryRow``."""
 
 Counts: TypeAlias = Sequence[Sequence[tuple[T, int]]]
 """``counts[port]``: times with how often they count there."""
@@ -71,29 +72,6 @@ class Scope(Protocol[T]):
         Returns ``True`` while there is unreported work that must keep the computation alive.
         """
         ...
-
-
-class Attachable(ABC, Generic[T]):
-    """A ``Scope`` of our own that counts straight into its parent's account, to save the lists of a pull.
-
-    What it counts is right by construction, so it is not checked, and nothing is derived from it before ``run`` has returned,
-    so that one run is one atomic statement all the same. A class says that it keeps this by deriving from it.
-    """
-
-    @abstractmethod
-    def attach(
-        self,
-        sources: Sequence[int],
-        targets: Sequence[int],
-        fanout: Sequence[list[int]],
-        hold: Callable[[int, T, int], None],
-        note: Callable[[int, T, int], None],
-    ) -> list[list[T]]:
-        """Count capabilities with ``hold`` and messages with ``note``; return the frontier elements of each input, to be kept."""
-
-    @abstractmethod
-    def run(self) -> bool:
-        """Do some work; return whether to be run again in any case."""
 
 
 def observed_inputs(scope: Scope[Any]) -> tuple[int, ...]:

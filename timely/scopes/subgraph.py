@@ -32,17 +32,19 @@ from timely.progress import (
     ProgressExchange,
     Refinement,
     Source,
+    SummaryRow,
     Target,
     TimeDomain,
     Tracker,
+    connected,
     refinement,
     strictly_advances,
     time_domain,
 )
+from timely.scopes.attachable import Attachable
 from timely.scopes.checked import Checked
 from timely.scopes.excursion import Excursion
 from timely.scopes.scope import (
-    Attachable,
     Counts,
     Scope,
     Summaries,
@@ -51,19 +53,20 @@ from timely.scopes.scope import (
     is_shared,
     observed_inputs,
 )
+from timely.scopes.surroundings import EGRESS, INGRESS, Surroundings
 
 TO = TypeVar("TO", bound=PartialOrder)
 TI = TypeVar("TI", bound=PartialOrder)
 
-INGRESS: Final = -1
-EGRESS: Final = -2
-
+_WAYS_OUT: Final = 4
+"""So many ways out for each place inside, on average, are quicker gone one by one than looked at through their frontiers."""
 
 Recorder: TypeAlias = Callable[[int, TI, int], None]
 """What counts changes in a scope's account: ``(location, time, diff)``."""
 
-Listener: TypeAlias = tuple[list[Any] | None, int, int]
-"""Who is told of a frontier: for an attached child the elements to keep, the child's index, and its port."""
+
+Exits: TypeAlias = Sequence[tuple[int, Callable[[TI], TO | None]]]
+"""The outputs that a place inside leads to, and what becomes of a time on each way there."""
 
 
 class Edge:
@@ -78,11 +81,14 @@ class Edge:
 
 
 class Child:
-    """What a subgraph keeps of one child: the scope, its locations as dense numbers, and scratch lists for its progress."""
+    """What a subgraph keeps of one child: the scope, its locations as dense numbers, and, unless it counts straight into the
+    subgraph's account, scratch lists for its progress.
+    """
 
     __slots__ = (
         "consumed",
         "external",
+        "fanout",
         "held",
         "index",
         "internal",
@@ -95,6 +101,7 @@ class Child:
         "sent",
         "shared",
         "sources",
+        "targets",
     )
 
     def __init__(self, index: int, name: str, scope: Scope[Any]) -> None:
@@ -104,18 +111,24 @@ class Child:
         self.nested = isinstance(scope, Subgraph)
         self.patient = self.nested or is_patient(scope)
         self.shared = is_shared(scope)
-        self.external: list[ChangeBatch[Any]] = []
-        self.internal: list[ChangeBatch[Any]] = []
-        self.consumed: list[ChangeBatch[Any]] = []
-        self.produced: list[ChangeBatch[Any]] = []
-        self.sources: list[int] = []
-        self.held: list[tuple[ChangeBatch[Any], int]] = []
-        self.read: list[tuple[ChangeBatch[Any], int]] = []
-        self.sent: list[tuple[ChangeBatch[Any], list[int]]] = []
+        self.sources: Sequence[int] = ()
+        self.targets: Sequence[int] = ()
+        self.fanout: Sequence[list[int]] = ()
+        self.external: Sequence[ChangeBatch[Any]] = ()
+        self.internal: Sequence[ChangeBatch[Any]] = ()
+        self.consumed: Sequence[ChangeBatch[Any]] = ()
+        self.produced: Sequence[ChangeBatch[Any]] = ()
+        self.held: Sequence[tuple[ChangeBatch[Any], int]] = ()
+        self.read: Sequence[tuple[ChangeBatch[Any], int]] = ()
+        self.sent: Sequence[tuple[ChangeBatch[Any], list[int]]] = ()
 
-    def number(self, sources: list[int], targets: list[int], fanout: list[list[int]]) -> None:
+    def number(self, sources: Sequence[int], targets: Sequence[int], fanout: Sequence[list[int]]) -> None:
         """Take in the dense numbers of its outputs, of its inputs, and of all that each output leads to."""
         self.sources = sources
+        self.targets = targets
+        self.fanout = fanout
+        if isinstance(self.scope, Attachable):
+            return
         self.external = [ChangeBatch() for _ in targets]
         self.internal = [ChangeBatch() for _ in sources]
         self.consumed = [ChangeBatch() for _ in targets]
@@ -144,7 +157,6 @@ class Subgraph(Generic[TO, TI]):
         "_frozen",
         "_inputs",
         "_internal",
-        "_listeners",
         "_observers",
         "_observes",
         "_outputs",
@@ -270,7 +282,8 @@ class Subgraph(Generic[TO, TI]):
         for child, (summaries, counts) in zip(self.children, parts, strict=True):
             check_internal_summary(f"{self.path}/{child.name}", child.scope, summaries, counts)
         self._tracker = self._compile([summaries for summaries, _ in parts], inward=True)
-        tell_frontiers = self._outputs > 0 and self.peers > 1
+        self._exits = self._find_exits() if self._outputs > 0 and self.peers == 1 else None
+        tell_frontiers = self._outputs > 0 and self._exits is None
         self._outward = self._compile([summaries for summaries, _ in parts], inward=False) if tell_frontiers else None
         self._update = self._choose_update()
         self._number_locations()
@@ -329,8 +342,6 @@ class Subgraph(Generic[TO, TI]):
         self._pending_time = [None] * size
         self._pending_count = [0] * size
         self._outward_index = self._map_outward()
-        self._exits = self._find_exits() if self._outputs and self._outward is None else None
-        self._listeners: list[Listener] = [(None, target.node, target.port) for target in self._tracker.observed]
         self._observers = {target: observer for observer, target in enumerate(self._tracker.observed)}
         self._runs: list[Callable[[], bool] | None] = [None] * len(self.children)
         self._observes = self._observed_entries()
@@ -338,17 +349,10 @@ class Subgraph(Generic[TO, TI]):
     def _attach(self, child: Child, hold: Recorder[TI], note: Recorder[TI]) -> None:
         """Have a child of our own count straight into this scope's account, and keep its frontiers for it."""
         scope: Any = child.scope
-        fanout = {number: numbers for (_, numbers), number in zip(child.sent, child.sources, strict=True)}
-        frontiers = scope.attach(
-            child.sources,
-            [number for _, number in child.read],
-            [fanout[number] for number in child.sources],
-            hold,
-            note,
-        )
+        frontiers = scope.attach(child.sources, child.targets, child.fanout, hold, note)
         self._runs[child.index] = scope.run
         for port in scope.observes:
-            self._listeners[self._observers[Target(child.index, port)]] = (frontiers[port], child.index, port)
+            self._tracker.watch(self._observers[Target(child.index, port)], frontiers[port], self._active, child.index)
 
     def _map_outward(self) -> list[int]:
         """Translate dense numbers of the inward tracker to those of the outward one; -1 where it has no such location."""
@@ -359,18 +363,28 @@ class Subgraph(Generic[TO, TI]):
         for child in self.children:
             for port, number in enumerate(child.sources):
                 numbers[number] = outward.index(Source(child.index, port))
-            for port, (_, number) in enumerate(child.read):
+            for port, number in enumerate(child.targets):
                 numbers[number] = outward.index(Target(child.index, port))
         return numbers
 
-    def _find_exits(self) -> list[list[tuple[int, Callable[[TI], TO | None]]]]:
-        """Return, for each location, the outputs that it leads to, and what becomes of a time on each way there."""
+    def _find_exits(self) -> list[Exits[TI, TO]] | None:
+        """Return, for each location, the outputs that it leads to, and what becomes of a time on each way there.
+
+        None if there are many: where much that is inside leads to many outputs.
+        """
         exits: list[list[tuple[int, Callable[[TI], TO | None]]]] = [[] for _ in range(self._tracker.size)]
+        left = _WAYS_OUT * len(exits)
+        known: dict[PathSummary[TI], Callable[[TI], TO | None]] = {}
         for port in range(self._outputs):
             for location, summaries in self._tracker.summaries_to(Target(EGRESS, port)).items():
                 for summary in summaries:
-                    exits[self._tracker.index(location)].append((port, self._way_out(summary)))
-        return exits
+                    if summary not in known:
+                        known[summary] = self._way_out(summary)
+                    exits[self._tracker.index(location)].append((port, known[summary]))
+                    left -= 1
+            if left < 0:
+                return None
+        return [tuple(ways) for ways in exits]
 
     def _way_out(self, summary: PathSummary[TI]) -> Callable[[TI], TO | None]:
         to_outer = self.refinement.to_outer
@@ -385,12 +399,7 @@ class Subgraph(Generic[TO, TI]):
 
     def _observed_entries(self) -> tuple[int, ...]:
         """Return the inputs from which some observed location can be reached."""
-        ports = []
-        for port in range(self._inputs):
-            reached = self._tracker.summaries_from(Source(INGRESS, port))
-            if any(target in reached for target in self._tracker.observed):
-                ports.append(port)
-        return tuple(ports)
+        return tuple(port for port in range(self._inputs) if self._tracker.matters(Source(INGRESS, port)))
 
     def _count_initial(self, child: Child, counts: Counts[TI]) -> None:
         """Count the initial capabilities of ``child``: once for each worker, unless its report speaks for all of them."""
@@ -399,18 +408,27 @@ class Subgraph(Generic[TO, TI]):
             for time, count in elements:
                 self._apply(number, time, factor * count)
 
-    def _summarize(self) -> list[list[Antichain[PathSummary[TO]]]]:
-        """Return the internal summary: for each input and output, the minimal path summaries in outer terms."""
-        table = []
-        for i in range(self._inputs):
-            reached = self._tracker.summaries_from(Source(INGRESS, i))
-            row = []
+    def _summarize(self) -> Summaries[TO]:
+        """Return the internal summary: for each input and output, the minimal path summaries in outer terms.
+
+        Paths are followed from the inputs or from the outputs, of which there are fewer.
+        """
+        table: list[dict[int, Antichain[PathSummary[TO]]]] = [{} for _ in range(self._inputs)]
+        if self._inputs < self._outputs:
+            for i in range(self._inputs):
+                for location, summaries in self._tracker.summaries_from(Source(INGRESS, i)).items():
+                    if isinstance(location, Target) and location.node == EGRESS:
+                        table[i][location.port] = self._seen_from_outside(summaries)
+        else:
             for o in range(self._outputs):
-                inner = reached.get(Target(EGRESS, o), ())
-                outer = (self.refinement.summarize(summary) for summary in inner)
-                row.append(Antichain(summary for summary in outer if summary is not None))
-            table.append(row)
-        return table
+                for location, summaries in self._tracker.summaries_to(Target(EGRESS, o)).items():
+                    if isinstance(location, Source) and location.node == INGRESS:
+                        table[location.port][o] = self._seen_from_outside(summaries)
+        return [SummaryRow(self._outputs, row) for row in table]
+
+    def _seen_from_outside(self, summaries: Iterable[PathSummary[TI]]) -> Antichain[PathSummary[TO]]:
+        outer = [self.refinement.summarize(summary) for summary in summaries]
+        return Antichain(summary for summary in outer if summary is not None)
 
     def _initial_outputs(self) -> list[list[tuple[TO, int]]]:
         """Derive the initial work inside as projected to the outputs."""
@@ -423,24 +441,30 @@ class Subgraph(Generic[TO, TI]):
         Raises ``CycleError`` for a cycle through the parent on which time does not strictly advance.
         """
         self._check_returns(summaries)
-        self.returning = frozenset(o for o, row in enumerate(summaries) if any(len(back) for back in row))
+        self.returning = frozenset(o for o, row in enumerate(summaries) if connected(row))
         for port in self._observes:
             for time, count in external[port]:
                 self._tracker.update_at(self._entry_sources[port], self.refinement.to_inner(time), count)
         self._tracker.propagate_observed()
+        around: Surroundings[TO, TI] | None = None
         for child in self.children:
             frontiers: list[list[tuple[TI, int]]] = [[] for _ in range(child.scope.inputs)]
             for port in observed_inputs(child.scope):
                 frontiers[port] = [(time, 1) for time in self._tracker.frontier(Target(child.index, port))]
-            child.scope.set_external_summary(self._world_of(child, summaries), frontiers)
             if isinstance(child.scope, Attachable):
+                child.scope.set_external_summary((), frontiers)  # an operator has no use for how the world leads back
                 self._attach(child, self._update, self._note)
+            else:
+                around = around or self._look_around(summaries)
+                world = around.of(child.index, child.scope.inputs, child.scope.outputs)
+                child.scope.set_external_summary(world, frontiers)
             self.activate(child.index)
+        self._tracker.forget()
 
     def _check_returns(self, summaries: Summaries[TO]) -> None:
         domain = self.outer_domain
         for output, row in enumerate(summaries):
-            for back_to, returns in enumerate(row):
+            for back_to, returns in connected(row):
                 for back in returns:
                     if isinstance(back, Excursion):
                         continue  # a way round the scope further out, which has checked the cycles through it itself
@@ -454,32 +478,9 @@ class Subgraph(Generic[TO, TI]):
                                 (self.name,),
                             )
 
-    def _world_of(self, child: Child, summaries: Summaries[TO]) -> Summaries[TI]:
-        """Return how the world leads back from each output of ``child`` to its inputs, inside this scope and round it."""
-        scope = child.scope
-        if isinstance(scope, Attachable):
-            return ()  # an operator has no use for it
-        table = []
-        for output in range(scope.outputs):
-            reached = self._tracker.summaries_from(Source(child.index, output))
-            row = []
-            for port in range(scope.inputs):
-                back: Antichain[Any] = Antichain(reached.get(Target(child.index, port), ()))
-                for left in range(self._outputs):
-                    for before in reached.get(Target(EGRESS, left), ()):
-                        back.extend(self._excursions(before, summaries[left], Target(child.index, port)))
-                row.append(back)
-            table.append(row)
-        return table
-
-    def _excursions(
-        self, before: PathSummary[TI], world: Sequence[Antichain[PathSummary[TO]]], target: Target
-    ) -> list[Excursion[TO, TI]]:
-        found = []
-        for entry, returns in enumerate(world):
-            reached = self._tracker.summaries_from(Source(INGRESS, entry)).get(target, ())
-            found += [Excursion(before, back, after, self.refinement) for back in returns for after in reached]
-        return found
+    def _look_around(self, world: Summaries[TO]) -> Surroundings[TO, TI]:
+        edges = [(edge.source, edge.target) for edge in self.edges]
+        return Surroundings(self._tracker, self.refinement, world, len(self.children), edges)
 
     # -- run time -----------------------------------------------------------------------------------------------------
 
@@ -537,7 +538,7 @@ class Subgraph(Generic[TO, TI]):
         tracker = self._tracker
         if self._entered:
             self._account_entered()
-        if tracker.dirty.find(1) >= 0:
+        if 1 in tracker.dirty:
             self._tell_children()
         active, runs = self._active, self._runs
         child = active.find(1)
@@ -551,11 +552,11 @@ class Subgraph(Generic[TO, TI]):
             child = active.find(1, child + 1)
         if self._touched:
             self._settle()
-        if tracker.dirty.find(1) >= 0:
+        if 1 in tracker.dirty:
             self._tell_children()
         if self._inputs or self._outputs:
             self._report(internal, consumed, produced)
-        if active.find(1) >= 0:
+        if 1 in active:
             if self._wake is not None:
                 self._wake()
             return True
@@ -742,6 +743,17 @@ class Subgraph(Generic[TO, TI]):
             if isinstance(child.scope, Attachable):
                 self._attach(child, *around(child.index, self._update, self._note))
 
+    def time_runs(self, around: Callable[[int, Callable[[], bool]], Callable[[], bool]]) -> None:
+        """Have each attached child run by way of ``around(child, run)``, which gives one like it; after ``intercept``."""
+        for number, run in enumerate(self._runs):
+            if run is not None:
+                self._runs[number] = around(number, run)
+
+    @property
+    def is_built(self) -> bool:
+        """Whether the graph is compiled, so that nothing is added any more, and what is counted can be seen."""
+        return self._frozen
+
     @property
     def trackers(self) -> Sequence[Tracker[TI]]:
         """The tracker that the children are told from, and the one that the parent is told from where that is another."""
@@ -760,26 +772,21 @@ class Subgraph(Generic[TO, TI]):
     # -- reporting -----------------------------------------------------------------------------------------------------
 
     def _tell_children(self) -> None:
-        """Derive the frontiers anew and tell every child whose inputs they concern."""
-        listeners, active = self._listeners, self._active
+        """Derive the frontiers anew and tell the children whose inputs they concern, but for those attached, who see it."""
+        changes = self._tracker.propagate_observed()
+        if not changes:
+            return
+        observed = self._tracker.observed
         told: list[Child] = []
-        for observer, time, diff in self._tracker.propagate_observed():
-            elements, index, port = listeners[observer]
-            if elements is not None:
-                if diff > 0:
-                    elements.append(time)
-                else:
-                    elements.remove(time)
-                active[index] = 1
-            else:
-                child = self.children[index]
-                if not told or told[-1] is not child:
-                    told.append(child)
-                child.external[port]._counts[time] = diff  # consolidated already, and the batch was drained
-        if told:
-            for child in told:
-                child.scope.push_external_progress(child.external)
-                active[child.index] = 1
+        for observer, time, diff in changes:
+            target = observed[observer]
+            child = self.children[target.node]
+            if not told or told[-1] is not child:
+                told.append(child)
+            child.external[target.port]._counts[time] = diff  # consolidated already, and the batch was drained
+        for child in told:
+            child.scope.push_external_progress(child.external)
+            self._active[child.index] = 1
 
     def _report(
         self,
@@ -793,7 +800,8 @@ class Subgraph(Generic[TO, TI]):
         for mine, theirs in zip(self._produced, produced):
             if mine._counts:
                 mine.drain_into(theirs)
-        self._project()
+        if self._outward is not None:
+            self._project()
         for projected, changes in zip(self._projected, internal):
             if projected._counts:
                 projected.drain_into(changes)
@@ -801,7 +809,7 @@ class Subgraph(Generic[TO, TI]):
     def _project(self) -> None:
         """Work out how the work inside, projected to the outputs, has changed."""
         outward = self._outward
-        if outward is not None and outward.dirty.find(1) >= 0:
+        if outward is not None and 1 in outward.dirty:
             to_outer = self.refinement.to_outer
             for observer, time, diff in outward.propagate_observed():
                 self._projected[outward.observed[observer].port].update(to_outer(time), diff)

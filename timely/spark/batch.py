@@ -19,6 +19,8 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import IntegerType, StructField, StructType
 
 from timely.errors import ConfigurationError, TimelyError
+from timely.progress import Routes
+from timely.progress.routes import Mode
 from timely.spark.display import Monitor, monitor, name_of
 from timely.spark.logs import log_to_spark
 from timely.spark.messages import SILENCE
@@ -102,6 +104,7 @@ def run(
     checkpoint: str | os.PathLike[str] | None = None,
     checkpoint_every: int | timedelta = timedelta(seconds=10),
     patience: float = SILENCE,
+    progress: Mode = "direct",
 ) -> Result:
     """Run a dataflow on Spark: DataFrames in, DataFrames out, one worker in each of ``workers`` tasks of one barrier
     stage.
@@ -116,7 +119,8 @@ def run(
     operators and what the outputs have given is written there between epochs: after ``checkpoint_every`` of them that have
     rows, or that much time. A stage that fails, or a run of this program that did, then goes on from the newest checkpoint, on
     any number of workers, and gives what it would have given at once. A run that has ended leaves none. A worker that gives no
-    sign of life for ``patience`` seconds is declared gone. ``docs/faults.md`` says more.
+    sign of life for ``patience`` seconds is declared gone. ``docs/faults.md`` says more. ``progress`` says how workers hear of
+    each other's progress, as for :func:`timely.execute`; ``docs/sizing.md`` says what suits how many workers.
 
     The session must be classic (no Spark Connect) and have a slot for each worker. On a cluster every executor must
     be able to import ``timely`` and whatever ``build`` uses. Raises, before any job starts:
@@ -136,6 +140,7 @@ def run(
     [('b', 'a'), ('c', 'b')]
     """
     check_workers(workers)
+    Routes.named(progress, workers)
     if find_spec("pandas") is None:
         raise ConfigurationError(
             "Spark needs the package pandas to hand Arrow batches to Python: pip install '.[spark]' in a checkout of timely"
@@ -152,7 +157,7 @@ def run(
     Verdict(context, entry)
     declared = tuple(Output(name, arrow_schema(schema)) for name, schema in schemas.items())
     name, log = name_of(build), log_to_spark(context)
-    task = Task(build, plan.inputs, declared, server.invitation(entry), _rows_of_a_batch(session), log, checkpoints)
+    task = Task(build, plan.inputs, declared, server.invitation(entry), _rows_of_a_batch(session), log, checkpoints, progress)
     with this_python(context):
         packed = plan.frame(session, workers).mapInArrow(carried(task.run, f"timely {name}"), _packed_type(schemas), barrier=True)
     return _unpacked(packed, schemas, entry, workers, monitor(session, entry, name))

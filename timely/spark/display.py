@@ -14,11 +14,10 @@ one; where the user has given one, it stays in front.
 from __future__ import annotations
 
 import contextlib
-import os
 import sys
 import threading
 from collections.abc import Mapping
-from typing import Any, TextIO
+from typing import Any
 
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
@@ -26,6 +25,7 @@ from pyspark.sql import SparkSession
 from timely.spark.logs import LOG, hear_log
 from timely.spark.metrics import REPORT, Metrics, Progress, WorkerMetrics, summarize
 from timely.spark.rendezvous import Run
+from timely.worker.terminal import StatusLine
 
 SETTING = "spark.timely.progress"
 """The setting of a session that switches the display off, if it is ``false``."""
@@ -138,30 +138,6 @@ def name_of(build: object) -> str:
     """
     name = str(getattr(build, "__name__", ""))
     return name if name.isidentifier() else "dataflow"
-
-
-class StatusLine:
-    """One line of a terminal that renews itself."""
-
-    def __init__(self, terminal: TextIO) -> None:
-        self._terminal = terminal
-        self._written = False
-
-    def write(self, text: str) -> None:
-        """Put a text in place of the one before; what does not fit into the line is left out."""
-        with contextlib.suppress(OSError, ValueError):
-            width = os.get_terminal_size(self._terminal.fileno()).columns
-            self._terminal.write(f"\r\x1b[K{text[: width - 1]}")
-            self._terminal.flush()
-            self._written = True
-
-    def clear(self) -> None:
-        """Leave the line empty."""
-        if self._written:
-            with contextlib.suppress(OSError, ValueError):
-                self._terminal.write("\r\x1b[K")
-                self._terminal.flush()
-            self._written = False
 
 
 class JobText:

@@ -10,10 +10,8 @@ the metrics of a run are those of one attempt, the last that succeeded; nothing 
 from __future__ import annotations
 
 import os
-import resource
 import socket
 import struct
-import sys
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, Protocol
@@ -22,7 +20,9 @@ import attrs
 from pyspark.sql import DataFrame, SparkSession
 
 from timely.dataflow import ScopeBuilder
-from timely.scopes import Subgraph
+from timely.worker.memory import record_memory, resident_memory
+from timely.worker.standing import standing
+from timely.worker.terminal import count
 
 REPORT: Final = "report"
 """The kind of message by which a worker tells what it has done."""
@@ -152,18 +152,6 @@ def _sums(counts: Iterable[Mapping[str, int]]) -> dict[str, int]:
     return sums
 
 
-def count(number: int) -> str:
-    """Return a count in three digits or so.
-
-    >>> [count(number) for number in (0, 999, 12_345, 1_200_000, 3_000_000_000)]
-    ['0', '999', '12.3 k', '1.2 M', '3.0 G']
-    """
-    for size, sign in ((10**9, "G"), (10**6, "M"), (10**3, "k")):
-        if number >= size:
-            return f"{number / size:.1f} {sign}"
-    return str(number)
-
-
 class Metrics(tuple[WorkerMetrics, ...]):
     """What the workers of the attempt that succeeded have done, in worker order."""
 
@@ -243,7 +231,7 @@ class Meter:
         self._transport: object = None
         self._began = self._told = time.monotonic()
         self._worked = time.process_time()
-        self._record = _record_memory()
+        self._record = record_memory()
         self._peak = resident_memory()
 
     def watch(self, scope: ScopeBuilder[Any], transport: object) -> None:
@@ -284,7 +272,7 @@ class Meter:
         busy = min(time.process_time() - self._worked, elapsed)
         memory = resident_memory()
         self._peak = max(self._peak, memory)
-        if (record := _record_memory()) > self._record:  # so it was in this attempt
+        if (record := record_memory()) > self._record:  # so it was in this attempt
             self._peak = max(self._peak, record)
         epoch, iteration = (None, None) if self._scope is None else standing(self._scope)
         sent, received = traffic(getattr(self._transport, "connections", ()))
@@ -310,56 +298,6 @@ class Meter:
         )
 
 
-def standing(scope: ScopeBuilder[Any]) -> tuple[int | None, int | None]:
-    """Return the least epoch at which something is outstanding in a dataflow whose times are integers, on any worker as far as is
-    known here, and the greatest round of those in the loops in it; ``None`` where there is nothing.
-
-    >>> from timely import Worker
-    >>> worker = Worker()
-    >>> with worker.dataflow(int) as scope:
-    ...     numbers, stream = scope.new_input()
-    ...     with scope.iterative() as loop:
-    ...         handle, again = loop.feedback()
-    ...         _, more = stream.enter(loop).concat(again).map(lambda x: x - 1).branch(lambda x: x > 0)
-    ...         more.connect_loop(handle)
-    >>> numbers.send_batch([5])
-    >>> numbers.advance_to(2)
-    >>> for _ in range(4):
-    ...     found = standing(scope)
-    ...     more = worker.step()
-    >>> found[0], found[1] > 0
-    (0, True)
-    >>> numbers.close()
-    >>> worker.run()
-    >>> standing(scope)
-    (None, None)
-    """
-    rounds = [number for nested in scope.scopes for each in nested.times() if (number := round_of(each)) is not None]
-    return min(_epochs(scope.subgraph), default=None), max(rounds, default=None)
-
-
-def _epochs(subgraph: Subgraph[Any, Any]) -> set[Any]:
-    """Return the times of what is outstanding in a scope and in those in it, as times of this scope."""
-    found = subgraph.times()
-    for child in subgraph.children:
-        if isinstance(child.scope, Subgraph):
-            found |= set(map(child.scope.refinement.to_outer, _epochs(child.scope)))
-    return found
-
-
-def round_of(moment: object) -> int | None:
-    """Return the round of the innermost loop that a time is in; ``None`` of a time that is in no loop.
-
-    >>> from timely import LoopTime, Product
-    >>> round_of(Product(Product(0, 3), 4)), round_of(LoopTime(0, (1, 2))), round_of(7)
-    (4, 2, None)
-    """
-    inner = getattr(moment, "inner", None)
-    if inner is None and (counters := getattr(moment, "counters", ())):
-        inner = counters[-1]
-    return inner if isinstance(inner, int) else None
-
-
 def traffic(connections: Iterable[socket.socket]) -> tuple[int, int]:
     """Return the bytes sent and received over connections, as the system has counted them; 0 where it does not."""
     sent = received = 0
@@ -371,18 +309,3 @@ def traffic(connections: Iterable[socket.socket]) -> tuple[int, int]:
             continue
         sent, received = sent + went, received + came
     return sent, received
-
-
-def resident_memory() -> int:
-    """Return the bytes of memory that this process occupies now; where the system does not say, the most that it ever has."""
-    try:
-        with open("/proc/self/statm", "rb") as file:
-            return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-    except (OSError, ValueError, IndexError):
-        return _record_memory()
-
-
-def _record_memory() -> int:
-    """Return the most bytes of memory that this process has ever occupied."""
-    most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return most if sys.platform == "darwin" else most * 1024

@@ -19,6 +19,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import DataType, StructField, StructType
 
 from timely.errors import ConfigurationError, SchemaError
+from timely.spark.cached import in_place
 from timely.spark.columns import can_hash, check_types
 from timely.spark.packing import EPOCH, TAG, Input, column_name, struct_name
 from timely.spark.session import refuse_connect
@@ -98,17 +99,17 @@ class InputPlan:
         """Return the rows of all inputs in ``workers`` partitions, each in ascending order of epoch where there are
         epochs.
         """
-        if len(self.frames) == 1:
-            frame = _by_position(next(iter(self.frames.values())))
-            key = [column_name(position) for position in self.keys.values()]
-            epoch = next((column_name(position) for position in self.epochs.values()), None)
-        else:
-            frame, epoch = self._packed(bool(self.epochs)), EPOCH if self.epochs else None
-            key = [_KEY] if self.keys else []
+        if len(self.frames) > 1:
+            packed = _never_empty(session, self._packed(bool(self.epochs)))
+            dealt = packed.repartition(workers, _KEY).drop(_KEY) if self.keys else packed.repartition(workers)
+            return dealt.sortWithinPartitions(EPOCH) if self.epochs else dealt
+        ((name, given),) = self.frames.items()
+        frame = _by_position(given)
+        if not self.keys and not self.epochs and (dealt_already := in_place(session, frame, workers)) is not None:
+            return dealt_already
+        key = [column_name(self.keys[name])] if self.keys else []
         dealt = _never_empty(session, frame).repartition(workers, *key)
-        if epoch is not None:
-            dealt = dealt.sortWithinPartitions(epoch)
-        return dealt.drop(_KEY)
+        return dealt.sortWithinPartitions(column_name(self.epochs[name])) if self.epochs else dealt
 
     def whole(self) -> DataFrame:
         """Return the rows of all inputs as one DataFrame, dealt as they are."""
@@ -183,12 +184,11 @@ def _never_empty(session: SparkSession, frame: DataFrame) -> DataFrame:
     """Return ``frame`` in a form of which Spark's optimizer cannot prove that it has no rows, since it would start no
     worker then.
 
-    What is added is a row that a condition takes away again which only running can decide.
+    What is added is a table of no partitions, of which nothing but running it says that there are none.
     """
-    nothing = session.range(1).where(F.monotonically_increasing_id() < 0)
-    return frame.unionAll(
-        nothing.select(*(F.lit(None).cast(field.dataType).alias(field.name) for field in frame.schema))
-    )
+    java: Any = session._jsparkSession
+    nothing = java.internalCreateDataFrame(session.sparkContext._jsc.emptyRDD().rdd(), frame._jdf.schema(), False)
+    return frame.unionAll(DataFrame(nothing, session))
 
 
 # -- outputs -----------------------------------------------------------------------------------------------------------

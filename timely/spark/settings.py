@@ -15,7 +15,9 @@ import re
 import socket
 import time
 from collections.abc import Callable, Iterable
+from functools import cache
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import attrs
 from pyspark import SparkContext
@@ -354,16 +356,28 @@ def _too_few(around: Surroundings) -> Finding:
 
 def _look_around(session: SparkSession, workers: int, spare: int) -> Surroundings:
     context = context_of(session)
-    conf = context.getConf()
+    of_context = _settings_of(context)
 
     def settings(name: str, default: str) -> str:
-        if name.startswith("spark.sql."):
-            return str(session.conf.get(name, default))
-        return str(conf.get(name, default))
+        return str(session.conf.get(name, default)) if name.startswith("spark.sql.") else of_context(name, default)
 
     local = is_local(context)
     hosts = frozenset() if local else frozenset(host for host in executor_hosts(context) if not is_here(host))
     return Surroundings(settings, str(context.master), local, concurrent_tasks(context), workers, hosts, spare)
+
+
+_asked: WeakKeyDictionary[SparkContext, Callable[[str, str], str]] = WeakKeyDictionary()
+
+
+def _settings_of(context: SparkContext) -> Callable[[str, str], str]:
+    """Return what looks up the settings of a context. They stay as long as it is up, so that Java is asked for each but once:
+    every question is a message there and one back, and a short job would spend more on them than on its keys.
+    """
+    found = _asked.get(context)
+    if found is None:
+        conf = context.getConf()
+        found = _asked[context] = cache(lambda name, default: str(conf.get(name, default)))
+    return found
 
 
 def executor_hosts(context: SparkContext) -> frozenset[str]:

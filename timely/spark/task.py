@@ -22,6 +22,8 @@ from pyspark import BarrierTaskContext
 from timely.dataflow import Bell, ScopeBuilder, Stream
 from timely.errors import ConfigurationError, PeerLostError, TimelyError, WorkerError
 from timely.operators import InputHandle
+from timely.progress import Routes
+from timely.progress.routes import Mode
 from timely.spark.intake import Intake
 from timely.spark.logs import LogPlan, worker_log
 from timely.spark.messages import Invitation, trace_of
@@ -58,6 +60,8 @@ class Task:
     log: LogPlan = attrs.field(factory=LogPlan)
     checkpoints: Checkpoints | None = None
     """Where the run keeps checkpoints, if it does."""
+    progress: Mode = "direct"
+    """How workers hear of each other's progress."""
 
     def run(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Be one worker: take in the batches of this partition, yield this worker's share of the outputs."""
@@ -106,7 +110,8 @@ class Task:
             peers = registration.peers((host, port))
             identity, run = self.invitation.identity, self.invitation.run
             sockets = connect_mesh(index, listener, peers, identity, run=run, generation=generation)
-        return Worker(SocketTransport(index, sockets, self.invitation.largest))
+        routes = Routes.named(self.progress, self.invitation.workers)
+        return Worker(SocketTransport(index, sockets, self.invitation.largest), routes=routes)
 
     def _work(
         self, worker: Worker, registration: Registration, meter: Meter, batches: Iterator[pa.RecordBatch]

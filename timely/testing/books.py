@@ -17,6 +17,7 @@ from timely.progress import ProgressBatch
 from timely.testing.flattened import Flattened, Frontiers, Place, Sums, add, below, differing, first_before
 from timely.testing.ledger import Fault, Ledger
 from timely.testing.network import Network
+from timely.testing.passage import Passage
 from timely.testing.site import Site
 from timely.testing.statements import Statements, in_parts, total
 from timely.testing.structure import Found, Laws, check_cells, check_cycles, check_summaries, ways_of
@@ -46,9 +47,10 @@ class Books:
     What is checked yields what was found wrong: the id of an invariant, and what there is instead.
     """
 
-    def __init__(self, number: int, first: Site, network: Network, note: Fault) -> None:
+    def __init__(self, number: int, first: Site, network: Network, note: Fault, passage: Passage | None = None) -> None:
         self.number = number
         self.network = network
+        self.passage = passage
         self.ledger = Ledger(first, network.peers, note)
         self.flat: Flattened = first.flat
         self._first = first
@@ -131,6 +133,11 @@ class Books:
 
     def _batches(self, source: int, target: int, workers: Mapping[int, Looked]) -> list[Sums]:
         """Return the content of each batch of progress from one worker to another that the latter has not acted on."""
+        if self.passage is not None:
+            said = self.passage.batches(
+                self.network, self.number, source, target, lambda worker, peer: workers[worker].early(peer)
+            )
+            return [self._content(batch) for batch in said]
         return [
             self._content(message[2])
             for message in self._messages(source, target, workers)

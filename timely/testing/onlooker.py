@@ -17,15 +17,20 @@ from timely.scopes import Subgraph
 from timely.testing.books import Books, Looked
 from timely.testing.invariants import violation
 from timely.testing.network import Network
+from timely.testing.passage import Passage
 from timely.testing.site import Site
 from timely.testing.structure import Found
 
 
 class Onlooker:
-    """Keeps the books of every dataflow of a run, and checks all of them after each turn."""
+    """Keeps the books of every dataflow of a run, and checks all of them after each turn.
 
-    def __init__(self, network: Network) -> None:
+    Where workers pass progress on, ``passage`` is what knows of whom it is.
+    """
+
+    def __init__(self, network: Network, passage: Passage | None = None) -> None:
         self._network = network
+        self._passage = passage
         self._workers: dict[int, Looked] = {}
         self._books: dict[int, Books] = {}
         self._closed: set[int] = set()
@@ -50,7 +55,7 @@ class Onlooker:
         site = Site(worker, scopes, exchange, labels)
         books = self._books.get(number)
         if books is None:
-            books = self._books[number] = Books(number, site, self._network, self._note)
+            books = self._books[number] = Books(number, site, self._network, self._note, self._passage)
             self._look(books.check_graph())
         elif site.flat.places != books.flat.places:
             self._close(number)  # the workers find out themselves that their graphs differ

@@ -20,8 +20,10 @@ from typing import Any, Generic, TypeVar
 from timely import Worker
 from timely.dataflow import ScopeBuilder
 from timely.errors import ConfigurationError, InvariantViolation, StalledError, WorkerError
+from timely.progress import Routes
 from timely.testing.network import Network
 from timely.testing.onlooker import Onlooker
+from timely.testing.passage import OverheardAccumulator, Passage
 from timely.testing.schedule import Decision, Delivery, Turn, Whims
 from timely.testing.turns import Abandoned, Player
 from timely.worker import Scheduler, Transport
@@ -55,10 +57,19 @@ class SimulatedWorker(Worker):
     True
     """
 
-    def __init__(self, transport: Transport, scheduler: Scheduler | None, onlooker: Onlooker) -> None:
+    def __init__(
+        self,
+        transport: Transport,
+        scheduler: Scheduler | None,
+        onlooker: Onlooker,
+        routes: Routes | None = None,
+        passage: Passage | None = None,
+    ) -> None:
         self._onlooker = onlooker
         self.elapsed = 0.0
         super().__init__(transport, scheduler, lambda: self.elapsed)
+        if routes is not None and passage is not None:
+            self._accumulator = OverheardAccumulator(self.index, routes, passage)
         onlooker.watch(self)
 
     def _turn(self) -> None:
@@ -109,15 +120,19 @@ class Simulation(Generic[T]):
         *,
         decisions: Sequence[Decision] | None = None,
         network: Callable[[int], Network] = Network,
+        routes: Routes | None = None,
     ) -> None:
         if workers < 1:
             raise ConfigurationError(f"workers={workers!r}: there must be at least one")
         self.results: list[T] = []
         self.decisions: list[Decision] = []
         self.network = network(workers)
-        self._onlooker = Onlooker(self.network)
+        passage = None if routes is None or routes.direct_only else Passage(routes)
+        self._onlooker = Onlooker(self.network, passage)
         self.workers = [
-            SimulatedWorker(self.network.transport(index, functools.partial(self.pause, index)), self, self._onlooker)
+            SimulatedWorker(
+                self.network.transport(index, functools.partial(self.pause, index)), self, self._onlooker, routes, passage
+            )
             for index in range(workers)
         ]
         self._program = program
@@ -272,11 +287,13 @@ def simulate(
     *,
     decisions: Sequence[Decision] | None = None,
     network: Callable[[int], Network] = Network,
+    routes: Routes | None = None,
 ) -> Simulation[T]:
     """Run ``program(worker)`` on simulated workers, as ``timely.execute`` would on real ones, and check every invariant.
 
     The schedule is the one that ``seed`` stands for, or the ``decisions`` given: those that cannot be taken are passed over, and
-    when they are used up everything arrives and all go on in turn, to the end. ``network`` makes the network between the workers.
+    when they are used up everything arrives and all go on in turn, to the end. ``network`` makes the network between the workers;
+    ``routes`` say who tells whom of progress, where not everybody tells everybody.
 
     Returns the run, with its ``results`` and ``decisions``. Raises what ``timely.execute`` raises;
     :class:`~timely.errors.InvariantViolation` for what does not hold; ``StalledError`` where programs wait for what never comes.
@@ -296,7 +313,7 @@ def simulate(
     >>> simulate(program, workers=2, decisions=[Turn(1), Turn(1), Delivery(1, 0), Turn(0)]).results == run.results
     True
     """
-    return Simulation(program, workers, seed, decisions=decisions, network=network).run()
+    return Simulation(program, workers, seed, decisions=decisions, network=network, routes=routes).run()
 
 
 def shrink(
@@ -306,6 +323,7 @@ def shrink(
     *,
     workers: int = 3,
     network: Callable[[int], Network] = Network,
+    routes: Routes | None = None,
 ) -> list[Decision]:
     """Return as few of ``decisions`` as it takes for the program to fail still, by leaving out more and more of them.
 
@@ -328,7 +346,7 @@ def shrink(
 
     def fails(candidate: Sequence[Decision]) -> bool:
         try:
-            simulate(program, workers, decisions=candidate, network=network)
+            simulate(program, workers, decisions=candidate, network=network, routes=routes)
         except Exception as error:
             return isinstance(error, failing) if isinstance(failing, type) else failing(error)
         return False

@@ -124,5 +124,5 @@ def _locations(subgraph: Subgraph[Any, Any]) -> dict[int, Location]:
     named: dict[int, Location] = {}
     for child in subgraph.children:
         named.update((number, Source(child.index, port)) for port, number in enumerate(child.sources))
-        named.update((number, Target(child.index, port)) for port, (_, number) in enumerate(child.read))
+        named.update((number, Target(child.index, port)) for port, number in enumerate(child.targets))
     return named

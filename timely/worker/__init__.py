@@ -1,5 +1,6 @@
 """The worker, its scheduler, the transports between workers, and ``execute``."""
 
+from timely.worker.collector import Collector
 from timely.worker.config import Config
 from timely.worker.coordination import Barrier, Sequencer
 from timely.worker.execute import example, execute
@@ -9,6 +10,7 @@ from timely.worker.worker import Worker
 
 __all__ = [
     "Barrier",
+    "Collector",
     "Config",
     "LocalTransport",
     "PeerTransport",

@@ -33,6 +33,11 @@ class Council:
         self._left: set[int] = set()
         self._said: dict[int, dict[int, Any]] = {}
 
+    @property
+    def round(self) -> int:
+        """The number of the present round."""
+        return self._round
+
     def speak(self, value: Any) -> int:
         """Give this worker's value to the present round; return the number of the round, to tell the peers with the value."""
         self.heard(self._index, self._round, value)

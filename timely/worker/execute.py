@@ -19,6 +19,9 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 from timely.dataflow import ScopeBuilder, Stream
 from timely.dataflow.pickling import dumps
 from timely.errors import ConfigurationError, PeerLostError, TimelyError, WorkerError
+from timely.progress import Routes
+from timely.progress.routes import Mode
+from timely.worker.heap import keep_what_is_freed
 from timely.worker.transport import Inbox, PeerTransport
 from timely.worker.worker import Worker
 
@@ -31,14 +34,21 @@ Outcome: TypeAlias = tuple[bool, Any]
 """``(True, result)`` or ``(False, error)`` of one worker."""
 
 _GRACE = 10.0
+_ON_THE_WAY = 1 << 20
+"""Bytes that a connection between two processes takes though nobody reads: a batch should fit in."""
 
 
-def execute(program: Callable[[Worker], T], *, workers: int = 1, processes: int = 1) -> list[T]:
+def execute(program: Callable[[Worker], T], *, workers: int = 1, processes: int = 1, progress: Mode = "direct") -> list[T]:
     """Run ``program(worker)`` on ``workers`` threads in each of ``processes`` processes; return the results in worker order.
 
     After the program has returned, its worker goes on until every dataflow is complete. If an operator raises, the whole run
     ends with its ``OperatorError``; what a program itself raises ends the run as it is, with a note that says which worker it
     was; a process that ends without a result is a ``WorkerError``. ``ConfigurationError`` for a count below one.
+
+    ``progress`` says how workers hear of each other's progress, which changes no result: ``direct`` (everybody tells everybody),
+    ``process`` (those of a process tell each other, and processes each other what theirs did), ``central`` (processes tell the
+    first of them, which passes on the sum) or ``tree`` (groups of sixteen, of which the first are in groups again). Which suits
+    how many workers: ``docs/sizing.md``. Source: Naiad section 3.3 and figure 6c.
 
     >>> def program(worker):
     ...     with worker.dataflow() as scope:
@@ -47,14 +57,19 @@ def execute(program: Callable[[Worker], T], *, workers: int = 1, processes: int 
     ...     return seen.extract()
     >>> execute(program, workers=2)
     [[(0, [2, 2])], [(0, [1, 1, 3, 3])]]
+    >>> execute(program, workers=2, progress="central")
+    [[(0, [2, 2])], [(0, [1, 1, 3, 3])]]
     """
     for name, count in (("workers", workers), ("processes", processes)):
         if not isinstance(count, int) or count < 1:
             raise ConfigurationError(f"{name}={count!r}: there must be at least one; use {name}=1 for a single one")
-    if processes == 1:
-        outcomes = run_threads(program, range(workers), {}) if workers > 1 else [run_worker(program, Worker())]
+    routes = Routes.named(progress, workers * processes, workers)
+    if processes > 1:
+        outcomes = _run_processes(program, workers, processes, routes)
+    elif workers > 1:
+        outcomes = run_threads(program, range(workers), {}, routes)
     else:
-        outcomes = _run_processes(program, workers, processes)
+        outcomes = [run_worker(program, Worker())]
     failure = first_failure(outcomes)
     if failure is not None:
         raise failure
@@ -98,18 +113,21 @@ def run_worker(program: Callable[[Worker], Any], worker: Worker) -> Outcome:
 
 
 def run_threads(
-    program: Callable[[Worker], Any], indices: Sequence[int], sockets: Mapping[int, Mapping[int, socket.socket]]
+    program: Callable[[Worker], Any],
+    indices: Sequence[int],
+    sockets: Mapping[int, Mapping[int, socket.socket]],
+    routes: Routes,
 ) -> list[Outcome]:
     """Run the workers ``indices`` as threads of this process, connected to others by ``sockets[worker][peer]``."""
     inboxes = {index: Inbox() for index in indices}
     transports = [PeerTransport(index, inboxes, sockets.get(index, {})) for index in indices]
     if len(transports) == 1:
-        return [run_worker(program, Worker(transports[0]))]
+        return [run_worker(program, Worker(transports[0], routes=routes))]
     outcomes: list[Outcome] = [(False, WorkerError(f"worker {index} ended without a result")) for index in indices]
 
     def run(place: int) -> None:
         try:
-            outcomes[place] = run_worker(program, Worker(transports[place]))
+            outcomes[place] = run_worker(program, Worker(transports[place], routes=routes))
         except BaseException as error:  # an interruption ends the run as it would without threads
             outcomes[place] = (False, error)
 
@@ -145,7 +163,7 @@ def first_failure(outcomes: Sequence[Outcome]) -> BaseException | None:
 # -- processes ---------------------------------------------------------------------------------------------------------
 
 
-def _run_processes(program: Callable[[Worker], Any], workers: int, processes: int) -> list[Outcome]:
+def _run_processes(program: Callable[[Worker], Any], workers: int, processes: int, routes: Routes) -> list[Outcome]:
     """Fork the processes, and wait for what each has to say."""
     import multiprocessing
 
@@ -155,7 +173,7 @@ def _run_processes(program: Callable[[Worker], Any], workers: int, processes: in
     sockets = _connect(workers, processes)
     ends = [context.Pipe(duplex=False) for _ in range(processes)]
     children = [
-        context.Process(target=_process, args=(program, place, workers, sockets, ends), name=f"timely process {place}")
+        context.Process(target=_process, args=(program, place, workers, sockets, ends, routes), name=f"timely process {place}")
         for place in range(processes)
     ]
     for child in children:
@@ -183,7 +201,9 @@ def _connect(workers: int, processes: int) -> dict[int, dict[int, socket.socket]
     sockets: dict[int, dict[int, socket.socket]] = {index: {} for index in range(workers * processes)}
     for one in sockets:
         for other in range((one // workers + 1) * workers, workers * processes):
-            sockets[one][other], sockets[other][one] = socket.socketpair()
+            pair = sockets[one][other], sockets[other][one] = socket.socketpair()
+            for sock in pair:
+                sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _ON_THE_WAY)  # or as much as the system allows
     return sockets
 
 
@@ -193,6 +213,7 @@ def _process(
     workers: int,
     sockets: Mapping[int, Mapping[int, socket.socket]],
     ends: Sequence[tuple[Connection, Connection]],
+    routes: Routes,
 ) -> None:
     """Run one process's workers, and send the parent their outcomes."""
     indices = range(place * workers, (place + 1) * workers)
@@ -204,7 +225,8 @@ def _process(
         receiver.close()
         if other != place:
             sender.close()
-    outcomes = run_threads(program, indices, {index: sockets[index] for index in indices})
+    keep_what_is_freed()
+    outcomes = run_threads(program, indices, {index: sockets[index] for index in indices}, routes)
     ends[place][1].send_bytes(_pack(outcomes))
     ends[place][1].close()
     sys.stdout.flush()

@@ -4,17 +4,32 @@ A worker that waits for its dataflows to complete says so once it has been quiet
 it has sent to each peer and got from each. The run has stalled when every worker has said so and, for every two of them, as
 many messages were got as were sent: to do anything after its report a worker would need a message that is not in it, and the
 first such message would have to be sent by a worker that has not moved either. Peers that have completed everything never
-act again, so what was sent to them does not count. A worker that is quiet but could still go on by itself, since it only holds
-input back, says that with its report: where nobody moves, but some could, the run rests, and has not stalled. A pure state
-machine: messages go in and out of it by hand.
+act again, so what was sent to them does not count; and to hear from one that it has ended is to have got all that it sent. A
+worker that is quiet but could still go on by itself, since it only holds input back, says that with its report: where nobody
+moves, but some could, the run rests, and has not stalled.
+
+A report is a few numbers, however many workers there are. Every pair of workers has a weight, which looks random and is the same
+for all; instead of the counts a worker tells their sums, each times its weight, of what it sent and of what it got. Where the
+counts agree for every pair, so do the sums over all workers of the one and of the other; where they do not, the sums agree with a
+chance of one in 2 to the power of 127. (Comparing by a random linear combination is Freivalds' idea, 1977.) A pure state machine:
+messages go in and out of it by hand.
 """
 
 from __future__ import annotations
 
-from typing import TypeAlias
+from collections.abc import Mapping
+from hashlib import blake2b
+from typing import Final, NamedTuple
 
-Report: TypeAlias = tuple[tuple[int, ...], tuple[int, ...]]
-"""How many messages a worker has sent to each worker, and got from each."""
+_PRIME: Final = 2**127 - 1
+
+
+class Report(NamedTuple):
+    """What a quiet worker tells: of the messages to and from all workers but those that have ended, as weighted sums."""
+
+    ended: int
+    sent: int
+    got: int
 
 
 class StallDetector:
@@ -31,7 +46,7 @@ class StallDetector:
     True
     """
 
-    __slots__ = ("_ended", "_final", "_got", "_index", "_reports", "_said", "_sent")
+    __slots__ = ("_ended", "_final", "_got", "_index", "_reports", "_said", "_sent", "_weights", "moves")
 
     def __init__(self, index: int, peers: int) -> None:
         self._index = index
@@ -41,18 +56,30 @@ class StallDetector:
         self._final: dict[int, Report] = {}
         self._ended: set[int] = set()
         self._said: tuple[Report, bool] | None = None
+        self._weights: tuple[list[int], list[int]] | None = None
+        self.moves = 0
+        """How many messages were counted, and workers have ended, in all; it changes whenever the report does."""
 
     def sent(self, peer: int) -> None:
         """Count a message to ``peer``."""
         self._sent[peer] += 1
+        self.moves += 1
 
     def got(self, peer: int, count: int = 1) -> None:
         """Count a message from ``peer``, or one that stands for several."""
         self._got[peer] += count
+        self.moves += count
 
     def report(self) -> Report:
-        """Return what this worker has to say when it is quiet."""
-        return tuple(self._sent), tuple(self._got)
+        """Return what this worker has to say when it is quiet. Takes time in the number of workers."""
+        if self._weights is None:
+            peers = range(len(self._sent))
+            self._weights = [_weight(self._index, peer) for peer in peers], [_weight(peer, self._index) for peer in peers]
+        there, back = self._weights
+        sent = sum(count * there[peer] for peer, count in enumerate(self._sent) if peer not in self._ended)
+        got = sum(count * back[peer] for peer, count in enumerate(self._got) if peer not in self._ended)
+        ended = sum(_weight(peer, peer) for peer in self._ended)
+        return Report(ended % _PRIME, sent % _PRIME, got % _PRIME)
 
     def news(self, final: bool = True) -> Report | None:
         """Return the report if it differs from the last one that this method returned, and ``None`` otherwise.
@@ -72,8 +99,15 @@ class StallDetector:
             self._final[peer] = report
 
     def ended(self, peer: int) -> None:
-        """Take in that ``peer`` has completed everything and will not act again."""
+        """Take in, from ``peer`` itself, that it has completed everything and will not act again."""
         self._ended.add(peer)
+        self._reports.pop(peer, None)
+        self._final.pop(peer, None)
+        self.moves += 1
+
+    def alone(self) -> bool:
+        """Return whether every peer has ended."""
+        return len(self._ended) == len(self._sent) - 1
 
     def stalled(self) -> bool:
         """Return whether every worker is quiet for good and nothing is on its way, given that this worker is."""
@@ -86,10 +120,17 @@ class StallDetector:
         """
         return self._all_quiet(self._reports)
 
-    def _all_quiet(self, heard: dict[int, Report]) -> bool:
-        reports = {**heard, self._index: self.report()}
-        waiting = [peer for peer in range(len(self._sent)) if peer not in self._ended]
-        if any(peer not in reports for peer in waiting):
+    def _all_quiet(self, heard: Mapping[int, Report]) -> bool:
+        if len(heard) < len(self._sent) - len(self._ended) - 1:
             return False
-        senders = [peer for peer in reports if peer != self._index or peer in waiting]
-        return all(reports[sender][0][receiver] == reports[receiver][1][sender] for receiver in waiting for sender in senders)
+        mine = self.report()
+        if any(report.ended != mine.ended for report in heard.values()):
+            return False  # they do not speak of the same workers
+        sent = mine.sent + sum(report.sent for report in heard.values())
+        got = mine.got + sum(report.got for report in heard.values())
+        return (sent - got) % _PRIME == 0
+
+
+def _weight(sender: int, receiver: int) -> int:
+    """Return what a message from one worker to another weighs; of a worker and itself, what it weighs that it has ended."""
+    return int.from_bytes(blake2b(b"%d %d" % (sender, receiver), digest_size=16).digest(), "little") % _PRIME

@@ -19,18 +19,23 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final, Protocol
 
 from timely.errors import PeerLostError, UnsendableError
-from timely.worker.coalesce import coalesce
-from timely.worker.wire import HEADER, LARGEST, FrameError, announced, decode, encode
+from timely.worker.link import ROOM, WOULD_BLOCK, Frames, Link, SecureLink
+from timely.worker.wire import LARGEST
 
-_CHUNK: Final = 1 << 18
-_MOST_PIECES: Final = 512
-_SMALL: Final = 1 << 16
-_RECORD: Final = 1 << 14
-_MOST_TURNS: Final = 4096
-_FEW: Final = 16
+__all__ = [
+    "WOULD_BLOCK",
+    "Inbox",
+    "LocalTransport",
+    "PeerTransport",
+    "SocketTransport",
+    "Transport",
+    "Waker",
+    "thread_transports",
+]
 
-WOULD_BLOCK: Final = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
-"""What a socket raises, encrypted or not, that cannot go on just now."""
+
+_LOOKS: Final = 2
+"""How often to look, at a microsecond each, before going to sleep."""
 
 
 class Transport(Protocol):
@@ -147,268 +152,6 @@ class Inbox(Waker):
             self.wake()
 
 
-class Link:
-    """One connection to a worker in another process: frames out, frames in, nothing blocking.
-
-    No frame has a body of more than ``largest`` bytes, where that is given, in either direction. While the other side does not
-    take what it is sent, messages wait as they are, and the batches of progress among them become fewer.
-    """
-
-    __slots__ = (
-        *("_at", "_body", "_buffers", "_head", "_held", "_out"),
-        *("deaf", "fault", "gone", "largest", "pending", "sock"),
-    )
-
-    def __init__(self, sock: socket.socket, largest: int | None = None) -> None:
-        sock.setblocking(False)
-        if sock.family != socket.AF_UNIX:
-            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self.sock = sock
-        self.largest = largest
-        self.gone = False
-        self.deaf = False
-        self.fault = ""
-        self.pending: list[Any] = []
-        self._held = 0
-        self._out: deque[memoryview] = deque()
-        self._head = bytearray()
-        self._body: memoryview | None = None
-        self._buffers = 0
-        self._at = 0
-
-    @property
-    def backlog(self) -> bool:
-        """Whether something is waiting for the other side to take it."""
-        return bool(self._out)
-
-    @property
-    def busy(self) -> bool:
-        """Whether there is anything that has not been sent yet."""
-        return not self.deaf and bool(self.pending or self.backlog)
-
-    def flush(self) -> None:
-        """Put what was sent into a frame, unless the one before is still on its way, and write as much as the connection takes.
-
-        ``UnsendableError`` if it cannot be pickled or is too large; then none of it is sent, and the next flush starts anew.
-        """
-        if self.backlog:
-            self.write()
-            if self.backlog:
-                self._hold()
-                return
-        if self.deaf:
-            self.pending.clear()
-        if self.pending:
-            pending, self.pending = self.pending, []
-            if self._held:
-                pending, self._held = coalesce(pending), 0
-            self._out.extend(memoryview(piece) for piece in self._frame(pending) if len(piece))  # an empty one never goes
-            self.write()
-
-    def _hold(self) -> None:
-        """Have messages wait; whenever they have become twice as many, see which of them can be merged."""
-        if len(self.pending) >= 2 * self._held:
-            self.pending = coalesce(self.pending)
-            self._held = max(len(self.pending), _FEW)
-
-    def _frame(self, messages: list[Any]) -> list[bytes | memoryview]:
-        """Return the pieces of a frame with these messages, or of several where one would be too large."""
-        try:
-            pieces = encode(messages)
-        except Exception as error:
-            raise _unsendable(messages) from error
-        if self.largest is None or (size := sum(map(len, pieces)) - HEADER.size) <= self.largest:
-            return pieces
-        if len(messages) == 1:
-            raise UnsendableError(
-                f"{size} bytes in one message are too many for a worker on another machine, which takes {self.largest} at most:"
-                " send smaller batches",
-                messages[0],
-            )
-        half = len(messages) // 2
-        return self._frame(messages[:half]) + self._frame(messages[half:])
-
-    def write(self) -> None:
-        """Write as much of what waits to be written as the connection takes."""
-        out = self._out
-        while out and not self.deaf:
-            pieces = [out[i] for i in range(min(len(out), _MOST_PIECES))]
-            try:
-                sent = self.sock.sendmsg(pieces)
-            except BlockingIOError:
-                return
-            except OSError:
-                self._stop_writing()
-                return
-            while sent:
-                first = out[0]
-                if sent < len(first):
-                    out[0] = first[sent:]
-                    break
-                sent -= len(first)
-                out.popleft()
-
-    def _stop_writing(self) -> None:
-        """Let go of what can never be sent."""
-        self._out.clear()
-        self.deaf = True
-
-    def read(self, into: list[Any]) -> None:
-        """Read what has arrived, and append the messages of every complete frame."""
-        try:
-            self._read(into)
-        except FrameError as error:
-            self._end(str(error))
-        except BaseException:
-            self._end()  # whatever comes after what cannot be read was sent by somebody who relied on it
-            raise
-
-    def _end(self, fault: str = "") -> None:
-        """Read no more: the connection has ended, or what comes over it is not to be trusted."""
-        self.gone = True
-        self.fault = fault
-        self._body = None
-
-    def _read(self, into: list[Any]) -> None:
-        while not self.gone:
-            if self._body is not None:
-                if not self._fill():
-                    return
-                self._take(into)
-                continue
-            try:
-                data = self.sock.recv(_CHUNK)
-            except BlockingIOError:
-                return
-            except OSError:
-                data = b""
-            if not data:
-                self._end()
-                return
-            self._split(data, into)
-            if self._body is None and len(data) < _CHUNK:
-                return
-
-    def _take(self, into: list[Any]) -> None:
-        """Append the messages of the frame that is complete now."""
-        assert self._body is not None
-        into.extend(decode(self._body, self._buffers))  # which raises what it likes, an OSError too
-        self._body = None
-
-    def _split(self, data: bytes, into: list[Any]) -> None:
-        """Take the complete frames off what has been read, and start on a frame that is not complete."""
-        head, at = self._head, 0
-        head += data
-        while len(head) - at >= HEADER.size:
-            size, buffers = announced(head, at, self.largest)
-            at += HEADER.size
-            body = memoryview(bytearray(size))
-            have = min(size, len(head) - at)
-            body[:have] = head[at : at + have]
-            at += have
-            if have < size:
-                self._body, self._buffers, self._at = body, buffers, have
-                break
-            into.extend(decode(body, buffers))
-        del head[:at]
-
-    def _fill(self) -> bool:
-        """Read on into the frame that is not complete; return whether it is now."""
-        body = self._body
-        assert body is not None
-        while self._at < len(body):
-            try:
-                count = self.sock.recv_into(body[self._at :])
-            except BlockingIOError:
-                return False
-            except OSError:
-                count = 0
-            if count == 0:
-                self._end()
-                return False
-            self._at += count
-        return True
-
-
-class SecureLink(Link):
-    """A link over TLS, where bytes get into the socket and out of it in another way.
-
-    TLS goes out in records of at most 16 KB, and a write that could not be finished has to be repeated with the very same bytes.
-    So what waits is written in pieces that are kept until they have gone: slices of large buffers, and small ones joined. What
-    comes is read record by record, and no part of one is left behind in the TLS layer, where no poll could see it.
-    """
-
-    __slots__ = ("_leaving",)
-
-    sock: ssl.SSLSocket
-
-    def __init__(self, sock: ssl.SSLSocket, largest: int | None = LARGEST) -> None:
-        super().__init__(sock, largest)
-        self._leaving: bytes | memoryview = b""
-
-    @property
-    def backlog(self) -> bool:
-        """Whether something is waiting for the other side to take it."""
-        return bool(self._leaving or self._out)
-
-    def write(self) -> None:
-        """Write as much of what waits to be written as the connection takes."""
-        while not self.deaf and (self._leaving or self._out):
-            if not self._leaving:
-                self._leaving = self._next()
-            try:
-                self._leaving = self._leaving[self.sock.send(self._leaving) :]
-            except WOULD_BLOCK:
-                return
-            except OSError:
-                self._stop_writing()
-
-    def _next(self) -> bytes | memoryview:
-        """Take the next piece to be written off what waits."""
-        out = self._out
-        first = out.popleft()
-        if len(first) > _CHUNK:
-            out.appendleft(first[_CHUNK:])
-            return first[:_CHUNK]
-        if len(first) >= _SMALL or not out:
-            return first
-        joined = bytearray(first)
-        while out and len(joined) + len(out[0]) <= _SMALL:
-            joined += out.popleft()
-        return bytes(joined)
-
-    def _stop_writing(self) -> None:
-        super()._stop_writing()
-        self._leaving = b""
-
-    def _read(self, into: list[Any]) -> None:
-        turns = 0
-        while not self.gone:
-            data = b""
-            try:
-                if self._body is not None:
-                    count = self.sock.recv_into(self._body[self._at :])
-                else:
-                    data = self.sock.recv(_RECORD)
-                    count = len(data)
-            except WOULD_BLOCK:
-                return
-            except OSError as error:
-                self._end(str(error) if isinstance(error, ssl.SSLError) else "")
-                return
-            if count == 0:
-                self._end()
-            elif self._body is None:
-                self._split(data, into)
-            else:
-                self._at += count
-                if self._at == len(self._body):
-                    self._take(into)
-            turns += 1
-            if turns >= _MOST_TURNS and self.sock.pending() == 0:
-                return  # the poll finds what else there is, after the other peers have had their turn
-
-
 class PeerTransport:
     """Connects one worker to peers in its own process (``inboxes``) and in others (``sockets``), both by worker number.
 
@@ -423,11 +166,15 @@ class PeerTransport:
         self.peers = len({index, *inboxes, *sockets})
         self._inbox = inboxes[index]
         self._inboxes = inboxes
+        room = bytearray(ROOM if sockets else 0)
         self._links = {
-            peer: SecureLink(sock, largest) if isinstance(sock, ssl.SSLSocket) else Link(sock) for peer, sock in sockets.items()
+            peer: SecureLink(sock, largest, room) if isinstance(sock, ssl.SSLSocket) else Link(sock, room=room)
+            for peer, sock in sockets.items()
         }
         self._finished: set[int] = set()
         self._lost: list[int] = []
+        self._ready: list[tuple[int, int]] = []
+        """What the last ``wait`` found, until ``receive`` looks at it: it need not ask once more."""
         self._poll = select.poll()
         self._poll.register(self._inbox.fileno(), select.POLLIN)
         self._by_descriptor = {link.sock.fileno(): peer for peer, link in self._links.items()}
@@ -450,10 +197,11 @@ class PeerTransport:
     def flush(self) -> None:
         """Pass on what was sent to other processes. ``UnsendableError`` after all the rest has been passed on."""
         refused: UnsendableError | None = None
+        frames: Frames | None = {} if len(self._links) > 1 else None
         for link in self._links.values():
             if link.pending or link.backlog:
                 try:
-                    link.flush()
+                    link.flush(frames)
                 except UnsendableError as error:
                     refused = error
         if refused is not None:
@@ -467,7 +215,8 @@ class PeerTransport:
         while items:
             arrived.append(items.popleft())
         if self._links:
-            for descriptor, _ in self._poll.poll(0):
+            ready, self._ready = self._ready or self._poll.poll(0), []
+            for descriptor, _ in ready:
                 peer = self._by_descriptor.get(descriptor)
                 if peer is not None:
                     self._read(peer, arrived)
@@ -508,14 +257,22 @@ class PeerTransport:
             backlog = [link for link in self._links.values() if link.backlog and not link.gone and not link.deaf]
             for link in backlog:
                 self._poll.modify(link.sock.fileno(), select.POLLIN | select.POLLOUT)
-            ready = self._poll.poll(None if timeout is None else timeout * 1000)
+            self._ready = self._look() or self._poll.poll(None if timeout is None else timeout * 1000)
             for link in backlog:
                 self._poll.modify(link.sock.fileno(), select.POLLIN)
                 link.write()
-            if any(descriptor == inbox.fileno() for descriptor, _ in ready):
-                inbox.hush()
+            for descriptor, _ in self._ready:
+                if descriptor not in self._by_descriptor:
+                    inbox.hush()
         finally:
             inbox.waiting = False
+
+    def _look(self) -> list[tuple[int, int]]:
+        """Return what has come by now, if anything has: peers in step answer sooner than one who sleeps is woken."""
+        for _ in range(_LOOKS):
+            if ready := self._poll.poll(0):
+                return ready
+        return []
 
     def wake(self) -> None:
         """Have the worker go on."""
@@ -552,26 +309,6 @@ class PeerTransport:
             if not self._links[peer].gone:
                 with contextlib.suppress(Exception):  # what cannot be read is discarded as well
                     self._read(peer, discarded)
-
-
-def _unsendable(pending: Sequence[Any]) -> UnsendableError:
-    """Return the error about the first of the pending messages that cannot be pickled, and about what it carries."""
-    for message in pending:
-        try:
-            encode(message)
-        except Exception as error:
-            return UnsendableError(f"{_culprit(message[-1])} cannot be pickled for a worker in another process: {error}", message)
-    return UnsendableError("what goes to a worker in another process cannot be pickled", pending[-1])
-
-
-def _culprit(carried: Any) -> str:
-    """Return, for an error, what in the content of a message cannot be pickled: its first such record, or all of it."""
-    for record in carried if isinstance(carried, list) else ():
-        try:
-            encode(record)
-        except Exception:
-            return f"a record of type {type(record).__name__}"
-    return f"a {type(carried).__name__}"
 
 
 class SocketTransport(PeerTransport):

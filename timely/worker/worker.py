@@ -8,28 +8,36 @@ later than what was made of it, because everything a dataflow's scopes say leave
 from __future__ import annotations
 
 import contextlib
-import functools
 from collections import deque
 from collections.abc import Callable, Iterator
-from time import monotonic
+from time import monotonic, perf_counter
 from types import TracebackType
-from typing import Any, Final, Self, TypeVar, cast, overload
+from typing import TYPE_CHECKING, Any, Final, Self, TypeVar, cast, overload
 
 from timely.dataflow import Bell, Operator, ScopeBuilder
 from timely.dataflow.foreign import Foreign
 from timely.dataflow.keeping import Keeper
-from timely.errors import PeerLostError, RoutingError, ScopeError, StalledError, UnsendableError, WorkerError
+from timely.errors import ConfigurationError, PeerLostError, RoutingError, ScopeError, StalledError, UnsendableError, WorkerError
+from timely.native import mypyc_attr
 from timely.order import PartialOrder
-from timely.progress import ProgressBatch, ProgressExchange
+from timely.progress import ProgressBatch, ProgressExchange, Routes
 from timely.scopes import Subgraph
+from timely.worker.accumulate import SWEPT, Accumulator
 from timely.worker.agreement import Agreement, describe
 from timely.worker.coalesce import DATA, PROGRESS
+from timely.worker.collector import Collector
 from timely.worker.config import Config
 from timely.worker.council import Council
+from timely.worker.mailbag import Mailbag
+from timely.worker.onlooking import EVERYWHERE, Onlooker
 from timely.worker.scheduler import Scheduler
 from timely.worker.stall import StallDetector
 from timely.worker.timers import Timers
 from timely.worker.transport import LocalTransport, Transport
+
+if TYPE_CHECKING:
+    from timely.inspect import Explanation
+    from timely.inspect.explain import Place
 
 T = TypeVar("T", bound=PartialOrder)
 Pointstamp = tuple[int, int, Any]
@@ -63,17 +71,19 @@ class _Building:
         self.worker = worker
         self.installed = False
         self.ended = False
-        self._send = worker.tell
+        self.mailbag = Mailbag(number, worker.tell)
+        self.post = self.mailbag.put
+        self._active = worker._active
+
+    def wake(self) -> None:
+        """Have the dataflow run in the next step."""
+        self._active[self.number] = 1
 
     def open_channel(self, deliver: Callable[[Any, Any, int], None], label: str) -> int:
         """Open the next channel."""
         self.channels.append(deliver)
         self.labels.append(label)
         return len(self.channels) - 1
-
-    def post(self, peer: int, channel: int, time: Any, batch: Any) -> None:
-        """Send a container on a channel to a peer."""
-        self._send(peer, (DATA, self.number, channel, time, batch))
 
     def call_after(self, seconds: float, action: Callable[[], None]) -> None:
         """Have something done later."""
@@ -106,6 +116,7 @@ class _Dataflow:
         self.labels = building.labels
         self.bells = building.bells
         self.end = building.end
+        self.mailbag = building.mailbag
         self.exchange: ProgressExchange[Pointstamp] | None = scope.exchange
 
     def discard(self) -> None:
@@ -117,6 +128,7 @@ class _Dataflow:
                         stack.callback(child.scope.discard)
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class Worker:
     """One worker: ``index`` of ``peers``. Make one, build dataflows on it, and step it by hand, or have ``execute`` do so.
 
@@ -137,6 +149,8 @@ class Worker:
         transport: Transport | None = None,
         scheduler: Scheduler | None = None,
         clock: Callable[[], float] = monotonic,
+        *,
+        routes: Routes | None = None,
     ) -> None:
         self.transport: Transport = LocalTransport() if transport is None else transport
         self.index = self.transport.index
@@ -147,6 +161,7 @@ class Worker:
         self.config = Config()
         self.keepers: Callable[[int], Keeper] | None = None
         self.timers = Timers(clock)
+        self.onlookers: list[Onlooker] = []
         self._stall = StallDetector(self.index, self.peers)
         self._dataflows: dict[int, _Dataflow] = {}
         self._active = bytearray()
@@ -154,8 +169,17 @@ class Worker:
         self._early: dict[int, list[tuple[int, Any]]] = {}
         self._agreement = Agreement(self.index, self.peers)
         self._council = Council(self.index, self.peers)
+        self._serving = False
+        self._accumulator: Accumulator | None = None
+        if routes is not None and routes.workers != self.peers:
+            raise ConfigurationError(f"there are {self.peers} workers, and routes for {routes.workers}: make them for this run")
+        if routes is not None and not routes.direct_only:
+            self._accumulator = Accumulator(self.index, routes.around(self.index))
+        self.collector: Collector | None = None
         self._failed: BaseException | None = None
         self._stepping = False
+        for look in EVERYWHERE:
+            look(self)
 
     @property
     def scheduler(self) -> Scheduler | None:
@@ -198,8 +222,7 @@ class Worker:
         self._active.append(0)
         building = _Building(self, number)
         exchange = ProgressExchange[Pointstamp](self.index, self.peers) if self.peers > 1 else None
-        wake = functools.partial(self._active.__setitem__, number, 1)
-        scope: ScopeBuilder[Any] = ScopeBuilder(name or f"dataflow{number}", time, building, None, wake, exchange)
+        scope: ScopeBuilder[Any] = ScopeBuilder(name or f"dataflow{number}", time, building, None, building.wake, exchange)
         try:
             yield scope
             scope.finish()
@@ -215,15 +238,17 @@ class Worker:
         number = dataflow.number
         self._dataflows[number] = dataflow
         self._active[number] = 1
+        for onlooker in self.onlookers:
+            onlooker.built(number, dataflow.scope)
         if self.peers == 1:
             return
-        description = self._agreement.built(number, describe(dataflow.scope))
+        message = GRAPH, number, self._agreement.built(number, describe(dataflow.scope))
         for peer in range(self.peers):
             if peer != self.index:
-                self.tell(peer, (GRAPH, number, description))
+                self.tell(peer, message)
         self._agreement.expect(number, dataflow.name)
-        for sender, message in self._early.pop(number, ()):
-            self._act(sender, message)
+        for sender, early in self._early.pop(number, ()):
+            self._act(sender, early)
 
     def drop_dataflow(self, scope: ScopeBuilder[Any]) -> None:
         """Drop a dataflow that is not wanted any more, with all its state and whatever is in flight; others run on.
@@ -246,6 +271,8 @@ class Worker:
             raise ScopeError(f"dataflow {scope.path!r} is not one of worker {self.index}, which cannot drop it")
         if not building.installed:
             raise ScopeError(f"dataflow {scope.path!r} is not built yet: drop it after its with-block")
+        if self._accumulator is not None and building.number in self._dataflows:
+            self._accumulator.dropped(building.number)
         self._forget(building.number)
 
     def has(self, scope: ScopeBuilder[Any]) -> bool:
@@ -259,6 +286,13 @@ class Worker:
             dataflow.end()
             dataflow.discard()
             self._active[number] = 0  # what is let go of may have asked to be run once more
+            for onlooker in self.onlookers:
+                onlooker.ended(number)
+
+    @property
+    def scopes(self) -> list[ScopeBuilder[Any]]:
+        """The outermost scopes of the dataflows that are not complete."""
+        return [dataflow.scope for dataflow in self._dataflows.values()]
 
     @property
     def dataflows(self) -> list[str]:
@@ -290,6 +324,8 @@ class Worker:
         if self._failed is not None:
             raise self._has_failed()
         self._check_outside()
+        if self.collector is not None:
+            self.collector.between()
         self._stepping = True
 
     def _check_outside(self) -> None:
@@ -328,14 +364,20 @@ class Worker:
                 self._send_progress(dataflow)
                 if not alive:
                     self._forget(number)
+                    if self._accumulator is not None:
+                        self._accumulator.completed(number)
+        if self._accumulator is not None:
+            self._pass_on(self._accumulator)
         self._flush()
+        for onlooker in self.onlookers:
+            onlooker.turned()
 
     def _flush(self) -> None:
         """Pass on to the peers what was sent."""
         try:
             self.transport.flush()
         except UnsendableError as error:
-            raise RoutingError(f"{self._whereabouts(error.message)}: {error}") from error.__cause__
+            raise RoutingError(f"{self._whereabouts(error.message)}: {error}").caused_by(error.__cause__)
 
     def _whereabouts(self, message: Any) -> str:
         """Return, for an error, what a message carries, and to where."""
@@ -360,14 +402,29 @@ class Worker:
             if dataflow is not None and not dataflow.root.pull_internal_progress((), (), ()):
                 self._forget(number)
             number = active.find(1, number + 1)
+        for onlooker in self.onlookers:
+            onlooker.turned()
 
     def _send_progress(self, dataflow: _Dataflow) -> None:
-        """Send the peers what this worker's operators did, as one batch."""
+        """Send the peers what this worker's operators sent, and what they did, as one batch."""
+        dataflow.mailbag.empty()
         batch = dataflow.exchange.flush() if dataflow.exchange is not None else None
-        if batch is not None:
-            for peer in range(self.peers):
-                if peer != self.index:
-                    self.tell(peer, (PROGRESS, dataflow.number, batch))
+        if batch is None:
+            return
+        for onlooker in self.onlookers:
+            onlooker.told(dataflow.number, batch)
+        if self._accumulator is not None:
+            self._accumulator.say(dataflow.number, batch)
+            return
+        message = PROGRESS, dataflow.number, batch
+        for peer in range(self.peers):
+            if peer != self.index:
+                self.tell(peer, message)
+
+    def _pass_on(self, accumulator: Accumulator) -> None:
+        """Send those around what this worker's operators did, and what it heard from the others, as one batch."""
+        for peer, message in accumulator.messages():
+            self.tell(peer, message)
 
     def tell(self, peer: int, message: Any) -> None:
         """Send a peer a message that it may act on."""
@@ -382,7 +439,7 @@ class Worker:
     @property
     def quiet(self) -> bool:
         """Whether no dataflow has anything to do, where they are paused too."""
-        return self._active.find(1) < 0 and not self._rung
+        return 1 not in self._active and not self._rung
 
     @property
     def expects(self) -> bool:
@@ -478,9 +535,9 @@ class Worker:
                 return True
             if quiet:
                 self._park(patience)
-            before = self._stall.report()
+            before = self._stall.moves
             self._turn()
-            if not quiet or not self.idle or self._expects() or self._stall.report() != before:
+            if not quiet or not self.idle or self._expects() or self._stall.moves != before:
                 return False
             if self._stall.resting():
                 return True
@@ -493,6 +550,22 @@ class Worker:
         finally:
             self._stepping = False
         return False
+
+    def explain(self, what: Place) -> Explanation:
+        """Return why the frontier at a stream or a probe is where it is, or what a dataflow whose scope is given waits for.
+
+        See ``timely.inspect.explain``.
+
+        >>> worker = Worker()
+        >>> with worker.dataflow(name="df") as scope:
+        ...     numbers, stream = scope.new_input()
+        ...     probe = stream.probe()
+        >>> [reason.path for reason in worker.explain(probe).reasons]
+        ['/df/input#0']
+        """
+        from timely import inspect
+
+        return inspect.explain(self, what)
 
     def under_way(self) -> int:
         """Return how many records are on their way to an operator, on any worker, as far as is known here.
@@ -517,13 +590,15 @@ class Worker:
         try:
             if self._rung:
                 self._answer()
-            if self._next_active() < 0 and self._is_waiting():
+            waits = self._next_active() < 0 and self._is_waiting()
+            if waits:
                 self._wait_with_all(patience)
             if self._plain:
-                while passes and self._active.find(1) >= 0:
+                passes = passes if self.collector is None else 1
+                while passes and 1 in self._active:
                     self._pass()
                     passes -= 1
-            else:
+            elif not waits:
                 self._turn()
         except StalledError:
             raise  # nothing is broken: when something has been closed or dropped, a worker without peers can go on
@@ -541,19 +616,24 @@ class Worker:
             if timeout is None:
                 raise StalledError(self._why_stalled())
             timeout = 0.0  # nothing can arrive
+        if self.collector is not None:
+            self.collector.idle()
         if due is not None:
             timeout = min(due, _LONGEST if timeout is None else timeout)
+        begun = perf_counter() if self.onlookers else 0.0
         if self._scheduler is not None:
             self._scheduler.park(timeout)
         else:
             self.transport.wait(timeout)
+        for onlooker in self.onlookers:
+            onlooker.waited(perf_counter() - begun)
 
     def _wait_with_all(self, patience: float) -> None:
         """Wait; if it was in vain, tell the peers so, and ``StalledError`` if it is in vain for all of them."""
         self._park(None if self._alone else patience)
-        before = self._stall.report()
+        before = self._stall.moves
         self._turn()
-        if not self.idle or not self._is_waiting() or self._stall.report() != before:
+        if self._stall.moves != before or not self.idle or not self._is_waiting():
             return
         if self.expects:
             return  # it waits for something that is still to happen
@@ -565,7 +645,11 @@ class Worker:
 
     def _is_waiting(self) -> bool:
         """Whether there is anything to wait for: a dataflow that is not complete, or what a peer is to say."""
-        return bool(self._dataflows or self._council.missing())
+        return bool(self._dataflows or self._council.missing() or self._serving or self._sweeping())
+
+    def _sweeping(self) -> bool:
+        """Whether something that others told before they gave their values may still be on its way."""
+        return self._accumulator is not None and self._accumulator.sweeping(self._council.round)
 
     def _tell_all(self, message: Any) -> None:
         """Send every peer a message that does not count as one to act on."""
@@ -592,7 +676,6 @@ class Worker:
             self._stall.heard(sender, message[1], final=False)
             return
         if kind == ENDED:
-            self._stall.heard(sender, message[1])
             self._stall.ended(sender)
             return
         self._stall.got(sender, message[2].count if kind == PROGRESS else 1)
@@ -612,6 +695,10 @@ class Worker:
         if kind == CONFER:
             self._council.heard(sender, message[1], message[2])
             return
+        if kind == SWEPT:
+            if self._accumulator is not None:
+                self._accumulator.swept(sender, message[1])
+            return
         number = message[1]
         if not self._agreement.knows(number):
             self._early.setdefault(number, []).append((sender, message))
@@ -619,6 +706,8 @@ class Worker:
         if kind == GRAPH:
             self._agreement.compare(number, sender, message[2])
             return
+        if kind == PROGRESS and self._accumulator is not None:
+            self._accumulator.hear(sender, number, message[2])
         target = self._dataflows.get(number)
         if target is None:
             return  # complete or dropped here: nothing in it matters any more
@@ -629,6 +718,8 @@ class Worker:
 
     def _receive(self, dataflow: _Dataflow, batch: ProgressBatch[Pointstamp]) -> None:
         """Apply a peer's batch as a whole, before anything is derived from it."""
+        for onlooker in self.onlookers:
+            onlooker.heard(dataflow.number, batch.sender, batch)
         exchange = cast("ProgressExchange[Pointstamp]", dataflow.exchange)
         scopes = dataflow.scopes
         for (scope, location, time), diff in exchange.receive(batch):
@@ -652,11 +743,16 @@ class Worker:
         for peer in range(self.peers):
             if peer != self.index:
                 self.tell(peer, (CONFER, number, value))
+        if self._accumulator is not None:
+            self._accumulator.begin(number)
+            self._pass_on(self._accumulator)
         self._flush()
-        while self._council.missing():
+        while self._council.missing() or self._sweeping():
             if self._council.in_vain():
                 raise StalledError(self._why_stalled())
             self._run_on(_PATIENCE, 1)
+        if self._accumulator is not None:
+            self._accumulator.concluded(number)
         return self._council.conclude()
 
     def finish(self) -> None:
@@ -666,7 +762,16 @@ class Worker:
                 self.tell(peer, (DONE, len(self._active)))
         self.transport.flush()
         self.run()
-        self._tell_all((ENDED, self._stall.report()))
+        self._serve()
+        self._tell_all((ENDED,))
+
+    def _serve(self) -> None:
+        """Pass on what others tell of dataflows that were dropped here, until they have ended or nothing can move."""
+        self._serving = self._accumulator is not None and self._accumulator.serving
+        with contextlib.suppress(StalledError):  # it is for those to raise who still want something
+            while self._serving and not self._stall.alone():
+                self._run_on(_PATIENCE, 1)
+        self._serving = False
 
     def abort(self, error: BaseException) -> None:
         """Tell every peer that this worker has failed, so that they stop too."""

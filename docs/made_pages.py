@@ -1,0 +1,138 @@
+"""What the documentation's site has beside the pages in this folder, made when it is built.
+
+The readme as the first page, the changelog and its siblings, a page for each example with its dataflows drawn, and the reference,
+from the docstrings. Links out of this folder are led to these pages, or to nowhere where there is none. Used by MkDocs, which
+calls the functions here by their names.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from mkdocs.structure.files import File, Files
+
+ROOT = Path(__file__).resolve().parents[1]
+
+PAGES = {
+    "index.md": "README.md",
+    "changelog.md": "CHANGELOG.md",
+    "contributing.md": "CONTRIBUTING.md",
+    "security.md": "SECURITY.md",
+}
+
+REFERENCE = (
+    "timely",
+    "timely.order",
+    "timely.progress",
+    "timely.scopes",
+    "timely.dataflow",
+    "timely.operators",
+    "timely.worker",
+    "timely.recovery",
+    "timely.graphs",
+    "timely.graphs.spark",
+    "timely.spark",
+    "timely.inspect",
+    "timely.testing",
+    "timely.errors",
+)
+
+UNDRAWN = frozenset({"recovery_after_a_kill", "graphs_on_spark", "streaming_components"})
+"""Examples whose dataflows run in other processes."""
+
+DRAW = """
+import runpy, sys
+from pathlib import Path
+from timely.inspect import everywhere, picture
+
+script, folder = sys.argv[1:]
+
+class Draw:
+    count = 0
+    def built(self, number, scope):
+        drawn = picture(scope).svg()
+        if drawn not in known:
+            known.append(drawn)
+    def __getattr__(self, name):
+        return lambda *given: None
+
+known = []
+sys.argv = [script]
+with everywhere(lambda worker: worker.onlookers.append(Draw()) if worker.index == 0 else None):
+    runpy.run_path(script, run_name="__main__")
+for number, drawn in enumerate(known[:3]):
+    Path(folder, f"{number}.svg").write_text(drawn)
+"""
+
+
+def on_files(files: Files, config: Any) -> Files:
+    """Add the pages that are made."""
+    made = {page: (ROOT / source).read_text(encoding="utf-8") for page, source in PAGES.items()}
+    made["reference.md"] = "# Reference\n\n" + "\n".join(f"- [`{name}`](reference/{name}.md)" for name in REFERENCE) + "\n"
+    made |= {f"reference/{name}.md": f"# `{name}`\n\n::: {name}\n" for name in REFERENCE}
+    examples = sorted([*(ROOT / "examples").glob("*.py"), *(ROOT / "examples" / "timestamps").glob("*.py")])
+    made["examples.md"] = "# Examples\n\nEach is one file, and runs as it is.\n\n" + "".join(
+        f"- [{example.stem}](examples/{example.stem}.md): {_summary(example)}\n" for example in examples
+    )
+    made |= {f"examples/{example.stem}.md": _example(example) for example in examples}
+    for page, text in made.items():
+        files.append(File.generated(config, page, content=_led(text, page) if page in PAGES else text))
+    return files
+
+
+def on_page_markdown(markdown: str, page: Any, **given: Any) -> str:
+    """Lead links that leave the folder of the documents to the pages made of what they lead to."""
+    return markdown if page.file.src_uri in PAGES else _led(markdown, f"docs/{page.file.src_uri}")
+
+
+def _led(text: str, page: str) -> str:
+    """Lead the links of a page: ``page`` is where it is in the repository, or on the site for those that are made."""
+    home = {source: target for target, source in PAGES.items()}
+    up = "../" * (page.removeprefix("docs/").count("/"))
+
+    def lead(found: re.Match[str]) -> str:
+        words, target, mark = found.group(1), found.group(2), found.group(3) or ""
+        there = (ROOT / page).parent / target if page.startswith("docs/") else ROOT / target
+        try:
+            place = there.resolve().relative_to(ROOT).as_posix()
+        except ValueError:
+            return found.group(0)
+        if place in home:
+            return f"[{words}]({up}{home[place]}{mark})"
+        if place.startswith("docs/"):
+            return f"[{words}]({up}{place.removeprefix('docs/')}{'/README.md' if there.is_dir() else ''}{mark})"
+        if place == "examples" or place.startswith("examples/"):
+            name = f"examples/{there.stem}.md" if there.suffix == ".py" else "examples.md"
+            return f"[{words}]({up}{name})"
+        return words
+
+    return re.sub(r"\[([^\]\n]*)\]\((?!https?:|#|mailto:)([^)#\s]+)(#[^)\s]*)?\)", lead, text)
+
+
+def _summary(example: Path) -> str:
+    text = ast.get_docstring(ast.parse(example.read_text(encoding="utf-8"))) or ""
+    return " ".join(text.split("\n\n")[0].split())
+
+
+def _example(example: Path) -> str:
+    """Return the page of an example: what it is for, its dataflows, and its source."""
+    source = example.read_text(encoding="utf-8")
+    text = ast.get_docstring(ast.parse(source)) or ""
+    body = source.split('"""', 2)[2].strip()
+    return f"# {example.stem}\n\n{text}\n\n{_drawn(example)}\n\n```python\n{body}\n```\n"
+
+
+def _drawn(example: Path) -> str:
+    """Return the dataflows that an example builds in its own process, drawn, by running it."""
+    if example.stem in UNDRAWN:
+        return ""
+    with tempfile.TemporaryDirectory() as folder:
+        subprocess.run([sys.executable, "-c", DRAW, str(example), folder], check=True, cwd=ROOT, capture_output=True, timeout=600)
+        drawings = [path.read_text(encoding="utf-8") for path in sorted(Path(folder).glob("*.svg"))]
+    return "\n\n".join(f"<figure>{re.sub(chr(10) + chr(10) + '+', chr(10), drawing)}</figure>" for drawing in drawings)

@@ -1,0 +1,218 @@
+"""``timely run``, ``draw``, ``explain``, ``bench`` and ``completion``, as somebody would type them."""
+
+from __future__ import annotations
+
+import shutil
+import socket
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.dataset
+import pyarrow.parquet as pq
+import pytest
+
+from timely.cli import COMPLETIONS, main
+
+PROGRAM = '''
+import pyarrow as pa
+import timely
+
+OUTPUTS = {"degrees": "node long, degree long"}
+
+def build(scope, edges):
+    def count(batch):
+        counted = pa.Table.from_batches([batch]).group_by("src").aggregate([("dst", "count")])
+        return counted.rename_columns({"src": "node", "dst_count": "degree"}).select(["node", "degree"]).to_batches()[0]
+    return {"degrees": edges.exchange("src").map_batch(count)}
+
+def stuck(scope, edges):
+    held = []
+    def constructor(capability, info):
+        def logic(input, output):
+            for cap, batch in input:
+                held.append(cap.retain())
+        return logic
+    return {"nothing": edges.unary(timely.Pipeline, "hoarder", constructor)}
+
+def slow(scope, edges):
+    import threading
+    return {"nothing": edges.map_batch(lambda batch: threading.Event().wait())}
+
+def rows(scope, edges):
+    return {"rows": edges.flat_map(lambda row: [row])}
+'''
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    name = f"program_{tmp_path.name.replace('-', '_')}"
+    Path("program.py").write_text(PROGRAM)
+    Path(f"{name}.py").write_text(PROGRAM)
+    pq.write_table(pa.table({"src": [1, 1, 2, 3], "dst": [2, 3, 3, 1]}), "edges.parquet")
+    return tmp_path / f"{name}.py"
+
+
+def test_a_program_runs_from_tables_to_tables(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    command = ["run", f"{here}:build", "--input", "edges=edges.parquet", "--output", "degrees=out.parquet"]
+    assert main([*command, "--workers", "2"]) == 0
+    assert capsys.readouterr().out == "degrees: 3 rows in out.parquet\n"
+    found = pa.dataset.dataset("out.parquet").to_table().sort_by("node")
+    assert found.to_pydict() == {"node": [1, 2, 3], "degree": [2, 1, 1]}
+    assert main(command) == 1
+    assert "is there already" in capsys.readouterr().err
+    assert main([*command, "--overwrite"]) == 0
+
+
+@pytest.mark.parametrize("ending", ["csv", "arrow"])
+def test_tables_of_other_kinds_are_written_and_read_again(here: Path, ending: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["run", f"{here}:build", "--input", "edges=edges.parquet", "--output", f"degrees=out.{ending}"]) == 0
+    capsys.readouterr()
+    found = pa.dataset.dataset(f"out.{ending}", format="csv" if ending == "csv" else "ipc").to_table().sort_by("node")
+    assert found.to_pydict() == {"node": [1, 2, 3], "degree": [2, 1, 1]}
+
+
+@pytest.mark.spark
+def test_the_same_program_runs_on_spark(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    command = ["run", f"{here}:build", "--input", "edges=edges.parquet", "--output", "degrees=out.parquet", "--engine", "spark"]
+    assert main(command) == 0
+    assert "degrees: 3 rows in out.parquet" in capsys.readouterr().out
+    assert main(command) == 1
+    assert "is there already" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["run", "{program}:build", "--input", "edge=edges.parquet"], "takes --input edges=FILE; given were: edge"),
+        (["run", "{program}:missing"], "has no function 'missing' to build a dataflow with; it has build, rows, slow, stuck"),
+        (["run", "nowhere.py:build"], "there is no file 'nowhere.py'"),
+        (["run", "not_a_module_at_all:build"], "there is no module 'not_a_module_at_all'"),
+        (["run", "{program}:build", "--input", "edges=missing.parquet"], "there is no file or folder 'missing.parquet'"),
+        (["run", "{program}:build", "--input", "edges=edges.xls"], "should end in one of .parquet"),
+        (["run", "{program}:build", "--input", "edges=edges.parquet", "--output", "other=o.csv"], "not all of ['other']"),
+        (["run", "{program}:rows", "--input", "edges=edges.parquet", "--output", "rows=o.csv"], "takes Arrow record batches"),
+        (
+            ["run", "{program}:stuck", "--input", "edges=edges.parquet", "--output", "nothing=o.csv", "--engine", "spark"],
+            "give --schema nothing=",
+        ),
+    ],
+)
+def test_what_cannot_be_run_is_told_in_one_message(
+    here: Path, arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([argument.format(program=here) for argument in arguments]) == 1
+    error = capsys.readouterr().err
+    assert message in error
+    assert error.startswith("timely: ")
+    assert "Traceback" not in error
+    assert sorted(path.name for path in Path().iterdir() if path.suffix == ".csv" or "unfinished" in path.name) == []
+
+
+def test_a_run_that_fails_leaves_what_was_there(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    command = ["--input", "edges=edges.parquet", "--overwrite", "--output"]
+    assert main(["run", f"{here}:build", *command, "degrees=out.csv"]) == 0
+    before = {path.name: path.read_bytes() for path in Path("out.csv").iterdir()}
+    Path("out.csv").rename("kept.csv")
+    assert main(["run", f"{here}:rows", *command, "rows=kept.csv"]) == 1
+    assert {path.name: path.read_bytes() for path in Path("kept.csv").iterdir()} == before
+    capsys.readouterr()
+
+
+def test_a_program_is_drawn_without_its_inputs(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["draw", f"{here}:build"]) == 0
+    assert 'n_2["map_batch"]' in capsys.readouterr().out
+    assert main(["draw", f"{here}:build", "--output", "drawn.svg"]) == 0
+    assert Path("drawn.svg").read_text().startswith("<svg")
+
+
+@pytest.mark.parametrize(
+    ("build", "word"), [("stuck", "'hoarder' (/stuck/hoarder#1"), ("slow", "is running and has not returned")]
+)
+def test_a_stuck_program_is_explained(here: Path, build: str, word: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["explain", f"{here}:{build}", "--input", "edges=edges.parquet", "--patience", "0.2"]) == 1
+    said = capsys.readouterr().out
+    assert word in said
+    assert "program_" in said  # the file in which the operator was built
+
+
+def test_a_program_that_ends_has_nothing_to_explain(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["explain", f"{here}:build", "--input", "edges=edges.parquet"]) == 0
+    assert "came to its end" in capsys.readouterr().out
+
+
+def test_a_run_that_is_stuck_says_why(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["run", f"{here}:stuck", "--input", "edges=edges.parquet", "--output", "nothing=o.csv"]) == 1
+    assert "'hoarder' (/stuck/hoarder#1, built at program_" in capsys.readouterr().err
+
+
+def test_bench_measures_ours_beside_plain_python(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["bench", "--seconds", "0.01"]) == 0
+    said = capsys.readouterr().out.splitlines()
+    assert [line.split()[-1] for line in said] == ["passes/s", "rounds/s", "rounds/s", "words/s", "words/s"]
+    assert all(float(line.split()[-2].replace(",", "")) > 0 for line in said)
+
+
+@pytest.mark.parametrize("arguments", [["run", "p:b", "--workers", "0"], ["run", "p:b", "--input", "edges"], ["fly"], []])
+def test_arguments_that_cannot_be_are_a_status_of_2(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(arguments)
+    assert ended.value.code == 2
+    assert "usage: timely" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("shell", COMPLETIONS)
+def test_completions_name_every_command_and_are_scripts(shell: str, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    assert main(["completion", shell]) == 0
+    script = capsys.readouterr().out
+    assert all(word in script for word in ("demo", "run", "draw", "explain", "bench", "completion", "overwrite"))
+    found: Any = shutil.which(shell)
+    if found:
+        (tmp_path / "script").write_text(script)
+        assert subprocess.run([found, "-n", str(tmp_path / "script")], capture_output=True).returncode == 0
+
+
+def test_bash_completes(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    main(["completion", "bash"])
+    asks = [
+        f'COMP_WORDS=(timely {words}); COMP_CWORD={place}; _timely; echo "${{COMPREPLY[@]}}"'
+        for words, place in (("r", 1), ("run --ov", 2))
+    ]
+    (tmp_path / "script").write_text("\n".join([capsys.readouterr().out, *asks]))
+    answer = subprocess.run(["bash", str(tmp_path / "script")], capture_output=True, text=True, cwd=tmp_path)
+    assert answer.stdout.splitlines() == ["run", "--overwrite"]
+
+
+def test_a_run_can_be_watched(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    command = ["run", f"{here}:build", "--input", "edges=edges.parquet", "--output", "degrees=out.parquet", "--live"]
+    assert main(command) == 0
+    assert capsys.readouterr().out.startswith("to be seen at http://127.0.0.1:")
+    assert main([*command, "--overwrite", "--processes", "2"]) == 1
+    assert "of one process" in capsys.readouterr().err
+
+
+def test_a_script_runs_with_a_live_page(here: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.argv", ["timely"])
+    monkeypatch.setattr("sys.path", [*sys.path])
+    lines = [
+        "import sys, timely, urllib.request",
+        "worker = timely.Worker()",
+        "with worker.dataflow(name='df') as scope:",
+        "    numbers, _ = scope.new_input()",
+        "print(sys.argv[1:], urllib.request.urlopen(sys.argv[1] + 'state.json').read().count(b'/df/input#0') > 0)",
+        "numbers.close()",
+        "worker.run()",
+    ]
+    Path("script.py").write_text("\n".join(lines))
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = str(free.getsockname()[1])
+    assert main(["live", "--port", port, "script.py", f"http://127.0.0.1:{port}/", "--flag"]) == 0
+    said = capsys.readouterr().out.splitlines()
+    assert said == [f"to be seen at http://127.0.0.1:{port}/", f"['http://127.0.0.1:{port}/', '--flag'] True"]
+    assert main(["live", "nothing.py"]) == 1
+    assert "there is no script 'nothing.py'" in capsys.readouterr().err

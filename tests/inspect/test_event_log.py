@@ -1,0 +1,128 @@
+"""The event log tells of everything that happens, in order, and changes nothing."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import timely
+from timely.inspect import (
+    ChannelBuilt,
+    Ended,
+    Event,
+    EventLog,
+    Held,
+    Notified,
+    OperatorBuilt,
+    ProgressHeard,
+    ProgressTold,
+    Read,
+    Scheduled,
+    Sent,
+)
+
+
+def collatz(worker: timely.Worker, events: list[Event] | None) -> list[Any]:
+    """Something with a loop, an exchange and a notification; with a log if there is a list for it."""
+    if events is not None:
+        EventLog(worker).subscribe(events.append)
+    with worker.dataflow(int, name="df") as scope:
+        numbers = scope.to_stream(range(worker.index + 1, 40, worker.peers))
+        with scope.iterative("loop") as loop:
+            handle, again = loop.feedback()
+            now = numbers.map(lambda n: (n, n)).enter(loop).concat(again).exchange(lambda pair: pair[1])
+            done, going = now.branch(lambda pair: pair[1] > 1)
+            going.map(lambda pair: (pair[0], 3 * pair[1] + 1 if pair[1] % 2 else pair[1] // 2)).connect_loop(handle)
+            out = done.leave()
+        seen = out.value_counts().unary_notify(timely.Pipeline, "once", [0], lambda i, o, n: [*i, *n]).capture()
+        also = out.capture()
+    worker.run()
+    return [seen.extract(), also.extract()]
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_log_changes_nothing_and_tells_of_every_record(workers: int) -> None:
+    logs: dict[int, list[Event]] = {index: [] for index in range(workers)}
+    plain = timely.execute(lambda worker: collatz(worker, None), workers=workers)
+    logged = timely.execute(lambda worker: collatz(worker, logs[worker.index]), workers=workers)
+    assert logged == plain
+    sent: Counter[Any] = Counter()
+    read: Counter[Any] = Counter()
+    held: Counter[Any] = Counter()
+    for events in logs.values():
+        for event in events:
+            if isinstance(event, Sent):
+                sent[event.target, event.time] += event.records
+            elif isinstance(event, Read):
+                read[(event.path, event.port), event.time] += event.records
+            elif isinstance(event, Held):
+                held[event.path, event.port] += event.change
+    scopes = {"/df", "/df/loop#1"}
+    across = {event.target for event in logs[0] if isinstance(event, ChannelBuilt) and event.source[0] in scopes}
+    across |= {event.target for event in logs[0] if isinstance(event, ChannelBuilt) and event.target[0] in scopes}
+    assert across
+    assert {key: count for key, count in read.items() if key[0] not in across} == {
+        key: count for key, count in sent.items() if key[0] not in across
+    }
+    assert len(sent) > 100
+    assert set(held.values()) <= {-1 * workers, 0}  # initial capabilities were there before the log could tell of them
+    built = {event.path for event in logs[0] if isinstance(event, OperatorBuilt)}
+    assert {event.path for event in logs[0] if isinstance(event, Scheduled)} <= built
+    assert any(isinstance(event, Notified) and event.path.startswith("/df/once#") for event in logs[0])
+    assert [event.path for event in logs[0] if isinstance(event, Ended)] == ["/df"]
+
+
+def test_events_come_in_order_and_streams_are_named_by_their_ends() -> None:
+    events: list[Event] = []
+    collatz(timely.Worker(), events)
+    moments = [event.at for event in events]
+    assert moments == sorted(moments)
+    built = [event for event in events if isinstance(event, OperatorBuilt)]
+    assert all(event.built_at.startswith("test_event_log.py:") for event in built if event.name not in ("loop",))
+    paths = {event.path for event in built} | {"/df"}
+    channels = [event for event in events if isinstance(event, ChannelBuilt)]
+    assert {end[0] for event in channels for end in (event.source, event.target)} <= paths
+    assert any(event.exchanged for event in channels)
+    assert max(place for place, event in enumerate(events) if isinstance(event, OperatorBuilt)) < min(
+        place for place, event in enumerate(events) if isinstance(event, Scheduled)
+    )
+
+
+def test_progress_between_workers_is_told_and_heard() -> None:
+    logs: dict[int, list[Event]] = defaultdict(list)
+    timely.execute(lambda worker: collatz(worker, logs[worker.index]), workers=2)
+    for index in range(2):
+        assert any(isinstance(event, ProgressTold) for event in logs[index])
+        assert {event.sender for event in logs[index] if isinstance(event, ProgressHeard)} == {1 - index}
+
+
+def test_X9_logging_replay(tmp_path: Path) -> None:
+    """Log events replay as a stream: here from a file, in another worker, later."""
+    worker, file = timely.Worker(), tmp_path / "events"
+    log, events = EventLog(worker), list[Event]()
+    log.subscribe(events.append)
+    log.into(timely.FileSink(file))
+    with worker.dataflow(name="df") as scope:
+        scope.to_stream(range(10)).map(str).capture()
+    worker.run()
+    log.close()
+    reader = timely.Worker()
+    with reader.dataflow(name="of the log") as scope:
+        seen = scope.replay(timely.FileSource(file, trusted=True)).capture()
+    reader.run()
+    replayed = [event for _, batch in seen.messages for event in batch]
+    assert replayed == events
+    assert all(int(event.at * 1e6) >= time for time, batch in seen.messages for event in batch)
+
+
+def test_a_dataflow_that_is_built_aside_is_not_told_of() -> None:
+    worker, events = timely.Worker(), list[Event]()
+    log = EventLog(worker)
+    log.subscribe(events.append)
+    with log.aside(), worker.dataflow(name="aside") as scope:
+        scope.to_stream([1]).map(str).capture()
+    worker.run()
+    assert [event for event in events if hasattr(event, "path")] == []

@@ -1,0 +1,215 @@
+"""What holds a frontier back is named: the operator, the worker, the line that built it, and the way from there."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import timely
+from timely.inspect import Explanation, explain
+from timely.progress import Antichain
+
+
+def hoard(stream: timely.Stream[Any, Any], held: list[Any], name: str = "hoarder") -> timely.Stream[Any, Any]:
+    """An operator that passes everything on, and keeps a capability for each time."""
+
+    def constructor(capability: Any, info: timely.OperatorInfo) -> Any:
+        def logic(input: Any, output: Any) -> None:
+            for cap, batch in input:
+                held.append(cap.retain())
+                output.session(cap).give_many(batch)
+
+        return logic
+
+    return stream.unary(timely.Pipeline, name, constructor)
+
+
+def ignore(stream: timely.Stream[Any, Any]) -> timely.Stream[Any, Any]:
+    """An operator that never reads."""
+    return stream.unary(timely.Pipeline, "never reads", lambda capability, info: lambda input, output: None)
+
+
+def settle(worker: timely.Worker, steps: int = 30) -> None:
+    for _ in range(steps):
+        worker.step()
+
+
+def test_an_open_input_is_named_with_the_line_that_built_it() -> None:
+    worker = timely.Worker()
+    with worker.dataflow(name="df") as scope:
+        numbers, stream = scope.new_input()
+        probe = stream.map(str).probe()
+    numbers.advance_to(3)
+    settle(worker)
+    found = worker.explain(probe)
+    assert found.frontier == (3,)
+    [reason] = found.reasons
+    assert (reason.kind, reason.path, reason.time, reason.by_worker) == ("input", "/df/input#0", 3, {0: 1})
+    assert reason.origin is not None
+    assert reason.origin.function.endswith("test_an_open_input_is_named_with_the_line_that_built_it")
+    with open(__file__, encoding="utf-8") as source:
+        assert "scope.new_input()" in source.read().splitlines()[reason.origin.line - 1]
+    assert [leg.operators for leg in reason.way] == [("input#0", "map#1", "probe#2")]
+    numbers.close()
+    worker.run()
+    assert worker.explain(probe).reasons == ()
+    assert "complete" in str(worker.explain(probe))
+
+
+def test_of_two_inputs_only_the_one_behind_is_named() -> None:
+    worker = timely.Worker()
+    with worker.dataflow(name="df") as scope:
+        slow, one = scope.new_input()
+        fast, two = scope.new_input()
+        probe = one.concat(two).probe()
+    fast.advance_to(9)
+    slow.advance_to(2)
+    settle(worker)
+    assert [reason.path for reason in worker.explain(probe).reasons] == ["/df/input#0"]
+
+
+def test_unread_records_are_counted_where_they_wait() -> None:
+    worker = timely.Worker()
+    with worker.dataflow(name="df") as scope:
+        numbers, stream = scope.new_input()
+        probe = ignore(stream).probe()
+    numbers.send_batch([1, 2, 3])
+    numbers.close()
+    settle(worker)
+    [reason] = worker.explain(probe).reasons
+    assert (reason.kind, reason.operator, reason.count, reason.by_worker) == ("message", "never reads", 3, {0: 3})
+    assert "has not read 3 records at 0" in str(reason)
+
+
+def test_what_is_held_in_a_loop_is_seen_from_outside() -> None:
+    worker, held = timely.Worker(), list[Any]()
+    with worker.dataflow(name="df") as scope:
+        numbers, stream = scope.new_input()
+        with scope.iterative("loop") as loop:
+            handle, again = loop.feedback()
+            small, large = hoard(stream.enter(loop).concat(again).map(lambda x: x + 1), held).branch(lambda x: x >= 3)
+            small.connect_loop(handle)
+            probe = large.leave().probe()
+    numbers.send(0)
+    numbers.close()
+    settle(worker)
+    found = worker.explain(probe)
+    assert found.frontier == (0,)
+    assert {reason.path for reason in found.reasons} == {"/df/loop#1/hoarder#3"}
+    assert {reason.time.inner for reason in found.reasons} == {0, 1, 2}
+    assert all([leg.scope for leg in reason.way] == ["/df/loop#1", "/df"] for reason in found.reasons)
+    held.clear()
+    settle(worker)
+    assert worker.explain(probe).reasons == ()
+
+
+def test_what_is_held_outside_is_seen_from_within_a_loop() -> None:
+    worker = timely.Worker()
+    with worker.dataflow(name="df") as scope:
+        numbers, stream = scope.new_input()
+        with scope.iterative("loop") as loop:
+            inside = stream.enter(loop)
+            probe = inside.probe()
+    numbers.advance_to(4)
+    settle(worker)
+    found = worker.explain(probe)
+    assert found.frontier == (timely.Product(4, 0),)
+    assert [(reason.path, reason.time) for reason in found.reasons] == [("/df/input#0", 4)]
+    assert worker.explain(inside).reasons[0].path == "/df/input#0"
+
+
+def test_a_probe_at_several_places_has_the_reasons_of_the_one_behind() -> None:
+    worker = timely.Worker()
+    with worker.dataflow(name="df") as scope:
+        slow, one = scope.new_input()
+        fast, two = scope.new_input()
+        probe = one.probe()
+        timely.operators.probe(two, probe)
+    fast.advance_to(9)
+    settle(worker)
+    assert [reason.path for reason in worker.explain(probe).reasons] == ["/df/input#0"]
+    slow.close()
+    settle(worker)
+    assert [reason.path for reason in worker.explain(probe).reasons] == ["/df/input#1"]
+
+
+def test_workers_of_one_process_are_told_apart() -> None:
+    ready, over = threading.Barrier(2), threading.Barrier(2)
+
+    def program(worker: timely.Worker) -> Explanation:
+        with worker.dataflow(name="df") as scope:
+            numbers, stream = scope.new_input()
+            probe = stream.exchange(lambda x: x).probe()
+        numbers.advance_to(worker.index)
+        settle(worker)
+        ready.wait()  # all that either has to tell has been sent
+        settle(worker)
+        found = worker.explain(probe)
+        over.wait()
+        numbers.close()
+        return found
+
+    for found in timely.execute(program, workers=2):
+        assert found.frontier == (0,)
+        assert [(reason.time, reason.by_worker) for reason in found.reasons] == [(0, {0: 1})]
+
+
+def test_a_dataflow_that_is_not_complete_names_what_it_waits_for_and_not_the_consequences() -> None:
+    worker, held = timely.Worker(), list[Any]()
+    with worker.dataflow(name="df") as scope:
+        numbers, stream = scope.new_input()
+        hoard(hoard(stream, held, "first"), held, "second")
+    numbers.send(1)
+    numbers.close()
+    settle(worker)
+    found = explain(worker, scope)
+    assert [reason.operator for reason in found.reasons] == ["first"]
+    assert "not reached" in str(found)
+    held.clear()
+    worker.run()
+    assert "complete" in str(explain(worker, scope))
+
+
+def test_what_cannot_be_explained_is_refused() -> None:
+    with pytest.raises(TypeError, match="a probe or an input"):
+        timely.Worker().explain(5)  # type: ignore[arg-type]
+
+
+@settings(max_examples=25)
+@given(st.lists(st.tuples(st.integers(0, 2), st.integers(0, 3), st.booleans()), max_size=12), st.integers(0, 12))
+def test_the_reasons_of_a_frontier_are_exactly_what_it_is_made_of(deeds: list[tuple[int, int, bool]], steps: int) -> None:
+    worker, held = timely.Worker(), list[Any]()
+    with worker.dataflow(name="df") as scope:
+        handles, streams = zip(*[scope.new_input() for _ in range(3)])
+        with scope.iterative("loop") as loop:
+            handle, again = loop.feedback()
+            both = hoard(streams[0].enter(loop).concat(again).concat(streams[1].enter(loop)), held)
+            both.map(lambda x: x - 1).filter(lambda x: x > 0).connect_loop(handle)
+            with loop.region("deeper") as region:
+                out = ignore(both.enter(region)).leave()
+            places: list[Any] = [both, out, out.probe()]
+        places += [both.leave().concat(streams[2]).probe(), streams[1]]
+    for which, record, advance in deeds:
+        handles[which].send(record)
+        if advance:
+            handles[which].advance_to(handles[which].time + 1)
+        if held and not advance:
+            held.pop()
+        for _ in range(steps % 3):
+            worker.step()
+    for _ in range(steps):
+        worker.step()
+    for place in places:
+        found = worker.explain(place)
+        if isinstance(place, timely.Stream):
+            expected = place.scope.subgraph.trackers[0].frontier(place.source)
+        else:
+            expected = place.frontier()
+        assert Antichain(found.frontier) == expected
+        assert Antichain(reason.arrives_at for reason in found.reasons) == expected
+        assert all(reason.count >= sum(reason.by_worker.values()) >= 0 for reason in found.reasons)
+        assert {arrived for reason in found.reasons for arrived in [reason.arrives_at]} == set(expected)

@@ -1,0 +1,128 @@
+"""A picture has every operator and every stream in it, once; boxes of one scope stand apart, and inside it."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import timely
+from timely.errors import ConfigurationError
+from timely.inspect import Snapshot, picture, snapshot
+from timely.inspect.layout import Box, lay_out
+
+
+def grow(scope: Any, streams: list[Any], chance: random.Random, depth: int) -> list[Any]:
+    """Build something at random onto ``streams`` of ``scope``."""
+    for _ in range(chance.randrange(1, 6)):
+        stream = chance.choice(streams)
+        kind = chance.randrange(5 if depth else 3)
+        if kind == 0:
+            streams.append(stream.map(lambda x: x))
+        elif kind == 1:
+            streams.append(stream.concat(chance.choice(streams)))
+        elif kind == 2:
+            streams.extend(stream.branch(lambda x: False))
+        elif kind == 3:
+            with scope.region() as inner:
+                streams.append(grow(inner, [stream.enter(inner)], chance, depth - 1)[-1].leave())
+        else:
+            with scope.iterative() as loop:
+                handle, again = loop.feedback()
+                inside = grow(loop, [stream.enter(loop), again], chance, depth - 1)
+                inside[-1].connect_loop(handle)
+                streams.append(chance.choice(inside).leave())
+    return streams
+
+
+def build(seed: int) -> Any:
+    with timely.Worker().dataflow(name="df") as scope:
+        grow(scope, [scope.to_stream([1]), scope.new_input()[1]], random.Random(seed), 2)
+    return scope
+
+
+def shapes(shape: Snapshot) -> list[Snapshot]:
+    return [shape, *(inner for child in shape.children for inner in shapes(child))]
+
+
+def check(box: Box) -> None:
+    for child in box.boxes:
+        assert child.x >= 0 and child.x + child.width <= box.width + 1e-6
+        assert child.y >= 0 and child.y + child.height <= box.height + 1e-6
+        check(child)
+    for one, other in itertools.combinations(box.boxes, 2):
+        assert (
+            one.x + one.width <= other.x
+            or other.x + other.width <= one.x
+            or one.y + one.height <= other.y
+            or other.y + other.height <= one.y
+        )
+
+
+@settings(max_examples=40)
+@given(st.integers(0, 10_000))
+def test_boxes_stand_apart_and_within_their_scope(seed: int) -> None:
+    shape = snapshot(build(seed))
+    box = lay_out(shape, lambda s: [s.name, "holds something"])
+    check(box)
+    assert sorted(id(child.shape) for child in box.boxes) == sorted(map(id, shape.children))
+
+
+@settings(max_examples=40)
+@given(st.integers(0, 10_000))
+def test_every_operator_and_every_stream_is_drawn_once(seed: int) -> None:
+    scope = build(seed)
+    everything = shapes(snapshot(scope))
+    drawn = picture(scope)
+    root = ElementTree.fromstring(drawn.svg())
+    groups = [g.get("class", "").split()[0] for g in root.iter("{http://www.w3.org/2000/svg}g")]
+    assert sorted(groups) == sorted(shape.kind for shape in everything)
+    titles = [t.text or "" for t in root.iter("{http://www.w3.org/2000/svg}title")]
+    assert sorted(title.splitlines()[0] for title in titles) == sorted(shape.path for shape in everything)
+    wires = sum(len(shape.wires) for shape in everything)
+    assert drawn.svg().count("marker-end") == wires
+    assert sum(line.count("-->") + line.count("-.->") for line in drawn.mermaid().splitlines()) == wires
+    assert drawn.svg() == picture(scope).svg()
+
+
+def test_what_is_held_and_what_waits_is_written_in() -> None:
+    worker = timely.Worker()
+    with worker.dataflow(name="df") as scope:
+        numbers, stream = scope.new_input()
+        stream.unary(timely.Pipeline, "<never> reads", lambda capability, info: lambda input, output: None)
+        before = scope.picture()
+    numbers.send_batch([1, 2, 3])
+    numbers.advance_to(4)
+    for _ in range(3):
+        worker.step()
+    assert "unread" not in before.svg()
+    drawn = scope.picture()
+    assert "holds 4" in drawn.svg()
+    assert "3 unread at 0" in drawn.svg()
+    assert "&lt;never&gt; reads" in drawn.svg()
+    assert "<never>" not in drawn.html()
+    assert "test_what_is_held_and_what_waits_is_written_in" in drawn.html()
+    assert drawn._repr_html_() == drawn.svg()
+
+
+def test_a_loop_is_the_only_thing_that_leads_back_up() -> None:
+    with timely.Worker().dataflow(name="df") as scope, scope.iterative("loop") as loop:
+        handle, again = loop.feedback()
+        again.map(lambda x: x).connect_loop(handle)
+    drawn = scope.picture().svg()
+    assert drawn.count('<path class="back') == 1
+
+
+def test_a_picture_is_saved_as_its_name_says(tmp_path: Path) -> None:
+    drawn = picture(build(1))
+    for ending, start in [(".svg", "<svg"), (".html", "<!doctype html>"), (".mmd", "flowchart")]:
+        drawn.save(tmp_path / f"picture{ending}")
+        assert (tmp_path / f"picture{ending}").read_text().startswith(start)
+    with pytest.raises(ConfigurationError, match=r"let the name end in \.svg"):
+        drawn.save(tmp_path / "picture.gif")

@@ -1,0 +1,84 @@
+"""The progress line says how far a run is, on a terminal, when it takes longer than a moment; and is gone when it is over."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import itertools
+import os
+import pty
+from collections.abc import Iterator
+
+import pytest
+
+import timely
+from timely.inspect import ProgressLine
+
+
+@pytest.fixture
+def terminal() -> Iterator[tuple[io.TextIOWrapper, int]]:
+    master, slave = pty.openpty()
+    os.set_blocking(master, False)
+    with os.fdopen(slave, "w") as written:
+        yield written, master
+    os.close(master)
+
+
+def shown(master: int) -> str:
+    """All that has been written since it was last asked."""
+    found = b""
+    with contextlib.suppress(BlockingIOError):
+        while piece := os.read(master, 10_000):
+            found += piece
+    return found.decode()
+
+
+def working() -> tuple[timely.Worker, timely.InputHandle[int, int]]:
+    worker = timely.Worker()
+    with worker.dataflow(name="df") as scope:
+        numbers, stream = scope.new_input()
+        with scope.iterative("loop") as loop:
+            handle, again = loop.feedback()
+            stream.enter(loop).concat(again).map(lambda x: x).connect_loop(handle)
+    numbers.send_batch([1, 2])
+    numbers.advance_to(3)
+    for _ in range(10):
+        worker.step()
+    return worker, numbers
+
+
+def test_it_names_the_epoch_and_the_round_and_what_is_under_way(terminal: tuple[io.TextIOWrapper, int]) -> None:
+    worker, _ = working()
+    clock = itertools.count(0, 2)
+    line = ProgressLine(terminal[0], clock=lambda: next(clock))
+    line.watch(worker)
+    line.show()
+    said = shown(terminal[1])
+    assert "df: epoch 0, round " in said
+    assert "2 records under way" in said
+    assert "| 2 s" in said
+    worker.close()
+
+
+def test_it_waits_for_a_moment_and_leaves_an_empty_line(terminal: tuple[io.TextIOWrapper, int]) -> None:
+    worker, _ = working()
+    with ProgressLine(terminal[0], clock=lambda: 0.0) as line:
+        line.watch(worker)
+        line.show()
+        assert shown(terminal[1]) == ""
+    clock = itertools.count(0, 2)
+    with ProgressLine(terminal[0], clock=lambda: next(clock)) as line:
+        line.watch(worker)
+        line.show()
+    assert shown(terminal[1]).endswith("\r\x1b[K")
+    worker.close()
+
+
+def test_it_is_quiet_where_nobody_reads_a_terminal() -> None:
+    worker, _ = working()
+    written, clock = io.StringIO(), itertools.count(0, 2)
+    with ProgressLine(written, clock=lambda: next(clock)) as line:
+        line.watch(worker)
+        line.show()
+    assert written.getvalue() == ""
+    worker.close()

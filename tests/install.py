@@ -1,0 +1,119 @@
+"""``python -m tests.install``: the wheel and the source distribution, installed where nothing else is, and tried.
+
+For each Python from 3.11 to 3.14 that this machine has, with and without the extras, in an environment of its own. Says what it
+found, and ends with a status of 1 if anything failed. Not part of the default tests: it downloads what the extras need.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+PYTHONS = ("3.11", "3.12", "3.13", "3.14")
+EXTRAS = ("", "arrow", "spark,metrics")
+
+CORE = """
+import subprocess, sys, pathlib
+import timely
+heavy = {"numpy", "pyarrow", "pandas", "pyspark", "prometheus_client", "mypy", "http.server"} & set(sys.modules)
+assert not heavy, heavy
+home = pathlib.Path(timely.__file__).parent
+assert (home / "py.typed").exists() and (home / "inspect" / "live.html").exists()
+assert not str(home).startswith(sys.argv[1]), home
+assert timely.example(lambda scope: scope.to_stream([1, 2]).map(lambda x: 2 * x)) == [(0, [2, 4])]
+seen = timely.execute(lambda worker: worker.confer(worker.index), workers=2, processes=2)
+assert seen == [[0, 1, 2, 3]] * 4, seen
+command = pathlib.Path(sys.executable).parent / "timely"
+version = subprocess.run([command, "--version"], capture_output=True, text=True, check=True).stdout
+assert version.split() == ["timely", timely.__version__], version
+"""
+
+ARROW = """
+import pyarrow as pa
+edges = pa.record_batch({"src": [1, 1, 2], "dst": [2, 3, 3]})
+def build(scope):
+    handle, stream = scope.new_input()
+    handle.send_batch(edges)
+    return stream.group_by("src", degree="count").map(tuple)
+assert timely.example(build) == [(0, [(1, 2), (2, 1)])]
+"""
+
+SPARK = """
+import timely.spark, timely.graphs.spark, timely.inspect.prometheus
+"""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Return 0 if everything that could be tried worked."""
+    parser = argparse.ArgumentParser(prog="python -m tests.install", description=__doc__)
+    parser.add_argument("--python", action="append", choices=PYTHONS, help="only this one; may be repeated")
+    chosen = parser.parse_args(arguments)
+    failed = False
+    with tempfile.TemporaryDirectory() as folder:
+        built = _build(Path(folder))
+        for version in chosen.python or PYTHONS:
+            python = find(version)
+            if python is None:
+                print(f"Python {version}: not on this machine", flush=True)
+                continue
+            for distribution in built:
+                for extras in EXTRAS:
+                    problem = _try(Path(folder), python, distribution, extras)
+                    failed |= problem is not None
+                    name = f"{distribution.suffix.removeprefix('.')}{f' with {extras}' if extras else ''}"
+                    print(f"Python {version}, {name}: {'works' if problem is None else problem}", flush=True)
+    return int(failed)
+
+
+def find(version: str) -> str | None:
+    """Return where a Python of this version is; None where it is not on the path, nor where pyenv puts it."""
+    if version == f"{sys.version_info.major}.{sys.version_info.minor}":
+        return sys.executable
+    root = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv")) / "versions"
+    kept = next(map(str, sorted(root.glob(f"{version}.*/bin/python3"))), None)
+    return kept or shutil.which(f"python{version}")
+
+
+def _build(folder: Path) -> list[Path]:
+    """Build the source distribution, and the wheel from it."""
+    environment = folder / "build"
+    python = _environment(sys.executable, environment)
+    _run([python, "-m", "pip", "install", "-q", "build"])
+    _run([python, "-m", "build", "-o", str(folder / "dist"), str(ROOT)])
+    return [next((folder / "dist").glob("*.whl")), next((folder / "dist").glob("*.tar.gz"))]
+
+
+def _try(folder: Path, python: str, distribution: Path, extras: str) -> str | None:
+    """Install a distribution and try it; return what went wrong."""
+    environment = folder / "try"
+    try:
+        inside = _environment(python, environment)
+        _run([inside, "-m", "pip", "install", "-q", f"{distribution}[{extras}]" if extras else str(distribution)])
+        program = CORE + (ARROW if extras else "") + (SPARK if "spark" in extras else "")
+        _run([inside, "-W", "ignore", "-c", program, str(ROOT)], cwd=folder)
+    except subprocess.CalledProcessError as error:
+        return "FAILED: " + " ".join((error.stderr or error.stdout or "").split())[-400:]
+    finally:
+        shutil.rmtree(environment, ignore_errors=True)
+    return None
+
+
+def _environment(python: str, place: Path) -> str:
+    _run([python, "-m", "venv", str(place)])
+    return str(place / "bin" / "python")
+
+
+def _run(command: Sequence[str], cwd: Path | None = None) -> None:
+    environment = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "TIMELY_COMPILE")}
+    subprocess.run(command, check=True, capture_output=True, text=True, cwd=cwd, env=environment)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,153 @@
+"""Counting by record and on columns, against Python's own, for any times and batches on any number of workers."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Callable
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import timely
+from tests.operators.feeding import execute, run, seeds, sizes
+from timely import GraphError, OperatorError
+from timely.operators import grouping
+
+words = st.sampled_from(["a", "b", "c", "", "é"])
+
+
+@given(st.lists(st.tuples(st.integers(0, 4), words), max_size=25), sizes, seeds)
+def test_value_counts_is_a_counter_for_each_time(sent: list[Any], workers: int, seed: int | None) -> None:
+    expected = Counter((time, (word, number)) for (time, word), number in Counter(sent).items())
+    [found] = run(lambda s: s.value_counts(), sent, workers=workers, seed=seed)
+    assert found == expected
+    [found] = run(lambda s: s.map(lambda word: [word]).map(tuple).value_counts(key=len), sent, workers=workers, seed=seed)
+    assert found == Counter({(time, ((word,), number)): 1 for time, (word, number) in expected})
+
+
+def test_value_counts_takes_rows_of_arrow_batches_and_refuses_keys_that_cannot_be_dealt() -> None:
+    def build(scope: timely.ScopeBuilder[int]) -> Any:
+        handle, stream = scope.new_input()
+        handle.send_batch(pa.record_batch({"word": ["a", "b", "a"]}))
+        handle.send_batch([("b",)])
+        return stream.value_counts()
+
+    assert timely.example(build) == [(0, [(("a",), 2), (("b",), 2)])]
+    with pytest.raises(OperatorError, match="RoutingError.* 1.5 is of type float"):
+        timely.example(lambda scope: scope.to_stream([1.5]).value_counts())
+
+
+rows = st.tuples(st.integers(0, 2), words | st.none(), st.integers(-3, 3) | st.none(), st.booleans())
+batches = st.lists(st.lists(rows, min_size=1, max_size=6), max_size=8)
+
+
+def columns(batch: list[Any], plain: bool) -> list[tuple[int, pa.RecordBatch]]:
+    """The rows of each time as a batch; words dictionary-encoded, each batch with a dictionary of its own, unless ``plain``."""
+    times: defaultdict[int, list[Any]] = defaultdict(list)
+    for time, *row in batch:
+        times[time].append(row)
+    made = []
+    for time, found in times.items():
+        keys, values, flags = map(list, zip(*found, strict=True))
+        text = pa.array(keys, pa.string())
+        made.append((time, pa.record_batch({
+            "word": text if plain else text.dictionary_encode(),
+            "odd": [number % 2 for number in range(len(keys))],
+            "value": pa.array(values, pa.int64()),
+            "flag": flags,
+        })))  # fmt: skip
+    return made
+
+
+def group(program_batches: list[tuple[int, pa.RecordBatch]], build: Callable[[Any], Any], workers: int, seed: int | None) -> Any:
+    """What comes out on all workers, to which the batches are dealt in turn, as ``(time, row)``."""
+
+    def program(worker: timely.Worker) -> list[Any]:
+        with worker.dataflow(int) as scope:
+            (handle, capability), stream = scope.new_unordered_input()
+            seen = build(stream).capture()
+        for time, batch in program_batches[worker.index :: worker.peers]:
+            handle.session(capability.delayed(time)).give_batch(batch)
+            worker.step()
+        capability.drop()
+        worker.run()
+        return [(time, row) for time, batch in seen.messages for row in batch.to_pylist()]
+
+    return [found for part in execute(program, workers, seed) for found in part]
+
+
+@given(batches, sizes, seeds, st.booleans(), st.integers(1, 12))
+@settings(max_examples=60)
+def test_group_by_is_what_python_makes_of_the_rows(
+    sent: list[Any], workers: int, seed: int | None, plain: bool, waiting: int
+) -> None:
+    made = [pair for batch in sent for pair in columns(batch, plain)]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(grouping, "WAITING", waiting)  # so that what waits is brought together now and then
+        found = group(made, lambda s: s.group_by(
+            ["word", "odd"], rows="count", values=("value", "count"), total=("value", "sum"), least=("value", "min"),
+            most=("value", "max"), some=("flag", "any"), every=("flag", "all"), times=("value", "product"),
+        ), workers, seed)  # fmt: skip
+    groups: defaultdict[Any, list[Any]] = defaultdict(list)
+    for time, batch in made:
+        for row in batch.to_pylist():
+            groups[time, row["word"], row["odd"]].append(row)
+    assert len(found) == len(groups)
+    for time, row in found:
+        mine = groups[time, row["word"], row["odd"]]
+        values = [each["value"] for each in mine if each["value"] is not None]
+        product = 1
+        for value in values:
+            product *= value
+        assert (row["rows"], row["values"]) == (len(mine), len(values))
+        assert (row["total"], row["times"]) == ((sum(values), product) if values else (None, None))
+        assert (row["least"], row["most"]) == (min(values, default=None), max(values, default=None))
+        assert (row["some"], row["every"]) == (any(each["flag"] for each in mine), all(each["flag"] for each in mine))
+
+
+def test_group_by_without_columns_gives_the_distinct_keys() -> None:
+    batch = pa.record_batch({"word": ["a", "b", "a"], "more": [1, 2, 3]})
+    found = group([(0, batch), (0, batch), (1, batch)], lambda s: s.group_by("word"), 2, None)
+    assert sorted((time, row["word"]) for time, row in found) == [(0, "a"), (0, "b"), (1, "a"), (1, "b")]
+
+
+@pytest.mark.parametrize(
+    ("keys", "wanted", "says"),
+    [
+        ("word", {"mean": ("value", "mean")}, "a mean is a sum and a count"),
+        ("word", {"n": "size"}, "neither"),
+        ("word", {"word": "count"}, "other names"),
+        ([], {"n": "count"}, "needs keys"),
+        (["word", "word"], {"n": "count"}, "other names"),
+    ],
+)
+def test_group_by_says_what_it_cannot_do(keys: Any, wanted: dict[str, Any], says: str) -> None:
+    with pytest.raises(GraphError, match=says):
+        timely.example(lambda scope: scope.empty().group_by(keys, **wanted))
+
+
+@pytest.mark.parametrize(
+    ("sent", "says"),
+    [
+        (["a"], "use value_counts or aggregate"),
+        (pa.record_batch({"other": ["a"]}), "word"),
+        (pa.table({"word": ["a"]}), "what came is a Table"),
+    ],
+)
+def test_group_by_names_itself_where_what_comes_is_not_what_it_needs(sent: Any, says: str) -> None:
+    def build(scope: timely.ScopeBuilder[int]) -> Any:
+        handle, stream = scope.new_input()
+        handle.send_batch(sent)
+        return stream.group_by("word", n="count")
+
+    with pytest.raises(OperatorError, match=says) as caught:
+        timely.example(build)
+    assert caught.value.name.startswith("group_by")
+
+
+def test_keys_of_no_kind_that_can_be_dealt_are_refused_on_one_worker_too() -> None:
+    with pytest.raises(OperatorError, match="RoutingError.*round numbers that are not whole"):
+        group([(0, pa.record_batch({"x": [1.5]}))], lambda s: s.group_by("x", n="count"), 1, None)

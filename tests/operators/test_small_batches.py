@@ -1,0 +1,177 @@
+"""Operators that work by record join small batches that wait: nobody can tell, except by how large the batches are."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import timely
+from timely import CapabilityError, OperatorError, Pipeline, Worker
+from timely.dataflow import ports
+
+
+def containers(records: list[int], kind: int) -> Any:
+    """The records in a list, an array, or a list of a class of its own."""
+    return [list(records), np.array(records, np.int64), type("Mine", (list,), {})(records)][kind]
+
+
+def passed(sent: list[tuple[int, int, list[int]]], build: Callable[[Any], Any], every: int) -> list[tuple[int, Any]]:
+    """The messages that come out for ``(time, kind of container, records)``, with a step after so many of them."""
+    worker = Worker()
+    with worker.dataflow(int) as scope:
+        (handle, capability), stream = scope.new_unordered_input()
+        out = build(stream)
+        seen, probe = out.capture(), out.probe()
+    for number, (time, kind, records) in enumerate(sent):
+        handle.session(capability.delayed(time)).give_batch(containers(records, kind))
+        if number % every == every - 1:
+            worker.step()
+    capability.drop()
+    worker.run()
+    assert probe.done()
+    messages: list[tuple[int, Any]] = seen.messages
+    return messages
+
+
+def together(messages: list[tuple[int, Any]]) -> dict[int, list[Any]]:
+    """The records of each time, in order."""
+    found: dict[int, list[Any]] = {}
+    for time, batch in messages:
+        found.setdefault(time, []).extend(batch)
+    return found
+
+
+batches = st.lists(st.integers(-9, 9), min_size=1, max_size=5)
+sends = st.lists(st.tuples(st.integers(0, 2), st.integers(0, 2), batches), max_size=12)
+
+
+@given(sends, st.integers(1, 12), st.integers(1, 4), st.integers(1, 6))
+def test_what_comes_out_does_not_depend_on_how_much_waits(sent: Any, every: int, small: int, flush_at: int) -> None:
+    def build(stream: Any) -> Any:
+        return stream.map(lambda x: 3 * x).filter(lambda x: x % 2 == 0).flat_map(lambda x: [x, -x]).map(str)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ports, "SMALL", small)
+        patch.setattr(ports, "FLUSH_AT", flush_at)
+        found = together(passed(sent, build, every))
+    expected = together([(time, [str(y) for x in records if x % 2 == 0 for y in (3 * x, -3 * x)]) for time, _, records in sent])
+    assert found == {time: records for time, records in expected.items() if records}
+
+
+def test_small_batches_of_one_time_become_one_message_and_others_stay() -> None:
+    large = list(range(ports.SMALL))
+    sent = [(0, 0, [1]), (0, 0, [2]), (1, 0, [3]), (0, 0, [4]), (0, 0, large), (0, 0, [5])]
+    found = passed(sent, lambda stream: stream.map(lambda x: x), every=100)
+    assert found == [(0, [1, 2]), (1, [3]), (0, [4]), (0, large), (0, [5])]
+
+
+def test_what_was_sent_stays_as_it_was() -> None:
+    first, second = [1], [2]
+    worker = Worker()
+    with worker.dataflow(int) as scope:
+        handle, stream = scope.new_input()
+        raw, mapped = stream.capture(), stream.map(lambda x: x).capture()
+    handle.send_batch(first)
+    handle.send_batch(second)
+    handle.close()
+    worker.run()
+    assert mapped.messages == [(0, [1, 2])]
+    assert [batch for _, batch in raw.messages] == [[1], [2]]
+    assert (first, second) == ([1], [2])
+
+
+def test_each_record_is_seen_once_and_in_order_by_functions_with_effects() -> None:
+    log: list[Any] = []
+
+    def note(x: int) -> int:
+        log.append(x)
+        return x
+
+    passed([(0, 0, [x]) for x in range(20)], lambda stream: stream.map(note), every=7)
+    assert log == list(range(20))
+
+
+def test_an_error_names_the_operator_that_raised() -> None:
+    with pytest.raises(OperatorError, match="ZeroDivisionError") as caught:
+        passed([(0, 0, [x]) for x in (2, 1, 0)], lambda s: s.map(lambda x: x).map(lambda x: 1 // x).map(str), every=100)
+    assert caught.value.path.endswith("map#2")
+
+
+def test_stop_iteration_in_a_function_ends_no_batch_early() -> None:
+    def stop(x: int) -> Any:
+        if x == 1:
+            raise StopIteration
+        return [x]
+
+    for build in (lambda s: s.map(stop), lambda s: s.filter(stop), lambda s: s.flat_map(stop), lambda s: s.exchange(stop)):
+        with pytest.raises(timely.TimelyError):
+            passed([(0, 0, [0, 1, 2])], build, every=1)
+
+
+def test_what_spills_is_read_message_by_message() -> None:
+    def constructor(capability: Any, info: Any) -> Callable[[Any, Any], object]:
+        return lambda input, output: input.forward_records(output, list)
+
+    def build(stream: Any) -> Any:
+        return stream.unary(timely.Spill(Pipeline, threshold=8, reserve=0), "pass on", constructor)
+
+    sent = [(0, 0, [x] * 5) for x in range(6)]
+    assert together(passed(sent, build, every=100)) == together([(time, records) for time, _, records in sent])
+
+
+def test_arrow_batches_are_joined_as_rows() -> None:
+    worker = Worker()
+    with worker.dataflow(int) as scope:
+        handle, stream = scope.new_input()
+        seen = stream.map(lambda row: row[0]).capture()
+    for number in range(3):
+        handle.send_batch(pa.record_batch({"n": [number]}))
+    handle.close()
+    worker.run()
+    assert seen.messages == [(0, [0, 1, 2])]
+
+
+# -- forward -------------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("method", ["forward", "forward_records"])
+def test_forwarding_is_refused_where_a_session_would_be(method: str) -> None:
+    kept: list[Any] = []
+
+    def first(capability: Any, info: Any) -> Callable[[Any, Any], object]:
+        def logic(input: Any, output: Any) -> None:
+            kept.append((input, output))
+            getattr(input, method)(output, lambda batch: batch)
+
+        return logic
+
+    def second(capability: Any, info: Any) -> Callable[[Any, Any], object]:
+        return lambda input, output: getattr(input, method)(kept[0][1], lambda batch: batch)
+
+    def build(scope: Any) -> Any:
+        return scope.to_stream([1]).unary(Pipeline, "first", first).unary(Pipeline, "second", second)
+
+    with pytest.raises(OperatorError, match="only in an activation of the same operator"):
+        timely.example(build)
+    input, output = kept[0]
+    with pytest.raises(CapabilityError, match="only in an activation"):
+        getattr(input, method)(output, lambda batch: batch)
+
+
+@pytest.mark.parametrize("method", ["forward", "forward_records"])
+def test_forwarding_is_refused_where_the_summary_advances(method: str) -> None:
+    def build(scope: Any) -> Any:
+        builder = timely.OperatorBuilder(scope, "later")
+        builder.new_input(scope.to_stream([1]), Pipeline)
+        output = builder.new_output({0: timely.Antichain([timely.Step(1)])})
+        builder.build(lambda capabilities, info: lambda input, output: getattr(input, method)(output, lambda batch: batch))
+        return output
+
+    with pytest.raises(OperatorError, match="summary between them is the identity"):
+        timely.example(build)

@@ -1,0 +1,68 @@
+"""A row that keeps what is not empty is the list of antichains that it stands for."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from timely.errors import GraphError
+from timely.progress import Antichain, GraphBuilder, PathSummary, Source, Step, SummaryRow, Target, connected
+
+Cell = Antichain[PathSummary[int]]
+cells = st.lists(st.integers(0, 3), max_size=1).map(lambda steps: Antichain([Step(n) for n in steps]))
+
+
+def sparse(row: list[Cell]) -> SummaryRow[int]:
+    return SummaryRow(len(row), {place: cell for place, cell in enumerate(row) if cell})
+
+
+@given(st.lists(cells, max_size=6), st.data())
+def test_a_row_is_the_list_that_it_stands_for(row: list[Cell], data: st.DataObject) -> None:
+    found = sparse(row)
+    assert len(found) == len(row)
+    assert list(found) == row
+    assert found == row and row == found and found == sparse(row)
+    assert dict(found.connected()) == dict(connected(row))
+    if row:
+        place = data.draw(st.integers(-len(row), len(row) - 1))
+        assert found[place] == row[place]
+        assert found[place:] == row[place:] and found[::-1] == row[::-1]
+        assert found != row[1:] and found != [*row[:place], Antichain([Step(9)]), *row[place + 1 or len(row) :]]
+
+
+@pytest.mark.parametrize("place", [3, -4])
+def test_there_is_nothing_beyond_its_ends(place: int) -> None:
+    with pytest.raises(IndexError):
+        SummaryRow(3, {})[place]
+
+
+def test_what_is_read_from_an_empty_place_is_not_kept() -> None:
+    row: SummaryRow[int] = SummaryRow(2, {})
+    row[1].insert(Step(5))
+    assert row == [Antichain(), Antichain()]
+
+
+def test_it_equals_no_other_thing_and_is_no_key() -> None:
+    row: SummaryRow[int] = SummaryRow(0, {})
+    assert row != 0
+    with pytest.raises(TypeError):
+        hash(row)
+
+
+@given(st.lists(st.tuples(cells, cells), min_size=1, max_size=4))
+def test_a_graph_is_the_same_whichever_way_its_rows_are_given(rows: list[tuple[Cell, Cell]]) -> None:
+    lists: GraphBuilder[int] = GraphBuilder(int)
+    lists.add_node("n", len(rows), 2, [list(row) for row in rows])
+    kept: GraphBuilder[int] = GraphBuilder(int)
+    kept.add_node("n", len(rows), 2, [sparse(list(row)) for row in rows])
+    one, other = lists.build(), kept.build()
+    for i in range(len(rows)):
+        assert one.summaries_from(Target("n", i)) == other.summaries_from(Target("n", i))
+    assert one.summaries_to(Source("n", 1)) == other.summaries_to(Source("n", 1))
+
+
+def test_a_row_of_another_width_does_not_fit() -> None:
+    graph: GraphBuilder[int] = GraphBuilder(int)
+    with pytest.raises(GraphError, match="do not fit"):
+        graph.add_node("n", 1, 2, [SummaryRow(3, {})])

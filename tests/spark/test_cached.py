@@ -1,0 +1,141 @@
+"""Tables in Spark's cache: which are read in place, and that nobody can tell but by the plan."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+import timely
+from timely import spark as ts
+from timely.spark.cached import LITTLE, in_place
+
+pytestmark = pytest.mark.spark
+
+Streams = dict[str, timely.Stream[int, Any]]
+WORKERS = 3
+
+
+def keep(frame: DataFrame) -> DataFrame:
+    """Have a table in the cache, and Spark have noted so, which it does some time later."""
+    frame.persist().count()
+    cached: Any = frame.sparkSession.sparkContext._jsc
+    number = frame._jdf.queryExecution().withCachedData().cacheBuilder().cachedColumnBuffers().id()
+    deadline = time.monotonic() + 60
+    while not any(info.id() == number and info.isCached() for info in cached.sc().getRDDStorageInfo()):
+        assert time.monotonic() < deadline, "Spark does not say that the table is in its cache"
+    return frame
+
+
+@pytest.fixture(scope="module")
+def kept(session: SparkSession) -> Iterator[DataFrame]:
+    """A table of numbers, with 100 in each of three partitions."""
+    frame = keep(session.range(300, numPartitions=WORKERS).select(F.col("id").alias("n")))
+    yield frame
+    frame.unpersist()
+
+
+def by_worker(scope: timely.ScopeBuilder[int], numbers: timely.Stream[int, Any]) -> Streams:
+    """Every number, and the worker that took it in."""
+
+    def constructor(capability: Any, info: Any) -> Any:
+        def logic(input: Any, output: Any) -> None:
+            for cap, batch in input:
+                workers = pa.array([info.worker] * batch.num_rows, pa.int64())
+                with output.session(cap) as session:
+                    session.give_batch(pa.RecordBatch.from_arrays([batch.column("n"), workers], ["n", "worker"]))
+
+        return logic
+
+    return {"found": numbers.unary(timely.Pipeline, "by worker", constructor)}
+
+
+def run(numbers: DataFrame, build: Callable[..., Streams] = by_worker, **options: Any) -> DataFrame:
+    return ts.run(build, {"numbers": numbers}, {"found": "n long, worker long"}, workers=WORKERS, **options)["found"]
+
+
+def shuffles(frame: DataFrame) -> int:
+    plan: Any = frame._jdf.queryExecution().executedPlan()
+    return str(plan.toString()).count("Exchange")
+
+
+def test_a_table_that_is_dealt_already_is_read_in_place(kept: DataFrame) -> None:
+    found = run(kept.select(F.col("n").cast("long").alias("n")))
+    assert shuffles(found) == 1  # behind the workers
+    assert Counter(map(tuple, found.collect())) == Counter((n, n // 100) for n in range(300))
+
+
+def test_a_table_that_leaves_the_cache_stays_dealt(session: SparkSession) -> None:
+    frame = keep(session.range(30, numPartitions=WORKERS).select(F.col("id").alias("n")))
+    found = run(frame)
+    frame.unpersist(blocking=True)
+    assert Counter(map(tuple, found.collect())) == Counter((n, n // 10) for n in range(30))
+
+
+def test_a_killed_worker_reads_its_partition_again(kept: DataFrame, tmp_path: Path) -> None:
+    died = tmp_path / "died"
+
+    def die_once(batch: pa.RecordBatch) -> pa.RecordBatch:
+        if 117 in batch.column("n").to_pylist() and not died.exists():
+            died.touch()
+            os._exit(1)
+        return batch
+
+    def build(scope: timely.ScopeBuilder[int], numbers: timely.Stream[int, Any]) -> Streams:
+        return by_worker(scope, numbers.map_batch(die_once))
+
+    found = run(kept, build)
+    assert Counter(map(tuple, found.collect())) == Counter((n, n // 100) for n in range(300))
+    assert died.exists()
+
+
+def test_every_worker_runs_without_a_row(session: SparkSession) -> None:
+    def build(scope: timely.ScopeBuilder[int], numbers: timely.Stream[int, Any]) -> Streams:
+        alive = scope.to_stream([1]).map_batch(lambda ones: pa.record_batch({"n": ones, "worker": ones}))
+        return {"found": numbers.map_batch(lambda batch: batch.append_column("worker", batch.column("n"))).concat(alive)}
+
+    empty = keep(session.range(9, numPartitions=WORKERS).where("id > 10").select(F.col("id").alias("n")))
+    assert in_place(session, empty, WORKERS) is not None
+    assert [tuple(row) for row in run(empty, build).collect()] == [(1, 1)] * WORKERS
+    empty.unpersist()
+
+
+@pytest.mark.parametrize("option", ["key", "epoch"])
+def test_rows_that_are_to_be_dealt_otherwise_are(kept: DataFrame, option: str) -> None:
+    chosen: Any = {option: "n"}
+    assert shuffles(run(kept, **chosen)) == 2
+
+
+def test_a_part_of_a_table_is_dealt_anew(kept: DataFrame) -> None:
+    session = kept.sparkSession
+    assert in_place(session, kept, WORKERS) is not None
+    assert in_place(session, kept, 2) is None
+    assert in_place(session, kept.where("n > 100"), WORKERS) is None
+    assert in_place(session, kept.selectExpr("(select count(*) from range(5)) n"), WORKERS) is None
+
+
+@pytest.mark.parametrize("how", ["lazy", "uneven", "coalesced", "united"])
+def test_a_table_that_is_not_as_wanted_is_dealt_anew(session: SparkSession, how: str) -> None:
+    numbers = session.range(1000, numPartitions=WORKERS).select(F.col("id").alias("n"))
+    if how == "lazy":
+        frame = numbers.where("n % 2 = 0").persist()
+    elif how == "uneven":
+        heavy = F.when(F.col("n") < 300, F.expr(f"concat(n, repeat('x', {LITTLE // 100}))")).alias("heavy")
+        frame = keep(numbers.select("n", heavy))
+    elif how == "coalesced":
+        frame = keep(session.range(1000, numPartitions=6).select(F.col("id").alias("n")).coalesce(WORKERS))
+    else:
+        parts = [session.range(at, at + 100, numPartitions=1).select(F.col("id").alias("n")) for at in range(0, 300, 100)]
+        frame = keep(parts[0].unionAll(parts[1]).unionAll(parts[2]))
+    found = run(frame.select("n"))
+    assert shuffles(found) == 2
+    assert sorted(row.n for row in found.collect()) == sorted(row.n for row in frame.select("n").collect())
+    frame.unpersist()

@@ -1,0 +1,77 @@
+"""What the modules that can be compiled keep to, so that they do the same compiled (docs/decisions/compiled-engine.md).
+
+The compiler takes all that is refused here without a word, or with a warning, and makes something else of it. These tests need no
+compiler; ``python -m tests.compiled`` compiles, and runs all the tests against what comes out.
+"""
+
+from __future__ import annotations
+
+import ast
+import importlib.util
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import timely
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+def engine() -> list[str]:
+    """Return the modules that ``setup.py`` compiles where that is asked for."""
+    for node in ast.parse((ROOT / "setup.py").read_text()).body:
+        if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name) and node.targets[0].id == "ENGINE":
+            modules: list[str] = ast.literal_eval(node.value)
+            return modules
+    raise AssertionError("setup.py has no ENGINE")
+
+
+def faults(source: str) -> Iterator[str]:
+    """Yield what the compiler would make something else of."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Raise) and node.cause is not None:
+            yield f"line {node.lineno}: 'raise ... from' loses the cause: raise error.caused_by(cause)"
+        if isinstance(node, ast.FunctionDef) and not any("contextmanager" in ast.unparse(mark) for mark in node.decorator_list):
+            for block in ast.walk(node):
+                if isinstance(block, ast.Try) and any(isinstance(inner, ast.Yield | ast.YieldFrom) for inner in ast.walk(block)):
+                    yield f"line {block.lineno}: a generator that is left early is not closed, so nothing may follow its yield"
+        if isinstance(node, ast.ClassDef):
+            methods = {member.name for member in node.body if isinstance(member, ast.FunctionDef)}
+            for member in node.body:
+                if isinstance(member, ast.Assign) and isinstance(member.value, ast.Name) and member.value.id in methods:
+                    yield f"line {member.lineno}: a second name of a method is lost: write a method"
+
+
+@pytest.mark.parametrize("module", engine())
+def test_a_module_that_is_compiled_keeps_to_what_the_compiler_does_right(module: str) -> None:
+    assert list(faults((ROOT / module).read_text())) == []
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "try:\n    f()\nexcept KeyError as error:\n    raise ValueError from error",
+        "def g():\n    try:\n        yield 1\n    finally:\n        f()",
+        "class C:\n    def copy(self):\n        return self\n    __copy__ = copy",
+    ],
+)
+def test_what_the_compiler_does_wrong_is_found(source: str) -> None:
+    assert len(list(faults(source))) == 1
+
+
+def test_which_engine_runs_is_said() -> None:
+    assert timely.compiled == (not str(timely.progress.tracker.__file__).endswith(".py"))
+
+
+def test_nothing_compiled_lies_in_a_checkout_whose_sources_run() -> None:
+    assert timely.compiled or not list((ROOT / "timely").rglob("*.so"))
+
+
+@pytest.mark.skipif(importlib.util.find_spec("setuptools") is None, reason="Python 3.12 and later come without setuptools")
+def test_compiled_code_is_refused_for_an_editable_install() -> None:
+    command = [sys.executable, "-c", "import sys; sys.argv = ['setup.py', 'editable_wheel']; exec(open('setup.py').read())"]
+    done = subprocess.run(command, cwd=ROOT, env={"TIMELY_COMPILE": "1"}, capture_output=True, text=True)
+    assert done.returncode == 1 and "editable" in done.stderr

@@ -1,0 +1,389 @@
+"""Progress that others pass on: the same results, errors and promises as where everybody tells everybody."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import timely
+from tests.recovery.programs import Stopped, expected
+from tests.recovery.programs import program as recovering
+from tests.recovery.test_boundary import run_late
+from tests.testing.programs import loops, nested_loops
+from tests.testing.tampering import silence
+from timely import Pipeline, Worker
+from timely.errors import (
+    ConfigurationError,
+    GraphMismatchError,
+    InvariantViolation,
+    OperatorError,
+    PeerLostError,
+    ProgressError,
+    StalledError,
+    WorkerError,
+)
+from timely.progress import ProgressBatch, Relay, Routes
+from timely.progress.routes import MODES, Mode
+from timely.testing import TimeKit, dataflows, simulate, time_kit
+from timely.worker import thread_transports
+from timely.worker.accumulate import Accumulator, Sweep
+
+SHAPES = [
+    Routes.process(4, 2),
+    Routes.central(4),
+    Routes.central(4, 2),
+    Routes.tree(4, 2),
+    Routes(4, [[0, 1], [1, 2], [2, 3]]),
+    Routes(4, [[0, 1, 2], [2, 3]]),
+]
+INDIRECT: list[Mode] = ["process", "central", "tree"]
+
+
+def shape(routes: Routes) -> str:
+    return "+".join("".join(map(str, group)) for group in routes.groups)
+
+
+# -- in simulation -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kit", [time_kit(int)], ids=["int"])
+@settings(max_examples=25)
+@given(routes=st.sampled_from(SHAPES), data=st.data(), seed=st.integers(0, 999))
+def test_every_invariant_holds_where_progress_is_passed_on(kit: TimeKit, routes: Routes, data: st.DataObject, seed: int) -> None:
+    flow = data.draw(dataflows(kit))
+    run = simulate(flow.program, workers=4, seed=seed, routes=routes)
+    assert flow.merged(run.results) == flow.reference()
+
+
+_honest = Relay.flush
+
+
+def splitting(relay: Relay[Any]) -> Any:
+    """Tell what went before what came."""
+    found = []
+    for members, batch in _honest(relay):
+        place = relay._places[members[0]]
+        parts = [tuple(u for u in batch.updates if u[1] < 0), tuple(u for u in batch.updates if u[1] > 0)]
+        relay._sequences[place] -= 1
+        for part in filter(None, parts):
+            found.append((members, ProgressBatch(relay._index, relay._sequences[place], part)))
+            relay._sequences[place] += 1
+    return found
+
+
+class _Reordering:
+    """Tell one of two sums after the other, under each other's numbers."""
+
+    def __init__(self) -> None:
+        self.kept: dict[Any, ProgressBatch[Any]] = {}
+
+    def __call__(self, relay: Relay[Any]) -> Any:
+        found = []
+        for members, batch in _honest(relay):
+            key = id(relay), tuple(members)
+            older = self.kept.pop(key, None)
+            if older is not None:
+                found.append((members, ProgressBatch(batch.sender, older.sequence, batch.updates)))
+                found.append((members, ProgressBatch(batch.sender, batch.sequence, older.updates)))
+            elif self.kept:
+                found.append((members, batch))
+            else:
+                self.kept[key] = batch
+        return found
+
+
+def doubling(relay: Relay[Any]) -> Any:
+    """Forget to leave out what a group said itself."""
+    relay._heard.clear()
+    return _honest(relay)
+
+
+def losing(relay: Relay[Any]) -> Any:
+    """Forget one group."""
+    return _honest(relay)[:-1]
+
+
+BROKEN: dict[str, Callable[[], Any]] = {
+    "splits": lambda: splitting,
+    "reorders": _Reordering,
+    "doubles": lambda: doubling,
+    "loses": lambda: losing,
+}
+
+
+@pytest.mark.parametrize("deed", BROKEN)
+@pytest.mark.parametrize("routes", SHAPES[:3], ids=shape)
+def test_a_relay_that_breaks_a_rule_is_found(routes: Routes, deed: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    broken = BROKEN[deed]()
+    monkeypatch.setattr(Relay, "flush", lambda relay: broken(relay))
+    with pytest.raises(InvariantViolation) as caught:
+        simulate(loops, workers=4, seed=1, routes=routes)
+    assert caught.value.decisions
+
+
+def test_a_sum_that_is_told_in_parts_would_be_unsafe(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the checks of sums silenced, a worker is seen to take for passed what may still come."""
+    silence(monkeypatch, ("X1", "X2", "X3", "I3", "OC1"))
+    assert any(
+        _named(splitting, program, seed, monkeypatch) in ("X4", "Z1", "Z2")
+        for seed in range(12)
+        for program in (loops, nested_loops)
+    )
+
+
+def _named(broken: Any, program: Callable[[Worker], Any], seed: int, monkeypatch: pytest.MonkeyPatch) -> str | None:
+    monkeypatch.setattr(Relay, "flush", lambda relay: broken(relay))
+    try:
+        simulate(program, workers=4, seed=seed, routes=Routes.central(4))
+    except InvariantViolation as violation:
+        return violation.invariant
+    except (ProgressError, OperatorError, StalledError) as error:
+        return type(error).__name__
+    return None
+
+
+def advancing(worker: Worker) -> bool:
+    """Say that an input has advanced, confer, and return whether all that the others said of theirs is known then."""
+    with worker.dataflow(int) as scope:
+        numbers, stream = scope.new_input()
+        probe = stream.probe()
+    numbers.advance_to(5)
+    worker.step()
+    worker.confer("said")
+    while not worker.idle:
+        worker.step()
+    known = not probe.less_than(5)
+    worker.confer("seen")  # nobody lets go before all have looked
+    numbers.close()
+    worker.run()
+    return known
+
+
+@pytest.mark.parametrize("routes", SHAPES, ids=shape)
+def test_progress_that_was_told_before_a_value_was_given_has_arrived(routes: Routes) -> None:
+    for seed in range(4):
+        assert simulate(advancing, workers=4, seed=seed, routes=routes).results == [True] * 4
+
+
+def test_without_the_mark_of_a_round_it_may_not_have(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Accumulator, "sweeping", lambda accumulator, round: False)
+    results = [simulate(advancing, workers=4, seed=seed, routes=SHAPES[0]).results for seed in range(8)]
+    assert not all(known for found in results for known in found)
+
+
+def test_a_worker_that_drops_a_dataflow_goes_on_passing_on_for_the_others() -> None:
+    def program(worker: Worker) -> int:
+        with worker.dataflow(int) as scope:
+            numbers, stream = scope.new_input()
+            probe = stream.probe()
+        if worker.index == 0:
+            numbers.close()
+            worker.step()
+            worker.drop_dataflow(scope)
+            return 0  # and so ends before the others
+        for epoch in range(1, 4):
+            numbers.advance_to(epoch)
+            worker.step_while(lambda: probe.less_than(numbers.time))
+        numbers.close()
+        worker.run()
+        return 3
+
+    for seed in range(6):
+        assert simulate(program, workers=3, seed=seed, routes=Routes.central(3)).results == [0, 3, 3]
+
+
+def test_a_worker_passes_on_what_is_said_of_a_dataflow_when_it_has_built_it() -> None:
+    network_workers = thread_transports(3)
+    workers = [Worker(transport, routes=Routes.central(3)) for transport in network_workers]
+    handles = []
+    for worker in workers[1:]:
+        with worker.dataflow(int) as scope:
+            numbers, stream = scope.new_input()
+            handles.append((numbers, stream.probe()))
+    handles[0][0].close()
+
+    def heard() -> list[int]:
+        return [message[2].sender for _, message in network_workers[2].receive() if message[0] == "progress"]
+
+    for worker in (workers[1], workers[0]):
+        worker.step()
+    assert heard() == []
+    with workers[0].dataflow(int) as scope:
+        scope.new_input()[1].probe()
+    workers[0].step()
+    assert heard() == [0], "worker 0 tells it in its own name"
+    for transport in network_workers:
+        transport.close(0)
+
+
+def test_graphs_that_differ_are_found_before_anything_is_made_of_what_is_passed_on() -> None:
+    def program(worker: Worker) -> None:
+        with worker.dataflow(int) as scope:
+            _, stream = scope.new_input()
+            for _ in range(5 if worker.index == 2 else 1):
+                stream = stream.exchange(lambda x: x)
+            stream.probe()
+        worker.run()
+
+    for seed in range(10):
+        with pytest.raises(GraphMismatchError, match="is not the same on workers"):
+            simulate(program, workers=3, seed=seed, routes=Routes.central(3))
+
+
+# -- for real ----------------------------------------------------------------------------------------------------------
+
+
+def rounds(worker: Worker) -> list[tuple[int, list[int]]]:
+    """A loop in which each worker sends every worker something in each round."""
+    with worker.dataflow(int) as scope:
+        handle, again = scope.feedback(timely.Step(1, limit=6))
+
+        def logic(input: Any, output: Any, notificator: Any) -> None:
+            for came_with, _batch in input:
+                notificator.notify_at(came_with.retain())
+            for capability, _ in notificator:
+                output.session(capability).give_many(range(worker.peers))
+
+        looped = again.unary_notify(timely.Exchange(lambda x: x), "round", [0], logic)
+        looped.connect_loop(handle)
+        seen = looped.capture()
+    worker.run()
+    return seen.extract()
+
+
+@pytest.mark.parametrize("mode", INDIRECT)
+@pytest.mark.parametrize(("workers", "processes"), [(3, 1), (2, 2)])
+def test_results_are_the_same_in_every_mode(workers: int, processes: int, mode: Mode) -> None:
+    there = workers * processes
+    each = [(time, list(range(there))) for time in range(7)]
+    assert timely.execute(rounds, workers=workers, processes=processes, progress=mode) == [each] * there
+
+
+@pytest.mark.parametrize("mode", ["process", "central"])
+def test_an_input_that_stays_open_ends_the_run(mode: Mode) -> None:
+    kept = []
+
+    def program(worker: Worker) -> None:
+        with worker.dataflow(name="open") as scope:
+            numbers, stream = scope.new_input()
+            stream.exchange(lambda x: x).capture()
+        numbers.send(worker.index)
+        if worker.index == 3:
+            kept.append(numbers)
+        else:
+            numbers.close()
+        worker.run()
+
+    with pytest.raises(StalledError, match="in dataflow 'open': close the inputs"):
+        timely.execute(program, workers=2, processes=2, progress=mode)
+    kept.clear()
+
+
+@pytest.mark.parametrize(("mode", "dying"), [("process", 0), ("process", 3), ("central", 1), ("tree", 2)])
+def test_a_process_that_dies_is_noticed(mode: Mode, dying: int) -> None:
+    def program(worker: Worker) -> None:
+        with worker.dataflow(int) as scope:
+            numbers, stream = scope.new_input()
+            probe = stream.exchange(lambda x: x).probe()
+        for epoch in range(1, 10):
+            numbers.send(epoch)
+            numbers.advance_to(epoch)
+            worker.step_while(lambda: probe.less_than(numbers.time))
+            if epoch == 5 and worker.index == dying:
+                os._exit(7)
+
+    with pytest.raises(WorkerError, match="ended with exit code 7"):
+        timely.execute(program, workers=2, processes=2, progress=mode)
+
+
+@pytest.mark.parametrize("mode", INDIRECT)
+def test_an_operator_that_raises_ends_the_run(mode: Mode) -> None:
+    def program(worker: Worker) -> None:
+        with worker.dataflow() as scope:
+            scope.to_stream(range(4)).exchange(lambda x: x).unary(Pipeline, "divide", lambda capability, info: divide)
+        worker.run()
+
+    def divide(input: Any, output: Any) -> None:
+        for _, batch in input:
+            assert [1 // (x - 3) for x in batch]
+
+    with pytest.raises(OperatorError, match="divide"):
+        timely.execute(program, workers=2, processes=2, progress=mode)
+
+
+@pytest.mark.parametrize("mode", ["process", "central"])
+def test_values_come_in_worker_order_as_often_as_asked(mode: Mode) -> None:
+    def program(worker: Worker) -> list[list[Any]]:
+        return [worker.confer((number, worker.index)) for number in range(20)]
+
+    found = [[(number, index) for index in range(4)] for number in range(20)]
+    assert timely.execute(program, workers=2, processes=2, progress=mode) == [found] * 4
+
+
+@pytest.mark.parametrize("routes", [Routes.central(3), Routes(3, [[0, 1], [1, 2]])], ids=shape)
+@pytest.mark.parametrize("stop", [2, 5])
+def test_a_run_goes_on_from_a_checkpoint(tmp_path: Path, routes: Routes, stop: int) -> None:
+    with pytest.raises((Stopped, PeerLostError)):
+        run_late(lambda worker: recovering(worker, tmp_path, 8, stop=stop), 3, stop, routes)
+    results = run_late(lambda worker: recovering(worker, tmp_path, 8), 3, stop, routes)
+    assert {start for start, _, _ in results} <= {stop, stop - 1}
+    assert Counter(record for _, records, _ in results for record in records) == expected(8)
+
+
+# -- by hand -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_dataflow_that_is_complete_is_forgotten_after_the_last_word_on_it() -> None:
+    middle = Accumulator(1, [[0], [2]])
+    middle.hear(0, 7, ProgressBatch(0, 0, (("a", -1),)))
+    middle.completed(7)
+    assert [(peer, message[0]) for peer, message in middle.messages()] == [(2, "progress")]
+    assert not middle.serving
+
+
+def test_one_who_is_in_one_group_passes_nothing_on() -> None:
+    end = Accumulator(0, [[1, 2]])
+    end.hear(1, 0, ProgressBatch(1, 0, (("a", 1),)))
+    assert list(end.messages()) == [] and not end.serving
+
+
+def test_who_has_other_routes_is_found_out() -> None:
+    end = Accumulator(2, [[0]])
+    with pytest.raises(ProgressError, match=r"worker 1 tells worker 2 of progress, which hears that from \[0\]: give all"):
+        end.hear(1, 0, ProgressBatch(1, 0, ()))
+    with pytest.raises(ProgressError):
+        end.swept(1, 0)
+    transports = thread_transports(2)
+    with pytest.raises(ConfigurationError, match="there are 2 workers, and routes for 3"):
+        Worker(transports[0], routes=Routes.central(3))
+    for transport in transports:
+        transport.close(0)
+
+
+def test_a_mode_that_does_not_exist_is_refused() -> None:
+    wrong: Any = "ring"
+    with pytest.raises(ConfigurationError, match=", ".join(MODES)):
+        timely.execute(lambda worker: None, progress=wrong)
+
+
+@given(st.permutations([2, 3, 4, 5]), st.integers(0, 4))
+def test_a_mark_goes_to_a_group_once_all_others_and_the_worker_have_come(order: list[int], begins: int) -> None:
+    groups = [[2], [3, 4], [5]]
+    sweep, came, told = Sweep(groups), set[int](), []
+    for place, sender in enumerate([*order, None]):
+        if place == begins:
+            sweep.begin()
+        due = sweep.due()
+        assert due == [g for g in groups if begins <= place and came >= {2, 3, 4, 5} - set(g) and g not in told]
+        told += due
+        if sender is not None:
+            sweep.heard(sender)
+            came.add(sender)
+    assert told == [*told] and len(told) == (3 if begins <= 4 else 0) and sweep.missing == 0

@@ -1,0 +1,122 @@
+"""Python's collector while a worker has it: when it looks, that memory stays bounded, and that it is as before afterwards."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+import timely
+from timely.worker import Collector, Worker, collector
+
+
+@pytest.fixture(autouse=True)
+def as_before() -> Iterator[None]:
+    """Leave Python's own settings as they were, whatever a test does."""
+    enabled, limits = gc.isenabled(), gc.get_threshold()
+    yield
+    gc.unfreeze()
+    gc.set_threshold(*limits)
+    (gc.enable if enabled else gc.disable)()
+
+
+def loop(worker: Worker, rounds: int, work: Callable[[int], object]) -> None:
+    """Build a loop that calls ``work`` in each of so many rounds."""
+    with worker.dataflow() as scope:
+        handle, again = scope.feedback()
+
+        def logic(input: Any, output: Any, notificator: timely.Notificator[int]) -> None:
+            for capability, _ in notificator:
+                work(capability.time)
+                if capability.time < rounds:
+                    capability.downgrade(capability.time + 1)
+                    notificator.notify_at(capability)
+
+        again.unary_notify(timely.Pipeline, "loop", [0], logic).connect_loop(handle)
+
+
+class Node:
+    """Refers to itself, so that only the collector ever finds out that nobody else does."""
+
+    def __init__(self, alive: weakref.WeakSet[Node]) -> None:
+        self.myself = self
+        alive.add(self)
+
+
+@pytest.mark.parametrize("kept", [0, 500], ids=["at once", "after a while"])
+def test_garbage_in_cycles_is_found_while_a_worker_runs(kept: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    part = 5000 / len(gc.get_objects())  # looks at everything once there are about 5000 more
+    monkeypatch.setattr(collector, "_LEAST", 0)
+    monkeypatch.setattr(collector, "_BUSY", part)
+    gc.set_threshold(50, 2, 2)
+    alive: weakref.WeakSet[Node] = weakref.WeakSet()
+    window: list[Node] = []
+    most = [0]
+
+    def work(time: int) -> None:
+        window.append(Node(alive))
+        del window[:-kept or None]
+        most[0] = max(most[0], len(alive))
+
+    worker = Worker()
+    loop(worker, 20_000, work)
+    with Collector(worker):
+        worker.run()
+    assert most[0] < 10_000 < 20_000  # of which so many were made
+
+
+def test_python_does_not_run_the_collector_by_itself_meanwhile() -> None:
+    inside: list[bool] = []
+    runs: list[bool] = []
+    worker = Worker()
+    gc.set_threshold(20, 2, 2)
+
+    def work(time: int) -> None:
+        inside.append(True)
+        kept.append([[time] for _ in range(10)])
+        inside.pop()
+
+    kept: list[Any] = []
+    loop(worker, 200, work)
+    note = lambda phase, info: runs.append(bool(inside))  # noqa: E731
+    gc.callbacks.append(note)
+    try:
+        with Collector(worker):
+            worker.run()
+    finally:
+        gc.callbacks.remove(note)
+    assert len(runs) > 10
+    assert not any(runs)
+
+
+@pytest.mark.parametrize("enabled", [True, False])
+@pytest.mark.parametrize("frozen", [True, False])
+def test_all_is_as_before_when_the_last_one_is_left(enabled: bool, frozen: bool) -> None:
+    (gc.enable if enabled else gc.disable)()
+    gc.unfreeze()
+    if frozen:
+        gc.freeze()
+    one, two = Worker(), Worker()
+    with Collector(one):
+        with pytest.raises(KeyError), Collector(two):
+            raise KeyError("also where it is left by an error")
+        assert (gc.isenabled(), gc.get_freeze_count() > 0) == (False, True)
+    assert (gc.isenabled(), gc.get_freeze_count() > 0) == (enabled, frozen)
+    assert (one.collector, two.collector) == (None, None)
+
+
+def test_workers_in_threads_share_it() -> None:
+    def program(worker: Worker) -> list[Any]:
+        with worker.dataflow() as scope:
+            seen = scope.to_stream(range(worker.index, 1000, 3)).exchange(lambda x: x // 3).map(lambda x: [x]).capture()
+        with Collector(worker):
+            worker.run()
+            return seen.extract()
+
+    gc.enable()
+    found = timely.execute(program, workers=3)
+    assert sorted(x for extracted in found for _, batch in extracted for (x,) in batch) == list(range(1000))
+    assert gc.isenabled()

@@ -1,0 +1,32 @@
+"""Memory that is freed in a process of our own is there for the next batch."""
+
+from __future__ import annotations
+
+import platform
+
+import pytest
+
+import timely
+
+resource = pytest.importorskip("resource", reason="counts page faults")
+
+SIZE = 1 << 23
+PAGE = 4096
+
+
+def faults(rounds: int) -> int:
+    """Return how many pages the system had to give while memory of ``SIZE`` bytes was taken and freed so often."""
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    for _ in range(rounds):
+        bytearray(SIZE)
+    return int(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="only the GNU C library can be told so")
+def test_processes_of_a_run_use_freed_memory_again() -> None:
+    def program(worker: timely.Worker) -> int:
+        faults(2)
+        return faults(20)
+
+    for found in timely.execute(program, processes=2):
+        assert found < 5 * SIZE // PAGE

@@ -1,0 +1,83 @@
+"""Connections by themselves: frames however they are cut, and batches of progress as they were."""
+
+from __future__ import annotations
+
+import socket
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from timely.order import Product
+from timely.progress import ProgressBatch
+from timely.worker.link import ROOM, Link
+from timely.worker.wire import HEADER, FrameError, decode, encode, restored, thinned
+
+times = st.one_of(st.integers(), st.builds(Product, st.integers(0, 9), st.integers(0, 9)), st.text(max_size=3))
+updates = st.lists(st.tuples(st.tuples(st.integers(0, 3), st.integers(-3, 9), times), st.integers(-5, 5)), max_size=4)
+batches = st.builds(ProgressBatch, st.integers(0, 9), st.integers(0, 1 << 40), updates.map(tuple), st.integers(1, 5))
+data = st.one_of(st.lists(st.integers(), max_size=5), st.binary(max_size=20), st.integers(0, 5000).map(np.arange))
+messages = st.one_of(
+    st.tuples(st.just("progress"), st.integers(0, 3), batches),
+    st.tuples(st.just("data"), st.just(0), st.just(1), times, data),
+    st.none(),
+)
+
+
+def plain(message: Any) -> Any:
+    """Return a message with lists for its arrays, which are compared as a whole."""
+    if message is not None and isinstance(message[-1], np.ndarray):
+        return *message[:-1], message[-1].tolist(), str(message[-1].dtype)
+    return message
+
+
+@given(sent=st.lists(st.lists(messages, min_size=1, max_size=3), max_size=4), cuts=st.lists(st.integers(0, 200), max_size=6))
+@example(sent=[[("data", 0, 1, 0, np.arange(ROOM // 4))]] * 2, cuts=[8, 16, 17, ROOM, ROOM + 16, 2 * ROOM + 40])
+@example(sent=[[("data", 0, 1, 0, np.arange(2))], [None]], cuts=list(range(1, 400)))
+def test_frames_arrive_whole_and_in_order_however_they_are_cut(sent: list[list[Any]], cuts: list[int]) -> None:
+    near, far = socket.socketpair()
+    near.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 20)
+    link = Link(far)
+    stream = b"".join(bytes(piece) for frame in sent for piece in encode(thinned(frame)))
+    got: list[Any] = []
+    with near, far:
+        near.setblocking(False)
+        for start, end in pairwise([0, *sorted({min(cut, len(stream)) for cut in cuts}), len(stream)]):
+            left = memoryview(stream)[start:end]
+            while left:
+                left = left[near.send(left) :]
+                link.read(got)
+        link.read(got)
+        assert not link.gone
+    assert [plain(message) for message in got] == [plain(message) for frame in sent for message in frame]
+
+
+@given(batch=batches)
+def test_a_batch_of_progress_comes_out_as_it_went_in(batch: ProgressBatch[Any]) -> None:
+    message = "progress", 3, batch
+    ((kind, number, found),) = restored(thinned([message]))
+    assert (kind, number) == message[:2]
+    assert (found, found.count, type(found)) == (batch, batch.count, ProgressBatch)
+
+
+def test_arrays_that_arrived_stay_as_they_are_when_more_arrives() -> None:
+    near, far = socket.socketpair()
+    sender, receiver = Link(near), Link(far)
+    kept: list[Any] = []
+    with near, far:
+        for number in range(20):
+            sender.pending.append(("data", 0, 1, number, np.full(100, number)))
+            sender.flush()
+            receiver.read(kept)
+    assert [sorted(set(message[-1].tolist())) for message in kept] == [[number] for number in range(20)]
+
+
+@pytest.mark.parametrize("size", [0, 8, 1 << 40])
+def test_a_single_buffer_that_does_not_make_up_its_frame_is_refused(size: int) -> None:
+    frame = bytearray(b"".join(encode("something")))
+    frame[HEADER.size : HEADER.size + 8] = size.to_bytes(8, "little")
+    with pytest.raises(FrameError, match="do not make up"):
+        decode(memoryview(frame)[HEADER.size :], 1)

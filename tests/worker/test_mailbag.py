@@ -1,0 +1,84 @@
+"""What is put together before it leaves: nobody can tell, except by the number of messages."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import timely
+from timely.dataflow.ports import FLUSH_AT
+from timely.worker.mailbag import Mailbag
+from timely.worker.worker import Worker
+
+puts = st.tuples(
+    st.integers(1, 2),
+    st.integers(0, 1),
+    st.integers(0, 2),
+    st.one_of(st.lists(st.integers(), max_size=3), st.integers(1, 3).map(np.arange), st.just([0] * FLUSH_AT)),
+)
+
+
+def records(batch: Any) -> list[Any]:
+    found: list[Any] = batch if isinstance(batch, list) else batch.tolist()
+    return found
+
+
+@given(st.lists(st.one_of(puts, st.none()), max_size=20))
+def test_each_channel_gives_what_was_sent_in_order_at_its_times(steps: list[Any]) -> None:
+    told: dict[Any, list[Any]] = defaultdict(list)
+    sent: dict[Any, list[Any]] = defaultdict(list)
+    lists: list[tuple[list[Any], list[Any]]] = []
+    kinds: dict[Any, list[type]] = defaultdict(list)
+
+    def tell(peer: int, message: Any) -> None:
+        kind, number, channel, time, batch = message
+        assert (kind, number) == ("data", 7)
+        told[peer, channel] += [(time, record) for record in records(batch)]
+        kinds[peer, channel] += [type(batch)] * len(batch)
+
+    mailbag = Mailbag(7, tell)
+    expected: dict[Any, list[type]] = defaultdict(list)
+    for step in (*steps, None):
+        if step is None:
+            mailbag.empty()
+            assert told == sent  # nothing is held any longer
+            continue
+        peer, channel, time, batch = step
+        if isinstance(batch, list):
+            lists.append((batch, list(batch)))
+        sent[peer, channel] += [(time, record) for record in records(batch)]
+        told[peer, channel] += []
+        expected[peer, channel] += [type(batch)] * len(batch)
+        mailbag.put(peer, channel, time, batch)
+    assert {key: found for key, found in kinds.items() if found} == {key: found for key, found in expected.items() if found}
+    assert all(batch == before for batch, before in lists)  # what others may have as well is not changed
+
+
+def test_many_small_batches_of_a_pass_are_one_message(monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[Any] = []
+    tell = Worker.tell
+
+    def note(worker: Worker, peer: int, message: Any) -> None:
+        if message[0] == "data":
+            told.append((worker.index, len(message[4])))
+        tell(worker, peer, message)
+
+    monkeypatch.setattr(Worker, "tell", note)
+
+    def program(worker: timely.Worker) -> list[tuple[int, list[int]]]:
+        with worker.dataflow() as scope:
+            handle, stream = scope.new_input()
+            seen = stream.exchange(lambda x: x).capture()
+        for number in range(100):
+            handle.send_batch([number])
+        handle.close()
+        worker.run()
+        return seen.extract()
+
+    assert timely.execute(program, workers=2) == [[(0, sorted([*range(start, 100, 2)] * 2))] for start in range(2)]
+    assert sorted(told) == [(0, 50), (1, 50)]

@@ -1,0 +1,101 @@
+"""Programs that the command is given by name: ``module:build``, the same ``build(scope, **inputs)`` that runs on Spark.
+
+The module is a file or a dotted name; a file's folder, or else the current one, is where its own imports are looked for. The
+invariant: what is wrong with a name is told before anything runs, with the names that there are.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import inspect
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from types import ModuleType
+from typing import Any, Protocol
+
+import attrs
+
+from timely import ScopeBuilder, Stream
+from timely.errors import ConfigurationError
+
+
+class Build(Protocol):
+    """What a program defines: it is called with a scope and a stream for each input, and returns its outputs by name."""
+
+    def __call__(self, scope: ScopeBuilder[int], /, **inputs: Stream[int, Any]) -> Mapping[str, Stream[int, Any]] | None: ...
+
+
+@attrs.frozen
+class Program:
+    """A program that was found: its ``name`` as it was given, what builds it, and the schemas of its outputs where it has any.
+
+    These are what the module calls ``OUTPUTS``: from the name of an output to its columns in Spark's notation.
+    """
+
+    name: str
+    build: Build
+    schemas: Mapping[str, str]
+
+    @property
+    def title(self) -> str:
+        """What its dataflow is called: the name of the function."""
+        return self.name.rpartition(":")[2]
+
+    @property
+    def inputs(self) -> list[str]:
+        """The names of the inputs that ``build`` asks for."""
+        parameters = list(inspect.signature(self.build).parameters.values())[1:]
+        return [p.name for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
+
+    def check_inputs(self, given: Mapping[str, object]) -> None:
+        """Raise ``ConfigurationError`` unless ``build`` can be called with these inputs."""
+        parameters = list(inspect.signature(self.build).parameters.values())[1:]
+        takes_any = any(p.kind is p.VAR_KEYWORD for p in parameters)
+        needed = {p.name for p in parameters if p.default is p.empty and p.name in self.inputs}
+        missing, unknown = needed - set(given), set() if takes_any else set(given) - set(self.inputs)
+        if missing or unknown:
+            wants = ", ".join(f"--input {name}=FILE" for name in self.inputs) or "no inputs"
+            raise ConfigurationError(f"{self.name} takes {wants}; given were: {', '.join(given) or 'none'}")
+
+
+def load(name: str) -> Program:
+    """Return the program ``module:build``; ``build`` may be left out where it is called that.
+
+    ``ConfigurationError`` where there is no such module, or nothing in it that can be called by that name.
+
+    >>> load("timely.operators:union")  # doctest: +ELLIPSIS
+    Traceback (most recent call last):
+    timely.errors.ConfigurationError: timely.operators has no function 'union' to build a dataflow with; it has accumulate, ...
+    """
+    place, _, what = name.rpartition(":") if ":" in name else (name, "", "build")
+    module = _module(place)
+    build = getattr(module, what, None)
+    if not callable(build):
+        known = ", ".join(sorted(key for key, value in vars(module).items() if inspect.isfunction(value))) or "nothing"
+        raise ConfigurationError(f"{place} has no function {what!r} to build a dataflow with; it has {known}")
+    return Program(name, build, getattr(module, "OUTPUTS", {}))
+
+
+def _module(place: str) -> ModuleType:
+    file = Path(place)
+    if file.suffix != ".py":
+        return _imported(place)
+    if not file.is_file():
+        raise ConfigurationError(f"there is no file {place!r}: give module:build, where module is a file or a dotted name")
+    sys.path.insert(0, str(file.resolve().parent))
+    return _imported(file.stem)
+
+
+def _imported(name: str) -> ModuleType:
+    if "" not in sys.path:
+        sys.path.insert(0, "")  # a command that is a script has its own folder there instead of the current one
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        if error.name is None or not name.startswith(error.name):
+            raise ConfigurationError(f"module {name!r} needs {error.name!r}, which is not installed") from error
+        raise ConfigurationError(
+            f"there is no module {name!r}: give module:build, where module is a file or a dotted name"
+        ) from error

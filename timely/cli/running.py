@@ -1,0 +1,181 @@
+"""``timely run``: one ``build(scope, **inputs)``, from tables to tables, in workers of this machine or on Spark.
+
+The invariant: the two engines call the same program with the same rows, at time 0, and write the same folders. A run that fails
+leaves no output that looks like one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any, Literal, TypeAlias
+
+import attrs
+
+import timely
+from timely.cli.program import Program
+from timely.errors import ConfigurationError, StalledError
+from timely.inspect import LivePage, ProgressLine, Watchdog, everywhere
+
+Engine: TypeAlias = Literal["local", "spark"]
+
+
+@attrs.frozen
+class Job:
+    """What the command was asked for: a program, its tables by name, and how to run it; ``live`` is the port of a live page."""
+
+    program: Program
+    inputs: Mapping[str, Path]
+    outputs: Mapping[str, Path]
+    workers: int = 1
+    processes: int = 1
+    overwrite: bool = False
+    schemas: Mapping[str, str] = attrs.field(factory=dict)
+    patience: float = 30.0
+    live: int | None = None
+
+
+def run(job: Job, engine: Engine, say: Callable[[str], object]) -> None:
+    """Run a job; ``say`` is told how many rows each output got.
+
+    ``ConfigurationError`` for inputs and outputs that do not fit the program, before anything runs.
+    """
+    job.program.check_inputs(job.inputs)
+    (_on_spark if engine == "spark" else _in_workers)(job, say)
+
+
+def named(job: Job, built: object) -> Mapping[str, Any]:
+    """Return what ``build`` returned, if it is a stream for each output."""
+    streams = {} if built is None else built
+    if not isinstance(streams, Mapping) or set(job.outputs) - set(streams):
+        has = ", ".join(streams) if isinstance(streams, Mapping) else repr(built)
+        raise ConfigurationError(f"{job.program.name} returned the outputs {has or 'none'}, but not all of {list(job.outputs)}")
+    return streams
+
+
+# -- workers of this machine ---------------------------------------------------------------------------------------------
+
+
+def _in_workers(job: Job, say: Callable[[str], object]) -> None:
+    from timely.cli.tables import Folder, read
+
+    folders = {name: Folder(name, path, overwrite=job.overwrite) for name, path in job.outputs.items()}
+
+    if job.live is not None and job.processes > 1:
+        raise ConfigurationError("--live shows the workers of one process: give --workers instead of --processes")
+    page = None if job.live is None else LivePage(job.live)
+
+    def program(worker: timely.Worker) -> dict[str, int]:
+        if page is not None:
+            page.watch(worker)
+        parts = {name: folder.part(worker.index) for name, folder in folders.items()}
+        with contextlib.ExitStack() as stack:
+            for part in parts.values():
+                stack.callback(part.close)
+            handles, probe = build(job, worker, parts)
+            stack.enter_context(Watchdog(worker, after=job.patience))
+            for name, handle in handles.items():
+                for number, batch in enumerate(read(name, job.inputs[name])):
+                    if number % worker.peers == worker.index:
+                        handle.send_batch(batch)
+                        worker.step()
+                handle.close()
+            explained(worker, probe)
+        return {name: part.rows for name, part in parts.items()}
+
+    with contextlib.ExitStack() as stack:
+        if page is not None:
+            stack.enter_context(page)
+            say(f"to be seen at {page.url}")
+        for folder in folders.values():
+            stack.enter_context(folder)
+        line = stack.enter_context(ProgressLine())
+        stack.enter_context(everywhere(line.watch))
+        rows = timely.execute(program, workers=job.workers, processes=job.processes)
+    for name, path in job.outputs.items():
+        say(f"{name}: {sum(part[name] for part in rows):,} rows in {path}")
+
+
+def build(
+    job: Job, worker: timely.Worker, parts: Mapping[str, Any]
+) -> tuple[dict[str, timely.InputHandle[int, Any]], timely.ScopeBuilder[int]]:
+    """Build a job's dataflow; return a handle for each input, and the scope."""
+    with worker.dataflow(int, name=job.program.title) as scope:
+        handles, outputs = assemble(job, scope, job.inputs)
+        for name, part in parts.items():
+            outputs[name].inspect_batch(part.write)
+    return handles, scope
+
+
+def assemble(
+    job: Job, scope: timely.ScopeBuilder[int], inputs: Iterable[str]
+) -> tuple[dict[str, timely.InputHandle[int, Any]], Mapping[str, Any]]:
+    """Have the program build what is between its inputs and its outputs; return a handle for each input, and the outputs."""
+    handles: dict[str, timely.InputHandle[int, Any]] = {}
+    streams: dict[str, timely.Stream[int, Any]] = {}
+    for name in inputs:
+        handles[name], streams[name] = scope.new_input()
+    return handles, named(job, job.program.build(scope, **streams))
+
+
+def explained(worker: timely.Worker, scope: timely.ScopeBuilder[int]) -> None:
+    """Run a worker to its end; where it cannot get there, say why in the error."""
+    try:
+        worker.run()
+    except StalledError as error:
+        raise StalledError(f"{error}\n{worker.explain(scope)}") from error
+
+
+# -- Spark ---------------------------------------------------------------------------------------------------------------
+
+
+def _on_spark(job: Job, say: Callable[[str], object]) -> None:
+    try:
+        from timely.spark import local_session
+        from timely.spark import run as run_on_spark
+    except ModuleNotFoundError as error:
+        raise ConfigurationError("--engine spark needs pyspark: pip install '.[spark]' in a checkout of timely") from error
+    from timely.cli.tables import kind_of
+
+    if not job.inputs or not job.outputs:
+        raise ConfigurationError("--engine spark needs at least one --input and one --output")
+    missing = [name for name in job.outputs if name not in {**job.program.schemas, **job.schemas}]
+    if missing:
+        raise ConfigurationError(
+            f"Spark has to know the columns of {', '.join(missing)} beforehand: give --schema {missing[0]}='node long, ...', or"
+            f" define OUTPUTS = {{{missing[0]!r}: 'node long, ...'}} in the program"
+        )
+    formats = {name: _format(kind_of(name, path)) for name, path in {**job.inputs, **job.outputs}.items()}
+    existing = [str(path) for path in job.outputs.values() if path.exists()]
+    if existing and not job.overwrite:
+        raise ConfigurationError(f"{', '.join(existing)} is there already; give --overwrite to replace it")
+    session = local_session(job.workers * job.processes)
+    try:
+        options: dict[str, Any] = {"header": True, "inferSchema": True}
+        inputs = {name: session.read.load(str(path), formats[name], **options) for name, path in job.inputs.items()}
+        schemas = {name: {**job.program.schemas, **job.schemas}[name] for name in job.outputs}
+        result = run_on_spark(_Built(job), inputs, schemas, workers=job.workers * job.processes)
+        for name, path in job.outputs.items():
+            result[name].write.mode("overwrite").save(str(path), formats[name], header=True)
+            say(f"{name}: {session.read.load(str(path), formats[name], **options).count():,} rows in {path}")
+    finally:
+        session.stop()
+
+
+def _format(kind: str) -> str:
+    formats = {".parquet": "parquet", ".csv": "csv", ".json": "json"}
+    if kind not in formats:
+        raise ConfigurationError(f"Spark reads and writes {', '.join(formats)}, and not {kind}")
+    return formats[kind]
+
+
+@attrs.frozen
+class _Built:
+    """The program as Spark's workers call it: the outputs that were asked for, and no others."""
+
+    job: Job
+
+    def __call__(self, scope: timely.ScopeBuilder[int], **inputs: timely.Stream[int, Any]) -> dict[str, Any]:
+        streams = named(self.job, self.job.program.build(scope, **inputs))
+        return {name: streams[name] for name in self.job.outputs}

@@ -1,0 +1,116 @@
+"""Tables in files for ``timely run`` without Spark: read batch by batch, written as they come, each in whole or not at all.
+
+A table is a file or a folder of files, as Spark writes it: ``.parquet``, ``.csv``, ``.arrow`` or ``.feather``, ``.json``. What is
+written is a folder with a part for each worker. The invariant: a folder that a run writes appears when the run is over, complete,
+and nothing that was there before is lost when it fails.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, Final
+
+from timely.errors import ConfigurationError, SchemaError
+
+try:
+    import pyarrow as pa
+    import pyarrow.csv
+    import pyarrow.dataset
+    import pyarrow.parquet
+except ModuleNotFoundError as error:
+    raise ConfigurationError("tables in files need pyarrow: pip install '.[arrow]' in a checkout of timely") from error
+
+READS: Final = {".parquet": "parquet", ".csv": "csv", ".arrow": "ipc", ".feather": "ipc", ".json": "json"}
+"""What a name may end in, and what Arrow calls it; a ``.gz`` behind it is for what is packed."""
+
+WRITES: Final = (".parquet", ".csv", ".arrow")
+
+
+def kind_of(name: str, path: Path) -> str:
+    """Return what a table's name ends in; ``ConfigurationError`` for an ending that says nothing.
+
+    >>> kind_of("edges", Path("edges.csv.gz")), kind_of("edges", Path("all/edges.parquet/"))
+    ('.csv', '.parquet')
+    """
+    ending = Path(path.stem).suffix if path.suffix == ".gz" else path.suffix
+    if ending not in READS:
+        raise ConfigurationError(f"table {name!r}: {path.name!r} should end in one of {', '.join(READS)}")
+    return ending
+
+
+def read(name: str, path: Path) -> Iterator[pa.RecordBatch]:
+    """Yield the batches of a table; ``ConfigurationError`` where there is none, ``SchemaError`` where it cannot be read."""
+    ending = kind_of(name, path)
+    if not path.exists():
+        raise ConfigurationError(f"input {name!r}: there is no file or folder {str(path)!r}")
+    try:
+        yield from pa.dataset.dataset(str(path), format=READS[ending]).to_batches()
+    except pa.ArrowInvalid as error:
+        raise SchemaError(f"input {name!r}: {str(path)!r} cannot be read as {READS[ending]}: {error}") from error
+
+
+class Folder:
+    """What a run writes one output to: a part for each worker, and all of it in its place when the run is over."""
+
+    def __init__(self, name: str, path: Path, *, overwrite: bool) -> None:
+        self._name = name
+        self._path = path
+        self._kind = kind_of(name, path)
+        if self._kind not in WRITES:
+            raise ConfigurationError(f"output {name!r}: {path.name!r} should end in one of {', '.join(WRITES)}")
+        if path.exists() and not overwrite:
+            raise ConfigurationError(f"output {name!r}: {str(path)!r} is there already; give --overwrite to replace it")
+        self._draft = path.with_name(f".{path.name}.unfinished")
+
+    def __enter__(self) -> Folder:
+        shutil.rmtree(self._draft, ignore_errors=True)
+        self._draft.mkdir(parents=True)
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
+        if error is None:
+            if self._path.is_dir():
+                shutil.rmtree(self._path)
+            self._draft.replace(self._path)
+        else:
+            shutil.rmtree(self._draft, ignore_errors=True)
+
+    def part(self, worker: int) -> Part:
+        """Return the part of one worker, to be closed when it is over."""
+        return Part(self._name, self._draft / f"part-{worker:05}{self._kind}", self._kind)
+
+
+class Part:
+    """One file of an output, opened with the schema of its first batch; without any batch there is no file."""
+
+    def __init__(self, name: str, path: Path, kind: str) -> None:
+        self._name = name
+        self._path = path
+        self._open: Callable[[Any, Any], Any] = {
+            ".parquet": pa.parquet.ParquetWriter,
+            ".csv": pa.csv.CSVWriter,
+            ".arrow": pa.ipc.new_file,
+        }[kind]
+        self._writer: Any = None
+        self.rows = 0
+
+    def write(self, time: int, batch: object) -> None:
+        """Add a batch; ``SchemaError`` for what is no Arrow batch, or one with other columns than those before it."""
+        if not isinstance(batch, pa.RecordBatch):
+            raise SchemaError(
+                f"output {self._name!r} takes Arrow record batches, not a {type(batch).__name__}: make them with map_batch(...)"
+            )
+        if self._writer is None:
+            self._writer = self._open(str(self._path), batch.schema)
+            self._schema = batch.schema
+        if batch.schema != self._schema:
+            raise SchemaError(f"output {self._name!r} had the columns {self._schema.names} first, and then {batch.schema.names}")
+        self._writer.write_batch(batch)
+        self.rows += batch.num_rows
+
+    def close(self) -> None:
+        """Finish the file."""
+        if self._writer is not None:
+            self._writer.close()

@@ -1,0 +1,64 @@
+"""Where in a program an operator was built: the line outside this library that led to it.
+
+What is kept is a code object and a line number, which costs one walk up the stack for each operator and no text before somebody
+asks. The invariant: the line is the innermost one that is not the library's own, so that an operator which a helper of the user's
+builds is found in that helper.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from types import CodeType, FrameType
+from typing import Final
+
+import attrs
+
+_PACKAGE: Final = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
+_PROGRAMS: Final = _PACKAGE + "cli" + os.sep
+
+
+@attrs.frozen
+class Origin:
+    """A line of a program: a file as Python calls it, the line in it, and the function that it is in."""
+
+    _code: CodeType
+    line: int
+
+    @property
+    def file(self) -> str:
+        """The file, as Python calls it: ``<stdin>`` and the like where there is none."""
+        return self._code.co_filename
+
+    @property
+    def function(self) -> str:
+        """The function that the line is in, ``<module>`` for a line in none."""
+        return self._code.co_qualname
+
+    def __str__(self) -> str:
+        return f"{os.path.basename(self.file)}:{self.line} in {self.function}"
+
+
+def is_ours(file: str) -> bool:
+    """Return whether a file is the library's own; the programs of its command are not, they use it.
+
+    >>> is_ours(__file__), is_ours("<stdin>")
+    (True, False)
+    """
+    return file.startswith(_PACKAGE) and not file.startswith(_PROGRAMS)
+
+
+def origin() -> Origin | None:
+    """Return the innermost line of the caller's callers that is not this library's; ``None`` if there is none.
+
+    >>> here = origin()
+    >>> here.function, here.line
+    ('<module>', 1)
+    """
+    frame: FrameType | None = sys._getframe()
+    while frame is not None:
+        code = frame.f_code
+        if not is_ours(code.co_filename):
+            return Origin(code, frame.f_lineno)
+        frame = frame.f_back
+    return None

@@ -1,0 +1,78 @@
+"""The numbers of a worker for Prometheus, through its own client: ``pip install '.[metrics]'`` in a checkout of timely.
+
+A collector is asked when somebody scrapes, and reads a :class:`~timely.inspect.Tally` that the worker keeps. The invariant:
+counters only grow, for as long as the process lives; labels are the same for the same dataflow on every worker.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from timely.errors import ConfigurationError
+from timely.inspect.event_log import EventLog
+from timely.inspect.tally import Tally
+from timely.worker import Worker
+
+try:
+    from prometheus_client.core import CounterMetricFamily, Metric
+    from prometheus_client.registry import REGISTRY, Collector, CollectorRegistry
+except ModuleNotFoundError as error:
+    raise ConfigurationError(
+        "metrics for Prometheus need the package prometheus-client: pip install '.[metrics]' in a checkout of timely"
+    ) from error
+
+
+class WorkerCollector(Collector):
+    """What one worker's operators have done: seconds, runs, and records read and sent, with the labels ``worker`` and ``path``.
+
+    Beside them ``timely_waited_seconds`` and the progress batches told and heard, with the label ``worker``.
+    """
+
+    def __init__(self, tally: Tally) -> None:
+        self._tally = tally
+
+    def collect(self) -> Iterator[Metric]:
+        """Return the numbers as they are."""
+        worker, operators = str(self._tally.worker), list(self._tally.operators.items())
+        for name, text, numbers in (
+            ("seconds", "seconds that the operator has run", [operator.seconds for _, operator in operators]),
+            ("runs", "how often the operator was run", [float(operator.runs) for _, operator in operators]),
+            ("records_read", "records that the operator has read", [float(operator.read) for _, operator in operators]),
+            ("records_sent", "records that the operator has sent, for each input", [float(op.sent) for _, op in operators]),
+        ):
+            family = CounterMetricFamily(f"timely_operator_{name}", text, labels=["worker", "path"])
+            for (path, _), number in zip(operators, numbers, strict=True):
+                family.add_metric([worker, path], number)
+            yield family
+        for name, text, number in (
+            ("waited_seconds", "seconds in which the worker had nothing to do", self._tally.waited),
+            ("progress_told", "progress batches for the peers", float(self._tally.told)),
+            ("progress_heard", "progress batches from the peers", float(self._tally.heard)),
+        ):
+            family = CounterMetricFamily(f"timely_{name}", text, labels=["worker"])
+            family.add_metric([worker], number)
+            yield family
+
+    def describe(self) -> Iterator[Metric]:
+        """Say nothing beforehand: what there is depends on the dataflows."""
+        return iter(())
+
+
+def export(worker: Worker, registry: CollectorRegistry = REGISTRY) -> WorkerCollector:
+    """Have a worker's numbers scraped from ``registry``; called before its dataflows are built.
+
+    ``registry.unregister`` what is returned to end that.
+
+    >>> import timely
+    >>> from prometheus_client import CollectorRegistry, generate_latest
+    >>> worker, registry = timely.Worker(), CollectorRegistry()
+    >>> _ = export(worker, registry)
+    >>> with worker.dataflow(name="df") as scope:
+    ...     _ = scope.to_stream(range(5)).filter(lambda x: x > 2).capture()
+    >>> worker.run()
+    >>> [line for line in generate_latest(registry).decode().splitlines() if "sent" in line and "filter" in line]
+    ['timely_operator_records_sent_total{path="/df/filter#1",worker="0"} 2.0']
+    """
+    collector = WorkerCollector(Tally.of(EventLog(worker)))
+    registry.register(collector)
+    return collector

@@ -1,0 +1,184 @@
+"""``group_by``: what Arrow batches say of each key, worked out on columns.
+
+It is ``aggregate`` for those who have columns and want Arrow's functions of them. Each worker first brings together what it has
+itself, and only that goes to the worker of its key: one row for each key and worker, however many there were. The invariant: no
+row becomes a Python object, and of what came at a time there is no more in memory than a bounded number of rows, or twice as many
+as there are keys. Arrow is imported only where it is used.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
+
+from timely.dataflow import Exchange, OperatorInfo, Pipeline, Stream
+from timely.errors import ContainerError, GraphError
+from timely.operators.aggregate import by_time
+from timely.operators.kept import keep_here
+from timely.order import PartialOrder
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+T = TypeVar("T", bound=PartialOrder)
+
+WAITING: Final = 1 << 20
+"""Rows that wait at least before they are brought together with those before them."""
+
+_AGAIN: Final = {"sum": "sum", "product": "product", "min": "min", "max": "max", "any": "any", "all": "all", "count": "sum"}
+"""What makes of the results for parts of the rows the result for all of them, for each function that allows it."""
+
+_Column: TypeAlias = tuple[str, tuple[str, str] | None]
+"""The name of a result, and what it is made of: a column and a function; nothing where rows are counted."""
+
+
+def group_by(stream: Stream[T, Any], keys: str | Sequence[str], /, **columns: tuple[str, str] | str) -> Stream[T, Any]:
+    """Return, for each time, Arrow batches with one row for each key: the columns ``keys``, and those that ``columns`` describes.
+
+    Each of these is ``name=(column, function)`` with one of Arrow's ``sum``, ``product``, ``min``, ``max``, ``any``, ``all`` and
+    ``count``, which counts the values that are there; or ``name="count"``, how many rows there are. Without any of them, what
+    comes are the distinct keys. Rows of one key come together on the worker that ``exchange(keys)`` takes them to; a missing key
+    is one of its own, and dictionary-encoded ones come back plain. Sums of floating-point numbers are rounded in the order in
+    which rows come. ``GraphError`` for what cannot be had in this way.
+
+    >>> import pyarrow as pa
+    >>> import timely
+    >>> def build(scope):
+    ...     orders, stream = scope.new_input()
+    ...     orders.send_batch(pa.record_batch({"customer": ["ann", "bob", "ann"], "amount": [5, 7, 9]}))
+    ...     return stream.group_by("customer", orders="count", total=("amount", "sum"))
+    >>> timely.example(build)
+    [(0, [('ann', 2, 14), ('bob', 1, 7)])]
+    """
+    names = [keys] if isinstance(keys, str) else list(keys)
+    first = [_described(name, column) for name, column in columns.items()]
+    again: list[_Column] = [(name, (name, _AGAIN[made[1]] if made else "sum")) for name, made in first]
+    if not names or len({*names, *columns}) < len(names) + len(columns):
+        raise GraphError(f"group_by needs keys, and columns with other names: it got keys {names} and columns {list(columns)}")
+
+    def keep_parts(info: OperatorInfo, times: dict[T, Groups]) -> None:
+        keep_here(info, lambda: _saved(times), lambda items: _load(times, items, parts))
+
+    def keep_groups(info: OperatorInfo, times: dict[T, Groups]) -> None:
+        def rescale(workers: Sequence[Iterable[tuple[T, pa.RecordBatch]]]) -> None:
+            """Take, of what all workers had, the rows whose keys belong here now."""
+            for items in workers:
+                for time, batch in items:
+                    dealt = exchange.parts(time, batch, info.peers)
+                    _load(times, ((time, part) for worker, part in dealt if worker == info.worker), groups)
+
+        def save() -> Iterator[tuple[None, tuple[T, pa.RecordBatch]]]:
+            return ((None, item) for item in _saved(times))
+
+        info.keep(save, lambda items: _load(times, items, groups), rescale=rescale)
+
+    def parts() -> Groups:
+        return Groups(names, first, again)
+
+    def groups() -> Groups:
+        return Groups(names, again, again)
+
+    exchange = Exchange(names)
+    here = by_time(stream, Pipeline, "group_by (here)", parts, Groups.add, Groups.result, keep_parts)
+    return by_time(here, exchange, "group_by", groups, Groups.add, Groups.result, keep_groups)
+
+
+def _described(name: str, column: Any) -> _Column:
+    match column:
+        case "count":
+            return name, None
+        case (str(source), str(function)) if function in _AGAIN:
+            return name, (source, function)
+    raise GraphError(
+        f'group_by: {name}={column!r} is neither "count" nor a pair of a column and one of {", ".join(_AGAIN)}: other functions'
+        " cannot be worked out from those of parts of the rows; a mean is a sum and a count, divided with map_batch"
+    )
+
+
+class Groups:
+    """What came at one time, brought together by key: what waits for that, and what is together already.
+
+    ``first`` makes results of rows, and ``again`` results of results.
+
+    >>> import pyarrow as pa
+    >>> found = Groups(["word"], [("n", None)], [("n", ("n", "sum"))])
+    >>> for words in (["a", "b"], ["b"]):
+    ...     found = found.add(pa.record_batch({"word": words}))
+    >>> [batch.to_pylist() for batch in found.result()]
+    [[{'word': 'a', 'n': 1}, {'word': 'b', 'n': 2}]]
+    """
+
+    __slots__ = ("_again", "_done", "_first", "_keys", "_rows", "_waiting")
+
+    def __init__(self, keys: Sequence[str], first: Sequence[_Column], again: Sequence[_Column]) -> None:
+        self._keys = keys
+        self._first = first
+        self._again = again
+        self._waiting: list[pa.RecordBatch] = []
+        self._rows = 0
+        self._done: pa.Table | None = None
+
+    def add(self, batch: pa.RecordBatch) -> Groups:
+        """Take in rows, and return itself; ``ContainerError`` for anything else than an Arrow record batch."""
+        import pyarrow as pa
+
+        if not isinstance(batch, pa.RecordBatch):
+            raise ContainerError(
+                f"group_by is for Arrow record batches, and what came is a {type(batch).__name__}: use value_counts or aggregate"
+                " for records, or make a batch of them with map_batch"
+            )
+        self._waiting.append(batch)
+        self._rows += len(batch)
+        if self._rows >= max(WAITING, 0 if self._done is None else len(self._done)):
+            self._gather()
+        return self
+
+    def load(self, batch: pa.RecordBatch) -> None:
+        """Take in results that another one of the same kind had."""
+        import pyarrow as pa
+
+        found = pa.Table.from_batches([batch])
+        self._done = found if self._done is None else self._grouped(pa.concat_tables([self._done, found]), self._again)
+
+    def result(self) -> list[pa.RecordBatch]:
+        """Return what came, one row for each key."""
+        self._gather()
+        batches: list[pa.RecordBatch] = self._done.combine_chunks().to_batches() if self._done is not None else []
+        return batches
+
+    def _gather(self) -> None:
+        """Bring together what waits, and then that with what is together already."""
+        import pyarrow as pa
+
+        if not self._waiting:
+            return
+        found = self._grouped(pa.Table.from_batches(self._waiting), self._first)
+        self._waiting, self._rows = [], 0
+        self._done = found if self._done is None else self._grouped(pa.concat_tables([self._done, found]), self._again)
+
+    def _grouped(self, table: pa.Table, columns: Sequence[_Column]) -> pa.Table:
+        """Return one row for each key, in the order in which keys turn up: the keys, and these columns."""
+        used = [*self._keys, *dict.fromkeys(made[0] for _, made in columns if made and made[0] not in self._keys)]
+        wanted = [([], "count_all") if made is None else made for _, made in columns]
+        grouped = _decoded(table.select(used)).group_by(self._keys, use_threads=False).aggregate(wanted)
+        return grouped.rename_columns([*self._keys, *(name for name, _ in columns)])
+
+
+def _decoded(table: pa.Table) -> pa.Table:
+    """Return a table without dictionaries: Arrow's groups are wrong where these differ from batch to batch."""
+    import pyarrow as pa
+
+    types = [field.type.value_type if pa.types.is_dictionary(field.type) else field.type for field in table.schema]
+    plain = pa.schema([field.with_type(kind) for field, kind in zip(table.schema, types, strict=True)])
+    return table if plain == table.schema else table.cast(plain)
+
+
+def _saved(times: dict[T, Groups]) -> Iterator[tuple[T, pa.RecordBatch]]:
+    for time, groups in times.items():
+        for batch in groups.result():
+            yield time, batch
+
+
+def _load(times: dict[T, Groups], items: Iterable[tuple[T, pa.RecordBatch]], make: Callable[[], Groups]) -> None:
+    for time, batch in items:
+        times.setdefault(time, make()).load(batch)

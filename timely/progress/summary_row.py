@@ -1,0 +1,80 @@
+"""``SummaryRow``: how one input of a node leads to its outputs, where there may be very many of these.
+
+The summaries of a node are a table, ``summaries[input][output]``, and most of the table of a large node is empty: it would take
+space for inputs times outputs to say of each pair that the two are not connected. A row keeps the others only. The invariant: it
+is, to whoever looks at it as at a sequence, the list of antichains that it stands for. A caller who cares for the time it takes
+asks :func:`connected` for what is not empty, of any kind of row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, Generic, TypeVar, overload
+
+from timely.order import PartialOrder
+from timely.progress.antichain import Antichain
+from timely.progress.timestamp import PathSummary
+
+T = TypeVar("T", bound=PartialOrder)
+
+
+class SummaryRow(Sequence[Antichain[PathSummary[T]]], Generic[T]):
+    """The row of ``width`` antichains whose entries are those of ``entries``, and empty where that has none.
+
+    Takes memory for the ``entries`` alone.
+
+    >>> from timely.progress import Step
+    >>> row = SummaryRow(3, {1: Antichain([Step(0)])})
+    >>> list(row), row[1], row == [Antichain(), Antichain([Step(0)]), Antichain()]
+    ([Antichain([]), Antichain([Step(0)]), Antichain([])], Antichain([Step(0)]), True)
+    """
+
+    __slots__ = ("_entries", "_width")
+
+    def __init__(self, width: int, entries: Mapping[int, Antichain[PathSummary[T]]]) -> None:
+        self._width = width
+        self._entries = entries
+
+    def connected(self) -> Iterable[tuple[int, Antichain[PathSummary[T]]]]:
+        """Return the places that are not empty, with what stands there."""
+        return [(place, antichain) for place, antichain in self._entries.items() if antichain]
+
+    @overload
+    def __getitem__(self, place: int) -> Antichain[PathSummary[T]]: ...
+    @overload
+    def __getitem__(self, place: slice) -> list[Antichain[PathSummary[T]]]: ...
+    def __getitem__(self, place: int | slice) -> Any:
+        places = range(self._width)[place]  # counts from the end, and complains, as a list does
+        return self._at(places) if isinstance(places, int) else [self._at(each) for each in places]
+
+    def _at(self, place: int) -> Antichain[PathSummary[T]]:
+        found = self._entries.get(place)
+        return Antichain() if found is None else found
+
+    def __len__(self) -> int:
+        return self._width
+
+    def __iter__(self) -> Iterator[Antichain[PathSummary[T]]]:
+        return (self._at(place) for place in range(self._width))
+
+    def __eq__(self, other: object, /) -> bool:
+        if not isinstance(other, Sequence):
+            return NotImplemented
+        return len(self) == len(other) and dict(self.connected()) == dict(connected(other))
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        return f"SummaryRow({self._width}, {self._entries!r})"
+
+
+def connected(row: Sequence[Antichain[PathSummary[T]]]) -> Iterable[tuple[int, Antichain[PathSummary[T]]]]:
+    """Return the places of a row that are not empty, with what stands there, in time linear in their number if that is possible.
+
+    >>> from timely.progress import Step
+    >>> dict(connected([Antichain(), Antichain([Step(0)])])) == dict(connected(SummaryRow(2, {1: Antichain([Step(0)])})))
+    True
+    """
+    if isinstance(row, SummaryRow):
+        return row.connected()
+    return [(place, antichain) for place, antichain in enumerate(row) if len(antichain)]

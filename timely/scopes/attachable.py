@@ -1,0 +1,40 @@
+"""``Attachable``: a scope that counts straight into the account of the scope around it.
+
+It is for children of our own whose reports are right by construction. The invariant: one run is one atomic statement, though what
+it says is counted bit by bit, for nothing is derived from the counts before the run is over.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from typing import Generic, TypeVar
+
+from timely.native import mypyc_attr
+from timely.order import PartialOrder
+
+T = TypeVar("T", bound=PartialOrder)
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class Attachable(ABC, Generic[T]):
+    """A ``Scope`` of our own that counts straight into its parent's account, to save the lists of a pull.
+
+    What it counts is right by construction, so it is not checked, and nothing is derived from it before ``run`` has returned,
+    so that one run is one atomic statement all the same. A class says that it keeps this by deriving from it.
+    """
+
+    @abstractmethod
+    def attach(
+        self,
+        sources: Sequence[int],
+        targets: Sequence[int],
+        fanout: Sequence[list[int]],
+        hold: Callable[[int, T, int], None],
+        note: Callable[[int, T, int], None],
+    ) -> list[list[T]]:
+        """Count capabilities with ``hold`` and messages with ``note``; return the frontier elements of each input, to be kept."""
+
+    @abstractmethod
+    def run(self) -> bool:
+        """Do some work; return whether to be run again in any case."""

@@ -1,0 +1,343 @@
+"""``Link``: one connection to a worker in another process, plain or encrypted.
+
+Messages go out in frames (:mod:`timely.worker.wire`) and come in so, and nothing blocks: what the other side is not ready to
+take waits here. The invariant: messages are handed out in the order in which they were sent, each once and whole, or not at all.
+A caller appends to ``pending``, calls ``flush`` and ``read``, and looks at ``gone`` and ``fault`` afterwards.
+"""
+
+from __future__ import annotations
+
+import socket
+import ssl
+from collections import deque
+from collections.abc import Sequence
+from typing import Any, Final, TypeAlias
+
+from timely.errors import UnsendableError
+from timely.worker.coalesce import coalesce
+from timely.worker.wire import HEADER, LARGEST, FrameError, announced, decode, encode, restored, thinned
+
+ROOM: Final = 1 << 16
+"""Bytes that are read at once, where it is not known yet what comes."""
+
+WOULD_BLOCK: Final = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
+"""What a socket raises, encrypted or not, that cannot go on just now."""
+
+Frames: TypeAlias = dict[tuple[int, ...], tuple[list[Any], list[bytes | memoryview]]]
+"""Messages, by their identities, and the pieces of the frame with them."""
+
+_CHUNK: Final = 1 << 18
+_MOST_PIECES: Final = 512
+_SMALL: Final = 1 << 16
+_RECORD: Final = 1 << 14
+_MOST_TURNS: Final = 4096
+_FEW: Final = 16
+
+
+class Link:
+    """One connection to a worker in another process: frames out, frames in, nothing blocking.
+
+    No frame has a body of more than ``largest`` bytes, where that is given, in either direction. While the other side does not
+    take what it is sent, messages wait as they are, and the batches of progress among them become fewer. ``room`` is scratch
+    memory to read into, which the links of one thread may share: it holds nothing between two calls.
+    """
+
+    __slots__ = (
+        *("_at", "_body", "_buffers", "_head", "_held", "_out", "_room"),
+        *("deaf", "fault", "gone", "largest", "pending", "sock"),
+    )
+
+    def __init__(self, sock: socket.socket, largest: int | None = None, room: bytearray | None = None) -> None:
+        sock.setblocking(False)
+        if sock.family != socket.AF_UNIX:
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self.sock = sock
+        self.largest = largest
+        self.gone = False
+        self.deaf = False
+        self.fault = ""
+        self.pending: list[Any] = []
+        self._held = 0
+        self._out: deque[memoryview] = deque()
+        self._room = memoryview(bytearray(ROOM) if room is None else room)
+        self._head = b""
+        self._body: memoryview | None = None
+        self._buffers = 0
+        self._at = 0
+
+    @property
+    def backlog(self) -> bool:
+        """Whether something is waiting for the other side to take it."""
+        return bool(self._out)
+
+    @property
+    def busy(self) -> bool:
+        """Whether there is anything that has not been sent yet."""
+        return not self.deaf and bool(self.pending or self.backlog)
+
+    # -- out ---------------------------------------------------------------------------------------------------------------
+
+    def flush(self, frames: Frames | None = None) -> None:
+        """Put what was sent into a frame, unless the one before is still on its way, and write as much as the connection takes.
+
+        ``frames`` are those that other links have made just now: what all peers are told alike is pickled once.
+        ``UnsendableError`` if it cannot be pickled or is too large; then none of it is sent, and the next flush starts anew.
+        """
+        if self.backlog:
+            self.write()
+            if self.backlog:
+                self._hold()
+                return
+        if self.deaf:
+            self.pending.clear()
+        if self.pending:
+            pending, self.pending = self.pending, []
+            if self._held:
+                pending, self._held = coalesce(pending), 0
+            pieces = self._frame(pending) if frames is None else self._shared(pending, frames)
+            self._out.extend([memoryview(piece) for piece in pieces if len(piece)])  # an empty one never goes
+            self.write()
+
+    def _shared(self, messages: list[Any], frames: Frames) -> list[bytes | memoryview]:
+        """Return the frame with these messages, which another link may have made already."""
+        key = tuple(map(id, messages))
+        made = frames.get(key)
+        if made is None:
+            made = frames[key] = messages, self._frame(messages)  # while they are kept, no others have their ids
+        return made[1]
+
+    def _hold(self) -> None:
+        """Have messages wait; whenever they have become twice as many, see which of them can be merged."""
+        if len(self.pending) >= 2 * self._held:
+            self.pending = coalesce(self.pending)
+            self._held = max(len(self.pending), _FEW)
+
+    def _frame(self, messages: list[Any]) -> list[bytes | memoryview]:
+        """Return the pieces of a frame with these messages, or of several where one would be too large."""
+        try:
+            pieces = encode(thinned(messages))
+        except Exception as error:
+            raise _unsendable(messages) from error
+        if self.largest is None or (size := sum(map(len, pieces)) - HEADER.size) <= self.largest:
+            return pieces
+        if len(messages) == 1:
+            raise UnsendableError(
+                f"{size} bytes in one message are too many for a worker on another machine, which takes {self.largest} at most:"
+                " send smaller batches",
+                messages[0],
+            )
+        half = len(messages) // 2
+        return self._frame(messages[:half]) + self._frame(messages[half:])
+
+    def write(self) -> None:
+        """Write as much of what waits to be written as the connection takes."""
+        out = self._out
+        while out and not self.deaf:
+            try:
+                sent = self.sock.send(out[0]) if len(out) == 1 else self.sock.sendmsg(_first(out))
+            except BlockingIOError:
+                return
+            except OSError:
+                self._stop_writing()
+                return
+            while sent:
+                first = out[0]
+                if sent < len(first):
+                    out[0] = first[sent:]
+                    break
+                sent -= len(first)
+                out.popleft()
+
+    def _stop_writing(self) -> None:
+        """Let go of what can never be sent."""
+        self._out.clear()
+        self.deaf = True
+
+    # -- in ----------------------------------------------------------------------------------------------------------------
+
+    def read(self, into: list[Any]) -> None:
+        """Read what has arrived, and append the messages of every complete frame."""
+        try:
+            self._read(into)
+        except FrameError as error:
+            self._end(str(error))
+        except BaseException:
+            self._end()  # whatever comes after what cannot be read was sent by somebody who relied on it
+            raise
+
+    def _end(self, fault: str = "") -> None:
+        """Read no more: the connection has ended, or what comes over it is not to be trusted."""
+        self.gone = True
+        self.fault = fault
+        self._body = None
+
+    def _read(self, into: list[Any]) -> None:
+        while not self.gone:
+            if self._body is not None:
+                if not self._fill():
+                    return
+                self._take(into)
+                continue
+            try:
+                count = self.sock.recv_into(self._room)
+            except BlockingIOError:
+                return
+            except OSError:
+                count = 0
+            if not count:
+                self._end()
+                return
+            self._split(self._room[:count], into)
+            if self._body is None and count < ROOM:
+                return
+
+    def _take(self, into: list[Any]) -> None:
+        """Append the messages of the frame that is complete now."""
+        assert self._body is not None
+        into.extend(restored(decode(self._body, self._buffers)))  # which raises what it likes, an OSError too
+        self._body = None
+
+    def _split(self, data: memoryview, into: list[Any]) -> None:
+        """Take the complete frames off what has been read, and start on a frame that is not complete.
+
+        ``data`` is scratch memory: what outlives this call is copied.
+        """
+        if self._head:
+            data, self._head = memoryview(self._head + data), b""
+        at = 0
+        while len(data) - at >= HEADER.size:
+            size, buffers = announced(data, at, self.largest)
+            at += HEADER.size
+            end = at + size
+            if end > len(data):
+                self._start(size, buffers, data[at:])
+                return
+            body = data[at:end]
+            if buffers > 1:
+                body = memoryview(bytearray(body))  # its large pieces are not copied out of it
+            into.extend(restored(decode(body, buffers)))
+            at = end
+        self._head = bytes(data[at:])
+
+    def _start(self, size: int, buffers: int, first: memoryview) -> None:
+        """Begin a frame of which no more than ``first`` has come."""
+        body = memoryview(bytearray(size))
+        body[: len(first)] = first
+        self._body, self._buffers, self._at = body, buffers, len(first)
+
+    def _fill(self) -> bool:
+        """Read on into the frame that is not complete; return whether it is now."""
+        body = self._body
+        assert body is not None
+        while self._at < len(body):
+            try:
+                count = self.sock.recv_into(body[self._at :])
+            except BlockingIOError:
+                return False
+            except OSError:
+                count = 0
+            if count == 0:
+                self._end()
+                return False
+            self._at += count
+        return True
+
+
+def _first(out: deque[memoryview]) -> list[memoryview]:
+    """Return as many pieces as go out at once."""
+    return list(out) if len(out) <= _MOST_PIECES else [out[i] for i in range(_MOST_PIECES)]
+
+
+class SecureLink(Link):
+    """A link over TLS, where bytes get into the socket and out of it in another way.
+
+    TLS goes out in records of at most 16 KB, and a write that could not be finished has to be repeated with the very same bytes.
+    So what waits is written in pieces that are kept until they have gone: slices of large buffers, and small ones joined. What
+    comes is read record by record, and no part of one is left behind in the TLS layer, where no poll could see it.
+    """
+
+    __slots__ = ("_leaving",)
+
+    sock: ssl.SSLSocket
+
+    def __init__(self, sock: ssl.SSLSocket, largest: int | None = LARGEST, room: bytearray | None = None) -> None:
+        super().__init__(sock, largest, room)
+        self._leaving: bytes | memoryview = b""
+
+    @property
+    def backlog(self) -> bool:
+        """Whether something is waiting for the other side to take it."""
+        return bool(self._leaving or self._out)
+
+    def write(self) -> None:
+        """Write as much of what waits to be written as the connection takes."""
+        while not self.deaf and (self._leaving or self._out):
+            if not self._leaving:
+                self._leaving = self._next()
+            try:
+                self._leaving = self._leaving[self.sock.send(self._leaving) :]
+            except WOULD_BLOCK:
+                return
+            except OSError:
+                self._stop_writing()
+
+    def _next(self) -> bytes | memoryview:
+        """Take the next piece to be written off what waits."""
+        out = self._out
+        first = out.popleft()
+        if len(first) > _CHUNK:
+            out.appendleft(first[_CHUNK:])
+            return first[:_CHUNK]
+        if len(first) >= _SMALL or not out:
+            return first
+        joined = bytearray(first)
+        while out and len(joined) + len(out[0]) <= _SMALL:
+            joined += out.popleft()
+        return bytes(joined)
+
+    def _stop_writing(self) -> None:
+        super()._stop_writing()
+        self._leaving = b""
+
+    def _read(self, into: list[Any]) -> None:
+        turns = 0
+        record = self._room[:_RECORD]
+        while not self.gone:
+            try:
+                count = self.sock.recv_into(record if self._body is None else self._body[self._at :])
+            except WOULD_BLOCK:
+                return
+            except OSError as error:
+                self._end(str(error) if isinstance(error, ssl.SSLError) else "")
+                return
+            if count == 0:
+                self._end()
+            elif self._body is None:
+                self._split(record[:count], into)
+            else:
+                self._at += count
+                if self._at == len(self._body):
+                    self._take(into)
+            turns += 1
+            if turns >= _MOST_TURNS and self.sock.pending() == 0:
+                return  # the poll finds what else there is, after the other peers have had their turn
+
+
+def _unsendable(pending: Sequence[Any]) -> UnsendableError:
+    """Return the error about the first of the pending messages that cannot be pickled, and about what it carries."""
+    for message in pending:
+        try:
+            encode(message)
+        except Exception as error:
+            return UnsendableError(f"{_culprit(message[-1])} cannot be pickled for a worker in another process: {error}", message)
+    return UnsendableError("what goes to a worker in another process cannot be pickled", pending[-1])
+
+
+def _culprit(carried: Any) -> str:
+    """Return, for an error, what in the content of a message cannot be pickled: its first such record, or all of it."""
+    for record in carried if isinstance(carried, list) else ():
+        try:
+            encode(record)
+        except Exception:
+            return f"a record of type {type(record).__name__}"
+    return f"a {type(carried).__name__}"

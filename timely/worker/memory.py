@@ -1,0 +1,22 @@
+"""How much memory this process has, as far as the system says."""
+
+from __future__ import annotations
+
+import os
+import resource
+import sys
+
+
+def resident_memory() -> int:
+    """Return the bytes of memory that this process occupies now; where the system does not say, the most that it ever has."""
+    try:
+        with open("/proc/self/statm", "rb") as file:
+            return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    except (OSError, ValueError, IndexError):
+        return record_memory()
+
+
+def record_memory() -> int:
+    """Return the most bytes of memory that this process has ever occupied."""
+    most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return most if sys.platform == "darwin" else most * 1024
