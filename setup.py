@@ -10,7 +10,9 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import re
 import sys
+from pathlib import Path
 
 from setuptools import Extension, setup
 
@@ -57,7 +59,18 @@ def extensions() -> list[Extension]:
     from mypyc.build import mypycify
 
     found: list[Extension] = mypycify([*CHECKS, *ENGINE], group_name="timely", debug_level="0")
+    for source in {Path(source) for extension in found for source in extension.sources}:
+        source.write_text(without_weak_references(source.read_text()))
     return found
+
+
+def without_weak_references(translated: str) -> str:
+    """Return translated C in which no class has a place for weak references: like the classes with slots that it was made from.
+
+    mypyc 2.4 gives one to every generic class, for Python 3.11, but frees what stands there as if the object owned it: a single
+    weak reference to an instance ends in a crash.
+    """
+    return re.sub(r"^\s*\.tp_weaklistoffset\s*=.*$", "", translated, flags=re.MULTILINE)
 
 
 setup(ext_modules=extensions(), setup_requires=COMPILER if COMPILE else [])

@@ -10,7 +10,9 @@ import subprocess
 import sys
 from collections import defaultdict
 from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
+from typing import TypeAlias
 
 import pytest
 
@@ -105,11 +107,28 @@ PROGRAMS = [
 ]
 
 
+Runs: TypeAlias = dict[str, "Future[tuple[int, str]]"]
+
+
+@pytest.fixture(scope="module")
+def runs(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Runs]:
+    """All programs that are to be run, each in a process and a folder of its own, as many at a time as there are processors."""
+
+    def run(source: str) -> tuple[int, str]:
+        folder, env = tmp_path_factory.mktemp("program"), {**os.environ, "PYTHONPATH": str(ROOT)}
+        done = subprocess.run([sys.executable, "-c", source], cwd=folder, env=env, capture_output=True, text=True, check=False)
+        return done.returncode, JAVA_SAYS.sub("", done.stderr)
+
+    items = [item for item in request.session.items if item.name.startswith("test_a_program_in_a_page_runs[")]
+    sources = [str(item.callspec.params["source"]) for item in items if isinstance(item, pytest.Function)]
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        yield {source: pool.submit(run, source) for source in sources}
+        pool.shutdown(cancel_futures=True)
+
+
 @pytest.mark.parametrize("source", PROGRAMS)
-def test_a_program_in_a_page_runs(source: str, tmp_path: Path) -> None:
-    env = {**os.environ, "PYTHONPATH": str(ROOT)}
-    done = subprocess.run([sys.executable, "-c", source], cwd=tmp_path, env=env, capture_output=True, text=True, check=False)
-    assert (done.returncode, JAVA_SAYS.sub("", done.stderr)) == (0, "")
+def test_a_program_in_a_page_runs(source: str, runs: Runs) -> None:
+    assert runs[source].result() == (0, "")
 
 
 @pytest.mark.parametrize(

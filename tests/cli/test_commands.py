@@ -17,7 +17,7 @@ import pytest
 
 from timely.cli import COMPLETIONS, main
 
-PROGRAM = '''
+PROGRAM = """
 import pyarrow as pa
 import timely
 
@@ -44,7 +44,19 @@ def slow(scope, edges):
 
 def rows(scope, edges):
     return {"rows": edges.flat_map(lambda row: [row])}
-'''
+
+def two(scope, edges):
+    return {"one": edges, "other": edges, "none": None}
+
+def some(scope, edges, rows=2):
+    return {"some": edges.map_batch(lambda batch: batch.slice(0, rows))}
+
+def wrong(scope, edges):
+    return {"wrong": edges.map_batch(lambda batch: {}["no such column"])}
+
+def interrupted(scope, edges):
+    raise KeyboardInterrupt
+"""
 
 
 @pytest.fixture
@@ -52,7 +64,9 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     name = f"program_{tmp_path.name.replace('-', '_')}"
     Path("program.py").write_text(PROGRAM)
-    Path(f"{name}.py").write_text(PROGRAM)
+    for file in (f"{name}.py", "re.py", "a.program.py"):
+        Path(file).write_text(PROGRAM)
+    Path("needs_more.py").write_text("import needs")
     pq.write_table(pa.table({"src": [1, 1, 2, 3], "dst": [2, 3, 3, 1]}), "edges.parquet")
     return tmp_path / f"{name}.py"
 
@@ -77,7 +91,11 @@ def test_tables_of_other_kinds_are_written_and_read_again(here: Path, ending: st
 
 
 @pytest.mark.spark
-def test_the_same_program_runs_on_spark(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_same_program_runs_on_spark(here: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where Spark's Java was started in another folder than this, and so are its Python processes."""
+    (here.parent / "elsewhere").mkdir()
+    monkeypatch.chdir(here.parent / "elsewhere")
+    Path(here.parent / "edges.parquet").rename("edges.parquet")
     command = ["run", f"{here}:build", "--input", "edges=edges.parquet", "--output", "degrees=out.parquet", "--engine", "spark"]
     assert main(command) == 0
     assert "degrees: 3 rows in out.parquet" in capsys.readouterr().out
@@ -89,12 +107,32 @@ def test_the_same_program_runs_on_spark(here: Path, capsys: pytest.CaptureFixtur
     ("arguments", "message"),
     [
         (["run", "{program}:build", "--input", "edge=edges.parquet"], "takes --input edges=FILE; given were: edge"),
-        (["run", "{program}:missing"], "has no function 'missing' to build a dataflow with; it has build, rows, slow, stuck"),
+        (
+            ["run", "{program}:missing"],
+            "has no function 'missing' to build a dataflow with; it has build, interrupted, rows, slow, some, stuck, two, wrong",
+        ),
         (["run", "nowhere.py:build"], "there is no file 'nowhere.py'"),
         (["run", "not_a_module_at_all:build"], "there is no module 'not_a_module_at_all'"),
         (["run", "{program}:build", "--input", "edges=missing.parquet"], "there is no file or folder 'missing.parquet'"),
         (["run", "{program}:build", "--input", "edges=edges.xls"], "should end in one of .parquet"),
         (["run", "{program}:build", "--input", "edges=edges.parquet", "--output", "other=o.csv"], "not all of ['other']"),
+        (["draw", "{program}:build", "--input", "edge=edges.parquet"], "takes --input edges=FILE"),
+        (["run", "re.py:build"], "'re.py' cannot be imported: there is another module 're' already"),
+        (["run", "a.program.py:build"], "'a.program.py' cannot be imported: give it a name without a dot"),
+        (["run", "needs_more.py:build"], "module 'needs_more' needs 'needs', which is not installed"),
+        (["run", "{program}:build", *2 * ["--input", "edges=edges.parquet"]], "--input gives edges, edges: give each name once"),
+        (
+            ["run", "{program}:two", "--input", "edges=edges.parquet", "--output", "one=o.csv", "--output", "other=./o.csv"],
+            "outputs 'one' and 'other' would both be written to 'o.csv'",
+        ),
+        (
+            ["run", "{program}:two", "--input", "edges=edges.parquet", "--output", "none=o.csv"],
+            "returned None as the output 'none'",
+        ),
+        (
+            ["run", "{program}:wrong", "--input", "edges=edges.parquet", "--output", "wrong=o.csv"],
+            "raised KeyError: 'no such column' (at {program}:",
+        ),
         (["run", "{program}:rows", "--input", "edges=edges.parquet", "--output", "rows=o.csv"], "takes Arrow record batches"),
         (
             ["run", "{program}:stuck", "--input", "edges=edges.parquet", "--output", "nothing=o.csv", "--engine", "spark"],
@@ -107,7 +145,7 @@ def test_what_cannot_be_run_is_told_in_one_message(
 ) -> None:
     assert main([argument.format(program=here) for argument in arguments]) == 1
     error = capsys.readouterr().err
-    assert message in error
+    assert message.format(program=here) in error
     assert error.startswith("timely: ")
     assert "Traceback" not in error
     assert sorted(path.name for path in Path().iterdir() if path.suffix == ".csv" or "unfinished" in path.name) == []
@@ -121,6 +159,27 @@ def test_a_run_that_fails_leaves_what_was_there(here: Path, capsys: pytest.Captu
     assert main(["run", f"{here}:rows", *command, "rows=kept.csv"]) == 1
     assert {path.name: path.read_bytes() for path in Path("kept.csv").iterdir()} == before
     capsys.readouterr()
+
+
+def test_a_file_is_replaced_as_a_folder_is(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    Path("out.csv").write_text("something else")
+    command = ["run", f"{here}:build", "--input", "edges=edges.parquet", "--output", "degrees=out.csv"]
+    assert main(command) == 1
+    assert Path("out.csv").read_text() == "something else"
+    assert main([*command, "--overwrite"]) == 0
+    assert [path.name for path in Path("out.csv").iterdir()] == ["part-00000.csv"]
+    assert [path.name for path in Path().iterdir() if path.name.startswith(".")] == []
+    capsys.readouterr()
+
+
+def test_an_interruption_is_no_traceback(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["run", f"{here}:interrupted", "--input", "edges=edges.parquet"]) == 130
+    assert capsys.readouterr().err == "timely: interrupted\n"
+
+
+def test_what_a_program_can_do_without_is_not_drawn(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["draw", f"{here}:some"]) == 0
+    assert capsys.readouterr().out.count('(["input') == 1
 
 
 def test_a_program_is_drawn_without_its_inputs(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -157,7 +216,9 @@ def test_bench_measures_ours_beside_plain_python(capsys: pytest.CaptureFixture[s
     assert all(float(line.split()[-2].replace(",", "")) > 0 for line in said)
 
 
-@pytest.mark.parametrize("arguments", [["run", "p:b", "--workers", "0"], ["run", "p:b", "--input", "edges"], ["fly"], []])
+@pytest.mark.parametrize(
+    "arguments", [["run", "p:b", "--workers", "0"], ["bench", "--seconds", "0"], ["run", "p:b", "--input", "edges"], ["fly"], []]
+)
 def test_arguments_that_cannot_be_are_a_status_of_2(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         main(arguments)
@@ -214,5 +275,9 @@ def test_a_script_runs_with_a_live_page(here: Path, capsys: pytest.CaptureFixtur
     assert main(["live", "--port", port, "script.py", f"http://127.0.0.1:{port}/", "--flag"]) == 0
     said = capsys.readouterr().out.splitlines()
     assert said == [f"to be seen at http://127.0.0.1:{port}/", f"['http://127.0.0.1:{port}/', '--flag'] True"]
+    Path("script.py").write_text("open('not there')")
+    with pytest.raises(SystemExit):
+        main(["live", "script.py"])
+    assert 'script.py", line 1, in <module>' in capsys.readouterr().err
     assert main(["live", "nothing.py"]) == 1
     assert "there is no script 'nothing.py'" in capsys.readouterr().err

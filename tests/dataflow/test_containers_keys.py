@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import timely
@@ -79,6 +79,23 @@ def test_large_unsigned_numbers_of_a_dictionary_are_exact() -> None:
     assert route_column(column).tolist() == [2**53 + 1, 0, 2**64 - 1]
 
 
+@pytest.mark.parametrize("dtype", [f"{order}{kind}{size}" for order in "<>" for kind in "iu" for size in (1, 2, 4, 8)])
+@given(data=st.data(), workers=st.integers(1, 40))
+@settings(max_examples=20)
+def test_a_whole_number_goes_to_one_worker_in_every_container(dtype: str, data: st.DataObject, workers: int) -> None:
+    bounds = np.iinfo(dtype)
+    least, most = int(bounds.min), int(bounds.max)
+    numbers = data.draw(st.lists(st.integers(least, most) | st.sampled_from([least, most]), max_size=8))
+    array = np.array(numbers, dtype)
+    batch = pa.record_batch({"n": pa.array(numbers, pa.from_numpy_dtype(np.dtype(dtype).newbyteorder("=")))})
+    expected = [(w, part) for w in range(workers) if (part := [number for number in numbers if number % workers == w])]
+    assert route_array(array).tolist() == numbers
+    if numbers:
+        assert partition(numbers, lambda n: n, workers) == expected
+        assert [(w, part.tolist()) for w, part in partition(array, lambda some: some, workers)] == expected
+        assert [(w, part["n"].to_pylist()) for w, part in partition(batch, "n", workers)] == expected
+
+
 @given(st.lists(st.integers(-(2**63), 2**63 - 1) | st.text(max_size=3)), WORKERS)
 def test_an_array_of_objects_is_routed_as_its_values_are(values: list[Any], workers: int) -> None:
     array = np.empty(len(values), dtype=object)
@@ -113,6 +130,15 @@ def test_instants_and_spans_of_arrays(unit: str, counts: list[int | None]) -> No
             assert all(value is None or isinstance(value, datetime.timedelta) for value in values)
         assert route_array(array).tolist() == [route(value) for value in values]
         assert [route(element) for element in array] == [route(value) for value in values]
+
+
+def test_instants_and_spans_of_pandas_go_where_those_of_columns_go() -> None:
+    pandas = pytest.importorskip("pandas")
+    for series in (
+        pandas.Series(pandas.to_datetime(["2020-01-02T03:04:05.000006007", None])),
+        pandas.Series(pandas.to_timedelta(["5s", None])),
+    ):
+        assert [route(value) for value in series] == route_array(series.to_numpy()).tolist()
 
 
 @pytest.mark.parametrize("dtype", ["M8[fs]", "m8[Y]", "m8", "f8", "c16", "V3"])
@@ -197,6 +223,7 @@ def test_dealing_by_two_columns_is_dealing_by_a_pair(rows: list[tuple[int, str]]
 
 
 ARRAY = np.array([(1, "x")], dtype=[("a", "i8"), ("b", "U3")])
+WIDE = np.zeros(2, dtype=[("a", "i8", (2,)), ("b", "i8")])
 BATCH = pa.record_batch({"a": [1], "b": ["x"]})
 TWINS = pa.RecordBatch.from_arrays([pa.array([1]), pa.array([2])], names=["a", "a"])
 
@@ -210,6 +237,10 @@ TWINS = pa.RecordBatch.from_arrays([pa.array([1]), pa.array([2])], names=["a", "
         (BATCH, lambda row: row, "by the name of a column"),
         (TWINS, "a", "2 columns 'a' in the batch"),
         (ARRAY, "c", "no column 'c'; the array has 'a', 'b'"),
+        (WIDE, "a", r"the array has shape \(2,\), and its key has shape \(2, 2\)"),
+        (WIDE, ["b", "a"], r"its key has shape \(2, 2\)"),
+        (np.zeros((2, 3), ARRAY.dtype), "a", r"its key has shape \(2, 3\)"),
+        (np.arange(3), lambda some: some[:2], r"its key has shape \(2,\)"),
         (np.arange(3), "c", "an array of type int64 has no column 'c'"),
         ([1, 2], "c", "a list of records has no column 'c'"),
         ([1, 2], ["c"], "a list of records has no column"),

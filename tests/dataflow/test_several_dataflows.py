@@ -145,13 +145,15 @@ def test_a_reader_that_was_dropped_is_not_kept_by_the_link() -> None:
         stream.capture_into(link)
     with worker.dataflow(int, name="reader") as reader:
         reader.replay(link).unary(timely.Pipeline, "keep", keeping(state)).probe()
-    followed: list[weakref.ref[Any]] = [weakref.ref(state), weakref.ref(reader), weakref.ref(reader.subgraph.children[0].scope)]
+    followed: list[weakref.ref[Any]] = [weakref.ref(state), weakref.ref(reader)]
+    if not timely.compiled:  # an instance of a compiled class takes no weak references
+        followed.append(weakref.ref(reader.subgraph.children[0].scope))
     for _ in range(3):
         worker.step()  # the reader waits for the link by now
     worker.drop_dataflow(reader)
     del reader, state
     gc.collect()
-    assert [ref() for ref in followed] == [None] * 3
+    assert [ref() for ref in followed] == [None] * len(followed)
     handle.close()
     worker.run()
     assert link.extract() == []

@@ -118,6 +118,17 @@ def test_X9_logging_replay(tmp_path: Path) -> None:
     assert all(int(event.at * 1e6) >= time for time, batch in seen.messages for event in batch)
 
 
+def test_several_logs_of_one_worker_tell_the_same() -> None:
+    """As where a page, a collector of metrics and a file of events look on at once."""
+    worker = timely.Worker()
+    logs: list[list[Event]] = [[], [], []]
+    for events in logs:
+        EventLog(worker, lambda: 0.0).subscribe(events.append)
+    collatz(worker, None)
+    assert {Scheduled, Notified, Held, Read, Sent} < set(map(type, logs[0]))
+    assert logs[0] == logs[1] == logs[2]
+
+
 def test_a_dataflow_that_is_built_aside_is_not_told_of() -> None:
     worker, events = timely.Worker(), list[Event]()
     log = EventLog(worker)
@@ -126,3 +137,37 @@ def test_a_dataflow_that_is_built_aside_is_not_told_of() -> None:
         scope.to_stream([1]).map(str).capture()
     worker.run()
     assert [event for event in events if hasattr(event, "path")] == []
+
+
+def test_dataflows_of_one_name_are_told_of_as_they_are() -> None:
+    worker, events = timely.Worker(), list[Event]()
+    EventLog(worker).subscribe(events.append)
+    with worker.dataflow(name="df") as scope:
+        scope.to_stream([1]).probe()
+    with worker.dataflow(name="df") as scope:
+        scope.to_stream([1, 2]).map(str).map(len).probe()
+    worker.run()
+    sent = [(event.path, event.target, event.records) for event in events if isinstance(event, Sent)]
+    assert sent == [
+        ("/df/to_stream#0", ("/df/probe#1", 0), 1),
+        ("/df/to_stream#0", ("/df/map#1", 0), 2),
+        ("/df/map#1", ("/df/map#2", 0), 2),
+        ("/df/map#2", ("/df/probe#3", 0), 2),
+    ]
+
+
+def test_a_subscriber_that_raises_is_not_the_dataflows_trouble(caplog: pytest.LogCaptureFixture) -> None:
+    worker, events = timely.Worker(), list[Event]()
+
+    def fail(event: Event) -> None:
+        raise LookupError("of the subscriber")
+
+    log = EventLog(worker)
+    log.subscribe(fail)
+    log.subscribe(events.append)
+    with worker.dataflow(name="df") as scope:
+        seen = scope.to_stream([1, 2]).map(str).capture()
+    worker.run()
+    assert seen.extract() == [(0, ["1", "2"])]
+    assert {OperatorBuilt, ChannelBuilt, Sent, Read, Ended} <= set(map(type, events))
+    assert [record.exc_info[0] for record in caplog.records if record.exc_info] == [LookupError]

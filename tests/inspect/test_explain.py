@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import random
 import threading
 from typing import Any
 
@@ -10,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import timely
+from timely.errors import ScopeError
 from timely.inspect import Explanation, explain
 from timely.progress import Antichain
 
@@ -137,7 +140,8 @@ def test_a_probe_at_several_places_has_the_reasons_of_the_one_behind() -> None:
     assert [reason.path for reason in worker.explain(probe).reasons] == ["/df/input#1"]
 
 
-def test_workers_of_one_process_are_told_apart() -> None:
+@pytest.mark.parametrize("aside", [False, True])
+def test_workers_of_one_process_are_told_apart(aside: bool) -> None:
     ready, over = threading.Barrier(2), threading.Barrier(2)
 
     def program(worker: timely.Worker) -> Explanation:
@@ -148,8 +152,11 @@ def test_workers_of_one_process_are_told_apart() -> None:
         settle(worker)
         ready.wait()  # all that either has to tell has been sent
         settle(worker)
+        if aside:
+            gc.freeze()  # as ``timely.worker.Collector`` does
         found = worker.explain(probe)
         over.wait()
+        gc.unfreeze()
         numbers.close()
         return found
 
@@ -179,6 +186,15 @@ def test_what_cannot_be_explained_is_refused() -> None:
         timely.Worker().explain(5)  # type: ignore[arg-type]
 
 
+def test_a_dataflow_that_is_still_being_built_is_not_called_complete() -> None:
+    worker = timely.Worker()
+    with worker.dataflow(name="df") as scope:
+        _, stream = scope.new_input()
+        for what in (scope, stream, stream.probe()):
+            with pytest.raises(ScopeError, match="/df is not built yet"):
+                worker.explain(what)
+
+
 @settings(max_examples=25)
 @given(st.lists(st.tuples(st.integers(0, 2), st.integers(0, 3), st.booleans()), max_size=12), st.integers(0, 12))
 def test_the_reasons_of_a_frontier_are_exactly_what_it_is_made_of(deeds: list[tuple[int, int, bool]], steps: int) -> None:
@@ -203,6 +219,10 @@ def test_the_reasons_of_a_frontier_are_exactly_what_it_is_made_of(deeds: list[tu
             worker.step()
     for _ in range(steps):
         worker.step()
+    for subgraph in scope.scopes:
+        tracker = subgraph.trackers[0]
+        apart = {place: Antichain(blocker.arrives_at for blocker in tracker.arrivals(place)) for place in tracker.locations}
+        assert tracker.frontiers() == apart
     for place in places:
         found = worker.explain(place)
         if isinstance(place, timely.Stream):
@@ -213,3 +233,37 @@ def test_the_reasons_of_a_frontier_are_exactly_what_it_is_made_of(deeds: list[tu
         assert Antichain(reason.arrives_at for reason in found.reasons) == expected
         assert all(reason.count >= sum(reason.by_worker.values()) >= 0 for reason in found.reasons)
         assert {arrived for reason in found.reasons for arrived in [reason.arrives_at]} == set(expected)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_frontier_moves_when_all_that_is_named_is_given_up(seed: int) -> None:
+    rng, worker, held = random.Random(seed), timely.Worker(), list[Any]()
+    with worker.dataflow(name="df") as scope:
+        numbers, stream = scope.new_input()
+        with scope.iterative("outer") as outer:
+            back, again = outer.feedback()
+            now = hoard(stream.enter(outer).concat(again), held)
+            with outer.iterative("inner") as inner:
+                more, once_more = inner.feedback()
+                lower = hoard(now.enter(inner).concat(once_more), held).map(lambda n: n - 1)
+                with inner.region("region") as region:
+                    odd, even = hoard(lower.enter(region), held).leave().branch(lambda n: n % 2 == 0)
+                odd.filter(lambda n: n > 0).connect_loop(more)
+                out = even.leave()
+            out.filter(lambda n: n > 0).connect_loop(back)
+        probe = out.leave().probe()
+    numbers.send_batch([rng.randrange(9) for _ in range(3)])
+    numbers.close()
+    settle(worker, 60)
+    held[:] = [cap for cap in held if rng.random() < 0.5]
+    settle(worker)
+    while held:
+        before = explain(worker, probe)
+        named = {(reason.path, reason.time) for reason in before.reasons}
+        assert named
+        left = [cap for cap in held if (cap.port.operator.path, cap.time) not in named]
+        assert len(held) - len(left) == sum(reason.count for reason in before.reasons)
+        held[:] = left
+        settle(worker)
+        assert not set(explain(worker, probe).frontier) & set(before.frontier)
+    assert explain(worker, probe).reasons == ()

@@ -5,8 +5,10 @@ from __future__ import annotations
 import http.client
 import json
 import shutil
+import socket
 import subprocess
 import threading
+import urllib.request
 from pathlib import Path
 from typing import Any
 
@@ -111,6 +113,8 @@ def test_workers_that_run_can_be_looked_at() -> None:
     [
         ("/", "GET", None, 200),
         ("/", "GET", "localhost:1", 200),
+        ("/", "GET", "localhost", 200),
+        ("/", "GET", "[::1]:1", 200),
         ("/", "GET", "example.com", 403),
         ("/state.json", "GET", "example.com:80", 403),
         ("/../live.py", "GET", None, 404),
@@ -128,6 +132,34 @@ def test_it_is_on_the_loopback_interface_and_a_port_that_is_taken_is_refused() -
         assert page.url == f"http://127.0.0.1:{page.port}/"
         with pytest.raises(ConfigurationError, match="cannot be served there"):
             LivePage(page.port)
+
+
+def test_it_can_be_served_over_ipv6() -> None:
+    try:
+        with socket.socket(socket.AF_INET6) as free:
+            free.bind(("::1", 0))
+    except OSError:
+        pytest.skip("this machine has no IPv6")
+    with LivePage(host="::1") as page:
+        assert page.url == f"http://[::1]:{page.port}/"
+        with urllib.request.urlopen(page.url + "state.json", timeout=30) as answer:
+            assert json.load(answer)["workers"] == []
+
+
+def test_a_browser_that_goes_away_is_no_news_for_the_terminal(capfd: pytest.CaptureFixture[str]) -> None:
+    with LivePage() as page:
+        server = page._server
+        for error in (BrokenPipeError(), ConnectionResetError()):
+            try:
+                raise error
+            except OSError:
+                server.handle_error(None, ("127.0.0.1", 1))
+        assert capfd.readouterr().err == ""
+
+
+def test_closing_it_twice_does_nothing_more() -> None:
+    with LivePage() as page:
+        page.close()
 
 
 @pytest.mark.skipif(CHROMIUM is None, reason="there is no browser on this machine")

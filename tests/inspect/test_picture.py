@@ -126,3 +126,18 @@ def test_a_picture_is_saved_as_its_name_says(tmp_path: Path) -> None:
         assert (tmp_path / f"picture{ending}").read_text().startswith(start)
     with pytest.raises(ConfigurationError, match=r"let the name end in \.svg"):
         drawn.save(tmp_path / "picture.gif")
+
+
+@pytest.mark.parametrize("name", ["a<b>&\"c\"'", "two\nlines", "bell\x07", "lone\ud800", "x" * 500, "#quot;", "naïve 漢字"])
+def test_whatever_a_name_is_the_picture_is_one(name: str, tmp_path: Path) -> None:
+    with timely.Worker().dataflow(name="df") as scope:
+        scope.to_stream([1]).unary(timely.Pipeline, name, lambda capability, info: lambda input, output: None)
+    drawn = scope.picture()
+    texts = [element.text for element in ElementTree.fromstring(drawn.svg()).iter() if element.tag.endswith("}text")]
+    assert len(texts) == 3 + (drawn.svg().count('class="live"'))
+    if name.isprintable():
+        assert name in texts
+    drawn.save(tmp_path / "df.html")
+    lines = drawn.mermaid().splitlines()
+    assert len(lines) == 6
+    assert lines[3].count('"') == 2

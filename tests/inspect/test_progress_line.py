@@ -7,6 +7,7 @@ import io
 import itertools
 import os
 import pty
+import threading
 from collections.abc import Iterator
 
 import pytest
@@ -81,4 +82,17 @@ def test_it_is_quiet_where_nobody_reads_a_terminal() -> None:
         line.watch(worker)
         line.show()
     assert written.getvalue() == ""
+    worker.close()
+
+
+def test_it_shows_again_in_a_second_block(terminal: tuple[io.TextIOWrapper, int], monkeypatch: pytest.MonkeyPatch) -> None:
+    worker, _ = working()
+    shows, clock = threading.Event(), itertools.count(0, 2)
+    line = ProgressLine(terminal[0], clock=lambda: next(clock))
+    line.watch(worker)
+    with line:
+        pass
+    monkeypatch.setattr(line, "show", shows.set)
+    with line:
+        assert shows.wait(60)
     worker.close()

@@ -78,3 +78,42 @@ def test_an_operator_that_does_not_return_is_named_with_the_line_that_it_is_in()
 def test_a_time_that_is_not_positive_is_refused() -> None:
     with pytest.raises(ConfigurationError, match="greater than 0"):
         Watchdog(timely.Worker(), after=0)
+
+
+def test_it_watches_again_in_a_second_block() -> None:
+    worker, spoken, heard = timely.Worker(), threading.Event(), list[str]()
+
+    def say(text: str) -> None:
+        heard.append(text)
+        spoken.set()
+
+    with worker.dataflow(name="df") as scope:
+        numbers, _ = scope.new_input()
+    dog = Watchdog(worker, after=0.05, say=say)
+    with dog:
+        pass
+    with dog:
+        assert spoken.wait(60)
+    assert "/df/input#0" in heard[0]
+    numbers.close()
+
+
+@pytest.mark.parametrize("kind", [RuntimeError, LookupError])
+def test_it_goes_on_when_nobody_can_be_told(kind: type[Exception], caplog: pytest.LogCaptureFixture) -> None:
+    worker, heard = timely.Worker(), list[str]()
+
+    def fail(text: str) -> None:
+        heard.append(text)
+        raise kind("nobody there")
+
+    with worker.dataflow(name="df") as scope:
+        numbers, _ = scope.new_input()
+    dog = Watchdog(worker, after=10, say=fail, clock=ticking(4))
+    for _ in range(10):
+        dog.look()
+    numbers.advance_to(7)
+    worker.step()
+    for _ in range(10):
+        dog.look()
+    assert len(heard) == 2
+    assert all(text in caplog.text for text in heard)

@@ -108,6 +108,47 @@ def test_group_by_is_what_python_makes_of_the_rows(
         assert (row["some"], row["every"]) == (any(each["flag"] for each in mine), all(each["flag"] for each in mine))
 
 
+@pytest.mark.parametrize("workers", [1, 3])
+@pytest.mark.parametrize("waiting", [1, 100])
+def test_batches_for_group_by_need_not_look_alike(workers: int, waiting: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(grouping, "WAITING", waiting)
+    word = pa.array(["a", "b", "a"])
+    made = [
+        pa.record_batch({"word": word, "value": [1, 2, 3]}),
+        pa.record_batch({"value": pa.array([4, 5, 6], pa.int8()), "more": [0.5] * 3, "word": word.dictionary_encode()}),
+        pa.record_batch({"value": pa.nulls(3), "word": word.dictionary_encode().cast(pa.dictionary(pa.int8(), pa.string()))}),
+        pa.RecordBatch.from_arrays([word, pa.array([7, 8, 9])], schema=pa.schema([
+            pa.field("word", pa.string(), nullable=False), pa.field("value", pa.int64(), nullable=False),
+        ])),
+        pa.record_batch({"word": pa.nulls(1), "value": [10]}),
+    ]  # fmt: skip
+    wanted = {"rows": "count", "total": ("value", "sum"), "least": ("value", "min")}
+    found = group([(0, batch) for batch in made], lambda s: s.group_by("word", **wanted), workers, None)
+    expected = [("a", 8, 30, 1), ("b", 4, 15, 2), (None, 1, 10, 10)]
+    assert sorted((tuple(row.values()) for _, row in found), key=str) == expected
+
+
+@pytest.mark.parametrize("keys", ["n", ["n"], ["n", "m"]])
+def test_group_by_takes_keys_to_where_an_exchange_takes_them(keys: Any) -> None:
+    numbers = list(range(20))
+    batch = pa.record_batch({"n": numbers, "m": [str(number) for number in numbers]})
+
+    def program(worker: timely.Worker) -> tuple[set[Any], set[Any]]:
+        with worker.dataflow(int) as scope:
+            handle, stream = scope.new_input()
+            grouped, exchanged = stream.group_by(keys).capture(), stream.exchange(keys).capture()
+        if worker.index == 0:
+            handle.send_batch(batch)
+        handle.close()
+        worker.run()
+        mine, theirs = ({n for _, part in seen.messages for n in part["n"].to_pylist()} for seen in (grouped, exchanged))
+        return mine, theirs
+
+    found = execute(program, 3, None)
+    assert all(mine == theirs and mine for mine, theirs in found)
+    assert set().union(*(mine for mine, _ in found)) == set(numbers)
+
+
 def test_group_by_without_columns_gives_the_distinct_keys() -> None:
     batch = pa.record_batch({"word": ["a", "b", "a"], "more": [1, 2, 3]})
     found = group([(0, batch), (0, batch), (1, batch)], lambda s: s.group_by("word"), 2, None)
@@ -133,7 +174,8 @@ def test_group_by_says_what_it_cannot_do(keys: Any, wanted: dict[str, Any], says
     ("sent", "says"),
     [
         (["a"], "use value_counts or aggregate"),
-        (pa.record_batch({"other": ["a"]}), "word"),
+        (pa.record_batch({"other": ["a"]}), 'ContainerError: .*Field "word" does not exist'),
+        (pa.RecordBatch.from_arrays([pa.array(["a"])] * 2, names=["word", "word"]), 'Field "word" exists 2 times'),
         (pa.table({"word": ["a"]}), "what came is a Table"),
     ],
 )

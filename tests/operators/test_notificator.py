@@ -55,3 +55,78 @@ def test_many_times_at_once_come_in_order() -> None:
     numbers = [x * 7919 % 5000 for x in range(5000)]
     timely.example(lambda scope: scope.to_stream(numbers).unary_notify(Pipeline, "many", [], logic))
     assert seen == list(range(5000))
+
+
+def told(asked: list[Any], then: Any, time: Any = int) -> list[Any]:
+    """The times that an operator is told of, which goes through its notificator once more, and then does something, at each."""
+    seen: list[Any] = []
+
+    def logic(input: Any, output: Any, notificator: timely.Notificator[Any]) -> None:
+        for capability, count in notificator:
+            seen.extend([capability.time] * count)
+            for within, again in notificator:
+                seen.extend([within.time] * again)
+            then(notificator, capability)
+
+    worker = timely.Worker()
+    with worker.dataflow(time) as scope:
+        scope.empty().unary_notify(Pipeline, "nested", asked, logic)
+    worker.run()
+    return seen
+
+
+def test_who_goes_through_them_while_going_through_them_is_told_of_each_once() -> None:
+    asked = [Product(0, 2), Product(1, 1), Product(2, 0), Product(2, 2)]
+    seen = told(asked, lambda notificator, capability: None, PAIRS)
+    assert Counter(seen) == Counter(asked)
+
+
+def test_what_is_asked_for_after_a_second_way_through_them_is_told() -> None:
+    def ask(notificator: timely.Notificator[int], capability: timely.Capability[int]) -> None:
+        if capability.time < 20:
+            for later in (10, 10, 11):
+                notificator.notify_at(capability.delayed(capability.time + later))
+
+    assert told([1, 2, 3], ask) == [1, 2, 3, 11, 11, 12, 21, 21, 22]
+
+
+@given(st.lists(times, min_size=1, max_size=8), st.lists(st.sampled_from(["on", "stop", "raise", "other"]), max_size=12))
+def test_who_stops_before_the_end_is_told_of_the_rest_later(asked: list[Any], ways: list[str]) -> None:
+    """Two notificators of one operator; what is done with each time that is told, while there is something to do, is drawn."""
+    seen: Counter[Any] = Counter()
+    todo = list(ways)
+
+    def constructor(capabilities: list[Any], info: Any) -> Any:
+        with capabilities.pop() as capability:
+            for number, time in enumerate(asked):
+                notificators[number % 2].notify_at(capability.delayed(time))
+
+        def logic(input: Any, output: Any) -> None:
+            for number, notificator in enumerate(notificators):
+                try:
+                    for capability, count in notificator:
+                        seen[capability.time] += count
+                        match todo.pop() if todo else "on":
+                            case "stop":
+                                break
+                            case "raise":
+                                raise LookupError
+                            case "other":
+                                for within, again in notificators[1 - number]:
+                                    seen[within.time] += again
+                                    break
+                except LookupError:
+                    pass
+
+        return logic
+
+    worker = timely.Worker()
+    with worker.dataflow(PAIRS) as scope:
+        builder = timely.OperatorBuilder(scope, "two")
+        port = builder.new_input(scope.empty(), Pipeline)
+        notificators = [timely.Notificator([port]), timely.Notificator([port])]
+        probe = builder.new_output().probe()
+        builder.build(constructor)
+    worker.run()
+    assert probe.done()
+    assert seen == Counter(asked)

@@ -131,7 +131,11 @@ def test_node_that_cannot_be_is_refused() -> None:
         graph.add_node(2, 1, 1, step(0), observes=[1])
 
 
-@pytest.mark.parametrize("summary", [1, None, ProductSummary(Step(0), Step(0))])
+class Unhashable(Step):
+    __hash__ = None  # type: ignore[assignment]
+
+
+@pytest.mark.parametrize("summary", [1, None, ProductSummary(Step(0), Step(0)), Unhashable(1)])
 def test_summary_of_other_times_is_refused(summary: Any) -> None:
     graph: GraphBuilder[int] = GraphBuilder(int)
     with pytest.raises(TimestampError, match=r"'odd'.*of type int"):

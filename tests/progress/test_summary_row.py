@@ -46,6 +46,7 @@ def test_what_is_read_from_an_empty_place_is_not_kept() -> None:
 def test_it_equals_no_other_thing_and_is_no_key() -> None:
     row: SummaryRow[int] = SummaryRow(0, {})
     assert row != 0
+    assert SummaryRow(2, {0: Antichain([Step(1)])}) != [1, 2]
     with pytest.raises(TypeError):
         hash(row)
 

@@ -153,6 +153,20 @@ def test_children_are_told_of_changes_only() -> None:
     assert (first.frontiers, second.frontiers, second.pushes) == ([{}], [{2: 1}], told)
 
 
+def test_a_child_hears_of_all_its_inputs_at_once() -> None:
+    """Whatever stands between the two on the way to them."""
+    sub = subgraph()
+    relays, both = [HandMade([[STAY]], 1, [[]]) for _ in range(2)], HandMade([[], []], 0)
+    last, child, first = (sub.add_child("child", scope) for scope in (relays[1], both, relays[0]))
+    sub.add_edge(Source(INGRESS, sub.new_input()), Target(first, 0), local=True)
+    for source, target in ((first, Target(child, 0)), (first, Target(last, 0)), (last, Target(child, 1))):
+        sub.add_edge(Source(source, 0), target, local=True)
+    parent = Parent(sub).set()
+    parent.push((0, 0, -1), (0, 1, 1))
+    parent.pull()
+    assert (both.frontiers, both.pushes) == ([{1: 1}, {1: 1}], 1)
+
+
 def test_quiet_children_are_not_pulled() -> None:
     first, second = HandMade([[STAY]], 1), HandMade([[STAY]], 1)
     sub = chain(first, second)
@@ -261,6 +275,48 @@ def test_an_attached_child_keeps_the_scope_alive_as_long_as_it_says_so() -> None
     child.busy = False
     sub.run_now(0)
     assert (parent.pull()[0], child.runs) == (False, 4), "it had nothing more to do when it was run out of turn"
+
+
+def test_several_may_look_on_at_an_attached_child() -> None:
+    class Reader(Attached):
+        def attach(self, *account: Any) -> list[list[int]]:
+            _, [first, _], _, _, self.note = account
+            self.first = first
+            return super().attach(*account)
+
+        def run(self) -> bool:
+            self.note(self.first, 0, -1)
+            return super().run()
+
+    sub = subgraph()
+    child = Reader()
+    sub.add_child("attached", child)
+    parent = Parent(sub).set()
+    seen: list[str] = []
+
+    def look(name: str) -> None:
+        def around(child: int, hold: Any, note: Any) -> tuple[Any, Any]:
+            def notes(number: int, time: int, diff: int) -> None:
+                seen.append(f"{name}: read {-diff}")
+                note(number, time, diff)
+
+            return hold, notes
+
+        def timed(child: int, run: Any) -> Any:
+            def runs() -> bool:
+                seen.append(f"{name}: run")
+                return bool(run())
+
+            return runs
+
+        sub.intercept(around)
+        sub.time_runs(timed)
+
+    look("one")
+    look("another")
+    parent.pull()
+    assert sorted(seen) == ["another: read 1", "another: run", "one: read 1", "one: run"]
+    assert (child.runs, sub.trackers[0].counts()) == (1, {(Target(0, 0), 0): -1})
 
 
 def test_a_scope_asks_once_to_be_pulled() -> None:
@@ -415,8 +471,26 @@ def test_an_attached_child_is_held_to_its_ports_as_well() -> None:
 
 @pytest.mark.parametrize(
     ("summaries", "counts"),
-    [([], [[]]), ([[STAY, STAY]], [[]]), ([[STAY]], []), ([[STAY]], [[], []])],
-    ids=["no row for the input", "a column too many", "no counts for the output", "counts for an output too many"],
+    [
+        ([], [[]]),
+        ([[STAY, STAY]], [[]]),
+        ([{0: STAY}], [[]]),
+        ({0: {0: STAY}}, [[]]),
+        (None, [[]]),
+        ([[STAY]], []),
+        ([[STAY]], [[], []]),
+        ([[STAY]], None),
+    ],
+    ids=[
+        "no row for the input",
+        "a column too many",
+        "a mapping for a row",
+        "a mapping of rows",
+        "no rows at all",
+        "no counts for the output",
+        "counts for an output too many",
+        "no counts at all",
+    ],
 )
 def test_an_internal_summary_of_the_wrong_shape_is_refused(summaries: object, counts: object) -> None:
     class Misshapen(HandMade):

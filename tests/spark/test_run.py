@@ -287,6 +287,17 @@ def test_every_worker_runs_without_a_row(session: SparkSession, how: str) -> Non
     assert rows(ts.run(build, {"numbers": empty}, {"all": "n long"}, workers=3)["all"]) == Counter({(1,): 3})
 
 
+@pytest.mark.parametrize(("inputs", "options"), [(1, {"epoch": "n"}), (2, {"epoch": "n"}), (2, {"key": "n"})], ids=str)
+def test_every_worker_runs_without_a_row_to_be_put_in_order(session: SparkSession, inputs: int, options: dict[str, Any]) -> None:
+    def build(scope: timely.ScopeBuilder[int], **numbers: timely.Stream[int, Any]) -> Streams:
+        alive = scope.to_stream([1]).map_batch(lambda ones: pa.RecordBatch.from_pydict({"n": ones}))
+        return {"all": alive.concat(*numbers.values())}
+
+    empty = session.range(5).where("id > 7").select(F.col("id").alias("n"))
+    found = ts.run(build, {f"numbers{at}": empty for at in range(inputs)}, {"all": "n long"}, workers=3, **options)["all"]
+    assert rows(found) == Counter({(1,): 3})
+
+
 def test_fewer_rows_than_workers(session: SparkSession) -> None:
     result = ts.run(through, {"x": session.range(1)}, {"x": "id long"}, workers=3)
     assert rows(result["x"]) == Counter([(0,)])

@@ -223,6 +223,28 @@ def test_a_worker_passes_on_what_is_said_of_a_dataflow_when_it_has_built_it() ->
         transport.close(0)
 
 
+def test_the_books_know_of_what_waits_at_a_worker_between_two_turns() -> None:
+    """It has heard that before it built the dataflow, and passes it on with its next turn."""
+
+    def program(worker: Worker) -> list[Any]:
+        captured = []
+        for _ in range(3):
+            with worker.dataflow(int) as scope:
+                numbers, stream = scope.new_input()
+                captured.append(stream.exchange(lambda x: x).capture())
+            numbers.send_batch(list(range(worker.index, 8)))
+            worker.step()
+            numbers.close()
+            for _ in range(worker.index):
+                worker.step()
+        worker.run()
+        return [(time, sorted(batch)) for seen in captured for time, batch in seen.extract()]
+
+    expected = simulate(program, workers=4).results
+    for seed in range(8):
+        assert simulate(program, workers=4, seed=seed, routes=Routes.process(4, 2)).results == expected
+
+
 def test_graphs_that_differ_are_found_before_anything_is_made_of_what_is_passed_on() -> None:
     def program(worker: Worker) -> None:
         with worker.dataflow(int) as scope:

@@ -108,6 +108,32 @@ def test_all_is_as_before_when_the_last_one_is_left(enabled: bool, frozen: bool)
     assert (one.collector, two.collector) == (None, None)
 
 
+def test_one_inside_another_leaves_the_outer_one_in_charge() -> None:
+    worker = Worker()
+    with Collector(worker) as outer:
+        with Collector(worker) as inner:
+            assert worker.collector is inner
+        assert worker.collector is outer, "Python looks for nothing by itself"
+    assert worker.collector is None
+
+
+def test_a_program_that_was_never_resumed_leaves_when_it_is_collected() -> None:
+    def program(worker: Worker, holders: list[Any]) -> Iterator[None]:
+        with Collector(worker):
+            yield
+
+    worker = Worker()
+    with Collector(Worker()):
+        holders: list[Any] = []
+        holders.append(program(worker, holders))
+        next(holders[0])
+        assert worker.collector is not None
+        del holders  # only the program refers to it, and it to the program
+        collector._SHARED.collect_all(1.0)
+        assert [worker.collector, gc.isenabled()] == [None, False]
+    assert gc.isenabled()
+
+
 def test_workers_in_threads_share_it() -> None:
     def program(worker: Worker) -> list[Any]:
         with worker.dataflow() as scope:

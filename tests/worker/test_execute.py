@@ -18,6 +18,7 @@ import pytest
 
 import timely
 from timely import OperatorError, PeerLostError, WorkerError
+from timely.inspect import everywhere
 from timely.worker import thread_transports
 
 SIZES = [(1, 1), (2, 1), (3, 1), (1, 2), (1, 3), (2, 2)]
@@ -180,6 +181,23 @@ def test_a_program_that_raises(workers: int, processes: int) -> None:
     with pytest.raises(ValueError, match="mine") as failure:
         timely.execute(program, workers=workers, processes=processes)
     assert any("raised by the program of worker" in note for note in failure.value.__notes__)
+
+
+@pytest.mark.parametrize(("workers", "processes"), [(1, 1), (3, 1), (1, 2), (2, 2)])
+def test_who_looks_on_may_refuse_a_worker_and_then_nobody_waits_for_it(workers: int, processes: int) -> None:
+    last = workers * processes - 1
+
+    def look(worker: timely.Worker) -> None:
+        if worker.index == last:
+            raise OSError("no room for a log")
+
+    def program(worker: timely.Worker) -> None:
+        with worker.dataflow(int) as scope:
+            scope.to_stream([1]).exchange(lambda x: x).probe()
+        worker.run()
+
+    with everywhere(look), pytest.raises(OSError, match="no room for a log"):
+        timely.execute(program, workers=workers, processes=processes)
 
 
 class Stubborn(Exception):

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import platform
+import sys
 
 import pytest
 
 import timely
+from timely.worker.heap import keep_what_is_freed
 
 resource = pytest.importorskip("resource", reason="counts page faults")
 
@@ -30,3 +32,8 @@ def test_processes_of_a_run_use_freed_memory_again() -> None:
 
     for found in timely.execute(program, processes=2):
         assert found < 5 * SIZE // PAGE
+
+
+def test_where_python_cannot_ask_the_library_nothing_changes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "ctypes", None)  # so that it cannot be imported
+    assert not keep_what_is_freed()

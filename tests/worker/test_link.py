@@ -11,9 +11,10 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from timely.errors import UnsendableError
 from timely.order import Product
 from timely.progress import ProgressBatch
-from timely.worker.link import ROOM, Link
+from timely.worker.link import ROOM, Frames, Link
 from timely.worker.wire import HEADER, FrameError, decode, encode, restored, thinned
 
 times = st.one_of(st.integers(), st.builds(Product, st.integers(0, 9), st.integers(0, 9)), st.text(max_size=3))
@@ -73,6 +74,20 @@ def test_arrays_that_arrived_stay_as_they_are_when_more_arrives() -> None:
             sender.flush()
             receiver.read(kept)
     assert [sorted(set(message[-1].tolist())) for message in kept] == [[number] for number in range(20)]
+
+
+def test_what_one_link_may_send_another_may_not() -> None:
+    (near, _), (far, _) = pairs = socket.socketpair(), socket.socketpair()
+    message = "data", 0, 1, 0, [bytes(2000)]
+    frames: Frames = {}
+    one, other = Link(near), Link(far, largest=1000)
+    one.pending.append(message)
+    other.pending.append(message)
+    one.flush(frames)
+    with pytest.raises(UnsendableError, match="1000 at most"):
+        other.flush(frames)
+    for sock in (*pairs[0], *pairs[1]):
+        sock.close()
 
 
 @pytest.mark.parametrize("size", [0, 8, 1 << 40])

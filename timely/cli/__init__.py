@@ -11,17 +11,21 @@ import argparse
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from traceback import extract_tb
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import timely
 from timely.cli.circles import KINDS
 from timely.cli.demo import Demo, default_engine
-from timely.errors import TimelyError
+from timely.dataflow.origin import is_ours
+from timely.errors import ConfigurationError, TimelyError
 
 if TYPE_CHECKING:
     from timely.cli.running import Job
 
 __all__ = ["main"]
+
+T = TypeVar("T")
 
 COMPLETIONS = ("bash", "zsh", "fish")
 
@@ -37,8 +41,20 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         return command(arguments) or 0
     except (TimelyError, OSError) as error:
-        print(f"timely: {error}", file=sys.stderr)
+        print(f"timely: {error}{_line(error.__cause__)}", file=sys.stderr)
         return 1
+    except KeyboardInterrupt:
+        print("timely: interrupted", file=sys.stderr)
+        return 130
+
+
+def _line(cause: BaseException | None) -> str:
+    """Return, for what a program raised in an operator, the line of the program that it came from."""
+    if cause is None or isinstance(cause, TimelyError):
+        return ""
+    frames = [frame for frame in extract_tb(cause.__traceback__) if not is_ours(frame.filename)]
+    theirs = [frame for frame in frames if frame.filename == frames[0].filename]  # and not what their line has called
+    return f" (at {theirs[-1].filename}:{theirs[-1].lineno} in {theirs[-1].name})" if theirs else ""
 
 
 # -- what the commands do ------------------------------------------------------------------------------------------------
@@ -54,7 +70,15 @@ def _job(arguments: argparse.Namespace, **more: Any) -> Job:
     from timely.cli.program import load
     from timely.cli.running import Job
 
-    return Job(load(arguments.program), dict(arguments.input), **more)
+    return Job(load(arguments.program), _once("--input", arguments.input), **more)
+
+
+def _once(option: str, pairs: Sequence[tuple[str, T]]) -> dict[str, T]:
+    """Return what an option gives by name, if it gives nothing twice."""
+    given = dict(pairs)
+    if len(given) < len(pairs):
+        raise ConfigurationError(f"{option} gives {', '.join(name for name, _ in pairs)}: give each name once")
+    return given
 
 
 def _run(arguments: argparse.Namespace) -> None:
@@ -62,11 +86,11 @@ def _run(arguments: argparse.Namespace) -> None:
 
     job = _job(
         arguments,
-        outputs=dict(arguments.output),
+        outputs=_once("--output", arguments.output),
         workers=arguments.workers,
         processes=arguments.processes,
         overwrite=arguments.overwrite,
-        schemas=dict(arguments.schema),
+        schemas=_once("--schema", arguments.schema),
         patience=arguments.patience,
         live=arguments.live,
     )
@@ -143,7 +167,7 @@ def parser() -> argparse.ArgumentParser:
     bench = commands.add_parser(
         "bench", help="measure this installation", description="Measures the control plane and the data plane for a few seconds."
     )
-    bench.add_argument("--seconds", type=float, default=1.0, metavar="S", help="how long each of them runs (default: 1)")
+    bench.add_argument("--seconds", type=_seconds, default=1.0, metavar="S", help="how long each of them runs (default: 1)")
     bench.set_defaults(command=_bench)
     completion = commands.add_parser(
         "completion",

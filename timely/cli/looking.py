@@ -5,6 +5,7 @@ from __future__ import annotations
 import runpy
 import sys
 import threading
+import traceback
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -16,9 +17,11 @@ from timely.inspect import LivePage, Picture, Watchdog, everywhere, picture
 
 
 def draw(job: Job) -> Picture:
-    """Return a picture of what a program builds; no input is read, and those that are not given are made up."""
+    """Return a picture of what a program builds; no input is read, and those that it needs and are not given are made up."""
+    inputs = dict.fromkeys([*job.program.needed, *job.inputs])
+    job.program.check_inputs(inputs)
     with timely.Worker().dataflow(int, name=job.program.title) as scope:
-        assemble(job, scope, dict.fromkeys([*job.program.inputs, *job.inputs]))
+        assemble(job, scope, inputs)
         return picture(scope)
 
 
@@ -30,7 +33,11 @@ def live(script: Path, arguments: Sequence[str], port: int, say: Callable[[str],
         say(f"to be seen at {page.url}")
         sys.argv = [str(script), *arguments]
         sys.path.insert(0, str(script.resolve().parent))
-        runpy.run_path(str(script), run_name="__main__")
+        try:
+            runpy.run_path(str(script), run_name="__main__")
+        except Exception as error:  # the script's own: told as it would be without this command
+            traceback.print_exception(error)
+            sys.exit(1)
 
 
 def explain(job: Job, patience: float) -> str | None:

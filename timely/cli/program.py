@@ -44,17 +44,27 @@ class Program:
         return self.name.rpartition(":")[2]
 
     @property
+    def folder(self) -> Path | None:
+        """The folder that its module is in; ``None`` of one that is installed."""
+        file = inspect.getsourcefile(inspect.unwrap(self.build))
+        return None if file is None or "site-packages" in file else Path(file).resolve().parent
+
+    @property
     def inputs(self) -> list[str]:
         """The names of the inputs that ``build`` asks for."""
         parameters = list(inspect.signature(self.build).parameters.values())[1:]
         return [p.name for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
 
+    @property
+    def needed(self) -> list[str]:
+        """The names of those inputs that ``build`` cannot do without."""
+        parameters = inspect.signature(self.build).parameters
+        return [name for name in self.inputs if parameters[name].default is inspect.Parameter.empty]
+
     def check_inputs(self, given: Mapping[str, object]) -> None:
         """Raise ``ConfigurationError`` unless ``build`` can be called with these inputs."""
-        parameters = list(inspect.signature(self.build).parameters.values())[1:]
-        takes_any = any(p.kind is p.VAR_KEYWORD for p in parameters)
-        needed = {p.name for p in parameters if p.default is p.empty and p.name in self.inputs}
-        missing, unknown = needed - set(given), set() if takes_any else set(given) - set(self.inputs)
+        takes_any = any(p.kind is p.VAR_KEYWORD for p in inspect.signature(self.build).parameters.values())
+        missing, unknown = set(self.needed) - set(given), set() if takes_any else set(given) - set(self.inputs)
         if missing or unknown:
             wants = ", ".join(f"--input {name}=FILE" for name in self.inputs) or "no inputs"
             raise ConfigurationError(f"{self.name} takes {wants}; given were: {', '.join(given) or 'none'}")
@@ -84,8 +94,14 @@ def _module(place: str) -> ModuleType:
         return _imported(place)
     if not file.is_file():
         raise ConfigurationError(f"there is no file {place!r}: give module:build, where module is a file or a dotted name")
+    if "." in file.stem:
+        raise ConfigurationError(f"{place!r} cannot be imported: give it a name without a dot before the .py")
     sys.path.insert(0, str(file.resolve().parent))
-    return _imported(file.stem)
+    module = _imported(file.stem)
+    found = getattr(module, "__file__", None)
+    if found is None or Path(found).resolve() != file.resolve():
+        raise ConfigurationError(f"{place!r} cannot be imported: there is another module {file.stem!r} already; rename the file")
+    return module
 
 
 def _imported(name: str) -> ModuleType:
@@ -94,7 +110,7 @@ def _imported(name: str) -> ModuleType:
     try:
         return importlib.import_module(name)
     except ModuleNotFoundError as error:
-        if error.name is None or not name.startswith(error.name):
+        if error.name is None or not f"{name}.".startswith(f"{error.name}."):
             raise ConfigurationError(f"module {name!r} needs {error.name!r}, which is not installed") from error
         raise ConfigurationError(
             f"there is no module {name!r}: give module:build, where module is a file or a dotted name"

@@ -7,7 +7,8 @@ leaves no output that looks like one.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable, Mapping
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
@@ -42,7 +43,17 @@ def run(job: Job, engine: Engine, say: Callable[[str], object]) -> None:
     ``ConfigurationError`` for inputs and outputs that do not fit the program, before anything runs.
     """
     job.program.check_inputs(job.inputs)
+    _check_outputs(job)
     (_on_spark if engine == "spark" else _in_workers)(job, say)
+
+
+def _check_outputs(job: Job) -> None:
+    """Raise ``ConfigurationError`` where two outputs would be written to the same place."""
+    names: dict[Path, str] = {}
+    for name, path in job.outputs.items():
+        other = names.setdefault(path.resolve(), name)
+        if other != name:
+            raise ConfigurationError(f"outputs {other!r} and {name!r} would both be written to {str(path)!r}: give each its own")
 
 
 def named(job: Job, built: object) -> Mapping[str, Any]:
@@ -51,6 +62,9 @@ def named(job: Job, built: object) -> Mapping[str, Any]:
     if not isinstance(streams, Mapping) or set(job.outputs) - set(streams):
         has = ", ".join(streams) if isinstance(streams, Mapping) else repr(built)
         raise ConfigurationError(f"{job.program.name} returned the outputs {has or 'none'}, but not all of {list(job.outputs)}")
+    for name in job.outputs:
+        if not isinstance(streams[name], timely.Stream):
+            raise ConfigurationError(f"{job.program.name} returned {streams[name]!r} as the output {name!r}: return a stream")
     return streams
 
 
@@ -61,7 +75,6 @@ def _in_workers(job: Job, say: Callable[[str], object]) -> None:
     from timely.cli.tables import Folder, read
 
     folders = {name: Folder(name, path, overwrite=job.overwrite) for name, path in job.outputs.items()}
-
     if job.live is not None and job.processes > 1:
         raise ConfigurationError("--live shows the workers of one process: give --workers instead of --processes")
     page = None if job.live is None else LivePage(job.live)
@@ -153,14 +166,41 @@ def _on_spark(job: Job, say: Callable[[str], object]) -> None:
     session = local_session(job.workers * job.processes)
     try:
         options: dict[str, Any] = {"header": True, "inferSchema": True}
-        inputs = {name: session.read.load(str(path), formats[name], **options) for name, path in job.inputs.items()}
+        places = {name: str(path.resolve()) for name, path in {**job.inputs, **job.outputs}.items()}  # Spark's folder is another
+        inputs = {name: session.read.load(places[name], formats[name], **options) for name in job.inputs}
         schemas = {name: {**job.program.schemas, **job.schemas}[name] for name in job.outputs}
-        result = run_on_spark(_Built(job), inputs, schemas, workers=job.workers * job.processes)
-        for name, path in job.outputs.items():
-            result[name].write.mode("overwrite").save(str(path), formats[name], header=True)
-            say(f"{name}: {session.read.load(str(path), formats[name], **options).count():,} rows in {path}")
+        with _carried(job.program):
+            result = run_on_spark(_Built(job), inputs, schemas, workers=job.workers * job.processes)
+            for name, path in job.outputs.items():
+                result[name].write.mode("overwrite").save(places[name], formats[name], header=True)
+                say(f"{name}: {session.read.load(places[name], formats[name], **options).count():,} rows in {path}")
     finally:
         session.stop()
+
+
+@contextlib.contextmanager
+def _carried(program: Program) -> Iterator[None]:
+    """Send Spark's workers the program's own modules, those in its folder, rather than their names: they look elsewhere."""
+    import pyspark
+
+    cloudpickle: Any = pyspark.cloudpickle
+    folder = program.folder
+    own = [] if folder is None else [module for name, module in list(sys.modules.items()) if _is_in(module, name, folder)]
+    for module in own:
+        cloudpickle.register_pickle_by_value(module)
+    try:
+        yield
+    finally:
+        for module in own:
+            cloudpickle.unregister_pickle_by_value(module)
+
+
+def _is_in(module: Any, name: str, folder: Path) -> bool:
+    """Whether a module is a file of the program's folder, and nothing that is installed."""
+    file = getattr(module, "__file__", None)
+    if file is None or name == "__main__" or name.partition(".")[0] == "timely" or "site-packages" in file:
+        return False
+    return Path(file).resolve().is_relative_to(folder)
 
 
 def _format(kind: str) -> str:

@@ -47,7 +47,7 @@ def read(name: str, path: Path) -> Iterator[pa.RecordBatch]:
         raise ConfigurationError(f"input {name!r}: there is no file or folder {str(path)!r}")
     try:
         yield from pa.dataset.dataset(str(path), format=READS[ending]).to_batches()
-    except pa.ArrowInvalid as error:
+    except pa.ArrowException as error:
         raise SchemaError(f"input {name!r}: {str(path)!r} cannot be read as {READS[ending]}: {error}") from error
 
 
@@ -71,15 +71,25 @@ class Folder:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
         if error is None:
-            if self._path.is_dir():
-                shutil.rmtree(self._path)
+            before = self._path.with_name(f".{self._path.name}.before")
+            _remove(before)
+            if self._path.exists():
+                self._path.rename(before)
             self._draft.replace(self._path)
+            _remove(before)
         else:
             shutil.rmtree(self._draft, ignore_errors=True)
 
     def part(self, worker: int) -> Part:
         """Return the part of one worker, to be closed when it is over."""
         return Part(self._name, self._draft / f"part-{worker:05}{self._kind}", self._kind)
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
 
 
 class Part:

@@ -195,14 +195,16 @@ def _key_columns(batch: np.ndarray[Any, Any], key: Key) -> list[np.ndarray[Any, 
     if not callable(key):
         if batch.dtype.names is None:
             raise RoutingError(f"an array of type {batch.dtype} has no column {key!r}: give a function of the array as the key")
-        return [batch[name] for name in _columns(key, batch.dtype.names, "array")]
-    keys = np.asarray(key(batch))
-    if keys.shape != batch.shape[:1]:
-        raise RoutingError(
-            "the key of an array must give one whole number for each of its rows, or one string: the array has shape"
-            f" {batch.shape}, and the key returned one of shape {keys.shape}"
-        )
-    return [keys]
+        columns = [batch[name] for name in _columns(key, batch.dtype.names, "array")]
+    else:
+        columns = [np.asarray(key(batch))]
+    for column in columns:
+        if column.shape != batch.shape[:1]:
+            raise RoutingError(
+                "the key of an array must give one whole number for each of its rows, or one string: the array has shape"
+                f" {batch.shape}, and its key has shape {column.shape}"
+            )
+    return columns
 
 
 def _deal(numbers: np.ndarray[Any, Any], workers: int) -> list[tuple[int, np.ndarray[Any, Any]]]:

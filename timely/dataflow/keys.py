@@ -69,6 +69,8 @@ def route(key: object) -> int:
 
 def _route_rarer(key: object) -> int:
     if isinstance(key, datetime.datetime):
+        if key != key:  # what pandas calls an instant that is missing
+            return 0
         return (key - (_NAIVE if key.tzinfo is None else _AWARE)) // _MICROSECOND
     if isinstance(key, datetime.date):
         return key.toordinal() - _EPOCH
@@ -202,7 +204,8 @@ def route_array(array: Numbers) -> Numbers:
 
     kind = array.dtype.kind
     if kind in "iu":
-        return array if array.dtype == np.uint64 else array.astype(np.int64, copy=False)
+        large = kind == "u" and array.dtype.itemsize == 8
+        return array.astype(np.uint64 if large else np.int64, copy=False)  # either way in this machine's byte order
     if kind == "b":
         return array.astype(np.int64)
     if kind in "US":

@@ -17,6 +17,7 @@ class Census:
     """What lives in this process at the moment when it is first asked.
 
     Other workers of the process may be running meanwhile: what they have is then as it was at some moment during the count.
+    Operators are told apart by their paths: of other workers' dataflows, those that are called the same count as one.
     """
 
     def __init__(self) -> None:
@@ -28,7 +29,7 @@ class Census:
         if self._taken:
             return
         self._taken = True
-        for thing in gc.get_objects():
+        for thing in _everything():
             if type(thing) is Capability:
                 port = thing.port
                 if port is not None:
@@ -60,3 +61,14 @@ class Census:
             if count:
                 found[worker] = found.get(worker, 0) + count
         return found
+
+
+def _everything() -> list[Any]:
+    """Return all that the garbage collector knows of, with what was set aside (``gc.freeze``), which is set aside again."""
+    if not gc.get_freeze_count():
+        return gc.get_objects()
+    gc.unfreeze()
+    try:
+        return gc.get_objects()
+    finally:
+        gc.freeze()

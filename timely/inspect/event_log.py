@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from time import perf_counter
 from typing import Any
@@ -35,11 +36,18 @@ from timely.progress import Location, ProgressBatch, Source, Target
 from timely.scopes import Subgraph
 from timely.worker import Worker
 
+_LOG = logging.getLogger(__name__)
+
 Recorder = Callable[[int, Any, int], None]
+
+Listener = Callable[[Any, Sequence[InputPort[Any, Any]]], None]
 
 
 class EventLog:
     """The events of one worker, given to whoever asked for them with ``subscribe`` or ``into``.
+
+    What a scope of one's own (``add_scope``) does is not told, but that it is there, and what comes to it and from it is read by
+    others.
 
     >>> import timely
     >>> from timely.inspect import EventLog, Scheduled
@@ -60,7 +68,6 @@ class EventLog:
         self._takers: list[Callable[[Event], object]] = []
         self._streams: list[_Stream] = []
         self._paths: dict[int, str] = {}
-        self._places: dict[str, Sequence[Location]] = {}
         self._aside = False
         worker.onlookers.append(self)
 
@@ -70,7 +77,10 @@ class EventLog:
         return self._clock() - self._start
 
     def subscribe(self, take: Callable[[Event], object]) -> None:
-        """Have each event from now on given to ``take``, on the worker's thread, as it happens."""
+        """Have each event from now on given to ``take``, on the worker's thread, as it happens.
+
+        If it raises, the dataflow goes on without it: the error goes to the log ``timely.inspect.event_log``.
+        """
         self._takers.append(take)
 
     def into(self, sink: EventSink) -> None:
@@ -120,7 +130,11 @@ class EventLog:
 
     def _tell(self, event: Event) -> None:
         for take in self._takers:
-            take(event)
+            try:
+                take(event)
+            except Exception:
+                self._takers = [other for other in self._takers if other is not take]
+                _LOG.exception("a subscriber of the event log of worker %d failed, and is told nothing more", self.worker)
 
     # -- what the worker tells ---------------------------------------------------------------------------------------------
 
@@ -131,11 +145,11 @@ class EventLog:
         self._paths[number] = scope.path
         self._tell_structure(snapshot(scope))
         for subgraph in scope.scopes:
-            subgraph.intercept(functools.partial(self._around, subgraph))
+            subgraph.intercept(functools.partial(self._around, subgraph, subgraph.trackers[0].locations))
             subgraph.time_runs(functools.partial(self._timed, subgraph))
             for child in subgraph.children:
                 if isinstance(child.scope, Operator):
-                    child.scope.notified = functools.partial(self._notified, child.scope.path)
+                    child.scope.notified = functools.partial(self._notified, child.scope.path, child.scope.notified)
 
     def _tell_structure(self, shape: Snapshot) -> None:
         for child in shape.children:
@@ -147,10 +161,11 @@ class EventLog:
         for child in shape.children:
             self._tell_structure(child)
 
-    def _around(self, subgraph: Subgraph[Any, Any], child: int, hold: Recorder, note: Recorder) -> Iterable[Recorder]:
+    def _around(
+        self, subgraph: Subgraph[Any, Any], places: Sequence[Location], child: int, hold: Recorder, note: Recorder
+    ) -> Iterable[Recorder]:
         """Return what counts as ``hold`` and ``note`` do, and tells of it."""
         path = f"{subgraph.path}/{subgraph.children[child].name}#{child}"
-        places = self._places.setdefault(subgraph.path, subgraph.trackers[0].locations)
 
         def holds(number: int, time: Any, diff: int) -> None:
             hold(number, time, diff)
@@ -189,7 +204,9 @@ class EventLog:
 
         return timed
 
-    def _notified(self, path: str, time: Any, inputs: Sequence[InputPort[Any, Any]]) -> None:
+    def _notified(self, path: str, other: Listener | None, time: Any, inputs: Sequence[InputPort[Any, Any]]) -> None:
+        if other is not None:
+            other(time, inputs)  # another log of the same worker
         if self._takers:
             self._tell(Notified(self.now, self.worker, path, time))
 

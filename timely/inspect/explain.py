@@ -3,8 +3,9 @@
 What holds a frontier back is a pointstamp: a capability that an operator holds, or a message that it has not read. The tracker
 of one scope knows those of its own operators; where the way leads into a nested scope or out to the one around it, the question
 is put again there, so that in the end every reason names an operator, however deep. The invariant: each element of the frontier
-has at least one reason, and no reason is given that does not arrive at an element of it. Nothing here changes anything, and
-nothing of it is on the hot path: a dataflow that nobody asks about pays nothing.
+has at least one reason, and no reason is given that does not arrive at an element of it. On a worker without peers all are
+given; with peers a scope shows the one around it only the earliest of what is in it, and the rest is named when that is gone.
+Nothing here changes anything, and nothing of it is on the hot path: a dataflow that nobody asks about pays nothing.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import attrs
 from timely.dataflow import InputPort, Operator, ScopeBuilder, Stream
 from timely.dataflow.foreign import Foreign
 from timely.dataflow.origin import Origin
+from timely.errors import ScopeError
 from timely.inspect.census import Census
 from timely.operators import ProbeHandle
 from timely.progress import Antichain, Blocker, Location, PathSummary, Source, Target
@@ -143,7 +145,7 @@ def explain(worker: Worker, what: Place) -> Explanation:
 
     What peers have not told this worker yet is not in it: ask each worker. A dataflow that is complete, dropped or another
     worker's has nothing that holds it back here. Takes time in the size of the dataflow and of all that lives in the process.
-    ``TypeError`` for anything else.
+    ``ScopeError`` for a dataflow that is still being built, ``TypeError`` for anything else.
 
     >>> import timely
     >>> from timely.inspect import explain
@@ -173,6 +175,7 @@ def explain(worker: Worker, what: Place) -> Explanation:
 def _explain_end(worker: Worker, scope: ScopeBuilder[Any], census: Census) -> Explanation:
     """Return what keeps a dataflow from being complete: the pointstamps that no other one could still result in."""
     reasons: list[Reason] = []
+    _check_built(scope.root.subgraph)
     if scope.root in worker.scopes:
         search = _Search(worker, _nesting(scope.root), census)
         reasons = [reason for subgraph in scope.root.scopes for reason in search.heads(subgraph)]
@@ -202,8 +205,14 @@ def _places(what: object) -> list[_Place]:
 
 
 def _blockers(worker: Worker, place: _Place, census: Census) -> list[Reason]:
+    _check_built(place.scope)
     parents = _surroundings(worker, place)
     return [] if parents is None else list(_Search(worker, parents, census).reasons(place.scope, place.location))
+
+
+def _check_built(scope: Subgraph[Any, Any]) -> None:
+    if not scope.is_built:
+        raise ScopeError(f"explain: scope {scope.path} is not built yet: ask when the with-block of its dataflow is over")
 
 
 _Parents: TypeAlias = dict[int, tuple[Subgraph[Any, Any], int]]
@@ -247,7 +256,7 @@ class _Search:
             if location.node < 0 or count <= 0 or isinstance(scope.children[location.node].scope, Subgraph):
                 continue
             here = [blocker for blocker in tracker.arrivals(location) if blocker.arrives_at <= time]
-            if all(blocker.location == location and blocker.time == time for blocker in here):
+            if here and all(blocker.location == location and blocker.time == time for blocker in here):
                 yield from self._trace(scope, here[0], ())
 
     def _trace(self, scope: Subgraph[Any, Any], blocker: Blocker[Any], rest: tuple[Leg, ...]) -> Iterator[Reason]:
@@ -286,10 +295,8 @@ class _Search:
 
 
 def _work_inside(scope: Subgraph[Any, Any], output: int) -> list[Blocker[Any]]:
-    """Return the pointstamps inside a nested scope that the scope around it sees at an output, first of all the earliest."""
-    inside = [b for b in scope.trackers[-1].arrivals(Target(EGRESS, output)) if b.location.node != INGRESS]
-    earliest = Antichain(scope.refinement.to_outer(blocker.arrives_at) for blocker in inside)
-    return [blocker for blocker in inside if scope.refinement.to_outer(blocker.arrives_at) in earliest.elements]
+    """Return the pointstamps inside a nested scope that the scope around it sees at an output."""
+    return [b for b in scope.trackers[-1].arrivals(Target(EGRESS, output)) if b.location.node != INGRESS]
 
 
 def _leg(scope: Subgraph[Any, Any], blocker: Blocker[Any]) -> Leg:

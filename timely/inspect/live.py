@@ -10,6 +10,9 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import socket
+import sys
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from importlib.resources import files
@@ -130,10 +133,9 @@ class LivePage:
             live = page
 
         try:
-            self._server = ThreadingHTTPServer((host, port), Handler)
+            self._server = (_Server6 if ":" in host else _Server)((host, port), Handler)
         except (OSError, OverflowError) as error:
             raise ConfigurationError(f"LivePage({port!r}, {host!r}) cannot be served there: {error}") from error
-        self._server.daemon_threads = True
         self.host = host
         self.port: int = self._server.server_address[1]
         threading.Thread(target=self._server.serve_forever, args=(0.05,), name="timely live page", daemon=True).start()
@@ -141,7 +143,8 @@ class LivePage:
     @property
     def url(self) -> str:
         """Where the page is."""
-        return f"http://{self.host}:{self.port}/"
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"http://{host}:{self.port}/"
 
     def watch(self, worker: Worker) -> None:
         """Show a worker: the dataflows that are built on it from now on. Called on the worker's thread."""
@@ -171,6 +174,23 @@ class LivePage:
         self.close()
 
 
+class _Server(ThreadingHTTPServer):
+    """Answers each browser on a thread of its own, and says nothing of those that go away in the middle."""
+
+    daemon_threads = True
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Pass over a connection that broke; tell of anything else."""
+        if not isinstance(sys.exception(), OSError):
+            super().handle_error(request, client_address)
+
+
+class _Server6(_Server):
+    """The same at an address of IPv6."""
+
+    address_family = socket.AF_INET6
+
+
 class _Handler(BaseHTTPRequestHandler):
     """Answers a browser. Nothing but the two pages there are is given, and only under the names that the page goes by."""
 
@@ -196,7 +216,8 @@ class _Handler(BaseHTTPRequestHandler):
         """Whether the browser asks for this page by its own address: pages from elsewhere, by another name, may not read it."""
         if self.live.host not in ("127.0.0.1", "::1", "localhost"):
             return True
-        return self.headers.get("Host", "").rpartition(":")[0] in ("127.0.0.1", "localhost", "[::1]")
+        name = re.sub(r":[0-9]+$", "", self.headers.get("Host", ""))
+        return name in ("127.0.0.1", "localhost", "[::1]")
 
     def _give(self, kind: str, content: bytes) -> None:
         self.send_response(200)

@@ -9,6 +9,7 @@ snapshot is drawn, once. The same snapshot gives the same picture, to the byte.
 from __future__ import annotations
 
 import html
+import re
 from collections.abc import Iterator
 from pathlib import Path as File
 from typing import Any, Final
@@ -145,6 +146,9 @@ def picture(scope: ScopeBuilder[Any]) -> Picture:
 
 _MARGIN: Final = 8
 
+_UNWRITABLE: Final = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+"""What no XML document may have in it."""
+
 
 def _lines(shape: Snapshot) -> list[str]:
     """Return what is written in a box: its name, and what is held and waits."""
@@ -173,7 +177,7 @@ def _frontiers(shape: Snapshot) -> str:
 
 
 def _escape(text: str) -> str:
-    return html.escape(text, quote=True)
+    return html.escape(_UNWRITABLE.sub("\ufffd", text), quote=True)
 
 
 # -- SVG ---------------------------------------------------------------------------------------------------------------
@@ -254,6 +258,7 @@ def _mermaid_end(shape: Snapshot, name: str, end: tuple[int, int], side: str) ->
 
 
 def _quoted(text: str) -> str:
+    text = " ".join(_UNWRITABLE.sub("\ufffd", text).splitlines()).replace("#", "#35;")
     return text.replace("&", "#amp;").replace('"', "#quot;").replace("<", "#lt;").replace(">", "#gt;")
 
 

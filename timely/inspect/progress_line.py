@@ -87,6 +87,7 @@ class ProgressLine:
 
     def __enter__(self) -> Self:
         self._begun = self._clock()
+        self._over.clear()
         if self._line is not None:
             self._thread = threading.Thread(target=self._watch, name="timely progress line", daemon=True)
             self._thread.start()

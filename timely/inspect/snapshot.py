@@ -13,7 +13,7 @@ import attrs
 
 from timely.dataflow import Operator, ScopeBuilder
 from timely.dataflow.foreign import Foreign
-from timely.progress import Source, Target
+from timely.progress import Antichain, Location, Source, Target
 from timely.scopes import EGRESS, INGRESS, Subgraph
 from timely.scopes.subgraph import Child
 
@@ -87,6 +87,7 @@ def snapshot(scope: ScopeBuilder[Any]) -> Snapshot:
 
 def _scope(index: int, subgraph: Subgraph[Any, Any], live: bool) -> Snapshot:
     counts: dict[Any, dict[Any, int]] = {}
+    frontiers = subgraph.trackers[0].frontiers() if live else None
     if live:
         for (location, time), count in subgraph.trackers[0].counts().items():
             if count > 0:
@@ -103,18 +104,23 @@ def _scope(index: int, subgraph: Subgraph[Any, Any], live: bool) -> Snapshot:
         (),
         (),
         subgraph.domain.name,
-        tuple(_child(subgraph, child, counts, live) for child in subgraph.children),
+        tuple(_child(subgraph, child, counts, frontiers) for child in subgraph.children),
         tuple(_wire(edge.source, edge.target, not edge.local) for edge in subgraph.edges),
     )
 
 
-def _child(around: Subgraph[Any, Any], child: Child, counts: dict[Any, dict[Any, int]], live: bool) -> Snapshot:
+def _child(
+    around: Subgraph[Any, Any],
+    child: Child,
+    counts: dict[Any, dict[Any, int]],
+    known: dict[Location, Antichain[Any]] | None,
+) -> Snapshot:
     scope = child.scope
     targets = [Target(child.index, port) for port in range(scope.inputs)]
     sources = [Source(child.index, port) for port in range(scope.outputs)]
-    frontiers = tuple(tuple(map(repr, around.trackers[0].frontier(target))) if live else None for target in targets)
+    frontiers = tuple(None if known is None else tuple(map(repr, known[target])) for target in targets)
     if isinstance(scope, Subgraph):
-        return attrs.evolve(_scope(child.index, scope, live), frontiers=frontiers)
+        return attrs.evolve(_scope(child.index, scope, known is not None), frontiers=frontiers)
     origin = scope.info.origin if isinstance(scope, Operator | Foreign) else None
     return Snapshot(
         child.index,

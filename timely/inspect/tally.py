@@ -1,7 +1,7 @@
 """``Tally``: what each operator of one worker has done so far, added up from its event log.
 
-The invariant: what is added up is what the log told, no more and no less, so that after the end as many records were read as sent
-within the run. Another thread may read it while it grows: each number in it is one that was true a moment ago.
+The invariant: what is added up is what the log told, no more and no less. Dataflows of one name are added up as one. Another
+thread may read it while it grows: each number in it is one that was true a moment ago.
 """
 
 from __future__ import annotations

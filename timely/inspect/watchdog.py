@@ -23,6 +23,8 @@ from timely.errors import ConfigurationError
 from timely.inspect.explain import explain
 from timely.worker import Worker
 
+_LOG: Final = logging.getLogger(__name__)
+
 _LOOKS: Final = 4
 """How often it looks while nothing has moved for as long as it waits."""
 
@@ -63,7 +65,7 @@ class Watchdog:
             raise ConfigurationError(f"Watchdog(after={after!r}): give a number of seconds greater than 0")
         self._worker = worker
         self._after = after
-        self._say = say or logging.getLogger(__name__).warning
+        self._say = say or _LOG.warning
         self._clock = clock
         self._stepper = threading.get_ident()
         self._seen: object = None
@@ -74,6 +76,7 @@ class Watchdog:
 
     def __enter__(self) -> Self:
         self._since = self._clock()
+        self._over.clear()
         self._thread = threading.Thread(target=self._watch, name=f"timely watchdog {self._worker.index}", daemon=True)
         self._thread.start()
         return self
@@ -98,17 +101,22 @@ class Watchdog:
         if seen != self._seen:
             self._seen, self._since, self._has_spoken = seen, now, False
         elif seen and not self._has_spoken and now - self._since >= self._after:
-            self._has_spoken = True
             try:
-                self._say(f"worker {self._worker.index}: nothing has moved for {now - self._since:.0f} s\n{self._report()}")
+                report = self._report()
             except RuntimeError:
-                self._has_spoken = False
+                return
+            self._has_spoken = True
+            self._tell(f"worker {self._worker.index}: nothing has moved for {now - self._since:.0f} s\n{report}")
+
+    def _tell(self, text: str) -> None:
+        try:
+            self._say(text)
+        except Exception:
+            _LOG.exception("what the watchdog of worker %d was to tell could not be said:\n%s", self._worker.index, text)
 
     def _movement(self) -> list[Any]:
         """Return something that changes with every capability and message that comes or goes; empty when all is complete."""
-        return [
-            (scope.number, scope.trackers[0].counts()) for dataflow in self._worker.scopes for scope in dataflow.scopes
-        ]
+        return [(scope.number, scope.trackers[0].counts()) for dataflow in self._worker.scopes for scope in dataflow.scopes]
 
     def _report(self) -> str:
         running = [operator for operator in self._operators() if operator.running]

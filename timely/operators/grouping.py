@@ -39,7 +39,8 @@ def group_by(stream: Stream[T, Any], keys: str | Sequence[str], /, **columns: tu
     ``count``, which counts the values that are there; or ``name="count"``, how many rows there are. Without any of them, what
     comes are the distinct keys. Rows of one key come together on the worker that ``exchange(keys)`` takes them to; a missing key
     is one of its own, and dictionary-encoded ones come back plain. Sums of floating-point numbers are rounded in the order in
-    which rows come. ``GraphError`` for what cannot be had in this way.
+    which rows come. Batches may differ in the order of their columns and in what else they have; numbers of different types are
+    brought to the wider one. ``GraphError`` for what cannot be had in this way.
 
     >>> import pyarrow as pa
     >>> import timely
@@ -78,7 +79,7 @@ def group_by(stream: Stream[T, Any], keys: str | Sequence[str], /, **columns: tu
     def groups() -> Groups:
         return Groups(names, again, again)
 
-    exchange = Exchange(names)
+    exchange = Exchange(keys if isinstance(keys, str) else names)
     here = by_time(stream, Pipeline, "group_by (here)", parts, Groups.add, Groups.result, keep_parts)
     return by_time(here, exchange, "group_by", groups, Groups.add, Groups.result, keep_groups)
 
@@ -108,18 +109,19 @@ class Groups:
     [[{'word': 'a', 'n': 1}, {'word': 'b', 'n': 2}]]
     """
 
-    __slots__ = ("_again", "_done", "_first", "_keys", "_rows", "_waiting")
+    __slots__ = ("_again", "_done", "_first", "_keys", "_rows", "_used", "_waiting")
 
     def __init__(self, keys: Sequence[str], first: Sequence[_Column], again: Sequence[_Column]) -> None:
         self._keys = keys
         self._first = first
         self._again = again
+        self._used = _used(keys, first)
         self._waiting: list[pa.RecordBatch] = []
         self._rows = 0
         self._done: pa.Table | None = None
 
     def add(self, batch: pa.RecordBatch) -> Groups:
-        """Take in rows, and return itself; ``ContainerError`` for anything else than an Arrow record batch."""
+        """Take in rows, and return itself; ``ContainerError`` for anything else than an Arrow record batch with the columns."""
         import pyarrow as pa
 
         if not isinstance(batch, pa.RecordBatch):
@@ -127,7 +129,10 @@ class Groups:
                 f"group_by is for Arrow record batches, and what came is a {type(batch).__name__}: use value_counts or aggregate"
                 " for records, or make a batch of them with map_batch"
             )
-        self._waiting.append(batch)
+        try:
+            self._waiting.append(batch.select(self._used))
+        except KeyError as error:
+            raise ContainerError(f"group_by needs each of the columns {self._used} once: {error.args[0]}") from error
         self._rows += len(batch)
         if self._rows >= max(WAITING, 0 if self._done is None else len(self._done)):
             self._gather()
@@ -137,8 +142,7 @@ class Groups:
         """Take in results that another one of the same kind had."""
         import pyarrow as pa
 
-        found = pa.Table.from_batches([batch])
-        self._done = found if self._done is None else self._grouped(pa.concat_tables([self._done, found]), self._again)
+        self._add_up(pa.Table.from_batches([batch]))
 
     def result(self) -> list[pa.RecordBatch]:
         """Return what came, one row for each key."""
@@ -148,29 +152,53 @@ class Groups:
 
     def _gather(self) -> None:
         """Bring together what waits, and then that with what is together already."""
-        import pyarrow as pa
-
         if not self._waiting:
             return
-        found = self._grouped(pa.Table.from_batches(self._waiting), self._first)
+        found = self._grouped(_together(self._waiting), self._first)
         self._waiting, self._rows = [], 0
-        self._done = found if self._done is None else self._grouped(pa.concat_tables([self._done, found]), self._again)
+        self._add_up(found)
+
+    def _add_up(self, found: pa.Table) -> None:
+        """Bring results together with those that there are."""
+        import pyarrow as pa
+
+        if self._done is not None:
+            both = pa.concat_tables([self._done, found], promote_options="permissive")
+            found = self._grouped(both, self._again)
+        self._done = found
 
     def _grouped(self, table: pa.Table, columns: Sequence[_Column]) -> pa.Table:
         """Return one row for each key, in the order in which keys turn up: the keys, and these columns."""
-        used = [*self._keys, *dict.fromkeys(made[0] for _, made in columns if made and made[0] not in self._keys)]
         wanted = [([], "count_all") if made is None else made for _, made in columns]
-        grouped = _decoded(table.select(used)).group_by(self._keys, use_threads=False).aggregate(wanted)
+        grouped = table.group_by(self._keys, use_threads=False).aggregate(wanted)
         return grouped.rename_columns([*self._keys, *(name for name, _ in columns)])
+
+
+def _used(keys: Sequence[str], columns: Sequence[_Column]) -> list[str]:
+    """Return the names of the columns that results are made of, each once, the keys first."""
+    return list(dict.fromkeys([*keys, *(made[0] for _, made in columns if made)]))
+
+
+def _together(batches: Sequence[pa.RecordBatch]) -> pa.Table:
+    """Return the rows of batches as one table, without dictionaries; where types differ, of those that hold the values of all."""
+    import pyarrow as pa
+
+    try:
+        table = pa.Table.from_batches(batches)
+    except pa.ArrowInvalid:  # their schemas differ
+        return pa.concat_tables([_decoded(pa.Table.from_batches([batch])) for batch in batches], promote_options="permissive")
+    return _decoded(table)
 
 
 def _decoded(table: pa.Table) -> pa.Table:
     """Return a table without dictionaries: Arrow's groups are wrong where these differ from batch to batch."""
     import pyarrow as pa
 
-    types = [field.type.value_type if pa.types.is_dictionary(field.type) else field.type for field in table.schema]
-    plain = pa.schema([field.with_type(kind) for field, kind in zip(table.schema, types, strict=True)])
-    return table if plain == table.schema else table.cast(plain)
+    schema = table.schema
+    encoded = [field for field in schema if pa.types.is_dictionary(field.type)]
+    for field in encoded:
+        schema = schema.set(schema.get_field_index(field.name), field.with_type(field.type.value_type))
+    return table.cast(schema) if encoded else table
 
 
 def _saved(times: dict[T, Groups]) -> Iterator[tuple[T, pa.RecordBatch]]:

@@ -97,8 +97,8 @@ class Notificator(Generic[T]):
         if not isinstance(capability, Capability) or not capability.held:
             who = self._inputs[0].label if self._inputs else "a notificator without inputs"
             raise CapabilityError(
-                f"{who}: notify_at needs a capability that is held, not {capability!r}: retain() the one that came with the input,"
-                " or give one that was delayed to a later time"
+                f"{who}: notify_at needs a capability that is held, not {capability!r}: retain() the one that came with the"
+                " input, or give one that was delayed to a later time"
             )
         time = capability.time
         if self._lone is None and self._many is None:
@@ -164,7 +164,8 @@ class Notificator(Generic[T]):
                 yield capability, 1 + self._more.pop(time, 0)
             if many:
                 break
-            self._many = None
+            if self._many is many:  # else whoever was told has gone through the rest, and has asked for more since
+                self._many = None
         self._telling = -1
         operator.telling -= 1
 

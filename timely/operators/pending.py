@@ -95,6 +95,8 @@ class Pending(Generic[T, V]):
             if not ready:
                 return
             for time in ready:
+                if time not in values:
+                    break  # whoever was given the one before has taken more
                 yield time, self.pop(time)
                 if self._fresh:
                     break  # what was put in may come before the rest

@@ -218,9 +218,9 @@ class GraphBuilder(Generic[T]):
 
     def _check(self, node: Hashable, summary: PathSummary[T]) -> None:
         """Raise unless a summary can be applied to the least time and gives a time."""
-        if summary in self._fitting:
-            return
         try:
+            if summary in self._fitting:
+                return
             arrival = summary.results_in(self._domain.minimum)
             if arrival is not None:
                 self._domain.check(arrival)

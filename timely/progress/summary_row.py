@@ -58,9 +58,11 @@ class SummaryRow(Sequence[Antichain[PathSummary[T]]], Generic[T]):
         return (self._at(place) for place in range(self._width))
 
     def __eq__(self, other: object, /) -> bool:
+        if isinstance(other, SummaryRow):
+            return len(self) == len(other) and dict(self.connected()) == dict(other.connected())
         if not isinstance(other, Sequence):
             return NotImplemented
-        return len(self) == len(other) and dict(self.connected()) == dict(connected(other))
+        return len(self) == len(other) and all(mine == theirs for mine, theirs in zip(self, other))
 
     __hash__ = None  # type: ignore[assignment]
 

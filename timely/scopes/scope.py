@@ -9,7 +9,7 @@ posts that introduced hierarchical scopes.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol, TypeAlias, TypeVar
 
 from timely.errors import GraphError
@@ -92,13 +92,21 @@ def is_patient(scope: Scope[Any]) -> bool:
 
 def check_internal_summary(name: str, scope: Scope[Any], summaries: Summaries[Any], counts: Counts[Any]) -> None:
     """Raise ``GraphError`` unless the internal summary of ``scope`` has the shape that its ports ask for."""
-    if len(summaries) != scope.inputs or any(len(row) != scope.outputs for row in summaries):
+    if not _has(scope.inputs, summaries) or not all(_has(scope.outputs, row) for row in summaries):
         raise GraphError(
             f"scope {name!r}: get_internal_summary must return summaries[input][output] for {scope.inputs} inputs and"
             f" {scope.outputs} outputs, one Antichain of path summaries each (empty: not connected)"
         )
-    if len(counts) != scope.outputs:
+    if not _has(scope.outputs, counts):
         raise GraphError(
             f"scope {name!r}: get_internal_summary must return initial capabilities for {scope.outputs} outputs, one list of"
-            f" (time, count) each, and returned {len(counts)}"
+            f" (time, count) each, and returned {counts!r}"
         )
+
+
+def _has(length: int, given: Any) -> bool:
+    """Return whether what a scope has given is a sequence of this length; a mapping is none."""
+    try:
+        return len(given) == length and not isinstance(given, Mapping)
+    except TypeError:
+        return False

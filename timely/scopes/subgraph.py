@@ -167,6 +167,7 @@ class Subgraph(Generic[TO, TI]):
         "_produced",
         "_projected",
         "_queued",
+        "_recorders",
         "_runs",
         "_touched",
         "_tracker",
@@ -344,13 +345,14 @@ class Subgraph(Generic[TO, TI]):
         self._outward_index = self._map_outward()
         self._observers = {target: observer for observer, target in enumerate(self._tracker.observed)}
         self._runs: list[Callable[[], bool] | None] = [None] * len(self.children)
+        self._recorders: dict[int, tuple[Recorder[TI], Recorder[TI]]] = {}  # of the children that somebody looks on at
         self._observes = self._observed_entries()
 
     def _attach(self, child: Child, hold: Recorder[TI], note: Recorder[TI]) -> None:
         """Have a child of our own count straight into this scope's account, and keep its frontiers for it."""
         scope: Any = child.scope
         frontiers = scope.attach(child.sources, child.targets, child.fanout, hold, note)
-        self._runs[child.index] = scope.run
+        self._runs[child.index] = self._runs[child.index] or scope.run  # what times its runs goes on doing so
         for port in scope.observes:
             self._tracker.watch(self._observers[Target(child.index, port)], frontiers[port], self._active, child.index)
 
@@ -738,13 +740,18 @@ class Subgraph(Generic[TO, TI]):
     # -- for those who look on: they change nothing --------------------------------------------------------------------
 
     def intercept(self, around: Callable[[int, Recorder[TI], Recorder[TI]], Iterable[Recorder[TI]]]) -> None:
-        """Have all that the attached children count go by way of ``around(child, hold, note)``, which gives two like these."""
+        """Have all that the attached children count go by way of ``around(child, hold, note)``, which gives two like these.
+
+        Several may look on: what the next one is given goes by way of this one.
+        """
         for child in self.children:
             if isinstance(child.scope, Attachable):
-                self._attach(child, *around(child.index, self._update, self._note))
+                hold, note = around(child.index, *self._recorders.get(child.index, (self._update, self._note)))
+                self._recorders[child.index] = hold, note
+                self._attach(child, hold, note)
 
     def time_runs(self, around: Callable[[int, Callable[[], bool]], Callable[[], bool]]) -> None:
-        """Have each attached child run by way of ``around(child, run)``, which gives one like it; after ``intercept``."""
+        """Have each attached child run by way of ``around(child, run)``, which gives one like it."""
         for number, run in enumerate(self._runs):
             if run is not None:
                 self._runs[number] = around(number, run)
@@ -777,14 +784,12 @@ class Subgraph(Generic[TO, TI]):
         if not changes:
             return
         observed = self._tracker.observed
-        told: list[Child] = []
+        told: dict[int, Child] = {}
         for observer, time, diff in changes:
             target = observed[observer]
-            child = self.children[target.node]
-            if not told or told[-1] is not child:
-                told.append(child)
+            child = told[target.node] = self.children[target.node]
             child.external[target.port]._counts[time] = diff  # consolidated already, and the batch was drained
-        for child in told:
+        for child in told.values():
             child.scope.push_external_progress(child.external)
             self._active[child.index] = 1
 

@@ -28,6 +28,7 @@ ColumnOf = str | Mapping[str, str]
 """A column of every input, or of each input that is named."""
 
 _KEY = "timely_key"
+_THERE = "timely_there"
 
 
 def session_of(inputs: Mapping[str, DataFrame]) -> SparkSession:
@@ -100,16 +101,14 @@ class InputPlan:
         epochs.
         """
         if len(self.frames) > 1:
-            packed = _never_empty(session, self._packed(bool(self.epochs)))
-            dealt = packed.repartition(workers, _KEY).drop(_KEY) if self.keys else packed.repartition(workers)
-            return dealt.sortWithinPartitions(EPOCH) if self.epochs else dealt
+            packed = self._packed(bool(self.epochs))
+            return _dealt(session, packed, workers, [_KEY] if self.keys else [], EPOCH if self.epochs else None)
         ((name, given),) = self.frames.items()
         frame = _by_position(given)
         if not self.keys and not self.epochs and (dealt_already := in_place(session, frame, workers)) is not None:
             return dealt_already
         key = [column_name(self.keys[name])] if self.keys else []
-        dealt = _never_empty(session, frame).repartition(workers, *key)
-        return dealt.sortWithinPartitions(column_name(self.epochs[name])) if self.epochs else dealt
+        return _dealt(session, frame, workers, key, column_name(self.epochs[name]) if self.epochs else None)
 
     def whole(self) -> DataFrame:
         """Return the rows of all inputs as one DataFrame, dealt as they are."""
@@ -180,9 +179,25 @@ def _columns(option: str, frames: Mapping[str, DataFrame], chosen: ColumnOf | No
     return {name: frames[name].columns.index(column) for name, column in named.items()}
 
 
+def _dealt(session: SparkSession, frame: DataFrame, workers: int, key: list[str], epoch: str | None) -> DataFrame:
+    """Return the rows of ``frame`` in ``workers`` partitions, without ``_KEY``, each in ascending order of epoch where there are
+    epochs; and in a form that Spark does not find to have no rows, since it would start no worker then.
+    """
+    if epoch is None and _KEY not in key:
+        return _never_empty(session, frame).repartition(workers, *key)
+    # While it runs, Spark takes a shuffle that turned out to be empty for nothing at all, where it is sorted or loses columns.
+    # So one row goes through it that is none. What takes it away must not be known before, or Spark would do so too early.
+    none = session.range(0, 1, 1, 1).select(
+        *(F.lit(None).cast(field.dataType).alias(field.name) for field in frame.schema), F.lit(False).alias(_THERE)
+    )
+    dealt = frame.withColumn(_THERE, F.lit(True)).unionAll(none).repartition(workers, *key)
+    if epoch is not None:
+        dealt = dealt.sortWithinPartitions(epoch)
+    return dealt.where(F.col(_THERE) | (F.monotonically_increasing_id() < 0)).drop(_KEY, _THERE)
+
+
 def _never_empty(session: SparkSession, frame: DataFrame) -> DataFrame:
-    """Return ``frame`` in a form of which Spark's optimizer cannot prove that it has no rows, since it would start no
-    worker then.
+    """Return ``frame`` in a form of which Spark's optimizer cannot prove that it has no rows.
 
     What is added is a table of no partitions, of which nothing but running it says that there are none.
     """

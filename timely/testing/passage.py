@@ -77,7 +77,8 @@ class Passage:
     ) -> list[Batch]:
         """Return the batches of one worker that another has not acted on, oldest first.
 
-        ``early(worker, sender)`` are the messages that a worker has received from a neighbour, and not acted on.
+        ``early(worker, sender)`` are the messages that a worker has received from a neighbour, and not acted on. What came for a
+        dataflow before it was built is heard when it is, and may wait there for the next turn.
         """
         found: list[Batch] = []
         for sender, receiver in reversed(self._way(source, target)):
@@ -85,6 +86,8 @@ class Passage:
                 if message[0] == PROGRESS and message[1] == number:
                     cargo = self._carried.get((sender, receiver, number, message[2].sequence), [])
                     found += [batch for origin, batch in cargo if origin == source]
+            waiting = self._waiting.get((sender, self._places[sender][receiver], number), ())
+            found += [batch for origin, batch in waiting if origin == source]
         return found
 
     def _way(self, source: int, target: int) -> list[tuple[int, int]]:

@@ -47,14 +47,15 @@ class Collector:
 
     def __init__(self, worker: Worker) -> None:
         self._worker = worker
+        self._outer: Collector | None = None
 
     def __enter__(self) -> Self:
         _SHARED.enter()
-        self._worker.collector = self
+        self._outer, self._worker.collector = self._worker.collector, self
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self._worker.collector = None
+        self._worker.collector = self._outer  # which still needs somebody to look
         _SHARED.leave()
 
     def between(self) -> None:
@@ -77,7 +78,7 @@ class _Shared:
     """What the collectors of a process have in common: how many there are, and what is set aside."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # what is collected may be about to leave, such as a program that was never resumed
         self._inside = 0
         self._enabled = False
         self._frozen = False

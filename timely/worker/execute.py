@@ -122,12 +122,12 @@ def run_threads(
     inboxes = {index: Inbox() for index in indices}
     transports = [PeerTransport(index, inboxes, sockets.get(index, {})) for index in indices]
     if len(transports) == 1:
-        return [run_worker(program, Worker(transports[0], routes=routes))]
+        return [_run_connected(transports[0], program, routes)]
     outcomes: list[Outcome] = [(False, WorkerError(f"worker {index} ended without a result")) for index in indices]
 
     def run(place: int) -> None:
         try:
-            outcomes[place] = run_worker(program, Worker(transports[place], routes=routes))
+            outcomes[place] = _run_connected(transports[place], program, routes)
         except BaseException as error:  # an interruption ends the run as it would without threads
             outcomes[place] = (False, error)
 
@@ -149,6 +149,15 @@ def run_threads(
                 thread.join(_GRACE)
         raise
     return outcomes
+
+
+def _run_connected(transport: PeerTransport, program: Callable[[Worker], Any], routes: Routes) -> Outcome:
+    """Run a program on a new worker that is connected by ``transport``; who looks on may refuse to have it made."""
+    try:
+        worker = Worker(transport, routes=routes)
+    except Exception as error:
+        return False, error
+    return run_worker(program, worker)
 
 
 def first_failure(outcomes: Sequence[Outcome]) -> BaseException | None:

@@ -24,7 +24,7 @@ WOULD_BLOCK: Final = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteErr
 """What a socket raises, encrypted or not, that cannot go on just now."""
 
 Frames: TypeAlias = dict[tuple[int, ...], tuple[list[Any], list[bytes | memoryview]]]
-"""Messages, by their identities, and the pieces of the frame with them."""
+"""Messages, by the bound on a frame and their identities, and the pieces of the frame with them."""
 
 _CHUNK: Final = 1 << 18
 _MOST_PIECES: Final = 512
@@ -100,7 +100,7 @@ class Link:
 
     def _shared(self, messages: list[Any], frames: Frames) -> list[bytes | memoryview]:
         """Return the frame with these messages, which another link may have made already."""
-        key = tuple(map(id, messages))
+        key = (self.largest or 0, *map(id, messages))
         made = frames.get(key)
         if made is None:
             made = frames[key] = messages, self._frame(messages)  # while they are kept, no others have their ids

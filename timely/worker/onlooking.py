@@ -30,7 +30,7 @@ class Onlooker(Protocol):
         """Take in that the peers are told what this worker did in a dataflow."""
 
     def heard(self, number: int, sender: int, batch: ProgressBatch[Any]) -> None:
-        """Take in what a peer has done in a dataflow."""
+        """Take in what a peer tells of a dataflow: what it did, and what others did that it passes on."""
 
     def waited(self, seconds: float) -> None:
         """Take in that the worker had nothing to do for so long."""

@@ -178,8 +178,13 @@ class Worker:
         self.collector: Collector | None = None
         self._failed: BaseException | None = None
         self._stepping = False
-        for look in EVERYWHERE:
-            look(self)
+        try:
+            for look in EVERYWHERE:
+                look(self)
+        except BaseException as error:
+            self.abort(error)  # peers may be waiting for it already
+            self.close()
+            raise
 
     @property
     def scheduler(self) -> Scheduler | None:
