@@ -11,7 +11,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -20,6 +19,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from benchmarks import spark_graphx
+from benchmarks.watch import Watch
 from timely.graphs.spark import connected_components, pagerank
 from timely.spark import local_session
 
@@ -32,53 +32,17 @@ RUNS = 2
 ROUNDS = 10
 
 
-class Watch:
-    """Looks at the processes under this one until it is stopped, and keeps the most that it has seen."""
+class PythonWatch(Watch):
+    """Also keeps the most that was seen in all but Java's processes together, as ``python``."""
 
-    def __init__(self) -> None:
-        self.peak = 0
+    def __init__(self, pid: int) -> None:
+        super().__init__(pid, LOOK_EVERY)
         self.python = 0
-        self._stopped = threading.Event()
-        self._thread = threading.Thread(target=self._look, daemon=True)
 
-    def __enter__(self) -> Watch:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_error: object) -> None:
-        self._stopped.set()
-        self._thread.join()
-
-    def _look(self) -> None:
-        while not self._stopped.wait(LOOK_EVERY):
-            sizes = {pid: _size(pid) for pid in _tree(os.getpid())}
-            self.peak = max(self.peak, sum(sizes.values()))
-            self.python = max(self.python, sum(size for pid, size in sizes.items() if not _is_java(pid)))
-
-
-def _tree(root: int) -> list[int]:
-    """Return the process and all that descend from it."""
-    children: dict[int, list[int]] = {}
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            try:
-                stat = (entry / "stat").read_text()
-            except OSError:
-                continue
-            children.setdefault(int(stat.rpartition(")")[2].split()[1]), []).append(int(entry.name))
-    found = [root]
-    for pid in found:
-        found += children.get(pid, [])
-    return found
-
-
-def _size(pid: int) -> int:
-    """Return the bytes of a process, its share of what it shares; 0 if it is gone."""
-    try:
-        lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
-    except OSError:
-        return 0
-    return 1024 * sum(int(line.split()[1]) for line in lines if line.startswith("Pss:"))
+    def take(self, sizes: dict[int, int]) -> None:
+        """Take in the bytes of each process."""
+        super().take(sizes)
+        self.python = max(self.python, sum(size for pid, size in sizes.items() if not _is_java(pid)))
 
 
 def _is_java(pid: int) -> bool:
@@ -112,7 +76,7 @@ def main() -> None:
     edges = random_edges(session, chosen.edges).persist()
     edges.count()
     told: dict[str, Any] = {}
-    with Watch() as watch:
+    with PythonWatch(os.getpid()) as watch:
         for _ in range(RUNS):
             start = time.perf_counter()
             run(chosen.contestant, chosen.algorithm, edges).write.format("noop").mode("overwrite").save()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 from pathlib import Path
+from typing import Self
 
 
 class Watch:
@@ -20,7 +21,7 @@ class Watch:
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._look, daemon=True)
 
-    def __enter__(self) -> Watch:
+    def __enter__(self) -> Self:
         self._thread.start()
         return self
 
@@ -30,7 +31,11 @@ class Watch:
 
     def _look(self) -> None:
         while not self._stopped.wait(self._every):
-            self.peak = max(self.peak, sum(map(size, tree(self._pid))))
+            self.take({pid: size(pid) for pid in tree(self._pid)})
+
+    def take(self, sizes: dict[int, int]) -> None:
+        """Take in the bytes of each process, as seen in one look."""
+        self.peak = max(self.peak, sum(sizes.values()))
 
 
 def tree(root: int) -> list[int]:

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import csv
+import gzip
 import os
+import re
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 
 import pytest
+
+from timely.cli.debian import debian
 
 ROOT = Path(__file__).resolve().parents[1]
 EXAMPLES = ROOT / "examples"
@@ -99,6 +105,22 @@ def test_L2_collatz(tmp_path: Path) -> None:
     assert len(rounds) == 19
     assert rounds[0] == sorted([4, 1, 10, 2, 16, 3, 22, 4, 28])
     assert rounds[-1] == [1]
+
+
+def test_diagnostics(tmp_path: Path) -> None:
+    with debian() as data, gzip.open(data.packages, "rt", encoding="utf-8", newline="") as lines:
+        texts = [row["description"].lower() for row in csv.DictReader(lines)]
+    words = Counter(word for text in texts for word in re.findall(r"[a-z]{4,}", text))
+    top = ", ".join(f"{word} {count:,}" for word, count in sorted(words.items(), key=lambda pair: (-pair[1], pair[0]))[:4])
+    assert run("diagnostics", tmp_path) == [
+        f"/words/input#0                   read       0 sent {len(texts):7,}",
+        f"/words/flat_map#1                read {len(texts):7,} sent {words.total():7,}",
+        f"/words/value_counts (here)#2     read {words.total():7,} sent       0",
+        "",
+        "the counts do not come, since the input /words/input#0 may still send at 0",
+        f"it is closed, and here they are: {top}",
+        f"by the log, /words/value_counts (here)#2 has read the most: {words.total():,} records",
+    ]
 
 
 def test_L4_barrier(tmp_path: Path) -> None:

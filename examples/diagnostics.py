@@ -1,0 +1,73 @@
+"""What is this dataflow doing, and what does it wait for? A port to ask at, a log that is a stream, and an answer in words.
+
+A dataflow counts the words that describe Debian's packages. While it runs, a page on a port of this machine says what each of
+its operators has read and sent; here the program asks it for the same as JSON. The log of all that happens is recorded, and a
+second dataflow counts its events as it would count anything else. And since somebody forgot to close the input, the worker is
+asked why the counts do not come.
+"""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import json
+import re
+import urllib.request
+
+import timely
+from timely.cli.debian import debian
+from timely.inspect import EventLog, LivePage, Read
+
+
+def descriptions() -> list[str]:
+    """What Debian says of its packages, a line for each."""
+    with debian() as data, gzip.open(data.packages, "rt", encoding="utf-8", newline="") as lines:
+        return [row["description"] for row in csv.DictReader(lines)]
+
+
+def main() -> None:
+    worker, events = timely.Worker(), timely.EventLink[int]()
+    log = EventLog(worker)
+    log.into(events)
+    with LivePage() as page:
+        page.watch(worker)
+        with worker.dataflow(int, name="words") as scope:
+            lines, stream = scope.new_input()
+            words = stream.flat_map(lambda line: re.findall(r"[a-z]{4,}", line.lower()))
+            counts = words.value_counts()
+            seen, probe = counts.capture(), counts.probe()
+        lines.send_batch(descriptions())
+        for _ in range(10):
+            worker.step()
+
+        with urllib.request.urlopen(page.url + "state.json") as answer:
+            operators = json.load(answer)["workers"][0]["dataflows"][0]["operators"]
+    for operator in operators:
+        if operator["read"] or operator["sent"]:
+            print(f"{operator['path']:32} read {operator['read']:7,} sent {operator['sent']:7,}")
+
+    print()
+    reason = worker.explain(probe).reasons[0]
+    print(f"the counts do not come, since the {reason.kind} {reason.path} may still send at {reason.time}")
+    lines.close()
+    worker.run()
+    top = sorted((pair for _, batch in seen.extract() for pair in batch), key=lambda pair: (-pair[1], pair[0]))
+    print("it is closed, and here they are:", ", ".join(f"{word} {count:,}" for word, count in top[:4]))
+
+    log.close()
+    with log.aside(), worker.dataflow(int, name="of the log") as scope:
+        reads = scope.replay(events).filter(lambda event: isinstance(event, Read))
+        totals = reads.map(lambda event: (event.path, event.records)).aggregate(
+            lambda path, records, total: records + (total or 0), lambda path, total: (path, total)
+        )
+        found = totals.capture()
+    worker.run()
+    read: dict[str, int] = {}
+    for _, batch in found.extract():
+        for path, records in batch:
+            read[path] = read.get(path, 0) + records
+    print(f"by the log, {max(read, key=lambda path: read[path])} has read the most: {max(read.values()):,} records")
+
+
+if __name__ == "__main__":
+    main()
