@@ -62,6 +62,7 @@ def interrupted(scope, edges):
 @pytest.fixture
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("sys.path", [*sys.path])  # the command adds to it, and what others start would look there
     name = f"program_{tmp_path.name.replace('-', '_')}"
     Path("program.py").write_text(PROGRAM)
     for file in (f"{name}.py", "re.py", "a.program.py"):
@@ -258,7 +259,6 @@ def test_a_run_can_be_watched(here: Path, capsys: pytest.CaptureFixture[str]) ->
 
 def test_a_script_runs_with_a_live_page(here: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.argv", ["timely"])
-    monkeypatch.setattr("sys.path", [*sys.path])
     lines = [
         "import sys, timely, urllib.request",
         "worker = timely.Worker()",
