@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import resource
 import sys
 
 
@@ -17,6 +16,10 @@ def resident_memory() -> int:
 
 
 def record_memory() -> int:
-    """Return the most bytes of memory that this process has ever occupied."""
+    """Return the most bytes of memory that this process has ever occupied; 0 where the system does not say that either."""
+    try:
+        import resource
+    except ModuleNotFoundError:  # not a Unix: who looks into a dataflow there does so all the same
+        return 0
     most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return most if sys.platform == "darwin" else most * 1024
