@@ -23,14 +23,20 @@ COMPILER = ["mypy>=2.4,<3", "attrs>=23.2"]  # attrs: the compiler reads the type
 # What one iteration of a loop, or one message on its way, goes through; whatever is called once for each dataflow stays as it is.
 ENGINE = [
     "timely/order.py",
+    "timely/progress/account.py",
+    "timely/progress/agenda.py",
     "timely/progress/antichain.py",
     "timely/progress/change_batch.py",
+    "timely/progress/domain.py",
     "timely/progress/engine.py",
     "timely/progress/forest.py",
     "timely/progress/mutable_antichain.py",
+    "timely/progress/refinement.py",
     "timely/progress/summaries.py",
     "timely/progress/tracker.py",
+    "timely/scopes/accounts.py",
     "timely/scopes/attachable.py",
+    "timely/scopes/child.py",
     "timely/scopes/subgraph.py",
     "timely/dataflow/bell.py",
     "timely/dataflow/capability.py",
@@ -39,6 +45,9 @@ ENGINE = [
     "timely/dataflow/ports.py",
     "timely/operators/notificator.py",
     "timely/operators/pending.py",
+    "timely/worker/installed.py",
+    "timely/worker/timers.py",
+    "timely/worker/turn.py",
     "timely/worker/worker.py",
 ]
 

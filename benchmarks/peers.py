@@ -232,6 +232,7 @@ def _word_count(lines: int, processes: int) -> Contest:
         Contestant("ours on columns", "words_columns", "word_count", BATCHES),
         Contestant("ours on columns with all words exchanged", "words_columns", "word_count_exchanged", BATCHES),
         Contestant("bytewax", "contestants.by_bytewax", "word_count", BATCHES),
+        Contestant("bytewax as documented, by 1,000", "contestants.by_bytewax", "word_count_as_documented", (1_000,)),
         Contestant("bytewax with batches counted by hand", "contestants.by_bytewax", "word_count_by_batch", BATCHES),
         Contestant("pathway", "contestants.by_pathway", "word_count", turns=3),
         Contestant("Spark", "contestants.by_spark", "word_count", turns=3),
@@ -241,6 +242,7 @@ def _word_count(lines: int, processes: int) -> Contest:
     pairs = [
         Pair("ours on records", "bytewax", FLOOR),
         Pair("ours on columns", "bytewax", FLOOR),
+        Pair("ours on records", "bytewax as documented, by 1,000"),
         Pair("ours with batches counted by hand", "bytewax with batches counted by hand"),
         Pair("ours on columns", "bytewax with batches counted by hand"),
         Pair("ours with all words exchanged", "bytewax"),

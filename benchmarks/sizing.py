@@ -19,8 +19,8 @@ from benchmarks.sizing_traffic import draw, freely_rows, mode_rows, scattered_ro
 from timely import Pipeline, Stream, Worker
 from timely.spark.messages import LARGEST
 from timely.worker.stall import Report, StallDetector
+from timely.worker.turn import GRAPH, QUIET
 from timely.worker.wire import encode
-from timely.worker.worker import GRAPH, QUIET
 
 SIZES = (2, 10, 100, 1_000, 10_000)
 

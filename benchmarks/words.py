@@ -1,7 +1,7 @@
 """The workloads of ``benchmarks.peers`` in this library, record by record; ``benchmarks.words_columns`` has them on columns.
 
-Run by itself as ``python -m benchmarks.words``, as the contestants are. The lines of a file are dealt to the processes in
-batches; a worker takes a step after each batch that it has sent, as it would if they came one after the other.
+Run by itself as ``python -m benchmarks.words``, as the contestants are. Each process reads its part of a file; a worker takes a
+step after each batch that it has sent, as it would if they came one after the other.
 """
 
 from __future__ import annotations

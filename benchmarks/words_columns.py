@@ -37,12 +37,13 @@ def word_count_exchanged(task: Task) -> Answer:
 
 
 def _lines(task: Task) -> Callable[[int], Iterator[pa.RecordBatch]]:
-    """Return what reads the lines of the file into a column, and gives the batches that are dealt to a process."""
+    """Return what reads a process's part of the file into a column, on its own thread, and gives it in batches."""
 
     def batches(index: int) -> Iterator[pa.RecordBatch]:
         lines = csv.ParseOptions(delimiter="\x01", quote_char=False)
-        table = csv.read_csv(task.input, csv.ReadOptions(column_names=["line"]), lines)
-        yield from table.combine_chunks().to_batches(max_chunksize=task.batch)[index :: task.processes]
+        one_column = csv.ReadOptions(column_names=["line"], use_threads=False)
+        table = csv.read_csv(pa.BufferReader(task.part(index)), one_column, lines)
+        yield from table.combine_chunks().to_batches(max_chunksize=task.batch)
 
     return batches
 

@@ -112,6 +112,7 @@ def _led(text: str, page: str) -> str:
             return f"[{words}]({up}{name})"
         return words
 
+    text = text.replace('<img src="docs/', f'<img src="{up}')
     return re.sub(r"\[([^\]\n]*)\]\((?!https?:|#|mailto:)([^)#\s]+)(#[^)\s]*)?\)", lead, text)
 
 
@@ -133,6 +134,7 @@ def _drawn(example: Path) -> str:
     if example.stem in UNDRAWN:
         return ""
     with tempfile.TemporaryDirectory() as folder:
-        subprocess.run([sys.executable, "-c", DRAW, str(example), folder], check=True, cwd=ROOT, capture_output=True, timeout=600)
+        command = [sys.executable, "-c", DRAW, str(example), folder]
+        subprocess.run(command, check=True, cwd=ROOT, stdout=subprocess.DEVNULL, timeout=600)
         drawings = [path.read_text(encoding="utf-8") for path in sorted(Path(folder).glob("*.svg"))]
     return "\n\n".join(f"<figure>{re.sub(chr(10) + chr(10) + '+', chr(10), drawing)}</figure>" for drawing in drawings)

@@ -41,10 +41,11 @@ def main() -> None:
             worker.step()
 
         with urllib.request.urlopen(page.url + "state.json") as answer:
-            operators = json.load(answer)["workers"][0]["dataflows"][0]["operators"]
+            operators = json.load(answer)["runs"][0]["dataflows"][0]["operators"]
     for operator in operators:
-        if operator["read"] or operator["sent"]:
-            print(f"{operator['path']:32} read {operator['read']:7,} sent {operator['sent']:7,}")
+        (done,) = operator["by_worker"]  # runs, seconds, records read, records sent
+        if any(done[2:]):
+            print(f"{operator['path']:32} read {done[2]:7,} sent {done[3]:7,}")
 
     print()
     reason = worker.explain(probe).reasons[0]

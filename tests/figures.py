@@ -1,7 +1,8 @@
 """How much a run of the tests covers, counted while it runs: ``pytest --figures``, or with it any choice of tests.
 
 The invariant: only what ended without an objection is counted, and nothing of what is broken on purpose. A caller may add up the
-figures of runs of different tests. What a test draws by itself, by ``hypothesis.find`` or by one of the laws, comes on top.
+figures of runs of different tests, as is done here for the processes of one run (``pytest -n 2``). What a test draws by itself,
+by ``hypothesis.find`` or by one of the laws, comes on top.
 """
 
 from __future__ import annotations
@@ -55,6 +56,18 @@ def report_after(owner: Any, name: str, report: Callable[..., None]) -> None:
     setattr(owner, name, reporting)
 
 
+def told(config: pytest.Config) -> dict[str, Any]:
+    """Return where a process that runs some of the tests leaves what the one that reports is to know; else nobody looks there."""
+    left: dict[str, Any] = getattr(config, "workeroutput", {})
+    return left
+
+
+def heard(node: Any) -> dict[str, Any]:
+    """Return what a process that has ended left; nothing if it crashed."""
+    left: dict[str, Any] = getattr(node, "workeroutput", {})
+    return left
+
+
 class Figures:
     """A plugin for pytest that counts what the tests cover."""
 
@@ -97,6 +110,13 @@ class Figures:
             return (yield)
         with counted(test, self.count_case):
             return (yield)
+
+    def pytest_sessionfinish(self, session: pytest.Session) -> None:
+        told(session.config)["figures"] = dict(self.totals)
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_testnodedown(self, node: Any) -> None:
+        self.totals.update(heard(node).get("figures", {}))
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         terminalreporter.section("figures")

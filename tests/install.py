@@ -1,7 +1,8 @@
 """``python -m tests.install``: the wheel and the source distribution, installed where nothing else is, and tried.
 
-For each Python from 3.11 to 3.14 that this machine has, with and without the extras, in an environment of its own. Says what it
-found, and ends with a status of 1 if anything failed. Not part of the default tests: it downloads what the extras need.
+For each Python from 3.11 to 3.14 that this machine has, or for those that ``--python`` names, with and without the extras, in an
+environment of its own. Says what it found, and ends with a status of 1 if anything failed, or if a Python that was asked for is
+not there. Not part of the default tests: it downloads what the extras need.
 """
 
 from __future__ import annotations
@@ -17,12 +18,12 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 PYTHONS = ("3.11", "3.12", "3.13", "3.14")
-EXTRAS = ("", "arrow", "spark,metrics")
+EXTRAS = ("", "arrow", "spark,metrics,otel")
 
 CORE = """
 import subprocess, sys, pathlib
 import timely
-heavy = {"numpy", "pyarrow", "pandas", "pyspark", "prometheus_client", "mypy", "http.server"} & set(sys.modules)
+heavy = {"numpy", "pyarrow", "pandas", "pyspark", "prometheus_client", "opentelemetry", "mypy", "http.server"} & set(sys.modules)
 assert not heavy, heavy
 home = pathlib.Path(timely.__file__).parent
 assert (home / "py.typed").exists() and (home / "inspect" / "live.html").exists()
@@ -46,14 +47,21 @@ assert timely.example(build) == [(0, [(1, 2), (2, 1)])]
 """
 
 SPARK = """
-import timely.spark, timely.graphs.spark, timely.inspect.prometheus
+import timely.spark, timely.graphs.spark, timely.inspect.otel, timely.inspect.prometheus
+session = timely.spark.local_session(workers=2)
+edges = session.createDataFrame([("egg", "hen"), ("hen", "egg"), ("hen", "farm")], "src string, dst string")
+found = timely.graphs.spark.strongly_connected_components(edges, src="src", dst="dst", workers=2).collect()
+session.stop()
+assert sorted(map(tuple, found)) == [("egg", "egg"), ("farm", "farm"), ("hen", "egg")], found
 """
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Return 0 if everything that could be tried worked."""
     parser = argparse.ArgumentParser(prog="python -m tests.install", description=__doc__)
-    parser.add_argument("--python", action="append", choices=PYTHONS, help="only this one; may be repeated")
+    parser.add_argument(
+        "--python", action="append", metavar="3.X or PATH", help="only this one, by its version or where it is; may be repeated"
+    )
     chosen = parser.parse_args(arguments)
     failed = False
     with tempfile.TemporaryDirectory() as folder:
@@ -61,6 +69,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for version in chosen.python or PYTHONS:
             python = find(version)
             if python is None:
+                failed |= chosen.python is not None
                 print(f"Python {version}: not on this machine", flush=True)
                 continue
             for distribution in built:
@@ -73,7 +82,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def find(version: str) -> str | None:
-    """Return where a Python of this version is; None where it is not on the path, nor where pyenv puts it."""
+    """Return where a Python of this version is; None where it is not on the path, nor where pyenv puts it.
+
+    What has a slash in it is where one is, not a version.
+    """
+    if os.sep in version:
+        return version if os.access(version, os.X_OK) else None
     if version == f"{sys.version_info.major}.{sys.version_info.minor}":
         return sys.executable
     root = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv")) / "versions"

@@ -76,6 +76,14 @@ def test_pagerank(tmp_path: Path) -> None:
     assert ranks[:3] == ["0.1455 libc6", "0.1327 libgcc-s1", "0.0593 gcc-12-base"]
 
 
+def test_event_time(tmp_path: Path) -> None:
+    *hours, end = run("event_time", tmp_path)
+    assert len(hours) == 24
+    assert hours[1] == "01:00 to 02:00  9.17 by 67 readings at 02:00, then 9.15 by 72 readings at 02:51"
+    assert all("by 72 readings" in line.rpartition(" then ")[2] for line in hours)
+    assert end == "1728 readings, 30 of them late, and all are in the last figures"
+
+
 def test_graphs_on_spark(tmp_path: Path) -> None:
     assert run("graphs_on_spark", tmp_path) == [
         "198 components, the largest of 63364 packages",

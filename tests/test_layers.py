@@ -42,6 +42,8 @@ FACADE = {
     "timely.dataflow.stream": ("timely.operators",),
     "timely.dataflow.scope": ("timely.operators", "timely.inspect"),
     "timely.worker.worker": ("timely.inspect",),
+    "timely.worker.company": ("timely.inspect",),
+    "timely.worker.watch": ("timely.inspect",),
 }
 
 # Pure state machines: no I/O, no threads, no workers.
@@ -206,6 +208,13 @@ def test_the_core_imports_no_extra(name: str) -> None:
     strangers = set(loaded) - set(sys.stdlib_module_names) - CORE_REQUIREMENTS - {"timely", "__main__"}
     bare = run("import sys; print(*sorted({m.split('.')[0] for m in sys.modules}))").split()
     assert strangers <= set(bare)
+
+
+def test_what_takes_long_to_load_is_loaded_when_it_is_used() -> None:
+    late = {"asyncio", "hashlib", "http", "logging", "multiprocessing", "ssl", "subprocess", "tempfile", "urllib"}
+    loaded = run("import sys; before = set(sys.modules); import timely; print(*sorted(set(sys.modules) - before))").split()
+    assert "timely.worker.link" in loaded
+    assert late & set(loaded) == set()
 
 
 def test_the_core_runs_where_no_extra_is_installed() -> None:

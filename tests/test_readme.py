@@ -9,8 +9,11 @@ import subprocess
 import sys
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import pytest
+
+import timely
 
 ROOT = Path(__file__).resolve().parents[1]
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -54,6 +57,22 @@ def test_the_readme_opens_with_a_program_and_its_output() -> None:
     assert all(output for _, output in programs(README))
 
 
+def titles(svg: str) -> list[str]:
+    """What is drawn: the paths of scopes and operators."""
+    return sorted(re.findall(r"<title>([^<\n]+)", svg))
+
+
+def test_the_picture_is_that_of_the_loop_in_a_loop() -> None:
+    program: dict[str, Any] = {}
+    exec(next(source for source, _ in programs(README) if "inner.feedback" in source), program)
+    with timely.Worker().dataflow(int, name="numbers") as scope:
+        program["build"](scope).capture()
+    drawn = scope.picture().svg()
+    (shown,) = re.findall(r'<img src="([^"]+)"', README)
+    assert len(titles(drawn)) > 10
+    assert titles((ROOT / shown).read_text(encoding="utf-8")) == titles(drawn), "draw it anew, with scope.picture().save(...)"
+
+
 def test_a_program_is_paired_with_the_output_right_after_it() -> None:
     text = "```python\na\n```\nwords\n```text\nA\n```\n```python\nb\n```\n```sh\nls\n```\n"
     assert programs(text) == [("a\n", "A\n"), ("b\n", "")]
@@ -63,7 +82,7 @@ def test_the_readme_has_two_commands_that_start_from_nothing() -> None:
     assert len(COMMANDS) == 2
     main_job, tests = COMMANDS
     assert main_job.endswith("&& .venv/bin/timely demo")
-    assert tests.endswith("&& .venv/bin/pytest")
+    assert tests.endswith("&& .venv/bin/pytest -n 2")
     assert all(command.startswith("python3 -m venv .venv && ") for command in COMMANDS)
 
 

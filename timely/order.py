@@ -32,7 +32,7 @@ class Product(NamedTuple, Generic[TO, TI]):
 
     The timestamp of a loop (Naiad section 2.1): ``outer`` says which times of the surrounding scope, ``inner`` which
     round. Equality and hash are those of the pair. As a type of times it is written ``Product[int, int]``, nested at
-    will.
+    will. What it is compared with has to be a pair of such times: whoever takes in a time checks that, not every comparison.
 
     >>> Product(0, 0) <= Product(1, 1), Product(0, 5) <= Product(3, 0), Product(3, 0) <= Product(0, 5)
     (True, False, False)

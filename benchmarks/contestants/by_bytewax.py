@@ -15,8 +15,9 @@ from pathlib import Path
 from typing import Any
 
 import bytewax.operators as op
+from bytewax.connectors.files import FileSource
 from bytewax.dataflow import Dataflow, Stream
-from bytewax.inputs import DynamicSource, StatelessSourcePartition
+from bytewax.inputs import DynamicSource, Source, StatelessSourcePartition
 from bytewax.outputs import DynamicSink, StatelessSinkPartition
 from bytewax.testing import cluster_main, run_main
 
@@ -54,16 +55,16 @@ class Sink(DynamicSink, StatelessSinkPartition):  # type: ignore[misc]
 
 
 def run(
-    task: Task, batches: Callable[[int], Iterable[Any]], build: Callable[[Stream], Stream], keep: Callable[[], Any]
+    task: Task, source: Callable[[int], Source], build: Callable[[Stream], Stream], keep: Callable[[], Any]
 ) -> list[Any]:
-    """Run a dataflow between a source and a sink in all processes; return what its keepers hold, which ``keep()`` makes."""
+    """Run a dataflow from ``source(index)`` to a sink in all processes; return what its keepers hold, which ``keep()`` makes."""
     ports = _free_ports(task.processes) if task.processes > 1 else []
     addresses = [f"127.0.0.1:{port}" for port in ports]
 
     def work(index: int) -> list[Any]:
         kept = keep()
         flow = Dataflow("benchmark")
-        op.output("sink", build(op.input("source", flow, Batches(batches(index)))), Sink(kept.take))
+        op.output("sink", build(op.input("source", flow, source(index))), Sink(kept.take))
         if addresses:
             _until_listening(ports[:index])
             cluster_main(flow, addresses, index)
@@ -110,14 +111,26 @@ class Sum:
         return iter([("count", self.count), ("sum", self.sum)])
 
 
+def _lines(task: Task) -> Callable[[int], Batches]:
+    return lambda index: Batches(task.lines(index))
+
+
+def _share(task: Task) -> Callable[[int], Batches]:
+    return lambda index: Batches(task.share(index))
+
+
 def word_count(task: Task) -> Answer:
-    """As in bytewax's own documentation."""
+    """With the operators of its documentation's word count, on the batches of lines that all get."""
+    return run(task, _lines(task), _count, Rows)
 
-    def build(lines: Stream) -> Stream:
-        words = op.flat_map("split", lines, str.split)
-        return op.count_final("count", words, lambda word: word)
 
-    return run(task, task.lines, build, Rows)
+def word_count_as_documented(task: Task) -> Answer:
+    """The same, and the file read as in that word count, by bytewax's own source: in one of the processes, line by line."""
+    return run(task, lambda index: FileSource(task.input, batch_size=task.batch), _count, Rows)
+
+
+def _count(lines: Stream) -> Stream:
+    return op.count_final("count", op.flat_map("split", lines, str.split), lambda word: word)
 
 
 def word_count_by_batch(task: Task) -> Answer:
@@ -129,7 +142,7 @@ def word_count_by_batch(task: Task) -> Answer:
     def build(lines: Stream) -> Stream:
         return op.reduce_final("sum", op.flat_map_batch("count", lines, count), add)
 
-    return run(task, task.lines, build, Rows)
+    return run(task, _lines(task), build, Rows)
 
 
 def map_filter_map(task: Task) -> Answer:
@@ -139,7 +152,7 @@ def map_filter_map(task: Task) -> Answer:
         grown = op.map("grow", numbers, lambda x: 3 * x + 1)
         return op.map("halve", op.filter("even", grown, lambda x: x % 2 == 0), lambda x: x // 2)
 
-    return run(task, task.share, build, Sum)
+    return run(task, _share(task), build, Sum)
 
 
 def map_filter_map_by_batch(task: Task) -> Answer:
@@ -150,7 +163,7 @@ def map_filter_map_by_batch(task: Task) -> Answer:
         even = op.flat_map_batch("even", grown, lambda xs: [x for x in xs if x % 2 == 0])
         return op.flat_map_batch("halve", even, lambda xs: [x // 2 for x in xs])
 
-    return run(task, task.share, build, Sum)
+    return run(task, _share(task), build, Sum)
 
 
 def sum_by_key(task: Task) -> Answer:
@@ -159,13 +172,21 @@ def sum_by_key(task: Task) -> Answer:
     def build(numbers: Stream) -> Stream:
         return op.reduce_final("sum", op.map("key", numbers, lambda x: (str(x % 1000), x)), add)
 
-    return run(task, task.share, build, Rows)
+    return run(task, _share(task), build, Rows)
 
 
 def exchange(task: Task) -> Answer:
     """Redistributed, by no key: bytewax exchanges by key only in front of an operator that keeps a state for each."""
-    return run(task, task.share, lambda numbers: op.redistribute("exchange", numbers), Sum)
+    return run(task, _share(task), lambda numbers: op.redistribute("exchange", numbers), Sum)
 
 
 if __name__ == "__main__":
-    main((word_count, word_count_by_batch, map_filter_map, map_filter_map_by_batch, sum_by_key, exchange))
+    main((
+        word_count,
+        word_count_as_documented,
+        word_count_by_batch,
+        map_filter_map,
+        map_filter_map_by_batch,
+        sum_by_key,
+        exchange,
+    ))

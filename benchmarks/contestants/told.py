@@ -13,8 +13,9 @@ import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from multiprocessing import get_context
+from os import SEEK_END
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 Answer = Iterable[tuple[Any, Any]]
 
@@ -41,10 +42,26 @@ class Task:
         return [range(start, min(start + self.batch, self.size)) for start in starts]
 
     def lines(self, index: int) -> list[list[str]]:
-        """Return what is dealt to one of the processes of the lines of the file, in batches."""
-        lines = Path(self.input).read_text().splitlines()
-        starts = range(index * self.batch, len(lines), self.processes * self.batch)
-        return [lines[start : start + self.batch] for start in starts]
+        """Return the lines of the file that are one process's to read, in batches."""
+        lines = self.part(index).decode().splitlines()
+        return [lines[start : start + self.batch] for start in range(0, len(lines), self.batch)]
+
+    def part(self, index: int) -> bytes:
+        """Return one process's part of the file: the lines that begin in it. The parts have as many bytes, but for a line."""
+        with Path(self.input).open("rb") as file:
+            size = file.seek(0, SEEK_END)
+            start, end = (_line_from(file, size * number // self.processes) for number in (index, index + 1))
+            file.seek(start)
+            return file.read(end - start)
+
+
+def _line_from(file: BinaryIO, place: int) -> int:
+    """Return where the first line begins that does not begin before this place."""
+    if place == 0:
+        return 0
+    file.seek(place - 1)
+    file.readline()
+    return file.tell()
 
 
 Program = Callable[[Task], Answer]

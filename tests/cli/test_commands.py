@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import multiprocessing
+import os
 import shutil
 import socket
 import subprocess
@@ -15,7 +17,10 @@ import pyarrow.dataset
 import pyarrow.parquet as pq
 import pytest
 
-from timely.cli import COMPLETIONS, main
+from timely.cli import COMPLETIONS, main, running
+from timely.inspect import LivePage
+
+ROOT = Path(__file__).resolve().parents[2]
 
 PROGRAM = """
 import pyarrow as pa
@@ -91,16 +96,38 @@ def test_tables_of_other_kinds_are_written_and_read_again(here: Path, ending: st
     assert found.to_pydict() == {"node": [1, 2, 3], "degree": [2, 1, 1]}
 
 
+ELSEWHERE = """
+import os, sys
+from timely.spark import local_session
+
+local_session(1).stop()
+os.chdir(sys.argv.pop(1))
+
+from timely.cli import main
+
+sys.exit(main(sys.argv[1:]))
+"""
+
+
 @pytest.mark.spark
-def test_the_same_program_runs_on_spark(here: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also where Spark's Java was started in another folder than this, and so are its Python processes."""
-    (here.parent / "elsewhere").mkdir()
-    monkeypatch.chdir(here.parent / "elsewhere")
-    Path(here.parent / "edges.parquet").rename("edges.parquet")
-    command = ["run", f"{here}:build", "--input", "edges=edges.parquet", "--output", "degrees=out.parquet", "--engine", "spark"]
-    assert main(command) == 0
-    assert "degrees: 3 rows in out.parquet" in capsys.readouterr().out
-    assert main(command) == 1
+def test_the_same_program_runs_on_spark(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Also where Spark's Java was started in another folder than this, and so are its Python processes.
+
+    In a process of its own: the command stops the session of its process, which other tests share.
+    """
+    folder = here.parent / "elsewhere"
+    folder.mkdir()
+    Path(here.parent / "edges.parquet").rename(folder / "edges.parquet")
+    job = ["run", f"{here}:build", "--input", "edges=edges.parquet", "--output", "degrees=out.parquet", "--engine", "spark"]
+    job.append("--live")
+    command, env = [sys.executable, "-c", ELSEWHERE, str(folder), *job], {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(command, cwd=here.parent, env=env, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert "degrees: 3 rows in out.parquet" in done.stdout
+    assert "to be seen at http://127.0.0.1:" in done.stdout
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        assert main(job) == 1
     assert "is there already" in capsys.readouterr().err
 
 
@@ -132,7 +159,7 @@ def test_the_same_program_runs_on_spark(here: Path, capsys: pytest.CaptureFixtur
         ),
         (
             ["run", "{program}:wrong", "--input", "edges=edges.parquet", "--output", "wrong=o.csv"],
-            "raised KeyError: 'no such column' (at {program}:",
+            "raised KeyError: 'no such column' ... (at {program}:",
         ),
         (["run", "{program}:rows", "--input", "edges=edges.parquet", "--output", "rows=o.csv"], "takes Arrow record batches"),
         (
@@ -146,7 +173,7 @@ def test_what_cannot_be_run_is_told_in_one_message(
 ) -> None:
     assert main([argument.format(program=here) for argument in arguments]) == 1
     error = capsys.readouterr().err
-    assert message.format(program=here) in error
+    assert all(part in error for part in message.format(program=here).split(" ... "))
     assert error.startswith("timely: ")
     assert "Traceback" not in error
     assert sorted(path.name for path in Path().iterdir() if path.suffix == ".csv" or "unfinished" in path.name) == []
@@ -191,18 +218,56 @@ def test_a_program_is_drawn_without_its_inputs(here: Path, capsys: pytest.Captur
 
 
 @pytest.mark.parametrize(
-    ("build", "word"), [("stuck", "'hoarder' (/stuck/hoarder#1"), ("slow", "is running and has not returned")]
+    ("build", "word"), [("stuck", "'hoarder' (/stuck/hoarder#1"), ("slow", "runs operator 'map_batch' (/slow/map_batch#1")]
 )
-def test_a_stuck_program_is_explained(here: Path, build: str, word: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["explain", f"{here}:{build}", "--input", "edges=edges.parquet", "--patience", "0.2"]) == 1
+@pytest.mark.parametrize("workers", [[], ["--workers", "2"], ["--workers", "2", "--processes", "2"]])
+def test_a_stuck_program_is_explained(
+    here: Path, build: str, word: str, workers: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["explain", f"{here}:{build}", "--input", "edges=edges.parquet", "--patience", "0.2", *workers]) == 1
     said = capsys.readouterr().out
     assert word in said
     assert "program_" in said  # the file in which the operator was built
+    assert multiprocessing.active_children() == []
 
 
-def test_a_program_that_ends_has_nothing_to_explain(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["explain", f"{here}:build", "--input", "edges=edges.parquet"]) == 0
+@pytest.mark.parametrize("workers", [[], ["--workers", "2", "--processes", "2"]])
+def test_a_program_that_ends_has_nothing_to_explain(here: Path, workers: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["explain", f"{here}:build", "--input", "edges=edges.parquet", *workers]) == 0
     assert "came to its end" in capsys.readouterr().out
+
+
+def test_a_program_that_fails_fails_when_it_is_explained(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["explain", f"{here}:wrong", "--input", "edges=edges.parquet"]) == 1
+    assert "no such column" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("columns", "found"),
+    [([], None), (["--schema", "rows=node long, at timestamp"], ["node: int64", "at: timestamp[us, tz=UTC]"])],
+)
+def test_an_output_without_rows_has_the_columns_that_are_declared(
+    here: Path, columns: list[str], found: list[str] | None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = ["run", f"{here}:rows", "--input", "edges=none.parquet", "--output", "rows=out.parquet", "--workers", "2"]
+    pq.write_table(pa.table({"src": pa.array([], pa.int64())}), "none.parquet")
+    assert main([*command, *columns]) == 0
+    assert "rows: 0 rows in out.parquet" in capsys.readouterr().out
+    assert [path.name for path in Path("out.parquet").iterdir()] == ([] if found is None else ["part-00000.parquet"])
+    if found is not None:
+        table = pq.read_table("out.parquet")
+        assert [f"{field.name}: {field.type}" for field in table.schema] == found
+        assert table.num_rows == 0
+
+
+def test_the_columns_of_an_output_without_rows_are_those_of_the_program(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pq.write_table(pa.table({"src": pa.array([], pa.int64()), "dst": pa.array([], pa.int64())}), "none.parquet")
+    for ending in ("csv", "arrow", "parquet"):
+        assert main(["run", f"{here}:build", "--input", "edges=none.parquet", "--output", f"degrees=out.{ending}"]) == 0
+    capsys.readouterr()
+    assert Path("out.csv/part-00000.csv").read_text() == '"node","degree"\n'
+    assert pq.read_table("out.parquet").schema.names == ["node", "degree"]
+    assert pa.ipc.open_file("out.arrow/part-00000.arrow").read_all().schema.names == ["node", "degree"]
 
 
 def test_a_run_that_is_stuck_says_why(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -249,12 +314,25 @@ def test_bash_completes(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> N
     assert answer.stdout.splitlines() == ["run", "--overwrite"]
 
 
-def test_a_run_can_be_watched(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.filterwarnings("ignore:.*multi-threaded.*:DeprecationWarning")
+@pytest.mark.parametrize(("workers", "processes"), [(1, 1), (2, 1), (1, 2)])
+def test_a_run_can_be_watched(
+    here: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, workers: int, processes: int
+) -> None:
+    shown: list[dict[str, Any]] = []
+
+    class Page(LivePage):
+        def close(self) -> None:
+            shown.append(self.state())
+            super().close()
+
+    monkeypatch.setattr(running, "LivePage", Page)
     command = ["run", f"{here}:build", "--input", "edges=edges.parquet", "--output", "degrees=out.parquet", "--live"]
-    assert main(command) == 0
+    assert main([*command, "--workers", str(workers), "--processes", str(processes)]) == 0
     assert capsys.readouterr().out.startswith("to be seen at http://127.0.0.1:")
-    assert main([*command, "--overwrite", "--processes", "2"]) == 1
-    assert "of one process" in capsys.readouterr().err
+    [[run]] = [state["runs"] for state in shown]
+    assert [(worker["worker"], worker["over"]) for worker in run["workers"]] == [(n, True) for n in range(workers * processes)]
+    assert [dataflow["path"] for dataflow in run["dataflows"]] == ["/build"]
 
 
 def test_a_script_runs_with_a_live_page(here: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:

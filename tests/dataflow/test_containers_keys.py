@@ -73,6 +73,22 @@ def test_a_column_is_routed_as_its_values_are(kind: str, data: st.DataObject) ->
         assert route_column(column.dictionary_encode().slice(start)).tolist() == [route(value) for value in given_[start:]]
 
 
+@given(st.lists(st.integers(-(2**40), 2**40) | st.none(), max_size=8))
+def test_a_date_of_milliseconds_that_is_not_at_midnight_goes_where_its_day_goes(milliseconds: list[int | None]) -> None:
+    column = pa.array(milliseconds, pa.int64()).view(pa.date64())
+    assert route_column(column).tolist() == [route(value) for value in column.to_pylist()]
+
+
+@pytest.mark.parametrize("workers", [2, 3, 16, 17, 256, 300, 512, 1000, 1 << 16, (1 << 16) + 1, 1 << 17])
+def test_every_row_goes_to_one_of_any_number_of_workers(workers: int) -> None:
+    numbers = [-1, 0, 1, 255, 256, workers - 1, workers, 2**40 + workers, -(2**40), 2**63 - 1, -(2**63)]
+    array = np.array(numbers)
+    unsigned = [number % 2**64 for number in numbers]
+    for dealt, expected in ((array, numbers), (array.astype(object), numbers), (array.astype(np.uint64), unsigned)):
+        found = {worker: part.tolist() for worker, part in partition(dealt, lambda some: some, workers)}
+        assert found == {n % workers: [m for m in expected if m % workers == n % workers] for n in expected}
+
+
 def test_large_unsigned_numbers_of_a_dictionary_are_exact() -> None:
     numbers = [2**53 + 1, None, 2**64 - 1]
     column = pa.array(numbers, pa.uint64()).dictionary_encode()
@@ -162,6 +178,30 @@ def test_arrays_that_are_no_keys(dtype: str) -> None:
 def test_columns_that_are_no_keys_say_what_to_do(column: Any) -> None:
     with pytest.raises(RoutingError, match=r"column of type .* cannot be a key: use whole numbers.* cast them to strings"):
         route_column(column)
+
+
+class Weight(pa.ExtensionType):  # type: ignore[misc]  # whose type is unknown to mypy
+    """A type of somebody's own. That it can be compared with others is all that Arrow asks of it, so it has no hash."""
+
+    def __init__(self) -> None:
+        super().__init__(pa.int64(), "tests.weight")
+
+    def __arrow_ext_serialize__(self) -> bytes:
+        return b""
+
+    @classmethod
+    def __arrow_ext_deserialize__(cls, storage: pa.DataType, serialized: bytes) -> Weight:
+        return cls()
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Weight)
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_type_of_ones_own_is_no_key_whatever_the_number_of_workers(workers: int) -> None:
+    column = pa.ExtensionArray.from_storage(Weight(), pa.array([1, 2]))
+    with pytest.raises(RoutingError, match="a column of type extension.* cannot be a key"):
+        partition(pa.record_batch({"weight": column}), "weight", workers)
 
 
 @pytest.mark.parametrize("key", [0.5, Decimal("1.0"), Fraction(1, 2), np.float64(1), np.float32(1)])

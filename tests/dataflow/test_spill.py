@@ -5,6 +5,8 @@ from __future__ import annotations
 import errno
 import gc
 import os
+import subprocess
+import sys
 import tempfile
 from collections import Counter, deque
 from collections.abc import Callable, Iterator
@@ -473,3 +475,14 @@ def test_what_is_not_asked_to_spill_waits_in_a_deque() -> None:
 def test_what_makes_no_sense_is_refused(options: dict[str, Any], kind: type[Exception]) -> None:
     with pytest.raises(kind, match=r"threshold=|Spill takes"):
         timely.Spill(**options)
+
+
+def test_what_files_need_is_loaded_when_a_dataflow_is_built_that_may_need_them() -> None:
+    program = (
+        "import sys, timely\n"
+        "assert 'tempfile' not in sys.modules\n"
+        "with timely.Worker().dataflow() as scope:\n"
+        "    scope.to_stream([1]).unary(timely.Spill(), 'reads', lambda capability, info: lambda input, output: None)\n"
+        "assert 'tempfile' in sys.modules\n"
+    )
+    assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 import timely
 from tests.graphs.oracles import nearest
-from tests.graphs.running import answers, run
+from tests.graphs.running import answers, run, table_of
 from timely import testing
 from timely.errors import OperatorError, SchemaError
 from timely.graphs import (
@@ -70,6 +70,28 @@ def test_a_null_among_the_values_of_a_dictionary_is_no_node(name: str, workers: 
     hidden = pa.DictionaryArray.from_arrays([0, 1, 1], ["a", None])
     message = refused(pa.table({"src": hidden, "dst": hidden}), ALL[name], workers)
     assert "'src' has 2 nulls, and a node must have a value" in message
+
+
+@pytest.mark.parametrize("workers", [1, 2, 3])
+@pytest.mark.parametrize("kind", [pa.float16(), pa.float64()])
+@pytest.mark.parametrize("name", [name for name in ALL if name != "steps"])
+def test_both_zeros_of_floats_are_one_node(name: str, kind: pa.DataType, workers: int) -> None:
+    src, dst = (np.array(ends, kind.to_pandas_dtype()) for ends in ([0.0, -0.0, 1.0, 2.0], [1.0, 2.0, -0.0, 0.0]))
+    (found,) = run([pa.table({"src": src, "dst": dst})], build=ALL[name], workers=workers, rows=1)
+    assert sorted(map(str, found["node"].to_pylist())) == ["0.0", "1.0", "2.0"]
+
+
+@pytest.mark.parametrize("source", [0.0, -0.0])
+def test_either_zero_is_where_distances_begin(source: float) -> None:
+    table = table_of([(-0.0, 1.0), (0.0, 2.0)], pa.float64())
+    (found,) = answers(run([table], build=lambda edges: breadth_first_search(edges, source), workers=2, rows=1))
+    assert found == {0.0: 0, 1.0: 1, 2.0: 1}
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_an_interval_is_no_node(name: str) -> None:
+    between = pa.array([(1, 2, 3), (1, 2, 4)], pa.month_day_nano_interval())
+    assert "which cannot be a node" in refused(pa.table({"src": between, "dst": between}), ALL[name], 1)
 
 
 @pytest.mark.parametrize("weights", [pa.array([1.0, None]), pa.array([1, None]), pa.nulls(2, pa.float32())])

@@ -51,6 +51,14 @@ def test_ranks_in_debian(workers: int, processes: int) -> None:
     assert np.abs(np.array([found[node] for node in nodes.to_pylist()]) - ranks).sum() < 1e-8
 
 
+@pytest.mark.parametrize("workers", [1, 2, 3])
+@pytest.mark.parametrize("targets", [2, 90])
+def test_sums_for_few_targets_and_for_most_nodes(workers: int, targets: int) -> None:
+    edges = [(f"{node:02}", f"{99 - (7 * node + step) % targets}") for node in range(100) for step in (1, 5)]
+    (table,) = run([table_of(edges, pa.string())], build=lambda edges: pagerank(edges, rounds=7), workers=workers, rows=9)
+    assert close(ranks_of(table), ranked(edges, [], rounds=7, damping=0.85))
+
+
 def test_ranks_are_those_of_networkx() -> None:
     graph: Any = nx.gnp_random_graph(60, 0.05, seed=2, directed=True)
     tables = [table_of(list(graph.edges))], [vertices_of(list(graph.nodes))]

@@ -13,6 +13,8 @@ from hypothesis import strategies as st
 import timely
 from tests.graphs.running import Edges, run, table_of
 from timely.graphs import attach, encode, propagate, without
+from timely.graphs.encode import _Answer, _Coded, _Encoder
+from timely.graphs.numbers import Found
 from timely.graphs.strong import priority, root_of
 
 Rows = list[tuple[int, int]]
@@ -88,6 +90,40 @@ def test_encode_is_exact_and_dense(edges: Edges, workers: int) -> None:
     for worker in range(workers):
         mine = sorted(number for number in names if number % workers == worker)
         assert mine == [worker + workers * i for i in range(len(mine))]
+
+
+def test_narrow_numbers_are_the_same_ones_in_32_bits() -> None:
+    table = pa.record_batch({"src": ["a", "b", "a"], "dst": ["b", "c", "c"], "weight": [1.5, 2.5, 3.5]})
+
+    def numbers(**how: Any) -> Any:
+        def build(scope: Any) -> Any:
+            return encode(scope.to_stream([0]).map_batch(lambda _: table), **how)[0].map_batch(_whole)
+
+        ((_, (found,)),) = timely.example(build)
+        return found
+
+    plain, narrow = numbers(), numbers(narrow=True)
+    assert (plain.dtype, narrow.dtype) == (np.int64, np.int32)
+    assert plain.tolist() == narrow.tolist() == [[0, 1], [1, 2], [0, 2]]
+    weighted = numbers(narrow=True, weight="weight")
+    assert weighted.dtype == np.int64, "the bits of a weight have no room in 32"
+    assert np.ascontiguousarray(weighted[:, 2]).view(np.float64).tolist() == [1.5, 2.5, 3.5]
+
+
+@pytest.mark.parametrize(("greatest", "kind"), [(2**30 - 1, np.int32), (2**30, np.int64), (2**31 + 5, np.int64)])
+def test_numbers_that_are_too_great_are_not_narrowed(greatest: int, kind: type) -> None:
+    encoder = _Encoder("src", "dst", None, lasting=False, narrow=True)
+    both = np.arange(2)
+    coded = _Coded(Found(both, [both[:1], both[1:]]), 1, None, {0: both})
+    answer = _Answer(0, 0, np.array([7, greatest]))
+    info: Any = None  # it asks nothing of it
+    (rows,) = encoder.apply(info, None, [[coded], [[answer]]])
+    assert (rows.dtype, rows.tolist()) == (kind, [[7, greatest]])
+
+
+def _whole(rows: Any) -> list[Any]:
+    """Return the array as one record."""
+    return [rows]
 
 
 def test_priorities_are_drawn_anew() -> None:

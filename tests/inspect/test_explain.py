@@ -12,9 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import timely
+from timely.dataflow.spill import Segment
 from timely.errors import ScopeError
-from timely.inspect import Explanation, explain
+from timely.inspect import Explanation, census, explain
 from timely.progress import Antichain
+from timely.worker.company import Member
 
 
 def hoard(stream: timely.Stream[Any, Any], held: list[Any], name: str = "hoarder") -> timely.Stream[Any, Any]:
@@ -223,6 +225,12 @@ def test_the_reasons_of_a_frontier_are_exactly_what_it_is_made_of(deeds: list[tu
         tracker = subgraph.trackers[0]
         apart = {place: Antichain(blocker.arrives_at for blocker in tracker.arrivals(place)) for place in tracker.locations}
         assert tracker.frontiers() == apart
+        first = []
+        for (location, time), count in tracker.counts().items():
+            before = [(b.location, b.time) for b in tracker.arrivals(location) if b.arrives_at <= time]
+            if count > 0 and set(before) == {(location, time)}:
+                first.append((location, time))
+        assert tracker.origins() == first
     for place in places:
         found = worker.explain(place)
         if isinstance(place, timely.Stream):
@@ -267,3 +275,125 @@ def test_a_frontier_moves_when_all_that_is_named_is_given_up(seed: int) -> None:
         settle(worker)
         assert not set(explain(worker, probe).frontier) & set(before.frontier)
     assert explain(worker, probe).reasons == ()
+
+
+def test_a_capability_that_is_given_up_while_another_thread_asks_is_let_go_of_by_the_worker(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    worker, held = timely.Worker(), list[Any]()
+    with worker.dataflow(int, name="df") as scope:
+        numbers, stream = scope.new_input()
+        hoard(stream, held)
+    numbers.send(1)
+    numbers.close()
+    settle(worker)
+    real = gc.get_referrers
+
+    def found_as_it_goes(*ports: Any) -> list[Any]:
+        found = real(*ports)
+        held.clear()
+        return found
+
+    [reason] = explain(worker, scope).reasons
+    monkeypatch.setattr(gc, "get_referrers", found_as_it_goes)
+    members, found = [Member(worker, threading.get_ident())], list[census.Holdings]()
+    question = census.Question(0, frozenset([reason.place]))
+    thread = threading.Thread(target=lambda: found.extend(census.taken(members, question)))
+    thread.start()
+    thread.join()
+    monkeypatch.undo()
+    assert [dict(each.counts or {}) for each in found] == [{(reason.place, 0): 1}]
+    assert held == []
+    assert [(reason.operator, reason.count) for reason in explain(worker, scope).reasons] == [("hoarder", 1)]
+    assert worker.expects
+    assert not worker.idle
+    worker.run()
+    assert not worker.expects
+
+
+def test_a_call_that_ends_while_another_thread_looks_at_it_is_let_go_of_by_the_worker(monkeypatch: pytest.MonkeyPatch) -> None:
+    begun, go, ended = threading.Event(), threading.Event(), threading.Event()
+    looked, let_go = threading.Event(), list[int]()
+
+    class Token:
+        def __del__(self) -> None:
+            let_go.append(threading.get_ident())
+
+    def call() -> None:
+        token = Token()
+        begun.set()
+        assert go.wait(60)
+        del token
+
+    def inner() -> None:
+        token = Token()  # goes with the frame
+        call()
+        assert token is not None
+
+    def work() -> None:
+        inner()
+        ended.set()
+        assert looked.wait(60)
+        worker.step()
+
+    def lines(frame: Any) -> tuple[str, ...]:
+        go.set()
+        assert ended.wait(60)
+        return ("somewhere",)
+
+    worker = timely.Worker()
+    with worker.dataflow(int, name="df") as scope:
+        numbers, _ = scope.new_input()
+    monkeypatch.setattr(census, "_lines", lines)
+    thread = threading.Thread(target=work)
+    thread.start()
+    assert begun.wait(60)
+    found = census.position(Member(worker, thread.ident))
+    assert found is not None
+    assert found.lines == ("somewhere",)
+    looked.set()
+    thread.join()
+    assert let_go == [thread.ident] * 2
+    numbers.close()
+    worker.run()
+    assert scope is not None
+
+
+def test_what_waits_on_disk_is_counted_and_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    worker = timely.Worker()
+    with worker.dataflow(int, name="df") as scope:
+        numbers, stream = scope.new_input()
+        pact = timely.Spill(threshold=0, reserve=0)
+        stream.unary(pact, "lazy", lambda capability, info: lambda input, output: None)
+    for _ in range(5):
+        numbers.send_batch([b"x" * 100])
+        numbers.flush()
+        worker.step()
+    numbers.close()
+    worker.step()
+    monkeypatch.setattr(Segment, "read", lambda self, at, sizes: pytest.fail("it is for the worker to read"))
+    [reason] = [reason for reason in explain(worker, scope).reasons if reason.kind == "message"]
+    assert reason.count == 5
+    found = census.taken([Member(worker)], census.Question(0, frozenset([reason.place])))
+    assert [dict(each.counts or {}) for each in found] == [{(reason.place, 0): 5}]
+    worker.close()
+
+
+def test_of_many_who_has_what_is_found_out_of_those_that_are_told_first() -> None:
+    def program(worker: timely.Worker) -> list[Any]:
+        with worker.dataflow(int, name="df") as scope:
+            for _ in range(40):
+                scope.to_stream([1]).unary(timely.Pipeline, "idle", lambda capability, info: lambda input, output: None)
+            handles = [scope.new_input()[0] for _ in range(80)]
+        for _ in range(5):
+            worker.step()
+            worker.confer(None)
+        reasons = worker.explain(scope).reasons
+        worker.confer(None)
+        worker.drop_dataflow(scope)
+        assert len(handles) == 80
+        return [sum(reason.by_worker.values()) == reason.count for reason in reasons]
+
+    for found in timely.execute(program, workers=2):
+        assert len(found) == 120
+        assert all(found[:64])

@@ -65,12 +65,26 @@ def check(box: Box) -> None:
         )
 
 
+def crossed(box: Box) -> list[str]:
+    """The boxes that a line runs through."""
+    found = []
+    for path in box.paths:
+        for (x, y), (to_x, to_y) in itertools.pairwise(path.points):
+            left, right, top, bottom = min(x, to_x), max(x, to_x), min(y, to_y), max(y, to_y)
+            for child in box.boxes:
+                beside = right <= child.x + 1e-6 or left >= child.x + child.width - 1e-6
+                if not beside and bottom > child.y + 1e-6 and top < child.y + child.height - 1e-6:
+                    found.append(f"{path.wire} through {child.shape.path}")
+    return found + [each for child in box.boxes for each in crossed(child)]
+
+
 @settings(max_examples=40)
 @given(st.integers(0, 10_000))
 def test_boxes_stand_apart_and_within_their_scope(seed: int) -> None:
     shape = snapshot(build(seed))
     box = lay_out(shape, lambda s: [s.name, "holds something"])
     check(box)
+    assert crossed(box) == []
     assert sorted(id(child.shape) for child in box.boxes) == sorted(map(id, shape.children))
 
 
@@ -91,6 +105,22 @@ def test_every_operator_and_every_stream_is_drawn_once(seed: int) -> None:
     assert drawn.svg() == picture(scope).svg()
 
 
+@pytest.mark.parametrize("from_where", ["the first", "anywhere"])
+def test_what_is_drawn_of_a_long_chain_is_in_proportion_to_its_streams(from_where: str) -> None:
+    chance = random.Random(1)
+    with timely.Worker().dataflow(name="df") as scope:
+        streams = [scope.to_stream([1])]
+        for _ in range(300):
+            other = streams[0] if from_where == "the first" else chance.choice(streams)
+            streams.append(streams[-1].map(lambda x: x).concat(other))
+    box = lay_out(snapshot(scope), lambda s: [s.name])
+    check(box)
+    assert crossed(box) == []
+    assert sum(len(path.points) for path in box.paths) < 10 * len(box.paths)  # and not one for each layer that is passed
+    if from_where == "the first":
+        assert box.width < 400  # they share a lane
+
+
 def test_what_is_held_and_what_waits_is_written_in() -> None:
     worker = timely.Worker()
     with worker.dataflow(name="df") as scope:
@@ -109,6 +139,25 @@ def test_what_is_held_and_what_waits_is_written_in() -> None:
     assert "<never>" not in drawn.html()
     assert "test_what_is_held_and_what_waits_is_written_in" in drawn.html()
     assert drawn._repr_html_() == drawn.svg()
+
+
+@pytest.mark.parametrize("somebody_asks", [False, True])
+def test_frontiers_in_a_loop_are_known_also_where_nobody_in_it_asks_for_them(somebody_asks: bool) -> None:
+    worker = timely.Worker()
+    with worker.dataflow(name="df") as scope:
+        numbers, stream = scope.new_input()
+        with scope.iterative("outer") as outer, outer.iterative("inner") as inner:
+            handle, again = inner.feedback()
+            now = stream.enter(outer).enter(inner).concat(again).map(lambda x: x)
+            now.connect_loop(handle)
+            if somebody_asks:
+                now.probe()
+    numbers.advance_to(4)
+    for _ in range(3):
+        worker.step()
+    for seen in (snapshot(scope), snapshot(inner)):
+        frontiers = {operator.name: operator.frontiers for operator in seen.operators()}
+        assert frontiers["map"] == (("((4, 0), 0)",),)
 
 
 def test_a_loop_is_the_only_thing_that_leads_back_up() -> None:

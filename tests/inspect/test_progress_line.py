@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import io
 import itertools
 import os
@@ -19,19 +18,19 @@ from timely.inspect import ProgressLine
 @pytest.fixture
 def terminal() -> Iterator[tuple[io.TextIOWrapper, int]]:
     master, slave = pty.openpty()
-    os.set_blocking(master, False)
     with os.fdopen(slave, "w") as written:
         yield written, master
     os.close(master)
 
 
-def shown(master: int) -> str:
-    """All that has been written since it was last asked."""
+def shown(terminal: tuple[io.TextIOWrapper, int]) -> str:
+    """All that has been written since it was last asked; a mark behind it says that it has come through."""
+    written, master = terminal
+    os.write(written.fileno(), b"\x05")
     found = b""
-    with contextlib.suppress(BlockingIOError):
-        while piece := os.read(master, 10_000):
-            found += piece
-    return found.decode()
+    while b"\x05" not in found:
+        found += os.read(master, 10_000)
+    return found.replace(b"\x05", b"").decode()
 
 
 def working() -> tuple[timely.Worker, timely.InputHandle[int, int]]:
@@ -54,7 +53,7 @@ def test_it_names_the_epoch_and_the_round_and_what_is_under_way(terminal: tuple[
     line = ProgressLine(terminal[0], clock=lambda: next(clock))
     line.watch(worker)
     line.show()
-    said = shown(terminal[1])
+    said = shown(terminal)
     assert "df: epoch 0, round " in said
     assert "2 records under way" in said
     assert "| 2 s" in said
@@ -66,12 +65,12 @@ def test_it_waits_for_a_moment_and_leaves_an_empty_line(terminal: tuple[io.TextI
     with ProgressLine(terminal[0], clock=lambda: 0.0) as line:
         line.watch(worker)
         line.show()
-        assert shown(terminal[1]) == ""
+        assert shown(terminal) == ""
     clock = itertools.count(0, 2)
     with ProgressLine(terminal[0], clock=lambda: next(clock)) as line:
         line.watch(worker)
         line.show()
-    assert shown(terminal[1]).endswith("\r\x1b[K")
+    assert shown(terminal).endswith("\r\x1b[K")
     worker.close()
 
 

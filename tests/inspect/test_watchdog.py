@@ -5,12 +5,15 @@ from __future__ import annotations
 import itertools
 import threading
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
 import timely
 from timely.errors import ConfigurationError
 from timely.inspect import Watchdog
+from timely.inspect.watchdog import Lookout
+from timely.worker.company import Member
 
 
 def ticking(step: float) -> Callable[[], float]:
@@ -19,24 +22,91 @@ def ticking(step: float) -> Callable[[], float]:
     return lambda: step * next(numbers)
 
 
+def hoarding(worker: timely.Worker) -> tuple[timely.InputHandle[int, int], list[Any]]:
+    """A dataflow in which an operator keeps a capability for each time."""
+    held: list[Any] = []
+
+    def constructor(capability: Any, info: timely.OperatorInfo) -> Any:
+        def logic(input: Any, output: Any) -> None:
+            held.extend(cap.retain() for cap, _ in input)
+
+        return logic
+
+    with worker.dataflow(int, name="df") as scope:
+        numbers, stream = scope.new_input()
+        stream.unary(timely.Pipeline, "hoarder", constructor)
+    return numbers, held
+
+
 def test_it_speaks_once_for_each_halt() -> None:
     worker, heard = timely.Worker(), list[str]()
-    with worker.dataflow(name="df") as scope:
-        numbers, _ = scope.new_input()
+    numbers, held = hoarding(worker)
     dog = Watchdog(worker, after=10, say=heard.append, clock=ticking(4))
+    numbers.send(1)
+    numbers.advance_to(7)
+    numbers.send(1)
+    numbers.close()
+    for _ in range(5):
+        worker.step()
     for _ in range(3):
         dog.look()
     assert heard == []
     for _ in range(10):
         dog.look()
     assert len(heard) == 1
-    assert "/df/input#0" in heard[0]
-    numbers.advance_to(7)
+    assert "holds 1 capability for 0" in heard[0]
+    held.pop(0)
     worker.step()
     for _ in range(10):
         dog.look()
     assert len(heard) == 2
-    assert "may still send at 7" in heard[1]
+    assert "holds 1 capability for 7" in heard[1]
+
+
+def test_one_who_only_waits_for_input_is_told_of_once() -> None:
+    worker, heard = timely.Worker(), list[str]()
+    numbers, held = hoarding(worker)
+    dog = Watchdog(worker, after=10, say=heard.append, clock=ticking(4))
+    for time in range(1, 5):
+        for _ in range(10):
+            dog.look()
+        numbers.advance_to(time)
+        worker.step()
+    assert len(heard) == 1
+    assert "may still send at 0" in heard[0]
+    numbers.send(1)
+    numbers.advance_to(9)
+    for _ in range(3):
+        worker.step()
+    assert held
+    for _ in range(10):
+        dog.look()
+    assert len(heard) == 2
+    assert "'hoarder'" in heard[1]
+
+
+def test_one_who_waits_for_a_moment_is_told_of_once() -> None:
+    worker, heard = timely.Worker(clock=lambda: 0.0), list[str]()
+
+    def constructor(capability: Any, info: timely.OperatorInfo) -> Any:
+        def logic(output: Any) -> None:
+            capability.downgrade(capability.time + 1)
+            info.activator.activate_after(3600)
+
+        return logic
+
+    with worker.dataflow(int, name="df") as scope:
+        scope.source("hourly", constructor).map(str)
+    dog = Watchdog(worker, after=10, say=heard.append, clock=ticking(4))
+    for _ in range(3):
+        worker.step()
+        for _ in range(10):
+            dog.look()
+    assert len(heard) == 1
+    lookout = Lookout([Member(worker)], 10, heard.append, ticking(4), inputs=False)
+    for _ in range(10):
+        lookout.look()
+    assert len(heard) == 1
 
 
 def test_it_says_nothing_of_what_moves_or_is_complete() -> None:
@@ -106,14 +176,67 @@ def test_it_goes_on_when_nobody_can_be_told(kind: type[Exception], caplog: pytes
         heard.append(text)
         raise kind("nobody there")
 
-    with worker.dataflow(name="df") as scope:
-        numbers, _ = scope.new_input()
+    numbers, held = hoarding(worker)
     dog = Watchdog(worker, after=10, say=fail, clock=ticking(4))
+    numbers.send(1)
+    numbers.advance_to(1)
+    numbers.send(1)
+    numbers.close()
+    for _ in range(3):
+        worker.step()
     for _ in range(10):
         dog.look()
-    numbers.advance_to(7)
+    held.pop()
     worker.step()
     for _ in range(10):
         dog.look()
     assert len(heard) == 2
     assert all(text in caplog.text for text in heard)
+
+
+def test_records_that_come_and_go_at_one_time_are_movement() -> None:
+    worker, heard = timely.Worker(), list[str]()
+    with worker.dataflow(int, name="df") as scope:
+        numbers, stream = scope.new_input()
+        stream.map(str).probe()
+    dog = Watchdog(worker, after=10, say=heard.append, clock=ticking(4))
+    for _ in range(10):
+        numbers.send(1)
+        worker.step()
+        dog.look()
+    assert heard == []
+    numbers.close()
+
+
+def test_one_who_only_looks_again_and_again_has_not_moved() -> None:
+    worker, heard = timely.Worker(), list[str]()
+
+    def constructor(capability: Any, info: timely.OperatorInfo) -> Any:
+        return lambda input, output: info.activator.activate()
+
+    with worker.dataflow(int, name="df") as scope:
+        numbers, stream = scope.new_input()
+        stream.unary(timely.Pipeline, "poller", constructor)
+    numbers.send(1)
+    numbers.close()
+    dog = Watchdog(worker, after=10, say=heard.append, clock=ticking(4))
+    for _ in range(10):
+        worker.step()
+        dog.look()
+    assert len(heard) == 1
+    assert "'poller' (/df/poller#1" in heard[0]
+    worker.close()
+
+
+def test_what_moves_in_another_process_is_movement() -> None:
+    worker, heard = timely.Worker(), list[str]()
+    numbers, _ = hoarding(worker)
+    elsewhere = iter([*range(10), *[10] * 10])
+    lookout = Lookout([Member(worker)], 10, heard.append, ticking(4), elsewhere=lambda: next(elsewhere))
+    for _ in range(10):
+        lookout.look()
+    assert heard == []
+    for _ in range(10):
+        lookout.look()
+    assert len(heard) == 1
+    numbers.close()

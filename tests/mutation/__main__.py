@@ -1,4 +1,4 @@
-"""The mutation run: ``python -m tests.mutation`` puts one small fault at a time into the engine, and sees whether a test objects.
+"""The mutation run: ``python -m tests.mutation`` puts one small fault at a time into the code, and sees whether a test objects.
 
 It works on copies of the tree, one fault at a time in each. For each fault it runs the tests that call the function
 it is in, the quickest first, until one fails; and once, before all else, every test without any fault, in the same way,
@@ -25,6 +25,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import attrs
 import pytest
 from hypothesis import HealthCheck, Phase, settings
 
@@ -32,9 +33,31 @@ from tests.mutation.mutants import Key, Mutant, mutants
 from tests.mutation.selection import Chosen, Record, Recorder
 
 ROOT = Path(__file__).parents[2]
-MUTATED = ["timely/progress", "timely/scopes"]
-TESTS = [*MUTATED, "tests/progress", "tests/scopes", "tests/properties", "tests/conformance", "tests/dataflow"]
-TESTS += ["tests/testing/test_custom_timestamps.py"]
+
+
+@attrs.frozen
+class Area:
+    """Code whose faults the same tests are to notice: files or folders, both."""
+
+    mutated: list[str]
+    tests: list[str]
+
+
+AREAS = {
+    "engine": Area(
+        ["timely/progress", "timely/scopes"],
+        [
+            *("timely/progress", "timely/scopes", "tests/progress", "tests/scopes", "tests/properties", "tests/conformance"),
+            *("tests/dataflow", "tests/testing/test_custom_timestamps.py"),
+        ],
+    ),
+    "dataflow": Area(["timely/dataflow"], ["timely/dataflow", "timely/operators", "tests/dataflow", "tests/operators"]),
+    "operators": Area(["timely/operators"], ["timely/operators", "tests/operators"]),
+    "worker": Area(["timely/worker"], ["timely/worker", "tests/worker"]),
+    "inspect": Area(["timely/inspect"], ["timely/inspect", "tests/inspect"]),
+    "spark": Area(["timely/spark"], ["tests/spark"]),
+}
+"""Of ``spark``, what runs without a session is tried by tests that need none."""
 EXPLAINED = Path(__file__).parent / "explained.toml"
 OPTIONS = ["-q", "-x", "--tb=short", "--assert=plain", "-p", "no:cacheprovider", "-p", "no:warnings"]
 OPTIONS += ["-o", "faulthandler_timeout=0", "-m", "not soak and not spark", "--hypothesis-profile=mutation"]
@@ -83,7 +106,7 @@ def _try_all(folder: Path, left: list[Mutant], history: Path, options: argparse.
     trees = [folder / f"tree{job}" for job in range(options.jobs)]
     for tree in trees:
         shutil.copytree(ROOT, tree, ignore=shutil.ignore_patterns(".*", "__pycache__", "*.so", "build", "dist"))
-    records = _record(trees[0])
+    records = _record(trees[0], AREAS[options.area].tests)
     print(f"{len(records)} tests, {sum(record.seconds for record in records.values()):.0f} s of processor time", flush=True)
     if _test(trees[0], records) != "survived":
         raise SystemExit(f"the tests that passed fail without a mutant: {(trees[0] / 'output').read_text()[-2000:]}")
@@ -123,13 +146,14 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--jobs", type=int, default=1, metavar="N", help="how many mutants are tried at a time (1)")
     parser.add_argument("--record", type=Path, metavar="FILE", help="add to this file; what it tells of is not tried again")
     parser.add_argument("--verbose", action="store_true", help="print the killed as well")
+    parser.add_argument("--area", choices=AREAS, default="engine", help="which part of the library, with its tests (engine)")
     parser.add_argument("modules", nargs="*", help="only modules whose path contains one of these")
     return parser.parse_args()
 
 
 def _sample(options: argparse.Namespace) -> list[Mutant]:
     found = []
-    for path in sorted(path for package in MUTATED for path in (ROOT / package).rglob("*.py")):
+    for path in sorted(path for package in AREAS[options.area].mutated for path in (ROOT / package).rglob("*.py")):
         module = str(path.relative_to(ROOT))
         there = mutants(module, path.read_bytes())
         if not options.all and len(there) > options.sample:
@@ -139,13 +163,13 @@ def _sample(options: argparse.Namespace) -> list[Mutant]:
     return found
 
 
-def _record(tree: Path) -> dict[str, Record]:
+def _record(tree: Path, tests: list[str]) -> dict[str, Record]:
     """Run all tests once, and return what is known of each that passes, the quickest first."""
     result = tree / "records"
 
     def record() -> int:
         recorder = Recorder(tree)
-        status = pytest.main([*(option for option in OPTIONS if option != "-x"), *TESTS], [recorder])
+        status = pytest.main([*(option for option in OPTIONS if option != "-x"), *tests], [recorder])
         known = {name: (record.seconds, sorted(record.called)) for name, record in recorder.records.items()}
         result.write_text(repr((known, recorder.failed)))
         return 0 if recorder.records else int(status)
@@ -175,17 +199,24 @@ def _try(tree: Path, mutant: Mutant, records: dict[str, Record]) -> str:
 
 
 def _choose(mutant: Mutant, records: dict[str, Record]) -> dict[str, Record]:
-    """Return the tests to run for a mutant."""
+    """Return the tests to run for a mutant: those that call its function, or where it is called before any test, its module."""
     first, last = mutant.lines
+    if not any(_calls(record, mutant.module, first, last) for record in records.values()):
+        first, last = 0, sys.maxsize
     chosen: dict[str, Record] = {}
     seconds = 0.0
     for name, record in records.items():
-        if any(module == mutant.module and first <= line <= last for module, line in record.called):
+        if _calls(record, mutant.module, first, last):
             seconds += record.seconds
             if chosen and seconds > BUDGET:
                 break
             chosen[name] = record
     return chosen
+
+
+def _calls(record: Record, module: str, first: int, last: int) -> bool:
+    """Return whether a test calls a function that begins in these lines of a module."""
+    return any(where == module and first <= line <= last for where, line in record.called)
 
 
 def _test(tree: Path, records: dict[str, Record]) -> str:

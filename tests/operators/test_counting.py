@@ -193,3 +193,22 @@ def test_group_by_names_itself_where_what_comes_is_not_what_it_needs(sent: Any, 
 def test_keys_of_no_kind_that_can_be_dealt_are_refused_on_one_worker_too() -> None:
     with pytest.raises(OperatorError, match="RoutingError.*round numbers that are not whole"):
         group([(0, pa.record_batch({"x": [1.5]}))], lambda s: s.group_by("x", n="count"), 1, None)
+
+
+def test_what_waits_is_brought_together_when_it_is_as_much_as_what_is_together_already(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So memory is bounded, and each row is brought together with others a bounded number of times."""
+    monkeypatch.setattr(grouping, "WAITING", 10)
+    gathered: list[int] = []
+    together = grouping._together
+
+    def counting(batches: Any) -> Any:
+        gathered.append(sum(map(len, batches)))
+        return together(batches)
+
+    monkeypatch.setattr(grouping, "_together", counting)
+    groups = grouping.Groups(["k"], [("n", None)], [("n", ("n", "sum"))])
+    for number in range(75):
+        groups = groups.add(pa.record_batch({"k": [number]}))
+    assert gathered == [10, 10, 20]
+    assert [len(batch) for batch in groups.result()] == [75]
+    assert gathered == [10, 10, 20, 35]

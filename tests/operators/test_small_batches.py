@@ -175,3 +175,23 @@ def test_forwarding_is_refused_where_the_summary_advances(method: str) -> None:
 
     with pytest.raises(OperatorError, match="summary between them is the identity"):
         timely.example(build)
+
+
+@pytest.mark.parametrize("reading", ["forward", "forward_records", "loop"])
+def test_who_reads_one_input_only_is_run_again_for_the_other(reading: str) -> None:
+    def logic(one: Any, other: Any, output: Any) -> None:
+        if reading == "loop":
+            for capability, batch in one:
+                output.session(capability).give_batch(batch)
+        else:
+            getattr(one, reading)(output, lambda batch: batch)
+        for capability, batch in other if runs else ():
+            output.session(capability).give_batch(batch)
+        runs.append(1)
+
+    def build(scope: timely.ScopeBuilder[int]) -> Any:
+        pacts = Pipeline, Pipeline
+        return scope.to_stream([1]).binary(scope.to_stream([2]), *pacts, "in turn", lambda capability, info: logic)
+
+    runs: list[int] = []
+    assert timely.example(build) == [(0, [1, 2])]

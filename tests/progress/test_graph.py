@@ -175,7 +175,7 @@ def test_a_graph_is_built_once() -> None:
 
 
 def cells(tracker: Tracker[int]) -> int:
-    return len(tracker.dirty)
+    return len(tracker.cells())
 
 
 def test_local_chain_is_contracted_to_what_is_observed() -> None:

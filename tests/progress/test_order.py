@@ -16,8 +16,10 @@ from examples.timestamps.lexicographic_pair import LogTime
 from timely.errors import TimestampError
 from timely.order import Product, linear_extension
 from timely.progress import Antichain, GraphBuilder, LoopTime, Source, Target
+from timely.progress.domain import time_domain
 from timely.progress.loop_time import LoopSummary
-from timely.progress.timestamp import ProductSummary, Step, Unit, UnitSummary, refinement, time_domain
+from timely.progress.refinement import refinement
+from timely.progress.timestamp import ProductSummary, Step, Unit, UnitSummary
 
 MAX = 2**64 - 1
 NATURALS = st.integers(0, 4)

@@ -46,9 +46,16 @@ def test_what_is_read_from_an_empty_place_is_not_kept() -> None:
 def test_it_equals_no_other_thing_and_is_no_key() -> None:
     row: SummaryRow[int] = SummaryRow(0, {})
     assert row != 0
+    assert row.__eq__(0) is NotImplemented
+    assert SummaryRow(2, {}) != SummaryRow(3, {})
     assert SummaryRow(2, {0: Antichain([Step(1)])}) != [1, 2]
     with pytest.raises(TypeError):
         hash(row)
+
+
+def test_it_prints_as_what_makes_it_again() -> None:
+    row = SummaryRow(3, {1: Antichain([Step(2)])})
+    assert eval(repr(row)) == row
 
 
 @given(st.lists(st.tuples(cells, cells), min_size=1, max_size=4))
@@ -67,3 +74,9 @@ def test_a_row_of_another_width_does_not_fit() -> None:
     graph: GraphBuilder[int] = GraphBuilder(int)
     with pytest.raises(GraphError, match="do not fit"):
         graph.add_node("n", 1, 2, [SummaryRow(3, {})])
+
+
+@pytest.mark.parametrize("place", [-1, 2, 5])
+def test_an_entry_outside_of_the_row_is_refused(place: int) -> None:
+    with pytest.raises(GraphError, match=f"no place {place}"):
+        SummaryRow(2, {place: Antichain([Step(0)])})

@@ -10,11 +10,13 @@ import pytest
 from tests.progress.times import Moment, TotalMoment
 from timely.errors import GraphError, TimestampError
 from timely.order import Product
+from timely.progress.agenda import Agenda
 from timely.progress.antichain import Antichain
 from timely.progress.change_batch import ChangeBatch
+from timely.progress.domain import time_domain
 from timely.progress.graph import GraphBuilder
 from timely.progress.location import Location, Source, Target
-from timely.progress.timestamp import ProductSummary, Step, time_domain
+from timely.progress.timestamp import ProductSummary, Step
 from timely.progress.tracker import Blocker, Tracker
 
 
@@ -210,10 +212,10 @@ def test_barrier() -> None:
     tracker.update_at(held, 0, +1)
     assert tracker.propagate_observed() == [(0, 1, +1)]
     for time in range(100):
-        assert tracker.dirty.find(1) < 0
+        assert not tracker.dirty
         tracker.update_at(held, time + 1, +1)
         tracker.update_at(held, time, -1)
-        assert tracker.dirty.find(1) >= 0
+        assert tracker.dirty
         assert tracker.propagate_observed() == [(0, time + 1, -1), (0, time + 2, +1)]
     tracker.update_at(held, 100, -1)
     assert tracker.propagate_observed() == [(0, 101, -1)]
@@ -353,16 +355,17 @@ def test_what_is_watched_is_kept_as_it_is_reported_to_others(spec: Any) -> None:
         graph.add_edge(Source("from", 0), Target(sink, 0))
     tracker = graph.build()
     elements: list[Any] = []
-    flags = bytearray(2)
-    tracker.watch(tracker.observed.index(Target("watches", 0)), elements, flags, 1)
+    agenda = Agenda()
+    agenda.grow()
+    tracker.watch(tracker.observed.index(Target("watches", 0)), elements, agenda, agenda.grow())
     told: ChangeBatch[Any] = ChangeBatch()
     for changes in ([(time, 1) for time in times], [(time, -1) for time in times[:2]], [(times[-1], 0)], [(times[1], 1)]):
         for time, diff in changes:
             tracker.update(Source("from", 0), time, diff)
-        flags[1] = 0
+        agenda.remove(1)
         reported = tracker.propagate()
         assert {target for target, _, _ in reported} <= {Target("is told", 0)}
         told.extend((time, diff) for _, time, diff in reported)
-        assert bool(flags[1]) == bool(reported) and not flags[0]
+        assert agenda.waits == [False, bool(reported)]
         assert len(elements) == len(told) and set(elements) == {time for time, _ in told}
         assert Antichain(elements) == tracker.frontier(Target("watches", 0)) == tracker.frontier(Target("is told", 0))

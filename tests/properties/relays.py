@@ -18,10 +18,12 @@ from hypothesis import strategies as st
 
 from tests.properties.puppets import Choices
 from timely import Capability, InputPort, Notificator, OperatorInfo, OutputPort, Source, Target
+from timely.progress import Routes
 from timely.testing import FlatGraph, Nesting, build_nesting
 from timely.testing.nesting import Location, Time, below, flat, nested
 from timely.testing.network import Network
 from timely.testing.onlooker import Onlooker
+from timely.testing.passage import Passage
 from timely.testing.simulator import SimulatedWorker
 from timely.worker.coalesce import DATA
 
@@ -238,14 +240,16 @@ class Relay:
 
 
 class Cluster:
-    """A plan on as many simulated workers as it asks for."""
+    """A plan on as many simulated workers as it asks for; ``routes`` say who tells whom of progress."""
 
-    def __init__(self, plan: Plan, choices: Choices, *, sharing: bool) -> None:
+    def __init__(self, plan: Plan, choices: Choices, *, sharing: bool, routes: Routes | None = None) -> None:
         self.plan = plan
         self.graph = FlatGraph(plan.nesting)
         self.network = Network(plan.workers)
-        self.onlooker = Onlooker(self.network)
-        self.workers = [SimulatedWorker(self.network.transport(w), None, self.onlooker) for w in range(plan.workers)]
+        passage = None if routes is None or routes.direct_only else Passage(routes)
+        self.onlooker = Onlooker(self.network, passage)
+        transports = [self.network.transport(worker) for worker in range(plan.workers)]
+        self.workers = [SimulatedWorker(transport, None, self.onlooker, routes, passage) for transport in transports]
         self.received: Received = {}
         self.relays: list[dict[int, Relay] | None] = [None] * plan.workers
         self._exchanged: list[Target] = []

@@ -97,7 +97,7 @@ def test_one_pull_is_one_statement() -> None:
     for child in (0, 1):
         sub.activate(child)
     assert parent.pull() == (True, [[(0, 3)]], [[(1, 5)]])
-    assert sub._touched == [], "what was noted in the pass is settled"
+    assert sub._notes.touched == [], "what was noted in the pass is settled"
     assert parent.work() == [Antichain([1])]
     second.say(internal=[(0, 1, -1)])
     sub.activate(1)
@@ -285,7 +285,7 @@ def test_several_may_look_on_at_an_attached_child() -> None:
             return super().attach(*account)
 
         def run(self) -> bool:
-            self.note(self.first, 0, -1)
+            self.note.update_at(self.first, 0, -1)
             return super().run()
 
     sub = subgraph()
@@ -376,7 +376,7 @@ def test_a_chain_that_observes_nothing_is_one_place_unless_messages_change_worke
         if child:
             sub.add_edge(Source(child - 1, 0), Target(child, 0), local=local)
     Parent(sub).set()
-    assert len(sub.trackers[0].dirty) == cells
+    assert len(sub.trackers[0].cells()) == cells
 
 
 # -- how the world leads back ----------------------------------------------------------------------------------------------

@@ -122,7 +122,7 @@ def test_a_part_of_a_table_is_dealt_anew(kept: DataFrame) -> None:
     assert in_place(session, kept.selectExpr("(select count(*) from range(5)) n"), WORKERS) is None
 
 
-@pytest.mark.parametrize("how", ["lazy", "uneven", "coalesced", "united"])
+@pytest.mark.parametrize("how", ["lazy", "uneven", "compressed", "coalesced", "united"])
 def test_a_table_that_is_not_as_wanted_is_dealt_anew(session: SparkSession, how: str) -> None:
     numbers = session.range(1000, numPartitions=WORKERS).select(F.col("id").alias("n"))
     if how == "lazy":
@@ -130,6 +130,9 @@ def test_a_table_that_is_not_as_wanted_is_dealt_anew(session: SparkSession, how:
     elif how == "uneven":
         heavy = F.when(F.col("n") < 300, F.expr(f"concat(n, repeat('x', {LITTLE // 100}))")).alias("heavy")
         frame = keep(numbers.select("n", heavy))
+    elif how == "compressed":
+        crowded = session.range(0, 300_000, 1, WORKERS).where("id < 100000 or id % 1000 = 0")
+        frame = keep(crowded.select(F.lit(7).cast("long").alias("n")))  # next to nothing in the cache, wherever it is
     elif how == "coalesced":
         frame = keep(session.range(1000, numPartitions=6).select(F.col("id").alias("n")).coalesce(WORKERS))
     else:

@@ -225,7 +225,11 @@ def terminal() -> Iterator[tuple[Any, Callable[[], str]]]:
 
         def written() -> str:
             writable.flush()
-            return os.read(master, 10_000).decode()
+            os.write(slave, b"\x05")  # behind what has been written: when it comes, all of that has
+            found = b""
+            while not found.endswith(b"\x05"):
+                found += os.read(master, 10_000)
+            return found[:-1].decode()
 
         yield writable, written
     os.close(master)

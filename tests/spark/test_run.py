@@ -412,7 +412,7 @@ def test_fewer_slots_than_workers(edges: DataFrame) -> None:
     ("inputs", "outputs", "message"),
     [
         ({}, {"x": "x long"}, "inputs must be a dictionary with at least one entry"),
-        ({"x": [1, 2]}, {"x": "x long"}, r"inputs\['x'\] must be a Spark DataFrame, not list"),
+        ({"x": [1, 2]}, {"x": "x long"}, r"inputs\['x'\] must be a Spark DataFrame, not <class 'list'>"),
         ({"a b": None}, {"x": "x long"}, "'a b' cannot be a name"),
     ],
 )

@@ -67,7 +67,9 @@ def silence(monkeypatch: pytest.MonkeyPatch, invariants: Iterable[str]) -> None:
         return ((invariant, found) for invariant, found in check if invariant not in silent)
 
     monkeypatch.setattr(Onlooker, "_look", lambda self, check: look(self, audible(check)))
-    monkeypatch.setattr(Onlooker, "_note", lambda self, invariant, found: invariant in silent or note(self, invariant, found))
+    monkeypatch.setattr(
+        Onlooker, "_note", lambda self, number, invariant, found: invariant in silent or note(self, number, invariant, found)
+    )
 
 
 def epochs(worker: timely.Worker) -> None:
@@ -268,17 +270,17 @@ def forge(capability: Any, input: Any, output: Any) -> None:
 
 def overdraw(capability: Any, input: Any, output: Any) -> None:
     """Give up a capability that nobody has."""
-    output.hold(output.number, capability.time, -1)
+    output.hold.update_at(output.number, capability.time, -1)
 
 
 def overrate(capability: Any, input: Any, output: Any) -> None:
     """Count one capability for two."""
-    output.hold(output.number, capability.time, 2)
+    output.hold.update_at(output.number, capability.time, 2)
 
 
 def read_twice(capability: Any, input: Any, output: Any) -> None:
     """Count a message as read again."""
-    input._note(input._number, capability.time, -1)
+    input._note.update_at(input._number, capability.time, -1)
 
 
 def pretend(capability: Any, input: Any, output: Any) -> None:

@@ -123,28 +123,29 @@ def test_dataflows_that_feed_each_other(decisions: list[Turn | Delivery], swappe
     assert sorted(x for result in results for x in result) == [0, 10, 20, 30, 40, 50]
 
 
-class Meanwhile:
-    """A worker whose program does something else before it runs to its end."""
+def test_a_dataflow_that_one_worker_has_dropped_before_another_builds_it() -> None:
+    """The two others go on with it: what the last one sends is known to nobody who looks on, and no fault."""
 
-    def __init__(self, worker: timely.Worker, deed: Callable[[], Any]) -> None:
-        self._worker = worker
-        self._deed = deed
-        self.found: Any = None
+    def program(worker: timely.Worker) -> None:
+        with worker.dataflow() as scope:
+            scope.to_stream([2] if worker.index == 1 else []).exchange(lambda x: x).probe()
+        if worker.index:
+            worker.step()
+            worker.step()
+        worker.drop_dataflow(scope)
 
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._worker, name)
-
-    def run(self) -> None:
-        self.found = self._deed()
-        self._worker.run()
+    decisions: list[Turn | Delivery] = [Turn(2), Turn(0), Turn(1), Turn(1), Delivery(1, 2, 9), Turn(2), Turn(2)]
+    assert simulate(program, decisions=decisions).results == [None] * 3
 
 
 def both_of(one: Dataflow, other: Dataflow) -> Callable[[timely.Worker], Any]:
     """Return a program that builds and runs the other while the one has its input and is not done with it."""
 
     def program(worker: timely.Worker) -> Any:
-        meanwhile: Any = Meanwhile(worker, lambda: other.program(worker))
-        return one.program(meanwhile), meanwhile.found
+        begun = one.begin(worker)
+        found = other.program(worker)
+        worker.run()
+        return begun.seen(), found
 
     return program
 
@@ -305,7 +306,7 @@ def test_a_violation_is_raised_even_if_the_program_catches_it() -> None:
         def steal(info: Any) -> Callable[[Any], None]:
             def logic(input: Any) -> None:
                 for capability, _ in input:
-                    input._note(input._number, capability.time, -1)
+                    input._note.update_at(input._number, capability.time, -1)
 
             return logic
 

@@ -34,6 +34,7 @@ from timely.progress.routes import MODES, Mode
 from timely.testing import TimeKit, dataflows, simulate, time_kit
 from timely.worker import thread_transports
 from timely.worker.accumulate import Accumulator, Sweep
+from timely.worker.stall import StallDetector
 
 SHAPES = [
     Routes.process(4, 2),
@@ -197,6 +198,24 @@ def test_a_worker_that_drops_a_dataflow_goes_on_passing_on_for_the_others() -> N
 
     for seed in range(6):
         assert simulate(program, workers=3, seed=seed, routes=Routes.central(3)).results == [0, 3, 3]
+
+
+@pytest.mark.parametrize("routes", SHAPES, ids=shape)
+def test_who_only_passes_on_ends_as_soon_as_nobody_wants_anything(routes: Routes, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All know that of each other, and need not find out by waiting that nothing moves."""
+
+    def program(worker: Worker) -> int:
+        with worker.dataflow(int) as scope:
+            numbers, stream = scope.new_input()
+            probe = stream.exchange(lambda x: x).probe()
+        numbers.send(worker.index)
+        numbers.advance_to(1)
+        worker.step_while(lambda: probe.less_than(1))
+        worker.drop_dataflow(scope)
+        return worker.index
+
+    monkeypatch.setattr(StallDetector, "stalled", lambda detector: False)
+    assert simulate(program, workers=4, decisions=[], routes=routes).results == [0, 1, 2, 3]
 
 
 def test_a_worker_passes_on_what_is_said_of_a_dataflow_when_it_has_built_it() -> None:
@@ -368,6 +387,34 @@ def test_a_dataflow_that_is_complete_is_forgotten_after_the_last_word_on_it() ->
     middle.completed(7)
     assert [(peer, message[0]) for peer, message in middle.messages()] == [(2, "progress")]
     assert not middle.serving
+
+
+def test_a_round_that_is_over_is_forgotten() -> None:
+    middle = Accumulator(1, [[0], [2]])
+    for _ in range(2):
+        middle.begin(0)
+        assert middle.sweeping(0)
+        for sender in (0, 2):
+            middle.swept(sender, 0)
+        assert len(list(middle.messages())) == 2 and not middle.sweeping(0)
+        middle.concluded(0)
+
+
+def test_who_drops_a_dataflow_that_it_never_said_anything_of_does_not_keep_others_waiting() -> None:
+    """What it had to begin with holds back every frontier: those that want more find out that nothing moves."""
+
+    def program(worker: Worker) -> None:
+        with worker.dataflow(int, name="dropped") as scope:
+            numbers, stream = scope.new_input()
+            stream.exchange(lambda x: x).probe()
+        if worker.index == 0:
+            worker.drop_dataflow(scope)
+        numbers.close()
+        worker.run()
+
+    for progress in INDIRECT:
+        with pytest.raises(StalledError, match="in dataflow 'dropped'"):
+            timely.execute(program, workers=3, progress=progress)
 
 
 def test_one_who_is_in_one_group_passes_nothing_on() -> None:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import weakref
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+import attrs
 import pytest
 
 import timely
@@ -92,6 +95,97 @@ def test_python_does_not_run_the_collector_by_itself_meanwhile() -> None:
     assert not any(runs)
 
 
+@attrs.define
+class Counting:
+    """Stands in for ``gc``: says what there is to be counted, and notes what is done."""
+
+    count: tuple[int, int, int] = (0, 0, 0)
+    threshold: tuple[int, int, int] = (10, 2, 2)
+    objects: int = 0
+    done: list[Any] = attrs.field(factory=list)
+
+    def get_count(self) -> tuple[int, int, int]:
+        return self.count
+
+    def get_threshold(self) -> tuple[int, int, int]:
+        return self.threshold
+
+    def get_objects(self, generation: int) -> range:
+        assert generation == 2
+        return range(self.objects)
+
+    def collect(self, generation: int = 2) -> None:
+        self.done.append(generation)
+
+    def freeze(self) -> None:
+        self.done.append("aside")
+        self.objects = 0
+
+    def unfreeze(self) -> None:
+        self.done.append("back")
+
+
+@pytest.mark.parametrize(
+    ("count", "threshold", "expected"),
+    [
+        ((10, 9, 9), (10, 2, 2), []),  # as many as Python waits for, and no more
+        ((11, 0, 9), (10, 2, 2), [0]),
+        ((11, 2, 9), (10, 2, 2), [0]),
+        ((11, 3, 2), (10, 2, 2), [1]),
+        ((11, 3, 3), (10, 2, 2), [2, "aside"]),
+        ((2, 1, 0), (1, 0, 0), [1]),
+        ((99, 9, 9), (0, 2, 2), []),  # Python is told so to look for nothing
+    ],
+)
+def test_between_two_steps_it_looks_at_what_python_would_have_looked_at(
+    count: Any, threshold: Any, expected: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    counting = Counting(count, threshold)
+    monkeypatch.setattr(collector, "gc", counting)
+    monkeypatch.setattr(collector, "_SHARED", collector._Shared())
+    Collector(Worker()).between()
+    assert counting.done == expected
+
+
+def test_where_nothing_is_to_be_done_it_looks_at_what_has_grown_old(monkeypatch: pytest.MonkeyPatch) -> None:
+    counting = Counting()
+    monkeypatch.setattr(collector, "gc", counting)
+    monkeypatch.setattr(collector, "_SHARED", collector._Shared())
+    idle = Collector(Worker()).idle
+    idle()
+    assert counting.done == []
+    counting.count = (0, 0, 1)
+    idle()
+    assert counting.done == [2, "aside"]
+
+
+def test_everything_is_looked_at_again_when_enough_has_been_set_aside(monkeypatch: pytest.MonkeyPatch) -> None:
+    counting = Counting()
+    monkeypatch.setattr(collector, "gc", counting)
+    monkeypatch.setattr(collector, "_LEAST", 100)
+    shared = collector._Shared()
+
+    def come(objects: int) -> list[Any]:
+        counting.objects, counting.done = objects, []
+        shared.collect_all(0.5)
+        return counting.done
+
+    everything = [2, "back", 2, "aside"]
+    assert [come(30), come(20), come(1)] == [[2, "aside"], [2, "aside"], everything]  # half of the 100 that are too few
+    assert come(51) == everything
+    assert come(400) == everything  # and now 400 are alive
+    assert [come(200), come(1)] == [[2, "aside"], everything]
+
+
+def test_what_is_garbage_already_is_not_set_aside() -> None:
+    alive: weakref.WeakSet[Node] = weakref.WeakSet()
+    gc.disable()
+    Node(alive)
+    assert len(alive) == 1
+    with Collector(Worker()):
+        assert len(alive) == 0
+
+
 @pytest.mark.parametrize("enabled", [True, False])
 @pytest.mark.parametrize("frozen", [True, False])
 def test_all_is_as_before_when_the_last_one_is_left(enabled: bool, frozen: bool) -> None:
@@ -146,3 +240,37 @@ def test_workers_in_threads_share_it() -> None:
     found = timely.execute(program, workers=3)
     assert sorted(x for extracted in found for _, batch in extracted for (x,) in batch) == list(range(1000))
     assert gc.isenabled()
+
+
+@pytest.mark.parametrize("enabled", [True, False])
+@pytest.mark.parametrize("fails", [False, True])
+def test_while_a_dataflow_is_built_the_collector_is_paused_and_then_as_before(enabled: bool, fails: bool) -> None:
+    (gc.enable if enabled else gc.disable)()
+    paused = []
+    worker = Worker()
+    with contextlib.suppress(KeyError), worker.dataflow() as scope:
+        scope.empty()
+        paused.append(not gc.isenabled())
+        if fails:
+            raise KeyError
+    assert (paused, gc.isenabled()) == ([True], enabled)
+
+
+def is_free() -> bool:
+    """Whether the calling thread could change what is set aside."""
+    free = collector._SHARED.lock.acquire(blocking=False)
+    if free:
+        collector._SHARED.lock.release()
+    return free
+
+
+def test_what_was_set_aside_is_in_sight_and_then_set_aside_again() -> None:
+    thing = [object()]
+    with Collector(Worker()):
+        assert thing not in gc.get_referrers(thing[0])
+        with collector.everything_in_sight():
+            assert thing in gc.get_referrers(thing[0])
+            with ThreadPoolExecutor() as pool:
+                assert not pool.submit(is_free).result()  # nobody else is to change what is set aside meanwhile
+        assert thing not in gc.get_referrers(thing[0])
+    assert thing in gc.get_referrers(thing[0])

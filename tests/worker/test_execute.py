@@ -5,6 +5,7 @@ That nothing hangs is held by pytest's own time limit, which prints every stack;
 
 from __future__ import annotations
 
+import multiprocessing.context
 import os
 import random
 import signal
@@ -378,3 +379,23 @@ def test_one_worker_runs_ahead_by_hand() -> None:
     assert all(probe.done() for probe in probes)
     one.close()
     two.close()
+
+
+def test_a_process_that_cannot_be_started_ends_those_that_were(monkeypatch: pytest.MonkeyPatch) -> None:
+    real, started = multiprocessing.context.ForkProcess.start, list[Any]()
+
+    def start(self: Any) -> None:
+        if started:
+            raise BlockingIOError("no more processes")
+        started.append(self)
+        real(self)
+
+    def program(worker: timely.Worker) -> None:
+        with worker.dataflow() as scope:
+            scope.to_stream([1]).exchange(lambda x: x)
+
+    monkeypatch.setattr(multiprocessing.context.ForkProcess, "start", start)
+    with pytest.raises(BlockingIOError, match="no more processes"):
+        timely.execute(program, processes=2)
+    assert not started[0].is_alive()
+    assert started[0].exitcode == 0  # it has found out, and was not killed

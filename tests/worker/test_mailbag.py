@@ -59,6 +59,30 @@ def test_each_channel_gives_what_was_sent_in_order_at_its_times(steps: list[Any]
     assert all(batch == before for batch, before in lists)  # what others may have as well is not changed
 
 
+def test_a_list_that_others_may_have_too_is_not_added_to() -> None:
+    told: list[Any] = []
+    sent = [[1], [2], [3], [4]]
+    mailbag = Mailbag(7, lambda peer, message: told.append(message[4]))
+    for batch in sent:
+        mailbag.put(1, 0, 0, batch)
+    mailbag.empty()
+    assert told == [[1, 2, 3, 4]]
+    assert sent == [[1], [2], [3], [4]]
+
+
+def test_what_is_held_grows_up_to_as_much_as_a_session_gathers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("timely.worker.mailbag.FLUSH_AT", 3)
+    told: list[Any] = []
+    mailbag = Mailbag(7, lambda peer, message: told.append(message[4]))
+    seen = []
+    for batch in ([1], [2], [3], [4], [5, 6, 7], [8, 9], [10, 11], [12]):
+        mailbag.put(1, 0, 0, batch)
+        seen.append(len(told))
+    assert seen == [0, 0, 0, 1, 3, 3, 3, 4]  # at once, where it is as much as that by itself
+    mailbag.empty()
+    assert told == [[1, 2, 3], [4], [5, 6, 7], [8, 9, 10, 11], [12]]
+
+
 def test_many_small_batches_of_a_pass_are_one_message(monkeypatch: pytest.MonkeyPatch) -> None:
     told: list[Any] = []
     tell = Worker.tell

@@ -364,7 +364,7 @@ class Relay:
     def _pass_on(self) -> None:
         near, _ = self._listener.accept()
         far = socket.create_connection(self._target)
-        with self._listener, near, far:
+        with self._listener, near, far, contextlib.suppress(ConnectionError):  # who is cut off says no goodbye
             ways = {near: (far, 0), far: (near, 1)}
             while ways:
                 for sock in select.select(list(ways), [], [], 30)[0]:

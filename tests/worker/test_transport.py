@@ -320,6 +320,14 @@ def test_progress_that_waits_is_merged_and_nothing_is_lost(drawn: list[Any]) -> 
         assert sums(merged, number) == sums(messages, number)
 
 
+def test_the_sum_of_many_goes_with_the_last_of_them() -> None:
+    batches = [("progress", 0, ProgressBatch(0, number, ((number, 1),))) for number in range(4)]
+    data = [("data", 0, 3, number, [number]) for number in range(3)]
+    merged = coalesce([batches[0], data[0], batches[1], data[1], batches[2], data[2], batches[3]])
+    assert merged[:3] == data
+    assert [(kind, batch.count) for kind, _, batch in merged[3:]] == [("progress", 4)]
+
+
 def test_only_batches_in_a_row_are_merged() -> None:
     first = ProgressBatch(0, 3, (("a", 1),))
     others: list[ProgressBatch[str]] = [ProgressBatch(0, 5, ()), ProgressBatch(1, 4, ()), ProgressBatch(0, 3, ())]

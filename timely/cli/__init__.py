@@ -117,7 +117,8 @@ def _live(arguments: argparse.Namespace) -> None:
 def _explain(arguments: argparse.Namespace) -> int:
     from timely.cli import looking
 
-    found = looking.explain(_job(arguments, outputs={}), arguments.patience)
+    job = _job(arguments, outputs={}, workers=arguments.workers, processes=arguments.processes)
+    found = looking.explain(job, arguments.patience)
     print(found or f"{arguments.program} came to its end: nothing was stuck")
     return 1 if found else 0
 
@@ -151,9 +152,10 @@ def parser() -> argparse.ArgumentParser:
         "explain",
         _explain,
         "run a program, and say what it is stuck at",
-        "Runs a program with one worker. If it cannot end, or nothing moves for a while, says which operator holds what, where it"
-        " was built, and how that reaches the end, and ends with a status of 1.",
+        "Runs a program. If it cannot end, or nothing moves for a while, says which operator holds what, on which worker, where"
+        " it was built, and how that reaches the end, and ends with a status of 1.",
     )
+    _add_workers(explain)
     _add_patience(explain, 5.0)
     live = commands.add_parser(
         "live",
@@ -213,8 +215,7 @@ def _add_run(commands: Any) -> None:
     run.add_argument(
         "--output", type=_table, action="append", default=[], metavar="NAME=FOLDER", help="what to write; may be repeated"
     )
-    run.add_argument("--workers", type=_positive, default=1, metavar="N", help="workers in each process (default: 1)")
-    run.add_argument("--processes", type=_positive, default=1, metavar="N", help="processes (default: 1)")
+    _add_workers(run)
     run.add_argument("--engine", choices=("local", "spark"), default="local", help="where the workers run (default: local)")
     run.add_argument(
         "--schema",
@@ -241,6 +242,11 @@ def _add_program(
     )
     added.set_defaults(command=command)
     return added
+
+
+def _add_workers(command: argparse.ArgumentParser) -> None:
+    command.add_argument("--workers", type=_positive, default=1, metavar="N", help="workers in each process (default: 1)")
+    command.add_argument("--processes", type=_positive, default=1, metavar="N", help="processes (default: 1)")
 
 
 def _add_patience(command: argparse.ArgumentParser, seconds: float) -> None:

@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
+import multiprocessing
 import runpy
 import sys
 import threading
 import traceback
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Final
 
 import timely
 from timely.cli.running import Job, assemble, build
 from timely.errors import ConfigurationError, StalledError
-from timely.inspect import LivePage, Picture, Watchdog, everywhere, picture
+from timely.inspect import LivePage, Picture, everywhere, picture
+from timely.worker.execute import execute_watched
+from timely.worker.watch import Watch
+
+_PATIENCE: Final = 1.0
+"""Seconds after which a worker that waits looks again; it does not give up, so that it can be asked what it waits for."""
 
 
 def draw(job: Job) -> Picture:
@@ -43,42 +51,49 @@ def live(script: Path, arguments: Sequence[str], port: int, say: Callable[[str],
 def explain(job: Job, patience: float) -> str | None:
     """Run a program; return what it is stuck at as soon as nothing has moved for ``patience`` seconds, ``None`` if it ends.
 
-    The worker's thread is left to itself where it does not return, and ends with the process.
+    The workers are left to themselves where they do not return: threads end with this process, and processes are ended.
     """
     job.program.check_inputs(job.inputs)
-    found: list[str | BaseException | None] = []
-    said = threading.Event()
+    heard, told = multiprocessing.Pipe(duplex=False)
+    failed: list[BaseException] = []
 
-    def conclude(what: str | BaseException | None) -> None:
-        found.append(what)
-        said.set()
+    def tell(what: str | None) -> None:
+        with contextlib.suppress(OSError):  # what is said first is what counts, and nobody listens after that
+            told.send(what)
 
     def work() -> None:
         try:
-            conclude(_run(job, patience, conclude))
+            execute_watched(functools.partial(_run, job, tell), job.workers, job.processes, "direct", Watch(patience, say=tell))
         except BaseException as error:
-            conclude(error)
+            failed.append(error)
+        tell(None)
 
-    threading.Thread(target=work, name="timely explain", daemon=True).start()
-    said.wait()
-    if isinstance(found[0], BaseException):
-        raise found[0]
-    return found[0]
+    thread = threading.Thread(target=work, name="timely explain", daemon=True)
+    thread.start()
+    found: str | None = heard.recv()
+    if found is None and failed:
+        raise failed[0]
+    if job.processes > 1:
+        for process in multiprocessing.active_children():
+            process.kill()
+        thread.join()
+    return found
 
 
-def _run(job: Job, patience: float, conclude: Any) -> str | None:
+def _run(job: Job, say: Callable[[str], object], worker: timely.Worker) -> None:
+    """Run a program on one of its workers; where it is alone, and cannot get to its end, say why at once."""
     from timely.cli.tables import read
 
-    with timely.Worker() as worker:
-        handles, scope = build(job, worker, {})
-        with Watchdog(worker, after=patience, say=conclude):
-            for name, handle in handles.items():
-                for batch in read(name, job.inputs[name]):
-                    handle.send_batch(batch)
-                    worker.step()
-                handle.close()
-            try:
-                worker.run()
-            except StalledError:
-                return str(worker.explain(scope))
-    return None
+    handles, scope = build(job, worker, {})
+    for name, handle in handles.items():
+        for number, batch in enumerate(read(name, job.inputs[name])):
+            if number % worker.peers == worker.index:
+                handle.send_batch(batch)
+                worker.step()
+        handle.close()
+    try:
+        while worker.step_or_park(None if worker.peers == 1 else _PATIENCE):
+            pass
+    except StalledError:
+        say(str(worker.explain(scope)))
+        raise

@@ -17,7 +17,7 @@ import attrs
 import timely
 from timely.cli.program import Program
 from timely.errors import ConfigurationError, StalledError
-from timely.inspect import LivePage, ProgressLine, Watchdog, everywhere
+from timely.inspect import LivePage
 
 Engine: TypeAlias = Literal["local", "spark"]
 
@@ -36,6 +36,10 @@ class Job:
     patience: float = 30.0
     live: int | None = None
 
+    def columns(self, output: str) -> str:
+        """Return the columns that are declared for an output, in Spark's notation; nothing where none are."""
+        return self.schemas.get(output) or self.program.schemas.get(output, "")
+
 
 def run(job: Job, engine: Engine, say: Callable[[str], object]) -> None:
     """Run a job; ``say`` is told how many rows each output got.
@@ -44,7 +48,19 @@ def run(job: Job, engine: Engine, say: Callable[[str], object]) -> None:
     """
     job.program.check_inputs(job.inputs)
     _check_outputs(job)
-    (_on_spark if engine == "spark" else _in_workers)(job, say)
+    with _page(job, say) as page:
+        (_on_spark if engine == "spark" else _in_workers)(job, say, page)
+
+
+@contextlib.contextmanager
+def _page(job: Job, say: Callable[[str], object]) -> Iterator[LivePage | None]:
+    """Serve a live page, if one was asked for."""
+    if job.live is None:
+        yield None
+        return
+    with LivePage(job.live) as page:
+        say(f"to be seen at {page.url}")
+        yield page
 
 
 def _check_outputs(job: Job) -> None:
@@ -71,13 +87,11 @@ def named(job: Job, built: object) -> Mapping[str, Any]:
 # -- workers of this machine ---------------------------------------------------------------------------------------------
 
 
-def _in_workers(job: Job, say: Callable[[str], object]) -> None:
+def _in_workers(job: Job, say: Callable[[str], object], page: LivePage | None) -> None:
+    from timely.cli.columns import arrow_schema
     from timely.cli.tables import Folder, read
 
     folders = {name: Folder(name, path, overwrite=job.overwrite) for name, path in job.outputs.items()}
-    if job.live is not None and job.processes > 1:
-        raise ConfigurationError("--live shows the workers of one process: give --workers instead of --processes")
-    page = None if job.live is None else LivePage(job.live)
 
     def program(worker: timely.Worker) -> dict[str, int]:
         if page is not None:
@@ -87,7 +101,6 @@ def _in_workers(job: Job, say: Callable[[str], object]) -> None:
             for part in parts.values():
                 stack.callback(part.close)
             handles, probe = build(job, worker, parts)
-            stack.enter_context(Watchdog(worker, after=job.patience))
             for name, handle in handles.items():
                 for number, batch in enumerate(read(name, job.inputs[name])):
                     if number % worker.peers == worker.index:
@@ -98,16 +111,16 @@ def _in_workers(job: Job, say: Callable[[str], object]) -> None:
         return {name: part.rows for name, part in parts.items()}
 
     with contextlib.ExitStack() as stack:
-        if page is not None:
-            stack.enter_context(page)
-            say(f"to be seen at {page.url}")
         for folder in folders.values():
             stack.enter_context(folder)
-        line = stack.enter_context(ProgressLine())
-        stack.enter_context(everywhere(line.watch))
-        rows = timely.execute(program, workers=job.workers, processes=job.processes)
+        parts = timely.execute(program, workers=job.workers, processes=job.processes, watch=job.patience)
+        rows = {name: sum(part[name] for part in parts) for name in folders}
+        for name, folder in folders.items():
+            schema = arrow_schema(job.columns(name))
+            if not rows[name] and schema is not None:
+                folder.leave_empty(schema)
     for name, path in job.outputs.items():
-        say(f"{name}: {sum(part[name] for part in rows):,} rows in {path}")
+        say(f"{name}: {rows[name]:,} rows in {path}")
 
 
 def build(
@@ -143,7 +156,7 @@ def explained(worker: timely.Worker, scope: timely.ScopeBuilder[int]) -> None:
 # -- Spark ---------------------------------------------------------------------------------------------------------------
 
 
-def _on_spark(job: Job, say: Callable[[str], object]) -> None:
+def _on_spark(job: Job, say: Callable[[str], object], page: LivePage | None) -> None:
     try:
         from timely.spark import local_session
         from timely.spark import run as run_on_spark
@@ -153,7 +166,7 @@ def _on_spark(job: Job, say: Callable[[str], object]) -> None:
 
     if not job.inputs or not job.outputs:
         raise ConfigurationError("--engine spark needs at least one --input and one --output")
-    missing = [name for name in job.outputs if name not in {**job.program.schemas, **job.schemas}]
+    missing = [name for name in job.outputs if not job.columns(name)]
     if missing:
         raise ConfigurationError(
             f"Spark has to know the columns of {', '.join(missing)} beforehand: give --schema {missing[0]}='node long, ...', or"
@@ -168,9 +181,9 @@ def _on_spark(job: Job, say: Callable[[str], object]) -> None:
         options: dict[str, Any] = {"header": True, "inferSchema": True}
         places = {name: str(path.resolve()) for name, path in {**job.inputs, **job.outputs}.items()}  # Spark's folder is another
         inputs = {name: session.read.load(places[name], formats[name], **options) for name in job.inputs}
-        schemas = {name: {**job.program.schemas, **job.schemas}[name] for name in job.outputs}
+        schemas = {name: job.columns(name) for name in job.outputs}
         with _carried(job.program):
-            result = run_on_spark(_Built(job), inputs, schemas, workers=job.workers * job.processes)
+            result = run_on_spark(_Built(job), inputs, schemas, workers=job.workers * job.processes, live=page)
             for name, path in job.outputs.items():
                 result[name].write.mode("overwrite").save(places[name], formats[name], header=True)
                 say(f"{name}: {session.read.load(places[name], formats[name], **options).count():,} rows in {path}")
@@ -215,6 +228,11 @@ class _Built:
     """The program as Spark's workers call it: the outputs that were asked for, and no others."""
 
     job: Job
+
+    @property
+    def __name__(self) -> str:
+        """What the dataflow goes by: as where it runs without Spark."""
+        return self.job.program.title
 
     def __call__(self, scope: timely.ScopeBuilder[int], **inputs: timely.Stream[int, Any]) -> dict[str, Any]:
         streams = named(self.job, self.job.program.build(scope, **inputs))

@@ -84,6 +84,12 @@ class Folder:
         """Return the part of one worker, to be closed when it is over."""
         return Part(self._name, self._draft / f"part-{worker:05}{self._kind}", self._kind)
 
+    def leave_empty(self, schema: pa.Schema) -> None:
+        """Write a part that has these columns and no rows."""
+        part = self.part(0)
+        part.write(0, pa.RecordBatch.from_pylist([], schema))
+        part.close()
+
 
 def _remove(path: Path) -> None:
     if path.is_dir():

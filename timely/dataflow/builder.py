@@ -22,6 +22,7 @@ from timely.dataflow.stream import Stream
 from timely.errors import GraphError, ScopeError
 from timely.order import PartialOrder
 from timely.progress import Antichain, PathSummary, Source, SummaryRow, Target
+from timely.scopes import INGRESS
 
 T = TypeVar("T", bound=PartialOrder)
 D = TypeVar("D")
@@ -44,7 +45,7 @@ def connect(scope: ScopeBuilder[T], stream: Stream[T, Any], pact: Pact, target: 
     """
     label = input.label
     if not isinstance(stream, Stream):
-        raise GraphError(f"{label} reads a timely.Stream, not {stream!r}: make one of it with scope.to_stream(...)")
+        raise GraphError(f"{label} reads a timely.Stream, not {stream!r}: {_advice(stream)}")
     if stream.scope is not scope:
         raise ScopeError(
             f"{label} cannot read a stream of scope {stream.scope.path!r}: bring it in with enter(scope), or out with leave()"
@@ -60,10 +61,25 @@ def connect(scope: ScopeBuilder[T], stream: Stream[T, Any], pact: Pact, target: 
     local: QueuePusher[T] = QueuePusher(queue, scope.subgraph, target.node)
     pusher: Pusher[T] = local
     if not isinstance(pact, PipelinePact):
-        pusher = ExchangePusher(pact.parts, local, scope.allocator, label)
+        ending = _ending(scope, stream) if isinstance(pact, Exchange) else None
+        pusher = ExchangePusher(pact.parts, local, scope.allocator, label, ending)
     scope.subgraph.add_edge(stream.source, target, local=isinstance(pact, PipelinePact))
     input.queue = queue
     stream.tee.append(pusher)
+
+
+def _ending(scope: ScopeBuilder[T], stream: Stream[T, Any]) -> list[ExchangePusher[T]] | None:
+    """Return what is closed at the end of an activation of the operator that a stream comes from; of a scope there is none."""
+    node = stream.source.node
+    sender = None if node == INGRESS else scope.subgraph.children[node].scope
+    return sender.ending if isinstance(sender, Operator) else None
+
+
+def _advice(given: object) -> str:
+    """Return what to give instead of what is no stream."""
+    if isinstance(given, list | tuple) and any(isinstance(one, Stream) for one in given):
+        return "give the streams in it one by one, as in concat(*streams)"
+    return "make one of it with scope.to_stream(...)"
 
 
 class OperatorBuilder(Generic[T]):

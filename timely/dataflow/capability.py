@@ -9,7 +9,7 @@ the activation that reads it is over), and must be retained to outlive that acti
 from __future__ import annotations
 
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Generic, Self, SupportsIndex, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, Self, SupportsIndex, TypeVar
 
 from timely.errors import CapabilityError, GraphError
 from timely.order import PartialOrder, Product
@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from timely.dataflow.ports import InputPort, OutputPort
 
 T = TypeVar("T", bound=PartialOrder)
+
+_PRODUCT: Final = Product  # compiled, a name that was imported is looked up at each use, and a constant is not
 
 
 class Capability(Generic[T]):
@@ -45,7 +47,7 @@ class Capability(Generic[T]):
     def __init__(self, time: T, port: OutputPort[T]) -> None:
         self.time = time
         self._port: OutputPort[T] | None = port
-        port.hold(port.number, time, 1)
+        port.hold.update_at(port.number, time, 1)
         if not port.operator.running:
             port.operator.touch()
 
@@ -62,7 +64,7 @@ class Capability(Generic[T]):
     def delayed(self, time: T) -> Capability[T]:
         """Return a new capability at ``time``, which must be at or after this one's; this one stays as it is."""
         port = self._port
-        if port is not None and (type(time) is not type(self.time) or type(time) is Product):
+        if port is not None and (type(time) is not type(self.time) or type(time) is _PRODUCT):
             port.check(time)
         if port is None or not self.time <= time:
             raise self._refusal("delay", time)
@@ -71,13 +73,13 @@ class Capability(Generic[T]):
     def downgrade(self, time: T) -> None:
         """Give up the times that are not at or after ``time``, which must be at or after this one's."""
         port = self._port
-        if port is not None and (type(time) is not type(self.time) or type(time) is Product):
+        if port is not None and (type(time) is not type(self.time) or type(time) is _PRODUCT):
             port.check(time)
         if port is None or not self.time <= time:
             raise self._refusal("downgrade", time)
         hold, number = port.hold, port.number
-        hold(number, time, 1)
-        hold(number, self.time, -1)
+        hold.update_at(number, time, 1)
+        hold.update_at(number, self.time, -1)
         self.time = time
         if not port.operator.running:
             port.operator.touch()
@@ -87,7 +89,7 @@ class Capability(Generic[T]):
         port = self._port
         if port is not None:
             self._port = None
-            port.hold(port.number, self.time, -1)
+            port.hold.update_at(port.number, self.time, -1)
             if not port.operator.running:
                 port.operator.touch()
 
@@ -167,7 +169,7 @@ class InputCapability(Generic[T]):
     def delayed(self, time: T, output: SupportsIndex = 0) -> Capability[T]:
         """Return a capability for ``output`` at ``time``, which must be at or after what the summary makes of this time."""
         port = self._current("delay")
-        if type(time) is not type(self.time) or type(time) is Product:
+        if type(time) is not type(self.time) or type(time) is _PRODUCT:
             port.check(time)
         if output not in range(len(port.summaries)):
             raise self._no_output(output)
@@ -179,7 +181,8 @@ class InputCapability(Generic[T]):
         if len(summaries) == 0:
             raise CapabilityError(f"{port.label}: output {output} is disconnected from this input, so nothing can be sent there")
         raise CapabilityError(
-            f"{port.label}: {time!r} is not at or after what the summary to output {output} makes of {self.time!r}"
+            f"{port.label}: {time!r} is not at or after what the summary to output {output} makes of {self.time!r};"
+            " what is sent later may have a later time, never an earlier one"
         )
 
     def permits(self, port: OutputPort[T]) -> bool:

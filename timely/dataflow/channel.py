@@ -7,27 +7,31 @@ was produced are kept at the output, so that one send is counted on every edge i
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar, cast
 
 from timely.dataflow.bell import Bell
 from timely.dataflow.container import Parts
+from timely.dataflow.joining import BYTES, ENOUGH, SMALL, alike, joined
 from timely.dataflow.keeping import Keeper
 from timely.dataflow.spill import Queue
-from timely.errors import RoutingError
+from timely.errors import RoutingError, TimelyError
 from timely.order import PartialOrder
 from timely.scopes import Subgraph
 
 T = TypeVar("T", bound=PartialOrder)
-T_contra = TypeVar("T_contra", bound=PartialOrder, contravariant=True)
 TO = TypeVar("TO", bound=PartialOrder)
 TI = TypeVar("TI", bound=PartialOrder)
 
 
-class Pusher(Protocol[T_contra]):
+class Pusher(ABC, Generic[T]):
     """One way out of an output."""
 
-    def push(self, time: T_contra, batch: Any, records: int, /) -> None:
+    __slots__ = ()
+
+    @abstractmethod
+    def push(self, time: T, batch: Any, records: int) -> None:
         """Send a container with this many records (never none) at ``time``."""
 
 
@@ -62,46 +66,99 @@ class Allocator(Protocol):
         """Return a bell for the dataflow being built: rung from any thread, it has ``answer()`` called on the worker's."""
 
 
-class QueuePusher(Generic[T]):
+class QueuePusher(Pusher[T], Generic[T]):
     """Puts messages into the queue of an input on this worker, and has its operator run."""
 
-    __slots__ = ("_child", "_queue", "_scope")
+    __slots__ = ("_child", "_put", "_scope")
 
     def __init__(self, queue: Queue[T], scope: Subgraph[Any, T], child: int) -> None:
-        self._queue = queue
+        self._put = queue.append
         self._scope = scope
         self._child = child
 
     def push(self, time: T, batch: Any, records: int) -> None:
         """Queue the message."""
         self._scope.activate(self._child)  # first, for it is in the queue even if that cannot spill
-        self._queue.append((time, batch, records))
+        self._put((time, batch, records))
 
 
-class ExchangePusher(Generic[T]):
+class ExchangePusher(Pusher[T], Generic[T]):
     """Deals the records of a message to the workers that ``parts(time, batch, workers)`` says, as pairs ``(worker, part)``.
 
-    That is asked with one worker too, so that a key that fails does not wait for a second worker to be noticed.
+    That is asked with one worker too, so that a key that fails does not wait for a second worker to be noticed. With several,
+    and where there is a list ``ending`` of what is closed when the activation ends that messages come from, small columnar
+    containers of one time are held until then, or until something else comes, and are dealt together.
     """
 
-    __slots__ = ("_allocator", "_channel", "_label", "_local", "_parts")
+    __slots__ = ("_allocator", "_bytes", "_channel", "_ending", "_held", "_label", "_local", "_parts", "_records", "_time")
 
     def __init__(
-        self, parts: Callable[[T, Any, int], Parts], local: QueuePusher[T], allocator: Allocator, label: str
+        self,
+        parts: Callable[[T, Any, int], Parts],
+        local: QueuePusher[T],
+        allocator: Allocator,
+        label: str,
+        ending: list[ExchangePusher[T]] | None = None,
     ) -> None:
         self._parts = parts
         self._local = local
         self._allocator = allocator
         self._label = label
         self._channel = allocator.open_channel(local.push, label) if allocator.peers > 1 else -1
+        self._ending = ending if allocator.peers > 1 else None
+        self._held: list[Any] = []
+        self._records = 0
+        self._bytes = 0
+        self._time: T | None = None
 
     def push(self, time: T, batch: Any, records: int) -> None:
-        """Send each part to its worker."""
+        """Send each part to its worker, at the end of the activation at the latest."""
+        ending = self._ending
+        if ending is None:
+            self._deal(time, batch)
+            return
+        held = self._held
+        if held:
+            if records < SMALL and self._records + records <= ENOUGH and time == self._time and self._joins(batch):
+                held.append(batch)
+                self._records += records
+                return
+            self.close()
+        if records < SMALL and alike(batch, batch):
+            self._held = [batch]
+            self._time, self._records = time, records
+            ending.append(self)
+        else:
+            self._deal(time, batch)
+
+    def _joins(self, batch: Any) -> bool:
+        """Return whether a container is like what is held, and not too large to be held with it."""
+        held = self._held
+        if not alike(held[0], batch):
+            return False
+        if len(held) == 1:
+            self._bytes = held[0].nbytes  # Arrow takes a while to say: a container that stays alone is not asked
+        self._bytes += batch.nbytes
+        return self._bytes <= BYTES
+
+    def close(self) -> None:
+        """Deal what is held."""
+        held, self._held = self._held, []
+        for batch in joined(held):
+            self._deal(cast("T", self._time), batch)
+
+    def _deal(self, time: T, batch: Any) -> None:
         allocator = self._allocator
         try:
             parts = self._parts(time, batch, allocator.peers)
         except RoutingError as error:
             raise RoutingError(f"exchange into {self._label}: {error}").caused_by(error)
+        except TimelyError:
+            raise
+        except Exception as error:  # of the key, which the operator that sends knows nothing of
+            raise RoutingError(
+                f"exchange into {self._label}: the key of a record raised {type(error).__name__}: {error}"
+            ).caused_by(error)
         for peer, part in parts:
             if peer == allocator.index:
                 self._local.push(time, part, len(part))
@@ -109,7 +166,7 @@ class ExchangePusher(Generic[T]):
                 allocator.post(peer, self._channel, time, part)
 
 
-class EnterPusher(Generic[TO, TI]):
+class EnterPusher(Pusher[TO], Generic[TO, TI]):
     """Carries messages into a nested scope: translates the time, and has the scope account for them."""
 
     __slots__ = ("_port", "_scope", "_tee", "_to_inner")
@@ -128,7 +185,7 @@ class EnterPusher(Generic[TO, TI]):
             pusher.push(inner, batch, records)
 
 
-class LeavePusher(Generic[TO, TI]):
+class LeavePusher(Pusher[TI], Generic[TO, TI]):
     """Carries messages out of a nested scope; they are counted where they were produced."""
 
     __slots__ = ("_tee", "_to_outer")

@@ -18,12 +18,23 @@ from timely.errors import ContainerError, RoutingError
 if TYPE_CHECKING:
     import numpy as np
     import pyarrow as pa
+    import pyarrow.compute as pc
 
 _ROUTED: Final = frozenset({int, bool, str, bytes, type(None)})
 """Types whose every value has a number: where all keys are of these there is nothing to refuse."""
 
 _FEW: Final = 16
 """Up to so many workers it is cheaper to look for each one's rows than to sort them."""
+
+_NOT_BY_RECORD: Final = {
+    "builtins.str": "send() sends one record, send_batch() a list of them",
+    "builtins.bytes": "send() sends one record, send_batch() a list of them",
+    "builtins.dict": "send() sends one record, send_batch() a list of them, such as list(batch.items())",
+    "pandas.DataFrame": "make an Arrow batch of it with pyarrow.RecordBatch.from_pandas(frame)",
+    "pandas.core.frame.DataFrame": "make an Arrow batch of it with pyarrow.RecordBatch.from_pandas(frame)",
+    "pyarrow.lib.Table": "send the batches of its to_batches(), one by one",
+}
+"""What has a length and can be iterated over, but hardly by what its sender means by a record; and what to send instead."""
 
 Parts: TypeAlias = list[tuple[int, Any]]
 """Pairs ``(worker, part)``, in order of worker, no part empty."""
@@ -80,10 +91,11 @@ def partition(batch: Any, key: Key, workers: int) -> Parts:
     [(0, [4, 6]), (1, [3, 5])]
     """
     kind = type(batch)
-    deal = _partition_list if kind is list else _dealer(kind)
+    deal = _partition_list if kind is list else _dealer(kind)  # type: ignore[arg-type]  # a type is hashable
     return deal(batch, key, workers)
 
 
+@functools.lru_cache
 def _dealer(kind: type) -> Callable[[Any, Key, int], Parts]:
     """Return what deals containers of a type."""
     if hasattr(kind, "deal"):
@@ -129,13 +141,25 @@ def _partition_list(batch: list[Any], key: Key, workers: int) -> Parts:
 def _partition_arrow(batch: pa.RecordBatch, key: Key, workers: int) -> Parts:
     if callable(key):
         raise RoutingError("an Arrow batch is exchanged by the name of a column, not by a function of the record")
-    columns = [batch.column(name) for name in _columns(key, batch.schema.names, "batch")]
+    columns = [batch.column(place) for place in _places(key, batch.schema)]
     if workers == 1:
         for column in columns:
-            _check_routable(column.type)
+            try:
+                _check_routable(column.type)
+            except TypeError:  # a type of somebody's own need not be hashable
+                route_column(column[:0])
         return [(0, batch)]
     numbers = route_column(columns[0]) if isinstance(key, str) else combined([route_column(column) for column in columns])
     return [(worker, _taken(batch, rows)) for worker, rows in _deal(numbers, workers)]
+
+
+def _places(key: str | Sequence[str], schema: pa.Schema) -> list[int]:
+    """Return where the columns of a key are."""
+    names = [key] if isinstance(key, str) else key
+    places = [schema.get_field_index(name) for name in names]
+    if not places or -1 in places:  # Arrow says so of a column that there is twice, too
+        _columns(key, schema.names, "batch")
+    return places
 
 
 @functools.lru_cache
@@ -149,10 +173,10 @@ def _check_routable(kind: pa.DataType) -> None:
 def _taken(batch: pa.RecordBatch, rows: np.ndarray[Any, Any]) -> pa.RecordBatch:
     """Return these rows of a batch. Arrow takes none out of a view, so that one goes by way of the plain type."""
     import pyarrow as pa
-    import pyarrow.compute as pc
 
+    kernel, unchecked = _take_kernel()
     try:
-        return pc.take(batch, pa.array(rows), boundscheck=False)
+        return kernel.call([batch, pa.array(rows)], unchecked)
     except pa.ArrowNotImplementedError:
         plain = {pa.string_view(): pa.large_string(), pa.binary_view(): pa.large_binary()}
         fields = [field.with_type(plain.get(field.type, field.type)) for field in batch.schema]
@@ -160,6 +184,17 @@ def _taken(batch: pa.RecordBatch, rows: np.ndarray[Any, Any]) -> pa.RecordBatch:
         return batch.cast(pa.schema(fields)).take(rows).cast(batch.schema)
     except pa.ArrowNotImplementedError as error:
         raise RoutingError(f"a batch that Arrow takes no rows out of cannot be dealt, cast its columns: {error}") from error
+
+
+@functools.cache
+def _take_kernel() -> tuple[pc.Function, pc.FunctionOptions]:
+    """Return what takes rows out of a batch, and how: rows that were found in the batch need not be looked for in it.
+
+    ``pyarrow.compute.take`` looks both up for every batch, which costs as much as small batches themselves.
+    """
+    import pyarrow.compute as pc
+
+    return pc.get_function("take"), pc.TakeOptions(boundscheck=False)
 
 
 def _columns(key: str | Sequence[str], names: Sequence[str], what: str) -> list[str]:
@@ -207,18 +242,34 @@ def _key_columns(batch: np.ndarray[Any, Any], key: Key) -> list[np.ndarray[Any, 
     return columns
 
 
-def _deal(numbers: np.ndarray[Any, Any], workers: int) -> list[tuple[int, np.ndarray[Any, Any]]]:
-    """Return ``(worker, rows)`` for each worker that gets any row, rows in order."""
+def _deal(numbers: np.ndarray[Any, Any], workers: int) -> Iterator[tuple[int, np.ndarray[Any, Any]]]:
+    """Yield ``(worker, rows)`` for each worker that gets any row, rows in order.
+
+    One after the other: what was taken out by then makes room for the next, or a large batch has memory given back to the
+    system and asked for again each time, which takes longer than the dealing.
+    """
     import numpy as np
 
-    owners = numbers & (workers - 1) if workers & (workers - 1) == 0 else numbers % workers
+    owners = _owners(numbers, workers)
     if workers <= _FEW:
-        dealt: Sequence[Any] = [np.flatnonzero(owners == worker) for worker in range(workers)]
+        dealt: Iterable[Any] = ((owners == worker).nonzero()[0] for worker in range(workers))
     else:
-        owners = owners.astype(np.uint16 if workers <= 1 << 16 else np.int64)  # short ones are sorted by counting
-        order = np.argsort(owners, kind="stable")
+        order = np.argsort(owners, kind="stable")  # short numbers are sorted by counting
         dealt = np.split(order, np.searchsorted(owners[order], np.arange(1, workers)))
-    return [(worker, rows) for worker, rows in enumerate(dealt) if len(rows)]
+    for worker, rows in enumerate(dealt):
+        if len(rows):
+            yield worker, rows
+
+
+def _owners(numbers: np.ndarray[Any, Any], workers: int) -> np.ndarray[Any, Any]:
+    """Return the remainders, as numbers that are no longer than they need to be."""
+    import numpy as np
+
+    if workers & (workers - 1):
+        return (numbers % workers).astype(np.uint16 if workers <= 1 << 16 else np.int64)
+    if workers <= 1 << 8 and numbers.dtype != object:
+        return numbers.astype(np.uint8) & np.uint8(workers - 1)  # what is cut off is a multiple of 256
+    return (numbers & (workers - 1)).astype(np.int64)
 
 
 def _partition_own(batch: Any, key: Key, workers: int) -> Parts:
@@ -258,6 +309,9 @@ def records_of(batch: Any) -> list[Any]:
         return list(zip(*(column.to_pylist() for column in batch.columns), strict=True)) or [()] * len(batch)
     if "numpy.ndarray" in bases:
         return list(batch.tolist())
+    for base, advice in _NOT_BY_RECORD.items():
+        if base in bases:
+            raise ContainerError(f"a container of type {type(batch).__name__} cannot be read by record: {advice}")
     if not hasattr(type(batch), "__iter__"):
         raise ContainerError(f"a container of type {type(batch).__name__} cannot be read by record: give its type __iter__")
     return list(batch)

@@ -34,6 +34,8 @@ _EPOCH: Final = datetime.date(1970, 1, 1).toordinal()
 _NAIVE: Final = datetime.datetime(1970, 1, 1)
 _AWARE: Final = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 _MICROSECOND: Final = datetime.timedelta(microseconds=1)
+_DAY: Final = 24 * 60 * 60 * 1000
+"""Milliseconds."""
 _LONG: Final = 64
 """From this many bytes on, one call of the checksum for each value costs less than a pass over all values for each byte."""
 _FEW: Final = 512
@@ -117,8 +119,10 @@ def route_column(column: pa.Array) -> Numbers:
         return _of_dictionary(column)
     if is_.is_null(kind):
         return _plain(column.cast(pa.int64()))
-    if is_.is_date(kind):
-        return _plain(column.cast(pa.date32()).cast(pa.int32()).cast(pa.int64()))
+    if is_.is_date32(kind):
+        return _plain(column.cast(pa.int32()).cast(pa.int64()))
+    if is_.is_date64(kind):  # of which nobody checks that it is at midnight
+        return _plain(column.cast(pa.int64())) // _DAY
     if is_.is_timestamp(kind) or is_.is_duration(kind):
         return _microseconds(_plain(column.cast(pa.int64())), kind.unit)
     if _is_text(kind):

@@ -14,15 +14,15 @@ from typing import Any, Generic, Never, SupportsFloat, TypeVar
 
 from timely.dataflow.bell import Bell
 from timely.dataflow.capability import Capability
-from timely.dataflow.channel import Allocator
+from timely.dataflow.channel import Allocator, ExchangePusher
 from timely.dataflow.info import OperatorInfo
 from timely.dataflow.keeping import Keeping
 from timely.dataflow.origin import origin
-from timely.dataflow.ports import Count, InputPort, OutputPort, Session
+from timely.dataflow.ports import InputPort, OutputPort, Session
 from timely.errors import ConfigurationError, OperatorError, RecoveryError
 from timely.order import PartialOrder
-from timely.progress import ChangeBatch, TimeDomain
-from timely.scopes import Attachable, Counts, Subgraph, Summaries
+from timely.progress import Account, ChangeBatch, TimeDomain
+from timely.scopes import Attachable, Calling, Counts, Subgraph, Summaries
 
 T = TypeVar("T", bound=PartialOrder)
 
@@ -77,6 +77,9 @@ class Activator:
         """
         if self._returns is None:
             self._returns = self._find_returns()
+        sender = self._scope.children[self._child].scope
+        if isinstance(sender, Operator):
+            sender.deal()  # what is held to be joined would miss this round
         for operator in self._returns:
             if not operator.running:
                 self._scope.run_now(operator.index)
@@ -135,6 +138,7 @@ class Operator(Attachable[T]):
         self.input_ports: list[InputPort[T, Any]] = []
         self.output_ports: list[OutputPort[T]] = []
         self.sessions: list[Session[T]] = []
+        self.ending: list[ExchangePusher[T]] = []
         self.running = False
         self.has_read = False
         self.call = 0
@@ -189,10 +193,11 @@ class Operator(Attachable[T]):
         The initial capabilities are not counted here, since they are in the internal summary; what becomes of them is.
         """
         statement: Statement[T] = Statement(len(self.input_ports), len(self.output_ports))
+        read, hold, sent = Calling(statement.read), Calling(statement.hold), Calling(statement.sent)
         for input in self.input_ports:
-            input.account(input.index, statement.read)
+            input.account(input.index, read)
         for output in self.output_ports:
-            output.account(output.index, statement.hold, [output.index], statement.sent)
+            output.account(output.index, hold, [output.index], sent)
         capabilities = [Capability(self.domain.minimum, output) for output in self.output_ports]
         for held in statement.internal:
             held.clear()
@@ -208,9 +213,9 @@ class Operator(Attachable[T]):
         self._logic = functools.partial(logic, *self.input_ports, *self.output_ports, *arguments)
 
     def attach(
-        self, sources: Sequence[int], targets: Sequence[int], fanout: Sequence[list[int]], hold: Count[T], note: Count[T]
+        self, sources: Sequence[int], targets: Sequence[int], fanout: Sequence[list[int]], hold: Account[T], note: Account[T]
     ) -> list[list[T]]:
-        """Count straight into an account from now on: capabilities with ``hold``, messages with ``note``, by these numbers.
+        """Count straight into these accounts from now on: capabilities in ``hold``, messages in ``note``, by these numbers.
 
         Returns, for each input, the list of its frontier's elements, which the caller keeps up to date.
         """
@@ -218,7 +223,7 @@ class Operator(Attachable[T]):
         if statement is not None:
             for number, held in zip(sources, statement.internal, strict=True):
                 for time, diff in held.drain():
-                    hold(number, time, diff)
+                    hold.update_at(number, time, diff)
             self._statement = None
         for input, number in zip(self.input_ports, targets, strict=True):
             input.account(number, note)
@@ -268,9 +273,11 @@ class Operator(Attachable[T]):
             again = self._logic()
             sessions = self.sessions
             if sessions:
+                self.sessions = []
                 for session in sessions:
                     session.close()
-                sessions.clear()
+            if self.ending:
+                self.deal()
         except Exception as error:
             self.fail(error)
         finally:
@@ -283,6 +290,12 @@ class Operator(Attachable[T]):
                 if input.queue:
                     self.activate()
         return again is True
+
+    def deal(self) -> None:
+        """Deal what is held on its way to an exchange."""
+        for pusher in self.ending:
+            pusher.close()
+        self.ending.clear()
 
     def discard(self) -> None:
         """Let go of the logic, and so of its state, and of all that has arrived: the dataflow goes no further.
@@ -298,9 +311,10 @@ class Operator(Attachable[T]):
             self.fail(error)
 
     def fail(self, error: Exception) -> Never:
-        """Raise ``OperatorError`` for what the logic raised, with the operator's name, path and worker."""
+        """Raise ``OperatorError`` for what the logic raised, with the operator's name, path, worker, and line of the program."""
+        built = "" if self.info.origin is None else f"; {self.name!r} was built at {self.info.origin}"
         raise OperatorError(
-            f"operator {self.name!r} ({self.path}) on worker {self.info.worker} raised {type(error).__name__}: {error}",
+            f"operator {self.name!r} ({self.path}) on worker {self.info.worker} raised {type(error).__name__}: {error}{built}",
             self.name,
             self.path,
             self.info.worker,

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Generic, Self, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, Self, TypeVar
 
 from timely.dataflow.capability import Capability, InputCapability
 from timely.dataflow.channel import Pusher
@@ -18,7 +18,7 @@ from timely.dataflow.container import records_of
 from timely.dataflow.spill import Queue, SpillQueue
 from timely.errors import CapabilityError, ContainerError, GraphError, TimestampError
 from timely.order import PartialOrder, linear_extension
-from timely.progress import Antichain, PathSummary
+from timely.progress import Account, Antichain, PathSummary
 
 if TYPE_CHECKING:
     from timely.dataflow.operator import Operator
@@ -26,14 +26,23 @@ if TYPE_CHECKING:
 T = TypeVar("T", bound=PartialOrder)
 D = TypeVar("D")
 
-Count: TypeAlias = Callable[[int, T, int], None]
-"""Counts at a location: ``count(number, time, diff)``."""
-
 FLUSH_AT = 8192
 """Records that a session gathers before it passes them on."""
 
 SMALL = 512
 """Batches of fewer records than this are joined by operators that work by record, where several wait."""
+
+
+class _Unbuilt(Account[Any]):
+    """What the ports of an operator count in that has not been built."""
+
+    __slots__ = ()
+
+    def update_at(self, index: int, time: Any, diff: int) -> None:
+        raise CapabilityError("this operator has not been built yet: call build(...) first")
+
+
+UNBUILT: Final = _Unbuilt()
 
 
 class InputPort(Generic[T, D]):
@@ -51,7 +60,7 @@ class InputPort(Generic[T, D]):
         self.observed = observed
         self.queue: Queue[T] = deque()
         self._number = -1
-        self._note: Count[T] = _unbuilt
+        self._note: Account[T] = UNBUILT
         self.elements: list[T] = []
         self.summaries: Sequence[Antichain[PathSummary[T]]] = ()
         self.identities: frozenset[int] = frozenset()
@@ -78,7 +87,7 @@ class InputPort(Generic[T, D]):
         while queue:
             time, batch, records = queue.popleft()
             operator.has_read = True
-            note(number, time, -records)
+            note.update_at(number, time, -records)
             yield InputCapability(time, self), batch
 
     def forward(self, output: OutputPort[T], f: Callable[[Any], Any]) -> None:
@@ -101,8 +110,27 @@ class InputPort(Generic[T, D]):
         while queue:
             time, batch, records = queue.popleft()
             operator.has_read = True
-            note(number, time, -records)
+            note.update_at(number, time, -records)
             output.push(time, f(batch))
+
+    def advance(self, output: OutputPort[T], summary: PathSummary[T]) -> None:
+        """Read all that has arrived, and send each batch on ``output`` at the time that ``summary`` makes of its own; a batch of
+        which it makes none is dropped.
+
+        For the logic of a loop, as ``forward`` is for others. ``CapabilityError`` for an output of another operator, for a
+        summary that does not lead there, or outside of an activation.
+        """
+        operator = self.operator
+        if output.operator is not operator or not operator.running or summary not in self.summaries[output.index]:
+            raise self._cannot_advance(output, summary)
+        queue, note, number = self.queue, self._note, self._number
+        while queue:
+            time, batch, records = queue.popleft()
+            operator.has_read = True
+            note.update_at(number, time, -records)
+            later = summary.results_in(time)
+            if later is not None:
+                output.push(later, batch)
 
     def forward_records(self, output: OutputPort[T], f: Callable[[list[D]], Any]) -> None:
         """As ``forward``, by record: send ``f(records)`` for the records of each batch, or of several small ones of one time.
@@ -122,7 +150,7 @@ class InputPort(Generic[T, D]):
         while queue:
             time, batch, count = queue.popleft()
             operator.has_read = True
-            note(number, time, -count)
+            note.update_at(number, time, -count)
             records = batch if type(batch) is list else records_of(batch)
             if queue and count < SMALL:
                 records = self._joined(time, records)
@@ -139,7 +167,7 @@ class InputPort(Generic[T, D]):
             if count >= SMALL or following != time:
                 break
             queue.popleft()
-            self._note(self._number, time, -count)
+            self._note.update_at(self._number, time, -count)
             joined.extend(batch if type(batch) is list else records_of(batch))
         return joined
 
@@ -147,6 +175,12 @@ class InputPort(Generic[T, D]):
         return CapabilityError(
             f"{output.label}: what {self.label} reads can be forwarded there only in an activation of the same operator, and"
             " only where the summary between them is the identity"
+        )
+
+    def _cannot_advance(self, output: OutputPort[T], summary: PathSummary[T]) -> CapabilityError:
+        return CapabilityError(
+            f"{output.label}: what {self.label} reads can be sent there by {summary!r} only in an activation of the same"
+            " operator, and only where that is a summary between them"
         )
 
     def by_time(self) -> Iterator[tuple[InputCapability[T], list[list[D]]]]:
@@ -171,8 +205,8 @@ class InputPort(Generic[T, D]):
         for time in linear_extension(found):
             yield found[time]
 
-    def account(self, number: int, note: Count[T]) -> None:
-        """Count what is read with ``note``, under ``number``, from now on."""
+    def account(self, number: int, note: Account[T]) -> None:
+        """Count what is read in ``note``, under ``number``, from now on."""
         self._number = number
         self._note = note
 
@@ -187,9 +221,9 @@ class OutputPort(Generic[T]):
         self.index = index
         self.tee = tee
         self.number = -1
-        self.hold: Count[T] = _unbuilt
+        self.hold: Account[T] = UNBUILT
         self._targets: list[int] = []
-        self._note: Count[T] = _unbuilt
+        self._note: Account[T] = UNBUILT
 
     @property
     def label(self) -> str:
@@ -221,8 +255,8 @@ class OutputPort(Generic[T]):
         operator.sessions.append(session)
         return session
 
-    def account(self, number: int, hold: Count[T], targets: list[int], note: Count[T]) -> None:
-        """Count capabilities with ``hold`` under ``number``, and messages with ``note`` under ``targets``, from now on."""
+    def account(self, number: int, hold: Account[T], targets: list[int], note: Account[T]) -> None:
+        """Count capabilities in ``hold`` under ``number``, and messages in ``note`` under ``targets``, from now on."""
         self.number = number
         self.hold = hold
         self._targets = targets
@@ -240,7 +274,7 @@ class OutputPort(Generic[T]):
         if records and self.tee:
             note = self._note
             for number in self._targets:
-                note(number, time, records)
+                note.update_at(number, time, records)
             for pusher in self.tee:
                 pusher.push(time, batch, records)
 
@@ -311,10 +345,6 @@ class Session(Generic[T]):
         if kind is not None:
             self._buffer = []
         self.close()
-
-
-def _unbuilt(number: int, time: object, diff: int) -> None:
-    raise CapabilityError("this operator has not been built yet: call build(...) first")
 
 
 def _check(port: InputPort[Any, Any] | OutputPort[Any], time: object) -> None:

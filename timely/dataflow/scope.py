@@ -7,7 +7,6 @@ compiles the whole nesting; nothing can be added after that. Its operator method
 from __future__ import annotations
 
 import functools
-import gc
 from collections.abc import AsyncIterable, Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
@@ -34,18 +33,6 @@ T2 = TypeVar("T2", bound=PartialOrder)
 D = TypeVar("D")
 
 Exchanged = ProgressExchange[tuple[int, int, Any]]
-
-
-@contextmanager
-def _collector_paused() -> Iterator[None]:
-    """Keep the garbage collector from looking, again and again, at what a graph is compiled to: all of that stays."""
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            gc.enable()
 
 
 class ScopeBuilder(Generic[T]):
@@ -158,9 +145,8 @@ class ScopeBuilder(Generic[T]):
             check()
         if self.unfinished:
             raise ScopeError(f"operators were begun and never built: {', '.join(sorted(self.unfinished))}; call build(...)")
-        with _collector_paused():
-            self.subgraph.get_internal_summary()
-            self.subgraph.set_external_summary((), ())
+        self.subgraph.get_internal_summary()
+        self.subgraph.set_external_summary((), ())
 
     # -- operators: each is the function of the same name in timely.operators ----------------------------------------
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import contextlib
 import pickle
-import tempfile
 from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Any, Final, Generic, Protocol, TypeAlias, TypeVar
@@ -87,6 +86,8 @@ class Segment:
     """One unnamed file: pieces are written at its end, and read from anywhere. ``left`` is how many messages in it still wait."""
 
     def __init__(self) -> None:
+        import tempfile
+
         # A buffer would keep what could not be written, and try again later.
         self._file = tempfile.TemporaryFile(buffering=0)  # noqa: SIM115
         self.size = 0
@@ -157,6 +158,8 @@ class SpillQueue(Generic[T]):
     """
 
     def __init__(self, policy: SpillPolicy, label: str) -> None:
+        import tempfile  # noqa: F401  it takes much to load: here, where few need it, and before there is no memory to spare
+
         self._policy = policy
         self._label = label
         self._head: deque[Resident[T]] = deque()
@@ -181,6 +184,14 @@ class SpillQueue(Generic[T]):
             yield paged.time, self._fetched(paged), paged.records
         for message in self._tail:
             yield message.time, message.batch, message.records
+
+    def numbers(self) -> list[tuple[T, int]]:
+        """Return the time and the number of records of each message, oldest first; nothing is read for it.
+
+        Any thread may ask; what is moved meanwhile may be told twice.
+        """
+        parts = tuple(self._head), tuple(self._disk), tuple(self._tail)
+        return [(message.time, message.records) for part in parts for message in part]
 
     def append(self, message: tuple[T, Any, int]) -> None:
         """Add a message, and move to disk what the policy does not keep.
@@ -275,3 +286,12 @@ class SpillQueue(Generic[T]):
 
 Queue: TypeAlias = deque[tuple[T, Any, int]] | SpillQueue[T]
 """What messages wait in: ``(time, container, records)``, oldest first."""
+
+
+def waiting(queue: Queue[T]) -> list[tuple[T, int]]:
+    """Return the time and the number of records of each message that waits, oldest first, without reading any from disk.
+
+    >>> waiting(deque([(0, ["a", "b"], 2)]))
+    [(0, 2)]
+    """
+    return queue.numbers() if isinstance(queue, SpillQueue) else [(time, records) for time, _, records in tuple(queue)]

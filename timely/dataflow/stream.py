@@ -77,9 +77,10 @@ class Stream(Generic[T, D]):
 
     def enter(self, scope: ScopeBuilder[T2]) -> Stream[T2, D]:
         """Return this stream inside ``scope``, a scope nested directly in the stream's own; ``ScopeError`` otherwise."""
-        if scope.parent is not self.scope:
+        if getattr(scope, "parent", None) is not self.scope:
             raise ScopeError(
-                f"a stream of scope {self.scope.path!r} cannot enter {scope.path!r}, which is not nested directly in it"
+                f"a stream of scope {self.scope.path!r} cannot enter {getattr(scope, 'path', scope)!r}, which is not nested"
+                " directly in it: enter the scopes on the way one by one"
             )
         nested = scope.subgraph
         port = nested.new_input()
@@ -276,11 +277,11 @@ class Stream(Generic[T, D]):
 
         return operators.limit_in_flight(self, records, body)
 
-    def connect_loop(self, handle: LoopHandle[T]) -> None:
+    def connect_loop(self, handle: LoopHandle[T], pact: Pact = Pipeline) -> None:
         """Feed this stream back into the loop that ``feedback`` opened. See ``timely.operators.connect_loop``."""
         from timely import operators
 
-        operators.connect_loop(self, handle)
+        operators.connect_loop(self, handle, pact)
 
     def probe(self, handle: ProbeHandle[T] | None = None) -> ProbeHandle[T]:
         """Return a handle on which one sees what may still come here. See ``timely.operators.probe``."""

@@ -17,10 +17,11 @@ import numpy as np
 import pyarrow as pa
 
 from timely.dataflow import Exchange, OperatorInfo, Pact, Pipeline, Stream
+from timely.dataflow.container import partition
 from timely.graphs.gather import gather
 from timely.graphs.input import edge_columns, node_routes, same_type, vertex_columns, weight_column
 from timely.graphs.numbers import Found, Numbers
-from timely.graphs.pairs import MISSING, Column, Rows, bits, first, join_rows, room
+from timely.graphs.pairs import MISSING, Column, Rows, bits, join_rows, room
 from timely.order import PartialOrder
 
 T = TypeVar("T", bound=PartialOrder)
@@ -34,14 +35,16 @@ def encode(
     vertices: Stream[T, Any] | None = None,
     weight: str | None = None,
     lasting: bool = False,
+    narrow: bool = False,
 ) -> tuple[Stream[T, Any], Stream[T, Any]]:
     """Return the edges as arrays of ``(source, target)`` numbers, and the names: Arrow batches ``(id, value)``.
 
     With ``weight``, which names a column, there is a third one with the bits of the weights. ``vertices`` are Arrow
     batches with a column ``node``, which are named too. The numbers of a time come when its edges are complete; names
     are on the worker of their number. A dictionary that is ``lasting`` holds for all times, and a node is named at the
-    first at which it is there. Inside the workers, a batch that lacks a column, has nulls in it, or has other types
-    than the rest raises ``SchemaError``.
+    first at which it is there. With ``narrow`` the edges are of 32 bits where there are no weights and all numbers are below
+    2**30, which is half as much to take along. Inside the workers, a batch that lacks a column, has nulls in it, or has other
+    types than the rest raises ``SchemaError``.
 
     >>> import timely
     >>> def build(scope):
@@ -51,11 +54,11 @@ def encode(
     >>> timely.example(build)
     [(0, [[0, 1], [1, 2]])]
     """
-    part = _Encoder(src, dst, weight, lasting)
+    part = _Encoder(src, dst, weight, lasting, narrow)
     given = [(edges, Pipeline)] if vertices is None else [(edges, Pipeline), (vertices, Pipeline)]
     coded, requests = gather("encode: ask", given, 2, part.ask, keep=part.keep_asked)
-    answers, names = gather("encode: number", [(requests, Exchange("route"))], 2, part.number, keep=part.keep_owned)
-    applied: list[tuple[Stream[T, Any], Pact]] = [(coded, Pipeline), (answers, Exchange(first))]
+    answers, names = gather("encode: number", [(requests, Exchange(_receiver))], 2, part.number, keep=part.keep_owned)
+    applied: list[tuple[Stream[T, Any], Pact]] = [(coded, Pipeline), (answers, Exchange(_receiver))]
     (numbers,) = gather("encode: apply", applied, 1, part.apply, keep=part.keep_answers)
     return numbers, names
 
@@ -65,19 +68,45 @@ Given: TypeAlias = tuple[pa.RecordBatch | None, int]
 
 
 @attrs.frozen
+class _Request:
+    """Nodes for which one worker asks another."""
+
+    receiver: int
+    asker: int
+    values: pa.Array
+
+
+@attrs.frozen
+class _Answer:
+    """The numbers of the nodes of a request, in its order."""
+
+    receiver: int
+    owner: int
+    numbers: Column
+
+
+def _receiver(letter: _Request | _Answer) -> int:
+    return letter.receiver
+
+
+@attrs.frozen
 class _Coded:
-    """Edges of which the ends are ``nodes``, first the sources of all, then the targets; what comes after is no edge's."""
+    """Edges of which the ends are ``nodes``, first the sources of all, then the targets; what comes after is no edge's.
+
+    ``asked`` has, for each worker that was asked for nodes, their codes in the order of the request.
+    """
 
     nodes: Found
     count: int
     weights: Column | None
+    asked: dict[int, Column]
 
     def __len__(self) -> int:
-        return self.count
+        return self.count + sum(map(len, self.asked.values()))
 
-    def edges(self, table: Column | None) -> Rows:
-        """Return the edges, with what the table has for the codes of their ends, or with the codes themselves."""
-        columns = np.empty((2 if self.weights is None else 3, self.count), np.int64)
+    def edges(self, table: Column | None, kind: type[np.integer[Any]]) -> Any:
+        """Return the edges as integers of a ``kind``, with what the table has for the codes of their ends, or with the codes."""
+        columns = np.empty((2 if self.weights is None else 3, self.count), kind)
         self.nodes.fill(columns[:2].reshape(-1), through=table)
         if self.weights is not None:
             columns[2] = self.weights
@@ -97,6 +126,7 @@ class _Encoder:
         "_dst",
         "_ids",
         "_lasting",
+        "_narrow",
         "_next",
         "_note_answers",
         "_note_asked",
@@ -109,11 +139,12 @@ class _Encoder:
         "_weight",
     )
 
-    def __init__(self, src: str, dst: str, weight: str | None, lasting: bool) -> None:
+    def __init__(self, src: str, dst: str, weight: str | None, lasting: bool, narrow: bool) -> None:
         self._src = src
         self._dst = dst
         self._weight = weight
         self._lasting = lasting
+        self._narrow = narrow and weight is None
         self._type: pa.DataType | None = None
         self._owned_type: pa.DataType | None = None
         self._asked = Numbers()
@@ -139,18 +170,24 @@ class _Encoder:
         nodes, fresh = self._asked.find(*ends, *alone)
         self._note_asked(fresh)
         weights = None if self._weight is None else bits(weight_column(info, edges, self._weight))
-        coded = _Coded(nodes, sum(map(len, ends)) // 2, weights)
-        if not len(fresh):
-            return [coded, []]
-        asker = np.full(len(fresh), info.worker)
-        code = np.arange(asked, len(self._asked))
-        request = {"route": node_routes(info, fresh, self._src), "asker": asker, "code": code, "value": fresh}
-        return [coded, pa.record_batch(request)]
+        dealt = self._deal(info, fresh)
+        codes = {owner: rows + asked for owner, rows in dealt}
+        parts = [fresh] if len(dealt) == 1 else [fresh.take(pa.array(rows)) for _, rows in dealt]
+        requests = [_Request(owner, info.worker, part) for (owner, _), part in zip(dealt, parts, strict=True)]
+        return [_Coded(nodes, sum(map(len, ends)) // 2, weights, codes), requests]
+
+    def _deal(self, info: OperatorInfo, nodes: pa.Array) -> list[tuple[int, Column]]:
+        """Return ``(owner, places)`` for each worker that any of the nodes belong to."""
+        if info.peers == 1:
+            node_routes(info, nodes[:0], self._src)  # are they of a type that can be routed?
+            return [(0, np.arange(len(nodes)))] if len(nodes) else []
+        routes = node_routes(info, nodes, self._src)
+        return partition(np.arange(len(nodes)), lambda _: routes, info.peers)
 
     def number(self, info: OperatorInfo, _: object, collected: list[list[Any]]) -> list[Any]:
-        """Number the nodes that were asked for; return the answers ``(asker, code, number)``, and the new names."""
-        requests = sorted(collected[0], key=lambda batch: int(batch.column("asker")[0].as_py()))
-        values = [request.column("value") for request in requests]
+        """Number the nodes that were asked for; return the answers, and the new names."""
+        requests: list[_Request] = sorted((request for batch in collected[0] for request in batch), key=lambda one: one.asker)
+        values = [request.values for request in requests]
         self._owned_type = same_type(info, values, self._owned_type if self._lasting else None)
         if not self._lasting:
             self._owned, self._next = Numbers(), 0
@@ -160,8 +197,9 @@ class _Encoder:
         if self._ids is not None:
             self._ids = np.concatenate((self._ids, ids))
         numbers = places * info.peers + info.worker if self._ids is None else self._ids[places]
-        asked = [np.concatenate([request.column(name).to_numpy() for request in requests]) for name in ("asker", "code")]
-        answers = np.vstack((*asked, numbers)).T
+        ends = np.cumsum([len(column) for column in values])
+        parts = np.split(numbers, ends[:-1])
+        answers = [_Answer(request.asker, info.worker, part) for request, part in zip(requests, parts, strict=True)]
         if not len(fresh):
             return [answers, []]
         names = pa.record_batch({"id": ids, "value": fresh})
@@ -170,14 +208,17 @@ class _Encoder:
 
     def apply(self, info: OperatorInfo, _: object, collected: list[list[Any]]) -> list[Any]:
         """Return the edges with the numbers of their ends."""
-        answers = join_rows(collected[1], 3)
+        asked = {owner: codes for coded in collected[0] for owner, codes in coded.asked.items()}
+        answers = [(asked[answer.owner], answer.numbers) for batch in collected[1] for answer in batch]
         kept = self._answers if self._lasting else self._answers[:0]
-        self._answers = table = room(kept, int(answers[:, 1].max(initial=-1)) + 1)
-        table[answers[:, 1]] = answers[:, 2]
-        self._same = (self._same or not self._lasting) and np.array_equal(answers[:, 1], answers[:, 2])
-        if len(answers):
-            self._note_answers(answers[:, 1:])
-        numbered = [coded.edges(None if self._same else table) for coded in collected[0]]
+        self._answers = table = room(kept, max((int(codes[-1]) + 1 for codes, _ in answers), default=0))
+        self._same = self._same or not self._lasting
+        for codes, numbers in answers:
+            table[codes] = numbers
+            self._same = self._same and np.array_equal(codes, numbers)
+            self._note_answers(np.vstack((codes, numbers)).T)
+        kind = np.int32 if self._narrow and table.max(initial=0) < 1 << 30 else np.int64
+        numbered = [coded.edges(None if self._same else table, kind) for coded in collected[0] if coded.count]
         return [join_rows(numbered, 2)]
 
     # -- state ---------------------------------------------------------------------------------------------------------

@@ -1,8 +1,9 @@
 """``gather``: collect everything that comes at a time, and work on it when the time is complete.
 
 What a join, a grouping or a dictionary needs. The invariant: ``finish`` runs once on each worker for each time at which
-anything came there, after the frontiers have shown that nothing more can, and what was collected is forgotten then. A
-caller may assume nothing about the order of the containers, which is the order of arrival.
+anything came there, after the frontiers have shown that nothing more can, or the caller who knows how much is to come has
+said that it is all there; what was collected is forgotten then. A caller may assume nothing about the order of the
+containers, which is the order of arrival.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from timely.dataflow import (
     Capability,
     Distribute,
     Exchange,
+    InputCapability,
     InputPort,
     OperatorBuilder,
     OperatorInfo,
@@ -24,6 +26,7 @@ from timely.dataflow import (
 )
 from timely.operators.generic import Keep
 from timely.order import PartialOrder, linear_extension
+from timely.progress import Antichain
 
 T = TypeVar("T", bound=PartialOrder)
 
@@ -31,12 +34,19 @@ Finish: TypeAlias = Callable[[OperatorInfo, Any, list[list[Any]]], Sequence[Any]
 """``finish(info, time, collected)`` gets the containers of each input, and returns one for each output."""
 
 
+Whole: TypeAlias = Callable[[OperatorInfo, Any, list[list[Any]]], bool]
+"""``whole(info, time, collected)`` says whether nothing more can come at a time, whatever the frontiers say."""
+
+
 class _Gathered(Generic[T]):
-    """What has come at one time, and the right to send at it."""
+    """What has come at one time, and the right to send at it: what came with the first of it, or what was kept of that.
+
+    The right is given up when this is forgotten.
+    """
 
     __slots__ = ("capabilities", "containers")
 
-    def __init__(self, inputs: int, capabilities: list[Capability[T]]) -> None:
+    def __init__(self, inputs: int, capabilities: Sequence[Capability[T] | InputCapability[T]]) -> None:
         self.containers: list[list[Any]] = [[] for _ in range(inputs)]
         self.capabilities = capabilities
 
@@ -44,30 +54,41 @@ class _Gathered(Generic[T]):
 class _Gather(Generic[T]):
     """The logic of the operator."""
 
-    __slots__ = ("finish", "info", "inputs", "outputs", "times")
+    __slots__ = ("finish", "info", "inputs", "outputs", "times", "whole")
 
-    def __init__(self, info: OperatorInfo, inputs: int, outputs: int, finish: Finish) -> None:
+    def __init__(self, info: OperatorInfo, inputs: int, outputs: int, finish: Finish, whole: Whole | None) -> None:
         self.info = info
         self.inputs = inputs
         self.outputs = outputs
         self.finish = finish
+        self.whole = whole
         self.times: dict[T, _Gathered[T]] = {}
 
     def __call__(self, *ports: Any) -> None:
         inputs: Sequence[InputPort[T, Any]] = ports[: self.inputs]
         outputs: Sequence[OutputPort[T]] = ports[self.inputs :]
+        fresh: list[InputCapability[T]] = []
         for index, port in enumerate(inputs):
             for capability, container in port:
                 gathered = self.times.get(capability.time)
                 if gathered is None:
-                    held = [capability.retain(output) for output in range(self.outputs)]
-                    gathered = self.times[capability.time] = _Gathered(self.inputs, held)
+                    gathered = self.times[capability.time] = _Gathered(self.inputs, [capability] * self.outputs)
+                    fresh.append(capability)
                 gathered.containers[index].append(container)
         if self.times:
             frontiers = [port.frontier for port in inputs]
-            complete = [time for time in self.times if not any(frontier.less_equal(time) for frontier in frontiers)]
-            for time in linear_extension(complete):
+            for time in linear_extension([time for time in self.times if self.complete(time, frontiers)]):
                 self.send(time, self.times.pop(time), outputs)
+        for capability in fresh:
+            kept = self.times.get(capability.time)
+            if kept is not None:
+                kept.capabilities = [capability.retain(output) for output in range(self.outputs)]
+
+    def complete(self, time: T, frontiers: Sequence[Antichain[T]]) -> bool:
+        """Return whether nothing more can come at a time."""
+        if self.whole is not None and self.whole(self.info, time, self.times[time].containers):
+            return True
+        return not any(frontier.less_equal(time) for frontier in frontiers)
 
     def send(self, time: T, gathered: _Gathered[T], outputs: Sequence[OutputPort[T]]) -> None:
         """Send the results of one complete time."""
@@ -75,7 +96,6 @@ class _Gather(Generic[T]):
         for output, capability, result in zip(outputs, gathered.capabilities, results, strict=True):
             if len(result):
                 output.session(capability).give_batch(result)
-            capability.drop()
 
     def keep(self, initial: list[Capability[T]], pacts: Sequence[Pact]) -> None:
         """Declare what was collected at times that are not complete; it is dealt anew, by the pacts, to other workers."""
@@ -114,6 +134,7 @@ def gather(
     finish: Finish,
     *,
     keep: Keep | None = None,
+    whole: Whole | None = None,
 ) -> list[Stream[T, Any]]:
     """Return the ``outputs`` streams of an operator that runs ``finish(info, time, collected)`` for each time that
     is complete.
@@ -121,7 +142,8 @@ def gather(
     Times are finished in an order that extends theirs. ``collected`` has a list of containers for each input;
     ``finish`` returns a container for each output, and an empty one sends nothing. What was collected is part of a
     checkpoint; where ``finish`` remembers anything from one time to the next, ``keep(info)``, called once on each worker,
-    is to declare that. Source: the operators of Naiad section 2.2 that wait for ``OnNotify``.
+    is to declare that. ``whole(info, time, collected)`` may say that a time is complete before the frontiers do, where it is
+    known how much comes at it. Source: the operators of Naiad section 2.2 that wait for ``OnNotify``.
 
     >>> import timely
     >>> def build(scope):
@@ -139,7 +161,7 @@ def gather(
     streams = [builder.new_output() for _ in range(outputs)]
 
     def constructor(capabilities: list[Capability[T]], info: OperatorInfo) -> _Gather[T]:
-        logic: _Gather[T] = _Gather(info, len(inputs), outputs, finish)
+        logic: _Gather[T] = _Gather(info, len(inputs), outputs, finish, whole)
         logic.keep(capabilities, [pact for _, pact in inputs])
         if keep is not None:
             keep(info)

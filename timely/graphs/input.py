@@ -115,7 +115,10 @@ def next_time(info: OperatorInfo, last: T | None, time: T) -> T:
 
 
 def _nodes(info: OperatorInfo, batch: Any, name: str) -> pa.Array:
-    """Return a column of nodes, its dictionary resolved; views, of which Arrow can neither sort nor take values, as strings."""
+    """Return a column of nodes, its dictionary resolved, with one zero where floats have two that are equal.
+
+    Views are strings then, and floats of 16 bits have 32, since Arrow cannot sort either.
+    """
     column = _column(info, batch, name)
     if pa.types.is_dictionary(column.type):
         column = column.dictionary_decode()
@@ -123,9 +126,12 @@ def _nodes(info: OperatorInfo, batch: Any, name: str) -> pa.Array:
         column = column.cast(pa.string())
     elif pa.types.is_binary_view(column.type):
         column = column.cast(pa.binary())
-    if pa.types.is_nested(column.type):
+    if pa.types.is_nested(column.type) or pa.types.is_interval(column.type):
         raise SchemaError(f"{info.path}: column {name!r} is of type {column.type}, which cannot be a node")
     _refuse_nulls(info, column, name, "a node")
+    if pa.types.is_floating(column.type):
+        floats = column.to_numpy()
+        return pa.array(floats.astype(np.promote_types(floats.dtype, np.float32)) + 0.0)
     return column
 
 

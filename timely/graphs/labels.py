@@ -13,7 +13,7 @@ from typing import Any, Generic, TypeVar
 import numpy as np
 import pyarrow as pa
 
-from timely.dataflow import Exchange, OperatorInfo, Pipeline, Stream
+from timely.dataflow import Exchange, OperatorInfo, Pact, Pipeline, Stream
 from timely.errors import ConfigurationError
 from timely.graphs.adjacency import Adjacency
 from timely.graphs.encode import encode
@@ -58,9 +58,10 @@ def label_propagation(
     with edges.scope.iterative("labels") as loop:
         handle, again = loop.feedback()
         voting: _Voting[T] = _Voting(rounds)
-        inputs = [(numbers.map_batch(both_ways).enter(loop), Exchange(first)), (again, Exchange(first))]
+        inputs: list[tuple[Stream[Product[T, int], Any], Pact]]
+        inputs = [(numbers.map_batch(both_ways).enter(loop), Exchange(first)), (again, Pipeline)]
         told, over = gather("labels", inputs, 2, voting.finish)
-        told.connect_loop(handle)
+        told.connect_loop(handle, Exchange(first))
         ended = over.leave()
     (labelled,) = gather("labels: node", [(names, Pipeline), (ended, Pipeline)], 1, voting.labels)
     (named,) = gather("labels: name", [(names, Pipeline), (labelled, Exchange("label"))], 1, _name)

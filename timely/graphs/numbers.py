@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -38,14 +39,16 @@ class Found:
     def __len__(self) -> int:
         return sum(map(len, self._parts))
 
-    def fill(self, numbers: Column, through: Column | None = None) -> None:
-        """Write the numbers of as many of the values as there is room for, or what a table has in their places.
+    def fill(self, numbers: npt.NDArray[np.integer[Any]], through: Column | None = None) -> None:
+        """Write the numbers of as many of the values as there is room for, or what a table has in their places; as integers of
+        the size that there is room for, which the caller knows to be enough.
 
         The two tables become one first, where there are more values than it has places.
         """
         table = self._table
         if through is not None and len(numbers) > len(table):
             table, through = through.take(table, mode="clip"), None  # of places without a value there is nothing to be had
+        table = table.astype(numbers.dtype, copy=False)
         at = 0
         for places in self._parts:
             into = numbers[at : at + len(places)]

@@ -44,15 +44,6 @@ def both_ways(edges: Rows) -> Rows:
     return np.concatenate((edges, edges[:, ::-1]))
 
 
-def own_columns(rows: Rows) -> Rows:
-    """Return the columns of ``rows``, one after the other, to be written to: as they are where that can be.
-
-    >>> own_columns(np.array([[1, 2], [3, 4]])).tolist()
-    [[1, 3], [2, 4]]
-    """
-    return np.require(rows.T, requirements=["C", "W"])
-
-
 def join_rows(parts: Sequence[Rows], columns: int) -> Rows:
     """Return the rows of all parts as one array, also where there are no parts.
 

@@ -15,7 +15,7 @@ from typing import Any, Generic, TypeAlias, TypeVar
 
 import attrs
 
-from timely.dataflow import Exchange, OperatorInfo, Pact, Stream
+from timely.dataflow import Exchange, OperatorInfo, Pact, Pipeline, Stream
 from timely.errors import SchemaError
 from timely.graphs.gather import gather
 from timely.order import PartialOrder, Product
@@ -75,9 +75,9 @@ def pregel(
     with vertices.scope.iterative("pregel") as loop:
         handle, again = loop.feedback()
         inputs: list[tuple[Stream[Product[T, int], Any], Pact]]
-        inputs = [(vertices.enter(loop), by_node), (edges.enter(loop), by_node), (again, by_node)]
+        inputs = [(vertices.enter(loop), by_node), (edges.enter(loop), by_node), (again, Pipeline)]
         messages, over = gather("pregel", inputs, 2, supersteps.finish)
-        messages.connect_loop(handle)
+        messages.connect_loop(handle, by_node)
         ended = over.leave()
     (states,) = gather("pregel: states", [(vertices, by_node), (ended, by_node)], 1, supersteps.states)
     return states

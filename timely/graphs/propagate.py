@@ -22,6 +22,7 @@ from timely.dataflow import (
     OperatorBuilder,
     OperatorInfo,
     OutputPort,
+    Pipeline,
     Stream,
 )
 from timely.errors import StateError
@@ -53,11 +54,11 @@ def propagate(edges: Stream[T, Any], seeds: Stream[T, Any], name: str = "propaga
         builder = OperatorBuilder(loop, name)
         builder.new_input(edges.enter(loop), Exchange(first))
         builder.new_input(seeds.enter(loop), Exchange(first))
-        builder.new_input(again, Exchange(first))
+        builder.new_input(again, Pipeline)
         offers = builder.new_output()
         values = builder.new_output()
         builder.build(_Propagate)
-        offers.connect_loop(handle)
+        offers.connect_loop(handle, Exchange(first))
         return values.leave()
 
 

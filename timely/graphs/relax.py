@@ -29,6 +29,7 @@ from timely.dataflow import (
     OperatorBuilder,
     OperatorInfo,
     OutputPort,
+    Pipeline,
     Stream,
 )
 from timely.errors import StateError
@@ -67,11 +68,11 @@ def relax(edges: Stream[T, Any], seeds: Stream[T, Any]) -> Stream[T, Any]:
         builder = OperatorBuilder(loop, "relax")
         builder.new_input(edges.enter(loop), Exchange(first))
         builder.new_input(seeds.enter(loop), Exchange(first))
-        builder.new_input(again, Exchange(first))
+        builder.new_input(again, Pipeline)
         offers = builder.new_output()
         changed = builder.new_output()
         builder.build(_Relax)
-        offers.connect_loop(handle)
+        offers.connect_loop(handle, Exchange(first))
         return changed.leave()
 
 

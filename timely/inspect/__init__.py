@@ -18,10 +18,11 @@ from timely.inspect.events import (
     Sent,
     Waited,
 )
-from timely.inspect.explain import Explanation, Leg, Reason, explain
+from timely.inspect.explain import explain
 from timely.inspect.live import LivePage
 from timely.inspect.picture import Picture, picture
 from timely.inspect.progress_line import ProgressLine
+from timely.inspect.reasons import Explanation, Leg, Reason
 from timely.inspect.snapshot import Snapshot, Wire, snapshot
 from timely.inspect.tally import OperatorTally, Tally
 from timely.inspect.watchdog import Watchdog

@@ -1,74 +1,253 @@
-"""Who in this process holds the capabilities of an operator, and who has its messages: counted when somebody asks.
+"""Which worker has what of a dataflow: capabilities, unread records; and where its program is: counted when somebody asks.
 
-The runtime counts pointstamps of all workers together, since that is all that progress needs. Which worker has how many is found
-out by looking for the capabilities that live and the queues that are not empty, through the garbage collector's list: slow, and
-at no cost to who does not ask. The invariant: nothing is counted twice, and nothing that is not there is counted.
+The runtime counts pointstamps of all workers together, since that is all that progress needs. What a single worker has is found
+by looking for the capabilities of an output among all that refers to it, through the garbage collector, and into the queues of
+inputs: slow, and at no cost to who does not ask. Other processes do the same for theirs (:mod:`timely.worker.company`). The
+invariant: nothing is counted twice, nothing that is not there is counted, and of a worker whose count is not known that is said.
 """
 
 from __future__ import annotations
 
+import contextlib
 import gc
-from typing import Any
+import itertools
+import os
+import sys
+import threading
+import traceback
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from time import monotonic_ns
+from types import FrameType
+from typing import Any, Final, TypeAlias
 
-from timely.dataflow import Capability, Operator
+import attrs
+
+from timely.dataflow import Bell, Capability, Operator, OutputPort, ScopeBuilder
+from timely.dataflow.origin import is_ours
+from timely.dataflow.spill import waiting
+from timely.worker import Worker
+from timely.worker.collector import everything_in_sight
+from timely.worker.company import Member, company_of
+from timely.worker.taken import records_taken
+
+Port: TypeAlias = tuple[str, int, bool]
+"""The path of an operator, the number of a port of it, and whether that is an input (where records wait) or an output."""
+
+RECORDS: Final = "records"
+"""The question how many records the inputs of a process have sent."""
+
+MOVEMENT: Final = "movement"
+"""The question what ``movement`` is in a process; any other is a ``Question``."""
+
+_SECONDS: Final = 2.0
+_MOST: Final = 64
+"""Ports of which is found out who has what, the first of those that are asked about: more takes longer, and nobody reads on."""
+
+_LINES: Final = 8
+_TRIES: Final = 3
+
+
+@attrs.frozen
+class Question:
+    """What the workers have at these ports of a dataflow, which is called by its number."""
+
+    dataflow: int
+    ports: frozenset[Port]
+
+
+@attrs.frozen
+class Position:
+    """Where a worker's thread is: the operators that are running, the innermost last, and the lines of the program, likewise."""
+
+    worker: int
+    operators: tuple[str, ...]
+    lines: tuple[str, ...]
+
+    def __str__(self) -> str:
+        at = f" {self.lines[0]}" if len(self.lines) == 1 else "".join(f"\n  {line}" for line in self.lines)
+        if self.operators:
+            return f"worker {self.worker} runs operator {', in it '.join(self.operators)}, which has not returned; it is at{at}"
+        return f"worker {self.worker} is at{at}" if self.lines else f"worker {self.worker} has ended its program"
+
+
+@attrs.frozen
+class Holdings:
+    """What one worker has of a dataflow: capabilities or records by port and time; and where it is.
+
+    ``counts`` is ``None`` where it does not have the dataflow: not yet, or not any more.
+    """
+
+    worker: int
+    counts: Mapping[tuple[Port, Any], int] | None
+    position: Position | None
 
 
 class Census:
-    """What lives in this process at the moment when it is first asked.
+    """What the workers of a run have of a dataflow, as far as ``worker`` can find out.
 
-    Other workers of the process may be running meanwhile: what they have is then as it was at some moment during the count.
-    Operators are told apart by their paths: of other workers' dataflows, those that are called the same count as one.
+    ``members`` are those of this process, unless ``timely.execute`` knows better. ``unheard`` are the workers that nothing could
+    be found out about, with the reason.
     """
 
-    def __init__(self) -> None:
-        self._taken = False
-        self._capabilities: dict[str, list[Capability[Any]]] = {}
-        self._operators: dict[str, list[Operator[Any]]] = {}
+    def __init__(self, worker: Worker, members: Sequence[Member] = ()) -> None:
+        company = company_of(worker)
+        self._peers = worker.peers
+        self._company = company
+        self._members = tuple(company.members) if company is not None else members or [Member(worker)]
+        self.unheard: dict[int, str] = {}
 
-    def _take(self) -> None:
-        if self._taken:
-            return
-        self._taken = True
-        for thing in _everything():
-            if type(thing) is Capability:
-                port = thing.port
-                if port is not None:
-                    self._capabilities.setdefault(port.operator.path, []).append(thing)
-            elif type(thing) is Operator:
-                self._operators.setdefault(thing.path, []).append(thing)
-
-    def capabilities(self, like: Operator[Any], port: int, time: Any) -> dict[int, int]:
-        """Return how many capabilities for ``time`` each worker's copy of an operator holds on an output."""
-        self._take()
-        found: dict[int, int] = {}
-        for capability in self._capabilities.get(like.path, ()):
-            held_on = capability.port
-            if held_on is not None and held_on.index == port and capability.time == time:
-                worker = held_on.operator.info.worker
-                if worker != like.info.worker or held_on.operator is like:
-                    found[worker] = found.get(worker, 0) + 1
-        return found
-
-    def records(self, like: Operator[Any], port: int, time: Any) -> dict[int, int]:
-        """Return how many records at ``time`` wait at an input of each worker's copy of an operator."""
-        self._take()
-        found: dict[int, int] = {}
-        for operator in self._operators.get(like.path, ()):
-            worker = operator.info.worker
-            if worker == like.info.worker and operator is not like:
-                continue  # of another run
-            count = sum(records for at, _, records in tuple(operator.input_ports[port].queue) if at == time)
-            if count:
-                found[worker] = found.get(worker, 0) + count
+    def take(self, scope: ScopeBuilder[Any], ports: Iterable[Port]) -> list[Holdings]:
+        """Return what each worker that can be asked has at these ports of the dataflow that ``scope`` is of."""
+        question = Question(number_of(scope), frozenset(itertools.islice(dict.fromkeys(ports), _MOST)))
+        found = taken(self._members, question)
+        why = "in another process, which cannot be asked from here"
+        if self._company is not None:
+            for place, said in self._company.ask(question, _SECONDS).items():
+                if isinstance(said, str):
+                    self.unheard.update(dict.fromkeys(self._company.workers_at(place), f"in a process that {said}"))
+                else:
+                    found += said
+            if self._company.reaches == self._peers:
+                why = "not begun yet"
+        known = {holdings.worker for holdings in found} | set(self.unheard)
+        self.unheard.update({index: why for index in range(self._peers) if index not in known})
         return found
 
 
-def _everything() -> list[Any]:
-    """Return all that the garbage collector knows of, with what was set aside (``gc.freeze``), which is set aside again."""
-    if not gc.get_freeze_count():
-        return gc.get_objects()
-    gc.unfreeze()
+def answer(members: Sequence[Member], question: Question | str) -> Any:
+    """Return what another process is told about the workers of this one."""
+    if isinstance(question, Question):
+        return taken(members, question)
+    if question == MOVEMENT:
+        return movement(members)
+    return sum(records_taken(member.worker) for member in members)
+
+
+def movement(members: Sequence[Member]) -> int | None:
+    """Return a number that is another one when something has moved in these workers' dataflows; ``None`` when all are complete.
+
+    What moves is what is counted, capabilities and messages alike, and what operators read: records that come and go at one time
+    leave the counts as they were. One that only looks again whether there is something to do has not moved.
+    """
     try:
-        return gc.get_objects()
+        found = [
+            (
+                member.worker.index,
+                number_of(dataflow),
+                *(frozenset(scope.trackers[0].counts().items()) for scope in dataflow.scopes),
+                *((at, operator.call) for at, operator in enumerate(operators_of(dataflow)) if operator.has_read),
+            )
+            for member in tuple(members)
+            for dataflow in member.worker.scopes
+        ]
+    except RuntimeError:  # something was changed while it was read: it moves
+        return monotonic_ns()
+    return hash(tuple(found)) if found else None
+
+
+def taken(members: Sequence[Member], question: Question) -> list[Holdings]:
+    """Return what workers of this process have of a dataflow.
+
+    They may be running meanwhile: what they have is then as it was at some moment during the count.
+    """
+    return [_repeatedly(member, question) for member in tuple(members)]
+
+
+def _repeatedly(member: Member, question: Question) -> Holdings:
+    for _ in range(_TRIES - 1):
+        with contextlib.suppress(RuntimeError):  # something was changed while it was read
+            return _of(member, question)
+    return _of(member, question)
+
+
+def _of(member: Member, question: Question) -> Holdings:
+    worker = member.worker
+    scope = next((scope for scope in worker.scopes if number_of(scope) == question.dataflow), None)
+    if scope is None:
+        return Holdings(worker.index, None, position(member))
+    counts: Counter[tuple[Port, Any]] = Counter()
+    outputs: list[OutputPort[Any]] = []
+    for operator in operators_of(scope):
+        outputs += [port for port in operator.output_ports if (operator.path, port.index, False) in question.ports]
+        for input in operator.input_ports:
+            if (operator.path, input.index, True) in question.ports:
+                for time, records in waiting(input.queue):
+                    counts[(operator.path, input.index, True), time] += records
+    if outputs:
+        with _borrowing(member) as borrowed:
+            _count_capabilities(outputs, counts, borrowed)
+    return Holdings(worker.index, counts, position(member))
+
+
+def position(member: Member) -> Position | None:
+    """Return where a worker is; ``None`` if it is this thread's, or nobody knows which thread's it is."""
+    if member.thread is None or member.thread == threading.get_ident():
+        return None
+    running = [operator for scope in member.worker.scopes for operator in operators_of(scope) if operator.running]
+    operators = tuple(f"{operator.name!r} ({operator.path}, built at {operator.info.origin})" for operator in running)
+    with _borrowing(member) as borrowed:
+        frame = sys._current_frames().get(member.thread)
+        borrowed.append(frame)
+        lines = () if frame is None else _lines(frame)
+        del frame
+    return Position(member.worker.index, operators, lines)
+
+
+def _lines(frame: FrameType) -> tuple[str, ...]:
+    """Return the last lines of a program that a frame has come through, without the library's own, and what has started it."""
+    stack = traceback.extract_stack(frame)
+    begins = max((place for place, line in enumerate(stack) if line.name == "run_worker" and is_ours(line.filename)), default=0)
+    lines = [line for line in stack[begins:] if not is_ours(line.filename)]
+    return tuple(f"{os.path.basename(line.filename)}:{line.lineno} in {line.name}" for line in lines[-_LINES:])
+
+
+def operators_of(scope: ScopeBuilder[Any]) -> list[Operator[Any]]:
+    """Return the operators of a dataflow, those in nested scopes too."""
+    return [child.scope for nested in scope.scopes for child in nested.children if isinstance(child.scope, Operator)]
+
+
+def number_of(scope: ScopeBuilder[Any]) -> int:
+    """Return what the workers call a dataflow among themselves."""
+    building: Any = scope.root.allocator
+    number: int = building.number
+    return number
+
+
+@contextlib.contextmanager
+def _borrowing(member: Member) -> Iterator[list[object]]:
+    """Give a list for what is looked at of a worker on another thread; the worker lets go of it, in its next step.
+
+    It may give something up meanwhile, so that this is the last to hold it; and to let go of a capability, or of the frame of a
+    call in which there is one, is for the worker's own thread. Until then it has somebody outside to wait for.
+    """
+    borrowed: list[object] = []
+    scopes = member.worker.scopes
+    if not scopes or member.thread is None or member.thread == threading.get_ident():
+        yield borrowed
+        return
+    building: Any = scopes[0].allocator
+
+    def give_back() -> None:
+        building.bells.remove(bell)
+        borrowed.clear()
+
+    bell: Bell = building.hang_bell(give_back)
+    bell.expected = True
+    try:
+        yield borrowed
     finally:
-        gc.freeze()
+        bell.ring()
+
+
+def _count_capabilities(
+    ports: Sequence[OutputPort[Any]], counts: Counter[tuple[Port, Any]], borrowed: list[object]
+) -> None:
+    """Count the capabilities of outputs among all that the garbage collector knows of, what was set aside (``gc.freeze``) too."""
+    with everything_in_sight():
+        found = gc.get_referrers(*ports)
+    borrowed.append(found)
+    for thing in found:
+        port = thing.port if type(thing) is Capability else None
+        if port is not None:
+            counts[(port.operator.path, port.index, False), thing.time] += 1

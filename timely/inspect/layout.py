@@ -1,14 +1,17 @@
 """Where everything stands in a picture of a dataflow: boxes in layers from top to bottom, each scope a box around its own.
 
 Every child stands below those that it reads from; what leads back up, as each loop does, is the exception, and is led round at
-the right. What passes by a layer gets a place in it, so that no line runs through a box that it has no business with. The
-invariant: boxes of one scope do not overlap, and lie inside it. The same snapshot is laid out the same way, to the pixel.
+the right. What passes by a layer gets a place in it, so that no line runs through a box that it has no business with; what would
+pass by many is led along the left instead, by a lane that all such streams from one output share. So a picture takes time in
+proportion to its streams, or little more. The invariant: boxes of one scope do not overlap, and lie inside it. The same snapshot
+is laid out the same way, to the pixel.
 """
 
 from __future__ import annotations
 
+import heapq
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import Final
 
 import attrs
@@ -27,6 +30,8 @@ _BETWEEN: Final = 22.0
 _BELOW: Final = 34.0
 _LANE: Final = 12.0
 _SWEEPS: Final = 6
+_FAR: Final = 12
+"""Layers that a stream passes by, at most, before it is led along the side."""
 
 
 @attrs.define
@@ -50,11 +55,12 @@ class Box:
 
 @attrs.frozen
 class Path:
-    """The way of a wire: the points that it goes through, and whether it leads back up."""
+    """The way of a wire: the points that it goes through, whether it leads back up, and whether it goes along a side."""
 
     wire: Wire
     points: tuple[Point, ...]
     back: bool
+    aside: bool
 
 
 def lay_out(shape: Snapshot, write: Callable[[Snapshot], list[str]]) -> Box:
@@ -83,6 +89,7 @@ class _Plan:
         self._ups: dict[Key, list[Key]] = {}
         self._downs: dict[Key, list[Key]] = {}
         self._chains: dict[int, list[Key]] = {}
+        self._far: list[int] = []
         self._x: dict[Key, float] = {}
         self._fill()
 
@@ -154,6 +161,9 @@ class _Plan:
             if number in self._back:
                 continue
             above, below = self._end(wire.source), self._end(wire.target)
+            if self._rank_of(below) - self._rank_of(above) > _FAR:
+                self._far.append(number)
+                continue
             chain = [above]
             for rank in range(self._rank_of(above) + 1, self._rank_of(below)):
                 passage: Key = ("wire", number, rank)
@@ -200,65 +210,112 @@ class _Plan:
         for place, key in enumerate(layer):
             self._x[key] = (right[place] + left[place]) / 2
 
+    def _lanes(self, wires: Iterable[tuple[int, Hashable]]) -> tuple[dict[int, int], int]:
+        """Return a lane for each of these wires, and how many lanes there are: those that come with the same thing share one,
+        and so do those of which one ends before the next begins.
+        """
+        sharing: dict[Hashable, list[int]] = {}
+        for number, thing in wires:
+            sharing.setdefault(thing, []).append(number)
+        spans = []
+        for numbers in sharing.values():
+            ends = [end for number in numbers for end in (self._shape.wires[number].source, self._shape.wires[number].target)]
+            layers = [self._rank_of(self._end(end)) for end in ends]
+            spans.append((min(layers), max(layers), numbers))
+        lanes: dict[int, int] = {}
+        ending: list[tuple[int, int]] = []
+        for top, bottom, numbers in sorted(spans):
+            lane = heapq.heappop(ending)[1] if ending and ending[0][0] < top else len(ending)
+            heapq.heappush(ending, (bottom, lane))
+            lanes.update(dict.fromkeys(numbers, lane))
+        return lanes, len(ending)
+
     def box(self) -> Box:
         """Return the scope's box with everything placed in it."""
         self._place()
-        lanes = len(self._back) * _LANE
+        wires = self._shape.wires
+        back, right = self._lanes((number, number) for number in sorted(self._back))
+        far, left = self._lanes((number, wires[number].source) for number in self._far)
+        inner = self._center(left * _LANE, right * _LANE)
+        self._stack()
+        self._box = Box(
+            self._shape,
+            self._lines,
+            left * _LANE + inner + right * _LANE,
+            self._bottom(self._last) + (_PAD if self._shape.outputs else 0.0),
+            [self._x["in", port, 0] for port in range(self._shape.inputs)],
+            [self._x["out", port, 0] for port in range(self._shape.outputs)],
+            boxes=[self._boxes[child.index] for child in self._shape.children],
+        )
+        for number, wire in enumerate(wires):
+            if number in back:
+                points = self._aside(wire, left * _LANE + inner + back[number] * _LANE)
+            elif number in far:
+                points = self._aside(wire, (left - far[number]) * _LANE)
+            else:
+                points = self._through(number)
+            self._box.paths.append(Path(wire, points, number in back, number in back or number in far))
+        return self._box
+
+    def _center(self, left: float, right: float) -> float:
+        """Move everything to the right of the lanes at the left, centred over what the title needs; return its width."""
         edges = [(self._x[key] - self._width(key) / 2, self._x[key] + self._width(key) / 2) for key in self._x]
-        leftmost, rightmost = min((left for left, _ in edges), default=0.0), max((right for _, right in edges), default=0.0)
+        leftmost, rightmost = min((start for start, _ in edges), default=0.0), max((end for _, end in edges), default=0.0)
         title = max((len(line) for line in self._lines), default=0) * CHARACTER + 2 * _PAD
-        inner = max(rightmost - leftmost + 2 * _PAD, title - lanes)
-        shift = (inner - (rightmost - leftmost)) / 2 - leftmost
-        heights = [max((self._boxes[key[1]].height for key in layer if key[0] == "box"), default=0.0) for layer in self._layers]
-        tops, y = [], TITLE
-        for height in heights:
-            tops.append(y)
-            y += height + (_BELOW if height else _BELOW / 2)
+        inner = max(rightmost - leftmost + 2 * _PAD, title - left - right)
+        shift = left + (inner - (rightmost - leftmost)) / 2 - leftmost
         for key in self._x:
             self._x[key] += shift
-        entries = [self._x["in", port, 0] for port in range(self._shape.inputs)]
-        exits = [self._x["out", port, 0] for port in range(self._shape.outputs)]
-        box = Box(self._shape, self._lines, inner + lanes, y + _PAD / 2, entries, exits)
-        for rank, layer in enumerate(self._layers):
-            for key in layer:
-                if key[0] == "box":
-                    child = self._boxes[key[1]]
-                    child.x, child.y = self._x[key] - child.width / 2, tops[rank] + (heights[rank] - child.height) / 2
-        box.boxes = [self._boxes[child.index] for child in self._shape.children]
-        middles = [top + height / 2 for top, height in zip(tops, heights, strict=True)]
-        for number, wire in enumerate(self._shape.wires):
-            if number in self._back:
-                lane = inner + sorted(self._back).index(number) * _LANE
-                points = self._round(wire, lane)
-            else:
-                chain = self._chains[number]
-                passages = [(self._x[key], middles[key[2]]) for key in chain[1:-1]]
-                points = (self._leaves(wire.source, box), *passages, self._arrives(wire.target, box))
-            box.paths.append(Path(wire, points, number in self._back))
-        return box
+        return inner
 
-    def _leaves(self, end: tuple[int, int], box: Box) -> Point:
+    def _stack(self) -> None:
+        """Put the layers below each other, and the boxes into theirs."""
+        boxes = [[self._boxes[key[1]] for key in layer if key[0] == "box"] for layer in self._layers]
+        self._heights = [max((child.height for child in layer), default=0.0) for layer in boxes]
+        self._tops, y = [], TITLE
+        for height in self._heights:
+            self._tops.append(y)
+            y += height + (_BELOW if height else _BELOW / 2)
+        for index, child in self._boxes.items():
+            rank = self._ranks[index]
+            child.x = self._x["box", index, 0] - child.width / 2
+            child.y = self._tops[rank] + (self._heights[rank] - child.height) / 2
+
+    def _through(self, number: int) -> tuple[Point, ...]:
+        """Return the way of a wire that leads downwards: straight within the layers, and bent between them."""
+        wire, chain = self._shape.wires[number], self._chains[number]
+        (from_x, from_y), (to_x, to_y) = self._leaves(wire.source), self._arrives(wire.target)
+        points = [(from_x, from_y), (from_x, max(from_y, self._bottom(self._rank_of(chain[0]))))]
+        for key in chain[1:-1]:
+            points += [(self._x[key], self._tops[key[2]]), (self._x[key], self._bottom(key[2]))]
+        points += [(to_x, self._tops[self._rank_of(chain[-1])]), (to_x, to_y)]
+        return tuple(point for point, _ in itertools.groupby(points))
+
+    def _bottom(self, rank: int) -> float:
+        return self._tops[rank] + self._heights[rank]
+
+    def _leaves(self, end: tuple[int, int]) -> Point:
         """Return where a wire begins: at the bottom of a child, or at the top of the scope."""
         node, port = end
         if node == ENTRY:
-            return box.entries[port], 0.0
+            return self._box.entries[port], 0.0
         child = self._boxes[node]
         return child.x + child.exits[port], child.y + child.height
 
-    def _arrives(self, end: tuple[int, int], box: Box) -> Point:
+    def _arrives(self, end: tuple[int, int]) -> Point:
         """Return where a wire ends: at the top of a child, or at the bottom of the scope."""
         node, port = end
         if node == EXIT:
-            return box.exits[port], box.height
+            return self._box.exits[port], self._box.height
         child = self._boxes[node]
         return child.x + child.entries[port], child.y
 
-    def _round(self, wire: Wire, lane: float) -> tuple[Point, ...]:
-        """Return the way of a wire that leads back up, by a lane of its own at the right."""
-        from_x, from_y = self._leaves(wire.source, self._boxes[wire.source[0]])
-        to_x, to_y = self._arrives(wire.target, self._boxes[wire.target[0]])
-        down, up = from_y + _BELOW / 3, to_y - _BELOW / 3
-        return (from_x, from_y), (from_x, down), (lane, down), (lane, up), (to_x, up), (to_x, to_y)
+    def _aside(self, wire: Wire, lane: float) -> tuple[Point, ...]:
+        """Return the way of a wire along a side: to its lane below the source's layer, and from there above the target's."""
+        (from_x, from_y), (to_x, to_y) = self._leaves(wire.source), self._arrives(wire.target)
+        first, last = self._rank_of(self._end(wire.source)), self._rank_of(self._end(wire.target))
+        out, back = self._bottom(first) + _BELOW / 3, self._tops[last] - _BELOW / 3
+        return (from_x, from_y), (from_x, out), (lane, out), (lane, back), (to_x, back), (to_x, to_y)
 
 
 def _mean(values: Sequence[float], otherwise: float) -> float:

@@ -1,111 +1,79 @@
-"""``LivePage``: a page that shows a run while it runs, served by the process that it runs in.
+"""``LivePage``: a page that shows runs while they run, served by the process that is asked to, on its own machine.
 
-It shows the dataflows of the workers of this process, drawn, with their frontiers, what each operator has taken of the time and
-made of the records, and, where nothing moves, who holds it. It is served on the loopback interface unless another is asked for;
-there is nothing on it that changes anything. The invariant: workers do not wait for it. They keep a tally as they go, and all the
-rest is read by the thread that answers.
+It shows the dataflows drawn, with their frontiers, what each operator has taken of the time and made of the records in every
+worker, and, where nothing moves, who holds it: of the workers of this process, of those in processes forked from it, and of runs
+on Spark that are given the page. It is served on the loopback interface unless another is asked for; there is nothing on it that
+changes anything. The invariant: workers do not wait for it. They keep a tally as they go, and other threads read all the rest.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
 import socket
 import sys
 import threading
+import zlib
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from importlib.resources import files
+from socketserver import TCPServer
 from time import monotonic
 from types import TracebackType
 from typing import Any, Final, Self
 
-from timely.dataflow import ScopeBuilder
 from timely.errors import ConfigurationError
-from timely.inspect.event_log import EventLog
-from timely.inspect.explain import explain
-from timely.inspect.picture import Picture
-from timely.inspect.snapshot import Snapshot, snapshot
-from timely.inspect.tally import OperatorTally, Tally
+from timely.inspect.board import Board, Groups
+from timely.inspect.report import Reporter, Tell, reporting, tell_of
 from timely.worker import Worker
 from timely.worker.memory import resident_memory
-
-_DRAWN: Final = 400
-"""Operators of a dataflow that is drawn, at most."""
-
-_STILL: Final = 5.0
-"""Seconds without any movement after which the page says what is stuck."""
-
-_TRIES: Final = 20
 
 _POLICY: Final = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; connect-src 'self'"
 """What the page may load: what it brings with it, and its own state."""
 
-
-class _Watched:
-    """One worker, its tally, and when it was last seen to move."""
-
-    def __init__(self, worker: Worker) -> None:
-        self.worker = worker
-        self.tally = Tally.of(EventLog(worker))
-        self._seen: object = None
-        self._moved = monotonic()
-
-    def state(self) -> dict[str, Any]:
-        """Return what the page is to show of it."""
-        shapes = [(scope, _whole(scope)) for scope in self.worker.scopes]
-        seen = [(operator.held, operator.waiting) for _, shape in shapes for operator in shape.operators()]
-        if seen != self._seen:
-            self._seen, self._moved = seen, monotonic()
-        still = monotonic() - self._moved
-        return {
-            "index": self.worker.index,
-            "waited": self.tally.waited,
-            "told": self.tally.told,
-            "heard": self.tally.heard,
-            "still": still,
-            "dataflows": [self._dataflow(scope, shape, still) for scope, shape in shapes],
-        }
-
-    def _dataflow(self, scope: ScopeBuilder[Any], shape: Snapshot, still: float) -> dict[str, Any]:
-        operators = shape.operators()
-        return {
-            "path": shape.path,
-            "svg": Picture(shape).svg() if len(operators) <= _DRAWN else None,
-            "stuck": str(explain(self.worker, scope)) if still >= _STILL else None,
-            "operators": [self._operator(operator) for operator in operators],
-        }
-
-    def _operator(self, shape: Snapshot) -> dict[str, Any]:
-        tally = self.tally.operators.get(shape.path, OperatorTally())
-        return {
-            "path": shape.path,
-            "built_at": shape.built_at,
-            "frontiers": shape.frontiers,
-            "held": shape.held,
-            "waiting": shape.waiting,
-            "runs": tally.runs,
-            "seconds": tally.seconds,
-            "read": tally.read,
-            "sent": tally.sent,
-        }
+_LARGEST: Final = 1 << 20
+"""Bytes of a report from another process, at most; many systems take less."""
 
 
-def _whole(scope: ScopeBuilder[Any]) -> Snapshot:
-    """Return a snapshot of what another thread is at work on: again, where something was changed in the middle."""
-    for _ in range(_TRIES):
-        try:
-            return snapshot(scope)
-        except RuntimeError:
-            continue
-    return snapshot(scope)
+class _Wire:
+    """How processes that are forked from this one tell their reports: datagrams, which are lost where nobody takes them."""
+
+    def __init__(self) -> None:
+        self._here, self._there = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
+        self._there.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _LARGEST)
+        for end in (self._here, self._there):
+            end.setblocking(False)
+
+    def send(self, report: Mapping[str, Any]) -> None:
+        """Send a report, if there is room for it just now, and ever."""
+        content = zlib.compress(json.dumps(report).encode(), 1)
+        with contextlib.suppress(OSError):
+            if len(content) <= _LARGEST:
+                self._there.send(content)
+
+    def take(self) -> list[dict[str, Any]]:
+        """Return the reports that have come."""
+        found = []
+        with contextlib.suppress(OSError):
+            while content := self._here.recv(_LARGEST):
+                found.append(json.loads(zlib.decompress(content)))
+        return found
+
+    def close(self) -> None:
+        """Close both ends."""
+        self._here.close()
+        self._there.close()
 
 
 class LivePage:
     """Serves the page for as long as its ``with`` block lasts, or until ``close``; ``url`` is where.
 
-    ``watch(worker)`` is called on a worker before its dataflows are built. ``host`` is who may come: by default, this machine
-    only. A port of 0 is any that is free. ``ConfigurationError`` for one that cannot be had.
+    ``watch(worker)`` is called on a worker before its dataflows are built, in this process or in one that ``timely.execute`` has
+    forked; ``timely.spark.run`` and ``timely.spark.stream`` are given the page as ``live``. ``host`` is who may come: by default,
+    this machine only. A port of 0 is any that is free. ``ConfigurationError`` for one that cannot be had.
 
     >>> import json, timely, urllib.request
     >>> from timely.inspect import LivePage
@@ -118,15 +86,21 @@ class LivePage:
     ...     numbers.send(1)
     ...     _ = worker.step()
     ...     with urllib.request.urlopen(page.url + "state.json") as answer:
-    ...         state = json.load(answer)
-    >>> [(row["path"], row["read"]) for row in state["workers"][0]["dataflows"][0]["operators"]]
-    [('/df/input#0', 0), ('/df/map#1', 1), ('/df/probe#2', 1)]
+    ...         [run] = json.load(answer)["runs"]
+    >>> [(row["path"], [done[2] for done in row["by_worker"]]) for row in run["dataflows"][0]["operators"]]
+    [('/df/input#0', [0]), ('/df/map#1', [1]), ('/df/probe#2', [1])]
     """
 
+    look: Callable[[Worker, Tell], AbstractContextManager[None]] = staticmethod(reporting)
+    """What ``timely.spark`` has each worker do: tell its reports while it works."""
+
     def __init__(self, port: int = 0, host: str = "127.0.0.1") -> None:
-        self._watched: list[_Watched] = []
+        self._watched: Groups[Reporter] = Groups(lambda reporter: reporter.over)
         self._begun = monotonic()
         self._lock = threading.Lock()
+        self._board = Board()
+        self._process = os.getpid()
+        self._wire = _Wire() if hasattr(os, "fork") else None
         page = self
 
         class Handler(_Handler):
@@ -135,7 +109,10 @@ class LivePage:
         try:
             self._server = (_Server6 if ":" in host else _Server)((host, port), Handler)
         except (OSError, OverflowError) as error:
+            if self._wire is not None:
+                self._wire.close()
             raise ConfigurationError(f"LivePage({port!r}, {host!r}) cannot be served there: {error}") from error
+        self._server.between = self._take_in
         self.host = host
         self.port: int = self._server.server_address[1]
         threading.Thread(target=self._server.serve_forever, args=(0.05,), name="timely live page", daemon=True).start()
@@ -148,24 +125,40 @@ class LivePage:
 
     def watch(self, worker: Worker) -> None:
         """Show a worker: the dataflows that are built on it from now on. Called on the worker's thread."""
-        with self._lock:
-            self._watched.append(_Watched(worker))
+        if os.getpid() == self._process:
+            with self._lock:
+                self._watched.add(worker.index, worker.peers, Reporter(worker))
+        elif self._wire is not None:
+            tell_of(worker, self._wire.send)
+
+    def open(self, name: str) -> Callable[[int, int, Mapping[str, Any]], None]:
+        """Return what takes the reports of a run elsewhere: ``hear(worker, attempt, report)``, on whatever thread."""
+        return self._board.open(name)
+
+    def _take_in(self) -> None:
+        """Take in what other processes have told."""
+        for report in () if self._wire is None else self._wire.take():
+            self._board.hear(report)
 
     def state(self) -> dict[str, Any]:
         """Return what the page shows now, as plain data."""
+        self._take_in()
         with self._lock:
-            watched = sorted(self._watched, key=lambda each: each.worker.index)
-            return {
-                "at": monotonic() - self._begun,
-                "memory": resident_memory(),
-                "process": os.getpid(),
-                "workers": [each.state() for each in watched],
-            }
+            watched = self._watched.all()
+        return {
+            "at": monotonic() - self._begun,
+            "memory": resident_memory(),
+            "process": os.getpid(),
+            "runs": self._board.state([[each.report() for each in group] for group in watched]),
+        }
 
     def close(self) -> None:
-        """Serve it no longer."""
-        self._server.shutdown()
+        """Serve it no longer; a process that was forked from the one that serves it closes its own end only."""
+        if os.getpid() == self._process:
+            self._server.shutdown()
         self._server.server_close()
+        if self._wire is not None:
+            self._wire.close()
 
     def __enter__(self) -> Self:
         return self
@@ -178,6 +171,16 @@ class _Server(ThreadingHTTPServer):
     """Answers each browser on a thread of its own, and says nothing of those that go away in the middle."""
 
     daemon_threads = True
+    between: Callable[[], None] = staticmethod(lambda: None)
+    """Called now and then, several times in a second."""
+
+    def server_bind(self) -> None:
+        """Bind as any server does; that of HTTP would ask who knows whom for this machine's name, which nobody wants to know."""
+        TCPServer.server_bind(self)
+
+    def service_actions(self) -> None:
+        """Do what is to be done between two requests."""
+        self.between()
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """Pass over a connection that broke; tell of anything else."""
@@ -195,6 +198,8 @@ class _Handler(BaseHTTPRequestHandler):
     """Answers a browser. Nothing but the two pages there are is given, and only under the names that the page goes by."""
 
     live: LivePage
+    timeout = 60.0
+    """Seconds that a browser may take to say what it wants; some connect beforehand, and then want nothing."""
 
     def do_GET(self) -> None:
         """Give the page, or what is on it."""
@@ -214,10 +219,11 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _is_meant(self) -> bool:
         """Whether the browser asks for this page by its own address: pages from elsewhere, by another name, may not read it."""
-        if self.live.host not in ("127.0.0.1", "::1", "localhost"):
+        host = self.live.host
+        if not (host in ("::1", "localhost") or host.startswith("127.")):
             return True
         name = re.sub(r":[0-9]+$", "", self.headers.get("Host", ""))
-        return name in ("127.0.0.1", "localhost", "[::1]")
+        return name in ("127.0.0.1", "localhost", "[::1]", host)
 
     def _give(self, kind: str, content: bytes) -> None:
         self.send_response(200)

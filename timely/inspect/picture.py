@@ -19,7 +19,7 @@ import attrs
 from timely.dataflow import ScopeBuilder
 from timely.errors import ConfigurationError
 from timely.inspect.layout import LINE, TITLE, Box, Path, lay_out
-from timely.inspect.snapshot import ENTRY, EXIT, Snapshot, snapshot
+from timely.inspect.snapshot import ENTRY, EXIT, OMITTED, Snapshot, snapshot
 
 _STYLE: Final = """
 .timely { font: 12px ui-sans-serif, system-ui, sans-serif; background: #fff }
@@ -167,7 +167,8 @@ def _state(shape: Snapshot) -> list[str]:
 
 
 def _few(times: list[str]) -> str:
-    return ", ".join(times[:2]) + (f" and {len(times) - 2} more" if len(times) > 2 else "")
+    rest = "more" if times[-1] == OMITTED else f"{len(times) - 2} more"
+    return ", ".join(times[:2]) + (f" and {rest}" if len(times) > 2 else "")
 
 
 def _frontiers(shape: Snapshot) -> str:
@@ -220,7 +221,8 @@ def _wire(path: Path) -> str:
     parts = [f"M{x:.1f},{y:.1f}"]
     for to_x, to_y in rest:
         middle = (y + to_y) / 2
-        bend = f"L{to_x:.1f},{to_y:.1f}" if path.back else f"C{x:.1f},{middle:.1f} {to_x:.1f},{middle:.1f} {to_x:.1f},{to_y:.1f}"
+        straight = path.aside or x == to_x
+        bend = f"L{to_x:.1f},{to_y:.1f}" if straight else f"C{x:.1f},{middle:.1f} {to_x:.1f},{middle:.1f} {to_x:.1f},{to_y:.1f}"
         parts.append(bend)
         x, y = to_x, to_y
     return f'<path class="{kinds}" d="{" ".join(parts)}" marker-end="url(#timely-{"back" if path.back else "ahead"})"/>'

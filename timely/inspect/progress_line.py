@@ -1,31 +1,78 @@
 """``ProgressLine``: how far the workers of this process are, on one line of the terminal that renews itself.
 
-It appears when a run takes longer than a moment, is gone when the run is over, and is never written where no terminal is.
-A daemon thread of its own looks now and then; workers pay for nothing. The invariant: what is written about an epoch was true a
-moment ago: nothing before it is still under way on the worker that is the furthest behind.
+It appears when a run takes longer than a moment, is gone when the run is over, makes way for what the program prints, and is
+never written where no terminal is. ``timely.execute`` shows one by itself. A daemon thread of its own looks now and then. The
+invariant: what is written about an epoch was true a moment ago: nothing before it is still under way on the worker that is the
+furthest behind.
 """
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import threading
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Sequence
 from time import monotonic
-from types import TracebackType
 from typing import Final, Self, TextIO
 
 from timely.worker import Worker
 from timely.worker.standing import standing
-from timely.worker.terminal import StatusLine, count
+from timely.worker.taken import Taken, records_taken
+from timely.worker.terminal import StatusLine, count, is_terminal
+from timely.worker.watch import SHOWN_AFTER, SHOWN_EVERY
 
-_AFTER: Final = 1.5
-_EVERY: Final = 0.5
+_SAMPLES: Final = 5
+"""So many looks, one after the other, are what records per second are worked out from."""
+
+
+class Progress:
+    """What there is to be said of how far a run is, again and again; ``records`` says how many its inputs have sent by now."""
+
+    def __init__(self, records: Callable[[], int], clock: Callable[[], float] = monotonic) -> None:
+        self._records = records
+        self._clock = clock
+        self._samples: deque[tuple[float, int]] = deque(maxlen=_SAMPLES)
+
+    def text(self, workers: Sequence[Worker]) -> str | None:
+        """Return it, for each dataflow of the worker that is the furthest behind; empty when all is complete.
+
+        ``None`` where something was changed while it was read.
+        """
+        try:
+            parts = _standings(workers)
+        except RuntimeError:
+            return None
+        rate = self._rate()
+        return " | ".join([*parts, f"{count(rate)} records/s"] if parts and rate else parts)
+
+    def _rate(self) -> int:
+        self._samples.append((self._clock(), self._records()))
+        (begun, before), (now, by_now) = self._samples[0], self._samples[-1]
+        return round((by_now - before) / (now - begun)) if now > begun else 0
+
+
+def _standings(workers: Sequence[Worker]) -> list[str]:
+    found: dict[str, tuple[int, int | None, int]] = {}
+    for worker in workers:
+        for scope in worker.scopes:
+            epoch, round = standing(scope)
+            if epoch is not None and (scope.name not in found or epoch < found[scope.name][0]):
+                found[scope.name] = epoch, round, sum(nested.under_way() for nested in scope.scopes)
+    parts = []
+    for name, (epoch, round, records) in found.items():
+        text = f"{name}: epoch {epoch}"
+        text += "" if round is None else f", round {round}"
+        text += f", {count(records)} records under way" if records else ""
+        parts.append(text)
+    return parts
 
 
 class ProgressLine:
     """Shows, while its ``with`` block lasts, how far the workers are that it is to ``watch``; nothing unless on a terminal.
 
-    For each dataflow of the worker that is the furthest behind: the epoch, the round of its loops, and the records on their way.
+    For each dataflow of the worker that is the furthest behind: the epoch, the round of its loops, and the records on their way;
+    and how many records a second come in at the inputs of dataflows that were built since.
 
     >>> import timely
     >>> from timely.inspect import ProgressLine
@@ -43,59 +90,49 @@ class ProgressLine:
 
     def __init__(self, terminal: TextIO | None = None, clock: Callable[[], float] = monotonic) -> None:
         chosen = sys.stderr if terminal is None else terminal
-        self._line = StatusLine(chosen) if chosen.isatty() else None
+        self._line = StatusLine(chosen) if is_terminal(chosen) else None
+        self._terminal = chosen
         self._workers: list[Worker] = []
+        self._progress = Progress(lambda: sum(map(records_taken, self._workers)), clock)
         self._clock = clock
         self._begun = clock()
         self._over = threading.Event()
-        self._thread: threading.Thread | None = None
+        self._open = contextlib.ExitStack()
 
     def watch(self, worker: Worker) -> None:
         """Show this worker too."""
         self._workers.append(worker)
+        if self._line is not None:
+            Taken.of(worker)
 
-    def text(self) -> str:
-        """Return what there is to be said now; nothing when all is complete."""
-        found: dict[str, tuple[int, int | None, int]] = {}
-        for worker in list(self._workers):
-            for scope in worker.scopes:
-                epoch, round = standing(scope)
-                if epoch is not None and (scope.name not in found or epoch < found[scope.name][0]):
-                    found[scope.name] = epoch, round, sum(nested.under_way() for nested in scope.scopes)
-        parts = []
-        for name, (epoch, round, records) in found.items():
-            text = f"{name}: epoch {epoch}"
-            text += "" if round is None else f", round {round}"
-            text += f", {count(records)} records under way" if records else ""
-            parts.append(text)
-        return " | ".join(parts)
+    def text(self) -> str | None:
+        """Return what there is to be said now: nothing when all is complete, ``None`` if it changes while it is read."""
+        return self._progress.text(self._workers)
 
     def show(self) -> None:
         """Write it once, if the run has gone on for long enough; what the thread does, again and again."""
         seconds = self._clock() - self._begun
-        if self._line is None or seconds < _AFTER:
+        if self._line is None or seconds < SHOWN_AFTER:
             return
-        try:
-            text = self.text()
-        except RuntimeError:  # something was changed while it was read
-            return
-        self._line.write(f"{text} | {seconds:.0f} s" if text else "")
+        text = self.text()
+        if text is not None:
+            self._line.write(f"{text} | {seconds:.0f} s" if text else "")
 
     def _watch(self) -> None:
-        while not self._over.wait(_EVERY):
+        while not self._over.wait(SHOWN_EVERY):
             self.show()
 
     def __enter__(self) -> Self:
         self._begun = self._clock()
         self._over.clear()
         if self._line is not None:
-            self._thread = threading.Thread(target=self._watch, name="timely progress line", daemon=True)
-            self._thread.start()
+            self._open.enter_context(self._line.beside(self._terminal, sys.stdout, sys.stderr))
+            thread = threading.Thread(target=self._watch, name="timely progress line", daemon=True)
+            thread.start()
+            self._open.callback(self._line.clear)
+            self._open.callback(thread.join)
+            self._open.callback(self._over.set)
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self._over.set()
-        if self._thread is not None:
-            self._thread.join()
-        if self._line is not None:
-            self._line.clear()
+    def __exit__(self, *_: object) -> None:
+        self._open.close()

@@ -7,6 +7,7 @@ peers have not told it yet. Times are given as text, so that a snapshot can be s
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Literal, TypeAlias
 
 import attrs
@@ -15,7 +16,7 @@ from timely.dataflow import Operator, ScopeBuilder
 from timely.dataflow.foreign import Foreign
 from timely.progress import Antichain, Location, Source, Target
 from timely.scopes import EGRESS, INGRESS, Subgraph
-from timely.scopes.subgraph import Child
+from timely.scopes.child import Child
 
 Kind: TypeAlias = Literal["operator", "source", "scope"]
 """A source is an operator without inputs: an input, or what makes its records by itself."""
@@ -25,6 +26,10 @@ ENTRY = INGRESS
 
 EXIT = EGRESS
 """The node that edges inside a scope lead to where a stream leaves; its ports are the scope's outputs."""
+
+
+OMITTED = "…"
+"""What stands, at the end, for times that were left out of a snapshot, since they are many."""
 
 
 @attrs.frozen
@@ -82,14 +87,26 @@ def snapshot(scope: ScopeBuilder[Any]) -> Snapshot:
     >>> seen.children[0].held, [(wire.source, wire.target) for wire in seen.wires]
     ((('0', 1),), [((0, 0), (1, 0)), ((1, 0), (2, 0))])
     """
-    return _scope(scope.index, scope.subgraph, scope.subgraph.is_built)
+    return _scope(scope.index, scope.subgraph, scope.subgraph.is_built, _around(scope))
 
 
-def _scope(index: int, subgraph: Subgraph[Any, Any], live: bool) -> Snapshot:
+def _around(scope: ScopeBuilder[Any]) -> Sequence[Antichain[Any]]:
+    """Return the frontiers at the inputs of a scope, in the times of the one around it."""
+    if scope.parent is None or not scope.subgraph.is_built:
+        return ()
+    outer = scope.parent
+    stamps = {**outer.subgraph.trackers[0].counts(), **_coming(outer.subgraph, _around(outer))}
+    frontiers = outer.subgraph.trackers[0].frontiers(stamps)
+    return [frontiers[Target(scope.index, port)] for port in range(scope.subgraph.inputs)]
+
+
+def _scope(index: int, subgraph: Subgraph[Any, Any], live: bool, around: Sequence[Antichain[Any]]) -> Snapshot:
     counts: dict[Any, dict[Any, int]] = {}
-    frontiers = subgraph.trackers[0].frontiers() if live else None
+    frontiers: dict[Location, Antichain[Any]] | None = None
     if live:
-        for (location, time), count in subgraph.trackers[0].counts().items():
+        stamps = {**subgraph.trackers[0].counts(), **_coming(subgraph, around)}
+        frontiers = subgraph.trackers[0].frontiers(stamps)
+        for (location, time), count in stamps.items():
             if count > 0:
                 counts.setdefault(location, {})[time] = count
     return Snapshot(
@@ -109,6 +126,12 @@ def _scope(index: int, subgraph: Subgraph[Any, Any], live: bool) -> Snapshot:
     )
 
 
+def _coming(subgraph: Subgraph[Any, Any], around: Sequence[Antichain[Any]]) -> dict[tuple[Location, Any], int]:
+    """Return what may come into a nested scope, as capabilities at its inputs; it is told that only where somebody in it asks."""
+    to_inner = subgraph.refinement.to_inner
+    return {(Source(INGRESS, port), to_inner(time)): 1 for port, frontier in enumerate(around) for time in frontier}
+
+
 def _child(
     around: Subgraph[Any, Any],
     child: Child,
@@ -120,7 +143,8 @@ def _child(
     sources = [Source(child.index, port) for port in range(scope.outputs)]
     frontiers = tuple(None if known is None else tuple(map(repr, known[target])) for target in targets)
     if isinstance(scope, Subgraph):
-        return attrs.evolve(_scope(child.index, scope, known is not None), frontiers=frontiers)
+        coming = () if known is None else [known[target] for target in targets]
+        return attrs.evolve(_scope(child.index, scope, known is not None, coming), frontiers=frontiers)
     origin = scope.info.origin if isinstance(scope, Operator | Foreign) else None
     return Snapshot(
         child.index,

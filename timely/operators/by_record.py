@@ -13,7 +13,7 @@ from typing import Any
 import attrs
 
 from timely.dataflow import Exchange, records_of
-from timely.errors import ContainerError
+from timely.errors import ContainerError, RoutingError
 
 
 @attrs.frozen
@@ -41,6 +41,14 @@ def by_first(key: Callable[[Any], Any] | None) -> ByRecord:
     (7, 3)
     """
     if key is None:
-        return ByRecord(lambda pair: pair[0])
+        return ByRecord(_first)
     chosen = key
-    return ByRecord(lambda pair: chosen(pair[0]))
+    return ByRecord(lambda pair: chosen(_first(pair)))
+
+
+def _first(pair: Any) -> Any:
+    """Return the first part of a pair; ``RoutingError`` for a record that is none."""
+    try:
+        return pair[0]
+    except (TypeError, LookupError):
+        raise RoutingError(f"its records must be pairs of a key and a value, and {pair!r} came: make pairs with map") from None

@@ -7,9 +7,18 @@ A message whose time the summary lets not through (a bounded loop, at its bound)
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Generic, TypeVar, cast, get_args, get_origin
 
-from timely.dataflow import Capability, InputPort, OperatorBuilder, OperatorInfo, OutputPort, Pipeline, ScopeBuilder, Stream
+from timely.dataflow import (
+    Capability,
+    OperatorBuilder,
+    OperatorInfo,
+    Pact,
+    Pipeline,
+    ScopeBuilder,
+    Stream,
+)
 from timely.errors import GraphError, TimestampError, UnconnectedLoopError
 from timely.order import PartialOrder, Product
 from timely.progress import Antichain, PathSummary, ProductSummary, Step, time_domain
@@ -22,16 +31,19 @@ class LoopHandle(Generic[T]):
 
     __slots__ = ("_connect", "_connected", "path")
 
-    def __init__(self, path: str, connect: Callable[[Stream[T, Any]], None]) -> None:
+    def __repr__(self) -> str:
+        return f"LoopHandle({self.path!r})"
+
+    def __init__(self, path: str, connect: Callable[[Stream[T, Any], Pact], None]) -> None:
         self.path = path
         self._connect = connect
         self._connected = False
 
-    def connect(self, stream: Stream[T, Any]) -> None:
+    def connect(self, stream: Stream[T, Any], pact: Pact = Pipeline) -> None:
         """Connect the loop; ``GraphError`` the second time."""
         if self._connected:
             raise GraphError(f"loop {self.path} is connected already: concatenate the streams that are to go round it")
-        self._connect(stream)
+        self._connect(stream, pact)
         self._connected = True
 
     def check(self) -> None:
@@ -81,23 +93,19 @@ def feedback(scope: ScopeBuilder[T], summary: PathSummary[T] | None = None) -> t
     def constructor(capabilities: list[Capability[T]], info: OperatorInfo) -> Callable[..., object]:
         info.keep_nothing()
 
-        def logic(input: InputPort[T, Any], output: OutputPort[T]) -> None:
-            for capability, batch in input:
-                time = chosen.results_in(capability.time)
-                if time is not None:
-                    with capability.delayed(time) as later:
-                        output.session(later).give_batch(batch)
-
-        return logic
+        return lambda input, output: input.advance(output, chosen)
 
     builder.build(constructor)
-    handle: LoopHandle[T] = LoopHandle(builder.info.path, lambda stream: builder.connect(port, stream, Pipeline))
+    handle: LoopHandle[T] = LoopHandle(builder.info.path, partial(builder.connect, port))
     scope.checks.append(handle.check)
     return handle, output
 
 
-def connect_loop(stream: Stream[T, Any], handle: LoopHandle[T]) -> None:
-    """Feed ``stream`` into the loop of ``handle``. ``GraphError`` if it is connected already.
+def connect_loop(stream: Stream[T, Any], handle: LoopHandle[T], pact: Pact = Pipeline) -> None:
+    """Feed ``stream`` into the loop of ``handle``. ``GraphError`` if it is connected already, or what is given is no handle.
+
+    ``pact`` says which worker each record goes round on. What is to be exchanged in each round is better exchanged here than
+    where it comes out of the loop: it leaves in the pass in which it was made, and what has come is taken up in one pass.
 
     >>> import timely
     >>> def build(scope):
@@ -107,4 +115,6 @@ def connect_loop(stream: Stream[T, Any], handle: LoopHandle[T]) -> None:
     >>> timely.example(build)
     []
     """
-    handle.connect(stream)
+    if not isinstance(handle, LoopHandle):
+        raise GraphError(f"connect_loop takes the handle, of the pair (handle, stream) that feedback returns, not {handle!r}")
+    handle.connect(stream, pact)

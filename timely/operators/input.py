@@ -198,7 +198,8 @@ class InputHandle(Generic[T, D]):
         self.close()
 
     def _is_closed(self, deed: str) -> InputClosedError:
-        return InputClosedError(f"{deed}: input {self._info.name!r} ({self._info.path}) was closed at {self._time!r}")
+        name, path = self._info.name, self._info.path
+        return InputClosedError(f"{deed}: input {name!r} ({path}) was closed at {self._time!r}: close it after all that is sent")
 
     def __del__(self) -> None:
         self.close()

@@ -37,7 +37,7 @@ class Notificator(Generic[T]):
     __slots__ = ("_inputs", "_lone", "_many", "_more", "_operator", "_telling")
 
     def __init__(self, inputs: Sequence[InputPort[T, Any]]) -> None:
-        self._inputs = inputs
+        self._inputs = list(inputs)
         self._lone: Capability[T] | None = None  # mostly one time is asked for, and there is nothing to put in order
         self._many: Pending[T, Capability[T]] | None = None  # all of them, as soon as there are two
         self._more: dict[T, int] = {}

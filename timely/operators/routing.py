@@ -147,7 +147,12 @@ def partition(stream: Stream[T, D], n: int, f: Callable[[D], tuple[int, E]]) -> 
             for capability, batch in input:
                 parts: list[list[E]] = [[] for _ in outputs]
                 for record in records_of(batch):
-                    which, sent = f(record)
+                    choice = f(record)
+                    try:
+                        which, sent = choice
+                    except (TypeError, ValueError):
+                        says = f"f({record!r}) must return (which stream, record): {choice!r}"
+                        raise RoutingError(f"partition({n}, f): {says}") from None
                     if which not in range(n):
                         raise RoutingError(f"partition({n}, f): f({record!r}) says stream {which!r}, and there are 0 to {n - 1}")
                     parts[which].append(sent)

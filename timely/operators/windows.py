@@ -95,7 +95,8 @@ def windows(
     every)`` or a function of one's own. Windows are kept for each ``key(record)``, ``None`` if no key is given; records of one
     key come together on one worker. ``due(end, time)`` is the time at which a window that ends at ``end`` is complete, for a
     record sent at ``time``; by default it is ``end`` itself, which is right where times are event times and are numbers.
-    A record is late for a window if it was sent at or after the window's end. ``TimestampError`` where what ``due`` says is no
+    A record is late for a window if it was sent at or after the window's end. ``ConfigurationError`` for an ``assign`` that is no
+    function, ``TimestampError`` where what ``due`` says is no
     time of the scope; in a loop times are not event times, and ``due`` has to be given. Source: event-time windows are those of
     the Dataflow Model (Akidau et al. 2015); its watermark is the frontier.
 
@@ -116,6 +117,8 @@ def windows(
     >>> [(time, window.start, event) for time, batch in late.messages for window, event in batch]
     [(10, 0, 9), (30, 10, 15)]
     """
+    if not callable(assign):
+        raise ConfigurationError(f"windows takes tumbling(size), sliding(size, every) or a function, not {assign!r}")
     keyed = key or (lambda record: None)
     complete_at: Callable[[Any, T], T] = due or (lambda end, time: end)
     domain = stream.scope.subgraph.domain

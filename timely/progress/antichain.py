@@ -152,5 +152,8 @@ class Antichain(Generic[T]):
     def __iter__(self) -> Iterator[T]:
         return iter(self._elements)
 
+    def __contains__(self, time: object) -> bool:
+        return time in self._elements
+
     def __repr__(self) -> str:
         return f"Antichain({self._elements!r})"

@@ -16,8 +16,9 @@ from typing import Generic, TypeVar
 
 from timely.order import PartialOrder
 from timely.progress.components import feedback_set, ranks, strongly_connected, sweep_order
+from timely.progress.domain import TimeDomain
 from timely.progress.summaries import Label, PathSearch
-from timely.progress.timestamp import PathSummary, TimeDomain
+from timely.progress.timestamp import PathSummary
 from timely.progress.topology import Topology, Ways
 
 T = TypeVar("T", bound=PartialOrder)
@@ -127,7 +128,8 @@ def strictly_advances(summary: PathSummary[T], domain: TimeDomain[T]) -> bool:
     The times tried are the least one and what that results in: this tells a summary that advances every time from one
     that lets times through unchanged up to a limit, or from a floor on.
 
-    >>> from timely.progress.timestamp import Step, time_domain
+    >>> from timely.progress.domain import time_domain
+    >>> from timely.progress.timestamp import Step
     >>> [strictly_advances(step, time_domain(int)) for step in (Step(0), Step(1), Step(0, limit=5))]
     [False, True, False]
     """

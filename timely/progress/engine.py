@@ -1,6 +1,6 @@
 """The two engines that keep counts and frontiers at run time: for totally and for partially ordered times.
 
-Both walk a plan (:mod:`timely.progress.compile`) once, upward through the cells marked in ``dirty``, recomputing each
+Both walk a plan (:mod:`timely.progress.compile`) once, upward through the marked cells, those in ``dirty``, recomputing each
 from its own counts and its predecessors' frontiers, and marking its successors where it changed. The invariant:
 whenever an unmarked cell is looked at, its value is what its own counts and its predecessors' values make it; and a
 marked one is recomputed from scratch in these, so that frontiers may retreat as well as advance. A caller may mix
@@ -13,7 +13,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable
 from heapq import heapify, heappop, heappush
-from typing import Any, Generic, TypeAlias, TypeVar
+from typing import Any, Final, Generic, TypeAlias, TypeVar
 
 from timely.order import PartialOrder, Product
 from timely.progress.compile import Plan
@@ -26,12 +26,17 @@ T = TypeVar("T", bound=PartialOrder)
 Advance: TypeAlias = Callable[[Any], Any] | None
 """What a summary does to a time, giving None if it does not get through; None for what changes nothing."""
 
-_pair = tuple.__new__  # half the price of calling Product
+Way: TypeAlias = tuple[Any, Advance]
+"""The same for times in a total order: a number to add, as mostly, or else a function. To add is less than to call what adds."""
 
-SMALL = 64
+_pair: Final = tuple.__new__  # half the price of calling Product
+_push: Final = heappush  # compiled, a name that was imported is looked up at each use, and a constant is not
+_pop: Final = heappop
+
+SMALL: Final = 64
 """Heaps up to this size are not worth compacting."""
 
-FEW = 16
+FEW: Final = 16
 """So many partially ordered times are quicker compared with each other than kept in a forest."""
 
 
@@ -46,16 +51,21 @@ def make_tracker(plan: Plan[T]) -> Tracker[T]:
 
 
 def _advance(summary: PathSummary[Any] | None) -> Advance:
-    """Return what advances a time along a path, or None if it stays: for plain steps, the addition itself."""
+    """Return what advances a time along a path, or None if it stays."""
     if summary is None:
         return None
-    if isinstance(summary, Step) and summary.limit is None:
-        return summary.n.__add__
     if type(summary) is ProductSummary and _stays(summary.outer):
         inner = summary.inner
         if type(inner) is Step and inner.limit is None:
             return functools.partial(_round_later, inner.n)
     return summary.results_in
+
+
+def _way(summary: PathSummary[Any] | None) -> Way:
+    """Return what advances a time along a path, as a number where it is one."""
+    if isinstance(summary, Step) and summary.limit is None:
+        return summary.n, None
+    return None, _advance(summary)
 
 
 def _stays(summary: PathSummary[Any]) -> bool:
@@ -70,30 +80,14 @@ def _round_later(rounds: int, time: Any) -> Any:
     return _pair(Product, (time[0], time[1] + rounds))
 
 
-class Cell:
-    """What does not change of one cell: what it depends on, and what depends on it or is told of it."""
-
-    __slots__ = ("observer", "predecessors", "successors")
-
-    def __init__(self, predecessors: tuple[tuple[int, Advance], ...], observer: int) -> None:
-        self.predecessors = predecessors
-        self.observer = observer
-        self.successors: tuple[int, ...] = ()
-
-
-def _cells(plan: Plan[Any]) -> list[Cell]:
-    cells = [
-        Cell(tuple((start, _advance(summary)) for start, summary in predecessors), observer)
-        for predecessors, observer in zip(plan.predecessors, plan.observers)
-    ]
-    successors: list[list[int]] = [[] for _ in cells]
-    for end, cell in enumerate(cells):
-        for start, _ in cell.predecessors:
+def _successors(plan: Plan[Any]) -> list[tuple[int, ...]]:
+    """Return, for each cell, those that depend on it."""
+    successors: list[list[int]] = [[] for _ in plan.predecessors]
+    for end, predecessors in enumerate(plan.predecessors):
+        for start, _ in predecessors:
             if not successors[start] or successors[start][-1] != end:
                 successors[start].append(end)
-    for cell, following in zip(cells, successors):
-        cell.successors = tuple(following)
-    return cells
+    return [tuple(following) for following in successors]
 
 
 class TotalTracker(Tracker[T], Generic[T]):
@@ -112,20 +106,22 @@ class TotalTracker(Tracker[T], Generic[T]):
         self._limits = [SMALL] * len(heaps)
         self._values: list[Any] = [None] * len(heaps)
         self._changes: list[tuple[int, T, int]] = []
-        self._cells: list[tuple[list[Any], dict[Any, int], tuple[tuple[int, Advance], ...], tuple[int, ...], int]] = [
-            (heap, counts, cell.predecessors, cell.successors, cell.observer)
-            for heap, counts, cell in zip(heaps, self._counts, _cells(plan))
+        self._cells: list[tuple[list[Any], dict[Any, int], tuple[tuple[int, Any, Advance], ...], tuple[int, ...], int]] = [
+            (heap, counts, tuple([(start, *_way(summary)) for start, summary in predecessors]), successors, observer)
+            for heap, counts, predecessors, successors, observer in zip(
+                heaps, self._counts, plan.predecessors, _successors(plan), plan.observers
+            )
         ]
         nothing: list[Any] = []
-        self._entries: list[tuple[dict[Any, int] | None, Advance, int, dict[Any, int], list[Any]]] = [
-            (contracted, None, cell, {}, nothing)
+        self._entries: list[tuple[dict[Any, int] | None, Any, Advance, int, dict[Any, int], list[Any]]] = [
+            (contracted, None, None, cell, {}, nothing)
             if cell < 0
-            else (contracted, _advance(shift), cell, self._counts[cell], heaps[cell])
+            else (contracted, *_way(shift), cell, self._counts[cell], heaps[cell])
             for contracted, shift, cell in zip(self._contracted, plan.shifts, plan.cells)
         ]
 
     def update_at(self, index: int, time: T, diff: int) -> None:
-        contracted, shift, cell, counts, heap = self._entries[index]
+        contracted, step, shift, cell, counts, heap = self._entries[index]
         moved: Any = time
         if contracted is not None:
             total = contracted.get(time, 0) + diff
@@ -135,21 +131,24 @@ class TotalTracker(Tracker[T], Generic[T]):
                 del contracted[time]
             if cell < 0:
                 return
-            if shift is not None:
+            if step is not None:
+                moved = moved + step
+            elif shift is not None:
                 moved = shift(time)
                 if moved is None:
                     return
         known = counts.get(moved)
         if known is None:
-            heappush(heap, moved)
+            _push(heap, moved)
             counts[moved] = diff
             if len(heap) > SMALL:
                 self._compact(cell, heap, counts)
         else:
             counts[moved] = known + diff
         value = self._values[cell]
-        if value is None or not value < moved:
-            self.dirty[cell] = 1
+        if not self._marked[cell] and (value is None or not value < moved):
+            self._marked[cell] = True
+            _push(self.dirty, cell)
 
     def propagate_observed(self) -> list[tuple[int, T, int]]:
         changes = self._changes
@@ -158,9 +157,10 @@ class TotalTracker(Tracker[T], Generic[T]):
         dirty = self.dirty
         values = self._values
         watchers = self._watchers
-        cell = dirty.find(1)
-        while cell >= 0:
-            dirty[cell] = 0
+        marked = self._marked
+        while dirty:
+            cell: int = _pop(dirty)
+            marked[cell] = False
             heap, counts, predecessors, successors, observer = self._cells[cell]
             least: Any = None
             while heap:
@@ -171,12 +171,16 @@ class TotalTracker(Tracker[T], Generic[T]):
                 if count < 0:
                     least = _first_positive(heap, counts)
                     break
-                heappop(heap)
+                _pop(heap)
                 del counts[least]
                 least = None
-            for start, advance in predecessors:
+            for start, step, advance in predecessors:
                 time = values[start]
-                if time is not None and advance is not None:
+                if time is None:
+                    continue
+                if step is not None:
+                    time = time + step
+                elif advance is not None:
                     time = advance(time)
                 if time is not None and (least is None or time < least):
                     least = time
@@ -186,20 +190,21 @@ class TotalTracker(Tracker[T], Generic[T]):
                 if observer >= 0:
                     watcher = watchers[observer]
                     if watcher is not None:
-                        elements, flags, place = watcher
+                        elements, agenda, number = watcher
                         if before is not None and least is not None:
                             elements[0] = least
                         else:
                             elements[:] = () if least is None else (least,)
-                        flags[place] = 1
+                        agenda.add(number)
                     else:
                         if before is not None:
                             changes.append((observer, before, -1))
                         if least is not None:
                             changes.append((observer, least, 1))
                 for successor in successors:
-                    dirty[successor] = 1
-            cell = dirty.find(1, cell + 1)
+                    if not marked[successor]:
+                        marked[successor] = True
+                        _push(dirty, successor)
         return changes
 
     def _compact(self, cell: int, heap: list[Any], counts: dict[Any, int]) -> None:
@@ -225,14 +230,14 @@ def _first_positive(heap: list[Any], counts: dict[Any, int]) -> Any:
         count = counts[least]
         if count > 0:
             break
-        heappop(heap)
+        _pop(heap)
         if count < 0:
             negative.append(least)
         else:
             del counts[least]
         least = None
     for time in negative:
-        heappush(heap, time)
+        _push(heap, time)
     return least
 
 
@@ -253,12 +258,14 @@ class PartialTracker(Tracker[T], Generic[T]):
         self._forests: dict[int, MinimalForest[Any]] = {}
         self._own: list[tuple[Any, ...]] = [()] * len(crossed)
         self._told: list[tuple[Any, ...]] = [()] * len(crossed)
-        self._stale = bytearray(len(crossed))
+        self._stale = [False] * len(crossed)
         self._values: list[tuple[Any, ...]] = [()] * len(crossed)
         self._changes: list[tuple[int, T, int]] = []
         self._cells: list[tuple[list[Any], dict[Any, int], tuple[tuple[int, Advance], ...], tuple[int, ...], int]] = [
-            (times, counts, cell.predecessors, cell.successors, cell.observer)
-            for times, counts, cell in zip(crossed, self._counts, _cells(plan))
+            (times, counts, tuple([(start, _advance(summary)) for start, summary in predecessors]), successors, observer)
+            for times, counts, predecessors, successors, observer in zip(
+                crossed, self._counts, plan.predecessors, _successors(plan), plan.observers
+            )
         ]
         nothing: list[Any] = []
         self._entries: list[tuple[dict[Any, int] | None, Advance, int, dict[Any, int], list[Any]]] = [
@@ -291,7 +298,9 @@ class PartialTracker(Tracker[T], Generic[T]):
             del counts[moved]
         if (known > 0) != (total > 0):
             crossed.append(moved)
-            self.dirty[cell] = 1
+            if not self._marked[cell]:
+                self._marked[cell] = True
+                _push(self.dirty, cell)
 
     def propagate_observed(self) -> list[tuple[int, T, int]]:
         changes = self._changes
@@ -301,9 +310,10 @@ class PartialTracker(Tracker[T], Generic[T]):
         values = self._values
         watchers = self._watchers
         told, stale = self._told, self._stale
-        cell = dirty.find(1)
-        while cell >= 0:
-            dirty[cell] = 0
+        marked = self._marked
+        while dirty:
+            cell: int = _pop(dirty)
+            marked[cell] = False
             crossed, counts, predecessors, successors, observer = self._cells[cell]
             after = self._own[cell]
             if crossed:
@@ -316,7 +326,7 @@ class PartialTracker(Tracker[T], Generic[T]):
                 crossed.clear()
             if predecessors:
                 if stale[cell]:
-                    stale[cell] = 0
+                    stale[cell] = False
                     told[cell] = _least(values, predecessors)
                 for time in told[cell]:
                     after = _with(after, time) if after else (time,)
@@ -326,9 +336,9 @@ class PartialTracker(Tracker[T], Generic[T]):
                 if observer >= 0:
                     watcher = watchers[observer]
                     if watcher is not None:
-                        elements, flags, place = watcher
+                        elements, agenda, number = watcher
                         elements[:] = after
-                        flags[place] = 1
+                        agenda.add(number)
                     else:
                         for time in before:
                             if time not in after:
@@ -337,8 +347,10 @@ class PartialTracker(Tracker[T], Generic[T]):
                             if time not in before:
                                 changes.append((observer, time, 1))
                 for successor in successors:
-                    dirty[successor] = stale[successor] = 1
-            cell = dirty.find(1, cell + 1)
+                    stale[successor] = True
+                    if not marked[successor]:
+                        marked[successor] = True
+                        _push(dirty, successor)
         return changes
 
     def _own_minimum(self, cell: int, counts: dict[Any, int], crossed: list[Any]) -> tuple[Any, ...]:

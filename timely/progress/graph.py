@@ -16,10 +16,11 @@ from timely.order import PartialOrder
 from timely.progress.antichain import Antichain
 from timely.progress.compile import Plan
 from timely.progress.cycles import find_stuck_cycle
+from timely.progress.domain import TimeDomain, time_domain
 from timely.progress.engine import make_tracker
 from timely.progress.location import Location, Source, Target
 from timely.progress.summary_row import SummaryRow
-from timely.progress.timestamp import PathSummary, TimeDomain, time_domain
+from timely.progress.timestamp import PathSummary
 from timely.progress.topology import Topology, Ways
 from timely.progress.tracker import Tracker
 
@@ -227,7 +228,7 @@ class GraphBuilder(Generic[T]):
         except (AttributeError, TypeError, TimestampError) as error:
             raise TimestampError(
                 f"{summary!r}, a summary of {self._describe(node)}, does not fit the times of the graph, which are of "
-                f"type {self._domain.name}: {error}"
+                f"type {self._domain.name}: {error}; one that fits is {self._domain.identity!r}, which does not advance them"
             ) from error
         self._fitting.add(summary)
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Generic, TypeVar, overload
 
+from timely.errors import GraphError
 from timely.order import PartialOrder
 from timely.progress.antichain import Antichain
 from timely.progress.timestamp import PathSummary
@@ -21,7 +22,7 @@ T = TypeVar("T", bound=PartialOrder)
 class SummaryRow(Sequence[Antichain[PathSummary[T]]], Generic[T]):
     """The row of ``width`` antichains whose entries are those of ``entries``, and empty where that has none.
 
-    Takes memory for the ``entries`` alone.
+    Takes memory for the ``entries`` alone. :class:`~timely.errors.GraphError` for an entry outside of the row.
 
     >>> from timely.progress import Step
     >>> row = SummaryRow(3, {1: Antichain([Step(0)])})
@@ -32,6 +33,9 @@ class SummaryRow(Sequence[Antichain[PathSummary[T]]], Generic[T]):
     __slots__ = ("_entries", "_width")
 
     def __init__(self, width: int, entries: Mapping[int, Antichain[PathSummary[T]]]) -> None:
+        for place in entries:
+            if not 0 <= place < width:
+                raise GraphError(f"a SummaryRow of {width} has no place {place!r}: they are counted from 0")
         self._width = width
         self._entries = entries
 

@@ -13,8 +13,9 @@ from typing import Generic, TypeAlias, TypeVar
 
 from timely.order import PartialOrder
 from timely.progress.components import ranks, sweep_order
+from timely.progress.domain import TimeDomain
 from timely.progress.location import Location
-from timely.progress.timestamp import PathSummary, TimeDomain
+from timely.progress.timestamp import PathSummary
 
 T = TypeVar("T", bound=PartialOrder)
 

@@ -11,7 +11,7 @@ what is not on the hot path; how counts and frontiers are kept is the business o
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from heapq import heapify, heappop, heappush
 from typing import Generic, TypeAlias, TypeVar, cast
@@ -20,6 +20,8 @@ import attrs
 
 from timely.errors import GraphError
 from timely.order import PartialOrder
+from timely.progress.account import Account
+from timely.progress.agenda import Agenda
 from timely.progress.antichain import Antichain
 from timely.progress.compile import NOWHERE, Plan
 from timely.progress.location import Location, Target
@@ -30,8 +32,8 @@ from timely.progress.topology import Topology
 T = TypeVar("T", bound=PartialOrder)
 
 
-Watcher: TypeAlias = tuple[list[T], bytearray, int]
-"""Who looks at a frontier without being told: the list of its elements, and the byte that says that it has changed."""
+Watcher: TypeAlias = tuple[list[T], Agenda, int]
+"""Who looks at a frontier without being told: the list of its elements, and the agenda and number to add when it has changed."""
 
 
 @attrs.frozen
@@ -62,14 +64,14 @@ class CellState(Generic[T]):
     frontier: tuple[T, ...]
 
 
-class Tracker(ABC, Generic[T]):
+class Tracker(Account[T], Generic[T]):
     """The counts of pointstamps in a graph and the frontiers they amount to.
 
     The idea is that of Naiad section 2.3, told at length in the book's chapter on progress tracking.
     Made by :meth:`timely.progress.GraphBuilder.build`. Locations are named by ``Source`` and ``Target`` in most
     methods; the runtime names them by the dense numbers that :meth:`index` gives, through ``update_at`` and
     ``propagate_observed``. ``observed[i]`` is the target that observer ``i`` stands for, ``size`` the number of
-    locations, and ``dirty`` has a byte for each place where a frontier is kept: ``dirty.find(1) < 0`` says that there
+    locations, and ``dirty`` has the numbers of the places where a frontier is to be derived anew: where it is empty there
     is nothing to propagate.
 
     >>> from timely.progress import Antichain, GraphBuilder, Source, Step, Target
@@ -87,6 +89,7 @@ class Tracker(ABC, Generic[T]):
         "_contracted",
         "_counts",
         "_held",
+        "_marked",
         "_plan",
         "_reached",
         "_reaching",
@@ -103,7 +106,8 @@ class Tracker(ABC, Generic[T]):
         self._topology: Topology[T] = plan.topology
         self.size = plan.topology.size
         self.observed: list[Target] = [cast("Target", plan.topology.locations[location]) for location in plan.topology.observed]
-        self.dirty = bytearray(len(plan.predecessors))
+        self.dirty: list[int] = []  # a heap of the cells that are marked
+        self._marked = [False] * len(plan.predecessors)
         # The counts of each cell; of each contracted location besides, which only what is asked off the hot path needs.
         self._counts: list[dict[T, int]] = [{} for _ in plan.predecessors]
         self._contracted: list[dict[T, int] | None] = [{} if contracted else None for contracted in plan.contracted]
@@ -114,10 +118,6 @@ class Tracker(ABC, Generic[T]):
         self._reaching: tuple[int, dict[Location, Antichain[PathSummary[T]]]] | None = None
 
     @abstractmethod
-    def update_at(self, index: int, time: T, diff: int) -> None:
-        """Add ``diff`` to the count of ``time`` at the location with this number; nothing is checked."""
-
-    @abstractmethod
     def propagate_observed(self) -> list[tuple[int, T, int]]:
         """Settle all frontiers; return the changes, ``(observer, time, diff)``, in a list that the next call reuses."""
 
@@ -125,23 +125,23 @@ class Tracker(ABC, Generic[T]):
     def _value(self, cell: int) -> tuple[T, ...]:
         """Return the frontier that a cell holds."""
 
-    def watch(self, observer: int, elements: list[T], flags: bytearray, place: int) -> None:
-        """Have ``elements``, which must be the observer's frontier now, kept so, and ``flags[place]`` set when it moves.
+    def watch(self, observer: int, elements: list[T], agenda: Agenda, number: int) -> None:
+        """Have ``elements``, which must be the observer's frontier now, kept so, and ``number`` put on an agenda when it moves.
 
         Nothing of this observer is among the changes that are returned any more, which spares whoever would look through
         them. Only ``propagate`` and ``propagate_observed`` change the list, in place.
 
-        >>> from timely.progress import GraphBuilder, Target
+        >>> from timely.progress import Agenda, GraphBuilder, Target
         >>> graph = GraphBuilder(int)
         >>> graph.add_node("sink", 1, 0, [[]])
         >>> tracker = graph.build()
-        >>> elements, flags = [], bytearray(1)
-        >>> tracker.watch(0, elements, flags, 0)
+        >>> elements, agenda = [], Agenda()
+        >>> tracker.watch(0, elements, agenda, agenda.grow())
         >>> tracker.update(Target("sink", 0), 7, +1)
-        >>> tracker.propagate(), elements, list(flags)
-        ([], [7], [1])
+        >>> tracker.propagate(), elements, agenda.ready
+        ([], [7], [0])
         """
-        self._watchers[observer] = (elements, flags, place)
+        self._watchers[observer] = (elements, agenda, number)
 
     def index(self, location: Location) -> int:
         """Return the number of a location, from 0 to ``size - 1``; a :class:`~timely.errors.GraphError` if unknown.
@@ -215,8 +215,10 @@ class Tracker(ABC, Generic[T]):
             return Antichain(self._value(cell))
         return Antichain(blocker.arrives_at for blocker in self.arrivals(location))
 
-    def frontiers(self) -> dict[Location, Antichain[T]]:
+    def frontiers(self, counts: Mapping[tuple[Location, T], int] | None = None) -> dict[Location, Antichain[T]]:
         """Return the frontiers at all locations, derived from the counts as they are now, in one go through the graph.
+
+        Unless others are given as ``counts``.
 
         >>> from timely.progress import Antichain, GraphBuilder, Source, Step, Target
         >>> graph = GraphBuilder(int)
@@ -226,9 +228,13 @@ class Tracker(ABC, Generic[T]):
         >>> tracker.frontiers()
         {Target('delay', 0): Antichain([1]), Source('delay', 0): Antichain([6])}
         """
+        return dict(zip(self._topology.locations, self._settled(self.counts() if counts is None else counts), strict=True))
+
+    def _settled(self, counts: Mapping[tuple[Location, T], int]) -> list[Antichain[T]]:
+        """Return the frontier at each location that these pointstamps amount to."""
         topology = self._topology
         found: list[Antichain[T]] = [Antichain() for _ in range(self.size)]
-        for (location, time), count in self.counts().items():
+        for (location, time), count in counts.items():
             if count > 0:
                 found[topology.numbers[location]].insert(time)
         ready = [(topology.rank[number], number) for number, elements in enumerate(found) if elements]
@@ -243,7 +249,7 @@ class Tracker(ABC, Generic[T]):
                 if changed and not waits[end]:
                     waits[end] = 1
                     heappush(ready, (topology.rank[end], end))
-        return dict(zip(topology.locations, found, strict=True))
+        return found
 
     def cells(self) -> list[CellState[T]]:
         """Return the cells in the order in which they are gone through, each with what it holds now.
@@ -301,8 +307,40 @@ class Tracker(ABC, Generic[T]):
         frontier = Antichain(blocker.arrives_at for blocker in arrivals).elements
         return [blocker for blocker in arrivals if blocker.arrives_at in frontier]
 
-    def arrivals(self, location: Location) -> list[Blocker[T]]:
+    def origins(self, counts: Mapping[tuple[Location, T], int] | None = None) -> list[tuple[Location, T]]:
+        """Return the pointstamps with a positive count that no other one could result in, in one go through the graph.
+
+        Those that there are, unless others are given as ``counts``.
+
+        >>> from timely.progress import Antichain, GraphBuilder, Source, Step, Target
+        >>> graph = GraphBuilder(int)
+        >>> graph.add_node("delay", 1, 1, [[Antichain([Step(5)])]])
+        >>> tracker = graph.build()
+        >>> tracker.update(Target("delay", 0), 1, +1)
+        >>> tracker.update(Source("delay", 0), 3, +1)
+        >>> tracker.update(Source("delay", 0), 6, +1)
+        >>> tracker.origins()
+        [(Target('delay', 0), 1), (Source('delay', 0), 3)]
+        """
+        topology = self._topology
+        held = self.counts() if counts is None else counts
+        settled = self._settled(held)
+        coming: list[Antichain[T]] = [Antichain() for _ in settled]
+        for start, elements in enumerate(settled):
+            for end, summaries in topology.forward[start]:
+                arrivals = [summary.results_in(time) for summary in summaries for time in elements]
+                coming[end].extend([arrival for arrival in arrivals if arrival is not None])
+        found = []
+        for (location, time), count in held.items():
+            number = topology.numbers[location]
+            if count > 0 and time in settled[number] and not coming[number].less_equal(time):
+                found.append((location, time))
+        return found
+
+    def arrivals(self, location: Location, counts: Mapping[tuple[Location, T], int] | None = None) -> list[Blocker[T]]:
         """Return every arrival at ``location`` of a pointstamp with a positive count, whether the frontier is made of it or not.
+
+        Of those that there are, unless others are given as ``counts``.
 
         >>> from timely.progress import GraphBuilder, Source
         >>> graph = GraphBuilder(int)
@@ -315,7 +353,7 @@ class Tracker(ABC, Generic[T]):
         """
         labels = paths_to(self._topology, self.index(location))
         arrivals: list[Blocker[T]] = []
-        for (location, time), count in self.counts().items():
+        for (location, time), count in (self.counts() if counts is None else counts).items():
             if count > 0:
                 for label in labels.get(self._topology.numbers[location], ()):
                     arrival = label.summary.results_in(time)

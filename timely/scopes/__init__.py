@@ -1,5 +1,6 @@
 """Hierarchical scopes: the ``Scope`` protocol, the subgraph that wraps connected scopes, and the nesting of times."""
 
+from timely.scopes.accounts import Calling
 from timely.scopes.attachable import Attachable
 from timely.scopes.checked import Checked
 from timely.scopes.delegating import Delegating
@@ -12,6 +13,7 @@ __all__ = [
     "EGRESS",
     "INGRESS",
     "Attachable",
+    "Calling",
     "Checked",
     "Counts",
     "Delegating",

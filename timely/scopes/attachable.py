@@ -12,12 +12,22 @@ from typing import Generic, TypeVar
 
 from timely.native import mypyc_attr
 from timely.order import PartialOrder
+from timely.progress import Account
 
 T = TypeVar("T", bound=PartialOrder)
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
-class Attachable(ABC, Generic[T]):
+class Runnable(ABC):
+    """What can be run."""
+
+    @abstractmethod
+    def run(self) -> bool:
+        """Do some work; return whether to be run again in any case."""
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class Attachable(Runnable, Generic[T]):
     """A ``Scope`` of our own that counts straight into its parent's account, to save the lists of a pull.
 
     What it counts is right by construction, so it is not checked, and nothing is derived from it before ``run`` has returned,
@@ -30,11 +40,18 @@ class Attachable(ABC, Generic[T]):
         sources: Sequence[int],
         targets: Sequence[int],
         fanout: Sequence[list[int]],
-        hold: Callable[[int, T, int], None],
-        note: Callable[[int, T, int], None],
+        hold: Account[T],
+        note: Account[T],
     ) -> list[list[T]]:
-        """Count capabilities with ``hold`` and messages with ``note``; return the frontier elements of each input, to be kept."""
+        """Count capabilities in ``hold`` and messages in ``note``; return the frontier elements of each input, to be kept."""
 
-    @abstractmethod
+
+class Around(Runnable):
+    """Runs by way of a function, for whoever looks on."""
+
+    def __init__(self, function: Callable[[], bool]) -> None:
+        self._function = function
+
     def run(self) -> bool:
-        """Do some work; return whether to be run again in any case."""
+        """Call the function."""
+        return self._function()

@@ -20,122 +20,34 @@ The boundary is two nodes of the graph: ``INGRESS``, whose outputs are the scope
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, Final, Generic, TypeAlias, TypeVar
+from typing import Any, Generic, TypeVar
 
-from timely.errors import CycleError, ScopeError
+from timely.errors import ScopeError
 from timely.order import PartialOrder
 from timely.progress import (
-    Antichain,
+    Account,
+    Agenda,
     ChangeBatch,
-    GraphBuilder,
-    PathSummary,
     ProgressExchange,
     Refinement,
     Source,
-    SummaryRow,
     Target,
     TimeDomain,
     Tracker,
     connected,
     refinement,
-    strictly_advances,
     time_domain,
 )
-from timely.scopes.attachable import Attachable
+from timely.scopes.accounts import Broadcast, Calling, CountProjection, FrontierProjection, Notes, Projection, Recorder
+from timely.scopes.attachable import Around, Attachable, Runnable
+from timely.scopes.blueprint import Blueprint
 from timely.scopes.checked import Checked
-from timely.scopes.excursion import Excursion
-from timely.scopes.scope import (
-    Counts,
-    Scope,
-    Summaries,
-    check_internal_summary,
-    is_patient,
-    is_shared,
-    observed_inputs,
-)
-from timely.scopes.surroundings import EGRESS, INGRESS, Surroundings
+from timely.scopes.child import Child, Edge
+from timely.scopes.scope import Counts, Scope, Summaries, check_internal_summary, observed_inputs
+from timely.scopes.surroundings import INGRESS, Surroundings
 
 TO = TypeVar("TO", bound=PartialOrder)
 TI = TypeVar("TI", bound=PartialOrder)
-
-_WAYS_OUT: Final = 4
-"""So many ways out for each place inside, on average, are quicker gone one by one than looked at through their frontiers."""
-
-Recorder: TypeAlias = Callable[[int, TI, int], None]
-"""What counts changes in a scope's account: ``(location, time, diff)``."""
-
-
-Exits: TypeAlias = Sequence[tuple[int, Callable[[TI], TO | None]]]
-"""The outputs that a place inside leads to, and what becomes of a time on each way there."""
-
-
-class Edge:
-    """One edge of a subgraph, as it was drawn: ``local`` where no message on it ever leaves the worker."""
-
-    __slots__ = ("local", "source", "target")
-
-    def __init__(self, source: Source, target: Target, local: bool) -> None:
-        self.source = source
-        self.target = target
-        self.local = local
-
-
-class Child:
-    """What a subgraph keeps of one child: the scope, its locations as dense numbers, and, unless it counts straight into the
-    subgraph's account, scratch lists for its progress.
-    """
-
-    __slots__ = (
-        "consumed",
-        "external",
-        "fanout",
-        "held",
-        "index",
-        "internal",
-        "name",
-        "nested",
-        "patient",
-        "produced",
-        "read",
-        "scope",
-        "sent",
-        "shared",
-        "sources",
-        "targets",
-    )
-
-    def __init__(self, index: int, name: str, scope: Scope[Any]) -> None:
-        self.index = index
-        self.name = name
-        self.scope = scope
-        self.nested = isinstance(scope, Subgraph)
-        self.patient = self.nested or is_patient(scope)
-        self.shared = is_shared(scope)
-        self.sources: Sequence[int] = ()
-        self.targets: Sequence[int] = ()
-        self.fanout: Sequence[list[int]] = ()
-        self.external: Sequence[ChangeBatch[Any]] = ()
-        self.internal: Sequence[ChangeBatch[Any]] = ()
-        self.consumed: Sequence[ChangeBatch[Any]] = ()
-        self.produced: Sequence[ChangeBatch[Any]] = ()
-        self.held: Sequence[tuple[ChangeBatch[Any], int]] = ()
-        self.read: Sequence[tuple[ChangeBatch[Any], int]] = ()
-        self.sent: Sequence[tuple[ChangeBatch[Any], list[int]]] = ()
-
-    def number(self, sources: Sequence[int], targets: Sequence[int], fanout: Sequence[list[int]]) -> None:
-        """Take in the dense numbers of its outputs, of its inputs, and of all that each output leads to."""
-        self.sources = sources
-        self.targets = targets
-        self.fanout = fanout
-        if isinstance(self.scope, Attachable):
-            return
-        self.external = [ChangeBatch() for _ in targets]
-        self.internal = [ChangeBatch() for _ in sources]
-        self.consumed = [ChangeBatch() for _ in targets]
-        self.produced = [ChangeBatch() for _ in sources]
-        self.held = list(zip(self.internal, sources, strict=True))
-        self.read = list(zip(self.consumed, targets, strict=True))
-        self.sent = list(zip(self.produced, fanout, strict=True))
 
 
 class Subgraph(Generic[TO, TI]):
@@ -146,32 +58,29 @@ class Subgraph(Generic[TO, TI]):
     """
 
     __slots__ = (
-        "_active",
+        "_agenda",
+        "_blueprint",
         "_busy",
         "_consumed",
         "_entered",
         "_entry_fanout",
         "_entry_sources",
         "_exchange",
-        "_exits",
         "_frozen",
         "_inputs",
         "_internal",
+        "_notes",
         "_observers",
         "_observes",
         "_outputs",
-        "_outward",
-        "_outward_index",
-        "_pending_count",
-        "_pending_time",
         "_produced",
-        "_projected",
+        "_projection",
         "_queued",
         "_recorders",
         "_runs",
-        "_touched",
+        "_said",
         "_tracker",
-        "_update",
+        "_view",
         "_wake",
         "children",
         "domain",
@@ -214,14 +123,13 @@ class Subgraph(Generic[TO, TI]):
         self._outputs = 0
         self._frozen = False
         self._queued = False
-        self._active = bytearray()
+        self._agenda = Agenda()
         self._busy: set[int] = set()
         self._entered: list[tuple[int, TI, int]] = []
         self._consumed: list[ChangeBatch[TO]] = []
         self._produced: list[ChangeBatch[TO]] = []
-        self._pending_time: list[Any] = []
-        self._pending_count: list[int] = []
-        self._touched: list[int] = []
+        self._runs: list[Runnable | None] = []
+        self._recorders: dict[int, tuple[Account[TI], Account[TI]]] = {}  # of the children that somebody looks on at
 
     # -- building -------------------------------------------------------------------------------------------------
 
@@ -258,10 +166,13 @@ class Subgraph(Generic[TO, TI]):
         Its ports are counted when the graph is built, so that a child may still grow until then.
         """
         self._check_open()
-        index = len(self.children)
-        ours = isinstance(scope, Subgraph | Attachable | Checked)
-        self.children.append(Child(index, name, scope if ours else Checked(scope, name, f"{self.path}/{name}")))
-        self._active.append(0)
+        index = self._agenda.grow()
+        if isinstance(scope, Subgraph):
+            self.children.append(Child(index, name, scope, scope))
+        else:
+            ours = isinstance(scope, Attachable | Checked)
+            self.children.append(Child(index, name, scope if ours else Checked(scope, name, f"{self.path}/{name}")))
+        self._runs.append(None)
         return index
 
     def add_edge(self, source: Source, target: Target, *, local: bool) -> None:
@@ -282,167 +193,65 @@ class Subgraph(Generic[TO, TI]):
         parts = [child.scope.get_internal_summary() for child in self.children]
         for child, (summaries, counts) in zip(self.children, parts, strict=True):
             check_internal_summary(f"{self.path}/{child.name}", child.scope, summaries, counts)
-        self._tracker = self._compile([summaries for summaries, _ in parts], inward=True)
-        self._exits = self._find_exits() if self._outputs > 0 and self.peers == 1 else None
-        tell_frontiers = self._outputs > 0 and self._exits is None
-        self._outward = self._compile([summaries for summaries, _ in parts], inward=False) if tell_frontiers else None
-        self._update = self._choose_update()
-        self._number_locations()
-        for child, (_, counts) in zip(self.children, parts, strict=True):
-            self._count_initial(child, counts)
-        self._internal = self._summarize()
-        return self._internal, self._initial_outputs()
-
-    def _choose_update(self) -> Callable[[int, TI, int], None]:
-        """Return what applies a change that this worker's children made, with no more steps than this scope needs."""
-        if self._exchange is not None:
-            return self._update_all
-        return self._apply if self._outputs else self._tracker.update_at
-
-    def _compile(self, summaries: Sequence[Summaries[TI]], *, inward: bool) -> Tracker[TI]:
-        """Build the tracker that children are told from (``inward``), or the one that the parent is told from."""
-        builder: GraphBuilder[TI] = GraphBuilder(self.domain.spec)
-        for child, summary in zip(self.children, summaries, strict=True):
-            scope = child.scope
-            observes = observed_inputs(scope) if inward else ()
-            builder.add_node(child.index, scope.inputs, scope.outputs, summary, observes=observes, name=child.name)
-        if inward:
-            builder.add_node(INGRESS, 0, self._inputs, (), name=f"{self.name} (inputs)")
-        observed = () if inward else tuple(range(self._outputs))
-        builder.add_node(EGRESS, self._outputs, 0, [()] * self._outputs, observes=observed, name=f"{self.name} (outputs)")
-        for edge in self.edges:
-            if inward or edge.source.node != INGRESS:
-                builder.add_edge(edge.source, edge.target, local=self._is_local(edge))
-        return builder.build()
-
-    def _is_local(self, edge: Edge) -> bool:
-        """Whether counts on ``edge`` can never be negative, not even between two statements that arrive one by one."""
-        if self.peers == 1:
-            return True
-        ends = (edge.source.node, edge.target.node)
-        return edge.local and not any(node >= 0 and self.children[node].shared for node in ends)
-
-    def _number_locations(self) -> None:
-        """Give every location its dense number, and every child its scratch lists and the numbers it needs."""
-        fanout: dict[Source, list[int]] = {}
-        for edge in self.edges:
-            target = edge.target
-            number = ~target.port if target.node == EGRESS else self._tracker.index(target)
-            fanout.setdefault(edge.source, []).append(number)
-        for child in self.children:
-            scope, c = child.scope, child.index
-            sources = [self._tracker.index(Source(c, port)) for port in range(scope.outputs)]
-            targets = [self._tracker.index(Target(c, port)) for port in range(scope.inputs)]
-            child.number(sources, targets, [fanout.get(Source(c, port), []) for port in range(scope.outputs)])
-        self._entry_fanout = [fanout.get(Source(INGRESS, port), []) for port in range(self._inputs)]
-        self._entry_sources = [self._tracker.index(Source(INGRESS, port)) for port in range(self._inputs)]
+        blueprint: Blueprint[TO, TI] = Blueprint(
+            self.name, self.path, self.children, self.edges, self._inputs, self._outputs, self.refinement, self.peers
+        )
+        self._open_accounts(blueprint, [summaries for summaries, _ in parts])
+        tracker = self._tracker
+        self._entry_sources = [tracker.index(Source(INGRESS, port)) for port in range(self._inputs)]
         self._consumed = [ChangeBatch() for _ in range(self._inputs)]
         self._produced = [ChangeBatch() for _ in range(self._outputs)]
-        self._projected: list[ChangeBatch[TO]] = [ChangeBatch() for _ in range(self._outputs)]
-        size = self._tracker.size
-        self._pending_time = [None] * size
-        self._pending_count = [0] * size
-        self._outward_index = self._map_outward()
-        self._observers = {target: observer for observer, target in enumerate(self._tracker.observed)}
-        self._runs: list[Callable[[], bool] | None] = [None] * len(self.children)
-        self._recorders: dict[int, tuple[Recorder[TI], Recorder[TI]]] = {}  # of the children that somebody looks on at
-        self._observes = self._observed_entries()
+        self._observers = {target: observer for observer, target in enumerate(tracker.observed)}
+        self._observes = tuple(port for port in range(self._inputs) if tracker.matters(Source(INGRESS, port)))
+        for child, (_, counts) in zip(self.children, parts, strict=True):
+            self._count_initial(child, counts)
+        self._internal = blueprint.summarize(tracker)
+        self._blueprint = blueprint
+        return self._internal, self._initial_outputs()
 
-    def _attach(self, child: Child, hold: Recorder[TI], note: Recorder[TI]) -> None:
-        """Have a child of our own count straight into this scope's account, and keep its frontiers for it."""
-        scope: Any = child.scope
-        frontiers = scope.attach(child.sources, child.targets, child.fanout, hold, note)
-        self._runs[child.index] = self._runs[child.index] or scope.run  # what times its runs goes on doing so
-        for port in scope.observes:
-            self._tracker.watch(self._observers[Target(child.index, port)], frontiers[port], self._active, child.index)
+    def _open_accounts(self, blueprint: Blueprint[TO, TI], summaries: Sequence[Summaries[TI]]) -> None:
+        """Compile the graph, and put before the tracker what this scope needs to count, and no more than that."""
+        tracker = self._tracker = blueprint.compile(summaries, inward=True)
+        self._entry_fanout = blueprint.number(tracker)
+        self._projection: Projection[TO, TI] | None = None
+        self._view: Account[TI] = tracker
+        if self._outputs:
+            self._view = self._projection = self._project(blueprint, summaries)
+        self._said: Account[TI] = self._view
+        if self._exchange is not None:
+            self._said = Broadcast(self.number, self._exchange, self._view)
+        self._notes = Notes(tracker.size, self._said, self._leave)
 
-    def _map_outward(self) -> list[int]:
-        """Translate dense numbers of the inward tracker to those of the outward one; -1 where it has no such location."""
-        outward = self._outward
-        if outward is None:
-            return []
-        numbers = [-1] * self._tracker.size
-        for child in self.children:
-            for port, number in enumerate(child.sources):
-                numbers[number] = outward.index(Source(child.index, port))
-            for port, number in enumerate(child.targets):
-                numbers[number] = outward.index(Target(child.index, port))
-        return numbers
-
-    def _find_exits(self) -> list[Exits[TI, TO]] | None:
-        """Return, for each location, the outputs that it leads to, and what becomes of a time on each way there.
-
-        None if there are many: where much that is inside leads to many outputs.
-        """
-        exits: list[list[tuple[int, Callable[[TI], TO | None]]]] = [[] for _ in range(self._tracker.size)]
-        left = _WAYS_OUT * len(exits)
-        known: dict[PathSummary[TI], Callable[[TI], TO | None]] = {}
-        for port in range(self._outputs):
-            for location, summaries in self._tracker.summaries_to(Target(EGRESS, port)).items():
-                for summary in summaries:
-                    if summary not in known:
-                        known[summary] = self._way_out(summary)
-                    exits[self._tracker.index(location)].append((port, known[summary]))
-                    left -= 1
-            if left < 0:
-                return None
-        return [tuple(ways) for ways in exits]
-
-    def _way_out(self, summary: PathSummary[TI]) -> Callable[[TI], TO | None]:
-        to_outer = self.refinement.to_outer
-        if summary == self.domain.identity:
-            return to_outer
-
-        def leave(time: TI) -> TO | None:
-            arrival = summary.results_in(time)
-            return None if arrival is None else to_outer(arrival)
-
-        return leave
-
-    def _observed_entries(self) -> tuple[int, ...]:
-        """Return the inputs from which some observed location can be reached."""
-        return tuple(port for port in range(self._inputs) if self._tracker.matters(Source(INGRESS, port)))
+    def _project(self, blueprint: Blueprint[TO, TI], summaries: Sequence[Summaries[TI]]) -> Projection[TO, TI]:
+        """Return what works out, from the changes inside, what the parent is told."""
+        exits = blueprint.exits(self._tracker) if self.peers == 1 else None
+        if exits is not None:
+            return CountProjection(self._tracker, self._outputs, exits)
+        outward = blueprint.compile(summaries, inward=False)
+        numbers = blueprint.translate(self._tracker, outward)
+        return FrontierProjection(self._tracker, self._outputs, outward, numbers, self.refinement.to_outer)
 
     def _count_initial(self, child: Child, counts: Counts[TI]) -> None:
         """Count the initial capabilities of ``child``: once for each worker, unless its report speaks for all of them."""
         factor = 1 if child.shared else self.peers
         for number, elements in zip(child.sources, counts, strict=True):
             for time, count in elements:
-                self._apply(number, time, factor * count)
-
-    def _summarize(self) -> Summaries[TO]:
-        """Return the internal summary: for each input and output, the minimal path summaries in outer terms.
-
-        Paths are followed from the inputs or from the outputs, of which there are fewer.
-        """
-        table: list[dict[int, Antichain[PathSummary[TO]]]] = [{} for _ in range(self._inputs)]
-        if self._inputs < self._outputs:
-            for i in range(self._inputs):
-                for location, summaries in self._tracker.summaries_from(Source(INGRESS, i)).items():
-                    if isinstance(location, Target) and location.node == EGRESS:
-                        table[i][location.port] = self._seen_from_outside(summaries)
-        else:
-            for o in range(self._outputs):
-                for location, summaries in self._tracker.summaries_to(Target(EGRESS, o)).items():
-                    if isinstance(location, Source) and location.node == INGRESS:
-                        table[location.port][o] = self._seen_from_outside(summaries)
-        return [SummaryRow(self._outputs, row) for row in table]
-
-    def _seen_from_outside(self, summaries: Iterable[PathSummary[TI]]) -> Antichain[PathSummary[TO]]:
-        outer = [self.refinement.summarize(summary) for summary in summaries]
-        return Antichain(summary for summary in outer if summary is not None)
+                self._view.update_at(number, time, factor * count)
 
     def _initial_outputs(self) -> list[list[tuple[TO, int]]]:
         """Derive the initial work inside as projected to the outputs."""
-        self._project()
-        return [changes.drain() for changes in self._projected]
+        if self._projection is None:
+            return []
+        self._projection.settle()
+        return [changes.drain() for changes in self._projection.changes]
 
     def set_external_summary(self, summaries: Summaries[TO], external: Counts[TO]) -> None:
         """Take in how the world leads back from the outputs to the inputs, and what may come in at first.
 
         Raises ``CycleError`` for a cycle through the parent on which time does not strictly advance.
         """
-        self._check_returns(summaries)
+        blueprint = self._blueprint
+        blueprint.check_returns(self._internal, summaries)
         self.returning = frozenset(o for o, row in enumerate(summaries) if connected(row))
         for port in self._observes:
             for time, count in external[port]:
@@ -455,40 +264,26 @@ class Subgraph(Generic[TO, TI]):
                 frontiers[port] = [(time, 1) for time in self._tracker.frontier(Target(child.index, port))]
             if isinstance(child.scope, Attachable):
                 child.scope.set_external_summary((), frontiers)  # an operator has no use for how the world leads back
-                self._attach(child, self._update, self._note)
+                self._attach(child, child.scope, self._said, self._notes)
             else:
-                around = around or self._look_around(summaries)
+                around = around or blueprint.surroundings(self._tracker, summaries)
                 world = around.of(child.index, child.scope.inputs, child.scope.outputs)
                 child.scope.set_external_summary(world, frontiers)
             self.activate(child.index)
         self._tracker.forget()
 
-    def _check_returns(self, summaries: Summaries[TO]) -> None:
-        domain = self.outer_domain
-        for output, row in enumerate(summaries):
-            for back_to, returns in connected(row):
-                for back in returns:
-                    if isinstance(back, Excursion):
-                        continue  # a way round the scope further out, which has checked the cycles through it itself
-                    for through in self._internal[back_to][output]:
-                        cycle = back.followed_by(through)
-                        if cycle is not None and not strictly_advances(cycle, domain):
-                            raise CycleError(
-                                f"scope {self.path!r}: the path from its output {output} through the scope around it to its"
-                                f" input {back_to} and back does not advance time ({cycle!r}); put a feedback with an"
-                                " advancing summary on it",
-                                (self.name,),
-                            )
-
-    def _look_around(self, world: Summaries[TO]) -> Surroundings[TO, TI]:
-        edges = [(edge.source, edge.target) for edge in self.edges]
-        return Surroundings(self._tracker, self.refinement, world, len(self.children), edges)
+    def _attach(self, child: Child, scope: Attachable[TI], hold: Account[TI], note: Account[TI]) -> None:
+        """Have a child of our own count straight into these accounts, and keep its frontiers for it."""
+        frontiers = scope.attach(child.sources, child.targets, child.fanout, hold, note)
+        self._runs[child.index] = self._runs[child.index] or scope  # what times its runs goes on doing so
+        for port in observed_inputs(child.scope):
+            self._tracker.watch(self._observers[Target(child.index, port)], frontiers[port], self._agenda, child.index)
 
     # -- run time -----------------------------------------------------------------------------------------------------
 
     def activate(self, child: int) -> None:
         """Have ``child`` run in this pass if it is still to come, and in the next one otherwise."""
-        self._active[child] = 1
+        self._agenda.add(child)
         if not self._queued:
             self._queued = True
             if self._wake is not None:
@@ -500,9 +295,9 @@ class Subgraph(Generic[TO, TI]):
         Nothing is derived from what it counts before the pass is over, as with all that run in it.
         """
         run = self._runs[child]
-        if run is not None and self._active[child]:
-            self._active[child] = 0
-            if run():
+        if run is not None and self._agenda.waits[child]:
+            self._agenda.remove(child)
+            if run.run():
                 self.activate(child)
 
     def touch(self) -> None:
@@ -540,25 +335,23 @@ class Subgraph(Generic[TO, TI]):
         tracker = self._tracker
         if self._entered:
             self._account_entered()
-        if 1 in tracker.dirty:
+        if tracker.dirty:
             self._tell_children()
-        active, runs = self._active, self._runs
-        child = active.find(1)
-        while child >= 0:
-            active[child] = 0
+        agenda, runs = self._agenda, self._runs
+        while agenda.ready:
+            child = agenda.take()
             run = runs[child]
             if run is None:
                 self._pull(self.children[child])
-            elif run():
+            elif run.run():
                 self.activate(child)
-            child = active.find(1, child + 1)
-        if self._touched:
-            self._settle()
-        if 1 in tracker.dirty:
+        if self._notes.touched:
+            self._notes.settle()
+        if tracker.dirty:
             self._tell_children()
         if self._inputs or self._outputs:
             self._report(internal, consumed, produced)
-        if 1 in active:
+        if agenda.end_pass():
             if self._wake is not None:
                 self._wake()
             return True
@@ -571,7 +364,12 @@ class Subgraph(Generic[TO, TI]):
         What it reads and sends is noted until the pass is over, since most of what a pass produces it consumes too; what it
         holds is applied as it is. No frontier is derived before all of it is.
         """
-        if child.scope.pull_internal_progress(child.internal, child.consumed, child.produced):
+        nested = child.nested
+        if nested is not None:
+            busy = nested.pull_internal_progress(child.internal, child.consumed, child.produced)
+        else:
+            busy = child.scope.pull_internal_progress(child.internal, child.consumed, child.produced)
+        if busy:
             self._busy.add(child.index)
             if not child.patient:
                 self.activate(child.index)
@@ -580,71 +378,23 @@ class Subgraph(Generic[TO, TI]):
         if child.shared:
             self._take_shared(child)
             return
+        said, notes = self._said, self._notes
         for changes, number in child.held:
             if changes._counts:
                 for time, diff in changes._counts.items():
-                    self._update(number, time, diff)
+                    said.update_at(number, time, diff)
                 changes._counts.clear()
         for changes, number in child.read:
             if changes._counts:
                 for time, diff in changes._counts.items():
-                    self._note(number, time, -diff)
+                    notes.update_at(number, time, -diff)
                 changes._counts.clear()
         for changes, numbers in child.sent:
             if changes._counts:
                 for time, diff in changes._counts.items():
                     for number in numbers:
-                        self._note(number, time, diff)
+                        notes.update_at(number, time, diff)
                 changes._counts.clear()
-
-    def _note(self, number: int, time: TI, diff: int) -> None:
-        """Note a change at one location until the pass is over, or until there is one at another time."""
-        if number < 0:
-            self._leave(number, time, diff)
-            return
-        count = self._pending_count[number]
-        if count == 0:
-            self._touched.append(number)
-            self._pending_time[number] = time
-            self._pending_count[number] = diff
-        elif self._pending_time[number] == time:
-            self._pending_count[number] = count + diff
-        else:
-            self._update(number, self._pending_time[number], count)
-            self._pending_time[number] = time
-            self._pending_count[number] = diff
-
-    def _settle(self) -> None:
-        """Apply what the pass has left of the changes noted in it."""
-        pending = self._pending_count
-        for number in self._touched:
-            count = pending[number]
-            if count:
-                pending[number] = 0
-                self._update(number, self._pending_time[number], count)
-        self._touched.clear()
-
-    def _update_all(self, number: int, time: TI, diff: int) -> None:
-        """Apply a change that this worker's children made: to our own view now, and to the peers' with the next batch."""
-        if self._exchange is not None:
-            self._exchange.update((self.number, number, time), diff)
-        self._apply(number, time, diff)
-
-    def _apply(self, number: int, time: TI, diff: int) -> None:
-        """Apply a change that the peers hear of in another way, or that came from them: to our own view only."""
-        self._tracker.update_at(number, time, diff)
-        if self._exits is not None:
-            for port, way_out in self._exits[number]:
-                outer = way_out(time)
-                if outer is not None:
-                    counts = self._projected[port]._counts
-                    count = counts.get(outer, 0) + diff
-                    if count:
-                        counts[outer] = count
-                    else:
-                        counts.pop(outer, None)
-        elif self._outward is not None:
-            self._outward.update_at(self._outward_index[number], time, diff)
 
     def _leave(self, number: int, time: TI, diff: int) -> None:
         """Note messages sent out of the scope: produced at an output, in the parent's terms."""
@@ -659,29 +409,29 @@ class Subgraph(Generic[TO, TI]):
                 self._exchange.update((self.number, -1 - self._outputs - port, time), records)
             self._consumed[port].update(self.refinement.to_outer(time), records)
             for number in self._entry_fanout[port]:
-                self._note(number, time, records)
+                self._notes.update_at(number, time, records)
         self._entered.clear()
 
     def _take_shared(self, child: Child) -> None:
         """Apply what a child says that speaks for all workers: our view only, for the peers hear it from their own."""
         for changes, number in child.held:
             for time, diff in changes.drain():
-                self._apply(number, time, diff)
+                self._view.update_at(number, time, diff)
         for changes, number in child.read:
             for time, diff in changes.drain():
-                self._apply(number, time, -diff)
+                self._view.update_at(number, time, -diff)
         for changes, numbers in child.sent:
             for time, diff in changes.drain():
                 for number in numbers:
                     if number < 0:
                         self._produced[~number].update(self.refinement.to_outer(time), diff)
                     else:
-                        self._apply(number, time, diff)
+                        self._view.update_at(number, time, diff)
 
     def receive(self, number: int, time: TI, diff: int) -> None:
         """Apply one change out of a peer's batch; the caller applies the whole batch before anything else happens."""
         if number >= 0:
-            self._apply(number, time, diff)
+            self._view.update_at(number, time, diff)
         elif ~number < self._outputs:
             self._produced[~number].update(self.refinement.to_outer(time), diff)
         else:
@@ -693,13 +443,13 @@ class Subgraph(Generic[TO, TI]):
         found = []
         for (location, time), count in self._tracker.counts().items():
             node = location.node
-            if isinstance(node, int) and node >= 0 and count > 0 and not self.children[node].nested:
+            if isinstance(node, int) and node >= 0 and count > 0 and self.children[node].nested is None:
                 path = f"{self.path}/{self.children[node].name}#{node}"
                 what = "a capability of" if isinstance(location, Source) else "a message for"
                 found.append(f"{what} {path} at {time!r}")
         for child in self.children:
-            if isinstance(child.scope, Subgraph):
-                found += child.scope.outstanding()
+            if child.nested is not None:
+                found += child.nested.outstanding()
         return found
 
     def unrest(self, reached: Callable[[TI], bool]) -> Iterator[tuple[str, bool]]:
@@ -713,13 +463,13 @@ class Subgraph(Generic[TO, TI]):
             child = self.children[node]
             path = f"{self.path}/{child.name}#{node}"
             if isinstance(location, Target):
-                yield f"a message for {path} at {time!r}", bool(self._active[node])
-            elif not child.nested and not reached(time):
-                yield f"a capability of {path} at {time!r}", bool(self._active[node])
+                yield f"a message for {path} at {time!r}", self._agenda.waits[node]
+            elif child.nested is None and not reached(time):
+                yield f"a capability of {path} at {time!r}", self._agenda.waits[node]
         for child in self.children:
-            if isinstance(child.scope, Subgraph):
-                to_outer = child.scope.refinement.to_outer
-                yield from child.scope.unrest(lambda time, to_outer=to_outer: reached(to_outer(time)))  # type: ignore[misc]
+            if child.nested is not None:
+                to_outer = child.nested.refinement.to_outer
+                yield from child.nested.unrest(lambda time, to_outer=to_outer: reached(to_outer(time)))  # type: ignore[misc]
 
     def under_way(self) -> int:
         """Return how many records of messages for its own children are counted here, on all workers."""
@@ -746,15 +496,16 @@ class Subgraph(Generic[TO, TI]):
         """
         for child in self.children:
             if isinstance(child.scope, Attachable):
-                hold, note = around(child.index, *self._recorders.get(child.index, (self._update, self._note)))
-                self._recorders[child.index] = hold, note
-                self._attach(child, hold, note)
+                hold, note = self._recorders.get(child.index, (self._said, self._notes))
+                holds, notes = around(child.index, hold.update_at, note.update_at)
+                hold, note = self._recorders[child.index] = Calling(holds), Calling(notes)
+                self._attach(child, child.scope, hold, note)
 
     def time_runs(self, around: Callable[[int, Callable[[], bool]], Callable[[], bool]]) -> None:
         """Have each attached child run by way of ``around(child, run)``, which gives one like it."""
         for number, run in enumerate(self._runs):
             if run is not None:
-                self._runs[number] = around(number, run)
+                self._runs[number] = Around(around(number, run.run))
 
     @property
     def is_built(self) -> bool:
@@ -764,7 +515,8 @@ class Subgraph(Generic[TO, TI]):
     @property
     def trackers(self) -> Sequence[Tracker[TI]]:
         """The tracker that the children are told from, and the one that the parent is told from where that is another."""
-        return (self._tracker,) if self._outward is None else (self._tracker, self._outward)
+        projection = self._projection
+        return (self._tracker, projection.outward) if isinstance(projection, FrontierProjection) else (self._tracker,)
 
     @property
     def internal_summary(self) -> Summaries[TO]:
@@ -791,7 +543,7 @@ class Subgraph(Generic[TO, TI]):
             child.external[target.port]._counts[time] = diff  # consolidated already, and the batch was drained
         for child in told.values():
             child.scope.push_external_progress(child.external)
-            self._active[child.index] = 1
+            self._agenda.add(child.index)
 
     def _report(
         self,
@@ -805,16 +557,9 @@ class Subgraph(Generic[TO, TI]):
         for mine, theirs in zip(self._produced, produced):
             if mine._counts:
                 mine.drain_into(theirs)
-        if self._outward is not None:
-            self._project()
-        for projected, changes in zip(self._projected, internal):
-            if projected._counts:
-                projected.drain_into(changes)
-
-    def _project(self) -> None:
-        """Work out how the work inside, projected to the outputs, has changed."""
-        outward = self._outward
-        if outward is not None and 1 in outward.dirty:
-            to_outer = self.refinement.to_outer
-            for observer, time, diff in outward.propagate_observed():
-                self._projected[outward.observed[observer].port].update(to_outer(time), diff)
+        projection = self._projection
+        if projection is not None:
+            projection.settle()
+            for mine, theirs in zip(projection.changes, internal):
+                if mine._counts:
+                    mine.drain_into(theirs)

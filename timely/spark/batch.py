@@ -22,6 +22,7 @@ from timely.errors import ConfigurationError, TimelyError
 from timely.progress import Routes
 from timely.progress.routes import Mode
 from timely.spark.display import Monitor, monitor, name_of
+from timely.spark.live import Page, check_page, show
 from timely.spark.logs import log_to_spark
 from timely.spark.messages import SILENCE
 from timely.spark.metrics import Metrics, Progress
@@ -105,6 +106,7 @@ def run(
     checkpoint_every: int | timedelta = timedelta(seconds=10),
     patience: float = SILENCE,
     progress: Mode = "direct",
+    live: Page | None = None,
 ) -> Result:
     """Run a dataflow on Spark: DataFrames in, DataFrames out, one worker in each of ``workers`` tasks of one barrier
     stage.
@@ -120,7 +122,8 @@ def run(
     rows, or that much time. A stage that fails, or a run of this program that did, then goes on from the newest checkpoint, on
     any number of workers, and gives what it would have given at once. A run that has ended leaves none. A worker that gives no
     sign of life for ``patience`` seconds is declared gone. ``docs/faults.md`` says more. ``progress`` says how workers hear of
-    each other's progress, as for :func:`timely.execute`; ``docs/sizing.md`` says what suits how many workers.
+    each other's progress, as for :func:`timely.execute`; ``docs/sizing.md`` says what suits how many workers. A
+    :class:`timely.inspect.LivePage` that is given as ``live`` shows the run while it goes on (``docs/live.md``).
 
     The session must be classic (no Spark Connect) and have a slot for each worker. On a cluster every executor must
     be able to import ``timely`` and whatever ``build`` uses. Raises, before any job starts:
@@ -141,6 +144,7 @@ def run(
     """
     check_workers(workers)
     Routes.named(progress, workers)
+    check_page(live)
     if find_spec("pandas") is None:
         raise ConfigurationError(
             "Spark needs the package pandas to hand Arrow batches to Python: pip install '.[spark]' in a checkout of timely"
@@ -157,7 +161,9 @@ def run(
     Verdict(context, entry)
     declared = tuple(Output(name, arrow_schema(schema)) for name, schema in schemas.items())
     name, log = name_of(build), log_to_spark(context)
-    task = Task(build, plan.inputs, declared, server.invitation(entry), _rows_of_a_batch(session), log, checkpoints, progress)
+    show(entry, None if live is None else live.open(name))
+    given = build, plan.inputs, declared, server.invitation(entry), _rows_of_a_batch(session), log, checkpoints, progress
+    task = Task(*given, look=None if live is None else live.look)
     with this_python(context):
         packed = plan.frame(session, workers).mapInArrow(carried(task.run, f"timely {name}"), _packed_type(schemas), barrier=True)
     return _unpacked(packed, schemas, entry, workers, monitor(session, entry, name))

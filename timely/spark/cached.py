@@ -37,11 +37,13 @@ def in_place(session: SparkSession, frame: DataFrame, partitions: int) -> DataFr
     java: Any = session._jsparkSession
     try:
         execution: Any = frame._jdf.queryExecution()
-        cache = _cache_of(execution.optimizedPlan())
-        if cache is None or not cache.isCachedColumnBuffersLoaded():
+        relation = _relation_of(execution.optimizedPlan())
+        if relation is None or not relation.cacheBuilder().isCachedColumnBuffersLoaded():
             return None
-        kept = cache.cachedColumnBuffers()
-        if not _fits(kept, partitions) or not _is_even(java.sparkContext(), kept.id(), partitions):
+        kept, rows = relation.cacheBuilder().cachedColumnBuffers(), relation.stats().rowCount()
+        if rows.isEmpty() or not _fits(kept, partitions):
+            return None
+        if not _are_even(_sizes(java.sparkContext(), kept.id()), partitions, int(rows.get())):
             return None
         bound = java.internalCreateDataFrame(execution.toRdd(), frame._jdf.schema(), False)
     except Py4JError:  # another Spark than this was written for
@@ -49,14 +51,14 @@ def in_place(session: SparkSession, frame: DataFrame, partitions: int) -> DataFr
     return DataFrame(bound, session)
 
 
-def _cache_of(plan: Any) -> Any | None:
-    """Return the cache that a plan takes some columns from; ``None`` of a plan that does anything else."""
+def _relation_of(plan: Any) -> Any | None:
+    """Return the table in the cache that a plan takes some columns from; ``None`` of a plan that does anything else."""
     if _name(plan) == "Project":
         columns = plan.projectList()
         if not all(_is_column(columns.apply(at)) for at in range(columns.size())):
             return None
         plan = plan.child()
-    return plan.cacheBuilder() if _name(plan) == "InMemoryRelation" else None
+    return plan if _name(plan) == "InMemoryRelation" else None
 
 
 def _is_column(expression: Any) -> bool:
@@ -77,14 +79,20 @@ def _fits(kept: Any, partitions: int) -> bool:
     return True
 
 
-def _is_even(context: Any, number: int, partitions: int) -> bool:
-    """Return whether all partitions of a table are in the cache, as far as Spark has noted it, the largest not much larger than
-    the average.
-    """
+def _sizes(context: Any, number: int) -> list[int]:
+    """Return how many bytes each partition of a table has in the cache, as far as Spark has noted it."""
     noted = context.statusStore().rdd(number).partitions()
-    if noted.isEmpty() or noted.get().size() != partitions:
+    return [] if noted.isEmpty() else [_size(noted.get().apply(at)) for at in range(noted.get().size())]
+
+
+def _are_even(sizes: list[int], partitions: int, rows: int) -> bool:
+    """Return whether so many partitions are in the cache, the largest not much larger than the average.
+
+    Spark compresses what it keeps, equal values that follow each other to next to nothing. So where there is less than a byte for
+    each row, sizes say nothing of how many rows are in which partition.
+    """
+    if len(sizes) != partitions or sum(sizes) < rows:
         return False
-    sizes = [_size(noted.get().apply(at)) for at in range(partitions)]
     average = sum(sizes) / partitions
     return max(sizes) <= max(1.25 * average, average + LITTLE)
 

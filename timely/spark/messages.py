@@ -20,7 +20,7 @@ from timely import errors
 from timely.errors import ConfigurationError, OperatorError, TimelyError, WorkerError
 from timely.worker.credentials import Identity
 from timely.worker.mesh import Address
-from timely.worker.transport import WOULD_BLOCK
+from timely.worker.secure_link import WOULD_BLOCK
 from timely.worker.wire import LARGEST as LARGEST_FRAME
 
 DRIVER = 0xFFFF_FFFF

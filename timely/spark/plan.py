@@ -36,7 +36,8 @@ def session_of(inputs: Mapping[str, DataFrame]) -> SparkSession:
     check_names("inputs", inputs)
     for name, frame in inputs.items():
         if not callable(getattr(frame, "mapInArrow", None)):
-            raise ConfigurationError(f"inputs[{name!r}] must be a Spark DataFrame, not {type(frame).__name__}")
+            given = f"{type(frame)!r}: session.createDataFrame(...) makes one"
+            raise ConfigurationError(f"inputs[{name!r}] must be a Spark DataFrame, not {given}")
         refuse_connect(f"inputs[{name!r}]", frame)
     sessions = [frame.sparkSession for frame in inputs.values()]
     if any(session is not sessions[0] for session in sessions):

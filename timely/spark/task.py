@@ -25,6 +25,7 @@ from timely.operators import InputHandle
 from timely.progress import Routes
 from timely.progress.routes import Mode
 from timely.spark.intake import Intake
+from timely.spark.live import Look, looked_at
 from timely.spark.logs import LogPlan, worker_log
 from timely.spark.messages import Invitation, trace_of
 from timely.spark.metrics import Meter
@@ -33,7 +34,9 @@ from timely.spark.registration import Registration
 from timely.spark.resume import Checkpoints, Outbox, collect
 from timely.spark.verdict import FAILED, failure
 from timely.worker import LocalTransport, SocketTransport, Worker
+from timely.worker.company import Company
 from timely.worker.mesh import connect_mesh, open_listener
+from timely.worker.watch import Watch, is_switched_off, watched
 
 Build = Callable[..., Mapping[str, Stream[int, Any]]]
 """Builds the dataflow in every worker: ``build(scope, **streams)`` returns the streams of the outputs by name."""
@@ -62,6 +65,10 @@ class Task:
     """Where the run keeps checkpoints, if it does."""
     progress: Mode = "direct"
     """How workers hear of each other's progress."""
+    look: Look | None = attrs.field(default=None, kw_only=True)
+    """How a live page looks on, if there is one."""
+    watch: Watch = attrs.field(default=Watch(line=False, inputs=False), kw_only=True)
+    """When a worker says in its log what it is stuck at; that rows from Spark are late is nothing to speak of."""
 
     def run(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Be one worker: take in the batches of this partition, yield this worker's share of the outputs."""
@@ -81,7 +88,11 @@ class Task:
                 meter = Meter(registration, index, generation, stage, self.inputs, self.outputs)
                 worker = self._join(registration, index, generation)
                 _log.info("has met the other %d workers", worker.peers - 1)
-                yield from self._work(worker, registration, meter, batches)
+                company = Company()
+                watch = watched(company, None if is_switched_off() else self.watch)
+                with company, watch, looked_at(self.look, worker, registration):
+                    company.admit(worker)
+                    yield from self._work(worker, registration, meter, batches)
                 meter.finish()
                 _log.info("has finished")
                 registration.done()

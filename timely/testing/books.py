@@ -58,7 +58,7 @@ class Books:
         self._laws = [Laws(subgraph, ways) for subgraph, ways in zip(first.scopes, self._ways, strict=True)]
         self._trackers = [TrackerChecks(ways, laws.identity) for ways, laws in zip(self._ways, self._laws, strict=True)]
         self._statements = Statements(self.flat)
-        self._shared = any(child.shared and not child.nested for subgraph in first.scopes for child in subgraph.children)
+        self._shared = any(child.shared and child.nested is None for subgraph in first.scopes for child in subgraph.children)
         self._true: Frontiers = self.flat.frontiers(self.ledger.truth)
         self._views: dict[int, Sums] = {worker: dict(self.ledger.truth) for worker in range(network.peers)}
         self._contents: dict[int, tuple[Any, Sums]] = {}
@@ -311,13 +311,13 @@ class Books:
         """G6 to G10: check the trackers of every scope, and what operators were told with the trackers."""
         for subgraph, checks in zip(site.scopes, self._trackers, strict=True):
             for tracker in subgraph.trackers:
-                if tracker.dirty.find(1) < 0:
+                if not tracker.dirty:
                     for invariant, found in checks.check(tracker):
                         yield invariant, f"on worker {site.worker} in {subgraph.path}, {found}"
         for place, port in site.shown.items():
             scope, target = self.flat.places[place]
             tracker = site.scopes[scope].trackers[0]
-            if tracker.dirty.find(1) < 0:
+            if not tracker.dirty:
                 frontier = tracker.frontier(target)
                 if len(port.elements) != len(frontier) or set(port.elements) != set(frontier):
                     found = f"worker {site.worker} shows {port.elements} at {port.label}"
@@ -328,7 +328,7 @@ class Books:
         sites = self.ledger.sites
         if workers[turned].idle:
             for subgraph in sites[turned].scopes:
-                if any(tracker.dirty.find(1) >= 0 for tracker in subgraph.trackers):
+                if any(tracker.dirty for tracker in subgraph.trackers):
                     yield "G11", f"worker {turned} has come to rest, and {subgraph.path} has not"
         if len(sites) == len(workers) and all(workers[i].idle for i in self._alive) and not self._under_way(workers):
             for index in self._alive:

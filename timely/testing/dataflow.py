@@ -17,6 +17,7 @@ from typing import Any, TypeAlias, cast
 import attrs
 
 import timely
+from timely.operators.capture import Capture
 from timely.order import linear_extension
 from timely.progress import ProductSummary, Step, time_domain
 from timely.testing.code import Described
@@ -97,10 +98,22 @@ class Dataflow(Described):
         return self.merged(timely.execute(self.program, workers=workers))
 
     def program(self, worker: timely.Worker) -> list[dict[Any, list[int]]]:
-        """Build the dataflow on a worker, send its share of the input, run to the end; return what it saw of each stream.
+        """Build the dataflow on a worker, send its share of the input, run to the end; return what it saw of each stream."""
+        begun = self.begin(worker)
+        worker.run()
+        return begun.seen()
 
-        Where times are totally ordered, records are sent by a :class:`~timely.InputHandle`, in order; otherwise by a source that
-        holds a capability for each time at which it will send.
+    def begin(self, worker: timely.Worker) -> Begun:
+        """Build the dataflow on a worker and send its share of the input; the rest is to be run.
+
+        Where times are totally ordered, records are sent by a :class:`~timely.InputHandle`, in order, with a step after each
+        sending; otherwise by a source that holds a capability for each time at which it will send.
+
+        >>> worker = timely.Worker()
+        >>> begun = Dataflow((Input(), Map(0, 2)), (Sending(0, 0, 0, (7,)),)).begin(worker)
+        >>> worker.run()
+        >>> begun.seen()
+        [{0: [7]}, {0: [14]}]
         """
         mine = [sending for sending in self.sendings if sending.worker % worker.peers == worker.index]
         total = time_domain(self.time).total
@@ -116,11 +129,10 @@ class Dataflow(Described):
                 else:
                     script = [sending for sending in mine if sending.stream == len(streams)]
                     streams.append(scope.source("input", functools.partial(_script, script)))
-            seen = [stream.capture() for stream in streams]
+            captured = [stream.capture() for stream in streams]
         if total:
             _send(worker, mine, handles)
-        worker.run()
-        return [dict(captured.extract()) for captured in seen]
+        return Begun(scope, captured)
 
     def merged(self, results: Sequence[list[dict[Any, list[int]]]]) -> list[dict[Any, list[int]]]:
         """Return what the workers have seen together, each as :meth:`program` returns it.
@@ -134,6 +146,18 @@ class Dataflow(Described):
                 for time, records in stream.items():
                     contents.setdefault(time, Counter()).update(records)
         return [_plain(contents) for contents in found]
+
+
+@attrs.frozen
+class Begun:
+    """A dataflow that was begun on a worker: its scope, and what is captured of each stream."""
+
+    scope: timely.ScopeBuilder[Any]
+    captured: Sequence[Capture[Any, int]]
+
+    def seen(self) -> list[dict[Any, list[int]]]:
+        """Return what each stream has carried on this worker so far, in the form of :meth:`Dataflow.reference`."""
+        return [dict(captured.extract()) for captured in self.captured]
 
 
 def _plain(contents: Contents) -> dict[Any, list[int]]:

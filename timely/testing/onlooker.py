@@ -8,6 +8,7 @@ caller checks after each turn, and need not say what happened in it.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from typing import Any
 
@@ -55,7 +56,8 @@ class Onlooker:
         site = Site(worker, scopes, exchange, labels)
         books = self._books.get(number)
         if books is None:
-            books = self._books[number] = Books(number, site, self._network, self._note, self._passage)
+            note = functools.partial(self._note, number)
+            books = self._books[number] = Books(number, site, self._network, note, self._passage)
             self._look(books.check_graph())
         elif site.flat.places != books.flat.places:
             self._close(number)  # the workers find out themselves that their graphs differ
@@ -67,9 +69,12 @@ class Onlooker:
         if number in self._books:
             self._books[number].flushed(worker)
 
-    def _note(self, invariant: str, found: str) -> None:
-        """Take note of the first violation: operators' errors are wrapped, so that it is raised when the turn is over."""
-        if self._fault is None:
+    def _note(self, number: int, invariant: str, found: str) -> None:
+        """Take note of the first violation: operators' errors are wrapped, so that it is raised when the turn is over.
+
+        What is done in a dataflow whose books are closed is still told by those who had built it until then.
+        """
+        if self._fault is None and number not in self._closed:
             self._fault = violation(invariant, found)
 
     def _close(self, number: int) -> None:

@@ -79,8 +79,6 @@ class Accumulator:
         """Take in that a dataflow was dropped here: others may go on with it, and hear of each other by way of this worker."""
         if self._ends:
             self._closed.add(number)
-        else:
-            self._relay(number)
 
     # -- sweeps --------------------------------------------------------------------------------------------------------
 

@@ -8,7 +8,6 @@ until every peer's was compared with it.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Sequence
 from typing import Any, Final, TypeAlias
 
@@ -68,6 +67,8 @@ class Agreement:
 
     def built(self, number: int, lines: Sequence[str]) -> Description:
         """Take in that this worker has built dataflow ``number``; return what to tell every peer of it."""
+        import hashlib  # with OpenSSL, which takes long to load: a worker without peers has no use for it
+
         mine = hashlib.sha256("\n".join(lines).encode()).hexdigest(), tuple(lines[:_LINES])
         self._known.add(number)
         self._open[number] = mine, {peer for peer in range(self._peers) if peer != self._index}

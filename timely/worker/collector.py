@@ -10,8 +10,10 @@ since the collector is one for the whole process.
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import threading
+from collections.abc import Iterator
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, Self
 
@@ -74,11 +76,43 @@ class Collector:
             _SHARED.collect_all(_IDLE)
 
 
+@contextlib.contextmanager
+def collector_paused() -> Iterator[None]:
+    """Keep the collector from looking, again and again, at what is being built: nearly all of that stays.
+
+    >>> with collector_paused():
+    ...     paused = gc.isenabled()
+    >>> paused, gc.isenabled()
+    (False, True)
+    """
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
+
+
+@contextlib.contextmanager
+def everything_in_sight() -> Iterator[None]:
+    """Have the garbage collector know of what was set aside, too; behind the block all that is alive is set aside again."""
+    with _SHARED.lock:
+        aside = gc.get_freeze_count() > 0
+        if aside:
+            gc.unfreeze()
+        try:
+            yield
+        finally:
+            if aside:
+                gc.freeze()
+
+
 class _Shared:
     """What the collectors of a process have in common: how many there are, and what is set aside."""
 
     def __init__(self) -> None:
-        self._lock = threading.RLock()  # what is collected may be about to leave, such as a program that was never resumed
+        self.lock = threading.RLock()  # what is collected may be about to leave, such as a program that was never resumed
         self._inside = 0
         self._enabled = False
         self._frozen = False
@@ -87,7 +121,7 @@ class _Shared:
 
     def enter(self) -> None:
         """Take over, if nobody has yet, and set aside what is there."""
-        with self._lock:
+        with self.lock:
             self._inside += 1
             if self._inside == 1:
                 self._enabled = gc.isenabled()
@@ -98,7 +132,7 @@ class _Shared:
 
     def leave(self) -> None:
         """Have everything be as it was, if nobody needs it otherwise."""
-        with self._lock:
+        with self.lock:
             self._inside -= 1
             if self._inside == 0:
                 gc.unfreeze()
@@ -109,7 +143,7 @@ class _Shared:
 
     def collect_all(self, part: float) -> None:
         """Look at all that is not set aside, and set aside what survives; and at everything if that is a ``part`` again."""
-        with self._lock:
+        with self.lock:
             gc.collect()
             self._fresh += len(gc.get_objects(2))
             if self._fresh > part * max(self._alive, _LEAST):

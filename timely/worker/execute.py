@@ -8,6 +8,7 @@ that a program may be a closure or a lambda.
 from __future__ import annotations
 
 import contextlib
+import itertools
 import pickle
 import socket
 import sys
@@ -18,11 +19,14 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from timely.dataflow import ScopeBuilder, Stream
 from timely.dataflow.pickling import dumps
-from timely.errors import ConfigurationError, PeerLostError, TimelyError, WorkerError
+from timely.errors import ConfigurationError, GraphError, PeerLostError, TimelyError, WorkerError
 from timely.progress import Routes
 from timely.progress.routes import Mode
+from timely.worker.company import Company, Line, lines
 from timely.worker.heap import keep_what_is_freed
+from timely.worker.terminal import erase
 from timely.worker.transport import Inbox, PeerTransport
+from timely.worker.watch import Watch, watched
 from timely.worker.worker import Worker
 
 if TYPE_CHECKING:
@@ -38,17 +42,29 @@ _ON_THE_WAY = 1 << 20
 """Bytes that a connection between two processes takes though nobody reads: a batch should fit in."""
 
 
-def execute(program: Callable[[Worker], T], *, workers: int = 1, processes: int = 1, progress: Mode = "direct") -> list[T]:
+def execute(
+    program: Callable[[Worker], T],
+    *,
+    workers: int = 1,
+    processes: int = 1,
+    progress: Mode = "direct",
+    watch: bool | float = True,
+) -> list[T]:
     """Run ``program(worker)`` on ``workers`` threads in each of ``processes`` processes; return the results in worker order.
 
     After the program has returned, its worker goes on until every dataflow is complete. If an operator raises, the whole run
     ends with its ``OperatorError``; what a program itself raises ends the run as it is, with a note that says which worker it
-    was; a process that ends without a result is a ``WorkerError``. ``ConfigurationError`` for a count below one.
+    was; a process that ends without a result is a ``WorkerError``. ``ConfigurationError`` for a count below one, or a
+    program that is no function.
 
     ``progress`` says how workers hear of each other's progress, which changes no result: ``direct`` (everybody tells everybody),
     ``process`` (those of a process tell each other, and processes each other what theirs did), ``central`` (processes tell the
     first of them, which passes on the sum) or ``tree`` (groups of sixteen, of which the first are in groups again). Which suits
     how many workers: ``docs/sizing.md``. Source: Naiad section 3.3 and figure 6c.
+
+    While it runs, a line on standard error says how far it is, if that is a terminal and it takes longer than two seconds; and if
+    nothing moves for 60 seconds, or as many as ``watch`` says, the log ``timely.inspect.watchdog`` has a warning that says who
+    holds what. Neither with ``watch=False``, or ``TIMELY_WATCH=0`` in the environment: ``docs/stuck.md``.
 
     >>> def program(worker):
     ...     with worker.dataflow() as scope:
@@ -60,16 +76,28 @@ def execute(program: Callable[[Worker], T], *, workers: int = 1, processes: int 
     >>> execute(program, workers=2, progress="central")
     [[(0, [2, 2])], [(0, [1, 1, 3, 3])]]
     """
+    if not callable(program):
+        raise ConfigurationError(f"execute(program) takes a function, which it calls with each worker, not {program!r}")
     for name, count in (("workers", workers), ("processes", processes)):
         if not isinstance(count, int) or count < 1:
             raise ConfigurationError(f"{name}={count!r}: there must be at least one; use {name}=1 for a single one")
+    return execute_watched(program, workers, processes, progress, Watch.wanted(watch))
+
+
+def execute_watched(
+    program: Callable[[Worker], T], workers: int, processes: int, progress: Mode, watch: Watch | None
+) -> list[T]:
+    """Do what ``execute`` does, for somebody who wants to be told in another way what it is stuck at."""
     routes = Routes.named(progress, workers * processes, workers)
     if processes > 1:
-        outcomes = _run_processes(program, workers, processes, routes)
-    elif workers > 1:
-        outcomes = run_threads(program, range(workers), {}, routes)
+        outcomes = _run_processes(program, workers, processes, routes, watch)
     else:
-        outcomes = [run_worker(program, Worker())]
+        company = Company(workers=workers)
+        with company, watched(company, watch):
+            if workers > 1:
+                outcomes = run_threads(program, range(workers), {}, routes, company)
+            else:
+                outcomes = [run_worker(program, Worker(), company)]
     failure = first_failure(outcomes)
     if failure is not None:
         raise failure
@@ -79,18 +107,29 @@ def execute(program: Callable[[Worker], T], *, workers: int = 1, processes: int 
 def example(build: Callable[[ScopeBuilder[int]], Stream[int, D]]) -> list[tuple[int, list[D]]]:
     """Build one dataflow on one worker, run it to its end, and return ``capture().extract()`` of the stream it returns.
 
+    ``GraphError`` if it returns anything else.
+
     >>> example(lambda scope: scope.to_stream([3, 1, 2]).map(lambda x: 10 * x))
     [(0, [10, 20, 30])]
     """
-    with Worker() as worker:
+    with Company() as company, watched(company, Watch.wanted(True)), Worker() as worker:
+        company.admit(worker)
         with worker.dataflow(name="example") as scope:
-            captured = build(scope).capture()
+            built = build(scope)
+            if not isinstance(built, Stream):
+                raise GraphError(f"example(build): build(scope) must return the stream that is to be shown, not {built!r}")
+            captured = built.capture()
         worker.run()
         return captured.extract()
 
 
-def run_worker(program: Callable[[Worker], Any], worker: Worker) -> Outcome:
-    """Run a program on a worker to the end of its dataflows; return its outcome, and leave the worker closed."""
+def run_worker(program: Callable[[Worker], Any], worker: Worker, company: Company | None = None) -> Outcome:
+    """Run a program on a worker to the end of its dataflows; return its outcome, and leave the worker closed.
+
+    It is admitted to the company that its peers in this process are in, if there is one.
+    """
+    if company is not None:
+        company.admit(worker)
     outcome: Outcome
     try:
         result = program(worker)
@@ -117,17 +156,18 @@ def run_threads(
     indices: Sequence[int],
     sockets: Mapping[int, Mapping[int, socket.socket]],
     routes: Routes,
+    company: Company,
 ) -> list[Outcome]:
     """Run the workers ``indices`` as threads of this process, connected to others by ``sockets[worker][peer]``."""
     inboxes = {index: Inbox() for index in indices}
     transports = [PeerTransport(index, inboxes, sockets.get(index, {})) for index in indices]
     if len(transports) == 1:
-        return [_run_connected(transports[0], program, routes)]
+        return [_run_connected(transports[0], program, routes, company)]
     outcomes: list[Outcome] = [(False, WorkerError(f"worker {index} ended without a result")) for index in indices]
 
     def run(place: int) -> None:
         try:
-            outcomes[place] = _run_connected(transports[place], program, routes)
+            outcomes[place] = _run_connected(transports[place], program, routes, company)
         except BaseException as error:  # an interruption ends the run as it would without threads
             outcomes[place] = (False, error)
 
@@ -151,13 +191,15 @@ def run_threads(
     return outcomes
 
 
-def _run_connected(transport: PeerTransport, program: Callable[[Worker], Any], routes: Routes) -> Outcome:
+def _run_connected(
+    transport: PeerTransport, program: Callable[[Worker], Any], routes: Routes, company: Company
+) -> Outcome:
     """Run a program on a new worker that is connected by ``transport``; who looks on may refuse to have it made."""
     try:
         worker = Worker(transport, routes=routes)
     except Exception as error:
         return False, error
-    return run_worker(program, worker)
+    return run_worker(program, worker, company)
 
 
 def first_failure(outcomes: Sequence[Outcome]) -> BaseException | None:
@@ -172,7 +214,9 @@ def first_failure(outcomes: Sequence[Outcome]) -> BaseException | None:
 # -- processes ---------------------------------------------------------------------------------------------------------
 
 
-def _run_processes(program: Callable[[Worker], Any], workers: int, processes: int, routes: Routes) -> list[Outcome]:
+def _run_processes(
+    program: Callable[[Worker], Any], workers: int, processes: int, routes: Routes, watch: Watch | None
+) -> list[Outcome]:
     """Fork the processes, and wait for what each has to say."""
     import multiprocessing
 
@@ -181,18 +225,24 @@ def _run_processes(program: Callable[[Worker], Any], workers: int, processes: in
     context = multiprocessing.get_context("fork")
     sockets = _connect(workers, processes)
     ends = [context.Pipe(duplex=False) for _ in range(processes)]
+    called = lines(processes)
     children = [
-        context.Process(target=_process, args=(program, place, workers, sockets, ends, routes), name=f"timely process {place}")
+        context.Process(
+            target=_process,
+            args=(program, place, workers, sockets, ends, routes, called, watch),
+            name=f"timely process {place}",
+        )
         for place in range(processes)
     ]
-    for child in children:
-        child.start()
-    for _, sender in ends:
-        sender.close()
-    for mine in sockets.values():
-        for sock in mine.values():
-            sock.close()
     try:
+        try:
+            for child in children:
+                child.start()
+        finally:  # those that were started find out if others were not
+            for _, sender in ends:
+                sender.close()
+            for sock in (*itertools.chain(*called), *(sock for mine in sockets.values() for sock in mine.values())):
+                sock.close()
         return _gather([receiver for receiver, _ in ends], children, workers)
     finally:
         for child in children:
@@ -203,6 +253,8 @@ def _run_processes(program: Callable[[Worker], Any], workers: int, processes: in
                 child.join()
         for receiver, _ in ends:
             receiver.close()
+        if watch is not None and watch.line and (children[0].exitcode or 0) < 0:
+            erase(sys.stderr)  # the line of one that was killed
 
 
 def _connect(workers: int, processes: int) -> dict[int, dict[int, socket.socket]]:
@@ -223,6 +275,8 @@ def _process(
     sockets: Mapping[int, Mapping[int, socket.socket]],
     ends: Sequence[tuple[Connection, Connection]],
     routes: Routes,
+    called: Sequence[Line],
+    watch: Watch | None,
 ) -> None:
     """Run one process's workers, and send the parent their outcomes."""
     indices = range(place * workers, (place + 1) * workers)
@@ -235,7 +289,9 @@ def _process(
         if other != place:
             sender.close()
     keep_what_is_freed()
-    outcomes = run_threads(program, indices, {index: sockets[index] for index in indices}, routes)
+    company = Company(called, place, workers)
+    with company, watched(company, watch, len(called)):
+        outcomes = run_threads(program, indices, {index: sockets[index] for index in indices}, routes, company)
     ends[place][1].send_bytes(_pack(outcomes))
     ends[place][1].close()
     sys.stdout.flush()

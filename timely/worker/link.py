@@ -1,4 +1,4 @@
-"""``Link``: one connection to a worker in another process, plain or encrypted.
+"""``Link``: one connection to a worker in another process; :mod:`timely.worker.secure_link` has the one that is encrypted.
 
 Messages go out in frames (:mod:`timely.worker.wire`) and come in so, and nothing blocks: what the other side is not ready to
 take waits here. The invariant: messages are handed out in the order in which they were sent, each once and whole, or not at all.
@@ -8,29 +8,21 @@ A caller appends to ``pending``, calls ``flush`` and ``read``, and looks at ``go
 from __future__ import annotations
 
 import socket
-import ssl
 from collections import deque
 from collections.abc import Sequence
 from typing import Any, Final, TypeAlias
 
 from timely.errors import UnsendableError
 from timely.worker.coalesce import coalesce
-from timely.worker.wire import HEADER, LARGEST, FrameError, announced, decode, encode, restored, thinned
+from timely.worker.wire import HEADER, FrameError, announced, decode, encode, restored, thinned
 
 ROOM: Final = 1 << 16
 """Bytes that are read at once, where it is not known yet what comes."""
 
-WOULD_BLOCK: Final = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
-"""What a socket raises, encrypted or not, that cannot go on just now."""
-
 Frames: TypeAlias = dict[tuple[int, ...], tuple[list[Any], list[bytes | memoryview]]]
 """Messages, by the bound on a frame and their identities, and the pieces of the frame with them."""
 
-_CHUNK: Final = 1 << 18
 _MOST_PIECES: Final = 512
-_SMALL: Final = 1 << 16
-_RECORD: Final = 1 << 14
-_MOST_TURNS: Final = 4096
 _FEW: Final = 16
 
 
@@ -246,81 +238,6 @@ class Link:
 def _first(out: deque[memoryview]) -> list[memoryview]:
     """Return as many pieces as go out at once."""
     return list(out) if len(out) <= _MOST_PIECES else [out[i] for i in range(_MOST_PIECES)]
-
-
-class SecureLink(Link):
-    """A link over TLS, where bytes get into the socket and out of it in another way.
-
-    TLS goes out in records of at most 16 KB, and a write that could not be finished has to be repeated with the very same bytes.
-    So what waits is written in pieces that are kept until they have gone: slices of large buffers, and small ones joined. What
-    comes is read record by record, and no part of one is left behind in the TLS layer, where no poll could see it.
-    """
-
-    __slots__ = ("_leaving",)
-
-    sock: ssl.SSLSocket
-
-    def __init__(self, sock: ssl.SSLSocket, largest: int | None = LARGEST, room: bytearray | None = None) -> None:
-        super().__init__(sock, largest, room)
-        self._leaving: bytes | memoryview = b""
-
-    @property
-    def backlog(self) -> bool:
-        """Whether something is waiting for the other side to take it."""
-        return bool(self._leaving or self._out)
-
-    def write(self) -> None:
-        """Write as much of what waits to be written as the connection takes."""
-        while not self.deaf and (self._leaving or self._out):
-            if not self._leaving:
-                self._leaving = self._next()
-            try:
-                self._leaving = self._leaving[self.sock.send(self._leaving) :]
-            except WOULD_BLOCK:
-                return
-            except OSError:
-                self._stop_writing()
-
-    def _next(self) -> bytes | memoryview:
-        """Take the next piece to be written off what waits."""
-        out = self._out
-        first = out.popleft()
-        if len(first) > _CHUNK:
-            out.appendleft(first[_CHUNK:])
-            return first[:_CHUNK]
-        if len(first) >= _SMALL or not out:
-            return first
-        joined = bytearray(first)
-        while out and len(joined) + len(out[0]) <= _SMALL:
-            joined += out.popleft()
-        return bytes(joined)
-
-    def _stop_writing(self) -> None:
-        super()._stop_writing()
-        self._leaving = b""
-
-    def _read(self, into: list[Any]) -> None:
-        turns = 0
-        record = self._room[:_RECORD]
-        while not self.gone:
-            try:
-                count = self.sock.recv_into(record if self._body is None else self._body[self._at :])
-            except WOULD_BLOCK:
-                return
-            except OSError as error:
-                self._end(str(error) if isinstance(error, ssl.SSLError) else "")
-                return
-            if count == 0:
-                self._end()
-            elif self._body is None:
-                self._split(record[:count], into)
-            else:
-                self._at += count
-                if self._at == len(self._body):
-                    self._take(into)
-            turns += 1
-            if turns >= _MOST_TURNS and self.sock.pending() == 0:
-                return  # the poll finds what else there is, after the other peers have had their turn
 
 
 def _unsendable(pending: Sequence[Any]) -> UnsendableError:

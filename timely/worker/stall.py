@@ -6,7 +6,8 @@ many messages were got as were sent: to do anything after its report a worker wo
 first such message would have to be sent by a worker that has not moved either. Peers that have completed everything never
 act again, so what was sent to them does not count; and to hear from one that it has ended is to have got all that it sent. A
 worker that is quiet but could still go on by itself, since it only holds input back, says that with its report: where nobody
-moves, but some could, the run rests, and has not stalled.
+moves, but some could, the run rests, and has not stalled. And one that stays only to pass on what others tell says so: where all
+others have ended or said the same, nobody needs it any more.
 
 A report is a few numbers, however many workers there are. Every pair of workers has a weight, which looks random and is the same
 for all; instead of the counts a worker tells their sums, each times its weight, of what it sent and of what it got. Where the
@@ -18,7 +19,6 @@ messages go in and out of it by hand.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from hashlib import blake2b
 from typing import Final, NamedTuple
 
 _PRIME: Final = 2**127 - 1
@@ -46,7 +46,7 @@ class StallDetector:
     True
     """
 
-    __slots__ = ("_ended", "_final", "_got", "_index", "_reports", "_said", "_sent", "_weights", "moves")
+    __slots__ = ("_content", "_ended", "_final", "_got", "_index", "_reports", "_said", "_sent", "_weights", "moves")
 
     def __init__(self, index: int, peers: int) -> None:
         self._index = index
@@ -55,10 +55,11 @@ class StallDetector:
         self._reports: dict[int, Report] = {}
         self._final: dict[int, Report] = {}
         self._ended: set[int] = set()
+        self._content: set[int] = set()
         self._said: tuple[Report, bool] | None = None
         self._weights: tuple[list[int], list[int]] | None = None
         self.moves = 0
-        """How many messages were counted, and workers have ended, in all; it changes whenever the report does."""
+        """How many messages were counted, and workers have ended or only serve, in all; it changes whenever the report does."""
 
     def sent(self, peer: int) -> None:
         """Count a message to ``peer``."""
@@ -101,13 +102,24 @@ class StallDetector:
     def ended(self, peer: int) -> None:
         """Take in, from ``peer`` itself, that it has completed everything and will not act again."""
         self._ended.add(peer)
+        self._content.add(peer)
         self._reports.pop(peer, None)
         self._final.pop(peer, None)
         self.moves += 1
 
-    def alone(self) -> bool:
-        """Return whether every peer has ended."""
-        return len(self._ended) == len(self._sent) - 1
+    def serves(self, peer: int) -> None:
+        """Take in, from ``peer`` itself, that it has completed everything and only passes on what others tell from now on."""
+        self._content.add(peer)
+        self.moves += 1
+
+    def unwanted(self) -> bool:
+        """Return whether no peer wants anything any more: each has ended, or only passes on what others tell.
+
+        >>> detector = StallDetector(0, 3)
+        >>> detector.ended(1), detector.unwanted(), detector.serves(2), detector.unwanted()
+        (None, False, None, True)
+        """
+        return len(self._content) == len(self._sent) - 1
 
     def stalled(self) -> bool:
         """Return whether every worker is quiet for good and nothing is on its way, given that this worker is."""
@@ -133,4 +145,6 @@ class StallDetector:
 
 def _weight(sender: int, receiver: int) -> int:
     """Return what a message from one worker to another weighs; of a worker and itself, what it weighs that it has ended."""
+    from hashlib import blake2b  # with OpenSSL, which takes long to load: a worker without peers has no use for it
+
     return int.from_bytes(blake2b(b"%d %d" % (sender, receiver), digest_size=16).digest(), "little") % _PRIME

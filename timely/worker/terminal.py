@@ -1,37 +1,126 @@
-"""One line of a terminal on which a run says how far it is, and numbers short enough for it."""
+"""One line of a terminal on which a run says how far it is, and numbers short enough for it.
+
+The line makes way for what the program itself writes. The invariant: it is written only where it begins a line of the terminal,
+as far as this process can know, so that nothing of the program's is overwritten.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
+from collections.abc import Callable, Iterator
 from typing import Final, TextIO
 
 _WIDTH: Final = 80
 """Columns of a terminal that does not say how many it has."""
 
+_ERASE: Final = "\r\x1b[K"
+
 
 class StatusLine:
-    """One line of a terminal that renews itself."""
+    """One line of a terminal that renews itself.
 
-    def __init__(self, terminal: TextIO) -> None:
+    Where it is ``shared``, another process writes one on the same terminal.
+    """
+
+    def __init__(self, terminal: TextIO, *, shared: bool = False) -> None:
         self._terminal = terminal
+        self._put: Callable[[str], object] = terminal.write
+        self._shared = shared
         self._written = False
+        self._interrupted = False
 
     def write(self, text: str) -> None:
-        """Put a text in place of the one before; what does not fit into the line is left out."""
+        """Put a text in place of the one before; what does not fit into the line is left out.
+
+        Nothing, while the program has begun a line and not ended it, and in the background of a shell.
+        """
+        if not text:
+            self.clear()
+            return
         with contextlib.suppress(OSError, ValueError):
+            if self._interrupted or _in_background(self._terminal.fileno()):
+                return
             width = os.get_terminal_size(self._terminal.fileno()).columns or _WIDTH
-            self._terminal.write(f"\r\x1b[K{text[: width - 1]}")
+            self._put(f"{_ERASE}{text[: width - 1]}")
             self._terminal.flush()
             self._written = True
 
     def clear(self) -> None:
         """Leave the line empty."""
         if self._written:
-            with contextlib.suppress(OSError, ValueError):
-                self._terminal.write("\r\x1b[K")
-                self._terminal.flush()
+            self._erase()
             self._written = False
+
+    def _erase(self) -> None:
+        with contextlib.suppress(OSError, ValueError):
+            self._put(_ERASE)
+            self._terminal.flush()
+
+    @contextlib.contextmanager
+    def beside(self, *streams: TextIO | None) -> Iterator[None]:
+        """Have the line cleared before what is written to those of the streams that are terminals, until the block ends.
+
+        Somebody else may do the same to a stream, before and meanwhile.
+        """
+        with contextlib.ExitStack() as stack:
+            for stream in dict.fromkeys(streams):
+                if stream is not None and is_terminal(stream) and hasattr(stream, "__dict__"):
+                    stack.enter_context(_in_place(stream, functools.partial(self._make_way, stream.write)))
+            yield
+        self._shared = False
+
+    def _make_way(self, write: Callable[[str], int], text: str) -> int:
+        if self._shared and not self._interrupted:
+            self._erase()
+        self.clear()
+        self._interrupted = self._interrupted if not text else not text.endswith("\n")
+        return write(text)
+
+
+@contextlib.contextmanager
+def _in_place(stream: TextIO, write: Callable[[str], int]) -> Iterator[None]:
+    """Have ``write`` be what writes to a stream, until the block ends; what somebody has put over it since stays."""
+    own = vars(stream)
+    before = own.get("write")
+    own["write"] = write
+    try:
+        yield
+    finally:
+        if own.get("write") is write:
+            del own["write"]  # the one of its class is seen again
+            if before is not None:
+                own["write"] = before
+
+
+def erase(terminal: TextIO | None) -> None:
+    """Empty the line that a terminal's cursor is in; nothing where there is no terminal."""
+    if terminal is not None and is_terminal(terminal):
+        with contextlib.suppress(OSError, ValueError):
+            terminal.write(_ERASE)
+            terminal.flush()
+
+
+def is_terminal(stream: TextIO | None) -> bool:
+    """Return whether a stream is a terminal with a cursor.
+
+    >>> import io
+    >>> is_terminal(io.StringIO()), is_terminal(None)
+    (False, False)
+    """
+    try:
+        return stream is not None and stream.isatty() and os.environ.get("TERM") != "dumb"
+    except ValueError:
+        return False  # it is closed
+
+
+def _in_background(terminal: int) -> bool:
+    """Whether a shell has put this process into the background of the terminal."""
+    try:
+        return os.tcgetpgrp(terminal) != os.getpgrp()
+    except (AttributeError, OSError):
+        return False  # a system without such, or not the terminal that this process was started from
 
 
 def count(number: int) -> str:

@@ -28,31 +28,31 @@ class Timers:
     (0.0, None, ['soon', 'later'], None)
     """
 
-    __slots__ = ("_clock", "_heap", "_number")
+    __slots__ = ("_clock", "_number", "entries")
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
-        self._heap: list[tuple[float, int, int, Callable[[], None]]] = []
+        self.entries: list[tuple[float, int, int, Callable[[], None]]] = []
         self._number = itertools.count()
 
     def after(self, seconds: float, action: Callable[[], None], owner: int) -> None:
         """Have ``action()`` called once so many seconds have passed; ``owner`` says on whose behalf."""
-        heapq.heappush(self._heap, (self._clock() + seconds, next(self._number), owner, action))
+        heapq.heappush(self.entries, (self._clock() + seconds, next(self._number), owner, action))
 
     def forget(self, owner: int) -> None:
         """Forget what was to be done on behalf of ``owner``."""
-        self._heap = [entry for entry in self._heap if entry[2] != owner]
-        heapq.heapify(self._heap)
+        self.entries = [entry for entry in self.entries if entry[2] != owner]
+        heapq.heapify(self.entries)
 
     def pause(self) -> float | None:
         """Return for how many seconds nothing is due; ``None`` if nothing ever is."""
-        return max(0.0, self._heap[0][0] - self._clock()) if self._heap else None
+        return max(0.0, self.entries[0][0] - self._clock()) if self.entries else None
 
     def run_due(self) -> None:
         """Do what is due."""
         now = self._clock()
-        while self._heap and self._heap[0][0] <= now:
-            heapq.heappop(self._heap)[3]()
+        while self.entries and self.entries[0][0] <= now:
+            heapq.heappop(self.entries)[3]()
 
     def __len__(self) -> int:
-        return len(self._heap)
+        return len(self.entries)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import contextlib
 import select
 import socket
-import ssl
+import sys
 import threading
 import time
 from collections import deque
@@ -19,11 +19,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final, Protocol
 
 from timely.errors import PeerLostError, UnsendableError
-from timely.worker.link import ROOM, WOULD_BLOCK, Frames, Link, SecureLink
+from timely.worker.link import ROOM, Frames, Link
 from timely.worker.wire import LARGEST
 
 __all__ = [
-    "WOULD_BLOCK",
     "Inbox",
     "LocalTransport",
     "PeerTransport",
@@ -152,6 +151,16 @@ class Inbox(Waker):
             self.wake()
 
 
+def _linked(sock: socket.socket, largest: int, room: bytearray) -> Link:
+    """Return the link over a socket, which may be encrypted (``ssl.SSLSocket``): whoever has made one has loaded ``ssl``."""
+    ssl = sys.modules.get("ssl")
+    if ssl is None or not isinstance(sock, ssl.SSLSocket):
+        return Link(sock, room=room)
+    from timely.worker.secure_link import SecureLink
+
+    return SecureLink(sock, largest, room)
+
+
 class PeerTransport:
     """Connects one worker to peers in its own process (``inboxes``) and in others (``sockets``), both by worker number.
 
@@ -167,10 +176,7 @@ class PeerTransport:
         self._inbox = inboxes[index]
         self._inboxes = inboxes
         room = bytearray(ROOM if sockets else 0)
-        self._links = {
-            peer: SecureLink(sock, largest, room) if isinstance(sock, ssl.SSLSocket) else Link(sock, room=room)
-            for peer, sock in sockets.items()
-        }
+        self._links = {peer: _linked(sock, largest, room) for peer, sock in sockets.items()}
         self._finished: set[int] = set()
         self._lost: list[int] = []
         self._ready: list[tuple[int, int]] = []

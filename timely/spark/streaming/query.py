@@ -23,11 +23,13 @@ from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.types import StructType
 
 from timely.errors import CheckpointError, ConfigurationError, DeliveryError, SparkError, TimelyError
+from timely.spark.display import name_of
+from timely.spark.live import Page, check_page, show
 from timely.spark.logs import log_to_spark
 from timely.spark.messages import SILENCE
 from timely.spark.packing import Output
 from timely.spark.plan import InputPlan, arrow_schema, check_names, session_of, struct_type
-from timely.spark.rendezvous import rendezvous
+from timely.spark.rendezvous import Run, rendezvous
 from timely.spark.session import addresses, check_workers, concurrent_tasks, context_of
 from timely.spark.settings import require_settings
 from timely.spark.streaming.crew import Crew
@@ -73,6 +75,7 @@ def stream(
     trigger: Mapping[str, Any] | None = None,
     version: str = "",
     patience: float = SILENCE,
+    live: Page | None = None,
 ) -> StreamHandle:
     """Start a dataflow that stays up on Spark, and whose epochs are the micro-batches of streaming DataFrames.
 
@@ -89,6 +92,7 @@ def stream(
     every
     ``checkpoint_every`` epochs and by :meth:`StreamHandle.stop`. ``trigger`` goes to Spark (``{"availableNow": True}``,
     ``{"processingTime": "1 second"}``), ``version`` is your own, and a checkpoint of another one is refused.
+    A :class:`timely.inspect.LivePage` that is given as ``live`` shows the workers while they are up.
 
     The workers hold a slot each for as long as the stream is up, and one more is needed for Spark's own tasks. Returns when the
     workers are up. Raises :class:`~timely.errors.ConfigurationError` for what cannot be, among it inputs that are not streaming;
@@ -119,6 +123,7 @@ def stream(
     """
     check_workers(workers)
     _check_options(foreach_epoch, checkpoint_every)
+    check_page(live)
     session = session_of(inputs)
     for name, frame in inputs.items():
         if not frame.isStreaming:
@@ -134,17 +139,14 @@ def stream(
     ledger = _open(place, Identity.of({name: frame.schema for name, frame in inputs.items()}, schemas))
     context = context_of(session)
     server, log = rendezvous(*addresses(context)), log_to_spark(context)
-    crew = Crew(
-        session,
-        server,
-        workers,
-        ledger,
-        list(schemas),
-        patience,
-        lambda run, attempt: Duty(
-            build, plan.inputs, declared, server.invitation(run), log=log, place=place, version=version, attempt=attempt
-        ),
-    )
+    hear, look = (None, None) if live is None else (live.open(name_of(build)), live.look)
+
+    def duty(run: Run, attempt: str) -> Duty:
+        show(run, hear)
+        given = build, plan.inputs, declared, server.invitation(run)
+        return Duty(*given, log=log, look=look, place=place, version=version, attempt=attempt)
+
+    crew = Crew(session, server, workers, ledger, list(schemas), patience, duty)
     epochs = _Epochs(session, place, schemas, foreach_epoch, crew, ledger, checkpoint_every)
     handle = StreamHandle(epochs)
     handle._start(plan.whole(), trigger or {})

@@ -1,0 +1,326 @@
+"""Small columnar containers are joined before they are dealt: nobody can tell, except by how many containers there are."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import timely
+from timely import OperatorError, Pipeline, RoutingError, Worker
+from timely.dataflow import channel
+from timely.dataflow.joining import BYTES, SMALL, alike, joined
+from timely.worker.transport import thread_transports
+
+KINDS: list[Callable[[list[int]], Any]] = [
+    lambda keys: pa.record_batch({"k": pa.array(keys, pa.int64())}),
+    lambda keys: pa.record_batch({"k": pa.array(keys, pa.int64()), "n": pa.array(map(str, keys))}),
+    lambda keys: np.array([(key,) for key in keys], [("k", np.int64)]),
+    lambda keys: np.array([(key, 0.5) for key in keys], [("k", np.int64), ("x", float)]),
+]
+
+
+@contextmanager
+def two_workers() -> Iterator[list[Worker]]:
+    """Two workers that are stepped by hand, one after the other."""
+    with ExitStack() as stack:
+        workers = []
+        for transport in thread_transports(2):
+            stack.callback(transport.close)
+            workers.append(Worker(transport))
+        yield workers
+
+
+def to_the_end(workers: list[Worker]) -> None:
+    alive = [True]
+    while any(alive):
+        alive = [worker.step() for worker in workers]
+
+
+def keys(container: Any) -> list[int]:
+    return list(container.column("k").to_pylist() if isinstance(container, pa.RecordBatch) else container["k"].tolist())
+
+
+def kind(container: Any) -> Any:
+    return container.schema if isinstance(container, pa.RecordBatch) else container.dtype
+
+
+def exchanged(sent: list[tuple[int, int, list[int]]], every: int) -> list[list[tuple[int, Any]]]:
+    """What comes to two workers when the first sends ``(time, kind, keys)``, with a step after so many of them."""
+    with two_workers() as workers:
+        inputs, seen = [], []
+        for worker in workers:
+            with worker.dataflow(int) as scope:
+                pair, stream = scope.new_unordered_input()
+                inputs.append(pair)
+                seen.append(stream.exchange("k").capture())
+        inputs[1][1].drop()
+        handle, capability = inputs[0]
+        for number, (time, which, numbers) in enumerate(sent):
+            handle.session(capability.delayed(time)).give_batch(KINDS[which](numbers))
+            if number % every == every - 1:
+                workers[0].step()
+        capability.drop()
+        to_the_end(workers)
+        return [captured.messages for captured in seen]
+
+
+batches = st.lists(st.integers(-9, 9), min_size=1, max_size=5)
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 2), st.integers(0, len(KINDS) - 1), batches), max_size=12),
+    st.integers(1, 12),
+    st.integers(1, 6),
+    st.integers(1, 12),
+    st.integers(1, 200),
+)
+def test_each_worker_gets_its_rows_in_order_whatever_is_joined(
+    sent: Any, every: int, small: int, enough: int, most: int
+) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(channel, "SMALL", small)
+        patch.setattr(channel, "ENOUGH", enough)
+        patch.setattr(channel, "BYTES", most)
+        found = exchanged(sent, every)
+    for worker, messages in enumerate(found):
+        got = [(time, kind(batch), key) for time, batch in messages for key in keys(batch)]
+        expected = [(time, kind(KINDS[which](ks)), key) for time, which, ks in sent for key in ks if key % 2 == worker]
+        assert got == expected
+        assert all(len(batch) for _, batch in messages)
+
+
+def sizes(sent: list[tuple[int, int, list[int]]]) -> list[tuple[int, int]]:
+    """The time and the number of rows of each message that comes to the first worker, all of them sent in one step."""
+    return [(time, len(batch)) for time, batch in exchanged(sent, every=100)[0]]
+
+
+@pytest.mark.parametrize("which", range(len(KINDS)))
+def test_small_containers_of_one_time_become_one(which: int) -> None:
+    other = which ^ 1
+    assert sizes([(0, which, [2, 3])] * 5) == [(0, 5)]
+    assert sizes([(0, which, [2]), (0, which, [4]), (1, which, [2]), (0, which, [2])]) == [(0, 2), (1, 1), (0, 1)]
+    assert sizes([(0, which, [2]), (0, other, [4]), (0, which, [2])]) == [(0, 1), (0, 1), (0, 1)]
+
+
+def test_large_containers_are_dealt_as_they_are() -> None:
+    large = [2] * SMALL
+    assert sizes([(0, 0, [2]), (0, 0, large), (0, 0, [2]), (0, 0, [2])]) == [(0, 1), (0, SMALL), (0, 2)]
+    almost = [2] * (SMALL - 1)
+    assert sizes([(0, 0, almost)] * 6) == [(0, 4 * (SMALL - 1)), (0, 2 * (SMALL - 1))]
+
+
+def test_nothing_waits_beyond_the_activation_that_it_is_sent_in() -> None:
+    with two_workers() as workers:
+        handles, seen = [], []
+        for worker in workers:
+            with worker.dataflow(int) as scope:
+                handle, stream = scope.new_input()
+                handles.append(handle)
+                seen.append(stream.map_batch(lambda batch: batch).exchange("k").capture())
+        for worker in workers:
+            worker.step()
+        for key in range(6):
+            handles[0].send_batch(KINDS[0]([key]))
+        workers[0].step()
+        assert [keys(batch) for _, batch in seen[0].messages] == [[0, 2, 4]]
+        workers[1].step()
+        assert [keys(batch) for _, batch in seen[1].messages] == [[1, 3, 5]]
+        for handle in handles:
+            handle.close()
+        to_the_end(workers)
+
+
+def test_what_comes_out_of_a_scope_is_dealt_too() -> None:
+    with two_workers() as workers:
+        seen = []
+        for worker in workers:
+            with worker.dataflow(int) as scope:
+                handle, stream = scope.new_input()
+                with scope.region("inside") as region:
+                    inside = stream.enter(region).exchange("k").leave()
+                seen.append(inside.exchange("k").capture())
+                handle.send_batch(KINDS[0]([0, 1]))
+                handle.send_batch(KINDS[0]([2, 3]))
+                handle.close()
+        to_the_end(workers)
+    assert [sorted(key for _, batch in captured.messages for key in keys(batch)) for captured in seen] == [
+        [0, 0, 2, 2],
+        [1, 1, 3, 3],
+    ]
+
+
+def test_an_operator_that_sends_several_containers_has_them_joined_in_order() -> None:
+    def constructor(capability: Any, info: Any) -> Callable[[Any, Any], object]:
+        def logic(input: Any, output: Any) -> None:
+            for capability, batch in input:
+                for row in range(len(batch)):
+                    output.session(capability).give_batch(batch.slice(row, 1))
+
+        return logic
+
+    with two_workers() as workers:
+        seen = []
+        for worker in workers:
+            with worker.dataflow(int) as scope:
+                handle, stream = scope.new_input()
+                seen.append(stream.unary(Pipeline, "apart", constructor).exchange("k").capture())
+            if worker.index == 0:
+                handle.send_batch(KINDS[1]([5, 4, 3, 2, 1, 0]))
+            handle.close()
+        to_the_end(workers)
+    assert [[keys(batch) for _, batch in captured.messages] for captured in seen] == [[[4, 2, 0]], [[5, 3, 1]]]
+
+
+def test_a_key_that_fails_names_the_sender_and_the_exchange() -> None:
+    with two_workers() as workers:
+        for worker in workers:
+            with worker.dataflow(int) as scope:
+                handle, stream = scope.new_input()
+                stream.exchange("missing").capture()
+        handle.send_batch(KINDS[0]([1]))
+        handle.send_batch(KINDS[0]([2]))
+        with pytest.raises(OperatorError, match=r"exchange into input 0 of operator 'exchange'.*no column 'missing'") as raised:
+            to_the_end(workers)
+        assert raised.value.name == "input" and isinstance(raised.value.__cause__, RoutingError)
+
+
+def test_a_function_that_deals_gets_each_container_as_it_was_sent() -> None:
+    with two_workers() as workers:
+        seen = []
+        for worker in workers:
+            with worker.dataflow(int) as scope:
+                handle, stream = scope.new_input()
+                to_one = timely.Distribute(lambda time, batch, workers: [(len(batch) % workers, batch)])
+                passed = stream.unary(to_one, "pass on", lambda c, i: lambda input, output: input.forward(output, lambda x: x))
+                seen.append(passed.capture())
+            if worker.index == 0:
+                for rows in (1, 2, 3):
+                    handle.send_batch(KINDS[0]([0] * rows))
+            handle.close()
+        to_the_end(workers)
+    assert [[len(batch) for _, batch in captured.messages] for captured in seen] == [[2], [1, 3]]
+
+
+# -- alike, joined -----------------------------------------------------------------------------------------------------
+
+
+def test_only_what_has_the_same_columns_is_alike() -> None:
+    batch = KINDS[0]([1])
+    assert alike(batch, KINDS[0]([2])) and not alike(batch, KINDS[1]([1]))
+    assert not alike(batch, batch.replace_schema_metadata({"unit": "m"}))
+    assert not alike(pa.record_batch([], []), pa.record_batch([], []))
+    assert alike(np.arange(2), np.arange(3)) and not alike(np.arange(2), np.arange(2.0))
+    assert not alike(np.zeros((2, 2)), np.zeros((2, 2)))  # rows or columns: how it lies in memory is the sender's choice
+    assert not alike([1], [2])
+    assert not alike(batch, np.arange(2))
+
+
+def test_joining_keeps_columns_and_what_is_missing() -> None:
+    def batch(values: list[Any]) -> Any:
+        text = pa.array(values)
+        columns = {"text": text, "word": text.dictionary_encode(), "lists": pa.array([[value] for value in values])}
+        return pa.record_batch(columns).replace_schema_metadata({"unit": "m"})
+
+    (whole,) = joined([batch(["a", None]), batch(["b"]), batch(["a"])])
+    assert whole.schema.equals(batch(["a"]).schema, check_metadata=True)
+    assert whole.to_pydict() == batch(["a", None, "b", "a"]).to_pydict()
+
+
+def test_dictionaries_that_make_none_together_stay_apart() -> None:
+    kind = pa.dictionary(pa.int8(), pa.string())
+    made = [
+        pa.record_batch({"word": pa.array([f"{start + n}" for n in range(100)]).dictionary_encode().cast(kind)})
+        for start in (0, 100)
+    ]
+    assert [part.to_pydict() for part in joined(made)] == [part.to_pydict() for part in made]
+
+
+def test_an_order_of_categories_is_not_made_up() -> None:
+    def batch(words: list[str]) -> Any:
+        dictionary = pa.DictionaryArray.from_arrays(pa.array([0, 1]), pa.array(words), ordered=True)
+        return pa.record_batch({"n": pa.array([1, 2]), "size": dictionary})
+
+    made = [batch(["small", "large"]), batch(["medium", "large"])]
+    assert alike(*made)
+    assert [part.column("size").dictionary.to_pylist() for part in joined(made)] == [["small", "large"], ["medium", "large"]]
+
+
+@pytest.mark.parametrize(
+    "dtype",
+    [
+        ">i8",
+        np.dtype({"names": ["a", "b"], "formats": ["i1", ">i8"], "offsets": [4, 16], "itemsize": 32}),
+        np.dtype([("a", object), ("b", "U3")]),
+    ],
+)
+def test_an_array_keeps_its_type_down_to_how_it_lies_in_memory(dtype: Any) -> None:
+    parts = [np.zeros(rows, dtype) for rows in (2, 3)]
+    (whole,) = joined(parts)
+    assert whole.dtype == parts[0].dtype
+    assert whole.tolist() == parts[0].tolist() + parts[1].tolist()
+
+
+def test_what_is_held_back_is_not_large_however_few_rows_it_has() -> None:
+    """As soon as there is more than is worth copying it goes to where it may wait on disk, or leaves."""
+    heavy = np.dtype([("k", np.int64), ("load", f"V{BYTES // 4}")])
+    dealt: list[int] = []
+    seen: list[list[int]] = []
+
+    def constructor(capability: Any, info: Any) -> Callable[[Any, Any], object]:
+        def logic(input: Any, output: Any) -> None:
+            for capability, _ in input:
+                for _ in range(8):
+                    output.session(capability).give_batch(np.zeros(1, heavy))
+                    seen.append(list(dealt))
+
+        return logic
+
+    def key(array: Any) -> Any:
+        dealt.append(len(array))
+        return array["k"]
+
+    with two_workers() as workers:
+        for worker in workers:
+            with worker.dataflow(int) as scope:
+                stream = scope.to_stream([0] if worker.index == 0 else [])
+                stream.unary(Pipeline, "heavy", constructor).exchange(key).capture()
+        to_the_end(workers)
+    assert seen == [[], [], [], [3], [3], [3], [3, 3], [3, 3]] and dealt == [3, 3, 2]
+
+
+def test_what_goes_round_a_loop_at_once_is_not_held() -> None:
+    """Whoever has it come round finds it in its queue, as ``Activator.come_round`` says."""
+    waiting: list[int] = []
+
+    def build(scope: Any) -> None:
+        with scope.iterative() as loop:
+            handle, again = loop.feedback(timely.ProductSummary(timely.Step(0), timely.Step(1, limit=3)))
+
+            def constructor(capability: Any, info: Any) -> Callable[[Any, Any, Any], object]:
+                def logic(first: Any, rest: Any, output: Any) -> None:
+                    for capability, batch in first:
+                        output.session(capability).give_batch(batch)
+                        info.activator.come_round()
+                        waiting.append(len(rest.queue))
+                    for _ in rest:
+                        pass
+
+                return logic
+
+            numbers = scope.to_stream([0] if scope.allocator.index == 0 else []).map_batch(lambda _: np.zeros(2, np.int64))
+            sent = numbers.enter(loop).binary(again, Pipeline, Pipeline, "round", constructor)
+            sent.connect_loop(handle, timely.Exchange(lambda array: array))
+
+    with two_workers() as workers:
+        for worker in workers:
+            with worker.dataflow(int) as scope:
+                build(scope)
+        to_the_end(workers)
+    assert waiting == [1]

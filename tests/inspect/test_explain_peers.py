@@ -1,0 +1,234 @@
+"""Among several workers, threads and processes, it is named which of them holds what, and where their programs are."""
+
+from __future__ import annotations
+
+import gc
+import os
+import signal
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import timely
+from timely.inspect import Explanation, census
+from timely.progress.routes import Mode
+
+SHAPES: list[tuple[int, int, Mode]] = [
+    (4, 1, "direct"),
+    (4, 1, "tree"),
+    (1, 3, "direct"),
+    (2, 2, "direct"),
+    (2, 2, "process"),
+    (2, 2, "central"),
+    (1, 4, "tree"),
+]
+
+
+def keeper(stream: timely.Stream[Any, Any], held: list[Any], on: int) -> timely.Stream[Any, Any]:
+    """Deals the records to the workers, and keeps a capability for each time on one of them."""
+
+    def constructor(capability: Any, info: timely.OperatorInfo) -> Any:
+        def logic(input: Any, output: Any) -> None:
+            for cap, batch in input:
+                if info.worker == on:
+                    held.append(cap.retain())
+                output.session(cap).give_many(batch)
+
+        return logic
+
+    return stream.unary(timely.Exchange(lambda x: x), "keeper", constructor)
+
+
+def settle(worker: timely.Worker, rounds: int = 12) -> None:
+    """Step until nothing can move, and all have heard of all."""
+    for _ in range(rounds):
+        while not worker.idle:
+            worker.step()
+        worker.confer(None)
+
+
+@pytest.mark.parametrize(("workers", "processes", "progress"), SHAPES)
+def test_it_is_named_which_worker_holds_what_however_deep(workers: int, processes: int, progress: Mode) -> None:
+    peers = workers * processes
+
+    def program(worker: timely.Worker) -> tuple[str, list[Any]]:
+        held: list[Any] = []
+        with worker.dataflow(int, name="df") as scope:
+            numbers, stream = scope.new_input()
+            with scope.iterative("outer") as outer:
+                back, again = outer.feedback()
+                both = stream.enter(outer).concat(again)
+                with outer.iterative("inner") as inner:
+                    kept = keeper(both.enter(inner), held, on=2).leave()
+                small, large = kept.map(lambda x: x + peers).branch(lambda x: x >= 3 * peers)
+                small.connect_loop(back)
+            probe = large.leave().probe()
+        numbers.send(worker.index)
+        if worker.index != 1:
+            numbers.close()
+        settle(worker)
+        found = worker.explain(probe)
+        worker.confer(None)  # nobody goes on before all have asked
+        held.clear()
+        numbers.close()
+        return str(found), [(reason.operator, reason.time, reason.count, dict(reason.by_worker)) for reason in found.reasons]
+
+    for text, reasons in timely.execute(program, workers=workers, processes=processes, progress=progress):
+        assert [reason[1:] for reason in reasons if reason[0] == "input"] == [(0, 1, {1: 1})]
+        kept = [reason[1:] for reason in reasons if reason[0] == "keeper"]
+        assert {time.outer.inner for time, _, _ in kept} == {0, 1, 2}  # also what could result from another
+        assert all(count == 1 and where == {2: 1} for _, count, where in kept)
+        assert len(reasons) == 4
+        assert "that no worker has" not in text
+        assert "1 on worker 1" in text
+        assert "3 on worker 2" in text
+
+
+def test_unread_records_are_found_on_the_worker_where_they_wait() -> None:
+    def program(worker: timely.Worker) -> list[Any]:
+        with worker.dataflow(int, name="df") as scope:
+            numbers, stream = scope.new_input()
+            lazy = stream.unary(timely.Exchange(lambda x: x), "lazy", lambda cap, info: lambda input, output: None)
+            probe = lazy.probe()
+        numbers.send_batch([0, 1, 1])
+        settle(worker, 3)
+        found = [
+            (reason.kind, reason.count, dict(reason.by_worker))
+            for reason in worker.explain(probe).reasons
+            if reason.operator == "lazy"
+        ]
+        worker.confer(None)
+        worker.drop_dataflow(scope)
+        return found
+
+    assert timely.execute(program, processes=2) == [[("message", 6, {0: 2, 1: 4})]] * 2
+
+
+def wait_for(path: Path) -> None:
+    """Wait until another worker has made a file."""
+    while not path.exists():
+        threading.Event().wait(0.01)
+
+
+@pytest.mark.parametrize(("workers", "processes"), [(2, 1), (1, 2)])
+def test_a_worker_that_is_stuck_in_an_operator_is_asked_all_the_same(workers: int, processes: int, tmp_path: Path) -> None:
+    inside, asked = tmp_path / "inside", tmp_path / "asked"
+
+    def dawdle(x: int) -> int:
+        inside.touch()
+        wait_for(asked)
+        return x
+
+    def program(worker: timely.Worker) -> tuple[str, Any]:
+        with worker.dataflow(int, name="df") as scope:
+            numbers, stream = scope.new_input()
+            probe = stream.map(dawdle).probe()
+        worker.confer(None)
+        found = None
+        if worker.index == 1:
+            numbers.send(1)
+            worker.step()
+        else:
+            wait_for(inside)
+            found = worker.explain(probe)
+            asked.touch()
+        numbers.close()
+        return str(found), None if found is None else [(where.worker, where.operators, where.lines) for where in found.positions]
+
+    (text, positions), _ = timely.execute(program, workers=workers, processes=processes)
+    [(index, [operator], lines)] = positions
+    assert index == 1
+    assert operator.startswith("'map' (/df/map#1, built at test_explain_peers.py:")
+    assert any("in dawdle" in line for line in lines)
+    assert all("in run_worker" not in line and "_bootstrap" not in line for line in lines)
+    assert "1 on worker 0, 1 on worker 1" in text
+    assert "worker 1 runs operator 'map'" in text
+
+
+@pytest.mark.parametrize(("workers", "processes"), [(2, 1), (1, 2)])
+def test_a_worker_that_has_not_built_the_dataflow_is_named(workers: int, processes: int, tmp_path: Path) -> None:
+    asked = tmp_path / "asked"
+
+    def program(worker: timely.Worker) -> tuple[str, Any]:
+        worker.confer(None)
+        if worker.index == 1:
+            wait_for(asked)
+        with worker.dataflow(int, name="df") as scope:
+            numbers, stream = scope.new_input()
+            probe = stream.probe()
+        found = worker.explain(probe) if worker.index == 0 else None
+        asked.touch()
+        numbers.close()
+        return str(found), None if found is None else (found.missing, [where.worker for where in found.positions])
+
+    (text, seen), _ = timely.execute(program, workers=workers, processes=processes)
+    assert seen == ((1,), [1])
+    assert "this dataflow is not built yet, or is dropped, on worker 1" in text
+    assert "in wait_for" in text
+
+
+def test_a_process_that_does_not_answer_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(census, "_SECONDS", 0.1)
+
+    def program(worker: timely.Worker) -> str:
+        with worker.dataflow(int, name="df") as scope:
+            numbers, stream = scope.new_input()
+            probe = stream.probe()
+        pids = worker.confer(os.getpid())
+        said = ""
+        if worker.index == 0:
+            os.kill(pids[1], signal.SIGSTOP)
+            said = str(worker.explain(probe))
+            os.kill(pids[1], signal.SIGCONT)
+        worker.confer(None)
+        numbers.close()
+        return said
+
+    said, _ = timely.execute(program, processes=2)
+    assert "nothing is known of worker 1: in a process that does not answer within 0.1 s" in said
+    assert "1 that no worker has who could be asked" in said
+
+
+def test_a_process_that_has_ended_is_named(tmp_path: Path) -> None:
+    ended = tmp_path / "ended"
+
+    def program(worker: timely.Worker) -> None:
+        with worker.dataflow(int, name="df") as scope:
+            _, stream = scope.new_input()
+            probe = stream.probe()
+        pids = worker.confer(os.getpid())
+        if worker.index == 1:
+            os._exit(0)
+        while Path(f"/proc/{pids[1]}/fd").exists() and os.listdir(f"/proc/{pids[1]}/fd"):
+            threading.Event().wait(0.01)
+        ended.write_text(str(worker.explain(probe)))
+
+    if not Path("/proc/self/fd").exists():
+        pytest.skip("it is seen in /proc that a process has closed what it had")
+    with pytest.raises(timely.TimelyError):
+        timely.execute(program, processes=2)
+    assert "nothing is known of worker 1: in a process that has ended" in ended.read_text()
+
+
+@pytest.mark.parametrize("build", [lambda scope: scope.new_input(), lambda scope: scope.new_input()[1].map(str)])
+def test_two_dataflows_of_one_name_are_told_apart(build: Callable[[Any], Any]) -> None:
+    def program(worker: timely.Worker) -> Explanation:
+        scopes, kept = [], []
+        for _ in range(2):
+            with worker.dataflow(int, name="df") as scope:
+                kept.append((scope.new_input(), build(scope)))
+            scopes.append(scope)
+        settle(worker, 2)
+        found = worker.explain(scopes[0])
+        worker.confer(None)
+        for scope in scopes:
+            worker.drop_dataflow(scope)
+        gc.collect()
+        return found
+
+    for found in timely.execute(program, workers=2):
+        assert found.reasons
+        assert all(reason.count == 2 and reason.by_worker == {0: 1, 1: 1} for reason in found.reasons)

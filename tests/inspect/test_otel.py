@@ -1,0 +1,140 @@
+"""OpenTelemetry is given the numbers of all workers that are watched, when it asks."""
+
+from __future__ import annotations
+
+import gc
+import importlib
+import logging
+import sys
+import weakref
+from typing import Any
+
+import pytest
+from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry.sdk.metrics.export import InMemoryMetricReader
+
+import timely
+from timely.errors import ConfigurationError
+from timely.inspect import everywhere
+from timely.inspect.otel import WorkerMeter
+
+Numbers = dict[str, dict[tuple[Any, Any], float]]
+
+
+def numbers(reader: InMemoryMetricReader) -> Numbers:
+    """What is exported now, by name, and then by worker and path."""
+    found: Numbers = {}
+    data = reader.get_metrics_data()
+    for resource in [] if data is None else data.resource_metrics:
+        for scope in resource.scope_metrics:
+            for metric in scope.metrics:
+                for point in metric.data.data_points:
+                    value: Any = point
+                    attributes = dict(point.attributes or {})
+                    found.setdefault(metric.name, {})[attributes["worker"], attributes.get("path")] = value.value
+    return found
+
+
+def test_operators_and_workers_are_counted_on_all_workers_of_a_process() -> None:
+    reader = InMemoryMetricReader()
+    meter = WorkerMeter(MeterProvider([reader]))
+
+    def program(worker: timely.Worker) -> None:
+        with worker.dataflow(name="df") as scope:
+            scope.to_stream(range(10)).exchange(lambda x: x).map(str).probe()
+        worker.run()
+
+    with everywhere(meter.watch):
+        timely.execute(program, workers=2)
+    found = numbers(reader)
+    assert found["timely.operator.records.read"][0, "/df/map#2"] == 10
+    assert found["timely.operator.records.read"][1, "/df/map#2"] == 10
+    assert found["timely.operator.records.sent"][0, "/df/map#2"] == 10
+    assert found["timely.operator.runs"][0, "/df/map#2"] >= 1
+    assert found["timely.operator.time"][0, "/df/map#2"] > 0
+    assert found["timely.worker.progress.told"][1, None] > 0
+    assert found["timely.worker.progress.heard"][0, None] > 0
+    assert found["timely.worker.waited"][0, None] >= 0
+    assert "timely.dataflow.epoch" not in found
+
+
+def test_how_far_a_dataflow_is_and_how_far_behind() -> None:
+    reader, worker = InMemoryMetricReader(), timely.Worker()
+    WorkerMeter(MeterProvider([reader])).watch(worker)
+    with worker.dataflow(name="df") as scope:
+        slow, late = scope.new_input()
+        quick, early = scope.new_input()
+        late.concat(early).unary(timely.Pipeline, "never reads", lambda capability, info: lambda input, output: None)
+    quick.send_batch([1, 2, 3])
+    quick.advance_to(9)
+    slow.advance_to(4)
+    for _ in range(3):
+        worker.step()
+    found = numbers(reader)
+    assert found["timely.dataflow.epoch"][0, "/df"] == 0
+    assert found["timely.dataflow.lag"][0, "/df"] == 9
+    assert found["timely.dataflow.records"][0, "/df"] == 3
+
+
+def test_workers_that_come_one_after_the_other_are_added_up_and_not_kept() -> None:
+    reader = InMemoryMetricReader()
+    meter = WorkerMeter(MeterProvider([reader]))
+    for total in (5, 10, 15):
+        worker = timely.Worker()
+        meter.watch(worker)
+        with worker.dataflow(name="df") as scope:
+            scope.to_stream(range(5)).map(str).probe()
+        worker.run()
+        assert numbers(reader)["timely.operator.records.read"][0, "/df/map#1"] == total
+    last = weakref.ref(worker)
+    del worker, scope
+    gc.collect()
+    assert last() is None
+    assert numbers(reader)["timely.operator.records.read"][0, "/df/map#1"] == 15
+
+
+def test_times_that_are_no_integers_have_no_epoch() -> None:
+    reader, worker = InMemoryMetricReader(), timely.Worker()
+    WorkerMeter(MeterProvider([reader])).watch(worker)
+    with worker.dataflow(timely.Product[int, int], name="df") as scope:
+        handle, _ = scope.new_input()
+    worker.step()
+    found = numbers(reader)
+    assert "timely.dataflow.epoch" not in found and "timely.dataflow.lag" not in found
+    assert found["timely.dataflow.records"][0, "/df"] == 0
+    handle.close()
+
+
+def test_what_changes_while_it_is_read_is_left_out_this_time(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    reader, worker = InMemoryMetricReader(), timely.Worker()
+    meter = WorkerMeter(MeterProvider([reader]))
+    meter.watch(worker)
+    with worker.dataflow(name="df") as scope:
+        handle, _ = scope.new_input()
+    worker.step()
+
+    def changing(of: object) -> Any:
+        raise RuntimeError("dictionary changed size during iteration")
+
+    with monkeypatch.context() as patch, caplog.at_level(logging.WARNING):
+        patch.setattr(type(scope.subgraph), "under_way", changing)
+        assert "timely.dataflow.records" not in numbers(reader)
+    assert caplog.text == ""
+    assert numbers(reader)["timely.dataflow.records"][0, "/df"] == 0
+    handle.close()
+
+
+@pytest.mark.parametrize(
+    ("module", "needed", "extra"),
+    [
+        ("timely.inspect.otel", "opentelemetry.metrics", "otel"),
+        ("timely.inspect.prometheus", "prometheus_client.core", "metrics"),
+    ],
+)
+def test_what_has_to_be_installed_is_said(module: str, needed: str, extra: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(sys.modules, module, raising=False)
+    monkeypatch.setitem(sys.modules, needed, None)
+    with pytest.raises(ConfigurationError, match=rf"pip install '\.\[{extra}\]'"):
+        importlib.import_module(module)

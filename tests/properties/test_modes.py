@@ -1,0 +1,117 @@
+"""One program, whichever way progress goes: the same records at the same times, and no invariant broken on the way.
+
+Random dataflows with loops, scopes in scopes and cycles, over times of every kind, those of one's own and partially ordered ones
+among them. In simulation every invariant is checked after each turn, under schedules that deliver when they like; for real, on
+threads and on processes, the records alone say whether a frontier moved too early or never.
+"""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Iterator
+
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+import timely
+from tests.properties.puppets import Choices
+from tests.properties.relays import Cluster, plans, reference
+from tests.testing.kits import KITS
+from timely.dataflow import ports
+from timely.progress import Routes
+from timely.progress.routes import MODES, Mode
+from timely.testing import Dataflow, TimeKit, dataflows, nestings, simulate
+from timely.worker import Collector, mailbag
+
+EVERY_KIT = pytest.mark.parametrize("kit", KITS.values(), ids=KITS)
+EVERY_MODE = pytest.mark.parametrize("mode", MODES)
+FEW = settings(max_examples=max(settings().max_examples // 8, 5))
+"""For what is tried with every kit, or with every mode on every size."""
+
+
+@EVERY_KIT
+@FEW
+@given(data=st.data(), mode=st.sampled_from(MODES), each=st.sampled_from([1, 2]), seed=st.integers(0, 10**6))
+def test_every_mode_in_simulation(kit: TimeKit, data: st.DataObject, mode: Mode, each: int, seed: int) -> None:
+    flow = data.draw(dataflows(kit))
+    run = simulate(flow.program, workers=4, seed=seed, routes=Routes.named(mode, 4, each))
+    assert flow.merged(run.results) == flow.reference()
+
+
+@EVERY_KIT
+@FEW
+@given(data=st.data(), mode=st.sampled_from(MODES), each=st.sampled_from([1, 2]))
+def test_Z1_to_Z5_in_every_mode(kit: TimeKit, data: st.DataObject, mode: Mode, each: int) -> None:
+    """In nested scopes no frontier passes a time that may come by the flat graph, and none stays behind when all have heard."""
+    nesting = data.draw(nestings(kit, exchanges=True)).repaired()
+    plan = data.draw(plans(nesting, 4))
+    expected = reference(plan)
+    assume(sum(map(len, expected.values())) < 200)
+    choices = Choices(data)
+    cluster = Cluster(plan, choices, sharing=data.draw(st.booleans()), routes=Routes.named(mode, 4, each))
+    for worker in range(4):
+        if choices.below(4):
+            cluster.build(worker)
+    for _ in range(choices.below(4)):
+        for relays in cluster.relays:
+            for relay in (relays or {}).values():
+                relay.allow(2)
+        for _ in range(choices.below(60)):
+            cluster.act()
+    cluster.finish()
+    assert cluster.received == expected
+
+
+@given(dataflows(max_operators=8), st.integers(1, 3), st.integers(1, 4), st.integers(0, 10**6))
+def test_however_batches_are_joined_and_split_on_their_way(flow: Dataflow, small: int, flush_at: int, seed: int) -> None:
+    """With bounds so low that small lists are joined, and gathered, in part: before an operator, and on the way to a peer."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ports, "SMALL", small)
+        patch.setattr(ports, "FLUSH_AT", flush_at)
+        patch.setattr(mailbag, "FLUSH_AT", flush_at)
+        run = simulate(flow.program, workers=2, seed=seed)
+    assert flow.merged(run.results) == flow.reference()
+
+
+# -- for real ----------------------------------------------------------------------------------------------------------
+
+
+@EVERY_MODE
+@pytest.mark.parametrize(("workers", "processes"), [(4, 1), (1, 4), (2, 2)])
+@FEW
+@given(kit=st.sampled_from(sorted(KITS)), data=st.data())
+def test_every_mode_for_real(workers: int, processes: int, mode: Mode, kit: str, data: st.DataObject) -> None:
+    flow = data.draw(dataflows(KITS[kit]))
+    results = timely.execute(flow.program, workers=workers, processes=processes, progress=mode)
+    assert flow.merged(results) == flow.reference()
+
+
+@pytest.fixture
+def thresholds() -> Iterator[None]:
+    """Has Python look for garbage as it did before, after the test."""
+    before = gc.get_threshold()
+    yield
+    gc.set_threshold(*before)
+
+
+@pytest.mark.usefixtures("thresholds")
+@pytest.mark.parametrize("threshold", [0, 1], ids=["never", "always"])
+@pytest.mark.parametrize("collector", [False, True])
+@FEW
+@given(flow=dataflows())
+def test_whenever_python_collects_garbage(threshold: int, collector: bool, flow: Dataflow) -> None:
+    """No capability waits for the garbage collector to be dropped, and none is dropped by it too early."""
+
+    def program(worker: timely.Worker) -> list[dict[int, list[int]]]:
+        if not collector:
+            return flow.program(worker)
+        begun = flow.begin(worker)
+        with Collector(worker):
+            worker.run()
+        return begun.seen()
+
+    gc.set_threshold(threshold)
+    results = timely.execute(program, workers=2)
+    gc.set_threshold(0)
+    assert flow.merged(results) == flow.reference()

@@ -1,0 +1,163 @@
+"""A live page of a run on Spark: what all workers do, while they do it, and nothing where nobody looks."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import SparkSession
+
+import timely
+from tests.spark.streams import COUNTS, Folder, Taker, count_words
+from timely import spark as ts
+from timely.errors import ConfigurationError
+from timely.inspect import LivePage
+from timely.spark import batch
+from timely.spark.live import LIVE
+from timely.spark.rendezvous import Run
+
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+ROWS = {"numbers": "n long"}
+Streams = dict[str, timely.Stream[int, Any]]
+
+pytestmark = pytest.mark.spark
+
+
+def through(gate: Path | None = None) -> Callable[..., Streams]:
+    """A dataflow that hands its rows on, once there is a file at ``gate``."""
+
+    def wait(rows: pa.RecordBatch) -> pa.RecordBatch:
+        while gate is not None and not gate.exists():
+            time.sleep(0.02)
+        return rows
+
+    def numbers(scope: timely.ScopeBuilder[int], numbers: timely.Stream[int, Any]) -> Streams:
+        return {"numbers": numbers.map_batch(wait)}
+
+    return numbers
+
+
+def collected(result: ts.Result) -> list[int]:
+    return sorted(row["n"] for row in result["numbers"].collect())
+
+
+def meanwhile(result: ts.Result, gate: Path, look: Callable[[], object]) -> list[int]:
+    """What a run gives whose workers wait at ``gate`` until ``look`` has returned."""
+    found: list[list[int]] = []
+    action = threading.Thread(target=lambda: found.append(collected(result)))
+    action.start()
+    try:
+        look()
+    finally:
+        gate.touch()
+        action.join()
+    return found[0]
+
+
+def until(page: LivePage, condition: Callable[[Mapping[str, Any]], bool]) -> Mapping[str, Any]:
+    """The one run of a page, as soon as it is as it should be."""
+    while True:
+        for run in page.state()["runs"]:
+            if condition(run):
+                return dict(run)
+        time.sleep(0.02)
+
+
+def test_all_workers_are_on_the_page_while_they_work_and_afterwards(session: SparkSession, tmp_path: Path) -> None:
+    gate = tmp_path / "gate"
+    frame = session.range(0, 100, 1, 2).toDF("n")
+    with LivePage() as page:
+        result = ts.run(through(gate), {"numbers": frame}, ROWS, workers=2, live=page)
+
+        def look() -> None:
+            run = until(page, lambda run: sum(len(worker["running"]) for worker in run["workers"]) == 2)
+            assert run["name"] == "numbers"
+            assert [(worker["worker"], worker["over"]) for worker in run["workers"]] == [(0, False), (1, False)]
+            assert len({worker["process"] for worker in run["workers"]}) == 2
+            assert all(worker["running"] == ["/dataflow0/map_batch#1"] for worker in run["workers"])
+            assert run["dataflows"][0]["svg"].startswith("<svg")
+
+        assert meanwhile(result, gate, look) == list(range(100))
+        run = until(page, lambda run: all(worker["over"] for worker in run["workers"]))
+    rows = {row["path"]: row for row in run["dataflows"][0]["operators"]}
+    assert [done[2:] for done in rows["/dataflow0/map_batch#1"]["by_worker"]] == [[50, 50], [50, 50]]
+    assert all(done[1] > 0 for done in rows["/dataflow0/map_batch#1"]["by_worker"])
+    assert rows["/dataflow0/map_batch#1"]["frontiers"] == ((),)
+
+
+def test_nothing_is_told_where_there_is_no_page(session: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
+    opened: list[Run] = []
+    told: list[Any] = []
+
+    def note(run: Run, *_: object) -> None:
+        opened.append(run)
+        run.listen(LIVE, lambda *content: told.append(content))
+
+    monkeypatch.setattr(batch, "show", note)
+    result = ts.run(through(), {"numbers": session.range(0, 10, 1, 2).toDF("n")}, ROWS, workers=2)
+    assert collected(result) == list(range(10))
+    assert len(opened) == 1 and told == []
+    with LivePage() as page:  # the other way round, what was listened for would have been heard
+        result = ts.run(through(), {"numbers": session.range(0, 10, 1, 2).toDF("n")}, ROWS, workers=2, live=page)
+        assert collected(result) == list(range(10))
+    assert {worker for worker, _, _ in told} == {0, 1}
+
+
+def test_the_workers_of_a_stream_are_on_the_page(session: SparkSession, tmp_path: Path) -> None:
+    words = Folder(tmp_path / "words")
+    words.put([("a", 1), ("b", 2)], [("a", 3)])
+    take = Taker()
+    with LivePage() as page:
+        handle = ts.stream(
+            count_words,
+            {"words": words.read(session)},
+            {"counts": COUNTS},
+            workers=2,
+            foreach_epoch=take,
+            checkpoint=str(tmp_path / "stream"),
+            trigger={"availableNow": True},
+            live=page,
+        )
+        assert handle.await_termination()
+        run = until(page, lambda run: len(run["workers"]) == 2 and all(worker["over"] for worker in run["workers"]))
+    assert run["name"] == "count_words"
+    read = [sum(done[2] for done in row["by_worker"]) for row in run["dataflows"][0]["operators"]]
+    assert max(read) == 3
+
+
+def test_what_is_no_page_is_refused_before_anything_runs(session: SparkSession, tmp_path: Path) -> None:
+    frame = session.range(1).toDF("n")
+    wrong: Any = 8080
+    with pytest.raises(ConfigurationError, match=r"live=8080: give a timely\.inspect\.LivePage"):
+        ts.run(through(), {"numbers": frame}, ROWS, workers=1, live=wrong)
+    with pytest.raises(ConfigurationError, match="live=8080"):
+        ts.stream(through(), {"numbers": frame}, ROWS, workers=1, foreach_epoch=print, checkpoint=str(tmp_path), live=wrong)
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="there is no browser on this machine")
+def test_a_browser_draws_it(session: SparkSession, tmp_path: Path) -> None:
+    gate, drawn = tmp_path / "gate", []
+    with LivePage() as page:
+        result = ts.run(through(gate), {"numbers": session.range(0, 10, 1, 2).toDF("n")}, ROWS, workers=2, live=page)
+
+        def look() -> None:
+            until(page, lambda run: sum(len(worker["running"]) for worker in run["workers"]) == 2)
+            command = [str(CHROMIUM), "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"]
+            command += ["--disable-background-networking", "--disable-component-update", "--disable-sync", "--dump-dom"]
+            command += [f"--user-data-dir={tmp_path / 'profile'}", "--virtual-time-budget=3000", page.url]
+            drawn.append(subprocess.run(command, capture_output=True, text=True, timeout=120, check=True).stdout)
+
+        meanwhile(result, gate, look)
+    assert "numbers<small> on Spark · 2 workers" in drawn[0]
+    assert 'data-path="/dataflow0/map_batch#1"' in drawn[0]
+    assert "2 of 2 workers at work" in drawn[0]
+    assert drawn[0].count("in /dataflow0/map_batch#1") == 2
+    assert re.search('<g class="operator[a-z ]* running"', drawn[0])

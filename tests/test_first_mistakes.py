@@ -1,0 +1,305 @@
+"""What somebody new to the library writes, and should not have: each message says where it is, what came, and what to do."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pytest
+
+import timely
+from timely import (
+    CapabilityError,
+    ConfigurationError,
+    ContainerError,
+    GraphError,
+    InputClosedError,
+    OperatorError,
+    Pipeline,
+    RoutingError,
+    ScopeError,
+    Step,
+    TimestampError,
+)
+from timely.operators.windows import windows
+
+Build = Callable[[Any], Any]
+
+
+def step(stream: Any, logic: Callable[[Any, Any], object]) -> Any:
+    """An operator "mine" whose logic is a function of the capability and the output, for each batch that comes."""
+
+    def constructor(capability: Any, info: Any) -> Callable[..., object]:
+        return lambda input, output: [logic(cap, output) for cap, _ in input]
+
+    return stream.unary(Pipeline, "mine", constructor)
+
+
+def sent(container: Any, then: Callable[[Any], Any] = lambda stream: stream.map(str)) -> Build:
+    """A dataflow into which a container is sent."""
+
+    def build(scope: Any) -> Any:
+        handle, stream = scope.new_input()
+        handle.send_batch(container)
+        return then(stream)
+
+    return build
+
+
+def looped(connect: Callable[[Any, Any], object], summary: Any = None) -> Build:
+    """A dataflow with a loop that is connected so."""
+
+    def build(scope: Any) -> Any:
+        back, again = scope.feedback(summary)
+        connect(back, again)
+        return again
+
+    return build
+
+
+BUILDING: dict[str, tuple[Build, type[Exception], str]] = {
+    "forgets to return": (
+        lambda scope: scope.to_stream([1]) and None,
+        GraphError,
+        r"build\(scope\) must return the stream .* not None",
+    ),
+    "returns both branches": (
+        lambda scope: scope.to_stream([1]).branch(bool),
+        GraphError,
+        r"must return the stream .* not \(Stream",
+    ),
+    "returns what was captured": (
+        lambda scope: scope.to_stream([1]).capture(),
+        GraphError,
+        "must return the stream .* not .*Capture",
+    ),
+    "a list for a stream": (
+        lambda scope: scope.to_stream([1]).concat([2]),
+        GraphError,
+        r"not \[2\]: make one of it with scope.to_stream",
+    ),
+    "a list of streams": (
+        lambda scope: scope.to_stream([1]).concat([scope.to_stream([2])]),
+        GraphError,
+        r"'concatenate' .*one by one, as in concat\(\*streams\)",
+    ),
+    "joins with a list": (
+        lambda scope: scope.to_stream([(1, 2)]).join([(1, 3)]),
+        GraphError,
+        r"'join' .*make one of it with scope.to_stream",
+    ),
+    "enters a name": (
+        lambda scope: scope.to_stream([1]).enter("loop"),
+        ScopeError,
+        "scope '/example' cannot enter 'loop', which is not nested directly in it",
+    ),
+    "the stream for the handle": (
+        looped(lambda back, again: again.connect_loop(again)),
+        GraphError,
+        r"takes the handle, of the pair \(handle, stream\)",
+    ),
+    "the handle for the stream": (
+        looped(lambda back, again: again.concat(back)),
+        GraphError,
+        r"not LoopHandle\('/example/feedback#0'\)",
+    ),
+    "a number for a summary": (
+        looped(lambda back, again: again.connect_loop(back), 1),
+        TimestampError,
+        r"1, a summary of node 0 \(feedback\), does not fit .* type int: .*; one that fits is Step\(0\)",
+    ),
+    "windows of a number": (
+        lambda scope: scope.to_stream([1]).apply(windows, 10, at=int)[0],
+        ConfigurationError,
+        r"takes tumbling\(size\).*not 10",
+    ),
+    "the name before the pact": (
+        lambda scope: scope.to_stream([1]).unary("mine", Pipeline, None),
+        GraphError,
+        r"a pact is timely.Pipeline.* not 'mine'",
+    ),
+    "a pact without its key": (
+        lambda scope: scope.to_stream([1]).unary(timely.Exchange, "mine", None),
+        GraphError,
+        r"'mine' \(/example/mine#1\): a pact is timely.Pipeline, timely.Exchange\(key\)",
+    ),
+}
+
+
+@pytest.mark.parametrize("mistake", BUILDING)
+def test_while_it_is_built(mistake: str) -> None:
+    build, kind, message = BUILDING[mistake]
+    with pytest.raises(kind, match=message):
+        timely.example(build)
+
+
+RUNNING: dict[str, tuple[Build, type[Exception], str]] = {
+    "no function": (lambda scope: scope.to_stream([1]).map(None), TypeError, "'map' .*'NoneType' object is not callable"),
+    "a function of two": (
+        lambda scope: scope.to_stream([(1, 2)]).map(lambda a, b: a),
+        TypeError,
+        "'map' .*missing 1 required positional",
+    ),
+    "nothing to iterate over": (
+        lambda scope: scope.to_stream(None),
+        TypeError,
+        "'to_stream' .*'NoneType' object is not iterable",
+    ),
+    "no list from flat_map": (
+        lambda scope: scope.to_stream([1]).flat_map(lambda x: x),
+        TypeError,
+        "'flat_map' .*'int' object is not iterable",
+    ),
+    "joins what are no pairs": (
+        lambda scope: scope.to_stream([1]).join(scope.to_stream([2])),
+        RoutingError,
+        r"into input 0 of operator 'join' .*pairs of a key and a value, and 1 came: make pairs with map",
+    ),
+    "aggregates what are no pairs": (
+        lambda scope: scope.to_stream([None]).aggregate(lambda k, v, s: s, lambda k, s: k),
+        RoutingError,
+        "into input 0 of operator 'aggregate' .*pairs of a key and a value, and None came",
+    ),
+    "a state machine of one result": (
+        lambda scope: scope.to_stream([(1, 2)]).state_machine(lambda key, value, state: value),
+        TypeError,
+        r"'state_machine' .*fold\(1, 2, state\) must return \(next state, outputs\): 2",
+    ),
+    "a key that fails": (
+        lambda scope: scope.to_stream([{"a": 1}]).exchange(lambda record: record["b"]),
+        RoutingError,
+        r"exchange into input 0 of operator 'exchange' \(/example/exchange#1\): the key of a record raised KeyError: 'b'",
+    ),
+    "a key that is a dict": (
+        lambda scope: scope.to_stream([1]).exchange(lambda x: {}),
+        RoutingError,
+        "a key must be a whole number.* is of type dict",
+    ),
+    "a column of records": (
+        lambda scope: scope.to_stream([1]).exchange("key"),
+        RoutingError,
+        "no column 'key': give a function of the record",
+    ),
+    "a column that is misspelt": (
+        sent(pa.record_batch({"src": [1]}), lambda s: s.exchange("scr")),
+        RoutingError,
+        "no column 'scr'; the batch has 'src'",
+    ),
+    "groups records": (
+        lambda scope: scope.to_stream([1]).group_by("a", n="count"),
+        ContainerError,
+        "what came is a list: use value_counts or aggregate",
+    ),
+    "a stream that is not there": (
+        lambda scope: scope.to_stream([5]).partition(2, lambda x: (x, x))[0],
+        RoutingError,
+        r"f\(5\) says stream 5, and there are 0 to 1",
+    ),
+    "partition without the record": (
+        lambda scope: scope.to_stream([5]).partition(2, lambda x: x % 2)[0],
+        RoutingError,
+        r"partition\(2, f\): f\(5\) must return \(which stream, record\): 1",
+    ),
+    "a generator for a batch": (sent(x for x in [1]), ContainerError, "a container is a list.* and what was sent is a generator"),
+    "a record for a batch": (sent(5), ContainerError, "a container is a list.* and what was sent is a int"),
+    "a string for a batch": (sent("word"), ContainerError, r"type str cannot be read by record: send\(\) sends one record"),
+    "a dict for a batch": (sent({"a": 1}), ContainerError, r"type dict .*such as list\(batch.items\(\)\)"),
+    "a frame of pandas": (
+        sent(pd.DataFrame({"a": [1]})),
+        ContainerError,
+        r"type DataFrame .*pyarrow.RecordBatch.from_pandas\(frame\)",
+    ),
+    "a table of Arrow": (sent(pa.table({"a": [1]})), ContainerError, r"type Table .*the batches of its to_batches\(\)"),
+    "a time for a capability": (
+        lambda scope: step(scope.to_stream([1]), lambda cap, output: output.session(cap.time)),
+        CapabilityError,
+        r"'mine' \(/example/mine#1\): a session needs a capability, not 0: the one that came with the input",
+    ),
+    "a time that has passed": (
+        lambda scope: step(scope.to_stream([1]), lambda cap, output: cap.delayed(-1)),
+        CapabilityError,
+        "-1 is not at or after .* may have a later time, never an earlier one",
+    ),
+    "a delay that goes back": (
+        lambda scope: scope.to_stream([1]).delay(lambda x, time: time - 1),
+        CapabilityError,
+        "'delay' .*never an earlier one",
+    ),
+}
+
+
+@pytest.mark.parametrize("mistake", RUNNING)
+def test_while_it_runs(mistake: str) -> None:
+    build, kind, message = RUNNING[mistake]
+    with pytest.raises(OperatorError, match=message) as failure:
+        timely.example(build)
+    assert isinstance(failure.value.__cause__, kind)
+    assert f"{failure.value.name!r} was built at {Path(__file__).name}:" in str(failure.value)
+
+
+def test_the_key_that_failed_is_the_cause_of_the_cause() -> None:
+    with pytest.raises(OperatorError) as failure:
+        timely.example(lambda scope: scope.to_stream([1]).exchange(lambda record: 1 // 0))
+    assert failure.value.__cause__ is not None
+    assert isinstance(failure.value.__cause__.__cause__, ZeroDivisionError)
+
+
+def test_arrays_are_read_by_record() -> None:
+    assert timely.example(sent(np.array([1, 2]))) == [(0, ["1", "2"])]
+
+
+INPUTS: dict[str, tuple[Callable[[Any, Any, Any], object], type[Exception], str]] = {
+    "sends after the end": (
+        lambda worker, handle, probe: (handle.close(), handle.send(1)),
+        InputClosedError,
+        "close it after all that is sent",
+    ),
+    "a time that is a text": (
+        lambda worker, handle, probe: handle.advance_to("1"),
+        TimestampError,
+        "'1' is of type str, not int",
+    ),
+    "a time that is a fraction": (
+        lambda worker, handle, probe: handle.advance_to(1.5),
+        TimestampError,
+        "1.5 is of type float, not int",
+    ),
+    "a time before the first": (
+        lambda worker, handle, probe: handle.advance_to(-1),
+        TimestampError,
+        "-1 is before the minimum, 0",
+    ),
+    "asks once": (
+        lambda worker, handle, probe: worker.step_while(probe.less_than(1)),
+        ConfigurationError,
+        r"takes a function, as in step_while\(lambda: probe.less_than\(1\)\), not True",
+    ),
+}
+
+
+@pytest.mark.parametrize("mistake", INPUTS)
+def test_from_outside(mistake: str) -> None:
+    deed, kind, message = INPUTS[mistake]
+    worker = timely.Worker()
+    with worker.dataflow(int, name="demo") as scope:
+        handle, stream = scope.new_input()
+        probe = stream.probe()
+    with pytest.raises(kind, match=message):
+        deed(worker, handle, probe)
+
+
+@pytest.mark.parametrize("time", [float, str, Step])
+def test_times_that_are_none(time: Any) -> None:
+    message = rf"{time.__name__} cannot be a type of times: it lacks .*; take int where any will do, and see docs/timestamps.md"
+    with pytest.raises(TimestampError, match=message), timely.Worker().dataflow(time):
+        pass
+
+
+@pytest.mark.parametrize("program", ["main", 5, None])
+def test_a_program_that_is_no_function(program: Any) -> None:
+    with pytest.raises(ConfigurationError, match=rf"execute\(program\) takes a function, .* not {program!r}"):
+        timely.execute(program, workers=2)

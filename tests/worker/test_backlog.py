@@ -1,0 +1,85 @@
+"""A connection that takes no more, and the bounds of what it takes: what waits is merged now and then, and goes later, whole."""
+
+from __future__ import annotations
+
+import socket
+from typing import Any
+
+import pytest
+
+from timely.errors import UnsendableError
+from timely.progress import ProgressBatch
+from timely.worker.coalesce import coalesce
+from timely.worker.link import Link
+from timely.worker.wire import HEADER, encode, thinned
+
+
+def progress(number: int) -> Any:
+    return "progress", 0, ProgressBatch(0, number, (((0, 0, number), 1),))
+
+
+def test_what_waits_is_looked_at_again_when_it_is_twice_as_much(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The sum of all looks is no more than a small multiple of what waits, however often the link is flushed."""
+    looked: list[int] = []
+
+    def counting(messages: list[Any]) -> list[Any]:
+        looked.append(len(messages))
+        return coalesce(messages)
+
+    monkeypatch.setattr("timely.worker.link.coalesce", counting)
+    near, far = socket.socketpair()
+    sender, receiver = Link(near), Link(far)
+    got: list[Any] = []
+    with near, far:
+        sender.pending.append(("data", 0, 1, 0, [bytes(1 << 23)]))
+        sender.flush()
+        assert (sender.backlog, sender.busy) == (True, True)
+        for number in range(1000):
+            sender.pending += [progress(number), ("data", 0, 1, number, [number])]
+            sender.flush()
+        assert sum(looked) < 8 * 2000
+        while sender.busy:
+            sender.flush()
+            receiver.read(got)
+    assert [message[3] for message in got if message[0] == "data"] == [0, *range(1000)]
+    [batch] = [message[2] for message in got if message[0] == "progress"]
+    assert (batch.sequence, batch.count, len(batch.updates)) == (0, 1000, 1000)
+
+
+def test_a_frame_may_be_as_large_as_is_said_and_no_larger() -> None:
+    message = "data", 0, 1, 0, [bytes(100)]
+    size = sum(map(len, encode(thinned([message])))) - HEADER.size
+    near, far = socket.socketpair()
+    with near, far:
+        got: list[Any] = []
+        fits = Link(near, size)
+        fits.pending.append(message)
+        fits.flush()
+        Link(far, size).read(got)
+        assert got == [message]
+        too_small = Link(near, size - 1)
+        too_small.pending.append(message)
+        with pytest.raises(UnsendableError, match=f"{size} bytes in one message"):
+            too_small.flush()
+
+
+def test_who_hears_nothing_any_more_keeps_nobody_busy() -> None:
+    near, far = socket.socketpair()
+    sender = Link(near)
+    states = [sender.busy]
+    sender.pending.append(("data", 0, 1, 0, [1]))
+    states.append(sender.busy)
+    far.close()
+    sender.flush()
+    sender.pending.append(("data", 0, 1, 0, [2]))
+    assert sender.deaf
+    assert [*states, sender.busy] == [False, True, False]
+    sender.flush()
+    assert not sender.pending
+    near.close()
+
+
+def test_small_frames_do_not_wait_for_more_to_go_with_them() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server, socket.create_connection(server.getsockname()) as sock:
+        Link(sock)
+        assert sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)

@@ -1,0 +1,106 @@
+"""Connections on which something goes wrong, or that never come to an end: what the worker gets to know of it, and when."""
+
+from __future__ import annotations
+
+import socket
+from typing import Any
+
+import pytest
+
+from timely.errors import UnsendableError
+from timely.worker.link import Link
+from timely.worker.secure_link import SecureLink
+from timely.worker.wire import encode, thinned
+
+
+class Unreadable:
+    """Can be sent, and raises where it arrives."""
+
+    def __reduce__(self) -> Any:
+        return _raise, ()
+
+
+def _raise() -> None:
+    raise LookupError("no such class here")
+
+
+def test_after_what_cannot_be_read_nothing_more_is() -> None:
+    near, far = socket.socketpair()
+    receiver = Link(far)
+    got: list[Any] = []
+    with near, far:
+        near.sendall(b"".join(encode([Unreadable()])))
+        with pytest.raises(LookupError):
+            receiver.read(got)
+        assert (receiver.gone, receiver.fault) == (True, "")
+        near.sendall(b"".join(encode([("relies on it",)])))
+        receiver.read(got)
+    assert got == []
+
+
+class Socket:
+    """Stands in for a connected one: gives these pieces, one at a time, and then raises; ``asked`` is how often it was."""
+
+    family = socket.AF_UNIX
+
+    def __init__(self, *pieces: bytes, behind: int = 0) -> None:
+        self.pieces = list(pieces)
+        self.behind = behind
+        self.asked = 0
+
+    def setblocking(self, blocking: bool) -> None:
+        assert not blocking
+
+    def recv_into(self, room: memoryview) -> int:
+        self.asked += 1
+        if not self.pieces:
+            raise ConnectionResetError
+        piece = self.pieces.pop(0)
+        room[: len(piece)] = piece
+        return len(piece)
+
+    def pending(self) -> int:
+        """Return how much waits in the TLS layer, where no poll sees it."""
+        return max(self.behind - self.asked, 0)
+
+
+@pytest.mark.parametrize("kept", [0, 1, 20, 70])
+def test_a_connection_that_is_lost_in_a_frame_is_gone(kept: int) -> None:
+    frame = b"".join(bytes(piece) for piece in encode(thinned([("data", 0, 1, 0, [bytes(100)])])))
+    broken: Any = Socket(*([frame[:kept]] if kept else []))
+    receiver, got = Link(broken), list[Any]()
+    for _ in range(2):
+        receiver.read(got)
+    assert (receiver.gone, got) == (True, [])
+
+
+@pytest.mark.parametrize(("behind", "expected"), [(0, 5), (9, 9)])
+def test_a_peer_that_never_stops_leaves_others_their_turn(behind: int, expected: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """But not before all has been taken that nobody would find later."""
+    monkeypatch.setattr("timely.worker.secure_link._MOST_TURNS", 5)
+    endless: Any = Socket(*[b"".join(encode([("number", number)])) for number in range(100)], behind=behind)
+    got: list[Any] = []
+    SecureLink(endless).read(got)
+    assert got == [("number", number) for number in range(expected)]
+
+
+class Once:
+    """Fails to be pickled the first time."""
+
+    failed = False
+
+    def __reduce__(self) -> Any:
+        if not Once.failed:
+            Once.failed = True
+            raise TypeError("not now")
+        return Once, ()
+
+
+def test_what_cannot_be_sent_only_now_and_then_is_an_error_too() -> None:
+    near, far = socket.socketpair()
+    sender = Link(near)
+    sender.pending += [("data", 0, 1, 0, [Once()]), ("data", 0, 1, 1, []), ("data", 0, 1, 2, [])]
+    last = sender.pending[-1]
+    with near, far, pytest.raises(UnsendableError, match="cannot be pickled") as caught:
+        sender.flush()
+    assert caught.value.message is last

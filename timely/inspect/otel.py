@@ -1,0 +1,129 @@
+"""The numbers of workers for OpenTelemetry, through its own interface: ``pip install '.[otel]'`` in a checkout of timely.
+
+Which exporter they go to, and how often, is said to OpenTelemetry as for any other program. It asks when it wants to know, and
+what it is given is read from a :class:`~timely.inspect.Tally` that each worker keeps, and from what is counted for progress. The
+invariant: counters only grow, for as long as the process lives; attributes are the same for the same dataflow on every worker.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, Final
+
+from timely.dataflow import ScopeBuilder
+from timely.errors import ConfigurationError
+from timely.inspect.event_log import EventLog
+from timely.inspect.tally import OperatorTally, Tally
+from timely.worker import Worker
+from timely.worker.standing import standing
+
+try:
+    from opentelemetry.metrics import CallbackOptions, MeterProvider, Observation, get_meter_provider
+except ModuleNotFoundError as error:
+    raise ConfigurationError(
+        "metrics for OpenTelemetry need the package opentelemetry-sdk: pip install '.[otel]' in a checkout of timely"
+    ) from error
+
+_OPERATORS: Final[tuple[tuple[str, str, str, Callable[[OperatorTally], float]], ...]] = (
+    ("timely.operator.time", "s", "seconds that the operator has run", lambda tally: tally.seconds),
+    ("timely.operator.runs", "{run}", "how often the operator was run", lambda tally: tally.runs),
+    ("timely.operator.records.read", "{record}", "records that the operator has read", lambda tally: tally.read),
+    ("timely.operator.records.sent", "{record}", "records that the operator has sent, for each input", lambda tally: tally.sent),
+)
+
+_WORKERS: Final[tuple[tuple[str, str, str, Callable[[Tally], float]], ...]] = (
+    ("timely.worker.waited", "s", "seconds in which the worker had nothing to do", lambda tally: tally.waited),
+    ("timely.worker.progress.told", "{batch}", "progress batches for the peers", lambda tally: tally.told),
+    ("timely.worker.progress.heard", "{batch}", "progress batches from the peers", lambda tally: tally.heard),
+)
+
+_DATAFLOWS: Final[tuple[tuple[str, str, str, Callable[[ScopeBuilder[Any]], float | None]], ...]] = (
+    ("timely.dataflow.epoch", "{epoch}", "the earliest epoch that is not complete", lambda scope: standing(scope)[0]),
+    ("timely.dataflow.lag", "{epoch}", "epochs from there to the latest that anything has got to", lambda scope: _lag(scope)),
+    ("timely.dataflow.records", "{record}", "records under way", lambda scope: sum(s.under_way() for s in scope.scopes)),
+)
+
+
+class WorkerMeter:
+    """Gives OpenTelemetry the numbers of the workers that it is to ``watch``, those of this process; one for each provider.
+
+    ``provider`` is that of OpenTelemetry if none is given. Of operators there are ``timely.operator.time``, ``.runs``,
+    ``.records.read`` and ``.records.sent``, with the attributes ``worker`` and ``path``; of workers ``timely.worker.waited``,
+    ``.progress.told`` and ``.progress.heard``; and of dataflows that go on and have integers as times, as each worker knows them,
+    ``timely.dataflow.epoch``, ``.lag`` (how far the frontier is behind what the inputs have got to) and ``.records`` under way.
+
+    >>> import timely
+    >>> from opentelemetry.sdk.metrics import MeterProvider
+    >>> from opentelemetry.sdk.metrics.export import InMemoryMetricReader
+    >>> reader = InMemoryMetricReader()
+    >>> meter, worker = WorkerMeter(MeterProvider([reader])), timely.Worker()
+    >>> meter.watch(worker)
+    >>> with worker.dataflow(name="df") as scope:
+    ...     _ = scope.to_stream(range(5)).filter(lambda x: x > 2).capture()
+    >>> worker.run()
+    >>> [metrics] = reader.get_metrics_data().resource_metrics[0].scope_metrics
+    >>> [sent] = [metric for metric in metrics.metrics if metric.name == "timely.operator.records.sent"]
+    >>> [point.value for point in sent.data.data_points if point.attributes["path"] == "/df/filter#1"]
+    [2]
+    """
+
+    def __init__(self, provider: MeterProvider | None = None) -> None:
+        self._tallies: list[Tally] = []
+        self._watched: list[weakref.ref[_Watched]] = []
+        meter = (provider or get_meter_provider()).get_meter("timely")
+        for name, unit, text, of_operator in _OPERATORS:
+            meter.create_observable_counter(name, [_observing(self._of_operators, of_operator)], unit, text)
+        for name, unit, text, of_worker in _WORKERS:
+            meter.create_observable_counter(name, [_observing(self._of_workers, of_worker)], unit, text)
+        for name, unit, text, of_dataflow in _DATAFLOWS:
+            meter.create_observable_gauge(name, [_observing(self._of_dataflows, of_dataflow)], unit, text)
+
+    def watch(self, worker: Worker) -> None:
+        """Give the numbers of this worker too; called before its dataflows are built."""
+        watched = _Watched(worker)
+        self._tallies.append(Tally.of(watched))
+        self._watched = [known for known in self._watched if known() is not None]
+        self._watched.append(weakref.ref(watched))
+
+    def _of_operators(self, number: Callable[[OperatorTally], float]) -> Iterator[Observation]:
+        for tally in list(self._tallies):
+            for path, operator in list(tally.operators.items()):
+                yield Observation(number(operator), {"worker": tally.worker, "path": path})
+
+    def _of_workers(self, number: Callable[[Tally], float]) -> Iterator[Observation]:
+        for tally in list(self._tallies):
+            yield Observation(number(tally), {"worker": tally.worker})
+
+    def _of_dataflows(self, number: Callable[[ScopeBuilder[Any]], float | None]) -> Iterator[Observation]:
+        for watched in filter(None, [known() for known in list(self._watched)]):
+            for scope in watched.of.scopes:
+                found = number(scope)
+                if isinstance(found, int | float):
+                    yield Observation(found, {"worker": watched.worker, "path": scope.path})
+
+
+class _Watched(EventLog):
+    """The log of a worker that is there as long as the worker is: a compiled worker itself takes no weak reference."""
+
+    def __init__(self, worker: Worker) -> None:
+        super().__init__(worker)
+        self.of = worker
+
+
+def _observing(observe: Callable[[Any], Iterable[Observation]], number: Any) -> Callable[[CallbackOptions], list[Observation]]:
+    """Return what OpenTelemetry calls; it is given nothing where something changes while it is read."""
+
+    def callback(options: CallbackOptions) -> list[Observation]:
+        try:
+            return list(observe(number))
+        except RuntimeError:
+            return []
+
+    return callback
+
+
+def _lag(scope: ScopeBuilder[Any]) -> int | None:
+    """Return how far what is the furthest on is before what is the furthest behind; ``None`` where times are no integers."""
+    epoch, times = standing(scope)[0], scope.subgraph.times()
+    return None if not isinstance(epoch, int) or not times else max(times) - epoch

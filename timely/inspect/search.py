@@ -1,0 +1,136 @@
+"""Follows what holds a frontier back from scope to scope, to the operators that hold it.
+
+What holds a frontier back is a pointstamp: a capability that an operator holds, or a message that it has not read. Each scope
+counts those of its own operators, of all workers. Of a nested scope it knows what the frontiers at the outputs are, which is all
+that progress needs; here, what is counted inside is carried out again, all of it, and so is what may come in from outside. The
+invariant: every pointstamp that arrives at the place asked about is found, however deep, and each of them once for each minimal
+path.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, TypeAlias
+
+from timely.dataflow import Operator, ScopeBuilder
+from timely.dataflow.foreign import Foreign
+from timely.inspect.reasons import Kind, Leg, Reason
+from timely.progress import Antichain, Blocker, Location, Source, Target
+from timely.scopes import EGRESS, INGRESS, Subgraph
+
+Counts: TypeAlias = dict[tuple[Location, Any], int]
+Scope: TypeAlias = Subgraph[Any, Any]
+
+
+class Search:
+    """Looks into one dataflow, as it is at this moment: what is counted in a scope is read once."""
+
+    def __init__(self, dataflow: ScopeBuilder[Any]) -> None:
+        self._around: dict[int, tuple[Scope, int]] = {
+            child.scope.number: (subgraph, child.index)
+            for subgraph in dataflow.scopes
+            for child in subgraph.children
+            if isinstance(child.scope, Subgraph)
+        }
+        self._own: dict[int, Counts] = {}
+        self._all: dict[int, Counts] = {}
+
+    def reasons(self, scope: Scope, location: Location) -> Iterator[Reason]:
+        """Yield the reasons of the frontier at a location of ``scope``."""
+        arrivals = self._arrivals(scope, location)
+        frontier = Antichain(blocker.arrives_at for blocker in arrivals).elements
+        for blocker in arrivals:
+            if blocker.arrives_at in frontier:
+                yield from self._trace(scope, blocker, ())
+
+    def origins(self, scope: Scope) -> Iterator[Reason]:
+        """Yield what operators of ``scope`` itself hold or have not read that is not a mere consequence of something else."""
+        tracker, counts = scope.trackers[0], self._counts(scope)
+        for location, time in tracker.origins(counts):
+            if location.node >= 0 and not _is_nested(scope, location):
+                [itself] = [b for b in tracker.arrivals(location, {(location, time): counts[location, time]}) if len(b.path) == 1]
+                yield _reason(scope, itself, (_leg(scope, itself),))
+
+    # -- what is counted ---------------------------------------------------------------------------------------------------
+
+    def _arrivals(self, scope: Scope, location: Location) -> list[Blocker[Any]]:
+        return scope.trackers[0].arrivals(location, self._counts(scope))
+
+    def _counts(self, scope: Scope) -> Counts:
+        """Return what is counted in a scope, and what may come into it."""
+        found = self._all.get(scope.number)
+        if found is None:
+            found = self._all[scope.number] = dict(self._counted_inside(scope))
+            for port in range(scope.inputs):
+                around, index = self._around[scope.number]
+                for outer in self._arrivals(around, Target(index, port)):
+                    at = Source(INGRESS, port), scope.refinement.to_inner(outer.arrives_at)
+                    found[at] = found.get(at, 0) + outer.count
+        return found
+
+    def _counted_inside(self, scope: Scope) -> Counts:
+        """Return what is counted in a scope, with all that is in those nested in it as if these held it at their outputs."""
+        found = self._own.get(scope.number)
+        if found is None:
+            counts = scope.trackers[0].counts()
+            found = {at: n for at, n in counts.items() if at[0].node != INGRESS and not _is_nested(scope, at[0])}
+            for child in scope.children:
+                if isinstance(child.scope, Subgraph):
+                    for port in range(child.scope.outputs):
+                        for inner in self._leaving(child.scope, port):
+                            at = Source(child.index, port), child.scope.refinement.to_outer(inner.arrives_at)
+                            found[at] = found.get(at, 0) + inner.count
+            self._own[scope.number] = found
+        return found
+
+    def _leaving(self, scope: Scope, output: int) -> list[Blocker[Any]]:
+        """Return how what is inside a nested scope arrives at an output of it."""
+        return scope.trackers[0].arrivals(Target(EGRESS, output), self._counted_inside(scope))
+
+    # -- who it is -----------------------------------------------------------------------------------------------------------
+
+    def _trace(self, scope: Scope, blocker: Blocker[Any], rest: tuple[Leg, ...]) -> Iterator[Reason]:
+        """Yield the operators behind one pointstamp of ``scope``; ``rest`` is the way on from where its path ends."""
+        way = (_leg(scope, blocker), *rest)
+        location = blocker.location
+        if location.node == INGRESS:
+            around, index = self._around[scope.number]
+            for outer in self._arrivals(around, Target(index, location.port)):
+                if scope.refinement.to_inner(outer.arrives_at) == blocker.time:
+                    yield from self._trace(around, outer, way)
+        elif _is_nested(scope, location):
+            nested: Scope = scope.children[location.node].scope
+            for inner in self._leaving(nested, location.port):
+                if nested.refinement.to_outer(inner.arrives_at) == blocker.time:
+                    yield from self._trace(nested, inner, way)
+        else:
+            yield _reason(scope, blocker, way)
+
+
+def _is_nested(scope: Scope, location: Location) -> bool:
+    """Whether it is an output of a nested scope: what is counted there stands for what is inside."""
+    return isinstance(location, Source) and location.node >= 0 and isinstance(scope.children[location.node].scope, Subgraph)
+
+
+def _reason(scope: Scope, blocker: Blocker[Any], way: tuple[Leg, ...]) -> Reason:
+    location = blocker.location
+    child = scope.children[location.node]
+    kind: Kind = "message" if isinstance(location, Target) else "capability" if child.scope.inputs else "input"
+    built = child.scope.info.origin if isinstance(child.scope, Operator | Foreign) else None
+    path = f"{scope.path}/{child.name}#{child.index}"
+    return Reason(kind, child.name, path, location.port, blocker.time, blocker.count, {}, built, way, way[-1].arrives_at)
+
+
+def _leg(scope: Scope, blocker: Blocker[Any]) -> Leg:
+    """Return a path through one scope as the operators on it, each once."""
+    names: list[str] = []
+    for location in blocker.path:
+        name = _name(scope, location.node)
+        if name and (not names or names[-1] != name):
+            names.append(name)
+    return Leg(scope.path, tuple(names), blocker.summary, blocker.arrives_at)
+
+
+def _name(scope: Scope, node: int) -> str:
+    """Return the name of a child with its index; nothing for the boundary of the scope."""
+    return f"{scope.children[node].name}#{node}" if node >= 0 else ""

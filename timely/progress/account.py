@@ -1,0 +1,34 @@
+"""``Account``: where changes to the counts of pointstamps are entered.
+
+A tracker is one, and so is whatever stands before it: what sends a change to the peers as well, puts it off until a pass is over,
+or looks on. The invariant: nothing is derived from a change when it is entered, so that several are one statement until somebody
+propagates.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import Generic, TypeVar
+
+from timely.native import mypyc_attr
+from timely.order import PartialOrder
+
+T = TypeVar("T", bound=PartialOrder)
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class Account(ABC, Generic[T]):
+    """Takes changes, one by one.
+
+    >>> class Printed(Account):
+    ...     def update_at(self, index, time, diff):
+    ...         print(f"{diff:+} at location {index}, time {time}")
+    >>> Printed().update_at(3, 0, -1)
+    -1 at location 3, time 0
+    """
+
+    __slots__ = ()
+
+    @abstractmethod
+    def update_at(self, index: int, time: T, diff: int) -> None:
+        """Add ``diff`` to the count of ``time`` at the location with this number; nothing is checked."""

@@ -1,0 +1,196 @@
+"""What is known of a type of times: the least of them, the summary that changes none, what is one of them, how they are ordered.
+
+A caller describes times by a *specification* (``int``, ``Unit``, ``Product[int, int]``, a class of one's own) and gets from
+:func:`time_domain` everything that the layers above need of it. The invariant: for one specification there is one domain, and it
+never changes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, Generic, TypeVar, cast, get_args, get_origin
+
+from timely.errors import TimestampError
+from timely.order import PartialOrder, Product, linear_extension, sort_key
+from timely.progress.timestamp import PathSummary, ProductSummary, Step, Unit
+
+T = TypeVar("T", bound=PartialOrder)
+TO = TypeVar("TO", bound=PartialOrder)
+TI = TypeVar("TI", bound=PartialOrder)
+
+
+class TimeDomain(Generic[T]):
+    """What is known of a type of times: got from :func:`time_domain`, shared, and never changed.
+
+    ``spec`` is the specification it was made from and ``name`` that in words; ``minimum`` is the least time and
+    ``identity`` the summary that changes nothing; ``total`` says whether every two times are comparable, and ``single``
+    whether there is only one.
+    """
+
+    __slots__ = ("identity", "minimum", "name", "single", "spec", "total")
+
+    def __init__(
+        self, spec: object, name: str, minimum: T, identity: PathSummary[T], total: bool, single: bool
+    ) -> None:
+        self.spec = spec
+        self.name = name
+        self.minimum = minimum
+        self.identity = identity
+        self.total = total
+        self.single = single
+
+    def key(self, time: T) -> Any:
+        """Return a key for sorting that extends the partial order, or None where the type has none.
+
+        >>> time_domain(Product[int, int]).key(Product(3, 1))
+        (3, 1)
+        """
+        return sort_key(time)
+
+    def sorted(self, times: Iterable[T]) -> list[T]:
+        """Return ``times`` in an order in which none stands after one that it is less than.
+
+        >>> time_domain(int).sorted([3, 1, 2])
+        [1, 2, 3]
+        """
+        return linear_extension(times)
+
+    def check(self, time: object) -> None:
+        """Raise a :class:`~timely.errors.TimestampError` unless ``time`` is a time of this type.
+
+        >>> time_domain(Product[int, int]).check(Product(0, -1))
+        Traceback (most recent call last):
+        timely.errors.TimestampError: (0, -1) is not a time of type Product[int, int]: -1 is before the minimum, 0
+        """
+        fault = self._fault(time)
+        if fault is not None:
+            raise TimestampError(f"{time!r} is not a time of type {self.name}: {fault}")
+
+    def _fault(self, time: object) -> str | None:
+        """Return what makes ``time`` no time of this type, or None where it is one."""
+        raise NotImplementedError
+
+    def __reduce__(self) -> tuple[Any, tuple[Any]]:
+        return time_domain, (self.spec,)
+
+    def __repr__(self) -> str:
+        return f"time_domain({self.name})"
+
+
+class _IntDomain(TimeDomain[int]):
+    """The natural numbers."""
+
+    __slots__ = ()
+
+    def sorted(self, times: Iterable[int]) -> list[int]:
+        return sorted(times)
+
+    def _fault(self, time: object) -> str | None:
+        if isinstance(time, bool) or not isinstance(time, int):
+            return f"{time!r} is of type {type(time).__name__}, not int"
+        return f"{time!r} is before the minimum, 0" if time < 0 else None
+
+
+class _ClassDomain(TimeDomain[T]):
+    """The instances of one class, at or beyond its minimum."""
+
+    __slots__ = ("_cls",)
+
+    def __init__(self, spec: object, cls: type[Any], minimum: T, identity: PathSummary[T], total: bool) -> None:
+        super().__init__(spec, cls.__name__, minimum, identity, total, cls is Unit)
+        self._cls = cls
+
+    def _fault(self, time: object) -> str | None:
+        if not isinstance(time, self._cls):
+            return f"{time!r} is of type {type(time).__name__}, not {self.name}"
+        return None if self.minimum <= cast("T", time) else f"it is not beyond the minimum, {self.minimum!r}"
+
+
+class _ProductDomain(TimeDomain[Product[TO, TI]]):
+    """Pairs of the times of two domains."""
+
+    __slots__ = ("_inner", "_outer", "_whole")
+
+    def __init__(self, spec: object, outer: TimeDomain[TO], inner: TimeDomain[TI]) -> None:
+        super().__init__(
+            spec,
+            f"Product[{outer.name}, {inner.name}]",
+            Product(outer.minimum, inner.minimum),
+            ProductSummary(outer.identity, inner.identity),
+            (outer.single and inner.total) or (inner.single and outer.total),
+            outer.single and inner.single,
+        )
+        self._outer = outer
+        self._inner = inner
+        self._whole = outer.spec is int and inner.spec is int
+
+    def check(self, time: object) -> None:
+        """Raise unless ``time`` is a time of this type; pairs of numbers, which most are, take one look."""
+        if self._whole and type(time) is Product:
+            outer, inner = time
+            if type(outer) is int and type(inner) is int and outer >= 0 and inner >= 0:
+                return
+        super().check(time)
+
+    def _fault(self, time: object) -> str | None:
+        if not isinstance(time, Product):
+            return f"{time!r} is of type {type(time).__name__}, not Product"
+        return self._outer._fault(time.outer) or self._inner._fault(time.inner)
+
+
+_DOMAINS: dict[object, TimeDomain[Any]] = {}
+
+
+def time_domain(spec: type[T]) -> TimeDomain[T]:
+    """Return what is known of the times that ``spec`` names; the same object for the same specification.
+
+    A specification is ``int`` (from 0 on), ``Unit``, ``Product[A, B]`` of two specifications, or a class of one's own
+    as :class:`Timestamp` describes it. Anything else is a :class:`~timely.errors.TimestampError` that says what is
+    missing.
+
+    >>> domain = time_domain(Product[int, Unit])
+    >>> domain.name, domain.minimum, domain.identity, domain.total
+    ('Product[int, Unit]', (0, Unit()), ProductSummary(Step(0), UnitSummary()), True)
+    """
+    try:
+        known = _DOMAINS.get(spec)
+    except TypeError:
+        raise TimestampError(f"{spec!r} is not a type of times: give int, Unit, Product[A, B] or a class").caused_by(None)
+    if known is None:
+        known = _DOMAINS[spec] = _resolve(spec)
+    return known
+
+
+def _resolve(spec: Any) -> TimeDomain[Any]:
+    if spec is int:
+        return _IntDomain(int, "int", 0, Step(0), True, False)
+    origin, parts = get_origin(spec), get_args(spec)
+    if origin is Product:
+        return _ProductDomain(spec, time_domain(parts[0]), time_domain(parts[1]))
+    if spec is Product:
+        raise TimestampError("Product alone is not a type of times: say of what, as in Product[int, int]")
+    cls = spec if origin is None else origin
+    if not isinstance(cls, type):
+        raise TimestampError(f"{spec!r} is not a type of times: give int, Unit, Product[A, B] or a class")
+    missing = _missing(cls)
+    if missing:
+        raise TimestampError(
+            f"{cls.__name__} cannot be a type of times: it lacks {', '.join(missing)};"
+            " take int where any will do, and see docs/timestamps.md for one of your own"
+        )
+    minimum = spec.minimum()
+    if not isinstance(minimum, cls):
+        raise TimestampError(f"{cls.__name__}.minimum() returned {minimum!r}, which is no {cls.__name__}")
+    is_total = getattr(spec, "is_total", None)
+    return _ClassDomain(spec, cls, minimum, spec.identity(), is_total is not None and bool(is_total()))
+
+
+def _missing(cls: Any) -> list[str]:
+    """Return what ``cls`` does not offer of :class:`Timestamp`."""
+    missing = [f"{name}()" for name in ("__le__", "__lt__") if getattr(cls, name) is getattr(object, name)]
+    for name in ("minimum", "identity"):
+        if not callable(getattr(cls, name, None)):
+            missing.append(f"the class method {name}()")
+    if cls.__hash__ is None:
+        missing.append("__hash__()")
+    return missing

@@ -1,0 +1,152 @@
+"""How the times of a nested scope relate to those of the scope around it.
+
+:func:`refinement` gives the translation of times across the boundary, in both directions, and of summaries from the inside out.
+The invariant: what is said outside holds of all that happens inside, since a summary outside never advances a time further than
+the path inside that it stands for.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final, Generic, TypeVar, cast, get_args, get_origin
+
+from timely.errors import TimestampError
+from timely.order import PartialOrder, Product
+from timely.progress.domain import TimeDomain, time_domain
+from timely.progress.timestamp import PathSummary, ProductSummary, Unit, UnitSummary
+
+T = TypeVar("T", bound=PartialOrder)
+TO = TypeVar("TO", bound=PartialOrder)
+TI = TypeVar("TI", bound=PartialOrder)
+A = TypeVar("A", bound=PartialOrder)
+
+_pair: Final = tuple.__new__  # half the price of calling Product, for whatever enters a loop
+
+
+class Refinement(Generic[TO, TI]):
+    """How the times of a nested scope refine those around it: got from :func:`refinement`.
+
+    ``identity`` says that nothing is to be done. The law: ``summarize(s).results_in(t)`` is never beyond
+    ``to_outer(s.results_in(to_inner(t)))``, so that what is said outside holds of all that happens inside.
+    """
+
+    __slots__ = ("identity", "inner", "outer")
+
+    def __init__(self, outer: TimeDomain[TO], inner: TimeDomain[TI]) -> None:
+        self.outer = outer
+        self.inner = inner
+        self.identity = outer.spec == inner.spec
+
+    def to_inner(self, outer: TO) -> TI:
+        """Return the time at which what comes from outside at ``outer`` arrives inside."""
+        raise NotImplementedError
+
+    def to_outer(self, inner: TI) -> TO:
+        """Return the time at which what leaves the scope at ``inner`` arrives outside."""
+        raise NotImplementedError
+
+    def summarize(self, summary: PathSummary[TI]) -> PathSummary[TO] | None:
+        """Return what a path through the scope looks like from outside; None if nothing that enters gets through it."""
+        raise NotImplementedError
+
+
+class _SameTimes(Refinement[T, T]):
+    """The nested scope has the times of the one around it."""
+
+    __slots__ = ()
+
+    def to_inner(self, outer: T) -> T:
+        return outer
+
+    def to_outer(self, inner: T) -> T:
+        return inner
+
+    def summarize(self, summary: PathSummary[T]) -> PathSummary[T] | None:
+        return summary
+
+
+class _AddCoordinate(Refinement[TO, Product[TO, A]]):
+    """The nested scope adds a coordinate, which is at its minimum for what enters and forgotten for what leaves."""
+
+    __slots__ = ("_start",)
+
+    def __init__(self, outer: TimeDomain[TO], inner: TimeDomain[Product[TO, A]]) -> None:
+        super().__init__(outer, inner)
+        self._start: A = inner.minimum.inner
+
+    def to_inner(self, outer: TO) -> Product[TO, A]:
+        inner: Product[TO, A] = _pair(Product, (outer, self._start))
+        return inner
+
+    def to_outer(self, inner: Product[TO, A]) -> TO:
+        return inner.outer
+
+    def summarize(self, summary: PathSummary[Product[TO, A]]) -> PathSummary[TO] | None:
+        if not isinstance(summary, ProductSummary):
+            raise TimestampError(f"expected a summary of {self.inner.name}, a ProductSummary, not {summary!r}")
+        outer: PathSummary[TO] = summary.outer
+        return None if summary.inner.results_in(self._start) is None else outer
+
+
+class _RefineUnit(Refinement[Unit, TI]):
+    """Around the nested scope there is only one time."""
+
+    __slots__ = ()
+
+    def to_inner(self, outer: Unit) -> TI:
+        return self.inner.minimum
+
+    def to_outer(self, inner: TI) -> Unit:
+        return Unit()
+
+    def summarize(self, summary: PathSummary[TI]) -> PathSummary[Unit] | None:
+        return None if summary.results_in(self.inner.minimum) is None else UnitSummary()
+
+
+class _OwnRefinement(Refinement[TO, TI]):
+    """The inner type says itself how it refines the outer one."""
+
+    __slots__ = ("_cls",)
+
+    def __init__(self, outer: TimeDomain[TO], inner: TimeDomain[TI]) -> None:
+        super().__init__(outer, inner)
+        self._cls: Any = inner.spec
+
+    def to_inner(self, outer: TO) -> TI:
+        inner: TI = self._cls.to_inner(outer)
+        return inner
+
+    def to_outer(self, inner: TI) -> TO:
+        outer: TO = cast("Any", inner).to_outer()
+        return outer
+
+    def summarize(self, summary: PathSummary[TI]) -> PathSummary[TO] | None:
+        outer: PathSummary[TO] | None = self._cls.summarize(summary)
+        return outer
+
+
+def refinement(outer: type[TO], inner: type[TI]) -> Refinement[TO, TI]:
+    """Return how the times ``inner`` of a nested scope refine the times ``outer`` around it.
+
+    Equal times do so by themselves; ``Product[outer, X]`` adds a coordinate; a class of one's own does by its
+    ``to_inner(cls, outer)``, ``to_outer(self)`` and ``summarize(cls, summary)`` (the first and the last are class
+    methods); and everything refines ``Unit``. Anything else is a :class:`~timely.errors.TimestampError`.
+
+    >>> from timely.progress.timestamp import Step
+    >>> into_loop = refinement(int, Product[int, int])
+    >>> into_loop.to_inner(7), into_loop.to_outer(Product(7, 3)), into_loop.summarize(ProductSummary(Step(2), Step(9)))
+    ((7, 0), 7, Step(2))
+    """
+    around: TimeDomain[Any] = time_domain(outer)
+    within: TimeDomain[Any] = time_domain(inner)
+    if outer == inner:
+        return cast("Refinement[TO, TI]", _SameTimes(around, within))
+    if get_origin(inner) is Product and get_args(inner)[0] == outer:
+        return cast("Refinement[TO, TI]", _AddCoordinate(around, within))
+    if outer is Unit:
+        return cast("Refinement[TO, TI]", _RefineUnit(around, within))
+    if all(callable(getattr(inner, name, None)) for name in ("to_inner", "to_outer", "summarize")):
+        return _OwnRefinement(around, within)
+    raise TimestampError(
+        f"{within.name} does not refine {around.name}: use {around.name} itself, Product[{around.name}, X], or a class "
+        f"that offers the class methods to_inner(outer) and summarize(summary) and the method to_outer()"
+    )

@@ -1,0 +1,94 @@
+"""What a worker keeps of each dataflow: ``Building`` from the moment it is opened, ``Dataflow`` from when it is built.
+
+The first is what the dataflow needs of its worker, the second what the worker needs of the dataflow. The invariant: a dataflow
+that is complete or dropped has nothing done later any more, and keeps no state of its operators alive.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from timely.dataflow import Bell, Operator, ScopeBuilder
+from timely.dataflow.foreign import Foreign
+from timely.dataflow.keeping import Keeper
+from timely.progress import ProgressExchange
+from timely.scopes import Subgraph
+from timely.worker.mailbag import Mailbag
+
+if TYPE_CHECKING:
+    from timely.worker.turn import Turning
+
+Pointstamp = tuple[int, int, Any]
+
+
+class Building:
+    """The allocator of one dataflow: numbers its channels in the order in which they are opened."""
+
+    def __init__(self, worker: Turning, number: int) -> None:
+        self.index = worker.index
+        self.peers = worker.peers
+        self.keeper: Keeper | None = None if worker.keepers is None else worker.keepers(number)
+        self.channels: list[Callable[[Any, Any, int], None]] = []
+        self.labels: list[str] = []
+        self.bells: list[Bell] = []
+        self.number = number
+        self.worker = worker
+        self.installed = False
+        self.ended = False
+        self.mailbag = Mailbag(number, worker.tell)
+        self.post = self.mailbag.put
+        self._agenda = worker._agenda
+
+    def wake(self) -> None:
+        """Have the dataflow run in the next step."""
+        self._agenda.add(self.number)
+
+    def open_channel(self, deliver: Callable[[Any, Any, int], None], label: str) -> int:
+        """Open the next channel."""
+        self.channels.append(deliver)
+        self.labels.append(label)
+        return len(self.channels) - 1
+
+    def call_after(self, seconds: float, action: Callable[[], None]) -> None:
+        """Have something done later."""
+        if not self.ended:
+            self.worker.timers.after(seconds, action, self.number)
+
+    def end(self) -> None:
+        """Do nothing later any more: the dataflow is complete or dropped, or was never finished."""
+        self.ended = True
+        if self.worker.timers.entries:
+            self.worker.timers.forget(self.number)
+
+    def hang_bell(self, answer: Callable[[], None]) -> Bell:
+        """Return a bell that the worker hears."""
+        bell = Bell(answer, self.worker)
+        self.bells.append(bell)
+        return bell
+
+
+class Dataflow:
+    """What a worker keeps of one dataflow until it is complete or dropped."""
+
+    def __init__(self, number: int, scope: ScopeBuilder[Any], building: Building) -> None:
+        self.number = number
+        self.name = scope.name
+        self.scope = scope
+        self.root: Subgraph[Any, Any] = scope.subgraph
+        self.scopes = scope.scopes
+        self.channels = building.channels
+        self.labels = building.labels
+        self.bells = building.bells
+        self.end = building.end
+        self.mailbag = building.mailbag
+        self.exchange: ProgressExchange[Pointstamp] | None = scope.exchange
+
+    def discard(self) -> None:
+        """Free the state of the operators, also where a program still has handles of the dataflow."""
+        with contextlib.ExitStack() as stack:  # all of them, even if one fails
+            for subgraph in self.scopes:
+                for child in subgraph.children:
+                    if isinstance(child.scope, Operator | Foreign):
+                        stack.callback(child.scope.discard)
