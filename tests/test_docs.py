@@ -114,6 +114,8 @@ Runs: TypeAlias = dict[str, "Future[tuple[int, str]]"]
 def runs(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Runs]:
     """All programs that are to be run, each in a process and a folder of its own, as many at a time as there are processors."""
 
+    tmp_path_factory.getbasetemp()  # which two threads at once would both want to make
+
     def run(source: str) -> tuple[int, str]:
         folder, env = tmp_path_factory.mktemp("program"), {**os.environ, "PYTHONPATH": str(ROOT)}
         done = subprocess.run([sys.executable, "-c", source], cwd=folder, env=env, capture_output=True, text=True, check=False)

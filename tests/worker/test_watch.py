@@ -88,8 +88,18 @@ def counting(worker: timely.Worker, on: Callable[[], bool]) -> None:
     numbers.close()
 
 
+BEFORE: set[threading.Thread] = set()
+"""The threads that were there before the test, which are not its business."""
+
+
+@pytest.fixture(autouse=True)
+def others() -> None:
+    BEFORE.clear()
+    BEFORE.update(threading.enumerate())
+
+
 def threads() -> set[str]:
-    return {thread.name for thread in threading.enumerate() if thread.name.startswith("timely")}
+    return {thread.name for thread in set(threading.enumerate()) - BEFORE if thread.name.startswith("timely")}
 
 
 def test_a_run_shows_epochs_and_records_on_a_terminal_and_leaves_nothing_behind(terminal: Terminal) -> None:
