@@ -99,10 +99,14 @@ def by_hand(algorithm: Callable[[Any, Any, int], tuple[str, Any]], edges: pa.Rec
 
 
 def by_workers(build: Build, edges: pa.RecordBatch, processes: int) -> tuple[float, list[pa.RecordBatch]]:
-    """Return the seconds from the first worker's start to the last one's end, and what came out on all workers."""
+    """Return the seconds from the first worker's start to the last one's end, and what came out on all workers.
+
+    They start together: each has waited for the others to be ready.
+    """
 
     def once(worker: timely.Worker) -> tuple[float, float, list[pa.RecordBatch]]:
         mine = -(-len(edges) // worker.peers)
+        worker.confer(None)
         start = time.perf_counter()
         with worker.dataflow(int) as scope:
             handle, stream = scope.new_input()

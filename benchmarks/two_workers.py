@@ -1,10 +1,10 @@
 """Two workers against one, in two processes, and against what two processes reach that do the same by hand on shared memory.
 
 Word count: Arrow columns of lines are split, and the words counted by ``group_by``. PageRank: 20 rounds on random graphs. Each
-worker has its half of the input from the beginning; the time is from the first one's start to the last one's end, the second
-time that the processes do it (``benchmarks.graphs``). By hand nothing is looked up (nodes are numbers already), what goes to the
-other is written to memory that both see, and a process that waits for the other does nothing but look: it is what the machine's
-two processors and the memory between them allow. All answers are checked.
+worker has its half of the input from the beginning, and waits until the other is ready too; the time is from the first one's
+start to the last one's end, the second time that the processes do it (``benchmarks.graphs``). By hand nothing is looked up (nodes
+are numbers already), what goes to the other is written to memory that both see, and a process that waits for the other does
+nothing but look: it is what the machine's two processors and the memory between them allow. All answers are checked.
 """
 
 from __future__ import annotations
@@ -91,6 +91,7 @@ def count_by_workers(batches: list[pa.RecordBatch], processes: int) -> tuple[flo
     """Return the seconds, and how often there is each word."""
 
     def once(worker: timely.Worker) -> tuple[float, float, list[pa.RecordBatch]]:
+        worker.confer(None)
         start = time.perf_counter()
         with worker.dataflow(int) as scope:
             handle, stream = scope.new_input()

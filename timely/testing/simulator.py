@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import functools
 import gc
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Generic, TypeVar
 
@@ -77,9 +77,16 @@ class SimulatedWorker(Worker):
         super()._turn()
         self._onlooker.check(self.index)
 
-    def _send_progress(self, dataflow: Any) -> None:
-        super()._send_progress(dataflow)
+    def _speak_first(self, chosen: Iterable[int]) -> bool:
+        said = super()._speak_first(chosen)
+        if said:
+            self._onlooker.check(self.index)  # what was done between turns is told by itself, as what the turn does is
+        return said
+
+    def _send_progress(self, dataflow: Any) -> bool:
+        said = super()._send_progress(dataflow)
         self._onlooker.flushed(self.index, dataflow.number)
+        return said
 
     def _install(self, dataflow: Any) -> None:
         self._onlooker.built(self.index, dataflow.number, dataflow.scopes, dataflow.exchange, dataflow.labels)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from time import monotonic
 from typing import Any, Final, cast
 
@@ -132,6 +132,8 @@ class Turning:
         agenda = self._agenda
         ready = [] if self._paused else sorted(agenda.ready)
         chosen = self._scheduler.choose(ready) if self._scheduler is not None and ready else ready
+        if not self._alone:
+            self._speak_first(chosen)
         for number in chosen:
             agenda.remove(number)
             dataflow = self._dataflows.get(number)
@@ -164,21 +166,36 @@ class Turning:
         for onlooker in self.onlookers:
             onlooker.turned()
 
-    def _send_progress(self, dataflow: Dataflow) -> None:
-        """Send the peers what this worker's operators sent, and what they did, as one batch."""
+    def _speak_first(self, chosen: Iterable[int]) -> bool:
+        """Send what was done since the last turn before anything runs, and return whether there was any: that an input has moved
+        on is nothing that peers should have to wait for until an operator, which may take long, has run."""
+        said = False
+        for number in chosen:
+            dataflow = self._dataflows.get(number)
+            if dataflow is not None and self._send_progress(dataflow):
+                said = True
+        if said:
+            if self._accumulator is not None:
+                self._pass_on(self._accumulator)
+            self._flush()
+        return said
+
+    def _send_progress(self, dataflow: Dataflow) -> bool:
+        """Send the peers what this worker's operators sent, and what they did, as one batch; return whether there was any."""
         dataflow.mailbag.empty()
         batch = dataflow.exchange.flush() if dataflow.exchange is not None else None
         if batch is None:
-            return
+            return False
         for onlooker in self.onlookers:
             onlooker.told(dataflow.number, batch)
         if self._accumulator is not None:
             self._accumulator.say(dataflow.number, batch)
-            return
+            return True
         message = PROGRESS, dataflow.number, batch
         for peer in range(self.peers):
             if peer != self.index:
                 self.tell(peer, message)
+        return True
 
     def _pass_on(self, accumulator: Accumulator) -> None:
         """Send those around what this worker's operators did, and what it heard from the others, as one batch."""

@@ -1,0 +1,69 @@
+"""What a worker tells its peers in a turn, and when."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import timely
+from timely.worker.transport import thread_transports
+from timely.worker.worker import Worker
+
+
+def build(worker: Worker, look: Any) -> tuple[timely.InputHandle[int, Any], timely.InputHandle[int, Any]]:
+    """A dataflow with two inputs, and an operator that calls ``look`` whenever it runs with what the first has sent."""
+
+    def logic(input: Any, output: Any) -> None:
+        for _ in input:
+            look()
+
+    with worker.dataflow(int) as scope:
+        numbers, stream = scope.new_input()
+        others, _ = scope.new_input()
+        stream.unary(timely.Pipeline, "looks", lambda capability, info: logic)
+    return numbers, others
+
+
+def ended(*workers: Worker) -> None:
+    """Drop what the workers have, and close their connections."""
+    for worker in workers:
+        for scope in worker.scopes:
+            worker.drop_dataflow(scope)
+    for worker in workers:
+        worker.close()
+
+
+@pytest.mark.parametrize("move", [lambda handle: handle.advance_to(1), lambda handle: handle.close()], ids=["advance", "close"])
+def test_a_peer_hears_that_an_input_has_moved_on_before_an_operator_runs(move: Callable[[Any], None]) -> None:
+    """An operator may take long, and what a peer waits for need not wait for it."""
+    transports = thread_transports(2)
+    here, there = (Worker(transport) for transport in transports)
+    heard: list[list[str]] = []
+    numbers, others = build(here, lambda: heard.append([message[0] for _, message in transports[1].receive()]))
+    build(there, lambda: None)
+    for _ in range(3):
+        here.step()
+        there.step()
+    numbers.send(1)
+    move(others)
+    here.step()
+    assert heard == [["progress"]]
+    ended(here, there)
+
+
+def test_an_input_that_only_sends_says_nothing_of_its_own() -> None:
+    """What is sent is told with what the turn does: two batches would be one too many."""
+    transports = thread_transports(2)
+    here, there = (Worker(transport) for transport in transports)
+    heard: list[list[str]] = []
+    numbers, _ = build(here, lambda: heard.append([message[0] for _, message in transports[1].receive()]))
+    build(there, lambda: None)
+    for _ in range(3):
+        here.step()
+        there.step()
+    numbers.send(1)
+    here.step()
+    assert heard == [[]]
+    ended(here, there)
