@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import importlib
 import inspect
+import os
 import sys
 import traceback
 from pathlib import Path
@@ -52,7 +53,10 @@ def main() -> int:
         return counts.main(chosen.kind, renew=chosen.write)
     options = {"rounds": chosen.rounds, "quick": chosen.quick, "long": chosen.long, "kind": chosen.kind}
     head, found, failed = header(), dict[str, list[Row]](), list[str]()
+    loads = []
     for name in chosen.groups or GROUPS:
+        loads.append(f"{name} {os.getloadavg()[0]:.1f}")
+        head["load when each group began"] = ", ".join(loads)
         try:
             found[name] = _run(name, options)
         except Exception:

@@ -78,9 +78,16 @@ def _processor() -> str:
 
 
 def markdown(groups: Mapping[str, Sequence[Row]], head: Mapping[str, str]) -> str:
-    """Return the header as a list, and a table of the rows of each group."""
+    """Return the header as a list, a table of the rows that have bars, and one of all rows of each group."""
     parts = ["\n".join(f"- {name}: {value}" for name, value in head.items())]
-    return "\n\n".join([*parts, *(f"## {group}\n\n{table(rows)}" for group, rows in groups.items())])
+    barred = [
+        attrs.evolve(row, name=f"{group}: {row.name}")
+        for group, rows in groups.items()
+        for row in rows
+        if (row.floor, row.aim) != (None, None)
+    ]
+    tables = {**({"Bars": barred} if barred else {}), **groups}
+    return "\n\n".join([*parts, *(f"## {title}\n\n{table(rows)}" for title, rows in tables.items())])
 
 
 def table(rows: Sequence[Row]) -> str:

@@ -68,6 +68,8 @@ def test_a_report_has_what_was_measured_its_spread_and_its_bar() -> None:
     ]
     text = markdown({"some": rows}, header())
     assert "| quick | 2 | 1–4 | 3 |  | **no** |" in text
+    assert "| some: quick | 2 | 1–4 | 3 |  | **no** |" in text  # among those with bars
+    assert "some: gone" not in text
     assert "| gone (why) | not available |" in text
     assert all(name in text for name in ("machine", "Python", "versions", "date", "load"))
 
@@ -84,7 +86,9 @@ def test_a_group_that_fails_takes_nothing_from_the_others(
     monkeypatch.setattr("sys.argv", ["benchmarks", "graphs", "control", "--rounds", "2", "--json", str(tmp_path / "rows.json")])
     assert command.main() == 1
     assert [row["value"] for row in json.loads((tmp_path / "rows.json").read_text())["rows"]] == [2]
-    assert "failed, see above: graphs" in capsys.readouterr().err
+    shown = capsys.readouterr()
+    assert "failed, see above: graphs" in shown.err
+    assert "load when each group began: graphs " in shown.out
 
 
 def test_a_group_gets_the_options_that_it_takes(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,9 +12,8 @@ to 1 in every round.
 from __future__ import annotations
 
 from itertools import pairwise
-from typing import Any, Generic, TypeAlias, TypeVar
+from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar
 
-import attrs
 import numpy as np
 
 from timely.dataflow import Exchange, OperatorInfo, Pact, Pipeline, Stream
@@ -94,8 +93,7 @@ Places: TypeAlias = Column | slice
 """Places of a worker's nodes: as a slice, where there are sums for most of them."""
 
 
-@attrs.frozen
-class Share:
+class Share(NamedTuple):
     """What one worker tells another in a round: ``sums`` for the ``places`` it named in the first, and what all must know.
 
     ``nodes``: how many nodes the sender has. ``loose``: the rank on those without edges. ``moved``: by how much the ranks
