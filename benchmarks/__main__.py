@@ -18,7 +18,7 @@ from benchmarks import counts
 from benchmarks.report import Row, as_json, header, markdown
 
 GROUPS = (
-    *("control", "compiled", "dataplane", "exchange", "pauses"),
+    *("control", "latency", "compiled", "dataplane", "exchange", "pauses"),
     *("graphs", "two_workers", "memory", "spark", "streaming", "sizing", "scale", "counts", "peers"),
 )
 """The modules here that have ``run(rounds)``; it may take more of the options below. ``spark``, ``streaming``: with a session."""
