@@ -68,9 +68,26 @@ def test_a_column_is_routed_as_its_values_are(kind: str, data: st.DataObject) ->
     given_ = data.draw(st.lists(values | st.none(), max_size=12))
     start = data.draw(st.integers(0, len(given_)))
     column = pa.array(given_, arrow)
-    assert route_column(column.slice(start)).tolist() == [route(value) for value in given_[start:]]
-    if kind != "null":
-        assert route_column(column.dictionary_encode().slice(start)).tolist() == [route(value) for value in given_[start:]]
+    expected = [route(value) for value in given_[start:]]
+    for few in (keys._FEW, 0):  # short columns of text, and long ones
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(keys, "_FEW", few)
+            assert route_column(column.slice(start)).tolist() == expected
+            if kind != "null":
+                assert route_column(column.dictionary_encode().slice(start)).tolist() == expected
+
+
+@pytest.mark.parametrize("kind", ["string", "large_string", "string_view", "binary", "binary_view", "fixed_binary"])
+def test_short_and_long_columns_of_text_are_routed_alike(kind: str) -> None:
+    arrow, _ = COLUMNS[kind]
+    values = [None if number % 7 == 0 else str(number).zfill(3) for number in range(700)]
+    column = pa.array(values, pa.string()).cast(pa.binary()).cast(arrow)
+    expected = [route(value) for value in values]
+    for count in (0, 1, keys._FEW, keys._FEW + 1, len(values)):
+        assert route_column(column[:count]).tolist() == expected[:count]
+    assert route_column(pa.nulls(len(values), arrow)).tolist() == [0] * len(values)
+    if kind != "fixed_binary":
+        assert route_column(pa.array([""] * len(values), arrow)).tolist() == [0] * len(values)
 
 
 @given(st.lists(st.integers(-(2**40), 2**40) | st.none(), max_size=8))

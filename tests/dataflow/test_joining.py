@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 import timely
 from timely import OperatorError, Pipeline, RoutingError, Worker
 from timely.dataflow import channel
-from timely.dataflow.joining import BYTES, SMALL, alike, joined
+from timely.dataflow.joining import BYTES, ENOUGH, SMALL, alike, joined, narrow
 from timely.worker.transport import thread_transports
 
 KINDS: list[Callable[[list[int]], Any]] = [
@@ -265,6 +265,45 @@ def test_an_array_keeps_its_type_down_to_how_it_lies_in_memory(dtype: Any) -> No
     (whole,) = joined(parts)
     assert whole.dtype == parts[0].dtype
     assert whole.tolist() == parts[0].tolist() + parts[1].tolist()
+
+
+@pytest.mark.parametrize(
+    ("batch", "expected"),
+    [
+        (pa.record_batch({"k": [1], "x": [0.5], "b": [True]}), True),
+        (pa.record_batch({"k": pa.array([b"x" * 120], pa.binary(120))}), True),
+        (pa.record_batch({"k": pa.array([b"x" * 128], pa.binary(128))}), False),  # with a bit for what is missing
+        (pa.record_batch({"k": ["text"]}), False),
+        (pa.record_batch({"k": [[1]]}), False),
+        (pa.record_batch({"k": [1], "d": pa.array(["x" * 5000]).dictionary_encode()}), False),
+        (np.zeros(1, "V128"), True),
+        (np.zeros(1, "V129"), False),
+    ],
+    ids=str,
+)
+def test_only_what_is_never_large_need_not_be_asked_for_its_bytes(batch: Any, expected: bool) -> None:
+    assert narrow(batch) is expected
+    if expected:
+        many = batch.repeat(ENOUGH) if isinstance(batch, np.ndarray) else pa.Table.from_batches([batch] * ENOUGH).combine_chunks()
+        assert many.nbytes <= BYTES
+
+
+def test_batches_are_held_up_to_so_many_bytes_also_where_arrow_has_to_be_asked() -> None:
+    for load, expected in ((pa.array(range(100)), [600]), (pa.array(["x" * 4000] * 100), [200, 200, 200])):
+        batch = pa.record_batch({"k": pa.array([0] * 100), "load": load})
+        with two_workers() as workers:
+            handles, seen = [], []
+            for worker in workers:
+                with worker.dataflow(int) as scope:
+                    handle, stream = scope.new_input()
+                    handles.append(handle)
+                    seen.append(stream.exchange("k").capture())
+            for _ in range(6):
+                handles[0].send_batch(batch)
+            for handle in handles:
+                handle.close()
+            to_the_end(workers)
+        assert [len(part) for _, part in seen[0].messages] == expected
 
 
 def test_what_is_held_back_is_not_large_however_few_rows_it_has() -> None:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from examples.timestamps.lexicographic_pair import LogTime
 from timely.errors import TimestampError
-from timely.order import Product, linear_extension
+from timely.order import Product, less_equal, linear_extension, reaches
 from timely.progress import Antichain, GraphBuilder, LoopTime, Source, Target
 from timely.progress.domain import time_domain
 from timely.progress.loop_time import LoopSummary
@@ -461,3 +461,15 @@ def test_no_refinement() -> None:
         refinement(Product[int, int], int)
     with pytest.raises(TimestampError, match="expected a summary of"):
         refinement(int, Product[int, int]).summarize(Step(1))  # type: ignore[arg-type]  # what the test is about
+
+
+PAIRS: Any = st.builds(Product, NATURALS, NATURALS)
+NESTED: Any = st.builds(Product, PAIRS, NATURALS)
+
+
+@given(st.data())
+@pytest.mark.parametrize("times", [NATURALS, PAIRS, NESTED, st.builds(Tags, st.frozensets(st.sampled_from("abc")))])
+def test_what_compares_without_a_method_agrees_with_the_operator(times: Any, data: st.DataObject) -> None:
+    frontier, time = data.draw(st.lists(times, max_size=4)), data.draw(times)
+    assert [less_equal(one, time) for one in frontier] == [one <= time for one in frontier]
+    assert reaches(frontier, time) == any(one <= time for one in frontier)

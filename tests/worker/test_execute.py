@@ -13,6 +13,7 @@ import sys
 import threading
 import traceback
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -84,6 +85,47 @@ def test_a_result_that_cannot_be_pickled_is_said_to_be_so() -> None:
     with pytest.raises(WorkerError, match="the result of worker .*of type function, cannot be sent back"):
         timely.execute(lambda worker: lambda: 1, processes=2)
     assert timely.execute(lambda worker: lambda: 7, workers=2)[1]() == 7
+
+
+class Elsewhere:
+    """Can be pickled, and be read in the process that made it only."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return read_in, (os.getpid(),)
+
+
+def read_in(process: int) -> None:
+    if os.getpid() != process:
+        raise EOFError("it is for its own process")
+
+
+def test_a_result_that_cannot_be_read_is_said_to_be_so() -> None:
+    with pytest.raises(WorkerError, match="of type Elsewhere, cannot be sent back: it is for its own") as failure:
+        timely.execute(lambda worker: Elsewhere(), processes=2)
+    assert "in read_in" in "".join(failure.value.__notes__)
+
+
+def test_a_result_is_read_once(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    found: list[Any] = timely.execute(lambda worker: Noted(str(log)), processes=2)
+    assert found == ["read", "read"]
+    assert log.read_text() == f"{os.getpid()} {os.getpid()} "
+
+
+class Noted:
+    """Notes in a file where it is read."""
+
+    def __init__(self, log: str) -> None:
+        self.log = log
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return note, (self.log,)
+
+
+def note(log: str) -> str:
+    with open(log, "a") as file:
+        file.write(f"{os.getpid()} ")
+    return "read"
 
 
 def test_nothing_is_left_behind() -> None:

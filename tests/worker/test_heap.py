@@ -40,6 +40,12 @@ def test_where_python_cannot_ask_the_library_nothing_changes(monkeypatch: pytest
     assert keep_what_is_freed() is False
 
 
+def test_what_it_needs_is_loaded_before_the_fork(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(sys.modules, "ctypes", raising=False)
+    timely.execute(lambda worker: None, processes=2)
+    assert "ctypes" in sys.modules
+
+
 @pytest.mark.parametrize("answers", [(1, 1), (1, 0), (0, 1), (0, 0)])
 def test_it_says_whether_the_library_has_taken_both_settings(answers: tuple[int, int], monkeypatch: pytest.MonkeyPatch) -> None:
     left, asked = list(answers), []

@@ -24,8 +24,8 @@ from timely.progress import ProgressBatch, ProgressExchange
 from timely.worker import Worker, credentials
 from timely.worker.coalesce import coalesce
 from timely.worker.credentials import make_identity
-from timely.worker.link import Link
 from timely.worker.transport import Inbox, PeerTransport, SocketTransport
+from timely.worker.wire import thinned
 
 
 def three_processes() -> list[SocketTransport]:
@@ -340,13 +340,12 @@ def test_a_turn_sends_each_peer_one_batch_and_a_peer_that_does_not_keep_up_gets_
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     framed: list[list[Any]] = []
-    frame = Link._frame
 
-    def note(link: Link, messages: list[Any]) -> Any:
+    def note(messages: list[Any]) -> Any:
         framed.append([message for message in messages if message is not None and message[0] == "progress"])
-        return frame(link, messages)
+        return thinned(messages)
 
-    monkeypatch.setattr(Link, "_frame", note)
+    monkeypatch.setattr("timely.worker.link.thinned", note)
     near, far = socket.socketpair()
     workers = [Worker(SocketTransport(0, {1: near})), Worker(SocketTransport(1, {0: far}))]
     handles, seen = [], []
@@ -391,13 +390,12 @@ def test_processes_give_what_threads_give_when_progress_waits() -> None:
 def test_what_all_peers_are_told_alike_is_pickled_once(monkeypatch: pytest.MonkeyPatch) -> None:
     transports = three_processes()
     framed: list[list[Any]] = []
-    frame = Link._frame
 
-    def note(link: Link, messages: list[Any]) -> Any:
+    def note(messages: list[Any]) -> Any:
         framed.append(list(messages))
-        return frame(link, messages)
+        return thinned(messages)
 
-    monkeypatch.setattr(Link, "_frame", note)
+    monkeypatch.setattr("timely.worker.link.thinned", note)
     message = "progress", 0, ProgressBatch(0, 0, (("a", 1),))
     for extra in ([], [("data", 0, 0, 0, ["for worker 2 alone"])]):
         framed.clear()

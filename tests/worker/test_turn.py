@@ -53,6 +53,31 @@ def test_a_peer_hears_that_an_input_has_moved_on_before_an_operator_runs(move: C
     ended(here, there)
 
 
+def test_where_turns_are_short_it_goes_with_what_they_do() -> None:
+    """To tell peers of each epoch twice would take longer than its turn: so it is done a few times only, until that is known."""
+    now = 0.0
+    transports = thread_transports(2)
+    here, there = (Worker(transport, clock=lambda: now) for transport in transports)
+    heard: list[list[str]] = []
+
+    def look() -> None:
+        nonlocal now
+        heard.append([message[0] for _, message in transports[1].receive()])
+        now += duration
+
+    numbers, others = build(here, look)
+    build(there, lambda: None)
+    for duration in (0.0, 0.02):
+        heard.clear()
+        for _ in range(20):
+            transports[1].receive()
+            numbers.send(1)
+            others.advance_to(others.time + 1)
+            here.step()
+        assert heard[-2:] == ([["progress"]] * 2 if duration else [[]] * 2)
+    ended(here, there)
+
+
 def test_an_input_that_only_sends_says_nothing_of_its_own() -> None:
     """What is sent is told with what the turn does: two batches would be one too many."""
     transports = thread_transports(2)

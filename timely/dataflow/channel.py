@@ -13,7 +13,7 @@ from typing import Any, Generic, Protocol, TypeVar, cast
 
 from timely.dataflow.bell import Bell
 from timely.dataflow.container import Parts
-from timely.dataflow.joining import BYTES, ENOUGH, SMALL, alike, joined
+from timely.dataflow.joining import BYTES, ENOUGH, SMALL, alike, joined, narrow
 from timely.dataflow.keeping import Keeper
 from timely.dataflow.spill import Queue
 from timely.errors import RoutingError, TimelyError
@@ -90,7 +90,19 @@ class ExchangePusher(Pusher[T], Generic[T]):
     containers of one time are held until then, or until something else comes, and are dealt together.
     """
 
-    __slots__ = ("_allocator", "_bytes", "_channel", "_ending", "_held", "_label", "_local", "_parts", "_records", "_time")
+    __slots__ = (
+        "_allocator",
+        "_bytes",
+        "_channel",
+        "_ending",
+        "_held",
+        "_label",
+        "_local",
+        "_narrow",
+        "_parts",
+        "_records",
+        "_time",
+    )
 
     def __init__(
         self,
@@ -109,6 +121,7 @@ class ExchangePusher(Pusher[T], Generic[T]):
         self._held: list[Any] = []
         self._records = 0
         self._bytes = 0
+        self._narrow = False
         self._time: T | None = None
 
     def push(self, time: T, batch: Any, records: int) -> None:
@@ -136,9 +149,11 @@ class ExchangePusher(Pusher[T], Generic[T]):
         held = self._held
         if not alike(held[0], batch):
             return False
-        if len(held) == 1:
-            self._bytes = held[0].nbytes  # Arrow takes a while to say: a container that stays alone is not asked
-        self._bytes += batch.nbytes
+        if len(held) == 1:  # of a container that stays alone nothing is asked
+            self._narrow = narrow(held[0])
+            self._bytes = 0 if self._narrow else held[0].nbytes
+        if not self._narrow:
+            self._bytes += batch.nbytes
         return self._bytes <= BYTES
 
     def close(self) -> None:

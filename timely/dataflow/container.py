@@ -10,21 +10,13 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, Final, Protocol, Self, TypeAlias
+from typing import Any, Final, Protocol, Self, TypeAlias
 
-from timely.dataflow.keys import Key, combined, route, route_array, route_column
+from timely.dataflow.keys import Key, route
 from timely.errors import ContainerError, RoutingError
-
-if TYPE_CHECKING:
-    import numpy as np
-    import pyarrow as pa
-    import pyarrow.compute as pc
 
 _ROUTED: Final = frozenset({int, bool, str, bytes, type(None)})
 """Types whose every value has a number: where all keys are of these there is nothing to refuse."""
-
-_FEW: Final = 16
-"""Up to so many workers it is cheaper to look for each one's rows than to sort them."""
 
 _NOT_BY_RECORD: Final = {
     "builtins.str": "send() sends one record, send_batch() a list of them",
@@ -104,9 +96,13 @@ def _dealer(kind: type) -> Callable[[Any, Key, int], Parts]:
     if "builtins.list" in bases:
         return _partition_list
     if "pyarrow.lib.RecordBatch" in bases:
-        return _partition_arrow
+        from timely.dataflow.deal_batches import deal_batch
+
+        return deal_batch
     if "numpy.ndarray" in bases:
-        return _partition_numpy
+        from timely.dataflow.deal_arrays import deal_array
+
+        return deal_array
     return _refuse
 
 
@@ -136,140 +132,6 @@ def _partition_list(batch: list[Any], key: Key, workers: int) -> Parts:
         number = key(record)
         parts[(number if type(number) is int else route(number)) % workers].append(record)
     return [(worker, part) for worker, part in enumerate(parts) if part]
-
-
-def _partition_arrow(batch: pa.RecordBatch, key: Key, workers: int) -> Parts:
-    if callable(key):
-        raise RoutingError("an Arrow batch is exchanged by the name of a column, not by a function of the record")
-    columns = [batch.column(place) for place in _places(key, batch.schema)]
-    if workers == 1:
-        for column in columns:
-            try:
-                _check_routable(column.type)
-            except TypeError:  # a type of somebody's own need not be hashable
-                route_column(column[:0])
-        return [(0, batch)]
-    numbers = route_column(columns[0]) if isinstance(key, str) else combined([route_column(column) for column in columns])
-    return [(worker, _taken(batch, rows)) for worker, rows in _deal(numbers, workers)]
-
-
-def _places(key: str | Sequence[str], schema: pa.Schema) -> list[int]:
-    """Return where the columns of a key are."""
-    names = [key] if isinstance(key, str) else key
-    places = [schema.get_field_index(name) for name in names]
-    if not places or -1 in places:  # Arrow says so of a column that there is twice, too
-        _columns(key, schema.names, "batch")
-    return places
-
-
-@functools.lru_cache
-def _check_routable(kind: pa.DataType) -> None:
-    """Raise ``RoutingError`` for the type of a column that cannot be a key: whether one can depends on nothing else."""
-    import pyarrow as pa
-
-    route_column(pa.nulls(0, kind))
-
-
-def _taken(batch: pa.RecordBatch, rows: np.ndarray[Any, Any]) -> pa.RecordBatch:
-    """Return these rows of a batch. Arrow takes none out of a view, so that one goes by way of the plain type."""
-    import pyarrow as pa
-
-    kernel, unchecked = _take_kernel()
-    try:
-        return kernel.call([batch, pa.array(rows)], unchecked)
-    except pa.ArrowNotImplementedError:
-        plain = {pa.string_view(): pa.large_string(), pa.binary_view(): pa.large_binary()}
-        fields = [field.with_type(plain.get(field.type, field.type)) for field in batch.schema]
-    try:
-        return batch.cast(pa.schema(fields)).take(rows).cast(batch.schema)
-    except pa.ArrowNotImplementedError as error:
-        raise RoutingError(f"a batch that Arrow takes no rows out of cannot be dealt, cast its columns: {error}") from error
-
-
-@functools.cache
-def _take_kernel() -> tuple[pc.Function, pc.FunctionOptions]:
-    """Return what takes rows out of a batch, and how: rows that were found in the batch need not be looked for in it.
-
-    ``pyarrow.compute.take`` looks both up for every batch, which costs as much as small batches themselves.
-    """
-    import pyarrow.compute as pc
-
-    return pc.get_function("take"), pc.TakeOptions(boundscheck=False)
-
-
-def _columns(key: str | Sequence[str], names: Sequence[str], what: str) -> list[str]:
-    """Return the names of the columns of a key, each of which there must be once."""
-    wanted = [key] if isinstance(key, str) else list(key)
-    if not wanted:
-        raise RoutingError("a key needs at least one column")
-    for name in wanted:
-        if names.count(name) > 1:
-            raise RoutingError(f"there are {names.count(name)} columns {name!r} in the {what}: give each a name of its own")
-        if name not in names:
-            raise RoutingError(f"there is no column {name!r}; the {what} has {', '.join(map(repr, names))}")
-    return wanted
-
-
-def _partition_numpy(batch: np.ndarray[Any, Any], key: Key, workers: int) -> Parts:
-    columns = _key_columns(batch, key)
-    if workers == 1:
-        for column in columns:
-            route_array(column if column.dtype == object else column[:0])  # is its type one that can be routed?
-        return [(0, batch)]
-    numbers = [route_array(column) for column in columns]
-    dealt = _deal(numbers[0] if callable(key) or isinstance(key, str) else combined(numbers), workers)
-    if batch.ndim == 2 and batch.flags.f_contiguous:  # columns that lie one after the other stay so
-        return [(worker, batch.T.take(rows, axis=1).T) for worker, rows in dealt]
-    return [(worker, batch.take(rows, axis=0)) for worker, rows in dealt]
-
-
-def _key_columns(batch: np.ndarray[Any, Any], key: Key) -> list[np.ndarray[Any, Any]]:
-    """Return what the rows of an array are routed by: the columns that ``key`` names, or the one that it returns."""
-    import numpy as np
-
-    if not callable(key):
-        if batch.dtype.names is None:
-            raise RoutingError(f"an array of type {batch.dtype} has no column {key!r}: give a function of the array as the key")
-        columns = [batch[name] for name in _columns(key, batch.dtype.names, "array")]
-    else:
-        columns = [np.asarray(key(batch))]
-    for column in columns:
-        if column.shape != batch.shape[:1]:
-            raise RoutingError(
-                "the key of an array must give one whole number for each of its rows, or one string: the array has shape"
-                f" {batch.shape}, and its key has shape {column.shape}"
-            )
-    return columns
-
-
-def _deal(numbers: np.ndarray[Any, Any], workers: int) -> Iterator[tuple[int, np.ndarray[Any, Any]]]:
-    """Yield ``(worker, rows)`` for each worker that gets any row, rows in order.
-
-    One after the other: what was taken out by then makes room for the next, or a large batch has memory given back to the
-    system and asked for again each time, which takes longer than the dealing.
-    """
-    import numpy as np
-
-    owners = _owners(numbers, workers)
-    if workers <= _FEW:
-        dealt: Iterable[Any] = ((owners == worker).nonzero()[0] for worker in range(workers))
-    else:
-        order = np.argsort(owners, kind="stable")  # short numbers are sorted by counting
-        dealt = np.split(order, np.searchsorted(owners[order], np.arange(1, workers)))
-    for worker, rows in enumerate(dealt):
-        if len(rows):
-            yield worker, rows
-
-
-def _owners(numbers: np.ndarray[Any, Any], workers: int) -> np.ndarray[Any, Any]:
-    """Return the remainders, as numbers that are no longer than they need to be."""
-    import numpy as np
-
-    if workers & (workers - 1):
-        return (numbers % workers).astype(np.uint16 if workers <= 1 << 16 else np.int64)
-    if workers <= 1 << 8 and numbers.dtype != object:
-        return numbers.astype(np.uint8) & np.uint8(workers - 1)  # what is cut off is a multiple of 256
-    return (numbers & (workers - 1)).astype(np.int64)
 
 
 def _partition_own(batch: Any, key: Key, workers: int) -> Parts:

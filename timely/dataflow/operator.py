@@ -273,9 +273,9 @@ class Operator(Attachable[T]):
             again = self._logic()
             sessions = self.sessions
             if sessions:
-                self.sessions = []
                 for session in sessions:
                     session.close()
+                sessions.clear()
             if self.ending:
                 self.deal()
         except Exception as error:

@@ -14,7 +14,7 @@ from typing import Any, Generic, TypeVar, cast
 from timely.dataflow import Capability, InputPort, Operator, OperatorInfo, OutputPort
 from timely.errors import CapabilityError
 from timely.operators.pending import Pending
-from timely.order import PartialOrder
+from timely.order import PartialOrder, reaches
 
 T = TypeVar("T", bound=PartialOrder)
 
@@ -133,9 +133,8 @@ class Notificator(Generic[T]):
     def complete(self, time: T) -> bool:
         """Return whether nothing at or before ``time`` can come on any input any more."""
         for port in self._inputs:
-            for element in port.elements:
-                if element <= time:
-                    return False
+            if reaches(port.elements, time):
+                return False
         return True
 
     def __iter__(self) -> Iterator[tuple[Capability[T], int]]:
@@ -149,18 +148,19 @@ class Notificator(Generic[T]):
             if lone is not None:
                 time = lone.time
                 for port in self._inputs:
-                    for element in port.elements:
-                        if element <= time:
-                            self._telling = -1
-                            operator.telling -= 1
-                            return
+                    if reaches(port.elements, time):
+                        self._telling = -1
+                        operator.telling -= 1
+                        return
                 self._lone = None
-                self._show(operator, time)
+                if operator.notified is not None:
+                    operator.notified(time, self._inputs)
                 yield lone, 1
                 continue
             many = cast("Pending[T, Capability[T]]", self._many)
             for time, capability in many.take(self.complete):
-                self._show(operator, time)
+                if operator.notified is not None:
+                    operator.notified(time, self._inputs)
                 yield capability, 1 + self._more.pop(time, 0)
             if many:
                 break
@@ -168,9 +168,3 @@ class Notificator(Generic[T]):
                 self._many = None
         self._telling = -1
         operator.telling -= 1
-
-    def _show(self, operator: Operator[T], time: T) -> None:
-        """Tell whoever looks on that a time is about to be delivered."""
-        notified = operator.notified
-        if notified is not None:
-            notified(time, self._inputs)

@@ -10,12 +10,11 @@ report, and are written to be compiled.
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable
 from heapq import heapify, heappop, heappush
 from typing import Any, Final, Generic, TypeAlias, TypeVar
 
-from timely.order import PartialOrder, Product
+from timely.order import PartialOrder, Product, less_equal
 from timely.progress.compile import Plan
 from timely.progress.forest import MinimalForest
 from timely.progress.timestamp import PathSummary, ProductSummary, Step
@@ -27,9 +26,11 @@ Advance: TypeAlias = Callable[[Any], Any] | None
 """What a summary does to a time, giving None if it does not get through; None for what changes nothing."""
 
 Way: TypeAlias = tuple[Any, Advance]
-"""The same for times in a total order: a number to add, as mostly, or else a function. To add is less than to call what adds."""
+"""The same as a number to add, as mostly, or else a function: to add is less than to call what adds. It is added to a time of a
+total order; of others to the second coordinate, which is the round of a loop."""
 
 _pair: Final = tuple.__new__  # half the price of calling Product
+_PRODUCT: Final = Product
 _push: Final = heappush  # compiled, a name that was imported is looked up at each use, and a constant is not
 _pop: Final = heappop
 
@@ -50,22 +51,20 @@ def make_tracker(plan: Plan[T]) -> Tracker[T]:
     return TotalTracker(plan) if plan.topology.domain.total else PartialTracker(plan)
 
 
-def _advance(summary: PathSummary[Any] | None) -> Advance:
-    """Return what advances a time along a path, or None if it stays."""
-    if summary is None:
-        return None
+def _way(summary: PathSummary[Any] | None) -> Way:
+    """Return what advances a time in a total order along a path."""
+    if isinstance(summary, Step) and summary.limit is None:
+        return summary.n, None
+    return None, None if summary is None else summary.results_in
+
+
+def _rounds(summary: PathSummary[Any] | None) -> Way:
+    """Return what advances a time in a partial order along a path: what comes back to a loop's beginning, rounds."""
     if type(summary) is ProductSummary and _stays(summary.outer):
         inner = summary.inner
         if type(inner) is Step and inner.limit is None:
-            return functools.partial(_round_later, inner.n)
-    return summary.results_in
-
-
-def _way(summary: PathSummary[Any] | None) -> Way:
-    """Return what advances a time along a path, as a number where it is one."""
-    if isinstance(summary, Step) and summary.limit is None:
-        return summary.n, None
-    return None, _advance(summary)
+            return inner.n, None
+    return None, None if summary is None else summary.results_in
 
 
 def _stays(summary: PathSummary[Any]) -> bool:
@@ -73,11 +72,6 @@ def _stays(summary: PathSummary[Any]) -> bool:
     if type(summary) is ProductSummary:
         return _stays(summary.outer) and _stays(summary.inner)
     return type(summary) is Step and summary == Step(0)
-
-
-def _round_later(rounds: int, time: Any) -> Any:
-    """Return a time of a loop so many rounds later: what comes back to a loop's beginning is moved so, every time."""
-    return _pair(Product, (time[0], time[1] + rounds))
 
 
 def _successors(plan: Plan[Any]) -> list[tuple[int, ...]]:
@@ -261,22 +255,22 @@ class PartialTracker(Tracker[T], Generic[T]):
         self._stale = [False] * len(crossed)
         self._values: list[tuple[Any, ...]] = [()] * len(crossed)
         self._changes: list[tuple[int, T, int]] = []
-        self._cells: list[tuple[list[Any], dict[Any, int], tuple[tuple[int, Advance], ...], tuple[int, ...], int]] = [
-            (times, counts, tuple([(start, _advance(summary)) for start, summary in predecessors]), successors, observer)
+        self._cells: list[tuple[list[Any], dict[Any, int], tuple[tuple[int, Any, Advance], ...], tuple[int, ...], int]] = [
+            (times, counts, tuple([(start, *_rounds(summary)) for start, summary in predecessors]), successors, observer)
             for times, counts, predecessors, successors, observer in zip(
                 crossed, self._counts, plan.predecessors, _successors(plan), plan.observers
             )
         ]
         nothing: list[Any] = []
-        self._entries: list[tuple[dict[Any, int] | None, Advance, int, dict[Any, int], list[Any]]] = [
-            (contracted, None, cell, {}, nothing)
+        self._entries: list[tuple[dict[Any, int] | None, Any, Advance, int, dict[Any, int], list[Any]]] = [
+            (contracted, None, None, cell, {}, nothing)
             if cell < 0
-            else (contracted, _advance(shift), cell, self._counts[cell], crossed[cell])
+            else (contracted, *_rounds(shift), cell, self._counts[cell], crossed[cell])
             for contracted, shift, cell in zip(self._contracted, plan.shifts, plan.cells)
         ]
 
     def update_at(self, index: int, time: T, diff: int) -> None:
-        contracted, shift, cell, counts, crossed = self._entries[index]
+        contracted, rounds, shift, cell, counts, crossed = self._entries[index]
         moved: Any = time
         if contracted is not None:
             total = contracted.get(time, 0) + diff
@@ -286,7 +280,9 @@ class PartialTracker(Tracker[T], Generic[T]):
                 del contracted[time]
             if cell < 0:
                 return
-            if shift is not None:
+            if rounds is not None:
+                moved = _pair(_PRODUCT, (moved[0], moved[1] + rounds))
+            elif shift is not None:
                 moved = shift(time)
                 if moved is None:
                     return
@@ -385,12 +381,14 @@ def _same(one: tuple[Any, ...], other: tuple[Any, ...]) -> bool:
     return True
 
 
-def _least(values: list[tuple[Any, ...]], predecessors: tuple[tuple[int, Advance], ...]) -> tuple[Any, ...]:
+def _least(values: list[tuple[Any, ...]], predecessors: tuple[tuple[int, Any, Advance], ...]) -> tuple[Any, ...]:
     """Return the minimal elements of the values of a cell's predecessors, advanced."""
     least: tuple[Any, ...] = ()
-    for start, advance in predecessors:
+    for start, rounds, advance in predecessors:
         for time in values[start]:
-            if advance is not None:
+            if rounds is not None:
+                time = _pair(_PRODUCT, (time[0], time[1] + rounds))
+            elif advance is not None:
                 time = advance(time)
                 if time is None:
                     continue
@@ -405,10 +403,10 @@ def _with(antichain: tuple[Any, ...], time: Any) -> tuple[Any, ...]:
     """Return an antichain with ``time`` in it, or dominated by it; the same object if it was already."""
     if len(antichain) == 1:  # as mostly
         other = antichain[0]
-        if other <= time:
+        if less_equal(other, time):
             return antichain
-        return (time,) if time <= other else (other, time)
+        return (time,) if less_equal(time, other) else (other, time)
     for other in antichain:
-        if other <= time:
+        if less_equal(other, time):
             return antichain
-    return (*[other for other in antichain if not time <= other], time)
+    return (*[other for other in antichain if not less_equal(time, other)], time)

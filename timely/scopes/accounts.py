@@ -9,7 +9,7 @@ The invariant of them all: every change reaches the tracker once, at the latest 
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, Generic, TypeAlias, TypeVar
 
 from timely.order import PartialOrder
@@ -22,7 +22,7 @@ TI = TypeVar("TI", bound=PartialOrder)
 Recorder: TypeAlias = Callable[[int, T, int], None]
 """What counts changes, as a function: ``(location, time, diff)``."""
 
-Exits: TypeAlias = Sequence[tuple[int, Callable[[TI], TO | None]]]
+Exits: TypeAlias = tuple[tuple[int, Callable[[TI], TO | None]], ...]
 """The outputs that a place inside leads to, and what becomes of a time on each way there."""
 
 

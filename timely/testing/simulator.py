@@ -67,6 +67,7 @@ class SimulatedWorker(Worker):
     ) -> None:
         self._onlooker = onlooker
         self.elapsed = 0.0
+        self._long = False
         super().__init__(transport, scheduler, lambda: self.elapsed)
         if routes is not None and passage is not None:
             self._accumulator = OverheardAccumulator(self.index, routes, passage)
@@ -76,6 +77,10 @@ class SimulatedWorker(Worker):
         self.elapsed += _STEP
         super()._turn()
         self._onlooker.check(self.index)
+
+    def _takes_long(self, dataflow: Any) -> bool:
+        self._long = not self._long  # as if every other turn were: nothing may depend on it
+        return self._long
 
     def _speak_first(self, chosen: Iterable[int]) -> bool:
         said = super()._speak_first(chosen)

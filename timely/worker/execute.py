@@ -22,8 +22,9 @@ from timely.dataflow.pickling import dumps
 from timely.errors import ConfigurationError, GraphError, PeerLostError, TimelyError, WorkerError
 from timely.progress import Routes
 from timely.progress.routes import Mode
+from timely.worker.arena import Shared, arenas
 from timely.worker.company import Company, Line, lines
-from timely.worker.heap import keep_what_is_freed
+from timely.worker.heap import keep_what_is_freed, prepare
 from timely.worker.terminal import erase
 from timely.worker.transport import Inbox, PeerTransport
 from timely.worker.watch import Watch, watched
@@ -95,7 +96,7 @@ def execute_watched(
         company = Company(workers=workers)
         with company, watched(company, watch):
             if workers > 1:
-                outcomes = run_threads(program, range(workers), {}, routes, company)
+                outcomes = run_threads(program, range(workers), {}, {}, routes, company)
             else:
                 outcomes = [run_worker(program, Worker(), company)]
     failure = first_failure(outcomes)
@@ -155,12 +156,16 @@ def run_threads(
     program: Callable[[Worker], Any],
     indices: Sequence[int],
     sockets: Mapping[int, Mapping[int, socket.socket]],
+    shared: Mapping[int, Mapping[int, Shared]],
     routes: Routes,
     company: Company,
 ) -> list[Outcome]:
-    """Run the workers ``indices`` as threads of this process, connected to others by ``sockets[worker][peer]``."""
+    """Run the workers ``indices`` as threads of this process.
+
+    They are connected to others by ``sockets[worker][peer]``, and by memory where that is in ``shared``.
+    """
     inboxes = {index: Inbox() for index in indices}
-    transports = [PeerTransport(index, inboxes, sockets.get(index, {})) for index in indices]
+    transports = [PeerTransport(index, inboxes, sockets.get(index, {}), shared=shared.get(index)) for index in indices]
     if len(transports) == 1:
         return [_run_connected(transports[0], program, routes, company)]
     outcomes: list[Outcome] = [(False, WorkerError(f"worker {index} ended without a result")) for index in indices]
@@ -223,13 +228,15 @@ def _run_processes(
     if "fork" not in multiprocessing.get_all_start_methods():
         raise ConfigurationError(f"processes={processes}: this system cannot fork; use threads (workers={workers * processes})")
     context = multiprocessing.get_context("fork")
+    prepare()
     sockets = _connect(workers, processes)
+    shared = _share(sockets)
     ends = [context.Pipe(duplex=False) for _ in range(processes)]
     called = lines(processes)
     children = [
         context.Process(
             target=_process,
-            args=(program, place, workers, sockets, ends, routes, called, watch),
+            args=(program, place, workers, sockets, shared, ends, routes, called, watch),
             name=f"timely process {place}",
         )
         for place in range(processes)
@@ -243,6 +250,7 @@ def _run_processes(
                 sender.close()
             for sock in (*itertools.chain(*called), *(sock for mine in sockets.values() for sock in mine.values())):
                 sock.close()
+            _let_go(shared, ())
         return _gather([receiver for receiver, _ in ends], children, workers)
     finally:
         for child in children:
@@ -268,11 +276,27 @@ def _connect(workers: int, processes: int) -> dict[int, dict[int, socket.socket]
     return sockets
 
 
+def _share(sockets: Mapping[int, Mapping[int, socket.socket]]) -> dict[int, dict[int, Shared]]:
+    """Return the memory that goes with these sockets, by worker and peer; none where there is none to be had."""
+    ways = [(one, other) for one, mine in sockets.items() for other in mine]
+    made = dict(zip(ways, arenas(len(ways)), strict=False))
+    return {one: {other: (made[one, other], made[other, one]) for other in mine if made} for one, mine in sockets.items()}
+
+
+def _let_go(shared: Mapping[int, Mapping[int, Shared]], kept: Sequence[int]) -> None:
+    """Let go of the memory of all workers but these."""
+    for index, mine in shared.items():
+        for peer, (there, _) in mine.items():
+            if index not in kept and peer not in kept:
+                there.close()
+
+
 def _process(
     program: Callable[[Worker], Any],
     place: int,
     workers: int,
     sockets: Mapping[int, Mapping[int, socket.socket]],
+    shared: Mapping[int, Mapping[int, Shared]],
     ends: Sequence[tuple[Connection, Connection]],
     routes: Routes,
     called: Sequence[Line],
@@ -288,53 +312,68 @@ def _process(
         receiver.close()
         if other != place:
             sender.close()
+    _let_go(shared, indices)
     keep_what_is_freed()
     company = Company(called, place, workers)
     with company, watched(company, watch, len(called)):
-        outcomes = run_threads(program, indices, {index: sockets[index] for index in indices}, routes, company)
+        outcomes = run_threads(program, indices, {index: sockets[index] for index in indices}, shared, routes, company)
     ends[place][1].send_bytes(_pack(outcomes))
     ends[place][1].close()
     sys.stdout.flush()
 
 
 def _pack(outcomes: Sequence[Outcome]) -> bytes:
-    """Pickle outcomes; a result or an error that cannot be pickled becomes an error that can, and says so."""
+    """Pickle outcomes; a result or an error that cannot be pickled becomes an error that can, and says so.
+
+    Whether a result can be read again is for its reader to find out, since there may be much of it.
+    """
     packed = []
     for index, (succeeded, value) in enumerate(outcomes):
-        text = "" if succeeded else "".join(traceback.format_exception(value))
-        body, trouble = _carry(value, None if succeeded else value.__cause__)
-        if trouble is not None and not succeeded:
-            body, trouble = _carry(value, None)
-        if trouble is not None:
-            what = f"{type(value).__name__}: {value}"
-            if succeeded:
-                kind = type(value).__name__
-                what = f"the result of worker {index} of its process, of type {kind}, cannot be sent back: {trouble}"
-            body, _ = _carry(WorkerError(what), None)
-            succeeded = False
+        body, text = b"", f"the result of worker {index} of its process, of type {type(value).__name__}, cannot be sent back"
+        if succeeded:
+            try:
+                body = dumps(value)
+            except Exception as trouble:
+                succeeded, value = False, WorkerError(f"{text}: {trouble}")
+        if not succeeded:
+            body = _carry(value, value.__cause__) or _carry(value, None)
+            body = body or _carry(WorkerError(f"{type(value).__name__}: {value}"), None)
+            text = "".join(traceback.format_exception(value))
         packed.append((succeeded, body, text))
     return pickle.dumps(packed)
 
 
-def _carry(value: Any, cause: BaseException | None) -> tuple[bytes, Exception | None]:
-    """Return ``(value, cause)`` as a pickle that can be read again, and otherwise what is in the way of that."""
+def _carry(error: BaseException, cause: BaseException | None) -> bytes:
+    """Return ``(error, cause)`` as a pickle that can be read again, or nothing."""
     try:
-        body = dumps((value, cause))
+        body = dumps((error, cause))
         pickle.loads(body)
-    except Exception as trouble:
-        return b"", trouble
-    return body, None
+    except Exception:
+        return b""
+    return body
 
 
 def _unpack(data: bytes) -> list[Outcome]:
     outcomes: list[Outcome] = []
     for succeeded, body, text in pickle.loads(data):
-        value, cause = pickle.loads(body)
-        if not succeeded:
-            value.__cause__ = cause
-            value.add_note(f"in another process:\n{text}")
-        outcomes.append((succeeded, value))
+        if succeeded:
+            outcomes.append(_result(body, text))
+        else:
+            error, cause = pickle.loads(body)
+            error.__cause__ = cause
+            error.add_note(f"in another process:\n{text}")
+            outcomes.append((False, error))
     return outcomes
+
+
+def _result(body: bytes, otherwise: str) -> Outcome:
+    """Return the result in a pickle; an error that says ``otherwise``, and what is in the way, if it cannot be read."""
+    try:
+        return True, pickle.loads(body)
+    except Exception as trouble:
+        error = WorkerError(f"{otherwise}: {trouble}")
+        error.add_note(f"when it was read:\n{traceback.format_exc()}")
+        return False, error
 
 
 def _gather(receivers: Sequence[Connection], children: Sequence[Any], workers: int) -> list[Outcome]:

@@ -9,6 +9,7 @@ our own only.
 
 from __future__ import annotations
 
+import contextlib
 from typing import Final
 
 KEPT: Final = 1 << 26
@@ -19,6 +20,12 @@ _LARGEST: Final = 1 << 25
 
 _TRIM_THRESHOLD: Final = -1
 _MMAP_THRESHOLD: Final = -3
+
+
+def prepare() -> None:
+    """Load what ``keep_what_is_freed`` needs, which takes milliseconds: before a fork, so that no child has to."""
+    with contextlib.suppress(ImportError):
+        import ctypes  # noqa: F401
 
 
 def keep_what_is_freed() -> bool:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from timely.dataflow import Bell, Operator, ScopeBuilder
 from timely.dataflow.foreign import Foreign
@@ -21,6 +21,9 @@ if TYPE_CHECKING:
     from timely.worker.turn import Turning
 
 Pointstamp = tuple[int, int, Any]
+
+LONG: Final = 0.001
+"""Seconds from which on a turn is long."""
 
 
 class Building:
@@ -84,6 +87,8 @@ class Dataflow:
         self.end = building.end
         self.mailbag = building.mailbag
         self.exchange: ProgressExchange[Pointstamp] | None = scope.exchange
+        self.longest = 16 * LONG
+        """Seconds of the longest turn lately, at first a guess: half of that whenever peers were told something for its sake."""
 
     def discard(self) -> None:
         """Free the state of the operators, also where a program still has handles of the dataflow."""

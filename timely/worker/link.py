@@ -10,17 +10,20 @@ from __future__ import annotations
 import socket
 from collections import deque
 from collections.abc import Sequence
-from typing import Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from timely.errors import UnsendableError
 from timely.worker.coalesce import coalesce
-from timely.worker.wire import HEADER, FrameError, announced, decode, encode, restored, thinned
+from timely.worker.wire import HEADER, FrameError, Piece, announced, decode, encode, framed, pickled, restored, thinned
+
+if TYPE_CHECKING:
+    from timely.worker.arena import Shared
 
 ROOM: Final = 1 << 16
 """Bytes that are read at once, where it is not known yet what comes."""
 
-Frames: TypeAlias = dict[tuple[int, ...], tuple[list[Any], list[bytes | memoryview]]]
-"""Messages, by the bound on a frame and their identities, and the pieces of the frame with them."""
+Frames: TypeAlias = dict[tuple[int, ...], tuple[list[Any], list[Piece]]]
+"""Messages, by their identities, and the buffers of the frame with them."""
 
 _MOST_PIECES: Final = 512
 _FEW: Final = 16
@@ -31,19 +34,24 @@ class Link:
 
     No frame has a body of more than ``largest`` bytes, where that is given, in either direction. While the other side does not
     take what it is sent, messages wait as they are, and the batches of progress among them become fewer. ``room`` is scratch
-    memory to read into, which the links of one thread may share: it holds nothing between two calls.
+    memory to read into, which the links of one thread may share: it holds nothing between two calls. ``shared`` is memory that
+    the other side has too: without it no frame may say that a part of it lies there.
     """
 
     __slots__ = (
-        *("_at", "_body", "_buffers", "_head", "_held", "_out", "_room"),
+        *("_at", "_body", "_buffers", "_head", "_held", "_here", "_out", "_room", "_there"),
         *("deaf", "fault", "gone", "largest", "pending", "sock"),
     )
 
-    def __init__(self, sock: socket.socket, largest: int | None = None, room: bytearray | None = None) -> None:
+    def __init__(
+        self, sock: socket.socket, largest: int | None = None, room: bytearray | None = None, shared: Shared | None = None
+    ) -> None:
         sock.setblocking(False)
         if sock.family != socket.AF_UNIX:
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.sock = sock
+        self._there = None if shared is None else shared[0]
+        self._here = None if shared is None else shared[1]
         self.largest = largest
         self.gone = False
         self.deaf = False
@@ -86,17 +94,9 @@ class Link:
             pending, self.pending = self.pending, []
             if self._held:
                 pending, self._held = coalesce(pending), 0
-            pieces = self._frame(pending) if frames is None else self._shared(pending, frames)
+            pieces = self._frame(pending, frames)
             self._out.extend([memoryview(piece) for piece in pieces if len(piece)])  # an empty one never goes
             self.write()
-
-    def _shared(self, messages: list[Any], frames: Frames) -> list[bytes | memoryview]:
-        """Return the frame with these messages, which another link may have made already."""
-        key = (self.largest or 0, *map(id, messages))
-        made = frames.get(key)
-        if made is None:
-            made = frames[key] = messages, self._frame(messages)  # while they are kept, no others have their ids
-        return made[1]
 
     def _hold(self) -> None:
         """Have messages wait; whenever they have become twice as many, see which of them can be merged."""
@@ -104,12 +104,9 @@ class Link:
             self.pending = coalesce(self.pending)
             self._held = max(len(self.pending), _FEW)
 
-    def _frame(self, messages: list[Any]) -> list[bytes | memoryview]:
+    def _frame(self, messages: list[Any], frames: Frames | None = None) -> list[Piece]:
         """Return the pieces of a frame with these messages, or of several where one would be too large."""
-        try:
-            pieces = encode(thinned(messages))
-        except Exception as error:
-            raise _unsendable(messages) from error
+        pieces = framed(_pickled(messages, frames), self._there)
         if self.largest is None or (size := sum(map(len, pieces)) - HEADER.size) <= self.largest:
             return pieces
         if len(messages) == 1:
@@ -186,7 +183,7 @@ class Link:
     def _take(self, into: list[Any]) -> None:
         """Append the messages of the frame that is complete now."""
         assert self._body is not None
-        into.extend(restored(decode(self._body, self._buffers)))  # which raises what it likes, an OSError too
+        into.extend(restored(decode(self._body, self._buffers, self._here)))  # which raises what it likes, an OSError too
         self._body = None
 
     def _split(self, data: memoryview, into: list[Any]) -> None:
@@ -207,7 +204,7 @@ class Link:
             body = data[at:end]
             if buffers > 1:
                 body = memoryview(bytearray(body))  # its large pieces are not copied out of it
-            into.extend(restored(decode(body, buffers)))
+            into.extend(restored(decode(body, buffers, self._here)))
             at = end
         self._head = bytes(data[at:])
 
@@ -233,6 +230,19 @@ class Link:
                 return False
             self._at += count
         return True
+
+
+def _pickled(messages: list[Any], frames: Frames | None) -> list[Piece]:
+    """Return the buffers of a frame with these messages, which another link may have made already."""
+    if frames is not None:
+        made = frames.get(key := tuple(map(id, messages)))
+        if made is None:
+            made = frames[key] = messages, _pickled(messages, None)  # while they are kept, no others have their ids
+        return made[1]
+    try:
+        return pickled(thinned(messages))
+    except Exception as error:
+        raise _unsendable(messages) from error
 
 
 def _first(out: deque[memoryview]) -> list[memoryview]:

@@ -1,4 +1,5 @@
-"""What carries messages between workers: through memory within a process, through connected sockets between processes.
+"""What carries messages between workers: through memory within a process, through connected sockets between processes, and
+for what is large through memory that two processes share, where they are of one run on one machine.
 
 A transport never blocks on a send and never blocks on a receive; what the other side is not ready to take waits here, so that
 two workers that send each other large messages cannot lock each other up. Messages from one worker to another arrive in the
@@ -16,11 +17,14 @@ import threading
 import time
 from collections import deque
 from collections.abc import Mapping, Sequence
-from typing import Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from timely.errors import PeerLostError, UnsendableError
 from timely.worker.link import ROOM, Frames, Link
 from timely.worker.wire import LARGEST
+
+if TYPE_CHECKING:
+    from timely.worker.arena import Shared
 
 __all__ = [
     "Inbox",
@@ -148,14 +152,15 @@ class Inbox(Waker):
         """Put a message in, and wake the owner if it waits."""
         self.items.append((sender, message))
         if self.waiting:
+            self.waiting = False  # it is awake with this: what comes before it has looked need not ring once more
             self.wake()
 
 
-def _linked(sock: socket.socket, largest: int, room: bytearray) -> Link:
+def _linked(sock: socket.socket, largest: int, room: bytearray, shared: Shared | None) -> Link:
     """Return the link over a socket, which may be encrypted (``ssl.SSLSocket``): whoever has made one has loaded ``ssl``."""
     ssl = sys.modules.get("ssl")
     if ssl is None or not isinstance(sock, ssl.SSLSocket):
-        return Link(sock, room=room)
+        return Link(sock, room=room, shared=shared)
     from timely.worker.secure_link import SecureLink
 
     return SecureLink(sock, largest, room)
@@ -165,18 +170,25 @@ class PeerTransport:
     """Connects one worker to peers in its own process (``inboxes``) and in others (``sockets``), both by worker number.
 
     ``PeerLostError`` from ``receive`` when a connection ends that was not closed by ``close`` on the other side. Over sockets
-    that are encrypted, no message may have more than ``largest`` bytes, and none that is announced to have more is taken in.
+    that are encrypted, no message may have more than ``largest`` bytes, and none that is announced to have more is taken in. With
+    peers that have memory in common with this worker, ``shared`` is that.
     """
 
     def __init__(
-        self, index: int, inboxes: Mapping[int, Inbox], sockets: Mapping[int, socket.socket], largest: int = LARGEST
+        self,
+        index: int,
+        inboxes: Mapping[int, Inbox],
+        sockets: Mapping[int, socket.socket],
+        largest: int = LARGEST,
+        shared: Mapping[int, Shared] | None = None,
     ) -> None:
         self.index = index
         self.peers = len({index, *inboxes, *sockets})
         self._inbox = inboxes[index]
         self._inboxes = inboxes
         room = bytearray(ROOM if sockets else 0)
-        self._links = {peer: _linked(sock, largest, room) for peer, sock in sockets.items()}
+        shared = shared or {}
+        self._links = {peer: _linked(sock, largest, room, shared.get(peer)) for peer, sock in sockets.items()}
         self._finished: set[int] = set()
         self._lost: list[int] = []
         self._ready: list[tuple[int, int]] = []

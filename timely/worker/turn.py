@@ -24,7 +24,7 @@ from timely.worker.coalesce import DATA, PROGRESS
 from timely.worker.collector import Collector
 from timely.worker.config import Config
 from timely.worker.council import Council
-from timely.worker.installed import Dataflow, Pointstamp
+from timely.worker.installed import LONG, Dataflow, Pointstamp
 from timely.worker.onlooking import Onlooker
 from timely.worker.scheduler import Scheduler
 from timely.worker.stall import StallDetector
@@ -62,6 +62,7 @@ class Turning:
         self.config = Config()
         self.keepers: Callable[[int], Keeper] | None = None
         self.timers = Timers(clock)
+        self._clock = clock
         self.onlookers: list[Onlooker] = []
         self._stall = StallDetector(self.index, self.peers)
         self._dataflows: dict[int, Dataflow] = {}
@@ -138,7 +139,9 @@ class Turning:
             agenda.remove(number)
             dataflow = self._dataflows.get(number)
             if dataflow is not None:
+                begun = self._clock()
                 alive = dataflow.root.pull_internal_progress((), (), ())
+                dataflow.longest = max(dataflow.longest, self._clock() - begun)
                 self._send_progress(dataflow)
                 if not alive:
                     self._forget(number)
@@ -167,18 +170,26 @@ class Turning:
             onlooker.turned()
 
     def _speak_first(self, chosen: Iterable[int]) -> bool:
-        """Send what was done since the last turn before anything runs, and return whether there was any: that an input has moved
-        on is nothing that peers should have to wait for until an operator, which may take long, has run."""
+        """Send what was done since the last turn before anything runs, and return whether there was any.
+
+        That an input has moved on is nothing that peers should have to wait for until an operator that takes long has run. Where
+        turns are short it goes with what they do, in one batch.
+        """
         said = False
         for number in chosen:
             dataflow = self._dataflows.get(number)
-            if dataflow is not None and self._send_progress(dataflow):
+            if dataflow is not None and self._takes_long(dataflow) and self._send_progress(dataflow):
+                dataflow.longest /= 2
                 said = True
         if said:
             if self._accumulator is not None:
                 self._pass_on(self._accumulator)
             self._flush()
         return said
+
+    def _takes_long(self, dataflow: Dataflow) -> bool:
+        """Return whether a turn of a dataflow is likely to take longer than to tell all peers something."""
+        return dataflow.longest >= LONG
 
     def _send_progress(self, dataflow: Dataflow) -> bool:
         """Send the peers what this worker's operators sent, and what they did, as one batch; return whether there was any."""

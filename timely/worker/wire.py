@@ -2,8 +2,9 @@
 
 A frame is a header (two little-endian 64-bit numbers: the size of the body and how many buffers it has), the sizes of the
 buffers, and the buffers, each padded to eight bytes. The first buffer is a pickle; the others are the large flat pieces of
-its containers (Arrow batches as IPC, arrays as they are), which are neither copied into the pickle nor out of it. Frames are
-only ever read from peers that have shown to hold the run's key, since unpickling executes what it is told to.
+its containers (Arrow batches as IPC, arrays as they are), which are neither copied into the pickle nor out of it. Between
+processes that share memory (:mod:`timely.worker.arena`) a large buffer may lie there; then its place stands where its size would.
+Frames are only ever read from peers that have shown to hold the run's key, since unpickling executes what it is told to.
 """
 
 from __future__ import annotations
@@ -11,15 +12,26 @@ from __future__ import annotations
 import pickle
 import struct
 from collections.abc import Callable
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from timely.dataflow.pickling import dumps
 from timely.progress import ProgressBatch
 from timely.worker.coalesce import PROGRESS
 
+if TYPE_CHECKING:
+    from timely.worker.arena import Arena
+
+Piece: TypeAlias = bytes | memoryview
+
 HEADER: Final = struct.Struct("<QQ")
 LARGEST: Final = 2 << 30
 """Bytes of the largest frame between machines, unless a transport is told otherwise."""
+
+FAR: Final = 1 << 15
+"""Bytes from which on a buffer goes through shared memory, where there is any."""
+
+AWAY: Final = 1 << 63
+"""The bit that tells a place in shared memory from the size of a buffer that follows."""
 
 _ONE: Final = struct.Struct("<QQQ")
 _SIZE: Final = struct.Struct("<Q")
@@ -55,27 +67,45 @@ def restored(messages: list[Any]) -> list[Any]:
     ]
 
 
-def encode(message: Any) -> list[bytes | memoryview]:
+def encode(message: Any) -> list[Piece]:
     """Return the pieces of the frame for ``message``, to be written one after another.
 
     >>> decode(memoryview(b"".join(encode((1, "two")))[HEADER.size :]), 1)
     (1, 'two')
     """
+    return framed(pickled(message))
+
+
+def pickled(message: Any) -> list[Piece]:
+    """Return the buffers of the frame for ``message``: its pickle, and the large flat pieces of its containers."""
     loose: list[pickle.PickleBuffer] = []
     keep: Callable[[pickle.PickleBuffer], object] = loose.append
     main = dumps(message, keep)
-    if not loose and len(main) < _SMALL:
+    return [main, *[piece.raw() for piece in loose]] if loose else [main]
+
+
+def framed(buffers: list[Piece], arena: Arena | None = None) -> list[Piece]:
+    """Return the pieces of the frame with these buffers, of which ``arena`` takes the large ones, as far as it has room."""
+    main = buffers[0]
+    if len(buffers) == 1 and len(main) < FAR:
         pad = -len(main) % 8
         return [b"".join((_ONE.pack(8 + len(main) + pad, 1, len(main)), main, _PAD[:pad]))]
-    parts: list[bytes | memoryview] = [main, *(piece.raw() for piece in loose)]
-    sizes = [len(part) for part in parts]
-    body = 8 * len(sizes) + sum(size + -size % 8 for size in sizes)
-    pieces: list[bytes | memoryview] = [HEADER.pack(body, len(sizes)) + struct.pack(f"<{len(sizes)}Q", *sizes)]
-    for part, size in zip(parts, sizes, strict=True):
-        pieces.append(part)
+    sizes = []
+    pieces: list[Piece] = [b""]
+    body = 8 * len(buffers)
+    for buffer in buffers:
+        size = len(buffer)
+        place = arena.put(buffer) if arena is not None and size >= FAR else None
+        if place is not None:
+            sizes.append(AWAY | place)
+            continue
+        sizes.append(size)
+        pieces.append(buffer)
         if size % 8:
             pieces.append(_PAD[: -size % 8])
-    return pieces
+        body += size + -size % 8
+    pieces[0] = HEADER.pack(body, len(sizes)) + struct.pack(f"<{len(sizes)}Q", *sizes)
+    return pieces if body >= _SMALL else [b"".join(pieces)]
 
 
 class FrameError(ValueError):
@@ -98,25 +128,33 @@ def announced(head: bytes | memoryview, at: int, largest: int | None) -> tuple[i
     return size, buffers
 
 
-def decode(body: memoryview, buffers: int) -> Any:
-    """Return the message in the body of a frame with this many buffers; its large pieces are views of ``body``.
+def decode(body: memoryview, buffers: int, arena: Arena | None = None) -> Any:
+    """Return the message in the body of a frame with this many buffers; its large pieces are views of ``body``, and copies of
+    what is in ``arena``.
 
-    ``FrameError`` if the buffers do not make up the body. What unpickling raises is raised as it is.
+    ``FrameError`` if the buffers do not make up the body, or are said to lie where they cannot. What unpickling raises is raised
+    as it is.
     """
     if buffers == 1:
         (size,) = _SIZE.unpack_from(body)
-        if 8 + size + -size % 8 != len(body):
-            raise _not_made_up(body, buffers)
-        return pickle.loads(body[8 : 8 + size])
-    sizes = struct.unpack_from(f"<{buffers}Q", body)
-    at = 8 * buffers
-    if at + sum(size + -size % 8 for size in sizes) != len(body):
+        if 8 + size + -size % 8 == len(body):
+            return pickle.loads(body[8 : 8 + size])
+    parts: list[memoryview | bytearray] = []
+    at, away = 8 * buffers, 0
+    for size in struct.unpack_from(f"<{buffers}Q", body):
+        if size & AWAY and arena is not None:
+            piece = arena.piece(size ^ AWAY)
+            parts.append(bytearray(piece) if parts else piece)  # a pickle is read where it lies
+            away += 1
+        else:
+            parts.append(body[at : at + size])
+            at += size + -size % 8
+    if at != len(body):
         raise _not_made_up(body, buffers)
-    parts = []
-    for size in sizes:
-        parts.append(body[at : at + size])
-        at += size + -size % 8
-    return pickle.loads(parts[0], buffers=parts[1:])
+    message = pickle.loads(parts[0], buffers=parts[1:])
+    if arena is not None and away:
+        arena.read(away)
+    return message
 
 
 def _not_made_up(body: memoryview, buffers: int) -> FrameError:

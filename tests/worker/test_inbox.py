@@ -1,0 +1,38 @@
+"""Where messages from other threads arrive: who waits is woken, and no more often than need be."""
+
+from __future__ import annotations
+
+from timely.worker.transport import Inbox, PeerTransport
+
+
+class Rung(Inbox):
+    """Counts how often its owner is woken."""
+
+    __slots__ = ("times",)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.times = 0
+
+    def wake(self) -> None:
+        self.times += 1
+        super().wake()
+
+
+def test_who_waits_is_woken_once_for_all_that_comes_before_it_looks() -> None:
+    inbox = Rung()
+    inboxes: dict[int, Inbox] = {0: inbox, 1: Inbox()}
+    transport, peer = (PeerTransport(index, inboxes, {}) for index in inboxes)
+    for rings in (1, 2):
+        inbox.waiting = True  # as it is while it waits
+        for number in range(3):
+            peer.send(0, ("data", number))
+        assert inbox.times == rings
+        transport.wait()  # the bell was rung: it ends
+        assert transport.receive() == [(1, ("data", number)) for number in range(3)]
+    peer.send(0, ("data", "not waited for"))
+    assert inbox.times == 2
+    transport.wait()  # there is something to read
+    assert transport.receive() == [(1, ("data", "not waited for"))]
+    transport.close()
+    peer.close()

@@ -1,0 +1,103 @@
+"""Dealing NumPy arrays, and which rows of any columns go to which worker.
+
+The invariant is that of :mod:`timely.dataflow.container`: every row goes to one worker, and rows keep their order. Only what
+deals columns imports this module, since NumPy is imported with it: an import in a function costs as much as some of what
+follows it here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, Final, TypeAlias
+
+import numpy as np
+
+from timely.dataflow.container import Parts
+from timely.dataflow.keys import Key, combined, route_array
+from timely.errors import RoutingError
+
+Array: TypeAlias = np.ndarray[Any, Any]
+
+_FEW: Final = 16
+"""Up to so many workers it is cheaper to look for each one's rows than to sort them."""
+
+
+def deal_array(batch: Array, key: Key, workers: int) -> Parts:
+    """Deal an array of rows: ``timely.dataflow.container.partition`` for NumPy.
+
+    >>> [(worker, part.tolist()) for worker, part in deal_array(np.array([3, 4, 5]), lambda array: array, 2)]
+    [(0, [4]), (1, [3, 5])]
+    """
+    columns = _key_columns(batch, key)
+    if workers == 1:
+        for column in columns:
+            route_array(column if column.dtype == object else column[:0])  # is its type one that can be routed?
+        return [(0, batch)]
+    numbers = [route_array(column) for column in columns]
+    dealt = rows_by_worker(numbers[0] if callable(key) or isinstance(key, str) else combined(numbers), workers)
+    if batch.ndim == 2 and batch.flags.f_contiguous:  # columns that lie one after the other stay so
+        return [(worker, batch.T.take(rows, axis=1).T) for worker, rows in dealt]
+    return [(worker, batch.take(rows, axis=0)) for worker, rows in dealt]
+
+
+def _key_columns(batch: Array, key: Key) -> list[Array]:
+    """Return what the rows of an array are routed by: the columns that ``key`` names, or the one that it returns."""
+    if not callable(key):
+        if batch.dtype.names is None:
+            raise RoutingError(f"an array of type {batch.dtype} has no column {key!r}: give a function of the array as the key")
+        columns = [batch[name] for name in checked_names(key, batch.dtype.names, "array")]
+    else:
+        columns = [np.asarray(key(batch))]
+    for column in columns:
+        if column.shape != batch.shape[:1]:
+            raise RoutingError(
+                "the key of an array must give one whole number for each of its rows, or one string: the array has shape"
+                f" {batch.shape}, and its key has shape {column.shape}"
+            )
+    return columns
+
+
+def checked_names(key: str | Sequence[str], names: Sequence[str], what: str) -> list[str]:
+    """Return the names of the columns of a key; ``RoutingError`` unless there is at least one, and each once among ``names``.
+
+    >>> checked_names("a", ["a", "b"], "array"), checked_names(("b", "a"), ["a", "b"], "array")
+    (['a'], ['b', 'a'])
+    """
+    wanted = [key] if isinstance(key, str) else list(key)
+    if not wanted:
+        raise RoutingError("a key needs at least one column")
+    for name in wanted:
+        if names.count(name) > 1:
+            raise RoutingError(f"there are {names.count(name)} columns {name!r} in the {what}: give each a name of its own")
+        if name not in names:
+            raise RoutingError(f"there is no column {name!r}; the {what} has {', '.join(map(repr, names))}")
+    return wanted
+
+
+def rows_by_worker(numbers: Array, workers: int) -> Iterator[tuple[int, Array]]:
+    """Yield ``(worker, rows)`` for each worker that gets any row, given the rows' routing numbers: their places, in order.
+
+    One after the other: what was taken out by then makes room for the next, or a large batch has memory given back to the
+    system and asked for again each time, which takes longer than the dealing.
+
+    >>> [(worker, rows.tolist()) for worker, rows in rows_by_worker(np.array([5, 3, 2]), 3)]
+    [(0, [1]), (2, [0, 2])]
+    """
+    owners = _owners(numbers, workers)
+    if workers <= _FEW:
+        dealt: Iterable[Any] = ((owners == worker).nonzero()[0] for worker in range(workers))
+    else:
+        order = np.argsort(owners, kind="stable")  # short numbers are sorted by counting
+        dealt = np.split(order, np.searchsorted(owners[order], np.arange(1, workers)))
+    for worker, rows in enumerate(dealt):
+        if len(rows):
+            yield worker, rows
+
+
+def _owners(numbers: Array, workers: int) -> Array:
+    """Return the remainders, as numbers that are no longer than they need to be."""
+    if workers & (workers - 1):
+        return (numbers % workers).astype(np.uint16 if workers <= 1 << 16 else np.int64)
+    if workers <= 1 << 8 and numbers.dtype != object:
+        return numbers.astype(np.uint8) & np.uint8(workers - 1)  # what is cut off is a multiple of 256
+    return (numbers & (workers - 1)).astype(np.int64)

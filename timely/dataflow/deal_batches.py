@@ -1,0 +1,78 @@
+"""Dealing Arrow record batches by the columns of a key.
+
+The invariant is that of :mod:`timely.dataflow.container`: every row goes to one worker, rows keep their order, and each part
+has the schema of the batch. Only what deals Arrow batches imports this module, since Arrow is imported with it: an import in a
+function costs as much as some of what follows it here.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from timely.dataflow.container import Parts
+from timely.dataflow.deal_arrays import checked_names, rows_by_worker
+from timely.dataflow.keys import Key, combined, route_column
+from timely.errors import RoutingError
+
+_TAKE: Final = pc.get_function("take")
+_UNCHECKED: Final = pc.TakeOptions(boundscheck=False)
+"""Rows that were found in a batch need not be looked for in it. ``pyarrow.compute.take`` looks both of these up for every batch,
+which costs as much as a small batch itself."""
+
+_PLACE: Final = pa.from_numpy_dtype(np.intp)
+"""Arrow's type for the places of rows, as NumPy has them."""
+
+
+def deal_batch(batch: pa.RecordBatch, key: Key, workers: int) -> Parts:
+    """Deal an Arrow record batch: ``timely.dataflow.container.partition`` for Arrow.
+
+    >>> [(worker, part.to_pydict()) for worker, part in deal_batch(pa.record_batch({"n": [3, 4, 5]}), "n", 2)]
+    [(0, {'n': [4]}), (1, {'n': [3, 5]})]
+    """
+    if callable(key):
+        raise RoutingError("an Arrow batch is exchanged by the name of a column, not by a function of the record")
+    columns = [batch.column(place) for place in _places(key, batch.schema)]
+    if workers == 1:
+        for column in columns:
+            try:
+                _check_routable(column.type)
+            except TypeError:  # a type of somebody's own need not be hashable
+                route_column(column[:0])
+        return [(0, batch)]
+    numbers = route_column(columns[0]) if isinstance(key, str) else combined([route_column(column) for column in columns])
+    return [(worker, _taken(batch, rows)) for worker, rows in rows_by_worker(numbers, workers)]
+
+
+def _places(key: str | Sequence[str], schema: pa.Schema) -> list[int]:
+    """Return where the columns of a key are."""
+    names = [key] if isinstance(key, str) else key
+    places = [schema.get_field_index(name) for name in names]
+    if not places or -1 in places:  # Arrow says so of a column that there is twice, too
+        checked_names(key, schema.names, "batch")
+    return places
+
+
+@functools.lru_cache
+def _check_routable(kind: pa.DataType) -> None:
+    """Raise ``RoutingError`` for the type of a column that cannot be a key: whether one can depends on nothing else."""
+    route_column(pa.nulls(0, kind))
+
+
+def _taken(batch: pa.RecordBatch, rows: np.ndarray[Any, Any]) -> pa.RecordBatch:
+    """Return these rows of a batch. Arrow takes none out of a view, so that one goes by way of the plain type."""
+    places = pa.Array.from_buffers(_PLACE, len(rows), [None, pa.py_buffer(rows)])  # ``pa.array`` looks for what is missing
+    try:
+        return _TAKE.call([batch, places], _UNCHECKED)
+    except pa.ArrowNotImplementedError:
+        plain = {pa.string_view(): pa.large_string(), pa.binary_view(): pa.large_binary()}
+        fields = [field.with_type(plain.get(field.type, field.type)) for field in batch.schema]
+    try:
+        return batch.cast(pa.schema(fields)).take(places).cast(batch.schema)
+    except pa.ArrowNotImplementedError as error:
+        raise RoutingError(f"a batch that Arrow takes no rows out of cannot be dealt, cast its columns: {error}") from error
