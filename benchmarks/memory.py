@@ -1,6 +1,6 @@
 """Memory: the peak of graph algorithms over the size of their input, and what a loop holds after millions of iterations.
 
-A peak is what a fresh process held at most (``ru_maxrss``) beyond what it held before it read its input, when everything was
+A peak is what a fresh process held at most beyond what it held before it read its input, when everything was
 imported and had run on a small graph. The input is part of it. With two processes it is the sum of both, each of which reads
 its half. A loop's growth is what a process holds more after all of its iterations than after the first tenth of them.
 ``python -m benchmarks.memory 10000000`` measures both with so many edges and iterations, which takes half an hour.
@@ -9,7 +9,6 @@ its half. A loop's growth is what a process holds more after all of its iteratio
 from __future__ import annotations
 
 import json
-import resource
 import subprocess
 import sys
 import tempfile
@@ -22,6 +21,7 @@ import timely
 from benchmarks.graphs import ALGORITHMS, grid, random_graph
 from benchmarks.report import Row, table
 from benchmarks.sizing_memory import held
+from timely.worker.memory import record_memory
 
 BARRED = "PageRank"
 """The algorithm that has a bar: at most 8 times the input, better 4."""
@@ -47,7 +47,7 @@ def child(name: str, file: str, processes: int) -> None:
         run(worker, grid(10).slice(worker.index))
         before = held()
         found = run(worker, _part(file, worker.index, worker.peers))
-        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before, found
+        return record_memory() // 1024 - before, found
 
     parts = timely.execute(program, processes=processes)
     assert sum(found for _, found in parts) > 0

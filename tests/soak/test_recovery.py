@@ -32,11 +32,11 @@ def test_nothing_is_lost_and_nothing_comes_twice(
 
 
 LARGE = """
-import resource
 import sys
 
 import timely
 from timely.recovery import Recovery
+from timely.worker.memory import record_memory as peak
 
 directory, millions = sys.argv[1], int(sys.argv[2])
 
@@ -52,10 +52,6 @@ def table(capability, info):
 
     found.append(state)
     return logic
-
-
-def peak():
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
 found = []
