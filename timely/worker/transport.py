@@ -37,7 +37,7 @@ __all__ = [
 ]
 
 
-_LOOKS: Final = 2
+_LOOKS: Final = 10
 """How often to look, at a microsecond each, before going to sleep."""
 
 
