@@ -34,10 +34,11 @@ def open_loop(rate: int, seconds: float) -> Callable[[Worker], list[float]]:
         waiting: deque[tuple[int, int]] = deque()  # a time, and the number of the request behind the last one at it
         taken: list[float] = []
         sent = 0
-        begin = max(worker.confer(time.perf_counter())) + 0.01 + worker.index * pause / worker.peers
+        begin = max(worker.confer(time.perf_counter())) + 0.01  # of all workers: a time is the same moment everywhere
+        first = worker.index / rate
         while len(taken) < mine:
             now = time.perf_counter() - begin
-            due = min(mine, int(now / pause) + 1)
+            due = min(mine, int((now - first) // pause) + 1)
             later = handle.time
             if due > sent:
                 handle.send_batch(list(range(sent, due)))
@@ -48,7 +49,7 @@ def open_loop(rate: int, seconds: float) -> Callable[[Worker], list[float]]:
             while waiting and not probe.less_equal(waiting[0][0]):
                 _, end = waiting.popleft()
                 now = time.perf_counter() - begin
-                taken += [now - number * pause for number in range(len(taken), end)]
+                taken += [now - first - number * pause for number in range(len(taken), end)]
         handle.close()
         return sorted(taken)
 
