@@ -291,15 +291,17 @@ def _small_batches(numbers: int, batch: int) -> Contest:
 
 def _sum_by_key(numbers: int, processes: int) -> Contest:
     contestants = [
-        Contestant("ours with aggregate", "words", "sum_by_key", BATCHES),
+        Contestant("ours with reduce_by_key", "words", "sum_by_key", BATCHES),
+        Contestant("ours with aggregate", "words", "sum_by_key_exchanged", BATCHES),
         Contestant("ours on columns", "words_columns", "sum_by_key", BATCHES),
         Contestant("bytewax", "contestants.by_bytewax", "sum_by_key", BATCHES),
         Contestant("pathway", "contestants.by_pathway", "sum_by_key", input=_numbers(numbers), turns=3),
         Contestant("Spark", "contestants.by_spark", "sum_by_key", turns=3),
     ]
     pairs = [
+        Pair("ours with reduce_by_key", "bytewax"),
         Pair("ours with aggregate", "bytewax"),
-        Pair("ours with aggregate", "pathway"),
+        Pair("ours with reduce_by_key", "pathway"),
         Pair("ours on columns", "Spark"),
     ]
     expected = dict(by_hand.sum_by_key(Task(str(numbers))))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
+from operator import add
 from typing import Any, TypeVar
 
 import timely
@@ -79,11 +80,10 @@ def word_count_exchanged(task: Task) -> Answer:
 
 
 def word_count_by_batch(task: Task) -> Answer:
-    """Each batch of lines is counted before anything is exchanged."""
+    """Each batch of lines is split and counted by hand, in one go."""
 
     def build(lines: Records) -> Records:
-        pairs = lines.map_batch(lambda batch: list(Counter(" ".join(batch).split()).items()))
-        return pairs.aggregate(lambda word, number, count: number + (count or 0), lambda word, count: (word, count))
+        return lines.map_batch(lambda batch: list(Counter(" ".join(batch).split()).items())).reduce_by_key(add)
 
     return run(task, task.lines, build)
 
@@ -124,7 +124,12 @@ def map_filter_map_by_batch(task: Task) -> Answer:
 
 
 def sum_by_key(task: Task) -> Answer:
-    """Pairs whose values are added up for each of a thousand keys."""
+    """Pairs whose values are added up for each of a thousand keys, on each worker before anything is exchanged."""
+    return run(task, _lists(task), lambda numbers: numbers.map(lambda x: (str(x % 1000), x)).reduce_by_key(add))
+
+
+def sum_by_key_exchanged(task: Task) -> Answer:
+    """The same with all pairs exchanged."""
 
     def build(numbers: Records) -> Records:
         pairs = numbers.map(lambda x: (str(x % 1000), x))
@@ -151,5 +156,6 @@ if __name__ == "__main__":
         map_filter_map_seldom,
         map_filter_map_by_batch,
         sum_by_key,
+        sum_by_key_exchanged,
         exchange,
     ))

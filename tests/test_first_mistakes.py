@@ -159,6 +159,11 @@ RUNNING: dict[str, tuple[Build, type[Exception], str]] = {
         RoutingError,
         r"into input 0 of operator 'join' .*pairs of a key and a value, and 1 came: make pairs with map",
     ),
+    "reduces what are no pairs": (
+        lambda scope: scope.to_stream([("a", 1), ("b", 2, 3)]).reduce_by_key(max),
+        RoutingError,
+        r"operator 'reduce_by_key \(here\)' .*pairs of a key and a value, and \('b', 2, 3\) came",
+    ),
     "aggregates what are no pairs": (
         lambda scope: scope.to_stream([None]).aggregate(lambda k, v, s: s, lambda k, s: k),
         RoutingError,

@@ -36,6 +36,53 @@ def test_aggregate_is_a_group_by(sent: list[Any], workers: int, seed: int | None
 
 
 @given(sends, sizes, seeds)
+def test_reduce_by_key_combines_the_values_of_a_key(sent: list[Any], workers: int, seed: int | None) -> None:
+    def build(stream: Any) -> Any:
+        return stream.reduce_by_key(min), stream.reduce_by_key(int.__add__, key=len)
+
+    least, sums = run(build, sent, workers=workers, seed=seed)
+    values = grouped(sent).items()
+    assert least == Counter((time, (key, min(found))) for (time, key), found in values)
+    assert sums == Counter((time, (key, sum(found))) for (time, key), found in values)
+
+
+def test_reduce_by_key_exchanges_one_pair_for_each_key_and_worker() -> None:
+    dealt: list[str] = []
+
+    def key(k: str) -> str:
+        dealt.append(k)
+        return k
+
+    def program(worker: timely.Worker) -> list[Any]:
+        with worker.dataflow(int) as scope:
+            handle, stream = scope.new_input()
+            found = stream.reduce_by_key(int.__add__, key).capture()
+        for number in range(100):
+            handle.send(("ab"[number % 2], number))
+            worker.step()
+        handle.close()
+        worker.run()
+        return [pair for _, pairs in found.messages for pair in pairs]
+
+    parts = execute(program, 3, None)
+    assert sorted(pair for part in parts for pair in part) == [("a", 3 * 2450), ("b", 3 * 2500)]
+    assert sorted(dealt) == ["a"] * 3 + ["b"] * 3
+
+
+def test_reduce_by_key_changes_no_value_that_came() -> None:
+    sent = [("a", [1]), ("a", [2]), ("b", [3])]
+    found = timely.example(lambda scope: scope.to_stream(sent).reduce_by_key(lambda a, b: a + b))
+    assert found == [(0, [("a", [1, 2]), ("b", [3])])]
+    assert sent == [("a", [1]), ("a", [2]), ("b", [3])]
+
+
+def test_an_error_of_what_combines_is_told_as_it_is() -> None:
+    with pytest.raises(timely.OperatorError, match="reduce_by_key.*TypeError.*unsupported operand") as caught:
+        timely.example(lambda scope: scope.to_stream([("a", 1), ("a", 2)]).reduce_by_key(lambda a, b: a + "x"))
+    assert isinstance(caught.value.__cause__, TypeError)
+
+
+@given(sends, sizes, seeds)
 def test_count_and_accumulate_on_one_worker_of_many(sent: list[Any], workers: int, seed: int | None) -> None:
     def build(stream: Any) -> Any:
         together = stream.exchange(lambda record: 0)
@@ -165,6 +212,7 @@ def test_what_is_kept_for_a_time_goes_with_it() -> None:
 def test_a_key_that_cannot_be_dealt_is_an_error_that_names_the_operator() -> None:
     builds: dict[str, Any] = {
         "aggregate": lambda s: s.aggregate(lambda k, v, state: v, lambda k, state: state),
+        "reduce_by_key": lambda s: s.reduce_by_key(max),
         "state_machine": lambda s: s.state_machine(lambda k, v, state: (state, [])),
     }
     for name, build in builds.items():

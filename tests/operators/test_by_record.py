@@ -33,6 +33,7 @@ def in_an_array(records: list[tuple[int, int]]) -> Any:
 
 BUILDS: dict[str, Any] = {
     "aggregate": lambda s: s.aggregate(lambda k, v, total: (total or 0) + v, lambda k, total: (k, total)),
+    "reduce_by_key": lambda s: s.reduce_by_key(max),
     "aggregate by a key": lambda s: s.aggregate(lambda k, v, n: (n or 0) + 1, lambda k, n: (k, n), key=abs),
     "state_machine": lambda s: s.state_machine(lambda k, v, n: ((n or 0) + 1, [(k, (n or 0) + 1)])),
     "join": lambda s: s.join(s),

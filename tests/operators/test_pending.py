@@ -99,6 +99,7 @@ class Tell(timely.Vertex[Any]):
 BUILDS: dict[str, Any] = {
     "count": lambda stream: stream.count(),
     "aggregate": lambda stream: stream.aggregate(lambda k, v, state: v, lambda k, state: state),
+    "reduce_by_key": lambda stream: stream.reduce_by_key(max),
     "state_machine": lambda stream: stream.state_machine(lambda k, v, state: (v, [v])),
     "distinct": lambda stream: stream.distinct(),
     "delay": lambda stream: stream.delay(lambda pair, time: Compared(time + 1)),

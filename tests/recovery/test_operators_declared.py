@@ -103,6 +103,7 @@ PROGRAMS: dict[str, Callable[[Any, Any], Any]] = {
     "partition": lambda scope, s: s.partition(2, lambda x: (0, x)),
     "probe": lambda scope, s: s.probe(),
     "reclock": lambda scope, s: s.apply(operators.reclock, s),
+    "reduce_by_key": lambda scope, s: s.reduce_by_key(max),
     "replay": lambda scope, s: scope.replay([]),
     "sink": lambda scope, s: s.sink(P, "mine", _silent),
     "source": lambda scope, s: scope.source("mine", _quiet),

@@ -104,6 +104,7 @@ UNARY: dict[str, Build] = {
     "state_machine": _per_time,
     "aggregate": lambda scope, stream: stream.aggregate(lambda k, v, total: (total or 0) + v, lambda k, total: (k, total)),
     "value_counts": lambda scope, stream: stream.value_counts(),
+    "reduce_by_key": lambda scope, stream: stream.reduce_by_key(int.__add__),
     "group_by": _grouped,
     "distinct": lambda scope, stream: stream.distinct(),
     "distinct by key": lambda scope, stream: stream.distinct(key=lambda pair: pair[0]),

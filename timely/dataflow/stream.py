@@ -247,6 +247,14 @@ class Stream(Generic[T, D]):
 
         return operators.aggregate(self, fold, emit, key)
 
+    def reduce_by_key(
+        self: Stream[T, tuple[K, V]], combine: Callable[[V, V], V], key: Callable[[K], Any] | None = None
+    ) -> Stream[T, tuple[K, V]]:
+        """Return the values of each key at each time, combined two by two. See ``timely.operators.reduce_by_key``."""
+        from timely import operators
+
+        return operators.reduce_by_key(self, combine, key)
+
     def state_machine(
         self: Stream[T, tuple[K, V]],
         fold: Callable[[K, V, S | None], tuple[S | None, Iterable[E]]],

@@ -4,7 +4,7 @@ All of them are written on the public operator interface only: what they can do,
 """
 
 from timely.operators import results, windows
-from timely.operators.aggregate import accumulate, aggregate, count, value_counts
+from timely.operators.aggregate import accumulate, aggregate, count, reduce_by_key, value_counts
 from timely.operators.all_reduce import all_reduce
 from timely.operators.asynchronous import from_async, map_async
 from timely.operators.capture import Capture, capture, capture_into, extract
@@ -113,6 +113,7 @@ __all__ = [
     "partition",
     "probe",
     "redistribute_by_key",
+    "reduce_by_key",
     "replay",
     "reclock",
     "results",

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 from timely.dataflow import InputPort, OperatorInfo, OutputPort, Pact, Pipeline, Stream, records_of
 from timely.errors import StateError
-from timely.operators.by_record import by_first
+from timely.operators.by_record import by_first, check_pair
 from timely.operators.generic import unary_notify
 from timely.operators.kept import keep_here, owner
 from timely.operators.notificator import Notificator
@@ -89,37 +89,91 @@ def value_counts(stream: Stream[T, D], key: Callable[[D], Any] | None = None) ->
     >>> timely.example(lambda scope: scope.to_stream(["to be or", "not to be"]).flat_map(str.split).value_counts())
     [(0, [('be', 2), ('not', 1), ('or', 1), ('to', 2)])]
     """
+
+    def add(counts: dict[D, int], batch: Any) -> dict[D, int]:
+        counts.update(records_of(batch))  # of a Counter, which is what it is
+        return counts
+
+    return _here_first(stream, "value_counts", Counter, add, int.__add__, key)
+
+
+def reduce_by_key(
+    stream: Stream[T, tuple[K, V]], combine: Callable[[V, V], V], key: Callable[[K], Any] | None = None
+) -> Stream[T, tuple[K, V]]:
+    """Return, for each time, ``(key, value)`` for each key: all its values, of all workers, combined two by two.
+
+    Records are pairs ``(key, value)``. Each worker first combines its own, and only what comes of that goes to the worker that a
+    key belongs to, when the time is complete: of many records with few keys next to nothing is exchanged, where ``aggregate``
+    exchanges all of them. ``combine(a, b)`` must be associative and commutative, since values come in any order, and must change
+    neither of them. Keys are what ``exchange`` takes, or else ``key(k)`` says what to deal them by. ``RoutingError``, as the
+    cause of an ``OperatorError``, for a record that is no pair. Source: the combiners of Dean and Ghemawat 2004, MapReduce.
+
+    >>> import timely
+    >>> pairs = [("a", 3), ("b", 4), ("a", 5)]
+    >>> timely.example(lambda scope: scope.to_stream(pairs).reduce_by_key(max))
+    [(0, [('a', 5), ('b', 4)])]
+    """
+
+    def add(states: dict[K, V], batch: Any) -> dict[K, V]:
+        records = records_of(batch)
+        try:
+            return _combined(states, records, combine)
+        except (TypeError, ValueError):
+            for record in records:
+                check_pair(record)
+            raise
+
+    return _here_first(stream, "reduce_by_key", dict, add, combine, key)
+
+
+_NOTHING: Any = object()
+
+
+def _combined(states: dict[K, V], pairs: Iterable[tuple[K, V]], combine: Callable[[V, V], V]) -> dict[K, V]:
+    """Return ``states`` after the values of some pairs have come to them."""
+    known = states.get
+    for k, value in pairs:
+        state = known(k, _NOTHING)
+        states[k] = value if state is _NOTHING else combine(state, value)
+    return states
+
+
+def _here_first(
+    stream: Stream[T, D],
+    name: str,
+    start: Callable[[], dict[K, V]],
+    add: Callable[[dict[K, V], Any], dict[K, V]],
+    combine: Callable[[V, V], V],
+    key: Callable[[K], Any] | None,
+) -> Stream[T, tuple[K, V]]:
+    """Return ``(key, value)`` for each key of each time, where each worker does ``add(states, container)`` for what it has, and
+    what it has then for a key is combined with what the others have.
+    """
     dealt_by = owner(key)
 
-    def items(times: dict[T, Counter[D]]) -> Iterator[tuple[T, D, int]]:
-        for time, counts in times.items():
-            for record, number in counts.items():
-                yield time, record, number
+    def items(times: dict[T, dict[K, V]]) -> Iterator[tuple[T, K, V]]:
+        for time, states in times.items():
+            for k, value in states.items():
+                yield time, k, value
 
-    def load(times: dict[T, Counter[D]], found: Iterable[tuple[T, D, int]]) -> None:
-        for time, record, number in found:
-            times.setdefault(time, Counter())[record] += number
+    def load(times: dict[T, dict[K, V]], found: Iterable[tuple[T, K, V]]) -> None:
+        for time, k, value in found:
+            _combined(times.setdefault(time, start()), [(k, value)], combine)
 
-    def keep_here_alone(info: OperatorInfo, times: dict[T, Counter[D]]) -> None:
+    def keep_alone(info: OperatorInfo, times: dict[T, dict[K, V]]) -> None:
         keep_here(info, lambda: items(times), lambda found: load(times, found))
 
-    def keep_by_key(info: OperatorInfo, times: dict[T, Counter[D]]) -> None:
+    def keep_by_key(info: OperatorInfo, times: dict[T, dict[K, V]]) -> None:
         info.keep(lambda: ((dealt_by(item[1]), item) for item in items(times)), lambda found: load(times, found))
 
-    def add(counts: Counter[D], batch: Any) -> Counter[D]:
-        counts.update(records_of(batch))
-        return counts
+    def add_up(states: dict[K, V], batch: list[tuple[K, V]]) -> dict[K, V]:
+        return _combined(states, batch, combine)
 
-    def add_up(counts: Counter[D], batch: list[tuple[D, int]]) -> Counter[D]:
-        for record, number in batch:
-            counts[record] = counts.get(record, 0) + number
-        return counts
+    def finish(states: dict[K, V]) -> list[list[tuple[K, V]]]:
+        return [list(states.items())]
 
-    def finish(counts: Counter[D]) -> list[list[tuple[D, int]]]:
-        return [list(counts.items())]
-
-    here: Stream[T, tuple[D, int]] = by_time(stream, Pipeline, "value_counts (here)", Counter, add, finish, keep_here_alone)
-    return by_time(here, by_first(key), "value_counts", Counter, add_up, finish, keep_by_key)
+    here: Stream[T, tuple[K, V]] = by_time(stream, Pipeline, f"{name} (here)", start, add, finish, keep_alone)
+    return by_time(here, by_first(key), name, start, add_up, finish, keep_by_key)
 
 
 def aggregate(
@@ -130,8 +184,9 @@ def aggregate(
 ) -> Stream[T, E]:
     """Return ``emit(key, state)`` for each key of each time, where ``fold(key, value, state)`` was applied to its values.
 
-    Records are pairs ``(key, value)``; those of one key come together on one worker. ``fold`` returns the next state, and gets
-    ``None`` for the first value of a key. Keys are what ``exchange`` takes, or else ``key(k)`` says what to deal them by.
+    Records are pairs ``(key, value)``; those of one key come together on one worker, all of them (``reduce_by_key`` combines
+    on each worker first). ``fold`` returns the next state, and gets ``None`` for the first value of a key. Keys are what
+    ``exchange`` takes, or else ``key(k)`` says what to deal them by.
 
     >>> import timely
     >>> def build(scope):

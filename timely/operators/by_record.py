@@ -46,9 +46,24 @@ def by_first(key: Callable[[Any], Any] | None) -> ByRecord:
     return ByRecord(lambda pair: chosen(_first(pair)))
 
 
+def check_pair(record: Any) -> None:
+    """``RoutingError`` for a record that is no pair.
+
+    >>> check_pair((7, "x"))
+    """
+    try:
+        _, _ = record
+    except (TypeError, ValueError):
+        raise _no_pair(record) from None
+
+
 def _first(pair: Any) -> Any:
     """Return the first part of a pair; ``RoutingError`` for a record that is none."""
     try:
         return pair[0]
     except (TypeError, LookupError):
-        raise RoutingError(f"its records must be pairs of a key and a value, and {pair!r} came: make pairs with map") from None
+        raise _no_pair(pair) from None
+
+
+def _no_pair(record: Any) -> RoutingError:
+    return RoutingError(f"its records must be pairs of a key and a value, and {record!r} came: make pairs with map")

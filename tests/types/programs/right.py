@@ -39,7 +39,8 @@ def keyed(visits: Stream[int, tuple[str, int]]) -> Stream[int, tuple[str, float]
         return (visits + 1, total + seconds), [(page, (total + seconds) / (visits + 1))]
 
     longest: Stream[int, tuple[str, int]] = visits.aggregate(lambda page, s, most: max(s, most or s), lambda page, s: (page, s))
-    both: Stream[int, tuple[str, tuple[int, int]]] = visits.join(longest)
+    shortest: Stream[int, tuple[str, int]] = visits.reduce_by_key(min)
+    both: Stream[int, tuple[str, tuple[int, int]]] = shortest.join(longest)
     running: Stream[int, tuple[str, int]] = visits.state_machine(lambda page, s, sum: ((sum or 0) + s, [(page, s)]))
     later: Stream[int, tuple[str, int]] = running.delay(lambda visit, time: time + visit[1])
     number: Stream[int, int] = both.count().accumulate(0, lambda total, n: total + n)

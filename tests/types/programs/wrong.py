@@ -46,6 +46,8 @@ def keyed(pairs: Stream[int, tuple[str, int]], numbers: Stream[int, int]) -> Non
     pairs.aggregate(add, name)  # expect: misc
     totals: Stream[int, str] = pairs.aggregate(add, lambda word, total: total)  # expect: misc
     numbers.aggregate(add, lambda word, total: total)  # expect: misc
+    numbers.reduce_by_key(max)  # expect: misc
+    pairs.reduce_by_key(lambda a, b: a.no_such_field)  # expect: attr-defined
     pairs.state_machine(next_state)  # expect: misc
     pairs.state_machine(add)  # expect: arg-type
     pairs.exchange(lambda pair: pair.no_such_field)  # expect: attr-defined
