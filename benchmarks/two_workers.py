@@ -192,11 +192,10 @@ def ranks_of(edges: pa.RecordBatch) -> tuple[Together, Ranks]:
 # -- what is measured --------------------------------------------------------------------------------------------------
 
 
-def run(rounds: int = 5, quick: bool = False, long: bool = False) -> list[Row]:
-    """Return the speed-ups; ``long`` is also a graph of ten million edges."""
+def run(rounds: int = 5, quick: bool = False) -> list[Row]:
+    """Return the speed-ups."""
     works: dict[str, Callable[[], float]] = {}
-    sizes = [100_000 if quick else 1_000_000, *([10_000_000] if long else [])]
-    for edges in sizes:
+    for edges in [100_000] if quick else [1_000_000, 10_000_000]:
         _add_ranks(works, f"PageRank, {ROUNDS} rounds, {edges / 1e6:g} M edges", random_graph(edges // 10, edges))
     _add_words(works, "columnar word count")
     found = in_turn(works, rounds)

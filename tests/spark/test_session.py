@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -103,6 +104,17 @@ def test_the_python_of_the_tasks(monkeypatch: pytest.MonkeyPatch, master: str, c
     with this_python(cast(Any, context)):
         assert context.pythonExec == used
     assert context.pythonExec == "before"
+
+
+@pytest.mark.spark
+def test_a_session_outlives_processes_that_another_thread_forks(session: SparkSession) -> None:
+    """They let go of what the session's own thread was connected to Java by."""
+    assert SparkSession.getActiveSession() is session
+    forking = threading.Thread(target=timely.execute, args=(lambda worker: None,), kwargs={"processes": 2})
+    forking.start()
+    forking.join()
+    assert SparkSession.getActiveSession() is session
+    assert session.range(3).count() == 3
 
 
 @pytest.mark.spark

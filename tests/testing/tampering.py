@@ -22,6 +22,9 @@ SEEDS = range(6)
 
 Batch = ProgressBatch[Any]
 
+interpreted = pytest.mark.skipif(timely.compiled, reason="what is compiled calls its own methods, whatever is put in their place")
+"""For a test that puts something in the place of a method of the engine."""
+
 
 def objections(
     network: type[Network] = Network,

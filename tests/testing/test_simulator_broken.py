@@ -21,6 +21,7 @@ from tests.testing.tampering import (
     deceitful,
     epochs,
     forge,
+    interpreted,
     is_named,
     objections,
     send_late,
@@ -121,6 +122,7 @@ def test_T9_X1_gains_that_are_kept_to_oneself(monkeypatch: pytest.MonkeyPatch) -
     assert objections(programs=[epochs]) == {"I3"}
 
 
+@interpreted
 def test_T9_X3_initial_counts_that_are_not_times_the_number_of_workers(monkeypatch: pytest.MonkeyPatch) -> None:
     honest = Subgraph._count_initial
 
@@ -282,6 +284,7 @@ def test_T9_G5_cells_out_of_order(monkeypatch: pytest.MonkeyPatch) -> None:
     assert objections() == {"G5"}
 
 
+@interpreted
 def test_T9_G6_counts_that_are_gone_and_still_hold_a_frontier_back(monkeypatch: pytest.MonkeyPatch) -> None:
     honest = TotalTracker.update_at
 
@@ -297,6 +300,7 @@ def test_T9_G6_counts_that_are_gone_and_still_hold_a_frontier_back(monkeypatch: 
         assert objections(workers=workers, programs=[rounds, epochs]) == {"G6"}
 
 
+@interpreted
 def test_T9_G7_cells_that_do_not_look_at_what_they_depend_on(monkeypatch: pytest.MonkeyPatch) -> None:
     def blind(engine: Any) -> None:
         honest = engine.__init__
@@ -371,6 +375,7 @@ def test_T9_G9_a_summary_that_is_taken_for_the_identity(monkeypatch: pytest.Monk
     assert objections(programs=[delayed]) == {"G9"}
 
 
+@interpreted
 def test_T9_G11_propagation_that_stops_early(monkeypatch: pytest.MonkeyPatch) -> None:
     honest = TotalTracker.propagate_observed
     calls = 0

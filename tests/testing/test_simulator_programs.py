@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 import timely
 from tests.testing.programs import loops, nested_loops, rounds
+from tests.testing.tampering import interpreted
 from timely.errors import InvariantViolation, ProgressError
 from timely.progress import ChangeBatch
 from timely.scopes import Checked, Subgraph
@@ -242,6 +243,7 @@ class Said:
         return False
 
 
+@interpreted
 def test_OC6_a_nested_scope_that_speaks_of_another_workers_messages(monkeypatch: pytest.MonkeyPatch) -> None:
     """What it says would be refused if it were held to what its own worker has; and it is right."""
     start, pull = Subgraph._initial_outputs, Subgraph.pull_internal_progress

@@ -105,6 +105,8 @@ class OperatorBuilder(Generic[T]):
     """
 
     def __init__(self, scope: ScopeBuilder[T], name: str) -> None:
+        if not isinstance(name, str):
+            raise GraphError(f"the name of an operator is a string, not {name!r}: a pact comes before the name")
         self._scope = scope
         self._operator: Operator[T] = Operator(name, scope.subgraph, scope.allocator)
         self._rows: list[dict[int, Antichain[PathSummary[T]]]] = []

@@ -16,6 +16,8 @@ import attrs
 
 _PACKAGE: Final = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 _PROGRAMS: Final = _PACKAGE + "cli" + os.sep
+_COMPILED: Final = "timely" + os.sep
+"""How compiled modules call their files in a traceback, which know no folder."""
 
 
 @attrs.frozen
@@ -45,7 +47,9 @@ def is_ours(file: str) -> bool:
     >>> is_ours(__file__), is_ours("<stdin>")
     (True, False)
     """
-    return file.startswith(_PACKAGE) and not file.startswith(_PROGRAMS)
+    if file.startswith(_PACKAGE):
+        return not file.startswith(_PROGRAMS)
+    return file.startswith(_COMPILED)
 
 
 def origin() -> Origin | None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final, Generic, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, Self, TypeVar, overload
 
 from timely.dataflow.capability import Capability, InputCapability
 from timely.dataflow.channel import Pusher
@@ -234,7 +234,12 @@ class OutputPort(Generic[T]):
         """Raise ``TimestampError`` unless ``time`` is a time of the operator's scope."""
         _check(self, time)
 
-    def session(self, capability: Capability[T] | InputCapability[T]) -> Session[T]:
+    # Overloaded for the type checker alone: compiled, it takes whatever there is, and says itself what it cannot use.
+    @overload
+    def session(self, capability: Capability[T]) -> Session[T]: ...
+    @overload
+    def session(self, capability: InputCapability[T]) -> Session[T]: ...
+    def session(self, capability: Any) -> Session[T]:
         """Open a session for ``capability``; it ends with its ``with`` block, or else with the activation.
 
         ``CapabilityError`` if the capability does not allow to send here.

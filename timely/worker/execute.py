@@ -229,6 +229,7 @@ def _run_processes(
         raise ConfigurationError(f"processes={processes}: this system cannot fork; use threads (workers={workers * processes})")
     context = multiprocessing.get_context("fork")
     prepare()
+    kept = _connections_of_spark()  # noqa: F841  (the children have this frame, too)
     sockets = _connect(workers, processes)
     shared = _share(sockets)
     ends = [context.Pipe(duplex=False) for _ in range(processes)]
@@ -263,6 +264,19 @@ def _run_processes(
             receiver.close()
         if watch is not None and watch.line and (children[0].exitcode or 0) < 0:
             erase(sys.stderr)  # the line of one that was killed
+
+
+def _connections_of_spark() -> list[object]:
+    """Return what this process, if it has a Spark session, is connected to its Java by, to be kept for as long as a child lives.
+
+    A child has none of the other threads, and lets go of what was theirs; a connection that is let go of shuts the socket down,
+    which is the parent's, too, and what Java knew of that thread is lost: which session is the active one, for example.
+    """
+    try:
+        client = sys.modules["pyspark"].SparkContext._active_spark_context._gateway._gateway_client
+        return list(client.deque.copy())
+    except (AttributeError, KeyError):  # there is no session, or no Java
+        return []
 
 
 def _connect(workers: int, processes: int) -> dict[int, dict[int, socket.socket]]:
