@@ -85,6 +85,15 @@ def test_a_ring_goes_on_at_its_start_while_its_end_is_under_way(arena: Arena) ->
     assert put(arena, SIZE) >> 32 == 0
 
 
+def test_a_piece_may_fill_the_start_up_to_the_first_that_is_under_way(arena: Arena) -> None:
+    put(arena, 1024)
+    put(arena, SIZE - 1024)
+    arena.read(1)
+    assert arena.put(bytes(1025)) is None
+    assert put(arena, 1024) >> 32 == 0
+    assert arena.put(b"x") is None
+
+
 def test_a_piece_is_never_cut_in_two(arena: Arena) -> None:
     put(arena, 3000)
     second = put(arena, 1000)
