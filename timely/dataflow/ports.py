@@ -234,7 +234,8 @@ class OutputPort(Generic[T]):
         """Raise ``TimestampError`` unless ``time`` is a time of the operator's scope."""
         _check(self, time)
 
-    # Overloaded for the type checker alone: compiled, it takes whatever there is, and says itself what it cannot use.
+    # Overloaded for the type checker alone: compiled, it takes whatever there is, and says itself what it cannot use; that what
+    # it was given is a capability is looked at where the name gets its type, and is a TypeError there.
     @overload
     def session(self, capability: Capability[T]) -> Session[T]: ...
     @overload
@@ -248,15 +249,16 @@ class OutputPort(Generic[T]):
         if not operator.running:
             raise CapabilityError(f"{self.label}: sessions can be opened only while the operator's logic runs")
         try:
-            permitted = capability.permits(self)
-        except AttributeError:
+            given: Capability[T] | InputCapability[T] = capability
+            permitted = given.permits(self)
+        except (AttributeError, TypeError):
             raise CapabilityError(
                 f"{self.label}: a session needs a capability, not {capability!r}: the one that came with the input, or one"
                 " that was retained"
             ).caused_by(None)
         if not permitted:
-            raise capability.refused_by(self)
-        session: Session[T] = Session(self, capability.time)
+            raise given.refused_by(self)
+        session: Session[T] = Session(self, given.time)
         operator.sessions.append(session)
         return session
 
