@@ -16,8 +16,7 @@ import attrs
 
 _PACKAGE: Final = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 _PROGRAMS: Final = _PACKAGE + "cli" + os.sep
-_COMPILED: Final = "timely" + os.sep
-"""How compiled modules call their files in a traceback, which know no folder."""
+_NAME: Final = "timely" + os.sep
 
 
 @attrs.frozen
@@ -44,12 +43,14 @@ class Origin:
 def is_ours(file: str) -> bool:
     """Return whether a file is the library's own; the programs of its command are not, they use it.
 
-    >>> is_ours(__file__), is_ours("<stdin>")
-    (True, False)
+    A compiled module calls its file by the path within the package's folder; a program in a folder of that name is no file there.
+
+    >>> is_ours(__file__), is_ours("<stdin>"), is_ours("timely/dataflow/ports.py"), is_ours("timely/program.py")
+    (True, False, True, False)
     """
-    if file.startswith(_PACKAGE):
-        return not file.startswith(_PROGRAMS)
-    return file.startswith(_COMPILED)
+    if file.startswith(_NAME) and os.path.exists(path := _PACKAGE + file.removeprefix(_NAME)):
+        file = path
+    return file.startswith(_PACKAGE) and not file.startswith(_PROGRAMS)
 
 
 def origin() -> Origin | None:
