@@ -69,13 +69,6 @@ def test_reduce_by_key_exchanges_one_pair_for_each_key_and_worker() -> None:
     assert sorted(dealt) == ["a"] * 3 + ["b"] * 3
 
 
-def test_reduce_by_key_changes_no_value_that_came() -> None:
-    sent = [("a", [1]), ("a", [2]), ("b", [3])]
-    found = timely.example(lambda scope: scope.to_stream(sent).reduce_by_key(lambda a, b: a + b))
-    assert found == [(0, [("a", [1, 2]), ("b", [3])])]
-    assert sent == [("a", [1]), ("a", [2]), ("b", [3])]
-
-
 def test_an_error_of_what_combines_is_told_as_it_is() -> None:
     def combine(a: int, b: int) -> int:
         raise TypeError(f"{a} and {b}")
