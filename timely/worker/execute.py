@@ -274,7 +274,7 @@ def _connections_of_spark() -> list[object]:
     """
     try:
         client = sys.modules["pyspark"].SparkContext._active_spark_context._gateway._gateway_client
-        return list(client.deque.copy())
+        return list(client.deque)
     except (AttributeError, KeyError):  # there is no session, or no Java
         return []
 
