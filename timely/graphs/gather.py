@@ -38,6 +38,10 @@ Whole: TypeAlias = Callable[[OperatorInfo, Any, list[list[Any]]], bool]
 """``whole(info, time, collected)`` says whether nothing more can come at a time, whatever the frontiers say."""
 
 
+Meanwhile: TypeAlias = Callable[[OperatorInfo, Any, list[list[Any]]], None]
+"""``meanwhile(info, time, collected)`` does what need not wait for the rest of a time."""
+
+
 class _Gathered(Generic[T]):
     """What has come at one time, and the right to send at it: what came with the first of it, or what was kept of that.
 
@@ -54,14 +58,23 @@ class _Gathered(Generic[T]):
 class _Gather(Generic[T]):
     """The logic of the operator."""
 
-    __slots__ = ("finish", "info", "inputs", "outputs", "times", "whole")
+    __slots__ = ("finish", "info", "inputs", "meanwhile", "outputs", "times", "whole")
 
-    def __init__(self, info: OperatorInfo, inputs: int, outputs: int, finish: Finish, whole: Whole | None) -> None:
+    def __init__(
+        self,
+        info: OperatorInfo,
+        inputs: int,
+        outputs: int,
+        finish: Finish,
+        whole: Whole | None,
+        meanwhile: Meanwhile | None,
+    ) -> None:
         self.info = info
         self.inputs = inputs
         self.outputs = outputs
         self.finish = finish
         self.whole = whole
+        self.meanwhile = meanwhile
         self.times: dict[T, _Gathered[T]] = {}
 
     def __call__(self, *ports: Any) -> None:
@@ -83,6 +96,8 @@ class _Gather(Generic[T]):
             kept = self.times.get(capability.time)
             if kept is not None:
                 kept.capabilities = [capability.retain(output) for output in range(self.outputs)]
+                if self.meanwhile is not None:
+                    self.meanwhile(self.info, capability.time, kept.containers)
 
     def complete(self, time: T, frontiers: Sequence[Antichain[T]]) -> bool:
         """Return whether nothing more can come at a time."""
@@ -135,6 +150,7 @@ def gather(
     *,
     keep: Keep | None = None,
     whole: Whole | None = None,
+    meanwhile: Meanwhile | None = None,
 ) -> list[Stream[T, Any]]:
     """Return the ``outputs`` streams of an operator that runs ``finish(info, time, collected)`` for each time that
     is complete.
@@ -143,7 +159,9 @@ def gather(
     ``finish`` returns a container for each output, and an empty one sends nothing. What was collected is part of a
     checkpoint; where ``finish`` remembers anything from one time to the next, ``keep(info)``, called once on each worker,
     is to declare that. ``whole(info, time, collected)`` may say that a time is complete before the frontiers do, where it is
-    known how much comes at it. Source: the operators of Naiad section 2.2 that wait for ``OnNotify``.
+    known how much comes at it. ``meanwhile(info, time, collected)`` runs once for a time that is not complete when the first
+    of it has come: while others still work on what they will send, it may work on what ``finish`` will need. Source: the
+    operators of Naiad section 2.2 that wait for ``OnNotify``.
 
     >>> import timely
     >>> def build(scope):
@@ -161,7 +179,7 @@ def gather(
     streams = [builder.new_output() for _ in range(outputs)]
 
     def constructor(capabilities: list[Capability[T]], info: OperatorInfo) -> _Gather[T]:
-        logic: _Gather[T] = _Gather(info, len(inputs), outputs, finish, whole)
+        logic: _Gather[T] = _Gather(info, len(inputs), outputs, finish, whole, meanwhile)
         logic.keep(capabilities, [pact for _, pact in inputs])
         if keep is not None:
             keep(info)

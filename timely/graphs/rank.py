@@ -3,25 +3,26 @@
 A loop with one operator in it. Each node belongs to one worker, which has its rank and its outgoing edges; in each
 round it adds up what its nodes give to each target, and sends every worker one message: the sums for the targets there,
 and what all workers must know, which is how much rank is on nodes without edges and how much the ranks have changed.
-Where the sums go is fixed, and is told in the first message alone. With a share of each worker a round is complete, which
-is known before the frontier tells: a round is one message from each worker to each. All see the same shares and add them
+What it gives to its own nodes it adds up while the others' messages are under way. Where the sums go is fixed, and is told
+in the first message alone. With a share of each worker a round is complete, which is known before the frontier tells: a
+round is one message from each worker to each. All see the same shares and add them
 in the same order, so that all come to the same decision whether to go on. The invariant: the ranks of all nodes add up
 to 1 in every round.
 """
 
 from __future__ import annotations
 
-from itertools import pairwise
 from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
 
 from timely.dataflow import Exchange, OperatorInfo, Pact, Pipeline, Stream
+from timely.dataflow.container import partition
 from timely.errors import ConfigurationError
 from timely.graphs.decode import name_values
 from timely.graphs.encode import encode
 from timely.graphs.gather import gather
-from timely.graphs.pairs import Column, Floats, Rows, bits, distinct, first, floats, translate
+from timely.graphs.pairs import Column, Floats, Rows, bits, distinct, first, floats, second, translate
 from timely.order import PartialOrder, Product
 
 T = TypeVar("T", bound=PartialOrder)
@@ -70,7 +71,7 @@ def pagerank(
             (nodes.enter(loop), Exchange(_itself)),
             (again, Pipeline),
         ]
-        shares, ranks = gather("pagerank", inputs, 2, ranking.finish, whole=_all_here)
+        shares, ranks = gather("pagerank", inputs, 2, ranking.finish, whole=_all_here, meanwhile=ranking.add_up)
         shares.connect_loop(handle, Exchange(_receiver))
         found = ranks.leave()
     return name_values(names, found, "rank", floats, lasting=False)
@@ -96,17 +97,18 @@ Places: TypeAlias = Column | slice
 class Share(NamedTuple):
     """What one worker tells another in a round: ``sums`` for the ``places`` it named in the first, and what all must know.
 
-    ``nodes``: how many nodes the sender has. ``loose``: the rank on those without edges. ``moved``: by how much the ranks
-    of its nodes changed in the last round.
+    ``loose``: the rank on nodes without edges. ``moved``: by how much the ranks of its nodes changed in the last round.
+    ``nodes``: how many nodes the sender has, which is told in the first, too. How many there are together is known only after
+    that one: in it, each node has rank 1, and the receiver divides.
     """
 
     receiver: int
     sender: int
-    nodes: int
-    places: Places | None
     sums: Floats
-    loose: float = 0.0
-    moved: float = np.inf
+    loose: float
+    moved: float
+    nodes: int = 0
+    places: Places | None = None
 
 
 def _receiver(share: Share) -> int:
@@ -114,7 +116,7 @@ def _receiver(share: Share) -> int:
 
 
 def _all_here(info: OperatorInfo, time: Product[Any, int], collected: list[list[Any]]) -> bool:
-    """Whether there is a share of each worker. In round 1 those without nodes send none, and then the frontier tells."""
+    """Whether there is a share of each worker. At first those without nodes send none, and then the frontier tells."""
     return sum(map(len, collected[2])) == info.peers
 
 
@@ -122,107 +124,111 @@ def _itself(nodes: Column) -> Column:
     return nodes
 
 
-def _by_owner(numbers: Column, peers: int, places: int) -> Column:
-    """Return ``owner * places + place`` for each node number, which puts the nodes of one worker side by side.
+class _Edges:
+    """Edges from one worker's nodes to the nodes of one worker, and where their sums go there.
 
-    >>> _by_owner(np.array([0, 1, 4, 5]), peers=2, places=3).tolist()
-    [0, 3, 2, 5]
+    To add up what is given to one worker's nodes at a time keeps the sums, and the edges' shares of them, in the caches of a
+    processor that other workers do not share.
     """
-    if peers == 1:
-        return numbers
-    place = numbers // peers
-    slots = numbers - place * peers
-    slots *= places
-    slots += place
-    return slots
+
+    __slots__ = ("_length", "_slots", "_sources", "places")
+
+    def __init__(self, parts: list[Rows], peers: int) -> None:
+        count = sum(map(len, parts))
+        self._sources, self._slots = (np.empty(count, np.int64) for _ in range(2))
+        end = 0
+        for rows in parts:
+            start, end = end, end + len(rows)
+            for column, ends in enumerate((self._sources, self._slots)):
+                np.floor_divide(rows[:, column], peers, out=ends[start:end])
+        reach = int(self._slots.max(initial=-1)) + 1
+        found = distinct([self._slots], reach)
+        self.places: Places = slice(0, reach)
+        self._length = reach
+        if reach > 2 * len(found):
+            slots = np.empty(reach, np.int64)
+            slots[found] = np.arange(len(found))
+            translate(self._slots, slots)
+            self.places, self._length = found, len(found)
+
+    def __len__(self) -> int:
+        return len(self._sources)
+
+    def degrees(self, nodes: int) -> Column:
+        """Return how many of the edges start at each node."""
+        return np.bincount(self._sources, minlength=nodes)
+
+    def sums(self, given: Floats, room: Floats) -> Floats:
+        """Return the sums of what each source has ``given`` to each of its targets, with ``room`` for one value for each edge."""
+        values = np.take(given, self._sources, out=room[: len(self)], mode="clip")
+        return np.asarray(np.bincount(self._slots, values, self._length), np.float64)
 
 
 class _Part:
-    """One worker's nodes of one outer time: their ranks, and the edges that start at them."""
+    """One worker's nodes of one outer time: their ranks, and the edges that start at them, by whom they lead to."""
 
-    __slots__ = (
-        "_degrees",
-        "_given",
-        "_incoming",
-        "_length",
-        "_loose",
-        "_parts",
-        "_peers",
-        "_slots",
-        "_sources",
-        "_targets",
-        "_total",
-        "_worker",
-        "ranks",
-    )
+    __slots__ = ("_edges", "_given", "_incoming", "_loose", "_own", "_parts", "_room", "_scale", "_total", "_worker", "ranks")
 
     def __init__(self, info: OperatorInfo, nodes: int, edges: list[Rows]) -> None:
         self._worker = info.worker
-        self._peers = info.peers
-        self._sources, self._slots = (np.empty(sum(map(len, edges)), np.int64) for _ in range(2))
-        places = max((int(rows[:, 1].max()) // info.peers + 1 for rows in edges), default=0)
-        end = 0
+        dealt: list[list[Rows]] = [[] for _ in range(info.peers)]
         for rows in edges:
-            start, end = end, end + len(rows)
-            np.floor_divide(rows[:, 0], info.peers, out=self._sources[start:end])
-            self._slots[start:end] = _by_owner(rows[:, 1], info.peers, places)
-        self._given: Floats = np.empty(len(self._sources))
-        degrees = np.bincount(self._sources, minlength=nodes)
+            for owner, part in partition(rows, second, info.peers):
+                dealt[owner].append(part)
+        self._edges = [_Edges(parts, info.peers) for parts in dealt]
+        self._room: Floats = np.empty(max(map(len, self._edges)))
+        degrees = np.sum([edges.degrees(nodes) for edges in self._edges], axis=0)
         self._loose: Column = np.flatnonzero(degrees == 0)
-        self._degrees: Floats = np.maximum(degrees, 1.0)
-        self._deal_slots(places)
-        self.ranks: Floats = np.zeros(nodes)
+        self._parts: Floats = 1 / np.maximum(degrees, 1)
+        self.ranks: Floats = np.ones(nodes)
+        self._given: Floats = self.ranks
+        self._own: Floats | None = None
         self._total = 0
+        self._scale = 1.0
         self._incoming: dict[int, Places] = {}
 
-    def _deal_slots(self, places: int) -> None:
-        """Say which of the sums go to whom, and to which places there: at first each worker has slots for so many ``places``.
-
-        It stays so where most of them are targets, which is quicker to add up; else slots are dealt anew, to targets alone.
-        """
-        self._length = places * self._peers
-        found = distinct([self._slots], self._length)
-        bounds = np.searchsorted(found, np.arange(self._peers + 1) * places).tolist()
-        targets = [found[start:end] - owner * places for owner, (start, end) in enumerate(pairwise(bounds))]
-        self._targets: list[Places] = [*targets]
-        self._parts = [slice(start, end) for start, end in pairwise(bounds)]
-        if self._length <= 2 * len(found):
-            reach = [int(part.max(initial=-1)) + 1 for part in targets]
-            self._targets = [slice(0, end) for end in reach]
-            self._parts = [slice(owner * places, owner * places + end) for owner, end in enumerate(reach)]
-        else:
-            slots = np.empty(self._length, np.int64)
-            slots[found] = np.arange(len(found))
-            translate(self._slots, slots)
-            self._length = len(found)
-
     def first_shares(self) -> list[Share]:
-        """Tell all workers how many nodes are here, and for which places of theirs sums will come."""
-        none = np.empty(0)
-        return [Share(peer, self._worker, len(self.ranks), places, none) for peer, places in enumerate(self._targets)]
+        """Share out a rank of 1 for each node, and tell all workers how many nodes are here, and which places sums are for."""
+        nodes = len(self.ranks)
+        told = [edges.places for edges in self._edges]
+        return [share._replace(nodes=nodes, places=told[share.receiver]) for share in self.shares(np.inf)]
 
     def shares(self, moved: float) -> list[Share]:
-        """Share out the ranks."""
-        np.take(self.ranks / self._degrees, self._sources, out=self._given, mode="clip")
-        sums = np.asarray(np.bincount(self._slots, self._given, self._length), np.float64)
-        told = (float(self.ranks[self._loose].sum()), moved)
-        return [Share(peer, self._worker, len(self.ranks), None, sums[part], *told) for peer, part in enumerate(self._parts)]
+        """Share out the ranks. What stays here is added up when the others' part is under way: ``add_up``."""
+        self._given, self._own = self.ranks * self._parts, None
+        none = np.empty(0)
+        sums = [none if peer == self._worker else self._sums(peer) for peer in range(len(self._edges))]
+        loose = float(self.ranks[self._loose].sum())
+        return [Share(peer, self._worker, part, loose, moved) for peer, part in enumerate(sums)]
+
+    def add_up(self) -> Floats:
+        """Return the sums of what this worker's nodes give each other in this round."""
+        if self._own is None:
+            self._own = self._sums(self._worker)
+        return self._own
+
+    def _sums(self, peer: int) -> Floats:
+        return self._edges[peer].sums(self._given, self._room)
 
     def begin(self, shares: list[Share]) -> None:
-        """Take in the first shares, and give all nodes the same rank."""
+        """Take in what the first shares tell, and give all nodes the same rank."""
         self._total = sum(share.nodes for share in shares)
+        self._scale = 1 / self._total
         self._incoming = {share.sender: share.places for share in shares if share.places is not None}
-        self.ranks = np.full(len(self.ranks), 1 / self._total)
+        self.ranks *= self._scale
 
     def take(self, shares: list[Share], damping: float) -> None:
         """Make the ranks of the next round."""
-        sums = np.zeros(len(self.ranks))
+        sums = self.add_up()
+        if len(sums) < len(self.ranks):
+            sums, own = np.zeros(len(self.ranks)), sums
+            sums[self._edges[self._worker].places] += own
         for share in shares:
-            if len(share.sums):  # a worker without nodes has named no places
+            if len(share.sums):  # a worker without nodes has named no places, and what stays here is there already
                 sums[self._incoming[share.sender]] += share.sums
-        everywhere = (1 - damping + damping * sum(share.loose for share in shares)) / self._total
-        sums *= damping
-        sums += everywhere
+        scale, self._scale = damping * self._scale, 1.0
+        sums *= scale
+        sums += (1 - damping + scale * sum(share.loose for share in shares)) / self._total
         self.ranks = sums
 
 
@@ -246,19 +252,21 @@ class _Ranking(Generic[T]):
             return [part.first_shares(), []]
         shares = sorted((share for batch in batches for share in batch), key=lambda share: share.sender)
         part = self._parts.get(outer) or self._parts.setdefault(outer, _Part(info, 0, []))
-        moved = np.inf
         if round == 1:
             part.begin(shares)
-        elif self._rounds is None and sum(share.moved for share in shares) <= self._tolerance:
-            return [[], self._ranks(info, outer)]
-        else:
+        moved = sum(share.moved for share in shares)
+        if moved > self._tolerance if self._rounds is None else round <= self._rounds:
             before = part.ranks
             part.take(shares, self._damping)
-            if self._rounds is None:
-                moved = float(np.abs(part.ranks - before).sum())
-        if round - 1 == self._rounds:
-            return [[], self._ranks(info, outer)]
-        return [part.shares(moved), []]
+            if round != self._rounds:
+                return [part.shares(float(np.abs(part.ranks - before).sum()) if self._rounds is None else np.inf), []]
+        return [[], self._ranks(info, outer)]
+
+    def add_up(self, info: OperatorInfo, time: Product[T, int], collected: list[list[Any]]) -> None:
+        """Do what can be done before all shares are there."""
+        outer, round = time
+        if round > 0 and outer in self._parts:
+            self._parts[outer].add_up()
 
     def _ranks(self, info: OperatorInfo, outer: T) -> Rows:
         """Return ``(node, bits of its rank)``, and forget the time."""
