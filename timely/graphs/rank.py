@@ -142,9 +142,11 @@ class _Edges:
             for column, ends in enumerate((self._sources, self._slots)):
                 np.floor_divide(rows[:, column], peers, out=ends[start:end])
         reach = int(self._slots.max(initial=-1)) + 1
-        found = distinct([self._slots], reach)
         self.places: Places = slice(0, reach)
         self._length = reach
+        if count >= 4 * reach:
+            return  # one sum for each place is little beside the edges, whichever of them are targets
+        found = distinct([self._slots], reach)
         if reach > 2 * len(found):
             slots = np.empty(reach, np.int64)
             slots[found] = np.arange(len(found))
