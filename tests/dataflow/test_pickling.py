@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pickle
+import subprocess
+import sys
 from typing import Any
 
 import numpy as np
@@ -68,6 +70,82 @@ def test_what_is_kept_beside_the_pickle_outlives_the_array() -> None:
     buffers: list[pickle.PickleBuffer] = []
     written = dumps(np.arange(1000), buffers.append)
     assert pickle.loads(written, buffers=buffers).sum() == 499500
+
+
+COLLECTED = """
+import gc
+import numpy as np
+import pyarrow as pa
+from timely.worker.wire import HEADER, decode, framed, pickled
+
+gc.set_threshold(5, 2, 2)
+for number in range(300):
+    rows, columns = np.arange(number), np.asfortranarray(np.ones((3, number % 50)))
+    batch = pa.record_batch({"n": np.arange(40_000 + number)}) if number % 10 == 0 else None
+    message = ["data", rows, columns, batch]
+    message.append(message)
+    pieces = pickled(message)
+    message.append(pieces)
+    back = decode(memoryview(bytearray(b"".join(framed(pieces))[HEADER.size :])), len(pieces))
+    assert np.array_equal(back[1], rows) and np.array_equal(back[2], columns) and back[3] == batch
+    back.append(pieces)
+"""
+
+
+def test_what_is_pickled_may_be_part_of_cycles_that_the_collector_finds() -> None:
+    """A view that is in use and is let go of by the collector ends the process: CPython 3.11."""
+    subprocess.run([sys.executable, "-c", COLLECTED], check=True, timeout=120)
+
+
+LARGE = 50_000
+BATCHES: dict[str, pa.RecordBatch] = {
+    "numbers": pa.record_batch({"n": np.arange(LARGE), "x": np.arange(LARGE) / 7}),
+    "nulls": pa.record_batch({"n": pa.array([None, 1] * (LARGE // 2))}),
+    "text": pa.record_batch({"a": [str(n) for n in range(LARGE)], "b": pa.array(["x" * 9] * LARGE, pa.large_string())}),
+    "bytes": pa.record_batch({"a": pa.array([b"x" * 30] * LARGE), "b": pa.array([b"abcd" * 4] * LARGE, pa.binary(16))}),
+    "booleans": pa.record_batch({"a": pa.array([True, None] * (16 * LARGE))}),
+    "instants": pa.record_batch({"t": pa.array(np.arange(LARGE).astype("M8[us]")), "d": pa.array(np.arange(LARGE, dtype=np.int32), pa.date32())}),
+    "decimals": pa.record_batch({"d": pa.array(range(LARGE)).cast(pa.decimal128(20))}),
+    "lists": pa.record_batch({"l": pa.array([[1, 2], None] * (LARGE // 2))}),
+    "dictionary": pa.record_batch({"w": pa.array(["to", "be"] * (4 * LARGE)).dictionary_encode()}),
+    "views": pa.record_batch({"v": pa.array(["a longer word than twelve"] * LARGE, pa.string_view())}),
+    "one_column_twice": pa.RecordBatch.from_arrays([pa.array(range(LARGE))] * 2, ["a", "b"]),
+    "metadata": pa.record_batch({"n": np.arange(LARGE)}).replace_schema_metadata({"unit": "m"}),
+    "a_slice": pa.record_batch({"n": np.arange(3 * LARGE)}).slice(LARGE, LARGE),
+    "nearly_all": pa.record_batch({"n": np.arange(LARGE), "s": [str(n) for n in range(LARGE)]}).slice(5, LARGE - 9),
+    "no_columns": pa.record_batch({"n": [1, 2, 3]}).select([]),
+    "no_rows": pa.record_batch({"n": pa.array([], pa.int64())}),
+    "few": pa.record_batch({"n": [1, None]}),
+}
+
+
+@pytest.mark.parametrize("beside", [False, True])
+@pytest.mark.parametrize("name", BATCHES)
+def test_a_batch_comes_back_as_it_was(name: str, beside: bool) -> None:
+    batch = BATCHES[name]
+    buffers: list[pickle.PickleBuffer] = []
+    written = dumps([batch, batch.schema], buffers.append if beside else None)
+    sent = [bytearray(buffer.raw()) for buffer in buffers]  # what another process gets lies elsewhere
+    back, schema = pickle.loads(written, buffers=sent)
+    back.validate(full=True)
+    assert back.num_rows == batch.num_rows and back.equals(batch, check_metadata=True)
+    assert back.schema.equals(schema, check_metadata=True)
+
+
+def test_a_large_batch_is_not_copied_into_a_stream() -> None:
+    batch = BATCHES["numbers"]
+    buffers: list[pickle.PickleBuffer] = []
+    dumps(batch, buffers.append)
+    places = {pa.py_buffer(buffer).address for buffer in buffers}
+    assert places == {column.buffers()[1].address for column in batch.columns}
+
+
+@pytest.mark.parametrize("name", ["a_slice", "nearly_all"])
+def test_what_a_batch_was_cut_from_is_not_sent(name: str) -> None:
+    batch = BATCHES[name]
+    buffers: list[pickle.PickleBuffer] = []
+    dumps(batch, buffers.append)
+    assert sum(buffer.raw().nbytes for buffer in buffers) <= batch.nbytes * 9 // 8 + 1000
 
 
 def test_a_slice_of_a_batch_takes_along_only_itself() -> None:
