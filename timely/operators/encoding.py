@@ -17,7 +17,7 @@ import pickle
 import struct
 import zlib
 from collections.abc import Callable
-from typing import Any, Final, Generic, TypeAlias, TypeVar
+from typing import Any, Final, Generic, TypeAlias, TypeVar, cast
 
 from timely.errors import CaptureError
 from timely.operators.events import Event, Messages, Progress, StreamState
@@ -96,7 +96,7 @@ def _reduce_array(array: Any) -> tuple[Callable[..., Any], tuple[Any, ...]]:
     order = "F" if array.flags.f_contiguous and not array.flags.c_contiguous else "C"
     flat = array if array.flags.forc else np.ascontiguousarray(array)
     raw = np.frombuffer(flat.T if order == "F" else flat, np.uint8) if flat.nbytes else np.empty(0, np.uint8)
-    return read_array, (_describe(array.dtype), array.shape, order, pickle.PickleBuffer(raw.data))
+    return read_array, (_describe(array.dtype), array.shape, order, pickle.PickleBuffer(cast("Any", raw)))
 
 
 def _describe(dtype: Any) -> Any:

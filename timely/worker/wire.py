@@ -1,9 +1,10 @@
 """How messages become bytes and bytes become messages again, between processes that trust each other.
 
 A frame is a header (two little-endian 64-bit numbers: the size of the body and how many buffers it has), the sizes of the
-buffers, and the buffers, each padded to eight bytes. The first buffer is a pickle; the others are the large flat pieces of
-its containers (Arrow batches as IPC, arrays as they are), which are neither copied into the pickle nor out of it. Between
-processes that share memory (:mod:`timely.worker.arena`) a large buffer may lie there; then its place stands where its size would.
+buffers, and the buffers, each padded to eight bytes. The first buffer is a pickle; the others are the large flat pieces of its
+containers (arrays and large Arrow batches as they are, others as IPC), which are neither copied into the pickle nor out of it.
+Between processes that share memory (:mod:`timely.worker.arena`) a large buffer may lie there; then its place stands where its
+size would.
 Frames are only ever read from peers that have shown to hold the run's key, since unpickling executes what it is told to.
 """
 
