@@ -5,6 +5,7 @@ That nothing hangs is held by pytest's own time limit, which prints every stack;
 
 from __future__ import annotations
 
+import gc
 import multiprocessing.context
 import os
 import random
@@ -441,3 +442,17 @@ def test_a_process_that_cannot_be_started_ends_those_that_were(monkeypatch: pyte
         timely.execute(program, processes=2)
     assert not started[0].is_alive()
     assert started[0].exitcode == 0  # it has found out, and was not killed
+
+
+def test_processes_do_not_look_for_garbage_among_what_the_parent_had() -> None:
+    mine = [[number] for number in range(1000)]
+
+    def program(worker: timely.Worker) -> tuple[int, bool]:
+        gc.collect()
+        alive = {id(item) for item in gc.get_objects()}  # which does not name what is set aside
+        return gc.get_freeze_count(), any(id(item) in alive for item in mine)
+
+    for aside, seen in timely.execute(program, processes=2):
+        assert aside > len(mine)
+        assert not seen
+    assert gc.get_freeze_count() == 0

@@ -8,6 +8,7 @@ that a program may be a closure or a lambda.
 from __future__ import annotations
 
 import contextlib
+import gc
 import itertools
 import pickle
 import socket
@@ -328,6 +329,7 @@ def _process(
             sender.close()
     _let_go(shared, indices)
     keep_what_is_freed()
+    gc.freeze()  # to look through all that the parent had would copy every page of it that an object lies on
     company = Company(called, place, workers)
     with company, watched(company, watch, len(called)):
         outcomes = run_threads(program, indices, {index: sockets[index] for index in indices}, shared, routes, company)
