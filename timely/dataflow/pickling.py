@@ -2,8 +2,8 @@
 
 Arrow batches are pickled as IPC streams, so that a slice never takes along the whole that it was cut from, or, where they are
 large, plain and cut from nothing, as the buffers of their columns. The large flat pieces of containers can be had beside the
-pickle, without a copy. What is read back is equal to what was written. Arrow is imported only
-where there is a batch.
+pickle, without a copy. What is read back is equal to what was written. Arrow and NumPy are imported only where there is
+something of theirs.
 """
 
 from __future__ import annotations
@@ -32,7 +32,8 @@ def _reduce_batch(batch: pa.RecordBatch) -> tuple[Any, ...]:
     import pyarrow as pa
 
     if batch.nbytes >= _LARGE * max(batch.num_columns, 1) and _is_whole(batch):
-        return batch.__reduce__()  # type: ignore[no-any-return]
+        columns: tuple[Any, ...] = batch.__reduce__()
+        return columns
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, batch.schema) as writer:
         writer.write_batch(batch)
@@ -75,7 +76,7 @@ _REDUCERS: Final = (("pyarrow", "RecordBatch", _reduce_batch), ("numpy", "ndarra
 
 
 def dumps(message: Any, keep: Callable[[pickle.PickleBuffer], object] | None = None) -> bytes:
-    """Return a pickle of ``message``, with Arrow batches, wherever in it, as IPC streams; ``keep`` gets large buffers."""
+    """Return a pickle of ``message``, with Arrow batches and arrays, wherever in it, as above; ``keep`` gets their buffers."""
     reducers: dict[type, Any] = {}
     for module, kind, reducer in _REDUCERS:
         found = getattr(sys.modules.get(module), kind, None)  # of what nobody has imported there is nothing here
