@@ -52,9 +52,9 @@ def test_ranks_in_debian(workers: int, processes: int) -> None:
 
 
 @pytest.mark.parametrize("workers", [1, 2, 3])
-@pytest.mark.parametrize(("targets", "degree"), [(2, 2), (90, 2), (2, 14), (90, 14)])
+@pytest.mark.parametrize(("targets", "degree"), [(2, 2), (90, 2), (2, 13), (90, 13)])
 def test_sums_for_few_targets_and_for_most_nodes(workers: int, targets: int, degree: int) -> None:
-    edges = [(f"{node:02}", f"{99 - (7 * node + step) % targets}") for node in range(100) for step in range(1, degree)]
+    edges = [(f"{node:02}", f"{99 - (7 * node + step) % targets}") for node in range(100) for step in range(degree)]
     (table,) = run([table_of(edges, pa.string())], build=lambda edges: pagerank(edges, rounds=7), workers=workers, rows=9)
     assert close(ranks_of(table), ranked(edges, [], rounds=7, damping=0.85))
 
