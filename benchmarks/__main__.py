@@ -1,27 +1,21 @@
 """``python -m benchmarks control graphs``: run groups of benchmarks, print them as Markdown, and write them as JSON where asked.
 
-A group that fails is said at the end, and takes nothing from what the others have found: both files are written anew after each.
+Each group has a process of its own, so that its figures do not depend on which came before. One that fails is said at the end,
+and takes nothing from what the others have found: both files are written anew after each.
 """
 
 from __future__ import annotations
 
 import argparse
-import importlib
-import inspect
 import os
 import sys
 import traceback
 from pathlib import Path
-from typing import Any
 
 from benchmarks import counts
+from benchmarks.groups import GROUPS, run_group
+from benchmarks.measure import apart
 from benchmarks.report import Row, as_json, header, markdown
-
-GROUPS = (
-    *("control", "latency", "compiled", "dataplane", "exchange", "pauses"),
-    *("graphs", "two_workers", "memory", "spark", "streaming", "sizing", "scale", "counts", "peers"),
-)
-"""The modules here that have ``run(rounds)``; it may take more of the options below. ``spark``, ``streaming``: with a session."""
 
 
 def _arguments() -> argparse.ArgumentParser:
@@ -38,14 +32,6 @@ def _arguments() -> argparse.ArgumentParser:
     return parser
 
 
-def _run(name: str, options: dict[str, Any]) -> list[Row]:
-    """Return the rows of a group, which gets those of the options that it takes."""
-    run = importlib.import_module(f"benchmarks.{name}").run
-    taken = inspect.signature(run).parameters
-    rows: list[Row] = run(**{option: value for option, value in options.items() if option in taken})
-    return rows
-
-
 def main() -> int:
     """Return 0 if every group ran and every floor is met (or no count has grown, if only these are compared), and 1 otherwise."""
     chosen = _arguments().parse_args()
@@ -58,7 +44,7 @@ def main() -> int:
         loads.append(f"{name} {os.getloadavg()[0]:.1f}")
         head["load when each group began"] = ", ".join(loads)
         try:
-            found[name] = _run(name, options)
+            found[name] = apart(run_group, name, options)
         except Exception:
             traceback.print_exc()
             failed.append(name)

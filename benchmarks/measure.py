@@ -8,9 +8,16 @@ in every round beside the work: bars that are given for a machine on which 10 mi
 
 from __future__ import annotations
 
+import multiprocessing
 import statistics
 import time
 from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import ProcessPoolExecutor
+from typing import Any, TypeVar
+
+import timely
+
+R = TypeVar("R")
 
 REFERENCE_LOOP = 0.35
 """Seconds for ten million passes of an empty loop on the machine that the bars are given for."""
@@ -37,6 +44,9 @@ class Measured(float):
         self.rounds = rounds
         return self
 
+    def __getnewargs__(self) -> tuple[Any, ...]:
+        return (self.rounds,)
+
     def __truediv__(self, other: float) -> float:
         return self._by_round(other, lambda a, b: a / b)
 
@@ -54,6 +64,31 @@ class Measured(float):
         if len(other.rounds) == len(self.rounds):
             return Measured(map(f, self.rounds, other.rounds))
         return f(float(self), float(other))
+
+
+def apart(work: Callable[..., R], *arguments: Any) -> R:
+    """Return what ``work(*arguments)`` returns, or raise what it raises, in a new process that has nothing of this one.
+
+    ``BrokenProcessPool`` if that ends without a word.
+
+    >>> import os
+    >>> apart(os.getpid) == os.getpid()
+    False
+    """
+    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
+        return pool.submit(work, *arguments).result()
+
+
+def as_workers(work: Callable[[], R], processes: int) -> list[R]:
+    """Return what ``work()`` returns in each of so many processes that do it at once, made as those of a run are.
+
+    What such a process keeps of the memory that it frees, and what it has of its parent, is then the same on both sides.
+
+    >>> as_workers(lambda: 5, 1), as_workers(lambda: 5, 2)
+    ([5], [5, 5])
+    """
+    found = timely.execute(lambda worker: work() if worker.index < processes else None, processes=max(processes, 2))
+    return found[:processes]  # type: ignore[return-value]  # of one alone there is no run of processes: another one waits for it
 
 
 def empty_loop() -> float:

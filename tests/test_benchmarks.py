@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 import sys
+from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -19,7 +20,8 @@ from benchmarks import counts, counts_programs, environments, measure, peers
 from benchmarks.contestants import by_hand
 from benchmarks.contestants.told import Task
 from benchmarks.counts_programs import PROGRAMS, Program, bytecodes_per_unit
-from benchmarks.measure import YARDSTICK, Measured, in_turn
+from benchmarks.groups import run_group
+from benchmarks.measure import YARDSTICK, Measured, apart, in_turn
 from benchmarks.report import Row, as_json, header, markdown
 from benchmarks.watch import size, tree
 from timely import Worker
@@ -82,7 +84,8 @@ def test_a_group_that_fails_takes_nothing_from_the_others(
             raise RuntimeError("no graph today")
         return [Row(name, float(options["rounds"]))]
 
-    monkeypatch.setattr(command, "_run", run)
+    monkeypatch.setattr(command, "run_group", run)
+    monkeypatch.setattr(command, "apart", lambda work, *arguments: work(*arguments))
     monkeypatch.setattr("sys.argv", ["benchmarks", "graphs", "control", "--rounds", "2", "--json", str(tmp_path / "rows.json")])
     assert command.main() == 1
     assert [row["value"] for row in json.loads((tmp_path / "rows.json").read_text())["rows"]] == [2]
@@ -91,11 +94,30 @@ def test_a_group_that_fails_takes_nothing_from_the_others(
     assert "load when each group began: graphs " in shown.out
 
 
+def test_each_group_has_a_process_of_its_own_and_what_it_measured_comes_back_with_its_rounds() -> None:
+    rows = apart(_measured, os.getpid())
+    assert [(row.value, row.value.rounds) for row in rows] == [(2.0, (1.0, 2.0, 9.0))]  # type: ignore[union-attr]
+    assert rows[0].note != str(os.getpid())
+    with pytest.raises(ZeroDivisionError):
+        apart(_fail)
+    with pytest.raises(BrokenProcessPool):
+        apart(os._exit, 3)
+
+
+def _measured(parent: int) -> list[Row]:
+    assert os.getpid() != parent
+    return [Row("some", Measured([1, 2, 9]), note=str(os.getpid()))]
+
+
+def _fail() -> None:
+    raise ZeroDivisionError
+
+
 def test_a_group_gets_the_options_that_it_takes(monkeypatch: pytest.MonkeyPatch) -> None:
     group = ModuleType("benchmarks.today")
     group.run = lambda rounds, quick: [Row(f"{rounds} {quick}", 1.0)]  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, group.__name__, group)
-    (row,) = command._run("today", {"rounds": 3, "quick": True, "long": False})
+    (row,) = run_group("today", {"rounds": 3, "quick": True, "long": False})
     assert row.name == "3 True"
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Callable
 from typing import Any
 
@@ -12,6 +13,8 @@ import pytest
 import timely
 from timely import Capability, Exchange, Stream
 from timely.dataflow.container import partition
+from timely.dataflow.keys import route_column
+from timely.dataflow.pickling import dumps
 
 SIZES = [(1, 1), (2, 1), (3, 1), (1, 2), (1, 3), (2, 2)]
 sizes = pytest.mark.parametrize(("workers", "processes"), SIZES)
@@ -101,6 +104,33 @@ def test_rows_are_dealt_alike_however_they_lie_in_memory(workers: int) -> None:
     for dealt in (by_row, by_column, apart):
         assert [worker for worker, _ in dealt] == list(range(workers))
         assert [part.tolist() for _, part in dealt] == [rows[rows[:, 1] % workers == w].tolist() for w in range(workers)]
+
+
+@pytest.mark.parametrize("workers", [2, 3, 9, 16, 17, 300])
+@pytest.mark.parametrize("size", [0, 1, 7, 2_000, 2_001, 14_000, 14_001, 1 << 14, (1 << 14) + 1])
+def test_columns_are_dealt_alike_however_many_rows_and_workers_there_are(workers: int, size: int) -> None:
+    """Few rows are put in order, many are looked for, and what is cut out of a batch has the rows that it was cut from."""
+    keys = np.random.default_rng(size).integers(-(1 << 40), 1 << 40, size + 2)
+    text = [None if key % 7 == 0 else f"{key}" for key in keys.tolist()]
+    batch = pa.record_batch({"key": keys, "text": pa.array(text, pa.string()), "flag": keys > 0})[1:-1]
+    owners = keys[1:-1] % workers
+    there = np.unique(owners).tolist()
+    dealt = list(partition(batch, "key", workers))
+    assert [worker for worker, _ in dealt] == there
+    for worker, part in dealt:
+        assert part.equals(batch.filter(pa.array(owners == worker)))
+        assert pickle.loads(dumps(part)).equals(part)
+    assert [(worker, part.tolist()) for worker, part in partition(keys[1:-1], lambda some: some, workers)] == [
+        (worker, keys[1:-1][owners == worker].tolist()) for worker in there
+    ]
+
+
+@pytest.mark.parametrize("kind", [pa.int64(), pa.uint64()])
+def test_numbers_are_routed_as_they_are_with_nothing_in_the_place_of_what_is_missing(kind: pa.DataType) -> None:
+    column = pa.array([5, None, (1 << 63) - 1, 3], kind)
+    assert route_column(column).tolist() == [5, 0, (1 << 63) - 1, 3]
+    assert route_column(column[2:]).tolist() == [(1 << 63) - 1, 3]
+    assert route_column(column[4:]).tolist() == route_column(pa.nulls(0, kind)).tolist() == []
 
 
 def test_a_container_of_one_kind_may_follow_another() -> None:

@@ -83,18 +83,33 @@ def rows_by_worker(numbers: Array, workers: int) -> Iterator[tuple[int, Array]]:
     >>> [(worker, rows.tolist()) for worker, rows in rows_by_worker(np.array([5, 3, 2]), 3)]
     [(0, [1]), (2, [0, 2])]
     """
-    owners = _owners(numbers, workers)
-    if workers <= _FEW:
-        dealt: Iterable[Any] = ((owners == worker).nonzero()[0] for worker in range(workers))
-    else:
-        order = np.argsort(owners, kind="stable")  # short numbers are sorted by counting
-        dealt = np.split(order, np.searchsorted(owners[order], np.arange(1, workers)))
-    for worker, rows in enumerate(dealt):
+    owners = owners_of(numbers, workers)
+    if workers > _FEW:
+        order, ends = in_order(owners)
+        yield from ((worker, order[start:end]) for worker, start, end in ends)
+        return
+    for worker in range(workers):
+        rows = (owners == worker).nonzero()[0]
         if len(rows):
             yield worker, rows
 
 
-def _owners(numbers: Array, workers: int) -> Array:
+def in_order(owners: Array) -> tuple[Array, Iterable[tuple[int, int, int]]]:
+    """Return the places of rows in order of their owners, and which of them each owner has: ``(owner, start, end)``.
+
+    >>> order, ends = in_order(np.array([2, 0, 2], np.uint8))
+    >>> order.tolist(), list(ends)
+    ([1, 0, 2], [(0, 0, 1), (2, 1, 3)])
+    """
+    counts = np.bincount(owners)
+    there = counts.nonzero()[0]
+    counts = counts[there]
+    ends = counts.cumsum()
+    order = owners.argsort(kind="stable")  # short numbers are sorted by counting
+    return order, zip(there.tolist(), (ends - counts).tolist(), ends.tolist(), strict=True)
+
+
+def owners_of(numbers: Array, workers: int) -> Array:
     """Return the remainders, as numbers that are no longer than they need to be."""
     if workers & (workers - 1):
         return (numbers % workers).astype(np.uint16 if workers <= 1 << 16 else np.int64)

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from timely.dataflow.container import Parts
-from timely.dataflow.deal_arrays import checked_names, rows_by_worker
+from timely.dataflow.deal_arrays import Array, checked_names, in_order, owners_of, rows_by_worker
 from timely.dataflow.keys import Key, combined, route_column
 from timely.errors import RoutingError
 
@@ -24,6 +24,12 @@ _TAKE: Final = pc.get_function("take")
 _UNCHECKED: Final = pc.TakeOptions(boundscheck=False)
 """Rows that were found in a batch need not be looked for in it. ``pyarrow.compute.take`` looks both of these up for every batch,
 which costs as much as a small batch itself."""
+
+_SMALL: Final = 2_000
+"""Up to so many rows for each worker but two, to put them in order costs less than a call of Arrow's for each worker."""
+
+_MOST: Final = 1 << 14
+"""Rows up to which parts may be slices of one batch, which stays in memory for as long as any of them does."""
 
 _PLACE: Final = pa.from_numpy_dtype(np.intp)
 """Arrow's type for the places of rows, as NumPy has them."""
@@ -46,7 +52,19 @@ def deal_batch(batch: pa.RecordBatch, key: Key, workers: int) -> Parts:
                 route_column(column[:0])
         return [(0, batch)]
     numbers = route_column(columns[0]) if isinstance(key, str) else combined([route_column(column) for column in columns])
+    if len(numbers) <= min(_SMALL * (workers - 2), _MOST):
+        return _slices(batch, owners_of(numbers, workers))
     return [(worker, _taken(batch, rows)) for worker, rows in rows_by_worker(numbers, workers)]
+
+
+def _slices(batch: pa.RecordBatch, owners: Array) -> Parts:
+    """Return the parts as slices of one batch, in which the rows are in order of their owners.
+
+    One call of Arrow's for all of them: each costs as much as some thousand rows.
+    """
+    order, ends = in_order(owners)
+    ordered = _taken(batch, order)
+    return [(worker, ordered.slice(start, end - start)) for worker, start, end in ends]
 
 
 def _places(key: str | Sequence[str], schema: pa.Schema) -> list[int]:
@@ -64,7 +82,7 @@ def _check_routable(kind: pa.DataType) -> None:
     route_column(pa.nulls(0, kind))
 
 
-def _taken(batch: pa.RecordBatch, rows: np.ndarray[Any, Any]) -> pa.RecordBatch:
+def _taken(batch: pa.RecordBatch, rows: Array) -> pa.RecordBatch:
     """Return these rows of a batch. Arrow takes none out of a view, so that one goes by way of the plain type."""
     places = pa.Array.from_buffers(_PLACE, len(rows), [None, pa.py_buffer(rows)])  # ``pa.array`` looks for what is missing
     try:
