@@ -29,6 +29,8 @@ NUMBERS = 1_000_000
 LINES = 200_000
 ROWS = 4_000_000
 ONES = 20_000
+OFTEN = 3
+"""How many rounds to do for one: they take some seconds each, and what else the machine does shows in them."""
 
 Streams = timely.Stream[int, Any]
 
@@ -304,7 +306,7 @@ def run(rounds: int = 5) -> list[Row]:
             works[f"exchange {size} {workers}"] = _again(_exchange(size, workers))
         works[f"exchange by hand {size}"] = _again(_exchange_by_hand(size, 2))
     works["exchange 1000 2, a step after ten"] = _again(_exchange(1_000, 2, every=10))
-    took = in_turn(works, rounds)
+    took = in_turn(works, OFTEN * rounds)
     words = 10 * LINES
     rows = [
         Row("map, filter, map on lists, against one comprehension", took["pipeline"] / took["functions"], 2, 1.2, less=True),

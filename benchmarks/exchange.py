@@ -29,6 +29,9 @@ Seconds: TypeAlias = tuple[float, float]
 """By the clock, and of the processor: per record."""
 
 DIFFERENT = 4
+OFTEN = 3
+"""How many rounds to do for one: they take some seconds each, and what else the machine does shows in them."""
+
 WARM = 10
 """Epochs that come before those that are timed."""
 
@@ -194,7 +197,7 @@ def run(rounds: int = 5, quick: bool = False) -> list[Row]:
     for kind in BY_HAND:
         for size, batches in ((100_000, 200), (1000, 2000)):
             works[f"by hand, {kind} of {size:,}"] = lambda k=kind, s=size, b=batches: (0.0, _by_hand(k, s, b // less))  # type: ignore[misc]
-    found = measured(works, rounds)
+    found = measured(works, OFTEN * rounds)
     bars = {"arrays of 100,000, two processes": (20e6, 29e6), "arrays of 1,000, two processes": (None, 4e6)}
     rows = []
     for name, (clock, _) in found.items():
