@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections import Counter, defaultdict
 from collections.abc import Callable
 from typing import Any
@@ -147,6 +149,36 @@ def test_group_by_takes_keys_to_where_an_exchange_takes_them(keys: Any) -> None:
     found = execute(program, 3, None)
     assert all(mine == theirs and mine for mine, theirs in found)
     assert set().union(*(mine for mine, _ in found)) == set(numbers)
+
+
+GROUPED = """
+import sys
+import numpy as np
+import pyarrow as pa
+import timely
+
+def build(scope):
+    orders, stream = scope.new_input()
+    orders.send_batch(pa.record_batch({"key": np.array([1, 2, 1]), "value": np.array([5, 7, 9])}))
+    return stream.group_by("key", total=("value", "sum"), number="count")
+
+assert timely.example(build) == [(0, [(1, 14, 2), (2, 7, 1)])]
+print(sorted({"pyarrow.acero", "pyarrow.dataset", "pyarrow.parquet"} & sys.modules.keys()))
+"""
+
+
+def test_to_group_rows_no_datasets_are_imported() -> None:
+    done = subprocess.run([sys.executable, "-c", GROUPED], capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"
+
+
+def test_where_arrow_has_its_plans_in_another_place_they_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    import pyarrow.acero
+
+    monkeypatch.setitem(sys.modules, "pyarrow._acero", None)
+    monkeypatch.delattr(pa, "_acero")
+    assert grouping._plans() is pyarrow.acero
+    test_group_by_without_columns_gives_the_distinct_keys()
 
 
 def test_group_by_without_columns_gives_the_distinct_keys() -> None:
