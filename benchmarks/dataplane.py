@@ -301,7 +301,7 @@ def run(rounds: int = 5) -> list[Row]:
         "hundred": _ones(100),
     }
     for size in sizes:
-        _columns(size)
+        _columns(size)  # made now, they need not be in each of the processes
         for workers in (1, 2):
             works[f"exchange {size} {workers}"] = _again(_exchange(size, workers))
         works[f"exchange by hand {size}"] = _again(_exchange_by_hand(size, 2))

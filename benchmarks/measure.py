@@ -13,7 +13,7 @@ import statistics
 import time
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ProcessPoolExecutor
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import timely
 
@@ -88,7 +88,7 @@ def as_workers(work: Callable[[], R], processes: int) -> list[R]:
     ([5], [5, 5])
     """
     found = timely.execute(lambda worker: work() if worker.index < processes else None, processes=max(processes, 2))
-    return found[:processes]  # type: ignore[return-value]  # of one alone there is no run of processes: another one waits for it
+    return cast("list[R]", found[:processes])  # of one alone there is no run of processes: another one waits for it
 
 
 def empty_loop() -> float:
