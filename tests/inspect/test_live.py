@@ -146,6 +146,32 @@ def test_workers_in_processes_of_their_own_are_on_the_same_page() -> None:
         assert run["dataflows"][0]["svg"].startswith("<svg")
 
 
+def test_what_another_thread_is_taking_in_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    taken, goes_on = threading.Event(), threading.Event()
+    report = {**Reporter(timely.Worker()).report(), "over": True}
+
+    def take(self: Any) -> list[dict[str, Any]]:
+        if taken.is_set():
+            return []
+        taken.set()
+        goes_on.wait(60)
+        return [report]
+
+    monkeypatch.setattr(live._Wire, "take", take)
+    found: list[Any] = []
+    with LivePage() as page:  # its own thread takes the report
+        assert taken.wait(60)
+        asker = threading.Thread(target=lambda: found.append(page.state()["runs"]))
+        asker.start()
+        asker.join(0.2)
+        found_before = list(found)
+        goes_on.set()
+        asker.join()
+    assert not found_before
+    [[run]] = found
+    assert [worker["over"] for worker in run["workers"]] == [True]
+
+
 def test_an_operator_that_does_not_return_is_what_is_stuck(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_STILL", 0.0)
     worker, found = timely.Worker(), []

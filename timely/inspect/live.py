@@ -99,6 +99,7 @@ class LivePage:
         self._begun = monotonic()
         self._lock = threading.Lock()
         self._board = Board()
+        self._taking_in = threading.Lock()
         self._process = os.getpid()
         self._wire = _Wire() if hasattr(os, "fork") else None
         page = self
@@ -136,9 +137,10 @@ class LivePage:
         return self._board.open(name)
 
     def _take_in(self) -> None:
-        """Take in what other processes have told."""
-        for report in () if self._wire is None else self._wire.take():
-            self._board.hear(report)
+        """Take in what other processes have told; when it returns, nothing that had come is still on its way to the board."""
+        with self._taking_in:
+            for report in () if self._wire is None else self._wire.take():
+                self._board.hear(report)
 
     def state(self) -> dict[str, Any]:
         """Return what the page shows now, as plain data."""
