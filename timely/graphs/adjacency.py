@@ -1,34 +1,91 @@
 """``Adjacency``: the edges that start at a worker's nodes, found by node, while more keep coming.
 
-Edges lie in segments, each sorted by source. New edges make a segment of their own, and segments of like size are
-merged, so that there are few of them (as many as the logarithm of the number of edges), and an edge is moved that often
-at most. The invariant: an edge is in one segment. What a look-up costs is in the nodes asked for and the edges found,
-not in those that there are.
+Edges lie in segments. New edges make a segment of their own, and segments of like size are merged, so that there are few of
+them (as many as the logarithm of the number of edges), and an edge is moved that often at most. A segment is loose at first: its
+edges lie as they came, and all of them are looked at whenever some are wanted. When that has cost about as much as to sort them,
+they are sorted, and then found without a look at the others. So what is asked a few times only is never sorted, and nothing
+takes more than twice as long as it would have to. The invariant: an edge is in one segment. What a look-up costs is in the nodes
+asked for and the edges found, not in those that there are, but for a fixed number of times.
 """
 
 from __future__ import annotations
 
+from typing import Final, TypeAlias
+
 import attrs
 import numpy as np
 
-from timely.graphs.pairs import Column, Rows, sorted_order
+from timely.graphs.pairs import MISSING, Column, Rows, dense, look_up, sorted_order
+
+_SEARCHES: Final = 16
+"""How often all edges of a segment are looked at before they are sorted, which takes as long as so many looks, or longer."""
+
+_SPARSE: Final = 8
+"""Where nodes have numbers up to so many times the number of edges, there is a table that is looked up by node."""
+
+_FEW: Final = 256
+"""So many nodes are sooner searched for among the sources than looked up in the table."""
+
+
+@attrs.define(eq=False)
+class _Loose:
+    """Edges in no order: their ``sources``, which are below ``reach``, and an array that has a row for each other column."""
+
+    sources: Column
+    rest: Rows
+    reach: int
+    searches: int = 0
+
+    def each_source(self) -> Column:
+        """Return the source of each edge."""
+        return self.sources
+
+    def find(self, nodes: Column) -> tuple[Column, Column]:
+        """Return, for each edge of any of ``nodes``, which of them that is, and the edge's place."""
+        self.searches += 1
+        inside = np.flatnonzero(nodes < self.reach)
+        wanted = np.zeros(self.reach, np.bool_)
+        wanted[nodes[inside]] = True
+        places = np.flatnonzero(wanted.take(self.sources))
+        which = np.empty(self.reach, np.int64)
+        which[nodes[inside]] = inside
+        return which.take(self.sources.take(places)), places
+
+    def sorted(self) -> _Sorted:
+        """Return the same edges, sorted by source."""
+        order = sorted_order(self.sources)
+        sources = self.sources.take(order)
+        firsts = np.flatnonzero(np.concatenate(([True], sources[1:] != sources[:-1])))
+        found = sources[firsts]
+        table = dense(found, np.arange(len(found))) if self.reach <= _SPARSE * len(sources) else None
+        return _Sorted(found, np.append(firsts, len(sources)), self.rest.take(order, axis=1), table)
 
 
 @attrs.frozen
-class Segment:
-    """Edges sorted by source: those of ``sources[i]`` are the rows from ``starts[i]`` to ``starts[i + 1]`` of ``rest``,
-    an array that has a row for each column other than the source.
+class _Sorted:
+    """Edges sorted by source: those of ``sources[i]`` are the columns from ``starts[i]`` to ``starts[i + 1]`` of ``rest``.
+
+    ``table`` has, for each node, its place among the sources; there is none where it would be mostly empty.
     """
 
     sources: Column
     starts: Column
     rest: Rows
+    table: Column | None
+
+    def each_source(self) -> Column:
+        """Return the source of each edge."""
+        return np.repeat(self.sources, np.diff(self.starts))
 
     def find(self, nodes: Column) -> tuple[Column, Column]:
-        """Return which of ``nodes`` have edges, and how many; and after them the places of these edges."""
-        at = np.searchsorted(self.sources, nodes)
-        at[at == len(self.sources)] = 0
-        which = np.flatnonzero(self.sources[at] == nodes)
+        """Return, for each edge of any of ``nodes``, which of them that is, and the edge's place."""
+        if self.table is not None and len(nodes) > _FEW:
+            at = look_up(self.table, nodes)
+            which = np.flatnonzero(at != MISSING)
+        else:
+            at = np.searchsorted(self.sources, nodes)
+            at[at == len(self.sources)] = 0
+            which = np.flatnonzero(self.sources[at] == nodes)
         at = at[which]
         starts = self.starts[at]
         counts = self.starts[at + 1] - starts
@@ -37,57 +94,73 @@ class Segment:
         return np.repeat(which, counts), places
 
 
+_Segment: TypeAlias = _Loose | _Sorted
+
+
 class Adjacency:
-    """Edges by source, with so many further ``columns``.
+    """Edges by source, with so many further ``columns``; of the ``peers``-th of all nodes each, where one has every such node.
 
     >>> adjacency = Adjacency(columns=1)
     >>> adjacency.add(np.array([[5, 6], [7, 8], [5, 9]]))
     >>> adjacency.add(np.array([[7, 1]]))
     >>> which, rest = adjacency.find(np.array([7, 4, 5]))
-    >>> which.tolist(), rest[0].tolist()
-    ([0, 2, 2, 0], [8, 6, 9, 1])
+    >>> sorted(zip(which.tolist(), rest[0].tolist()))
+    [(0, 1), (0, 8), (2, 6), (2, 9)]
     """
 
-    __slots__ = ("_columns", "_segments")
+    __slots__ = ("_columns", "_peers", "_segments", "_worker", "looked_at")
 
-    def __init__(self, columns: int) -> None:
+    def __init__(self, columns: int, worker: int = 0, peers: int = 1) -> None:
         self._columns = columns
-        self._segments: list[Segment] = []
+        self._worker = worker
+        self._peers = peers
+        self._segments: list[_Segment] = []
+        self.looked_at = 0
 
     def add(self, rows: Rows) -> None:
         """Take in edges: rows of a source, and of whatever belongs to it."""
-        columns = rows.T
-        while self._segments and self._segments[-1].rest.shape[1] <= 2 * columns.shape[1]:
+        if not len(rows):
+            return
+        sources = (rows[:, 0] // self._peers).astype(np.int64, copy=False)
+        rest = np.ascontiguousarray(rows[:, 1:].T, np.int64)
+        while self._segments and self._segments[-1].rest.shape[1] <= 2 * len(sources):
             last = self._segments.pop()
-            sources = np.repeat(last.sources, np.diff(last.starts))
-            columns = np.hstack((np.vstack((sources, last.rest)), columns))
-        if columns.shape[1]:
-            self._segments.append(_sorted(columns))
+            sources, rest = np.concatenate((last.each_source(), sources)), np.hstack((last.rest, rest))
+        segment = _Loose(sources, rest, int(sources.max()) + 1)
+        self._segments.append(segment if segment.reach <= _SPARSE * len(sources) else segment.sorted())
+
+    def settle(self) -> None:
+        """Sort all edges now, since there is time."""
+        self._segments = [each.sorted() if isinstance(each, _Loose) else each for each in self._segments]
 
     def rows(self) -> Rows:
         """Return all the edges, as they were taken in, in an order of their own."""
-        parts = [np.vstack((np.repeat(one.sources, np.diff(one.starts)), one.rest)) for one in self._segments]
+        parts = [np.vstack((self._nodes(each.each_source()), each.rest)) for each in self._segments]
         return np.hstack([np.empty((self._columns + 1, 0), np.int64), *parts]).T
 
     def nodes(self) -> Column:
         """Return the nodes that have edges, each once."""
-        return np.unique(np.concatenate([np.empty(0, np.int64), *(segment.sources for segment in self._segments)]))
+        parts = (each.each_source() if isinstance(each, _Loose) else each.sources for each in self._segments)
+        return self._nodes(np.unique(np.concatenate([np.empty(0, np.int64), *parts])))
 
     def find(self, nodes: Column) -> tuple[Column, Rows]:
-        """Return the edges of ``nodes``: the place in ``nodes`` of the source of each, and the other columns, as rows."""
-        found = [(segment, *segment.find(nodes)) for segment in self._segments]
+        """Return the edges of ``nodes``, each of which is there once: for each edge the place in ``nodes`` of its source, and
+        the other columns, as rows; in no order.
+        """
+        for at, each in enumerate(self._segments):
+            if isinstance(each, _Loose) and each.searches == _SEARCHES:
+                self._segments[at] = each.sorted()
+        places = nodes // self._peers
+        found = [(segment, *segment.find(places)) for segment in self._segments]
+        for segment, _, there in found:
+            self.looked_at += len(segment.sources) if isinstance(segment, _Loose) else len(there)
         if len(found) == 1:
-            segment, which, places = found[0]
-            return which, segment.rest.take(places, axis=1)
+            segment, which, there = found[0]
+            return which, segment.rest.take(there, axis=1)
         if not found:
             return np.empty(0, np.int64), np.empty((self._columns, 0), np.int64)
-        rest = [segment.rest.take(places, axis=1) for segment, _, places in found]
+        rest = [segment.rest.take(there, axis=1) for segment, _, there in found]
         return np.concatenate([which for _, which, _ in found]), np.hstack(rest)
 
-
-def _sorted(columns: Rows) -> Segment:
-    sources = columns[0]
-    order = sorted_order(sources)
-    sources = sources.take(order)
-    firsts = np.flatnonzero(np.concatenate(([True], sources[1:] != sources[:-1])))
-    return Segment(sources[firsts], np.append(firsts, len(sources)), columns[1:].take(order, axis=1))
+    def _nodes(self, places: Column) -> Column:
+        return places * self._peers + self._worker

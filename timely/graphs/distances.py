@@ -15,7 +15,7 @@ from timely.dataflow import Stream
 from timely.errors import SchemaError
 from timely.graphs.decode import name_values
 from timely.graphs.encode import encode
-from timely.graphs.pairs import Column, Rows, bits, floats
+from timely.graphs.pairs import Column, Rows, floats
 from timely.graphs.relax import relax
 from timely.order import PartialOrder
 
@@ -46,10 +46,8 @@ def breadth_first_search(edges: Stream[T, Any], source: Any, src: str = "src", d
     0 [('a', 0), ('b', 1), ('c', 2), ('d', 3)]
     1 [('c', 1), ('d', 2)]
     """
-    numbers, names = encode(edges, src, dst, lasting=True)
-    one = int(bits(np.ones(1))[0])
-    weighed = numbers.map_batch(lambda rows: np.vstack((rows.T, np.full(len(rows), one))).T)
-    found = relax(weighed, names.map_batch(lambda batch: _seed(batch, source, src)))
+    numbers, names = encode(edges, src, dst, lasting=True, narrow=True)
+    found = relax(numbers, names.map_batch(lambda batch: _seed(batch, source, src)), weighted=False)
     return name_values(names, found, "distance", _whole)
 
 

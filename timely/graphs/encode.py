@@ -124,6 +124,7 @@ class _Encoder:
         "_answers",
         "_asked",
         "_dst",
+        "_greatest",
         "_ids",
         "_lasting",
         "_narrow",
@@ -150,6 +151,7 @@ class _Encoder:
         self._asked = Numbers()
         self._owned = Numbers()
         self._answers: Column = np.empty(0, np.int64)
+        self._greatest = 0  # of all numbers that were answered
         self._same = True  # whether all answers were the codes themselves, as they are where there is one worker
         self._ids: Column | None = None  # of what is owned, where that is not what it would be had no workers come or gone
         self._next = 0
@@ -212,14 +214,20 @@ class _Encoder:
         answers = [(asked[answer.owner], answer.numbers) for batch in collected[1] for answer in batch]
         kept = self._answers if self._lasting else self._answers[:0]
         self._answers = table = room(kept, max((int(codes[-1]) + 1 for codes, _ in answers), default=0))
-        self._same = self._same or not self._lasting
+        if not self._lasting:
+            self._same, self._greatest = True, 0
         for codes, numbers in answers:
-            table[codes] = numbers
-            self._same = self._same and np.array_equal(codes, numbers)
+            self._take_answers(codes, numbers)
             self._note_answers(np.vstack((codes, numbers)).T)
-        kind = np.int32 if self._narrow and table.max(initial=0) < 1 << 30 else np.int64
+        kind = np.int32 if self._narrow and self._greatest < 1 << 30 else np.int64
         numbered = [coded.edges(None if self._same else table, kind) for coded in collected[0] if coded.count]
         return [join_rows(numbered, 2)]
+
+    def _take_answers(self, codes: Column, numbers: Column) -> None:
+        """Take in what was answered, but for the table itself, which has room for it."""
+        self._answers[codes] = numbers
+        self._greatest = max(self._greatest, int(numbers.max(initial=0)))
+        self._same = self._same and np.array_equal(codes, numbers)
 
     # -- state ---------------------------------------------------------------------------------------------------------
 
@@ -304,8 +312,7 @@ class _Encoder:
         def load(items: Iterable[Rows]) -> None:
             for codes, numbers in (rows.T for rows in items):
                 self._answers = room(self._answers, int(codes.max(initial=-1)) + 1)
-                self._answers[codes] = numbers
-                self._same = self._same and np.array_equal(codes, numbers)
+                self._take_answers(codes, numbers)
 
         if self._lasting:
             log = info.keep(save, load, rescale=lambda parts: None, logged=True)

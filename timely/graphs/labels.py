@@ -113,6 +113,8 @@ class _Part:
         at = np.unique(nodes * info.peers + neighbours % info.peers)
         self._at = Adjacency(1)
         self._at.add(np.vstack((at // info.peers, at % info.peers)).T)
+        for edges_by in (self._by_node, self._by_neighbour, self._at):
+            edges_by.settle()  # the first rounds ask for nearly all
         self.own: Column = np.arange(int(nodes.max()) // info.peers + 1) * info.peers + info.worker
 
     def nodes(self) -> Column:

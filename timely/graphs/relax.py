@@ -15,6 +15,7 @@ changes and their edges, not in the size of the graph.
 
 from __future__ import annotations
 
+import functools
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Final, Generic, TypeAlias, TypeVar
@@ -35,7 +36,7 @@ from timely.dataflow import (
 from timely.errors import StateError
 from timely.graphs.adjacency import Adjacency
 from timely.graphs.input import next_time
-from timely.graphs.pairs import Column, Floats, Rows, bits, first, floats, join_rows
+from timely.graphs.pairs import Column, Floats, Rows, bits, distinct, first, floats, join_rows
 from timely.order import PartialOrder, Product, linear_extension
 
 T = TypeVar("T", bound=PartialOrder)
@@ -46,14 +47,18 @@ _EDGES: Final = 1 << 13
 itself, so that long paths take few rounds, and what was done too soon and has to be done again costs little.
 """
 
+_MANY: Final = 16
+"""One in so many of all nodes are so many that all are looked through for those that are among them."""
 
-def relax(edges: Stream[T, Any], seeds: Stream[T, Any]) -> Stream[T, Any]:
+
+def relax(edges: Stream[T, Any], seeds: Stream[T, Any], *, weighted: bool = True) -> Stream[T, Any]:
     """Return ``(node, distance)`` for each node whose distance from the seeds has become less, or finite, at a time.
 
     ``edges`` are arrays of ``(source, target, weight)``, ``seeds`` of ``(node, distance)``, of node numbers as a lasting
-    ``encode`` gives them, and of the bits of floats from 0 up. Rows come out on the worker of their node, when their
-    time is complete. ``TimestampError`` for times of which neither comes before the other. Source: delta-stepping (Meyer
-    and Sanders 2003), in a loop of Naiad section 2.1.
+    ``encode`` gives them, and of the bits of floats from 0 up. Edges that are not ``weighted`` are arrays of ``(source,
+    target)``, and each has the weight 1. Rows come out on the worker of their node, when their time is complete.
+    ``TimestampError`` for times of which neither comes before the other. Source: delta-stepping (Meyer and Sanders 2003), in
+    a loop of Naiad section 2.1.
 
     >>> import timely
     >>> def build(scope):
@@ -71,13 +76,15 @@ def relax(edges: Stream[T, Any], seeds: Stream[T, Any]) -> Stream[T, Any]:
         builder.new_input(again, Pipeline)
         offers = builder.new_output()
         changed = builder.new_output()
-        builder.build(_Relax)
+        builder.build(functools.partial(_Relax[T], weighted))
         offers.connect_loop(handle, Exchange(first))
         return changed.leave()
 
 
 class Distances:
     """One worker's edges, and the least distance that it knows of for any node, its own or not.
+
+    Edges that are not ``weighted`` have two columns, and each the weight 1.
 
     >>> near = Distances(worker=0, peers=2)
     >>> near.offer(np.array([0]), np.array([0.0]))
@@ -86,19 +93,32 @@ class Distances:
     ([1], [1.5], [0, 2])
     """
 
-    __slots__ = ("_adjacency", "_edges", "_least", "_mark", "_peers", "_total", "_touched", "_worker", "looked_at", "waiting")
+    __slots__ = (
+        "_adjacency",
+        "_edges",
+        "_least",
+        "_mark",
+        "_none_is_near",
+        "_peers",
+        "_total",
+        "_touched",
+        "_weighted",
+        "_worker",
+        "waiting",
+    )
 
-    def __init__(self, worker: int, peers: int) -> None:
+    def __init__(self, worker: int, peers: int, weighted: bool = True) -> None:
         self._worker = worker
         self._peers = peers
-        self._adjacency = Adjacency(2)
+        self._weighted = weighted
+        self._adjacency = Adjacency(2 if weighted else 1, worker, peers)
         self._edges = 0
         self._total = 0.0
         self._least: Floats = np.empty(0)
+        self._none_is_near = True
         self._mark: Column = np.empty(0, np.int64)
         self._touched: list[Column] = []
         self.waiting: Column = np.empty(0, np.int64)
-        self.looked_at = 0
 
     def known(self) -> tuple[Rows, Rows]:
         """Return all edges, and ``(node, distance)`` for the nodes that are reached, as far as is known here."""
@@ -107,25 +127,37 @@ class Distances:
 
     def learn(self, edges: Rows, near: Rows) -> None:
         """Take in edges, and distances that have been told already, so that nothing comes of either."""
-        self._reach(edges[:, :2])
+        self._keep(edges)
         self._reach(near[:, 0])
-        self._adjacency.add(edges)
-        with np.errstate(over="ignore"):
-            self._edges += len(edges)
-            self._total += float(floats(edges[:, 2]).sum())
         np.minimum.at(self._least, near[:, 0], floats(near[:, 1]))
+        self._none_is_near = self._none_is_near and not len(near)
 
     def add_edges(self, edges: Rows) -> Rows:
         """Take in edges that start here; return what they offer to the nodes of other workers."""
-        weights = floats(edges[:, 2])
-        self._reach(edges[:, :2])
-        self._adjacency.add(edges)
+        self._keep(edges)
+        if self._none_is_near:
+            return join_rows([], 2)
         with np.errstate(over="ignore"):
-            self._edges += len(edges)
-            self._total += float(weights.sum())
-            offers = self._least[edges[:, 0]] + weights
+            offers = self._least[edges[:, 0]] + (floats(edges[:, 2]) if self._weighted else 1.0)
         known = offers < np.inf
         return self._lower(edges[known, 1], offers[known])
+
+    def _keep(self, edges: Rows) -> None:
+        """Take in edges, so that nothing comes of them yet."""
+        self._reach(edges[:, :2])
+        self._adjacency.add(edges)
+        self._edges += len(edges)
+        with np.errstate(over="ignore"):
+            self._total += float(floats(edges[:, 2]).sum()) if self._weighted else len(edges)
+
+    @property
+    def looked_at(self) -> int:
+        """How many edges have been looked at so far."""
+        return self._adjacency.looked_at
+
+    def settle(self) -> None:
+        """Get ready for what comes later, since there is time."""
+        self._adjacency.settle()
 
     def offer(self, nodes: Column, distances: Floats) -> None:
         """Take in distances that are offered to nodes of this worker."""
@@ -136,12 +168,13 @@ class Distances:
         """Let the nearest nodes that wait make their offers; return those to the nodes of other workers."""
         nodes = self._each_once(self.waiting)
         distances = self._least[nodes]
+        least = float(distances.min())
         with np.errstate(over="ignore"):  # a sum beyond all floats is infinite, and no distance
-            near = distances <= distances.min() + self._total / max(self._edges, 1) * 0.99
+            near = distances <= least + self._total / max(self._edges, 1) * 0.99
             self.waiting = nodes[~near]
-            which, (targets, weights) = self._adjacency.find(nodes[near])
-            self.looked_at += len(targets)
-            return self._lower(targets, distances[near][which] + floats(weights))
+            which, (targets, *weights) = self._adjacency.find(nodes[near])
+            # Without weights, distances that differ by less than 1 are the same.
+            return self._lower(targets, distances[near][which] + floats(weights[0]) if weights else least + 1.0)
 
     def changed(self) -> Rows:
         """Return ``(node, distance)`` for the nodes of this worker whose distance is less than when last asked."""
@@ -149,12 +182,19 @@ class Distances:
         self._touched = []
         return np.vstack((nodes, bits(self._least[nodes]))).T
 
-    def _lower(self, nodes: Column, distances: Floats) -> Rows:
-        """Keep what is less than before; let nodes of this worker wait, and return the rest, each node once."""
-        less = distances < self._least[nodes]
+    def _lower(self, nodes: Column, distances: Floats | float) -> Rows:
+        """Keep what is less than before, for each of the ``nodes`` or for all the same; let nodes of this worker wait, and return
+        the rest, each node once.
+        """
+        less = distances < self._least.take(nodes)
         nodes = nodes[less]
-        np.minimum.at(self._least, nodes, distances[less])
-        nodes = self._each_once(nodes)
+        self._none_is_near = self._none_is_near and not len(nodes)
+        if isinstance(distances, float):
+            nodes = self._each_once(nodes)
+            self._least[nodes] = distances
+        else:
+            np.minimum.at(self._least, nodes, distances[less])
+            nodes = self._each_once(nodes)
         mine = nodes % self._peers == self._worker
         others, mine = nodes[~mine], nodes[mine]
         self._touched.append(mine)
@@ -162,6 +202,8 @@ class Distances:
         return np.vstack((others, bits(self._least[others]))).T
 
     def _each_once(self, nodes: Column) -> Column:
+        if len(nodes) * _MANY > len(self._least):
+            return distinct([nodes], len(self._least))
         turns = np.arange(len(nodes))
         self._mark[nodes] = turns  # of the equal ones the last one stays
         once: Column = nodes[self._mark[nodes] == turns]
@@ -221,11 +263,12 @@ Waiting: TypeAlias = tuple[Any, list[Rows], dict[int, list[Rows]]]
 class _Relax(Generic[T]):
     """The logic of the operator in the loop: one outer time after another."""
 
-    __slots__ = ("distances", "info", "last", "note", "times")
+    __slots__ = ("columns", "distances", "info", "last", "note", "times")
 
-    def __init__(self, capabilities: list[Capability[Product[T, int]]], info: OperatorInfo) -> None:
+    def __init__(self, weighted: bool, capabilities: list[Capability[Product[T, int]]], info: OperatorInfo) -> None:
         self.info = info
-        self.distances = Distances(info.worker, info.peers)
+        self.columns = 3 if weighted else 2
+        self.distances = Distances(info.worker, info.peers, weighted)
         self.times: dict[T, _Time[T]] = {}
         self.last: T | None = None
         self.note: Callable[[Graph], None] | None = None
@@ -318,23 +361,25 @@ class _Relax(Generic[T]):
                 return
             nearer = self.distances.changed()
             if self.note is not None:
-                self.note((outer, join_rows([], 3), nearer))
+                self.note((outer, join_rows([], self.columns), nearer))
             with part.result as result:
                 changed.session(result).give_batch(nearer)
             del self.times[outer]
+            if edges.frontier:
+                self.distances.settle()
 
     def advance(self, part: _Time[T], held: Capability[Product[T, int]], offers: OutputPort[Product[T, int]]) -> None:
         """Take in what has come for the round, and make offers: without peers until none are left."""
         near = self.distances
         made: list[Rows] = []
         came = part.take_offers(held.time.inner)
-        near.offer(came[:, 0], floats(came[:, 1]))
         if part.edges:
-            edges = join_rows(part.edges, 3)
+            edges = join_rows(part.edges, self.columns)
             made.append(near.add_edges(edges))
             if self.note is not None:
                 self.note((self.last, edges, join_rows([], 2)))
             part.edges = []
+        near.offer(came[:, 0], floats(came[:, 1]))
         looked_at, steps = near.looked_at, 0
         while len(near.waiting):
             made.append(near.step())

@@ -1,0 +1,83 @@
+"""Edges by source: what is found is what was taken in, whether it has been sorted by then or not."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from timely.graphs import adjacency as module
+from timely.graphs.adjacency import Adjacency
+
+Edges = list[tuple[int, int, int]]
+Step = tuple[Edges, list[list[int]], bool]
+"""Edges that are taken in, the nodes that are asked for afterwards, and whether the edges are settled in between."""
+
+sources = st.integers(0, 12) | st.integers(0, 100_000)
+edges = st.lists(st.tuples(sources, st.integers(0, 50), st.integers(-5, 5)), max_size=30)
+wanted = st.lists(sources, unique=True, max_size=12)
+
+
+def found(adjacency: Adjacency, nodes: list[int]) -> Counter[tuple[int, int, int]]:
+    which, (targets, weights) = adjacency.find(np.array(nodes, np.int64))
+    assert which.dtype == targets.dtype == np.int64
+    return Counter(zip((nodes[place] for place in which.tolist()), targets.tolist(), weights.tolist(), strict=True))
+
+
+def rows_of(graph: Edges, kind: Any = np.int64) -> Any:
+    return np.array(graph, kind).reshape(-1, 3)
+
+
+@settings(deadline=None, max_examples=150)
+@given(st.lists(st.tuples(edges, st.lists(wanted, max_size=4), st.booleans()), max_size=6), st.integers(1, 3), st.integers(0, 2))
+@example([([(0, 1, 1), (1, 2, 2), (0, 3, 3)], [[0, 1]] * 40, False)], 1, 0)
+@example([([(0, 1, 1)], [[0]], False), ([(100_000, 1, 1)], [[0, 100_000], [7]], False)], 2, 1)
+def test_the_edges_of_nodes_are_those_that_were_taken_in(steps: list[Step], peers: int, of: int) -> None:
+    worker = of % peers
+    adjacency = Adjacency(2, worker, peers)
+    there: Edges = []
+    for graph, questions, settles in steps:
+        mine = [(source * peers + worker, target, weight) for source, target, weight in graph]
+        adjacency.add(rows_of(mine))
+        there += mine
+        if settles:
+            adjacency.settle()
+        for nodes in ([node * peers + worker for node in question] for question in questions):
+            assert found(adjacency, nodes) == Counter(edge for edge in there if edge[0] in nodes)
+        assert Counter(map(tuple, adjacency.rows().tolist())) == Counter(there)
+        assert adjacency.nodes().tolist() == sorted({edge[0] for edge in there})
+
+
+@pytest.mark.parametrize("many", [10, 4_000])
+def test_edges_are_sorted_when_they_have_been_looked_through_for_long(many: int) -> None:
+    random = np.random.default_rng(5)
+    graph = random.integers(0, 5_000, (20_000, 3))
+    nodes = random.choice(6_000, many, replace=False).tolist()
+    expected = Counter(map(tuple, graph[np.isin(graph[:, 0], nodes)].tolist()))
+    adjacency = Adjacency(2)
+    adjacency.add(graph.astype(np.int32))
+    looked_at = []
+    for _ in range(module._SEARCHES + 3):
+        before = adjacency.looked_at
+        assert found(adjacency, nodes) == expected
+        looked_at.append(adjacency.looked_at - before)
+    assert looked_at == [len(graph)] * module._SEARCHES + [expected.total()] * 3
+
+
+def test_settled_edges_are_found_without_a_look_at_others() -> None:
+    adjacency = Adjacency(2)
+    adjacency.add(rows_of([(place % 10, place, 0) for place in range(100)]))
+    adjacency.settle()
+    assert len(found(adjacency, [3])) == 10
+    assert adjacency.looked_at == 10
+
+
+def test_few_edges_of_nodes_with_great_numbers_take_no_table() -> None:
+    adjacency = Adjacency(2)
+    adjacency.add(rows_of([(10**12, 1, 2), (5, 3, 4)]))
+    assert found(adjacency, [10**12, 6]) == Counter([(10**12, 1, 2)])
+    assert adjacency.looked_at == 1
