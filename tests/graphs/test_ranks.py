@@ -51,7 +51,7 @@ def test_ranks_in_debian(workers: int, processes: int) -> None:
     assert np.abs(np.array([found[node] for node in nodes.to_pylist()]) - ranks).sum() < 1e-8
 
 
-@pytest.mark.parametrize("workers", [1, 2, 3])
+@pytest.mark.parametrize("workers", [1, 2, 3, 6])
 @pytest.mark.parametrize(("targets", "degree"), [(2, 2), (90, 2), (2, 13), (90, 13)])
 def test_sums_for_few_targets_and_for_most_nodes(workers: int, targets: int, degree: int) -> None:
     edges = [(f"{node:02}", f"{99 - (7 * node + step) % targets}") for node in range(100) for step in range(degree)]

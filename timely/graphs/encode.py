@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 
 from timely.dataflow import Exchange, OperatorInfo, Pact, Pipeline, Stream
-from timely.dataflow.container import partition
+from timely.dataflow.deal_arrays import rows_by_worker
 from timely.graphs.gather import gather
 from timely.graphs.input import edge_columns, node_routes, same_type, vertex_columns, weight_column
 from timely.graphs.numbers import Found, Numbers
@@ -183,8 +183,7 @@ class _Encoder:
         if info.peers == 1:
             node_routes(info, nodes[:0], self._src)  # are they of a type that can be routed?
             return [(0, np.arange(len(nodes)))] if len(nodes) else []
-        routes = node_routes(info, nodes, self._src)
-        return partition(np.arange(len(nodes)), lambda _: routes, info.peers)
+        return list(rows_by_worker(node_routes(info, nodes, self._src), info.peers))
 
     def number(self, info: OperatorInfo, _: object, collected: list[list[Any]]) -> list[Any]:
         """Number the nodes that were asked for; return the answers, and the new names."""

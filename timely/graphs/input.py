@@ -85,8 +85,12 @@ def node_routes(info: OperatorInfo, values: pa.Array, src: str) -> Column:
     else:
         if not (pa.types.is_integer(values.type) or pa.types.is_temporal(values.type)):
             return routes
-        mixed = (routes >> _BLOCK).astype(np.uint64) * np.uint64(_GOLDEN)
-        return ((mixed >> np.uint64(32)) * np.uint64(info.peers) >> np.uint64(32)).astype(np.int64)
+        mixed = (routes >> _BLOCK).view(np.uint64)
+        mixed *= np.uint64(_GOLDEN)
+        mixed >>= np.uint64(32)
+        mixed *= np.uint64(info.peers)
+        mixed >>= np.uint64(32)
+        return mixed.view(np.int64)
     try:
         return route_column(values.cast(pa.string()))
     except pa.ArrowException as error:

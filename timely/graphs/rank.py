@@ -12,12 +12,14 @@ to 1 in every round.
 
 from __future__ import annotations
 
-from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar
+from collections.abc import Iterable
+from typing import Any, Final, Generic, NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
 
-from timely.dataflow import Exchange, OperatorInfo, Pact, Pipeline, Stream
+from timely.dataflow import Distribute, Exchange, OperatorInfo, Pact, Pipeline, Stream
 from timely.dataflow.container import partition
+from timely.dataflow.deal_arrays import owners_of, rows_by_worker
 from timely.errors import ConfigurationError
 from timely.graphs.decode import name_values
 from timely.graphs.encode import encode
@@ -26,6 +28,9 @@ from timely.graphs.pairs import Column, Floats, Rows, bits, distinct, first, flo
 from timely.order import PartialOrder, Product
 
 T = TypeVar("T", bound=PartialOrder)
+
+_DEALT_BY_BOTH: Final = 4
+"""Among so many workers, edges are dealt by the owners of both of their ends at once."""
 
 
 def pagerank(
@@ -67,7 +72,7 @@ def pagerank(
         handle, again = loop.feedback()
         ranking: _Ranking[T] = _Ranking(damping, tolerance, rounds)
         inputs: list[tuple[Stream[Product[T, int], Any], Pact]] = [
-            (numbers.enter(loop), Exchange(first)),
+            (numbers.enter(loop), Distribute(_by_both_ends)),
             (nodes.enter(loop), Exchange(_itself)),
             (again, Pipeline),
         ]
@@ -118,6 +123,15 @@ def _receiver(share: Share) -> int:
 def _all_here(info: OperatorInfo, time: Product[Any, int], collected: list[list[Any]]) -> bool:
     """Whether there is a share of each worker. At first those without nodes send none, and then the frontier tells."""
     return sum(map(len, collected[2])) == info.peers
+
+
+def _by_both_ends(_: object, edges: Rows, workers: int) -> Iterable[tuple[int, Rows]]:
+    """Deal edges to the workers of their sources; of few workers, each gets those to the nodes of one worker as one part."""
+    if not 1 < workers <= _DEALT_BY_BOTH:
+        return partition(edges, first, workers)
+    owners = owners_of(edges[:, 0], workers) * workers + owners_of(edges[:, 1], workers)
+    dealt = rows_by_worker(owners, workers * workers)
+    return ((owner // workers, edges.T.take(rows, axis=1).T) for owner, rows in dealt)
 
 
 def _itself(nodes: Column) -> Column:
@@ -175,7 +189,8 @@ class _Part:
         self._worker = info.worker
         dealt: list[list[Rows]] = [[] for _ in range(info.peers)]
         for rows in edges:
-            for owner, part in partition(rows, second, info.peers):
+            together = info.peers <= _DEALT_BY_BOTH
+            for owner, part in [(rows[0, 1] % info.peers, rows)] if together else partition(rows, second, info.peers):
                 dealt[owner].append(part)
         self._edges = [_Edges(parts, info.peers) for parts in dealt]
         self._room: Floats = np.empty(max(map(len, self._edges)))
