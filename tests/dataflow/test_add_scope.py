@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import weakref
-from collections import defaultdict, deque
+from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import timely
+from tests.dataflow.epochs import feed, merged
 from timely import (
     Antichain,
     CapabilityError,
@@ -118,30 +119,6 @@ def at_depth(scope: Any, stream: Any, kinds: str, place: Callable[[Any, Any, Any
             return at_depth(inner, stream.enter(inner), kinds[1:], place, stay).leave()
     with scope.iterative() as inner:
         return at_depth(inner, stream.enter(inner), kinds[1:], place, ProductSummary(stay, Step(0))).leave()
-
-
-def feed(worker: timely.Worker, epochs: list[list[int]], build: Callable[[Any, Any], Any]) -> Any:
-    """Send each worker's share of the epochs through ``build(scope, stream)``, and return what came out of it."""
-    with worker.dataflow(int) as scope:
-        handle, stream = scope.new_input()
-        seen = build(scope, stream).capture()
-    for epoch, records in enumerate(epochs):
-        for record in records[worker.index :: worker.peers]:
-            handle.send(record)
-            worker.step()
-        handle.advance_to(epoch + 1)
-    handle.close()
-    worker.run()
-    return seen.extract()
-
-
-def merged(results: list[list[tuple[int, list[int]]]]) -> dict[int, list[int]]:
-    """What came out on all workers, by epoch."""
-    found: dict[int, list[int]] = defaultdict(list)
-    for result in results:
-        for time, records in result:
-            found[time] += records
-    return {time: sorted(records) for time, records in found.items()}
 
 
 EPOCHS = st.lists(st.lists(st.integers(0, 20), max_size=5), min_size=1, max_size=4)

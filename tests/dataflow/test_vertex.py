@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import timely
+from tests.dataflow.epochs import feed, merged
 from timely import CapabilityError, Exchange, GraphError, OperatorError, Product, ScopeError, TimestampError, Vertex
 from timely.operators.vertex import pending
 from timely.testing import simulate
@@ -36,30 +37,6 @@ class Sum(Vertex[int]):
 
     def on_notify(self, time: int) -> None:
         self.send_by(0, [self.sums.pop(time)], time)
-
-
-def feed(worker: timely.Worker, epochs: list[list[int]], build: Callable[[Any, Any], Any]) -> Any:
-    """Send each worker's share of the epochs through ``build(scope, stream)``, and return what came out of it."""
-    with worker.dataflow(int) as scope:
-        handle, stream = scope.new_input()
-        seen = build(scope, stream).capture()
-    for epoch, records in enumerate(epochs):
-        for record in records[worker.index :: worker.peers]:
-            handle.send(record)
-            worker.step()
-        handle.advance_to(epoch + 1)
-    handle.close()
-    worker.run()
-    return seen.extract()
-
-
-def merged(results: list[list[tuple[Any, list[Any]]]]) -> dict[Any, list[Any]]:
-    """What came out on all workers, by time."""
-    found: dict[Any, list[Any]] = defaultdict(list)
-    for result in results:
-        for time, records in result:
-            found[time] += records
-    return {time: sorted(records) for time, records in found.items()}
 
 
 @given(workers=WORKERS, epochs=EPOCHS, seed=SEEDS)

@@ -47,7 +47,9 @@ def test_the_edges_of_nodes_are_those_that_were_taken_in(steps: list[Step], peer
         if settles:
             adjacency.settle()
         for nodes in ([node * peers + worker for node in question] for question in questions):
-            assert found(adjacency, nodes) == Counter(edge for edge in there if edge[0] in nodes)
+            expected = [edge for edge in there if edge[0] in nodes]
+            assert found(adjacency, nodes) == Counter(expected)
+            assert Counter(zip(*adjacency.of(np.array(nodes, np.int64)).tolist())) == Counter(edge[1:] for edge in expected)
         assert Counter(map(tuple, adjacency.rows().tolist())) == Counter(there)
         assert adjacency.nodes().tolist() == sorted({edge[0] for edge in there})
 

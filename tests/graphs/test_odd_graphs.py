@@ -145,7 +145,7 @@ def steps_of(program: Any, runs: Callable[[Any], Any], monkeypatch: pytest.Monke
     """The most steps that a worker takes in a search, and how many nodes all of them visit."""
     steps: Counter[int] = Counter()
     visited: list[int] = []
-    step, find = Distances.step, Adjacency.find
+    step, find = Distances.step, Adjacency._find
 
     def counted_step(self: Any) -> Any:
         steps[id(self)] += 1
@@ -156,7 +156,7 @@ def steps_of(program: Any, runs: Callable[[Any], Any], monkeypatch: pytest.Monke
         return find(self, nodes)
 
     monkeypatch.setattr(Distances, "step", counted_step)
-    monkeypatch.setattr(Adjacency, "find", counted_find)
+    monkeypatch.setattr(Adjacency, "_find", counted_find)
     runs(program)
     return max(steps.values()), sum(visited)
 

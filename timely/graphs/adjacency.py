@@ -10,6 +10,7 @@ asked for and the edges found, not in those that there are, but for a fixed numb
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final, TypeAlias
 
 import attrs
@@ -26,6 +27,9 @@ _SPARSE: Final = 8
 _FEW: Final = 256
 """So many nodes are sooner searched for among the sources than looked up in the table."""
 
+Whose: TypeAlias = Callable[[], Column]
+"""Says of edges that were found which of the nodes that were asked for each starts at."""
+
 
 @attrs.define(eq=False)
 class _Loose:
@@ -40,16 +44,20 @@ class _Loose:
         """Return the source of each edge."""
         return self.sources
 
-    def find(self, nodes: Column) -> tuple[Column, Column]:
-        """Return, for each edge of any of ``nodes``, which of them that is, and the edge's place."""
+    def find(self, nodes: Column) -> tuple[Column, Whose]:
+        """Return the places of the edges of any of ``nodes``, and whose each is."""
         self.searches += 1
         inside = np.flatnonzero(nodes < self.reach)
         wanted = np.zeros(self.reach, np.bool_)
         wanted[nodes[inside]] = True
         places = np.flatnonzero(wanted.take(self.sources))
-        which = np.empty(self.reach, np.int64)
-        which[nodes[inside]] = inside
-        return which.take(self.sources.take(places)), places
+
+        def whose() -> Column:
+            which = np.empty(self.reach, np.int64)
+            which[nodes[inside]] = inside
+            return which.take(self.sources.take(places))
+
+        return places, whose
 
     def sorted(self) -> _Sorted:
         """Return the same edges, sorted by source."""
@@ -77,8 +85,8 @@ class _Sorted:
         """Return the source of each edge."""
         return np.repeat(self.sources, np.diff(self.starts))
 
-    def find(self, nodes: Column) -> tuple[Column, Column]:
-        """Return, for each edge of any of ``nodes``, which of them that is, and the edge's place."""
+    def find(self, nodes: Column) -> tuple[Column, Whose]:
+        """Return the places of the edges of any of ``nodes``, and whose each is."""
         if self.table is not None and len(nodes) > _FEW:
             at = look_up(self.table, nodes)
             which = np.flatnonzero(at != MISSING)
@@ -91,7 +99,7 @@ class _Sorted:
         counts = self.starts[at + 1] - starts
         ends = np.cumsum(counts)
         places = np.arange(ends[-1] if len(ends) else 0) + np.repeat(starts - ends + counts, counts)
-        return np.repeat(which, counts), places
+        return places, lambda: np.repeat(which, counts)
 
 
 _Segment: TypeAlias = _Loose | _Sorted
@@ -147,20 +155,29 @@ class Adjacency:
         """Return the edges of ``nodes``, each of which is there once: for each edge the place in ``nodes`` of its source, and
         the other columns, as rows; in no order.
         """
-        for at, each in enumerate(self._segments):
-            if isinstance(each, _Loose) and each.searches == _SEARCHES:
-                self._segments[at] = each.sorted()
+        found = self._find(nodes)
+        return np.concatenate([np.empty(0, np.int64), *(whose() for _, _, whose in found)]), self._rest(found)
+
+    def of(self, nodes: Column) -> Rows:
+        """Return the columns of these edges other than their sources, as rows."""
+        return self._rest(self._find(nodes))
+
+    def _find(self, nodes: Column) -> list[tuple[Rows, Column, Whose]]:
+        """Return, for each segment, its other columns, which of the edges there are wanted, and whose they are."""
+        found = []
         places = nodes // self._peers
-        found = [(segment, *segment.find(places)) for segment in self._segments]
-        for segment, _, there in found:
+        for at, segment in enumerate(self._segments):
+            if isinstance(segment, _Loose) and segment.searches == _SEARCHES:
+                segment = self._segments[at] = segment.sorted()
+            there, whose = segment.find(places)
             self.looked_at += len(segment.sources) if isinstance(segment, _Loose) else len(there)
-        if len(found) == 1:
-            segment, which, there = found[0]
-            return which, segment.rest.take(there, axis=1)
-        if not found:
-            return np.empty(0, np.int64), np.empty((self._columns, 0), np.int64)
-        rest = [segment.rest.take(there, axis=1) for segment, _, there in found]
-        return np.concatenate([which for _, which, _ in found]), np.hstack(rest)
+            found.append((segment.rest, there, whose))
+        return found
+
+    def _rest(self, found: list[tuple[Rows, Column, Whose]]) -> Rows:
+        """Return the other columns of what was found, as rows."""
+        parts = [rest.take(there, axis=1) for rest, there, _ in found]
+        return parts[0] if len(parts) == 1 else np.hstack([np.empty((self._columns, 0), np.int64), *parts])
 
     def _nodes(self, places: Column) -> Column:
         return places * self._peers + self._worker

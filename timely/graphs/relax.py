@@ -47,6 +47,8 @@ _EDGES: Final = 1 << 13
 itself, so that long paths take few rounds, and what was done too soon and has to be done again costs little.
 """
 
+_NOTHING: Final[Rows] = join_rows([], 2)
+
 _MANY: Final = 16
 """One in so many of all nodes are so many that all are looked through for those that are among them."""
 
@@ -95,6 +97,7 @@ class Distances:
 
     __slots__ = (
         "_adjacency",
+        "_distance",
         "_edges",
         "_least",
         "_mark",
@@ -119,6 +122,8 @@ class Distances:
         self._mark: Column = np.empty(0, np.int64)
         self._touched: list[Column] = []
         self.waiting: Column = np.empty(0, np.int64)
+        self._distance: float | None = None
+        """Where all nodes that wait differ from each other, and are at the same distance: that."""
 
     def known(self) -> tuple[Rows, Rows]:
         """Return all edges, and ``(node, distance)`` for the nodes that are reached, as far as is known here."""
@@ -136,11 +141,11 @@ class Distances:
         """Take in edges that start here; return what they offer to the nodes of other workers."""
         self._keep(edges)
         if self._none_is_near:
-            return join_rows([], 2)
+            return _NOTHING
         with np.errstate(over="ignore"):
             offers = self._least[edges[:, 0]] + (floats(edges[:, 2]) if self._weighted else 1.0)
         known = offers < np.inf
-        return self._lower(edges[known, 1], offers[known])
+        return self._lower(edges[known, 1].astype(np.int64, copy=False), offers[known])
 
     def _keep(self, edges: Rows) -> None:
         """Take in edges, so that nothing comes of them yet."""
@@ -166,15 +171,20 @@ class Distances:
 
     def step(self) -> Rows:
         """Let the nearest nodes that wait make their offers; return those to the nodes of other workers."""
-        nodes = self._each_once(self.waiting)
-        distances = self._least[nodes]
-        least = float(distances.min())
+        nodes, distance = self.waiting, self._distance
+        if distance is not None:
+            self.waiting = nodes[:0]
+        else:
+            nodes = self._each_once(nodes)
+            distances = self._least[nodes]
+            distance = float(distances.min())
+            near = distances <= distance + self._total / max(self._edges, 1) * 0.99
+            self.waiting, nodes = nodes[~near], nodes[near]
+        if not self._weighted:  # then distances that differ by less than 1 are the same
+            return self._lower(self._adjacency.of(nodes)[0], distance + 1.0)
+        which, (targets, weights) = self._adjacency.find(nodes)
         with np.errstate(over="ignore"):  # a sum beyond all floats is infinite, and no distance
-            near = distances <= least + self._total / max(self._edges, 1) * 0.99
-            self.waiting = nodes[~near]
-            which, (targets, *weights) = self._adjacency.find(nodes[near])
-            # Without weights, distances that differ by less than 1 are the same.
-            return self._lower(targets, distances[near][which] + floats(weights[0]) if weights else least + 1.0)
+            return self._lower(targets, self._least[nodes][which] + floats(weights))
 
     def changed(self) -> Rows:
         """Return ``(node, distance)`` for the nodes of this worker whose distance is less than when last asked."""
@@ -188,18 +198,23 @@ class Distances:
         """
         less = distances < self._least.take(nodes)
         nodes = nodes[less]
-        self._none_is_near = self._none_is_near and not len(nodes)
+        if not len(nodes):
+            return _NOTHING
+        self._none_is_near = False
         if isinstance(distances, float):
             nodes = self._each_once(nodes)
             self._least[nodes] = distances
         else:
             np.minimum.at(self._least, nodes, distances[less])
             nodes = self._each_once(nodes)
-        mine = nodes % self._peers == self._worker
-        others, mine = nodes[~mine], nodes[mine]
-        self._touched.append(mine)
-        self.waiting = np.concatenate((self.waiting, mine))
-        return np.vstack((others, bits(self._least[others]))).T
+        others = nodes[:0]
+        if self._peers > 1:
+            mine = nodes % self._peers == self._worker
+            others, nodes = nodes[~mine], nodes[mine]
+        self._touched.append(nodes)
+        self._distance = distances if isinstance(distances, float) and not len(self.waiting) else None
+        self.waiting = np.concatenate((self.waiting, nodes)) if len(self.waiting) else nodes
+        return np.vstack((others, bits(self._least[others]))).T if len(others) else _NOTHING
 
     def _each_once(self, nodes: Column) -> Column:
         if len(nodes) * _MANY > len(self._least):

@@ -1,0 +1,33 @@
+"""Epochs of records sent by several workers through a dataflow, and what came out of it."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable
+from typing import Any
+
+import timely
+
+
+def feed(worker: timely.Worker, epochs: list[list[int]], build: Callable[[Any, Any], Any]) -> Any:
+    """Send each worker's share of the epochs through ``build(scope, stream)``, and return what came out of it."""
+    with worker.dataflow(int) as scope:
+        handle, stream = scope.new_input()
+        seen = build(scope, stream).capture()
+    for epoch, records in enumerate(epochs):
+        for record in records[worker.index :: worker.peers]:
+            handle.send(record)
+            worker.step()
+        handle.advance_to(epoch + 1)
+    handle.close()
+    worker.run()
+    return seen.extract()
+
+
+def merged(results: list[list[tuple[Any, list[Any]]]]) -> dict[Any, list[Any]]:
+    """What came out on all workers, by time."""
+    found: dict[Any, list[Any]] = defaultdict(list)
+    for result in results:
+        for time, records in result:
+            found[time] += records
+    return {time: sorted(records) for time, records in found.items()}
