@@ -144,7 +144,7 @@ def test_where_there_is_no_memory_to_be_had_there_is_none(monkeypatch: pytest.Mo
         made.append(real(handle, size))
         return made[-1]
 
-    monkeypatch.setattr("timely.worker.arena.mmap.mmap", mapped)
+    monkeypatch.setattr(mmap, "mmap", mapped)
     assert arenas(6) == []
     assert [memory.closed for memory in made] == [True] * 3
     assert timely.execute(exchanging(1), processes=2) == timely.execute(exchanging(1), workers=2)

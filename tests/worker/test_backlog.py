@@ -9,6 +9,7 @@ import pytest
 
 from timely.errors import UnsendableError
 from timely.progress import ProgressBatch
+from timely.worker import link
 from timely.worker.coalesce import coalesce
 from timely.worker.link import Link
 from timely.worker.wire import HEADER, encode, thinned
@@ -26,7 +27,7 @@ def test_what_waits_is_looked_at_again_when_it_is_twice_as_much(monkeypatch: pyt
         looked.append(len(messages))
         return coalesce(messages)
 
-    monkeypatch.setattr("timely.worker.link.coalesce", counting)
+    monkeypatch.setattr(link, "coalesce", counting)
     near, far = socket.socketpair()
     sender, receiver = Link(near), Link(far)
     got: list[Any] = []

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from timely.errors import UnsendableError
+from timely.worker import secure_link
 from timely.worker.link import Link
 from timely.worker.secure_link import SecureLink
 from timely.worker.wire import encode, thinned
@@ -77,7 +78,7 @@ def test_a_connection_that_is_lost_in_a_frame_is_gone(kept: int) -> None:
 @pytest.mark.parametrize(("behind", "expected"), [(0, 5), (9, 9)])
 def test_a_peer_that_never_stops_leaves_others_their_turn(behind: int, expected: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """But not before all has been taken that nobody would find later."""
-    monkeypatch.setattr("timely.worker.secure_link._MOST_TURNS", 5)
+    monkeypatch.setattr(secure_link, "_MOST_TURNS", 5)
     endless: Any = Socket(*[b"".join(encode([("number", number)])) for number in range(100)], behind=behind)
     got: list[Any] = []
     SecureLink(endless).read(got)

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 import timely
 from timely.dataflow.ports import FLUSH_AT
+from timely.worker import mailbag as module
 from timely.worker.mailbag import Mailbag
 from timely.worker.worker import Worker
 
@@ -71,7 +72,7 @@ def test_a_list_that_others_may_have_too_is_not_added_to() -> None:
 
 
 def test_what_is_held_grows_up_to_as_much_as_a_session_gathers(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("timely.worker.mailbag.FLUSH_AT", 3)
+    monkeypatch.setattr(module, "FLUSH_AT", 3)
     told: list[Any] = []
     mailbag = Mailbag(7, lambda peer, message: told.append(message[4]))
     seen = []

@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 import timely
 from timely.errors import PeerLostError, ProgressError, UnsendableError
 from timely.progress import ProgressBatch, ProgressExchange
-from timely.worker import Worker, credentials
+from timely.worker import Worker, credentials, link
 from timely.worker.coalesce import coalesce
 from timely.worker.credentials import make_identity
 from timely.worker.transport import Inbox, PeerTransport, SocketTransport
@@ -345,7 +345,7 @@ def test_a_turn_sends_each_peer_one_batch_and_a_peer_that_does_not_keep_up_gets_
         framed.append([message for message in messages if message is not None and message[0] == "progress"])
         return thinned(messages)
 
-    monkeypatch.setattr("timely.worker.link.thinned", note)
+    monkeypatch.setattr(link, "thinned", note)
     near, far = socket.socketpair()
     workers = [Worker(SocketTransport(0, {1: near})), Worker(SocketTransport(1, {0: far}))]
     handles, seen = [], []
@@ -395,7 +395,7 @@ def test_what_all_peers_are_told_alike_is_pickled_once(monkeypatch: pytest.Monke
         framed.append(list(messages))
         return thinned(messages)
 
-    monkeypatch.setattr("timely.worker.link.thinned", note)
+    monkeypatch.setattr(link, "thinned", note)
     message = "progress", 0, ProgressBatch(0, 0, (("a", 1),))
     for extra in ([], [("data", 0, 0, 0, ["for worker 2 alone"])]):
         framed.clear()

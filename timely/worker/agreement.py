@@ -13,8 +13,9 @@ from typing import Any, Final, TypeAlias
 
 from timely.dataflow import ScopeBuilder
 from timely.errors import GraphMismatchError
+from timely.worker.digest import digest
 
-Description: TypeAlias = tuple[str, tuple[str, ...]]
+Description: TypeAlias = tuple[bytes, tuple[str, ...]]
 """What a worker tells of a dataflow: a digest of all of it, and its first lines, for the error."""
 
 _LINES: Final = 1000
@@ -67,9 +68,7 @@ class Agreement:
 
     def built(self, number: int, lines: Sequence[str]) -> Description:
         """Take in that this worker has built dataflow ``number``; return what to tell every peer of it."""
-        import hashlib  # with OpenSSL, which takes long to load: a worker without peers has no use for it
-
-        mine = hashlib.sha256("\n".join(lines).encode()).hexdigest(), tuple(lines[:_LINES])
+        mine = digest("\n".join(lines)), tuple(lines[:_LINES])
         self._known.add(number)
         self._open[number] = mine, {peer for peer in range(self._peers) if peer != self._index}
         return mine
@@ -80,8 +79,8 @@ class Agreement:
 
     def compare(self, number: int, peer: int, theirs: Description) -> None:
         """Raise ``GraphMismatchError`` if what ``peer`` has built under ``number`` is not what was built here."""
-        (digest, lines), missing = self._open[number]
-        if digest == theirs[0]:
+        (checksum, lines), missing = self._open[number]
+        if checksum == theirs[0]:
             missing.discard(peer)
             if not missing:
                 del self._open[number]

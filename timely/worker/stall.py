@@ -21,6 +21,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
+from timely.worker.digest import digest
+
 _PRIME: Final = 2**127 - 1
 
 
@@ -145,6 +147,4 @@ class StallDetector:
 
 def _weight(sender: int, receiver: int) -> int:
     """Return what a message from one worker to another weighs; of a worker and itself, what it weighs that it has ended."""
-    from hashlib import blake2b  # with OpenSSL, which takes long to load: a worker without peers has no use for it
-
-    return int.from_bytes(blake2b(b"%d %d" % (sender, receiver), digest_size=16).digest(), "little") % _PRIME
+    return int.from_bytes(digest(f"{sender} {receiver}"), "little") % _PRIME
