@@ -27,7 +27,7 @@ from timely.graphs import (
     strongly_connected_components,
     triangle_count,
 )
-from timely.graphs.adjacency import Adjacency
+from timely.graphs.adjacency import Adjacency, _Loose
 from timely.graphs.forest import Forest
 from timely.graphs.relax import Distances
 
@@ -188,6 +188,47 @@ def test_a_search_visits_each_node_once_and_takes_a_step_for_each_level(
     steps, visited = steps_of(program, runs, monkeypatch)
     assert visited == size * size
     assert steps <= 2 * size - 1
+
+
+def test_edges_are_sorted_when_a_time_is_over_and_others_may_come(monkeypatch: pytest.MonkeyPatch) -> None:
+    random = np.random.default_rng(2)
+    graph = pa.record_batch({"src": random.integers(0, 2_000, 20_000), "dst": random.integers(0, 2_000, 20_000)})
+    kept: list[Adjacency] = []
+    sorts: list[int] = []
+    add, put_in_order = Adjacency.add, _Loose.sorted
+
+    def noted_add(self: Adjacency, rows: Any) -> None:
+        kept[:] = [self]
+        add(self, rows)
+
+    def noted_sort(self: _Loose) -> Any:
+        sorts.append(len(self.sources))
+        return put_in_order(self)
+
+    monkeypatch.setattr(Adjacency, "add", noted_add)
+    monkeypatch.setattr(_Loose, "sorted", noted_sort)
+
+    def search() -> tuple[timely.Worker, Any, Any]:
+        worker = timely.Worker()
+        with worker.dataflow(int) as scope:
+            handle, edges = scope.new_input()
+            probe = breadth_first_search(edges, 0).probe()
+        handle.send_batch(graph)
+        return worker, handle, probe
+
+    worker, handle, _ = search()
+    handle.close()
+    worker.run()
+    assert sorts == []
+    worker, handle, probe = search()
+    handle.advance_to(1)
+    worker.step_while(lambda: probe.less_than(1))
+    assert sorts == [20_000]
+    looked_at = kept[0].looked_at
+    handle.send_batch(pa.record_batch({"src": [0], "dst": [5_000]}))
+    handle.advance_to(2)
+    worker.step_while(lambda: probe.less_than(2))
+    assert kept[0].looked_at - looked_at <= 1
 
 
 @pytest.mark.parametrize("workers", [1, 2])

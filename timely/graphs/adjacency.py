@@ -106,7 +106,8 @@ _Segment: TypeAlias = _Loose | _Sorted
 
 
 class Adjacency:
-    """Edges by source, with so many further ``columns``; of the ``peers``-th of all nodes each, where one has every such node.
+    """Edges by source, with so many further ``columns``. The sources are the nodes of ``worker``, one of so many ``peers``: those
+    whose numbers leave that remainder.
 
     >>> adjacency = Adjacency(columns=1)
     >>> adjacency.add(np.array([[5, 6], [7, 8], [5, 9]]))
