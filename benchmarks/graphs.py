@@ -28,6 +28,8 @@ Build = Callable[[Stream[int, Any]], Stream[int, Any]]
 ROUNDS = 20
 """Rounds of PageRank."""
 
+SHALLOW, DEEP = "random 1 M edges", "grid 300x300"
+
 
 def random_graph(nodes: int = 100_000, edges: int = 1_000_000) -> pa.RecordBatch:
     """Return edges between nodes that are drawn at random, the same ones each time."""
@@ -68,6 +70,16 @@ def distances_by_hand(src: Any, dst: Any, nodes: int) -> tuple[str, Any]:
         new = next_to[distances[next_to] < 0]
         distances[new] = level
         front = np.unique(new)
+    return "distance", distances
+
+
+def distances_unsorted(src: Any, dst: Any, nodes: int) -> tuple[str, Any]:
+    """A search level by level that looks at all edges in each, with NumPy: quicker where there are few levels."""
+    distances = np.full(nodes, -1)
+    distances[0] = level = 0
+    while (targets := dst[np.flatnonzero((distances == level).take(src))]).size:
+        level += 1
+        distances[targets[distances[targets] < 0]] = level
     return "distance", distances
 
 
@@ -136,23 +148,28 @@ def check(found: list[pa.RecordBatch], expected: pa.RecordBatch) -> None:
 def run(rounds: int = 5) -> list[Row]:
     """Run all algorithms on both graphs and return the rows of the report."""
     works: dict[str, Callable[[], float]] = {}
-    for graph, (edges, nodes) in {"random 1 M edges": (random_graph(), 100_000), "grid 300x300": (grid(), 90_000)}.items():
+    for graph, (edges, nodes) in {SHALLOW: (random_graph(), 100_000), DEEP: (grid(), 90_000)}.items():
         for name, (build, algorithm) in ALGORITHMS.items():
             expected = by_hand(algorithm, edges, nodes)
             for processes in (1, 2):
                 check(by_workers(build, edges, processes)[1], expected)
                 works[f"{name}, {graph}, {processes}"] = _seconds_of_workers(build, edges, processes)
             works[f"{name}, {graph}, by hand"] = _seconds_by_hand(algorithm, edges, nodes)
+        if graph == SHALLOW:
+            check([by_hand(distances_unsorted, edges, nodes)], by_hand(distances_by_hand, edges, nodes))
+            works["unsorted"] = _seconds_by_hand(distances_unsorted, edges, nodes)
     medians = in_turn(works, rounds)
     rows = []
-    for graph in ("random 1 M edges", "grid 300x300"):
+    for graph in (SHALLOW, DEEP):
         for name in ALGORITHMS:
             one, two, hand = (medians[f"{name}, {graph}, {kind}"] for kind in (1, 2, "by hand"))
-            barred = graph.startswith("random")
-            floor, aim = (2.0, 1.1) if barred else (None, None)
+            floor, aim = (2.0, 1.1) if graph == SHALLOW else (None, None)
             rows.append(Row(f"{name}, {graph}: one worker over by hand", one / hand, floor, aim, less=True))
             rows.append(Row(f"{name}, {graph}: speed-up of two workers", one / two, note="two processes"))
             rows.append(Row(f"{name}, {graph}: by hand, s", hand))
+    search = f"breadth-first search, {SHALLOW}"
+    over = medians[f"{search}, 1"] / medians["unsorted"]
+    rows.append(Row(f"{search}: one worker over by hand without sorting any edges", over, less=True))
     return rows
 
 
