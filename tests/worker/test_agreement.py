@@ -30,6 +30,14 @@ def test_what_is_the_same_everywhere_is_agreed_upon() -> None:
     for side, index in ((side, index) for side in range(3) for index in range(3) if side != index):
         sides[side].compare(4, index, told[index])
     assert all(side.knows(4) and not side.knows(0) for side in sides)
+    assert not any(side._open for side in sides)  # what it looks like is not kept any longer
+
+
+def test_of_several_differences_the_first_is_named() -> None:
+    one, two = Agreement(0, 2), Agreement(1, 2)
+    one.built(0, ["scope /a", "operator /a/map#0", "operator /a/map#1"])
+    with pytest.raises(GraphMismatchError, match="worker 0 has operator /a/map#0, worker 1 has operator /a/filter#0; "):
+        one.compare(0, 1, two.built(0, ["scope /a", "operator /a/filter#0"]))
 
 
 def test_a_difference_beyond_what_is_told_is_still_found() -> None:

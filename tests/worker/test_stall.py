@@ -95,6 +95,23 @@ def test_what_was_sent_to_a_peer_that_has_ended_does_not_count() -> None:
     assert one.stalled()
 
 
+def test_reports_of_different_company_are_not_added_up() -> None:
+    one, two = StallDetector(0, 3), StallDetector(1, 3)
+    one.ended(2)
+    one.heard(1, two.report())
+    assert one.stalled() is False
+    two.ended(2)
+    one.heard(1, two.report())
+    assert one.stalled() is True
+
+
+def test_that_a_peer_only_serves_is_a_move() -> None:
+    detector = StallDetector(0, 2)
+    before = detector.moves
+    detector.serves(1)
+    assert detector.moves == before + 1
+
+
 @given(
     st.lists(st.tuples(st.sampled_from(["send", "deliver", "report", "end"]), st.integers(0, 3), st.integers(0, 3)), max_size=60)
 )
