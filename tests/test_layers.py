@@ -218,6 +218,27 @@ def test_what_takes_long_to_load_is_loaded_when_it_is_used() -> None:
     assert late & set(loaded) == set()
 
 
+PROCESSES = """
+import sys
+import timely
+
+def program(worker):
+    before = set(sys.modules)
+    with worker.dataflow(int) as scope:
+        scope.to_stream(range(4)).exchange(lambda x: x).probe()
+    worker.run()
+    return set(sys.modules) - before
+
+for loaded in timely.execute(program, processes=2):
+    print(*sorted(loaded))
+"""
+
+
+def test_processes_that_agree_on_what_they_have_built_load_no_openssl_for_it() -> None:
+    first, second = run(PROCESSES).splitlines()
+    assert {"hashlib", "_hashlib", "ssl", "_ssl"} & {*first.split(), *second.split()} == set()
+
+
 def test_the_core_runs_where_no_extra_is_installed() -> None:
     program = "import timely\nprint(timely.example(lambda scope: scope.to_stream(range(4)).map(lambda x: x * x)))"
     assert run(WITHOUT_EXTRAS.format(extras=EXTRAS) + program) == "[(0, [0, 1, 4, 9])]\n"
