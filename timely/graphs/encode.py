@@ -223,7 +223,7 @@ class _Encoder:
         return [join_rows(numbered, 2)]
 
     def _take_answers(self, codes: Column, numbers: Column) -> None:
-        """Take in what was answered, but for the table itself, which has room for it."""
+        """Take in what was answered: the numbers of these codes, for which the table has room."""
         self._answers[codes] = numbers
         self._greatest = max(self._greatest, int(numbers.max(initial=0)))
         self._same = self._same and np.array_equal(codes, numbers)
