@@ -221,11 +221,13 @@ def test_what_takes_long_to_load_is_loaded_when_it_is_used() -> None:
 PROCESSES = """
 import sys
 import timely
+{imports}
 
 def program(worker):
     before = set(sys.modules)
     with worker.dataflow(int) as scope:
-        scope.to_stream(range(4)).exchange(lambda x: x).probe()
+        stream = scope.to_stream([1]).map_batch(lambda _: {batch})
+        stream.exchange({key}).probe()
     worker.run()
     return set(sys.modules) - before
 
@@ -235,8 +237,20 @@ for loaded in timely.execute(program, processes=2):
 
 
 def test_processes_that_agree_on_what_they_have_built_load_no_openssl_for_it() -> None:
-    first, second = run(PROCESSES).splitlines()
+    first, second = run(PROCESSES.format(imports="", batch="[1, 2]", key="lambda x: x")).splitlines()
     assert {"hashlib", "_hashlib", "ssl", "_ssl"} & {*first.split(), *second.split()} == set()
+
+
+@pytest.mark.parametrize(
+    ("imports", "batch", "key"),
+    [
+        ("import numpy as np", "np.arange(4)", "lambda xs: xs"),
+        ("import pyarrow as pa; import pyarrow.compute", "pa.record_batch({'x': [1, 2]})", "'x'"),
+    ],
+)
+def test_processes_find_what_deals_columns_loaded_if_the_program_has_columns(imports: str, batch: str, key: str) -> None:
+    loaded = run(PROCESSES.format(imports=imports, batch=batch, key=key)).split()
+    assert [name for name in loaded if name.startswith("timely.dataflow.deal")] == []
 
 
 def test_the_core_runs_where_no_extra_is_installed() -> None:

@@ -9,6 +9,7 @@ objects on the way, and that NumPy and Arrow are imported only where such a cont
 from __future__ import annotations
 
 import functools
+import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Final, Protocol, Self, TypeAlias
 
@@ -104,6 +105,17 @@ def _dealer(kind: type) -> Callable[[Any, Key, int], Parts]:
 
         return deal_array
     return _refuse
+
+
+def prepare_to_deal() -> None:
+    """Import what deals columns of NumPy and Arrow, where these are imported already: before a fork, so that no child has to.
+
+    >>> prepare_to_deal()
+    """
+    if "pyarrow.compute" in sys.modules:
+        import timely.dataflow.deal_batches
+    elif "numpy" in sys.modules:
+        import timely.dataflow.deal_arrays  # noqa: F401
 
 
 def _bases(kind: type) -> set[str]:

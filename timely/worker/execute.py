@@ -19,6 +19,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from timely.dataflow import ScopeBuilder, Stream
+from timely.dataflow.container import prepare_to_deal
 from timely.dataflow.pickling import dumps
 from timely.errors import ConfigurationError, GraphError, PeerLostError, TimelyError, WorkerError
 from timely.progress import Routes
@@ -230,6 +231,7 @@ def _run_processes(
         raise ConfigurationError(f"processes={processes}: this system cannot fork; use threads (workers={workers * processes})")
     context = multiprocessing.get_context("fork")
     prepare()
+    prepare_to_deal()
     kept = _connections_of_spark()  # noqa: F841  (the children have this frame, too)
     sockets = _connect(workers, processes)
     shared = _share(sockets)
