@@ -157,7 +157,7 @@ class _Encoder:
         self._next = 0
         self._note_asked: Callable[[pa.Array], None] = _note_nowhere
         self._note_owned: Callable[[Given], None] = _note_nowhere
-        self._note_answers: Callable[[Rows], None] = _note_nowhere
+        self._note_answers: Callable[[Column, Column], None] = _note_nowhere
 
     def ask(self, info: OperatorInfo, _: object, collected: list[list[Any]]) -> list[Any]:
         """Return the edges, of which the ends are found among the nodes asked for, and the request for those that are new."""
@@ -217,7 +217,7 @@ class _Encoder:
             self._same, self._greatest = True, 0
         for codes, numbers in answers:
             self._take_answers(codes, numbers)
-            self._note_answers(np.vstack((codes, numbers)).T)
+            self._note_answers(codes, numbers)
         kind = np.int32 if self._narrow and self._greatest < 1 << 30 else np.int64
         numbered = [coded.edges(None if self._same else table, kind) for coded in collected[0] if coded.count]
         return [join_rows(numbered, 2)]
@@ -315,10 +315,10 @@ class _Encoder:
 
         if self._lasting:
             log = info.keep(save, load, rescale=lambda parts: None, logged=True)
-            self._note_answers = lambda rows: log.append(None, rows)
+            self._note_answers = lambda codes, numbers: log.append(None, np.vstack((codes, numbers)).T)
 
 
-def _note_nowhere(_: Any) -> None:
+def _note_nowhere(*_: Any) -> None:
     """What is called where nobody keeps the changes."""
 
 
