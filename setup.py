@@ -38,6 +38,7 @@ ENGINE = [
     "timely/scopes/attachable.py",
     "timely/scopes/child.py",
     "timely/scopes/subgraph.py",
+    "timely/dataflow/abandoned.py",
     "timely/dataflow/bell.py",
     "timely/dataflow/capability.py",
     "timely/dataflow/channel.py",

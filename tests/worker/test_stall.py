@@ -48,8 +48,14 @@ def test_a_dataflow_that_one_worker_drops_ends_the_run() -> None:
         timely.execute(program, workers=3)
 
 
+def searched(*detectors: StallDetector) -> None:
+    for detector in detectors:
+        detector.search_was_in_vain()
+
+
 def test_who_holds_input_back_has_not_stalled() -> None:
     one, two = StallDetector(0, 2), StallDetector(1, 2)
+    searched(one, two)
     one.heard(1, two.report(), final=False)
     assert one.resting()
     assert not one.stalled()
@@ -70,6 +76,7 @@ def test_no_message_on_its_way_is_overlooked(history: list[tuple[int, int, bool]
     for i, j, deliver in history:
         if i == j:
             quiet[i] = True
+            detectors[i].search_was_in_vain()
             for other in range(3):
                 if other != i:
                     detectors[other].heard(i, detectors[i].report())
@@ -89,20 +96,42 @@ def test_no_message_on_its_way_is_overlooked(history: list[tuple[int, int, bool]
 def test_what_was_sent_to_a_peer_that_has_ended_does_not_count() -> None:
     one, two = StallDetector(0, 2), StallDetector(1, 2)
     one.sent(1)
+    searched(one, two)
     one.heard(1, two.report())
     assert not one.stalled()
     one.ended(1)
+    searched(one)
     assert one.stalled()
 
 
 def test_reports_of_different_company_are_not_added_up() -> None:
     one, two = StallDetector(0, 3), StallDetector(1, 3)
     one.ended(2)
+    searched(one, two)
     one.heard(1, two.report())
     assert one.stalled() is False
     two.ended(2)
+    searched(two)
     one.heard(1, two.report())
     assert one.stalled() is True
+
+
+def test_nobody_has_stalled_before_all_have_searched_since_they_moved() -> None:
+    one, two = StallDetector(0, 2), StallDetector(1, 2)
+    one.heard(1, two.news() or pytest.fail("the first report is news"))
+    assert one.still()
+    searched(one)
+    assert not one.stalled()
+    searched(two)
+    one.heard(1, two.news() or pytest.fail("that it has searched is news"))
+    assert one.stalled()
+    two.sent(0)
+    one.got(1)
+    one.heard(1, two.report())
+    assert one.still()
+    assert not one.stalled()
+    searched(one)
+    assert not one.stalled()
 
 
 def test_that_a_peer_only_serves_is_a_move() -> None:
@@ -112,11 +141,18 @@ def test_that_a_peer_only_serves_is_a_move() -> None:
     assert detector.moves == before + 1
 
 
+DEEDS = ["send", "deliver", "report", "search", "end"]
+
+
 @given(
-    st.lists(st.tuples(st.sampled_from(["send", "deliver", "report", "end"]), st.integers(0, 3), st.integers(0, 3)), max_size=60)
+    st.lists(st.tuples(st.sampled_from(DEEDS), st.integers(0, 3), st.integers(0, 3)), max_size=60),
+    st.lists(st.booleans(), min_size=4, max_size=4),
 )
-def test_nor_where_some_have_ended_meanwhile(history: list[tuple[str, int, int]]) -> None:
-    """Links keep their order, so that an end is heard of behind all messages. When all have reported at rest, all know."""
+def test_nor_where_some_have_ended_meanwhile(history: list[tuple[str, int, int]], abandoned: list[bool]) -> None:
+    """Links keep their order, so that an end is heard of behind all messages. When all have reported at rest, all know.
+
+    Some have something that nothing refers to any more, and act when they find it.
+    """
     workers = range(4)
     detectors = [StallDetector(index, 4) for index in workers]
     links: dict[tuple[int, int], list[Any]] = {(i, j): [] for i in workers for j in workers}
@@ -145,12 +181,25 @@ def test_nor_where_some_have_ended_meanwhile(history: list[tuple[str, int, int]]
         if news is not None:
             tell(i, news)
 
+    def search(i: int) -> None:
+        if not quiet[i] or not detectors[i].still() or detectors[i].has_searched:
+            return
+        if not abandoned[i]:
+            detectors[i].search_was_in_vain()
+            return report(i)
+        abandoned[i] = quiet[i] = False
+        for j in workers:
+            if i != j:
+                detectors[i].sent(j)
+                links[i, j].append("message")
+
     def check() -> bool:
         waiting = [i for i in workers if not ended[i]]
         found = [quiet[i] and detectors[i].stalled() for i in waiting]
         if any(found):
             assert all(quiet[i] for i in waiting)
             assert not any("message" in links[i, j] for i in workers for j in waiting)
+            assert not any(abandoned[i] for i in waiting)
         return all(found)
 
     for deed, i, j in history:
@@ -162,17 +211,20 @@ def test_nor_where_some_have_ended_meanwhile(history: list[tuple[str, int, int]]
                 links[i, j].append("message")
             elif deed == "report":
                 report(i)
+            elif deed == "search":
+                search(i)
             elif deed == "end":
                 ended[i] = True
                 tell(i, "ended")
         check()
-    for _ in range(3):
+    for _ in range(9):
         for i, j in links:
             while links[i, j]:
                 deliver(i, j)
         for i in workers:
             if not ended[i]:
                 report(i)
+                search(i)
     assert check()
 
 

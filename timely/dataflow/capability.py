@@ -2,8 +2,9 @@
 
 A ``Capability`` belongs to one output of one operator and is counted there: as long as it is held, no frontier downstream
 passes its time. It may be copied, delayed and downgraded to later times, never to earlier ones, and it is dropped when
-nothing refers to it any more. An ``InputCapability`` comes with a batch of input, is not counted (the batch itself is, until
-the activation that reads it is over), and must be retained to outlive that activation.
+nothing refers to it any more: when the activation ends, or with the next step. An ``InputCapability`` comes with a batch of
+input, is not counted (the batch itself is, until the activation that reads it is over), and must be retained to outlive that
+activation.
 """
 
 from __future__ import annotations
@@ -107,8 +108,9 @@ class Capability(Generic[T]):
         self.drop()
 
     def __del__(self) -> None:
-        if self._port is not None:
-            self.drop()
+        port = self._port
+        if port is not None:
+            port.operator.abandoned.note(port, self.time)
 
     def permits(self, port: OutputPort[T]) -> bool:
         """Return whether it allows to send on ``port`` at its time."""

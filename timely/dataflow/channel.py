@@ -11,6 +11,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any, Generic, Protocol, TypeVar, cast
 
+from timely.dataflow.abandoned import Abandoned
 from timely.dataflow.bell import Bell
 from timely.dataflow.container import Parts
 from timely.dataflow.joining import BYTES, ENOUGH, SMALL, alike, joined, narrow
@@ -49,6 +50,10 @@ class Allocator(Protocol):
     @property
     def keeper(self) -> Keeper | None:
         """Who keeps the state of the operators; ``None`` without recovery."""
+
+    @property
+    def abandoned(self) -> Abandoned:
+        """Where capabilities that nothing refers to any more are noted."""
 
     def open_channel(self, deliver: Callable[[Any, Any, int], None], label: str) -> int:
         """Open the next channel of the dataflow being built, and return its number.

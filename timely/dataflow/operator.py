@@ -140,10 +140,12 @@ class Operator(Attachable[T]):
         self.sessions: list[Session[T]] = []
         self.ending: list[ExchangePusher[T]] = []
         self.running = False
+        self.built = False
         self.has_read = False
         self.call = 0
         self.telling = 0
         self.touch: Callable[[], None] = scope.touch
+        self.abandoned = allocator.abandoned
         self.notified: Callable[[T, Sequence[InputPort[T, Any]]], None] | None = None
         self._scope = scope
         self._logic: Callable[[], object] = _nothing
@@ -211,6 +213,9 @@ class Operator(Attachable[T]):
         except Exception as error:
             self.fail(error)
         self._logic = functools.partial(logic, *self.input_ports, *self.output_ports, *arguments)
+        self.built = True
+        del capabilities
+        self.abandoned.drop()
 
     def attach(
         self, sources: Sequence[int], targets: Sequence[int], fanout: Sequence[list[int]], hold: Account[T], note: Account[T]
@@ -282,6 +287,8 @@ class Operator(Attachable[T]):
             self.fail(error)
         finally:
             self.running = False
+        if self.abandoned.noted:
+            self.abandoned.drop()
         if self.telling:
             self.telling = 0
             self.activate()

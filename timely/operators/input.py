@@ -35,7 +35,7 @@ class Outbox(Generic[T]):
     Once the dataflow is dropped it takes nothing in, while the handle may feed others still.
     """
 
-    __slots__ = ("_capability", "_draft", "_info", "_now", "_ready")
+    __slots__ = ("_abandoned", "_bell", "_capability", "_draft", "_info", "_now", "_ready")
 
     def __init__(self, capability: Capability[T], info: OperatorInfo, draft: Draft) -> None:
         self._capability = capability
@@ -43,6 +43,8 @@ class Outbox(Generic[T]):
         self._info = info
         self._ready: list[tuple[Capability[T], list[Any]]] = []
         self._now: list[Any] = []  # at the current time, which the capability is at: they need none of their own yet
+        self._abandoned = False
+        self._bell = info.activator.bell()
         info.at_end(self._discard)
 
     def put(self, batch: Any) -> None:
@@ -68,6 +70,12 @@ class Outbox(Generic[T]):
             self._now = []
         self._capability.drop()
 
+    def abandon(self) -> None:
+        """Have it closed when the operator runs next, which is soon: to be called at any moment, and on any thread."""
+        if self._capability.held:
+            self._abandoned = True
+            self._bell.ring()
+
     def _discard(self) -> None:
         self.close()
         self._ready.clear()
@@ -82,6 +90,8 @@ class Outbox(Generic[T]):
         if self._now:
             batches, self._now = self._now, []
             self._send(output, self._capability, batches)
+        if self._abandoned:
+            self._capability.drop()
 
     def _send(self, output: OutputPort[T], capability: Capability[T], batches: list[Any]) -> None:
         session = output.session(capability)
@@ -202,7 +212,9 @@ class InputHandle(Generic[T, D]):
         return InputClosedError(f"{deed}: input {name!r} ({path}) was closed at {self._time!r}: close it after all that is sent")
 
     def __del__(self) -> None:
-        self.close()
+        if not self._closed:
+            for outbox in self._outboxes:  # Python may let go of it in the middle of anything (timely.dataflow.abandoned)
+                outbox.abandon()
 
     def __repr__(self) -> str:
         return f"InputHandle({self._info.path!r}, {'closed' if self._closed else f'at {self._time!r}'})"

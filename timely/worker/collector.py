@@ -108,6 +108,12 @@ def everything_in_sight() -> Iterator[None]:
                 gc.freeze()
 
 
+def find_garbage() -> None:
+    """Look once for all that nothing refers to any more, also among what was set aside."""
+    with everything_in_sight():
+        gc.collect()
+
+
 class _Shared:
     """What the collectors of a process have in common: how many there are, and what is set aside."""
 

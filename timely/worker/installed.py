@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
 from timely.dataflow import Bell, Operator, ScopeBuilder
+from timely.dataflow.abandoned import Abandoned
 from timely.dataflow.foreign import Foreign
 from timely.dataflow.keeping import Keeper
 from timely.progress import ProgressExchange
@@ -42,6 +43,7 @@ class Building:
         self.ended = False
         self.mailbag = Mailbag(number, worker.tell)
         self.post = self.mailbag.put
+        self.abandoned = Abandoned(self.hang_bell)
         self._agenda = worker._agenda
 
     def wake(self) -> None:
@@ -62,6 +64,7 @@ class Building:
     def end(self) -> None:
         """Do nothing later any more: the dataflow is complete or dropped, or was never finished."""
         self.ended = True
+        self.abandoned.end()
         if self.worker.timers.entries:
             self.worker.timers.forget(self.number)
 

@@ -6,8 +6,9 @@ many messages were got as were sent: to do anything after its report a worker wo
 first such message would have to be sent by a worker that has not moved either. Peers that have completed everything never
 act again, so what was sent to them does not count; and to hear from one that it has ended is to have got all that it sent. A
 worker that is quiet but could still go on by itself, since it only holds input back, says that with its report: where nobody
-moves, but some could, the run rests, and has not stalled. And one that stays only to pass on what others tell says so: where all
-others have ended or said the same, nobody needs it any more.
+moves, but some could, the run rests, and has not stalled. Where all are quiet for good, each looks for what nothing refers to
+any more, which Python may not have let go of yet, and says that it has; only when all have is that a stall. And one that stays
+only to pass on what others tell says so: where all others have ended or said the same, nobody needs it any more.
 
 A report is a few numbers, however many workers there are. Every pair of workers has a weight, which looks random and is the same
 for all; instead of the counts a worker tells their sums, each times its weight, of what it sent and of what it got. Where the
@@ -32,6 +33,8 @@ class Report(NamedTuple):
     ended: int
     sent: int
     got: int
+    searched: bool = False
+    """Whether it has looked, since it moved last, for what nothing refers to any more."""
 
 
 class StallDetector:
@@ -44,11 +47,16 @@ class StallDetector:
     False
     >>> two.got(0)
     >>> one.heard(1, two.report())
+    >>> one.still(), one.stalled()
+    (True, False)
+    >>> for detector in (one, two):
+    ...     detector.search_was_in_vain()
+    >>> one.heard(1, two.report())
     >>> one.stalled()
     True
     """
 
-    __slots__ = ("_content", "_ended", "_final", "_got", "_index", "_reports", "_said", "_sent", "_weights", "moves")
+    __slots__ = ("_content", "_ended", "_final", "_got", "_index", "_reports", "_said", "_searched", "_sent", "_weights", "moves")
 
     def __init__(self, index: int, peers: int) -> None:
         self._index = index
@@ -60,6 +68,7 @@ class StallDetector:
         self._content: set[int] = set()
         self._said: tuple[Report, bool] | None = None
         self._weights: tuple[list[int], list[int]] | None = None
+        self._searched = -1
         self.moves = 0
         """How many messages were counted, and workers have ended or only serve, in all; it changes whenever the report does."""
 
@@ -82,7 +91,7 @@ class StallDetector:
         sent = sum(count * there[peer] for peer, count in enumerate(self._sent) if peer not in self._ended)
         got = sum(count * back[peer] for peer, count in enumerate(self._got) if peer not in self._ended)
         ended = sum(_weight(peer, peer) for peer in self._ended)
-        return Report(ended % _PRIME, sent % _PRIME, got % _PRIME)
+        return Report(ended % _PRIME, sent % _PRIME, got % _PRIME, self.has_searched)
 
     def news(self, final: bool = True) -> Report | None:
         """Return the report if it differs from the last one that this method returned, and ``None`` otherwise.
@@ -94,6 +103,15 @@ class StallDetector:
             return None
         self._said = said
         return said[0]
+
+    @property
+    def has_searched(self) -> bool:
+        """Whether this worker has looked in vain for what nothing refers to any more, and has not moved since."""
+        return self._searched == self.moves
+
+    def search_was_in_vain(self) -> None:
+        """Note that this worker has looked for what nothing refers to any more, and has found nothing of its own."""
+        self._searched = self.moves
 
     def heard(self, peer: int, report: Report, final: bool = True) -> None:
         """Take in the report of a quiet peer, which is its last so far."""
@@ -123,9 +141,16 @@ class StallDetector:
         """
         return len(self._content) == len(self._sent) - 1
 
-    def stalled(self) -> bool:
-        """Return whether every worker is quiet for good and nothing is on its way, given that this worker is."""
+    def still(self) -> bool:
+        """Return whether every worker is quiet for good and nothing is on its way, given that this worker is.
+
+        That may be for the sake of something that nothing refers to any more, and that Python has not found yet.
+        """
         return self._all_quiet(self._final)
+
+    def stalled(self) -> bool:
+        """Return whether every worker is quiet for good, has searched in vain, and nothing is on its way."""
+        return self.has_searched and all(report.searched for report in self._final.values()) and self.still()
 
     def resting(self) -> bool:
         """Return whether every worker is quiet and nothing is on its way, given that this worker is quiet.

@@ -10,10 +10,10 @@ order in which they were sent, which is all that the protocol of progress asks f
 from __future__ import annotations
 
 import contextlib
+import queue
 import select
 import socket
 import sys
-import threading
 import time
 from collections import deque
 from collections.abc import Mapping, Sequence
@@ -78,7 +78,7 @@ class LocalTransport:
     peers = 1
 
     def __init__(self) -> None:
-        self._woken = threading.Event()
+        self._woken: queue.SimpleQueue[None] = queue.SimpleQueue()  # whose put() may interrupt its get() on one thread
 
     def send(self, peer: int, message: Any) -> None:
         """There is nobody to send to."""
@@ -93,12 +93,14 @@ class LocalTransport:
 
     def wait(self, timeout: float | None = None) -> None:
         """Wait to be woken: nothing else can happen."""
-        self._woken.wait(timeout)
-        self._woken.clear()
+        with contextlib.suppress(queue.Empty):
+            self._woken.get(timeout=timeout)
+            while True:
+                self._woken.get_nowait()
 
     def wake(self) -> None:
         """Have the worker go on."""
-        self._woken.set()
+        self._woken.put(None)
 
     def close(self, timeout: float = 5.0) -> None:
         """There is nothing to close."""

@@ -18,7 +18,7 @@ from timely.native import mypyc_attr
 from timely.order import PartialOrder
 from timely.progress import ProgressExchange, Routes
 from timely.worker.agreement import describe
-from timely.worker.collector import collector_paused
+from timely.worker.collector import collector_paused, find_garbage
 from timely.worker.installed import Building, Dataflow, Pointstamp
 from timely.worker.onlooking import EVERYWHERE
 from timely.worker.scheduler import Scheduler
@@ -358,7 +358,7 @@ class Worker(Turning):
         """Wait for something to arrive; ``StalledError`` where that could never end."""
         due = None if self._paused else self.timers.pause()
         if self._alone and due is None and not self._expects():
-            if timeout is None:
+            if timeout is None and not self._finds_abandoned():
                 raise StalledError(self._why_stalled())
             timeout = 0.0  # nothing can arrive
         if self.collector is not None:
@@ -382,11 +382,23 @@ class Worker(Turning):
             return
         if self.expects:
             return  # it waits for something that is still to happen
+        if self._stall.still() and not self._stall.has_searched:
+            if self._finds_abandoned():
+                return
+            self._stall.search_was_in_vain()
         if self._stall.stalled():
             raise StalledError(self._why_stalled())
         news = self._stall.news()
         if news is not None:
             self._tell_all((QUIET, news))
+
+    def _finds_abandoned(self) -> bool:
+        """Have Python look for what nothing refers to any more; return whether something of this worker's was among it.
+
+        A capability in a cycle of objects is dropped when Python's collector finds it, which may be never where nothing moves.
+        """
+        find_garbage()
+        return bool(self._rung)
 
     def _is_waiting(self) -> bool:
         """Whether there is anything to wait for: a dataflow that is not complete, or what a peer is to say."""
