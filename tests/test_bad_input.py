@@ -471,7 +471,7 @@ def test_records_that_cannot_be_sent_do_not_hide_a_failure() -> None:
 @pytest.mark.parametrize("counts", [{"workers": 0}, {"workers": -1}, {"processes": 0}, {"workers": 1.5}, {"workers": "2"}])
 def test_a_count_of_workers_that_cannot_be(counts: dict[str, Any]) -> None:
     [name] = counts
-    with pytest.raises(ConfigurationError, match=f"{name}=.*there must be at least one; use {name}=1"):
+    with pytest.raises(ConfigurationError, match=f"{name}=.*give a whole number of at least 1; use {name}=1"):
         timely.execute(lambda worker: None, **counts)
 
 

@@ -22,6 +22,7 @@ from timely import (
     Pipeline,
     RoutingError,
     ScopeError,
+    StalledError,
     Step,
     TimestampError,
 )
@@ -37,6 +38,13 @@ def step(stream: Any, logic: Callable[[Any, Any], object]) -> Any:
         return lambda input, output: [logic(cap, output) for cap, _ in input]
 
     return stream.unary(Pipeline, "mine", constructor)
+
+
+def refilled(session: Any) -> None:
+    """What a loop does that keeps one list for all batches."""
+    batch = [1, 2]
+    session.give_batch(batch)
+    batch.pop()
 
 
 def sent(container: Any, then: Callable[[Any], Any] = lambda stream: stream.map(str)) -> Build:
@@ -121,6 +129,17 @@ BUILDING: dict[str, tuple[Build, type[Exception], str]] = {
         lambda scope: scope.to_stream([1]).unary("mine", Pipeline, None),
         GraphError,
         r"the name of an operator is a string, not PipelinePact\(\): a pact comes before the name",
+    ),
+    "a generator for a batch": (
+        sent(x for x in [1]),
+        ContainerError,
+        r"send_batch: input 'input' \(/example/input#0\) .* this is a generator, which has no length: make a list of it",
+    ),
+    "a record for a batch": (sent(5), ContainerError, "sends containers, such as a list.* and this is a int"),
+    "a table record by record": (
+        lambda scope: scope.to_stream(pa.table({"a": [1]})),
+        ContainerError,
+        r"those of a Table are its columns: .* with new_input\(\) and send_batch\(\)",
     ),
     "a pact without its key": (
         lambda scope: scope.to_stream([1]).unary(timely.Exchange, "mine", None),
@@ -209,8 +228,16 @@ RUNNING: dict[str, tuple[Build, type[Exception], str]] = {
         RoutingError,
         r"partition\(2, f\): f\(5\) must return \(which stream, record\): 1",
     ),
-    "a generator for a batch": (sent(x for x in [1]), ContainerError, "a container is a list.* and what was sent is a generator"),
-    "a record for a batch": (sent(5), ContainerError, "a container is a list.* and what was sent is a int"),
+    "a list that is changed afterwards": (
+        lambda scope: step(scope.to_stream([1]), lambda cap, output: refilled(output.session(cap))).map(str),
+        ContainerError,
+        r"input 0 of operator 'map' .*: a list that was sent with 2 records has 1 where it is read.*: send a copy",
+    ),
+    "a list that somebody else reads, too": (
+        lambda scope: (numbers := scope.to_stream([1, 2])).inspect_batch(lambda _, batch: batch.clear()).concat(numbers),
+        ContainerError,
+        "was sent with 2 records has 0 where it is read",
+    ),
     "a string for a batch": (sent("word"), ContainerError, r"type str cannot be read by record: send\(\) sends one record"),
     "a dict for a batch": (sent({"a": 1}), ContainerError, r"type dict .*such as list\(batch.items\(\)\)"),
     "a frame of pandas": (
@@ -266,7 +293,7 @@ INPUTS: dict[str, tuple[Callable[[Any, Any, Any], object], type[Exception], str]
     "a time that is a text": (
         lambda worker, handle, probe: handle.advance_to("1"),
         TimestampError,
-        "'1' is of type str, not int",
+        r"advance_to: input 'input' \(/demo/input#0\): .*'1' is of type str, not int",
     ),
     "a time that is a fraction": (
         lambda worker, handle, probe: handle.advance_to(1.5),
@@ -302,6 +329,50 @@ def test_times_that_are_none(time: Any) -> None:
     message = rf"{time.__name__} cannot be a type of times: it lacks .*; take int where any will do, and see docs/timestamps.md"
     with pytest.raises(TimestampError, match=message), timely.Worker().dataflow(time):
         pass
+
+
+def test_times_that_are_never_equal() -> None:
+    class Day:
+        def __init__(self, number: int) -> None:
+            self.number = number
+
+        def __le__(self, other: Day) -> bool:
+            return self.number <= other.number
+
+        def __lt__(self, other: Day) -> bool:
+            return self.number < other.number
+
+        @classmethod
+        def minimum(cls) -> Day:
+            return cls(0)
+
+        @classmethod
+        def identity(cls) -> Step:
+            return Step(0)
+
+    time: Any = Day
+    message = r"Day.minimum\(\) returned two times that are not equal, .* both: give it an __eq__\(\) by value"
+    with pytest.raises(TimestampError, match=message), timely.Worker().dataflow(time):
+        pass
+
+
+def test_to_run_what_is_paused() -> None:
+    worker = timely.Worker()
+    with worker.dataflow() as scope:
+        scope.to_stream([1]).probe()
+    worker.paused = True
+    with pytest.raises(StalledError, match=r"worker 0 is paused, .*/to_stream#0 at 0 .*: set its paused to False"):
+        worker.run()
+    worker.paused = False
+    worker.run()
+
+
+def test_an_operator_that_does_not_read() -> None:
+    def build(scope: Any) -> Any:
+        return scope.to_stream([1]).unary(Pipeline, "blind", lambda capability, info: lambda input, output: None)
+
+    with pytest.raises(StalledError, match="a message for /example/blind#1 .*, and have operators read what comes to them"):
+        timely.example(build)
 
 
 @pytest.mark.parametrize("program", ["main", 5, None])

@@ -86,6 +86,8 @@ class InputPort(Generic[T, D]):
         note, number = self._note, self._number
         while queue:
             time, batch, records = queue.popleft()
+            if len(batch) != records:
+                raise self._was_changed(batch, records)
             operator.has_read = True
             note.update_at(number, time, -records)
             yield InputCapability(time, self), batch
@@ -109,6 +111,8 @@ class InputPort(Generic[T, D]):
         queue, note, number = self.queue, self._note, self._number
         while queue:
             time, batch, records = queue.popleft()
+            if len(batch) != records:
+                raise self._was_changed(batch, records)
             operator.has_read = True
             note.update_at(number, time, -records)
             output.push(time, f(batch))
@@ -126,6 +130,8 @@ class InputPort(Generic[T, D]):
         queue, note, number = self.queue, self._note, self._number
         while queue:
             time, batch, records = queue.popleft()
+            if len(batch) != records:
+                raise self._was_changed(batch, records)
             operator.has_read = True
             note.update_at(number, time, -records)
             later = summary.results_in(time)
@@ -149,6 +155,8 @@ class InputPort(Generic[T, D]):
         queue, note, number = self.queue, self._note, self._number
         while queue:
             time, batch, count = queue.popleft()
+            if len(batch) != count:
+                raise self._was_changed(batch, count)
             operator.has_read = True
             note.update_at(number, time, -count)
             records = batch if type(batch) is list else records_of(batch)
@@ -164,12 +172,18 @@ class InputPort(Generic[T, D]):
         joined = list(records)
         while queue and len(joined) < FLUSH_AT:
             following, batch, count = queue[0]
-            if count >= SMALL or following != time:
+            if count >= SMALL or following != time or len(batch) != count:
                 break
             queue.popleft()
             self._note.update_at(self._number, time, -count)
             joined.extend(batch if type(batch) is list else records_of(batch))
         return joined
+
+    def _was_changed(self, batch: Any, records: int) -> ContainerError:
+        return ContainerError(
+            f"{self.label}: a {type(batch).__name__} that was sent with {records} records has {len(batch)} where it is read;"
+            " whoever sends or reads a container must not change it afterwards: send a copy, or make a new one for each"
+        )
 
     def _cannot_forward(self, output: OutputPort[T]) -> CapabilityError:
         return CapabilityError(

@@ -8,7 +8,7 @@ from types import TracebackType
 from typing import Any, Generic, Self, TypeVar
 
 from timely.dataflow import Capability, OperatorInfo, OutputPort, ScopeBuilder, Stream
-from timely.errors import InputClosedError, TimeRegressionError
+from timely.errors import ContainerError, InputClosedError, TimeRegressionError, TimestampError
 from timely.operators.generic import source
 from timely.operators.kept import Sent
 from timely.order import PartialOrder
@@ -166,6 +166,13 @@ class InputHandle(Generic[T, D]):
         """Send a whole container (a list, an Arrow record batch, an array), which must not be changed afterwards."""
         if self._closed:
             raise self._is_closed("send_batch")
+        try:
+            len(batch)
+        except TypeError as error:
+            raise ContainerError(
+                f"send_batch: input {self._info.name!r} ({self._info.path}) sends containers, such as a list, an Arrow record"
+                f" batch or an array, and this is a {type(batch).__name__}, which has no length: make a list of it"
+            ) from error
         self.flush()
         self._hand_over(batch)
 
@@ -177,7 +184,10 @@ class InputHandle(Generic[T, D]):
         """Move on to ``time``: nothing more will be sent at times that are not at or after it."""
         if self._closed:
             raise self._is_closed("advance_to")
-        self._check(time)
+        try:
+            self._check(time)
+        except TimestampError as error:
+            raise TimestampError(f"advance_to: input {self._info.name!r} ({self._info.path}): {error}") from None
         if not self._time <= time:
             raise TimeRegressionError(
                 f"input {self._info.name!r} ({self._info.path}) is at {self._time!r} and cannot advance to {time!r}, which is"
@@ -274,11 +284,18 @@ def to_stream(scope: ScopeBuilder[T], records: Iterable[D]) -> Stream[T, D]:
     """Return the stream of ``records``, all at the minimum time; a bounded number of them is sent at each activation.
 
     A run that goes on from a checkpoint sends those that had not been sent: it needs to be given the same records.
+    ``ContainerError`` for a table of Arrow or pandas, which would be read column by column.
 
     >>> import timely
     >>> timely.example(lambda scope: scope.to_stream(range(3)))
     [(0, [0, 1, 2])]
     """
+
+    if hasattr(type(records), "columns"):
+        raise ContainerError(
+            f"to_stream sends records one by one, and those of a {type(records).__name__} are its columns: give what has the"
+            " rows, or send it as a container, with new_input() and send_batch()"
+        )
 
     def constructor(capability: Capability[T], info: OperatorInfo) -> Callable[[OutputPort[T]], object]:
         sent = Sent(info)

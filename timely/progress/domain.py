@@ -181,6 +181,11 @@ def _resolve(spec: Any) -> TimeDomain[Any]:
     minimum = spec.minimum()
     if not isinstance(minimum, cls):
         raise TimestampError(f"{cls.__name__}.minimum() returned {minimum!r}, which is no {cls.__name__}")
+    if minimum != spec.minimum():
+        raise TimestampError(
+            f"{cls.__name__}.minimum() returned two times that are not equal, {minimum!r} both: give it an __eq__() by value,"
+            " and a __hash__() that goes with it"
+        )
     is_total = getattr(spec, "is_total", None)
     return _ClassDomain(spec, cls, minimum, spec.identity(), is_total is not None and bool(is_total()))
 

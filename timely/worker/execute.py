@@ -83,7 +83,7 @@ def execute(
         raise ConfigurationError(f"execute(program) takes a function, which it calls with each worker, not {program!r}")
     for name, count in (("workers", workers), ("processes", processes)):
         if not isinstance(count, int) or count < 1:
-            raise ConfigurationError(f"{name}={count!r}: there must be at least one; use {name}=1 for a single one")
+            raise ConfigurationError(f"{name}={count!r}: give a whole number of at least 1; use {name}=1 for a single one")
     return execute_watched(program, workers, processes, progress, Watch.wanted(watch))
 
 

@@ -278,7 +278,8 @@ class Turning:
         """Act on a message that was counted, or keep it until the dataflow that it is for has been built."""
         kind = message[0]
         if kind == ABORT:
-            raise PeerLostError(f"worker {sender} failed, so worker {self.index} stops: {message[1]}")
+            who = f"worker {sender} failed, so worker {self.index} stops" if sender >= 0 else f"worker {self.index} stops"
+            raise PeerLostError(f"{who}: {message[1]}")
         if kind == DONE:
             self._agreement.ended(sender, message[1])
             self._council.left(sender)

@@ -412,7 +412,12 @@ class Worker(Turning):
         held = [f"a value to come from worker {peer}, which all are to agree on" for peer in self._council.missing()]
         for dataflow in self._dataflows.values():
             held += [f"{what} in dataflow {dataflow.name!r}" for what in dataflow.root.outstanding()]
-        return f"nothing can move any more, and there is still {'; '.join(held[:5])}: close the inputs and drop the capabilities"
+        if self._paused and self._agenda.ready:
+            return f"worker {self.index} is paused, and there is still {'; '.join(held[:5])}: set its paused to False"
+        advice = "close the inputs and drop the capabilities"
+        if any(what.startswith("a message for") for what in held):
+            advice += ", and have operators read what comes to them"
+        return f"nothing can move any more, and there is still {'; '.join(held[:5])}: {advice}"
 
     # -- peers -----------------------------------------------------------------------------------------------------------
 
