@@ -136,6 +136,16 @@ BUILDING: dict[str, tuple[Build, type[Exception], str]] = {
         r"send_batch: input 'input' \(/example/input#0\) .* this is a generator, which has no length: make a list of it",
     ),
     "a record for a batch": (sent(5), ContainerError, "sends containers, such as a list.* and this is a int"),
+    "no with for a loop": (
+        lambda scope: scope.iterative().feedback(),
+        ScopeError,
+        r"iterative\(\) opens a scope: write `with ...iterative\(\) as scope:`, and scope.feedback in that block",
+    ),
+    "no with for what is entered": (
+        lambda scope: scope.to_stream([1]).enter(scope.region()),
+        ScopeError,
+        r"region\(\) opens a scope: write `with ...region\(\) as scope:`",
+    ),
     "a table record by record": (
         lambda scope: scope.to_stream(pa.table({"a": [1]})),
         ContainerError,

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import functools
 from collections.abc import AsyncIterable, Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from timely.dataflow.channel import Allocator
+from timely.dataflow.opening import Opening
 from timely.errors import ScopeError
 from timely.order import PartialOrder, Product
 from timely.progress import PathSummary, ProgressExchange
@@ -83,13 +84,11 @@ class ScopeBuilder(Generic[T]):
 
     # -- nesting ---------------------------------------------------------------------------------------------------
 
-    @contextmanager
-    def scoped(self, time_type: type[T2], name: str | None = None) -> Iterator[ScopeBuilder[T2]]:
+    def scoped(self, time_type: type[T2], name: str | None = None) -> AbstractContextManager[ScopeBuilder[T2]]:
         """Open a scope nested in this one, with times of ``time_type``, which must refine those of this scope."""
-        yield ScopeBuilder(name or "scoped", time_type, self.allocator, self, None, self.exchange)
+        return Opening(self._nested(name or "scoped", time_type), "scoped")
 
-    @contextmanager
-    def region(self, name: str | None = None) -> Iterator[ScopeBuilder[T]]:
+    def region(self, name: str | None = None) -> AbstractContextManager[ScopeBuilder[T]]:
         """Open a nested scope with the same times: one box to the outside, at no cost to progress.
 
         >>> import timely
@@ -99,10 +98,9 @@ class ScopeBuilder(Generic[T]):
         >>> timely.example(build)
         [(0, [2, 3])]
         """
-        yield ScopeBuilder(name or "region", self.time, self.allocator, self, None, self.exchange)
+        return Opening(self._nested(name or "region", self.time), "region")
 
-    @contextmanager
-    def iterative(self, name: str | None = None) -> Iterator[ScopeBuilder[Product[T, int]]]:
+    def iterative(self, name: str | None = None) -> AbstractContextManager[ScopeBuilder[Product[T, int]]]:
         """Open a nested scope for a loop: times become ``Product(outer, round)``.
 
         >>> import timely
@@ -116,7 +114,11 @@ class ScopeBuilder(Generic[T]):
         [(0, [128, 160])]
         """
         product: Any = Product  # the coordinates are known only now, so that a type checker has nothing to say of them
-        yield ScopeBuilder(name or "iterative", product[self.time, int], self.allocator, self, None, self.exchange)
+        return Opening(self._nested(name or "iterative", product[self.time, int]), "iterative")
+
+    @contextmanager
+    def _nested(self, name: str, time: Any) -> Iterator[ScopeBuilder[Any]]:
+        yield ScopeBuilder(name, time, self.allocator, self, None, self.exchange)
 
     def add_scope(
         self, scope: Scope[T], inputs: Sequence[Stream[T, Any] | tuple[Stream[T, Any], Pact]] = (), name: str | None = None

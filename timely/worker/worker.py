@@ -13,6 +13,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar, overload
 
 from timely.dataflow import ScopeBuilder
+from timely.dataflow.opening import Opening
 from timely.errors import ConfigurationError, ScopeError, StalledError, WorkerError
 from timely.native import mypyc_attr
 from timely.order import PartialOrder
@@ -85,7 +86,7 @@ class Worker(Turning):
         from a peer's is a ``GraphMismatchError`` as soon as that is known. In the block Python's garbage collector is paused, if
         it was on: it would look again and again at all that has been built.
         """
-        return self._open(time, name)
+        return Opening(self._open(time, name), "dataflow")
 
     @contextlib.contextmanager
     def _open(self, time: Any, name: str | None) -> Iterator[ScopeBuilder[Any]]:
