@@ -12,8 +12,9 @@ from collections import defaultdict
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
+import pyarrow as pa
 import pytest
 
 import timely
@@ -131,6 +132,28 @@ def runs(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 @pytest.mark.parametrize("source", PROGRAMS)
 def test_a_program_in_a_page_runs(source: str, runs: Runs) -> None:
     assert runs[source].result() == (0, "")
+
+
+def test_the_program_of_the_command_counts_over_all_batches_of_an_input() -> None:
+    page = (ROOT / "docs" / "command.md").read_text(encoding="utf-8")
+    [program] = [source for language, source in BLOCK.findall(page) if language == "python"]
+    said: dict[str, Any] = {}
+    exec(program, said)
+    batches = [pa.record_batch({"src": [1, 1, 2], "dst": [n, n, n]}) for n in range(5)]
+
+    def count(worker: timely.Worker) -> list[tuple[int, int]]:
+        with worker.dataflow() as scope:
+            edges, stream = scope.new_input()
+            seen = said["build"](scope, edges=stream)["degrees"].capture()
+        for batch in batches[worker.index :: worker.peers]:
+            edges.send_batch(batch)
+        edges.close()
+        worker.run()
+        return [row for _, rows in seen.extract() for row in rows]
+
+    one, two = timely.execute(count, workers=2)
+    assert sorted(one + two) == [(1, 10), (2, 5)]
+    assert said["OUTPUTS"] == {"degrees": "src long, degree long"}
 
 
 @pytest.mark.parametrize(
