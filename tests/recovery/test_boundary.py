@@ -218,6 +218,7 @@ def test_what_is_built_after_it_is_closed_is_not_kept(tmp_path: Path) -> None:
     def one(worker: Worker) -> None:
         with worker.dataflow() as scope:
             scope.source("before", undeclared)
+        worker.run()
         with Recovery(worker, tmp_path) as recovery:
             recovery.checkpoint(1)
         with worker.dataflow() as scope:

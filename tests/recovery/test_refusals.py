@@ -254,6 +254,17 @@ def test_time_does_not_go_back(tmp_path: Path) -> None:
         once(tmp_path, time=4)
 
 
+def test_a_recovery_that_is_made_after_the_dataflows_takes_no_checkpoint(tmp_path: Path) -> None:
+    worker = timely.Worker()
+    with worker.dataflow() as scope:
+        plain(scope)
+    with (
+        Recovery(worker, tmp_path) as recovery,
+        pytest.raises(CheckpointError, match="has no dataflow to keep: .* make the Recovery before the dataflows"),
+    ):
+        recovery.checkpoint(1)
+
+
 def test_a_recovery_that_is_closed_takes_no_checkpoints(tmp_path: Path) -> None:
     with Recovery(timely.Worker(), tmp_path) as recovery:
         pass

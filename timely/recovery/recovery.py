@@ -257,8 +257,9 @@ class Recovery:
         state of each worker. ``notes`` is anything that can be pickled, for the program itself to have back; a function is called
         for it at the boundary, when all that is before it has come out.
 
-        ``CheckpointError`` if the boundary cannot be reached, if the state cannot be written (the disk is full), or if a newer
-        run has taken over: the checkpoint before is still good, and except in the last case the worker may go on and try again.
+        ``CheckpointError`` if the dataflows were built before this was made, if the boundary cannot be reached, if the state
+        cannot be written (the disk is full), or if a newer run has taken over: the checkpoint before is still good, and except in
+        the last case the worker may go on and try again.
         ``StateError`` for state that cannot be saved.
         """
         began = clock.monotonic()
@@ -293,6 +294,11 @@ class Recovery:
     def _checked(self, time: Any) -> Any:
         """Return the time, if a checkpoint can be taken at it."""
         self._ledger.check_complete()
+        if self._worker.scopes and not self._ledger.scopes:
+            raise CheckpointError(
+                "this Recovery has no dataflow to keep: it keeps those that are built while it is open, so make the Recovery"
+                " before the dataflows"
+            )
         if self._last is not None and not self._last.time <= time:
             raise CheckpointError(f"{time!r} is not at or after {self._last.time!r}, the time of the checkpoint before")
         return time
