@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 import timely
-from timely import Antichain, ProbeHandle
+from timely import Antichain, ProbeHandle, TimestampError
 
 
 def test_B1_a_probe_follows_its_input() -> None:
@@ -72,6 +72,21 @@ def test_B4_in_a_loop_too() -> None:
     handle.advance_to(3)
     worker.step_while(lambda: probe.less_equal(timely.Product(2, 9)))
     assert probe.frontier() == Antichain([timely.Product(3, 0)])
+
+
+@pytest.mark.parametrize("ask", [ProbeHandle.less_than, ProbeHandle.less_equal])
+def test_a_probe_that_is_asked_about_what_is_no_time_says_what_its_times_are(ask: Any) -> None:
+    worker = timely.Worker()
+    with worker.dataflow(int, name="df") as scope:
+        _, stream = scope.new_input()
+        outside = stream.probe()
+        with scope.iterative("rounds") as rounds:
+            inside = stream.enter(rounds).probe()
+    with pytest.raises(TimestampError, match=r"'probe' \(/df/rounds#\d/probe#0\): 1 is not .* type Product\[int, int\]") as error:
+        ask(inside, 1)
+    assert isinstance(error.value.__cause__, TypeError)
+    with pytest.raises(TimestampError, match=r"'probe' \(/df/probe#1\): '1' is not a time of type int"):
+        ask(outside, "1")
 
 
 def test_one_handle_at_two_places_shows_both() -> None:

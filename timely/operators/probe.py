@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Generic, TypeVar
 
 from timely.dataflow import Activator, InputPort, OperatorBuilder, OperatorInfo, Pipeline, Stream
+from timely.errors import TimestampError
 from timely.order import PartialOrder
 from timely.progress import Antichain
 
@@ -56,19 +57,35 @@ class ProbeHandle(Generic[T]):
 
     def less_than(self, time: T) -> bool:
         """Return whether something at a time before ``time`` may still come."""
-        for port in self._ports:
-            for element in port.elements:
-                if element <= time and element != time:
-                    return True
+        try:
+            for port in self._ports:
+                for element in port.elements:
+                    if element <= time and element != time:
+                        return True
+        except (AttributeError, TypeError) as error:
+            self._check(time, error)
+            raise
         return False
 
     def less_equal(self, time: T) -> bool:
         """Return whether something at ``time`` or before it may still come."""
-        for port in self._ports:
-            for element in port.elements:
-                if element <= time:
-                    return True
+        try:
+            for port in self._ports:
+                for element in port.elements:
+                    if element <= time:
+                        return True
+        except (AttributeError, TypeError) as error:
+            self._check(time, error)
+            raise
         return False
+
+    def _check(self, time: object, error: Exception) -> None:
+        """Raise ``TimestampError`` if ``time``, which could not be compared, is no time of a place that this shows."""
+        for port in self._ports:
+            try:
+                port.check(time)
+            except TimestampError as fault:
+                raise TimestampError(f"a probe was asked about what is no time of its place: {fault}") from error
 
     def done(self) -> bool:
         """Return whether nothing can come any more."""
