@@ -184,8 +184,9 @@ def test_a_dataflow_that_is_not_complete_names_what_it_waits_for_and_not_the_con
 
 
 def test_what_cannot_be_explained_is_refused() -> None:
-    with pytest.raises(TypeError, match="a probe or an input"):
+    with pytest.raises(TypeError, match="a probe or an input of an operator, or the scope of a dataflow, not 5") as error:
         timely.Worker().explain(5)  # type: ignore[arg-type]
+    assert isinstance(error.value, timely.ConfigurationError)
 
 
 def test_a_dataflow_that_is_still_being_built_is_not_called_complete() -> None:

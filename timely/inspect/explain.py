@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 import attrs
 
 from timely.dataflow import InputPort, ScopeBuilder, Stream
-from timely.errors import ScopeError
+from timely.errors import ConfigurationError, ScopeError
 from timely.inspect.census import Census, Holdings
 from timely.inspect.reasons import Explanation, Reason
 from timely.inspect.search import Search
@@ -28,13 +28,17 @@ Place: TypeAlias = Stream[Any, Any] | ProbeHandle[Any] | InputPort[Any, Any] | S
 """What one may ask about: the frontier at a stream, a probe, or an operator's input; or the end of a dataflow."""
 
 
+class PlaceError(ConfigurationError, TypeError):
+    """What was asked about is no place of a dataflow."""
+
+
 def explain(worker: Worker, what: Place) -> Explanation:
     """Return why the frontier at a place is where it is, or why a dataflow is not complete, as ``worker`` sees it now.
 
     What peers have not told this worker yet is not in it. Which worker has what, the workers of ``timely.execute`` are asked, in
     other processes too; it takes no part of theirs, and an answer is waited for for two seconds. A dataflow that is complete,
     dropped or another worker's has nothing that holds it back here. Takes time in the size of the dataflow and of all that lives
-    in the process. ``ScopeError`` for a dataflow that is still being built, ``TypeError`` for anything else.
+    in the process. ``ScopeError`` for a dataflow that is still being built, ``PlaceError`` for anything else.
 
     >>> import timely
     >>> from timely.inspect import explain
@@ -142,4 +146,4 @@ def _places(what: object) -> list[_Place]:
         scope, source = what.scope.subgraph, what.source
         name = f"{scope.path}/{scope.children[source.node].name}#{source.node}" if source.node >= 0 else f"input of {scope.path}"
         return [_Place(scope, source, f"output {source.port} of {name}")]
-    raise TypeError(f"explain: give a stream, a probe or an input of an operator, not {what!r}")
+    raise PlaceError(f"explain: give a stream, a probe or an input of an operator, or the scope of a dataflow, not {what!r}")
