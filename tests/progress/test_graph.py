@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -118,6 +119,35 @@ def test_summaries_that_do_not_fit_the_ports_are_refused(summaries: Any) -> None
     graph: GraphBuilder[int] = GraphBuilder(int)
     with pytest.raises(GraphError, match=r"'wrong'.*2 (inputs|rows)"):
         graph.add_node("wrong", 2, 1, summaries)
+
+
+@pytest.mark.parametrize("summary", [Step(0), 0, None, [Step(0), 1]])
+def test_a_summary_where_an_antichain_is_due_is_refused(summary: Any) -> None:
+    graph: GraphBuilder[int] = GraphBuilder(int)
+    says = r"from input 0 to output 0 of node 'plain' \(map\) must be an Antichain of .* as in Antichain\(\[Step\(0\)\]\), not "
+    with pytest.raises(GraphError, match=f"{says}{re.escape(repr(summary))}: ") as error:
+        graph.add_node("plain", 1, 1, [[summary]], name="map")
+    assert isinstance(error.value.__cause__, TypeError)
+
+
+class Stamp(int):
+    """A time whose identity gives times of another type."""
+
+    @classmethod
+    def minimum(cls) -> Any:
+        return cls(0)
+
+    @classmethod
+    def identity(cls) -> Any:
+        return Step(0)
+
+
+def test_a_refused_summary_is_not_said_to_fit() -> None:
+    graph: GraphBuilder[Any] = GraphBuilder(Stamp)
+    with pytest.raises(TimestampError, match=r"^Step\(0\), .* does not fit .*: 0 is of type int, not Stamp$"):
+        graph.add_node("odd", 1, 1, step(0))
+    with pytest.raises(TimestampError, match=r"^Step\(1\), .*; one that fits is Step\(0\), which does not advance them$"):
+        graph.add_node("odd", 1, 1, step(1))
 
 
 def test_node_that_cannot_be_is_refused() -> None:

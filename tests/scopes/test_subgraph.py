@@ -480,6 +480,8 @@ def test_an_attached_child_is_held_to_its_ports_as_well() -> None:
         ([[STAY]], []),
         ([[STAY]], [[], []]),
         ([[STAY]], None),
+        ([[STAY]], [0]),
+        ([[STAY]], [[0]]),
     ],
     ids=[
         "no row for the input",
@@ -490,6 +492,8 @@ def test_an_attached_child_is_held_to_its_ports_as_well() -> None:
         "no counts for the output",
         "counts for an output too many",
         "no counts at all",
+        "a time for the counts of an output",
+        "a time without its count",
     ],
 )
 def test_an_internal_summary_of_the_wrong_shape_is_refused(summaries: object, counts: object) -> None:

@@ -209,7 +209,13 @@ class GraphBuilder(Generic[T]):
                         f"there is a summary from input {i} to output {o} of {self._describe(node)}, which has "
                         f"{inputs} inputs and {outputs} outputs"
                     )
-                elements = tuple(Antichain(antichain))
+                try:
+                    elements = tuple(Antichain(antichain))
+                except TypeError as error:
+                    raise GraphError(
+                        f"the summary from input {i} to output {o} of {self._describe(node)} must be an Antichain of path"
+                        f" summaries, as in Antichain([{self._domain.identity!r}]), not {antichain!r}: {error}"
+                    ) from error
                 for summary in elements:
                     self._check(node, summary)
                 if elements:
@@ -226,9 +232,11 @@ class GraphBuilder(Generic[T]):
             if arrival is not None:
                 self._domain.check(arrival)
         except (AttributeError, TypeError, TimestampError) as error:
+            identity = repr(self._domain.identity)
+            fits = "" if repr(summary) == identity else f"; one that fits is {identity}, which does not advance them"
             raise TimestampError(
                 f"{summary!r}, a summary of {self._describe(node)}, does not fit the times of the graph, which are of "
-                f"type {self._domain.name}: {error}; one that fits is {self._domain.identity!r}, which does not advance them"
+                f"type {self._domain.name}: {error}{fits}"
             ) from error
         self._fitting.add(summary)
 

@@ -15,7 +15,7 @@ from timely.errors import ProgressError
 from timely.order import PartialOrder
 from timely.progress import ChangeBatch
 from timely.scopes.delegating import Delegating
-from timely.scopes.scope import Counts, Scope, Summaries, check_internal_summary
+from timely.scopes.scope import Counts, Scope, Summaries, capabilities_error, check_internal_summary
 
 T = TypeVar("T", bound=PartialOrder)
 
@@ -62,7 +62,10 @@ class Checked(Delegating[T]):
         summaries, counts = super().get_internal_summary()
         check_internal_summary(self.path, self.scope, summaries, counts)
         self._summaries = summaries
-        self._held = [dict(elements) for elements in counts]
+        try:
+            self._held = [dict(elements) for elements in counts]
+        except (TypeError, ValueError) as error:
+            raise capabilities_error(self.path, self.scope, counts) from error
         return summaries, counts
 
     def push_external_progress(self, external: Sequence[ChangeBatch[T]]) -> None:

@@ -98,10 +98,15 @@ def check_internal_summary(name: str, scope: Scope[Any], summaries: Summaries[An
             f" {scope.outputs} outputs, one Antichain of path summaries each (empty: not connected)"
         )
     if not _has(scope.outputs, counts):
-        raise GraphError(
-            f"scope {name!r}: get_internal_summary must return initial capabilities for {scope.outputs} outputs, one list of"
-            f" (time, count) each, and returned {counts!r}"
-        )
+        raise capabilities_error(name, scope, counts)
+
+
+def capabilities_error(name: str, scope: Scope[Any], counts: Any) -> GraphError:
+    """Return the error for initial capabilities that are none."""
+    return GraphError(
+        f"scope {name!r}: get_internal_summary must return initial capabilities for {scope.outputs} outputs, one list of"
+        f" (time, count) each, and returned {counts!r}"
+    )
 
 
 def _has(length: int, given: Any) -> bool:
