@@ -222,6 +222,29 @@ def test_T9_a_summary_that_leads_out_of_the_type_is_found() -> None:
     assert "is not beyond the minimum" in str(violation)
 
 
+def test_T9_an_identity_that_leads_out_of_the_type_is_found() -> None:
+    class Other(Mark):
+        """Equal to a mark of the same number, and no such."""
+
+    astray = make(Move, results_in=lambda p, a: Mark(a.n))
+    times = make(Other, identity=classmethod(lambda cls: astray(0)))
+    with pytest.raises(LawViolation, match=r"Mark\(n=0\) is of type Mark, not Other") as caught:
+        check_timestamp(times, NUMBERS.map(times), examples=MANY)
+    assert (caught.value.law, numbers(caught.value)) == ("identity", (0,))
+
+
+def test_T9_a_summary_that_changes_the_time_it_is_given_is_found() -> None:
+    def add(p: Any, a: Any) -> Any:
+        object.__setattr__(a, "n", a.n + p.by)
+        return a
+
+    wrong = make(Move, results_in=add)
+    times = make(Mark, identity=classmethod(lambda cls: wrong(0)))
+    with pytest.raises(LawViolation, match=r"but after it, p is Move\(by=1, tag=0\) and a is Mark\(n=1\)") as caught:
+        check_summary(times, st.builds(wrong, NUMBERS), NUMBERS.map(times), examples=MANY)
+    assert (caught.value.law, numbers(caught.value)) == ("closed", (1, 0))
+
+
 def test_T9_a_bound_that_is_not_above_both_is_found() -> None:
     wrong = make(Mark, lub=lambda a, b: a)
     with pytest.raises(LawViolation, match="but a.lub\\(b\\) is Mark\\(n=0\\)") as caught:

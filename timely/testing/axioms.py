@@ -7,6 +7,7 @@ values). A law looks at one group of values only, and a caller may ask any of th
 from __future__ import annotations
 
 from collections.abc import Callable
+from copy import copy
 from typing import Any
 
 import attrs
@@ -126,6 +127,19 @@ def time_laws(domain: TimeDomain[Any]) -> list[Law]:
     ]
 
 
+def identity_closed(domain: TimeDomain[Any]) -> Law:
+    """Return the law that the identity gives times of the type, which equal ones of another type are not.
+
+    >>> from timely.progress import time_domain
+    >>> identity_closed(time_domain(int)).broken(4)
+    """
+
+    def closed(a: Any) -> Seen:
+        return _no_time("identity().results_in(a)", domain.identity.results_in(a), domain)
+
+    return Law("identity", "identity().results_in(a) is a time of the type", "a", closed)
+
+
 def summary_laws(domain: TimeDomain[Any]) -> list[Law]:
     """Return the laws of path summaries among themselves and with times.
 
@@ -136,7 +150,11 @@ def summary_laws(domain: TimeDomain[Any]) -> list[Law]:
     """
 
     def closed(p: Any, a: Any) -> Seen:
-        return _no_time("p.results_in(a)", p.results_in(a), domain)
+        summary, time = copy(p), copy(a)  # so that other laws see what was drawn, whatever becomes of these
+        before = repr(summary), repr(time)
+        seen = _no_time("p.results_in(a)", summary.results_in(time), domain)
+        after = repr(summary), repr(time)
+        return seen if before == after else f"after it, p is {after[0]} and a is {after[1]}"
 
     def in_time(p: Any, a: Any, b: Any) -> Seen:
         if not a <= b or _at_most(p.results_in(a), p.results_in(b)):
@@ -175,7 +193,7 @@ def summary_laws(domain: TimeDomain[Any]) -> list[Law]:
         return None
 
     return [
-        Law("closed", "p.results_in(a) is None or a time of the type", "pa", closed),
+        Law("closed", "p.results_in(a) is None or a time of the type, and changes neither p nor a", "pa", closed),
         Law("monotone in time", "if a <= b, then p.results_in(a) <= p.results_in(b)", "pab", in_time),
         Law("monotone in summary", "if p <= q, then p.results_in(a) <= q.results_in(a)", "pqa", in_summary),
         Law("identity", "identity().followed_by(p) == p == p.followed_by(identity())", "pa", identity),

@@ -19,7 +19,7 @@ from hypothesis.errors import NoSuchExample
 
 from timely.errors import LawViolation
 from timely.progress import Refinement, TimeDomain, refinement, time_domain
-from timely.testing.axioms import Law, order_laws, refinement_laws, summary_laws, time_laws
+from timely.testing.axioms import Law, identity_closed, order_laws, refinement_laws, summary_laws, time_laws
 from timely.testing.kits import TimeKit
 from timely.testing.kits import summaries as summaries_of
 from timely.testing.kits import times as times_of
@@ -40,8 +40,9 @@ def check_timestamp(
     default as many as Hypothesis' profile says; every law is tried on every pair and triple of a group. The laws: ``<=`` is
     *reflexive*, *antisymmetric* and *transitive*; *strict*: ``<`` is ``<=`` and ``!=``; *converse*: ``>=`` and ``>`` are
     ``<=`` and ``<`` turned round; *equality* is symmetric and the opposite of ``!=``; *hash*: equal times have equal hashes;
-    *minimum* is before all; *identity* changes nothing; *sort key*, if offered, extends the order; *total*: a type that says
-    so compares any two times; *least upper bound*, if offered: ``lub`` is the earliest time at or after both.
+    *minimum* is before all; *identity* changes nothing, and gives a time of the type; *sort key*, if offered, extends the
+    order; *total*: a type that says so compares any two times; *least upper bound*, if offered: ``lub`` is the earliest time at
+    or after both.
 
     A :class:`~timely.errors.TimestampError` for what is no type of times at all. Source: Naiad section 2.1; the axioms of
     Abadi and others, "Formal analysis of a distributed algorithm for tracking progress", 2013.
@@ -64,8 +65,9 @@ def check_timestamp(
     but a < b is True, a <= b is False, a == b is False
     """
     domain: TimeDomain[Any] = time_domain(_type(time))
-    laws = [*order_laws("abc"), *time_laws(domain)]
-    _check(domain.name, laws, {"abc": times_of(time) if strategy is None else strategy}, examples)
+    strategies = {"abc": times_of(time) if strategy is None else strategy}
+    _check(domain.name, [*order_laws("abc"), *time_laws(domain)], strategies, examples)
+    _check(domain.name, [identity_closed(domain)], strategies, 1)  # at last: one time shows it, and would hide what takes several
 
 
 def check_summary(
@@ -79,8 +81,9 @@ def check_summary(
 
     ``summaries`` and ``times`` make them; by default they are ``timely.testing.summaries(time)`` and ``times(time)``. The
     laws, with None ("nothing gets through") as the greatest result of all: ``<=`` on summaries is a partial order as for
-    times (*reflexive* to *hash*); *closed*: what comes out is a time of the type; *monotone in time*: of two times the
-    earlier does not come out later; *monotone in summary*: nor does a time by the lesser of two summaries;
+    times (*reflexive* to *hash*); *closed*: what comes out is a time of the type, and what went in
+    is as it was; *monotone in time*: of two times the earlier does not come out later;
+    *monotone in summary*: nor does a time by the lesser of two summaries;
     *identity*: composing with it changes nothing; *composition*: ``followed_by`` does what the two do in turn;
     *monotone composition*: what follows or goes before keeps the order of two summaries. That time advances on a cycle
     is no law of a summary; ``GraphBuilder.build`` looks at that.
