@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from datetime import timedelta
 from typing import Any
 
@@ -196,3 +197,17 @@ def test_a_capability_of_the_input_where_one_to_keep_is_needed() -> None:
     if timely.compiled:
         return  # what is of another type never gets into a compiled method: the compiler's own check raises a TypeError
     refused(lambda s: s.to_stream([1]).unary_notify(timely.Pipeline, "ask", [], ask), OperatorError, r"'ask' .*notify_at needs")
+
+
+async def later(record: Any) -> Any:
+    return record
+
+
+@pytest.mark.parametrize("name", ["map", "filter", "flat_map", "map_batch", "inspect", "inspect_time", "inspect_batch"])
+@pytest.mark.parametrize("f", [later, functools.partial(later)])
+def test_an_async_function_where_nothing_awaits_it(name: str, f: Any) -> None:
+    refused(
+        lambda s: getattr(s.to_stream([1]), name)(f),
+        ConfigurationError,
+        rf"{name} in scope '/example' .* is an async def, which nothing would await: use map_async\(",
+    )

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from inspect import iscoroutinefunction
 from typing import Any, TypeVar
 
 from timely.dataflow import Capability, InputPort, OperatorInfo, OutputPort, Pipeline, Stream, records_of
+from timely.errors import ConfigurationError
 from timely.operators.generic import unary, unary_frontier
 from timely.order import PartialOrder
 from timely.progress import Antichain
@@ -22,6 +24,7 @@ def map(stream: Stream[T, D], f: Callable[[D], E]) -> Stream[T, E]:
     >>> timely.example(lambda scope: scope.to_stream([1, 2]).map(lambda x: x + 1))
     [(0, [2, 3])]
     """
+    _check_plain(stream, "map", f)
     return _by_record(stream, "map", lambda records: [f(record) for record in records])
 
 
@@ -32,6 +35,7 @@ def filter(stream: Stream[T, D], predicate: Callable[[D], bool]) -> Stream[T, D]
     >>> timely.example(lambda scope: scope.to_stream(range(5)).filter(lambda x: x % 2 == 0))
     [(0, [0, 2, 4])]
     """
+    _check_plain(stream, "filter", predicate)
     return _by_record(stream, "filter", lambda records: [record for record in records if predicate(record)])
 
 
@@ -42,6 +46,8 @@ def flat_map(stream: Stream[T, D], f: Callable[[D], Iterable[E]]) -> Stream[T, E
     >>> timely.example(lambda scope: scope.to_stream([1, 3]).flat_map(range))
     [(0, [0, 0, 1, 2])]
     """
+
+    _check_plain(stream, "flat_map", f)
 
     def flatten(records: list[D]) -> list[E]:
         found: list[E] = []
@@ -60,12 +66,23 @@ def map_batch(stream: Stream[T, D], f: Callable[[Any], Any]) -> Stream[T, Any]:
     >>> timely.example(lambda scope: scope.to_stream([1, 2, 3]).map_batch(lambda batch: [sum(batch)]))
     [(0, [6])]
     """
+    _check_plain(stream, "map_batch", f)
 
     def constructor(capability: Capability[T], info: OperatorInfo) -> Callable[[InputPort[T, D], OutputPort[T]], object]:
         info.keep_nothing()
         return lambda input, output: input.forward(output, f)
 
     return unary(stream, Pipeline, "map_batch", constructor)
+
+
+def _check_plain(stream: Stream[Any, Any], name: str, f: object) -> None:
+    """``ConfigurationError`` for an ``async def``: its call does nothing, and nobody would await what it returns."""
+    if iscoroutinefunction(f):
+        called = getattr(f, "__name__", repr(f))
+        raise ConfigurationError(
+            f"{name} in scope {stream.scope.path!r} calls a function, and {called} is an async def, which nothing would await:"
+            f" use map_async({called})"
+        )
 
 
 def _by_record(stream: Stream[T, D], name: str, f: Callable[[list[D]], list[E]]) -> Stream[T, E]:
@@ -91,6 +108,7 @@ def inspect(stream: Stream[T, D], f: Callable[[D], object]) -> Stream[T, D]:
         for record in records_of(batch):
             f(record)
 
+    _check_plain(stream, "inspect", f)
     return _look(stream, "inspect", look)
 
 
@@ -108,6 +126,7 @@ def inspect_time(stream: Stream[T, D], f: Callable[[T, D], object]) -> Stream[T,
         for record in records_of(batch):
             f(time, record)
 
+    _check_plain(stream, "inspect_time", f)
     return _look(stream, "inspect_time", look)
 
 
@@ -120,6 +139,7 @@ def inspect_batch(stream: Stream[T, D], f: Callable[[T, Any], object]) -> Stream
     >>> seen
     [2]
     """
+    _check_plain(stream, "inspect_batch", f)
     return _look(stream, "inspect_batch", f)
 
 
