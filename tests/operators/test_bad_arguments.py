@@ -211,3 +211,12 @@ def test_an_async_function_where_nothing_awaits_it(name: str, f: Any) -> None:
         ConfigurationError,
         rf"{name} in scope '/example' .* is an async def, which nothing would await: use map_async\(",
     )
+
+
+@pytest.mark.parametrize("which", [0.0, 1.0])
+def test_a_stream_of_partition_that_is_no_whole_number(which: float) -> None:
+    refused(
+        lambda s: s.to_stream([7]).partition(2, lambda x: (which, x))[0],
+        OperatorError,
+        rf"partition\(2, f\): f\(7\) says stream {which!r}, which is no whole number: the streams are 0 to 1",
+    )

@@ -155,7 +155,11 @@ def partition(stream: Stream[T, D], n: int, f: Callable[[D], tuple[int, E]]) -> 
                         raise RoutingError(f"partition({n}, f): {says}") from None
                     if which not in range(n):
                         raise RoutingError(f"partition({n}, f): f({record!r}) says stream {which!r}, and there are 0 to {n - 1}")
-                    parts[which].append(sent)
+                    try:
+                        parts[which].append(sent)
+                    except TypeError:
+                        says = f"f({record!r}) says stream {which!r}, which is no whole number"
+                        raise RoutingError(f"partition({n}, f): {says}: the streams are 0 to {n - 1}") from None
                 for output, part in zip(outputs, parts, strict=True):
                     if part:
                         output.session(capability).give_batch(part)
