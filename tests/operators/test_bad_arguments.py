@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import re
 from datetime import timedelta
 from typing import Any
 
@@ -211,6 +212,29 @@ def test_an_async_function_where_nothing_awaits_it(name: str, f: Any) -> None:
         ConfigurationError,
         rf"{name} in scope '/example' .* is an async def, which nothing would await: use map_async\(",
     )
+
+
+@pytest.mark.parametrize("record", [[1], {"a": 1}, ("a", [1])])
+def test_records_that_must_be_hashable(record: Any) -> None:
+    builds: dict[str, Any] = {
+        r"value_counts \(here\)": lambda s: s.to_stream([7, record]).value_counts(),
+        "distinct": lambda s: s.to_stream([7, record]).distinct(key=lambda _: 0),
+    }
+    for name, build in builds.items():
+        says = f"records must be hashable, and {re.escape(repr(record))} came: make tuples of them with map"
+        refused(build, OperatorError, f"operator '{name}' .* {says}")
+
+
+def test_an_error_in_the_hash_or_the_order_of_hashable_records_is_told_as_it_is() -> None:
+    class Odd:
+        def __hash__(self) -> int:
+            return 0
+
+        def __eq__(self, other: object) -> bool:
+            raise TypeError("odd")
+
+    for build in (lambda s: s.to_stream([Odd(), Odd()]).value_counts(), lambda s: s.to_stream([Odd(), Odd()]).distinct(id)):
+        refused(build, OperatorError, "TypeError: odd")
 
 
 @pytest.mark.parametrize("which", [0.0, 1.0])

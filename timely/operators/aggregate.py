@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 from timely.dataflow import InputPort, OperatorInfo, OutputPort, Pact, Pipeline, Stream, records_of
 from timely.errors import StateError
-from timely.operators.by_record import by_first, check_pair
+from timely.operators.by_record import by_first, check_hashable, check_pair
 from timely.operators.generic import unary_notify
 from timely.operators.kept import keep_here, owner
 from timely.operators.notificator import Notificator
@@ -81,9 +81,10 @@ def count(stream: Stream[T, Any]) -> Stream[T, int]:
 def value_counts(stream: Stream[T, D], key: Callable[[D], Any] | None = None) -> Stream[T, tuple[D, int]]:
     """Return, for each time, ``(record, how often)`` for each different record, on all workers together.
 
-    Records are hashable. Each worker first counts its own, and only these counts go to the worker that a record belongs to, when
-    the time is complete. Records are what ``exchange`` takes as keys, or else ``key(record)`` says what to deal them by. Arrow
-    batches are read as rows; ``group_by`` counts on columns.
+    Records are hashable: ``RoutingError``, as the cause of an ``OperatorError``, for one that is not. Each worker first counts
+    its own, and only these counts go to the worker that a record belongs to, when the time is complete. Records are what
+    ``exchange`` takes as keys, or else ``key(record)`` says what to deal them by. Arrow batches are read as rows; ``group_by``
+    counts on columns.
 
     >>> import timely
     >>> timely.example(lambda scope: scope.to_stream(["to be or", "not to be"]).flat_map(str.split).value_counts())
@@ -91,7 +92,12 @@ def value_counts(stream: Stream[T, D], key: Callable[[D], Any] | None = None) ->
     """
 
     def add(counts: dict[D, int], batch: Any) -> dict[D, int]:
-        counts.update(records_of(batch))  # of a Counter, which is what it is
+        records = records_of(batch)
+        try:
+            counts.update(records)  # of a Counter, which is what it is
+        except TypeError:
+            check_hashable(records)
+            raise
         return counts
 
     return _here_first(stream, "value_counts", Counter, add, int.__add__, key)

@@ -7,7 +7,7 @@ keys meet on one worker, whichever kinds of containers the records came in.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import attrs
@@ -55,6 +55,18 @@ def check_pair(record: Any) -> None:
         _, _ = record
     except (TypeError, ValueError):
         raise _no_pair(record) from None
+
+
+def check_hashable(records: Iterable[Any]) -> None:
+    """``RoutingError`` for the first record that is not hashable.
+
+    >>> check_hashable([(7, "x"), "y"])
+    """
+    for record in records:
+        try:
+            hash(record)
+        except TypeError as error:
+            raise RoutingError(f"records must be hashable, and {record!r} came: make tuples of them with map") from error
 
 
 def _first(pair: Any) -> Any:

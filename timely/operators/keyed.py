@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any, TypeVar
 
 from timely.dataflow import Capability, InputPort, OperatorInfo, OutputPort, Stream, records_of
-from timely.operators.by_record import ByRecord, by_first
+from timely.operators.by_record import ByRecord, by_first, check_hashable
 from timely.operators.generic import unary_frontier
 from timely.operators.kept import Changes, owner
 from timely.operators.pending import Pending
@@ -105,8 +105,9 @@ def state_machine(
 def distinct(stream: Stream[T, D], key: Callable[[D], Any] | None = None) -> Stream[T, D]:
     """Return the stream of the same records, each once for each time at which it comes, as soon as it comes.
 
-    Records are hashable. What was seen at a time is forgotten when the time is complete. Equal records come together on one
-    worker: they are what ``exchange`` takes as keys, or else ``key(record)`` says what to deal them by.
+    Records are hashable: ``RoutingError``, as the cause of an ``OperatorError``, for one that is not. What was seen at a time is
+    forgotten when the time is complete. Equal records come together on one worker: they are what ``exchange`` takes as keys, or
+    else ``key(record)`` says what to deal them by.
 
     >>> import timely
     >>> timely.example(lambda scope: scope.to_stream([3, 1, 3, 3]).distinct())
@@ -130,7 +131,12 @@ def distinct(stream: Stream[T, D], key: Callable[[D], Any] | None = None) -> Str
         def logic(input: InputPort[T, D], output: OutputPort[T]) -> None:
             for capability, batch in input:
                 known = seen.at(capability.time, set)
-                fresh = [record for record in dict.fromkeys(records_of(batch)) if record not in known]
+                records = records_of(batch)
+                try:
+                    fresh = [record for record in dict.fromkeys(records) if record not in known]
+                except TypeError:
+                    check_hashable(records)
+                    raise
                 known.update(fresh)
                 output.session(capability).give_batch(fresh)
             frontier = input.frontier
