@@ -171,6 +171,23 @@ def test_state_machines_are_forgotten_when_their_stream_has_ended() -> None:
     worker.run()
 
 
+@pytest.mark.parametrize(
+    ("initial", "add"), [([], list.append), (set(), set.add), ({}, lambda state, record: state.update({record: record}))]
+)
+def test_accumulate_starts_every_time_from_a_list_a_set_or_a_dict_of_its_own(initial: Any, add: Any) -> None:
+    worker = timely.Worker()
+    with worker.dataflow() as scope:
+        handle, stream = scope.new_input()
+        seen = stream.accumulate(initial, lambda state, record: add(state, record) or state).capture()
+    for time in range(3):
+        handle.send(time)
+        handle.advance_to(time + 1)
+    handle.close()
+    worker.run()
+    assert [(time, list(state)) for time, [state] in seen.extract()] == [(0, [0]), (1, [1]), (2, [2])]
+    assert not initial
+
+
 def test_what_is_kept_for_a_time_goes_with_it() -> None:
     """A record that cannot be seen any more is dropped by ``distinct``, ``aggregate`` and ``delay`` when its time is complete."""
     class Thing:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
+from copy import copy
 from typing import Any, TypeVar
 
 from timely.dataflow import InputPort, OperatorInfo, OutputPort, Pact, Pipeline, Stream, records_of
@@ -30,8 +31,9 @@ S = TypeVar("S")
 def accumulate(stream: Stream[T, D], initial: S, f: Callable[[S, D], S]) -> Stream[T, S]:
     """Return, for each time that has records, what ``f(state, record)`` makes of them, one after the other, from ``initial``.
 
-    Each worker accumulates its own records, and sends its answer when the time is complete. ``f`` returns the next state; it
-    must not change ``initial``, which every time starts from. To accumulate over all workers, ``exchange`` to one of them first.
+    Each worker accumulates its own records, and sends its answer when the time is complete. ``f`` returns the next state.
+    Every time starts from ``initial``, or from a copy of its own where that is a list, dict or set, so that ``f`` may add to such
+    a state; nothing else, nor what is in these, may it change. To accumulate over all workers, ``exchange`` to one of them first.
     ``StateError`` where a run goes on with fewer workers and two have begun with the same time, as nobody can say what their
     states make together.
 
@@ -57,7 +59,10 @@ def accumulate(stream: Stream[T, D], initial: S, f: Callable[[S, D], S]) -> Stre
 
         keep_here(info, states.items, load)
 
-    return by_time(stream, Pipeline, "accumulate", lambda: initial, add, lambda state: [[state]], keep)
+    def start() -> S:
+        return copy(initial) if isinstance(initial, list | dict | set) else initial
+
+    return by_time(stream, Pipeline, "accumulate", start, add, lambda state: [[state]], keep)
 
 
 def count(stream: Stream[T, Any]) -> Stream[T, int]:
