@@ -451,6 +451,33 @@ def test_a_missing_column(edges: DataFrame, options: dict[str, Any], message: st
         ts.run(through, {"edges": edges}, {"edges": "src string, dst string"}, workers=1, **options)
 
 
+@pytest.mark.parametrize(
+    ("build", "message"),
+    [
+        (lambda scope, edgs: {}, r"build is called as build\(scope, edges=...\), which .* missing a required .* 'edgs'"),
+        (lambda scope: {}, "does not take: got an unexpected .* 'edges'; inputs and parameters have the same names"),
+        ("edges", "build must be a function of a scope and a stream for each input, not 'edges'"),
+    ],
+)
+def test_a_build_that_does_not_take_the_inputs(edges: DataFrame, build: Any, message: str) -> None:
+    with pytest.raises(ConfigurationError, match=message):
+        ts.run(build, {"edges": edges}, {"edges": "src string, dst string"}, workers=1)
+
+
+def test_a_streaming_dataframe_is_for_a_stream(session: SparkSession) -> None:
+    ticks = session.readStream.format("rate").load()
+    with pytest.raises(ConfigurationError, match=r"inputs\['ticks'\] is a streaming DataFrame: .* or use timely.spark.stream"):
+        ts.run(through, {"ticks": ticks}, {"ticks": "timestamp timestamp, value long"}, workers=1)
+
+
+def test_an_output_that_there_is_not(edges: DataFrame) -> None:
+    result = ts.run(through, {"edges": edges}, {"edges": "src string, dst string"}, workers=1)
+    with pytest.raises(ConfigurationError, match="^there is no output 'edgs'; the outputs are 'edges'$") as error:
+        result["edgs"]
+    assert isinstance(error.value, KeyError)
+    assert result.get("edgs") is None and "edgs" not in result
+
+
 # -- what a failing worker looks like ----------------------------------------------------------------------------------
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import textwrap
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -123,3 +124,21 @@ def test_a_session_that_is_up_is_used(session: SparkSession) -> None:
     assert ts.local_session(2) is session
     assert session.conf.get("spark.sql.shuffle.partitions") == shuffles
     assert "PYSPARK_PYTHON" not in os.environ
+
+
+@pytest.mark.spark
+def test_a_session_that_was_stopped_is_told_so() -> None:
+    """Another process, as this one's session goes on."""
+    program = """
+        from timely import SparkError, spark
+        session = spark.local_session(1)
+        numbers = session.range(3)
+        session.stop()
+        for go in (spark.run, lambda *given, **more: spark.stream(*given, foreach_epoch=print, checkpoint="nowhere", **more)):
+            try:
+                go(lambda scope, numbers: {"numbers": numbers}, {"numbers": numbers}, {"numbers": "id long"}, workers=1)
+            except SparkError as error:
+                print(error)
+    """
+    said = subprocess.run([sys.executable, "-c", textwrap.dedent(program)], capture_output=True, text=True, check=True).stdout
+    assert said.splitlines() == ["the Spark session of the inputs was stopped: make another one, and the inputs in it"] * 2

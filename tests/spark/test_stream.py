@@ -251,6 +251,9 @@ def nothing(epoch: int, tables: Mapping[str, DataFrame]) -> None:
         ({"outputs": {}}, ConfigurationError, "outputs must be a dictionary"),
         ({"outputs": {"counts": "word strnig"}}, SchemaError, r"outputs\['counts'\]: 'word strnig' is no list of columns"),
         ({"inputs": {}}, ConfigurationError, "inputs must be a dictionary"),
+        ({"trigger": "availableNow"}, ConfigurationError, r"such as \{'availableNow': True\}, and not 'availableNow'; Spark"),
+        ({"trigger": {"available": True}}, ConfigurationError, "trigger must be .* and not {'available': True}"),
+        ({"trigger": {**NOW, "once": True}}, ConfigurationError, "trigger must be a dictionary with one entry"),
     ],
 )
 def test_arguments_that_cannot_be(
@@ -259,6 +262,12 @@ def test_arguments_that_cannot_be(
     given = {"workers": 1, "foreach_epoch": nothing, "checkpoint": where, "inputs": {"words": words.read(session)}}
     with pytest.raises(error, match=message):
         stream(count_words, **{"outputs": {"counts": COUNTS}, **given, **options})
+    assert not os.path.exists(where)
+
+
+def test_a_build_that_does_not_take_the_inputs(session: SparkSession, words: Folder, where: str) -> None:
+    with pytest.raises(ConfigurationError, match=r"build is called as build\(scope, words=...\), which .* does not take"):
+        start(session, words, where, nothing, lambda scope, word: {"counts": word})
     assert not os.path.exists(where)
 
 

@@ -27,7 +27,7 @@ from timely.spark.logs import log_to_spark
 from timely.spark.messages import SILENCE
 from timely.spark.metrics import Metrics, Progress
 from timely.spark.packing import TAG, Output, column_name, struct_name
-from timely.spark.plan import ColumnOf, InputPlan, arrow_schema, check_names, session_of, struct_type
+from timely.spark.plan import ColumnOf, InputPlan, arrow_schema, check_build, check_names, session_of, struct_type
 from timely.spark.rendezvous import Run, rendezvous
 from timely.spark.resume import Attempts, Checkpoints, interval, place
 from timely.spark.session import addresses, check_workers, context_of, this_python
@@ -35,6 +35,12 @@ from timely.spark.settings import require_settings
 from timely.spark.shipping import carried
 from timely.spark.task import Build, Task
 from timely.spark.verdict import Verdict
+
+
+class OutputError(ConfigurationError, KeyError):
+    """A result was asked for an output that it does not have."""
+
+    __str__ = Exception.__str__  # a KeyError's is in quotes
 
 
 class Result(Mapping[str, DataFrame]):
@@ -53,7 +59,10 @@ class Result(Mapping[str, DataFrame]):
         self._attempts = Attempts(run)
 
     def __getitem__(self, name: str) -> DataFrame:
-        return self._frames[name]
+        try:
+            return self._frames[name]
+        except KeyError:
+            raise OutputError(f"there is no output {name!r}; the outputs are {', '.join(map(repr, self._frames))}") from None
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._frames)
@@ -150,6 +159,12 @@ def run(
             "Spark needs the package pandas to hand Arrow batches to Python: pip install '.[spark]' in a checkout of timely"
         )
     session = session_of(inputs)
+    for name, frame in inputs.items():
+        if frame.isStreaming:
+            raise ConfigurationError(
+                f"inputs[{name!r}] is a streaming DataFrame: read it with session.read, or use timely.spark.stream"
+            )
+    check_build(build, inputs)
     check_names("outputs", outputs)
     plan = InputPlan.of(inputs, epoch, key)
     schemas = {name: struct_type(name, schema) for name, schema in outputs.items()}

@@ -7,6 +7,7 @@ of every input is in the planned table once, and that the columns in it go by th
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Mapping
 from functools import reduce
 from typing import Any
@@ -18,7 +19,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import DataType, StructField, StructType
 
-from timely.errors import ConfigurationError, SchemaError
+from timely.errors import ConfigurationError, SchemaError, SparkError
 from timely.spark.cached import in_place
 from timely.spark.columns import can_hash, check_types
 from timely.spark.packing import EPOCH, TAG, Input, column_name, struct_name
@@ -42,7 +43,31 @@ def session_of(inputs: Mapping[str, DataFrame]) -> SparkSession:
     sessions = [frame.sparkSession for frame in inputs.values()]
     if any(session is not sessions[0] for session in sessions):
         raise ConfigurationError("the inputs must be DataFrames of one Spark session; these come from several")
+    if sessions[0].sparkContext._jsc is None:
+        raise SparkError("the Spark session of the inputs was stopped: make another one, and the inputs in it")
     return sessions[0]
+
+
+def check_build(build: object, inputs: Mapping[str, object]) -> None:
+    """Raise ConfigurationError unless ``build`` can be called with a scope and a stream for each input.
+
+    >>> check_build(lambda scope, edges: {}, {"edgs": None})  # doctest: +ELLIPSIS
+    Traceback (most recent call last):
+    timely.errors.ConfigurationError: build is called as build(scope, edgs=...), which <function <lambda> at ...> does not take...
+    """
+    if not callable(build):
+        raise ConfigurationError(f"build must be a function of a scope and a stream for each input, not {build!r}")
+    try:
+        signature = inspect.signature(build)
+    except ValueError:  # of some that are not written in Python
+        return
+    try:
+        signature.bind(None, **inputs)
+    except TypeError as error:
+        call = ", ".join(["scope", *(f"{name}=..." for name in inputs)])
+        raise ConfigurationError(
+            f"build is called as build({call}), which {build!r} does not take: {error}; inputs and parameters have the same names"
+        ) from error
 
 
 def check_names(what: str, tables: Mapping[str, Any]) -> None:

@@ -9,6 +9,7 @@ whatever reason, has left nothing running, and can be started again from its che
 from __future__ import annotations
 
 import contextlib
+import inspect
 import os
 import threading
 import time
@@ -20,6 +21,7 @@ from typing import Any
 import attrs
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
+from pyspark.sql.streaming.readwriter import DataStreamWriter
 from pyspark.sql.types import StructType
 
 from timely.errors import CheckpointError, ConfigurationError, DeliveryError, SparkError, TimelyError
@@ -28,7 +30,7 @@ from timely.spark.live import Page, check_page, show
 from timely.spark.logs import log_to_spark
 from timely.spark.messages import SILENCE
 from timely.spark.packing import Output
-from timely.spark.plan import InputPlan, arrow_schema, check_names, session_of, struct_type
+from timely.spark.plan import InputPlan, arrow_schema, check_build, check_names, session_of, struct_type
 from timely.spark.rendezvous import Run, rendezvous
 from timely.spark.session import addresses, check_workers, concurrent_tasks, context_of
 from timely.spark.settings import require_settings
@@ -122,7 +124,7 @@ def stream(
     >>> folder.cleanup()
     """
     check_workers(workers)
-    _check_options(foreach_epoch, checkpoint_every)
+    _check_options(foreach_epoch, checkpoint_every, trigger)
     check_page(live)
     session = session_of(inputs)
     for name, frame in inputs.items():
@@ -130,6 +132,7 @@ def stream(
             raise ConfigurationError(
                 f"inputs[{name!r}] is no streaming DataFrame: read it with session.readStream, or use timely.spark.run"
             )
+    check_build(build, inputs)
     check_names("outputs", outputs)
     plan = InputPlan.of(inputs, None, None)
     schemas = {name: struct_type(name, schema) for name, schema in outputs.items()}
@@ -153,7 +156,7 @@ def stream(
     return handle
 
 
-def _check_options(foreach_epoch: object, checkpoint_every: object) -> None:
+def _check_options(foreach_epoch: object, checkpoint_every: object, trigger: object) -> None:
     if find_spec("pandas") is None:
         raise ConfigurationError(
             "Spark needs the package pandas to hand Arrow batches to Python: pip install '.[spark]' in a checkout of timely"
@@ -162,6 +165,12 @@ def _check_options(foreach_epoch: object, checkpoint_every: object) -> None:
         raise ConfigurationError(f"foreach_epoch must be a function of an epoch and its tables, not {foreach_epoch!r}")
     if not isinstance(checkpoint_every, int) or isinstance(checkpoint_every, bool) or checkpoint_every < 1:
         raise ConfigurationError(f"checkpoint_every must be an integer of 1 or more, not {checkpoint_every!r}")
+    known = list(inspect.signature(DataStreamWriter.trigger).parameters)[1:]
+    if trigger is not None and not (isinstance(trigger, Mapping) and len(trigger) < 2 and set(trigger) <= set(known)):
+        raise ConfigurationError(
+            f"trigger must be a dictionary with one entry, such as {{'availableNow': True}}, and not {trigger!r}; Spark knows"
+            f" {', '.join(known)}"
+        )
 
 
 def _open(place: Place, identity: Identity) -> Ledger:
