@@ -178,6 +178,15 @@ def test_what_cannot_be_run_is_told_in_one_message(
     assert sorted(path.name for path in Path().iterdir() if path.suffix == ".csv" or "unfinished" in path.name) == []
 
 
+@pytest.mark.parametrize("workers", [[], ["--workers", "2"], ["--processes", "2"]])
+def test_a_run_that_keeps_nothing_says_how_to(here: Path, workers: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["run", f"{here}:two", "--input", "edges=edges.parquet", *workers]) == 0
+    said = f"timely: what {here}:two returned was thrown away: keep it with --output one=FILE --output other=FILE\n"
+    assert capsys.readouterr().err == said
+    assert main(["run", f"{here}:two", "--input", "edges=edges.parquet", "--output", "one=o.csv", *workers]) == 0
+    assert capsys.readouterr().err == ""
+
+
 def test_a_run_that_fails_leaves_what_was_there(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     command = ["--input", "edges=edges.parquet", "--overwrite", "--output"]
     assert main(["run", f"{here}:build", *command, "degrees=out.csv"]) == 0

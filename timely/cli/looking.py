@@ -84,7 +84,7 @@ def _run(job: Job, say: Callable[[str], object], worker: timely.Worker) -> None:
     """Run a program on one of its workers; where it is alone, and cannot get to its end, say why at once."""
     from timely.cli.tables import read
 
-    handles, scope = build(job, worker, {})
+    handles, scope, _ = build(job, worker, {})
     for name, handle in handles.items():
         for number, batch in enumerate(read(name, job.inputs[name])):
             if number % worker.peers == worker.index:

@@ -93,14 +93,14 @@ def _in_workers(job: Job, say: Callable[[str], object], page: LivePage | None) -
 
     folders = {name: Folder(name, path, overwrite=job.overwrite) for name, path in job.outputs.items()}
 
-    def program(worker: timely.Worker) -> dict[str, int]:
+    def program(worker: timely.Worker) -> tuple[dict[str, int], list[str]]:
         if page is not None:
             page.watch(worker)
         parts = {name: folder.part(worker.index) for name, folder in folders.items()}
         with contextlib.ExitStack() as stack:
             for part in parts.values():
                 stack.callback(part.close)
-            handles, probe = build(job, worker, parts)
+            handles, probe, returned = build(job, worker, parts)
             for name, handle in handles.items():
                 for number, batch in enumerate(read(name, job.inputs[name])):
                     if number % worker.peers == worker.index:
@@ -108,30 +108,34 @@ def _in_workers(job: Job, say: Callable[[str], object], page: LivePage | None) -
                         worker.step()
                 handle.close()
             explained(worker, probe)
-        return {name: part.rows for name, part in parts.items()}
+        return {name: part.rows for name, part in parts.items()}, returned
 
     with contextlib.ExitStack() as stack:
         for folder in folders.values():
             stack.enter_context(folder)
-        parts = timely.execute(program, workers=job.workers, processes=job.processes, watch=job.patience)
-        rows = {name: sum(part[name] for part in parts) for name in folders}
+        found = timely.execute(program, workers=job.workers, processes=job.processes, watch=job.patience)
+        rows = {name: sum(part[name] for part, _ in found) for name in folders}
         for name, folder in folders.items():
             schema = arrow_schema(job.columns(name))
             if not rows[name] and schema is not None:
                 folder.leave_empty(schema)
     for name, path in job.outputs.items():
         say(f"{name}: {rows[name]:,} rows in {path}")
+    returned = found[0][1]
+    if returned and not job.outputs:
+        keep = " ".join(f"--output {name}=FILE" for name in returned)
+        print(f"timely: what {job.program.name} returned was thrown away: keep it with {keep}", file=sys.stderr)
 
 
 def build(
     job: Job, worker: timely.Worker, parts: Mapping[str, Any]
-) -> tuple[dict[str, timely.InputHandle[int, Any]], timely.ScopeBuilder[int]]:
-    """Build a job's dataflow; return a handle for each input, and the scope."""
+) -> tuple[dict[str, timely.InputHandle[int, Any]], timely.ScopeBuilder[int], list[str]]:
+    """Build a job's dataflow; return a handle for each input, the scope, and the names of the streams that it returned."""
     with worker.dataflow(int, name=job.program.title) as scope:
         handles, outputs = assemble(job, scope, job.inputs)
         for name, part in parts.items():
             outputs[name].inspect_batch(part.write)
-    return handles, scope
+    return handles, scope, [name for name, stream in outputs.items() if isinstance(stream, timely.Stream)]
 
 
 def assemble(
