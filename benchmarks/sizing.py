@@ -52,7 +52,7 @@ def quiet_detector(workers: int, sent: int = 1_000) -> StallDetector:
 def quiet_reports_kept(workers: int) -> int:
     """Return how many bytes a worker holds of what everybody has told of itself, as they are after they were unpickled."""
     report = quiet_detector(2).report()
-    return allocated(lambda: [Report(*(number + peer for number in report)) for peer in range(workers)])
+    return allocated(lambda: [Report(report.ended + peer, report.sent + peer, report.got + peer) for peer in range(workers)])
 
 
 def graph_description(operators: int) -> int:
