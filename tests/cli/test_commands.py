@@ -17,6 +17,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from timely.cli import COMPLETIONS, main, running
+from timely.cli.tables import Folder
+from timely.errors import ConfigurationError
 from timely.inspect import LivePage
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -153,6 +155,14 @@ def test_the_same_program_runs_on_spark(here: Path, capsys: pytest.CaptureFixtur
             "outputs 'one' and 'other' would both be written to 'o.csv'",
         ),
         (
+            ["run", "{program}:two", "--input", "edges=edges.parquet", "--output", "one=o.csv", "--output", "other=o.csv/p.csv"],
+            "output 'other' would be written to 'o.csv/p.csv', inside the folder of output 'one', 'o.csv'",
+        ),
+        (
+            ["run", "{program}:two", "--input", "edges=edges.parquet", "--output", "one=o.csv/p.csv", "--output", "other=o.csv"],
+            "output 'one' would be written to 'o.csv/p.csv', inside the folder of output 'other', 'o.csv'",
+        ),
+        (
             ["run", "{program}:two", "--input", "edges=edges.parquet", "--output", "none=o.csv"],
             "returned None as the output 'none'",
         ),
@@ -206,6 +216,28 @@ def test_a_file_is_replaced_as_a_folder_is(here: Path, capsys: pytest.CaptureFix
     assert [path.name for path in Path("out.csv").iterdir()] == ["part-00000.csv"]
     assert [path.name for path in Path().iterdir() if path.name.startswith(".")] == []
     capsys.readouterr()
+
+
+def test_what_comes_to_be_there_during_a_run_is_not_replaced(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    Path("meanwhile.py").write_text(
+        "from pathlib import Path\n"
+        "def build(scope, edges):\n"
+        "    Path('out.csv').write_text('of somebody else')\n"
+        "    return {'first': edges, 'second': edges}\n"
+    )
+    outputs = ["--output", "first=out.csv", "--output", "second=second.csv"]
+    assert main(["run", "meanwhile.py:build", "--input", "edges=edges.parquet", *outputs]) == 1
+    assert "output 'first': 'out.csv' is there already; give --overwrite" in capsys.readouterr().err
+    assert Path("out.csv").read_text() == "of somebody else"
+    assert sorted(path.name for path in Path().iterdir() if ".csv" in path.name) == ["out.csv"]
+
+
+def test_a_folder_looks_again_whether_something_is_there_when_it_is_put_in_its_place(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match=r"output 'a': .*out.csv' is there already"), Folder(
+        "a", tmp_path / "out.csv", overwrite=False
+    ):
+        (tmp_path / "out.csv").write_text("of somebody else")
+    assert [path.read_text() for path in tmp_path.iterdir()] == ["of somebody else"]
 
 
 def test_an_interruption_is_no_traceback(here: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -64,12 +64,19 @@ def _page(job: Job, say: Callable[[str], object]) -> Iterator[LivePage | None]:
 
 
 def _check_outputs(job: Job) -> None:
-    """Raise ``ConfigurationError`` where two outputs would be written to the same place."""
+    """Raise ``ConfigurationError`` where two outputs would be written to the same place, or one into the other."""
     names: dict[Path, str] = {}
     for name, path in job.outputs.items():
         other = names.setdefault(path.resolve(), name)
         if other != name:
             raise ConfigurationError(f"outputs {other!r} and {name!r} would both be written to {str(path)!r}: give each its own")
+    for place, name in names.items():
+        outer = next((names[parent] for parent in place.parents if parent in names), None)
+        if outer is not None:
+            raise ConfigurationError(
+                f"output {name!r} would be written to {str(job.outputs[name])!r}, inside the folder of output {outer!r},"
+                f" {str(job.outputs[outer])!r}: give each a folder of its own"
+            )
 
 
 def named(job: Job, built: object) -> Mapping[str, Any]:
@@ -119,6 +126,8 @@ def _in_workers(job: Job, say: Callable[[str], object], page: LivePage | None) -
             schema = arrow_schema(job.columns(name))
             if not rows[name] and schema is not None:
                 folder.leave_empty(schema)
+        for folder in folders.values():
+            folder.check_absent()  # before any of them is put in its place
     for name, path in job.outputs.items():
         say(f"{name}: {rows[name]:,} rows in {path}")
     returned = found[0][1]
@@ -177,9 +186,7 @@ def _on_spark(job: Job, say: Callable[[str], object], page: LivePage | None) -> 
             f" define OUTPUTS = {{{missing[0]!r}: 'node long, ...'}} in the program"
         )
     formats = {name: _format(kind_of(name, path)) for name, path in {**job.inputs, **job.outputs}.items()}
-    existing = [str(path) for path in job.outputs.values() if path.exists()]
-    if existing and not job.overwrite:
-        raise ConfigurationError(f"{', '.join(existing)} is there already; give --overwrite to replace it")
+    _check_absent(job)
     session = local_session(job.workers * job.processes)
     try:
         options: dict[str, Any] = {"header": True, "inferSchema": True}
@@ -188,11 +195,18 @@ def _on_spark(job: Job, say: Callable[[str], object], page: LivePage | None) -> 
         schemas = {name: job.columns(name) for name in job.outputs}
         with _carried(job.program):
             result = run_on_spark(_Built(job), inputs, schemas, workers=job.workers * job.processes, live=page)
+            _check_absent(job)  # somebody else may have written there since
             for name, path in job.outputs.items():
                 result[name].write.mode("overwrite").save(places[name], formats[name], header=True)
                 say(f"{name}: {session.read.load(places[name], formats[name], **options).count():,} rows in {path}")
     finally:
         session.stop()
+
+
+def _check_absent(job: Job) -> None:
+    existing = [str(path) for path in job.outputs.values() if path.exists()]
+    if existing and not job.overwrite:
+        raise ConfigurationError(f"{', '.join(existing)} is there already; give --overwrite to replace it")
 
 
 @contextlib.contextmanager

@@ -60,9 +60,16 @@ class Folder:
         self._kind = kind_of(name, path)
         if self._kind not in WRITES:
             raise ConfigurationError(f"output {name!r}: {path.name!r} should end in one of {', '.join(WRITES)}")
-        if path.exists() and not overwrite:
-            raise ConfigurationError(f"output {name!r}: {str(path)!r} is there already; give --overwrite to replace it")
+        self._overwrite = overwrite
+        self.check_absent()
         self._draft = path.with_name(f".{path.name}.unfinished")
+
+    def check_absent(self) -> None:
+        """Raise ``ConfigurationError`` if something is there that is not to be replaced."""
+        if self._path.exists() and not self._overwrite:
+            raise ConfigurationError(
+                f"output {self._name!r}: {str(self._path)!r} is there already; give --overwrite to replace it"
+            )
 
     def __enter__(self) -> Folder:
         shutil.rmtree(self._draft, ignore_errors=True)
@@ -71,6 +78,11 @@ class Folder:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
         if error is None:
+            try:
+                self.check_absent()  # somebody else may have written there since
+            except ConfigurationError:
+                shutil.rmtree(self._draft, ignore_errors=True)
+                raise
             before = self._path.with_name(f".{self._path.name}.before")
             _remove(before)
             if self._path.exists():
