@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import timely
@@ -97,6 +98,40 @@ def test_other_times_are_refused(tmp_path: Path) -> None:
     message = r"with times int, and now there is scope /flow with times Product\[int, int\]"
     with pytest.raises(ChangedDataflowError, match=message):
         timely.execute(lambda worker: program(worker, timely.Product[int, int]))
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize(
+    ("time", "why"),
+    [
+        (None, r"None is no time at which a checkpoint can be taken: give one to which the inputs were advanced"),
+        (np.int64(3), r"at np.int64\(3\): np.int64\(3\) is not a time of type int: .* is of type int64, not int; give a time"),
+        (3.0, r"3.0 is not a time of type int"),
+        ("3", r"'3' is not a time of type int"),
+        (-1, r"-1 is not a time of type int: -1 is before the minimum, 0"),
+        (timely.Product(3, 0), r"is of type Product, not int"),
+    ],
+)
+def test_a_checkpoint_at_what_is_no_time_of_any_dataflow_is_refused(tmp_path: Path, time: Any, why: str, workers: int) -> None:
+    with pytest.raises(CheckpointError, match=why):
+        once(tmp_path, time=time, workers=workers)
+    assert not [*tmp_path.glob("*.manifest"), *tmp_path.glob("*.state")]
+
+
+def test_a_time_need_only_be_one_of_some_dataflow(tmp_path: Path) -> None:
+    def program(worker: timely.Worker, *times: Any) -> None:
+        with Recovery(worker, tmp_path) as recovery:
+            for spec in (int, timely.Product[int, int]):
+                with worker.dataflow(spec) as scope:
+                    scope.new_input()[0].close()
+            for time in times:
+                recovery.checkpoint(time)
+
+    timely.execute(lambda worker: program(worker, 1, 2))
+    with pytest.raises(CheckpointError, match=r"is not at or after 2, the time of the checkpoint before"):
+        timely.execute(lambda worker: program(worker, timely.Product(3, 0)))
+    with pytest.raises(CheckpointError, match=r"'3' is not a time of type int: .*; '3' is not .* Product\[int, int\]: "):
+        timely.execute(lambda worker: program(worker, "3"))
 
 
 def test_dataflows_that_are_not_built_again_are_missed_before_their_state_is_lost(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from typing import Any, Final
 
 from timely.dataflow import ScopeBuilder
 from timely.errors import CheckpointError, TimestampError
+from timely.progress import TimeDomain
 from timely.scopes import Subgraph
 from timely.worker import Worker
 
@@ -28,6 +29,25 @@ ROUNDS: Final = 3
 PASSES: Final = 16
 """After how many times so many steps a worker asks the others, though it always has something to do."""
 _NAMED: Final = 4
+
+
+def check(scopes: Sequence[ScopeBuilder[Any]], time: Any) -> None:
+    """Raise ``CheckpointError`` unless ``time`` is one of at least one of the dataflows: nothing could be before it elsewhere."""
+    if time is None:
+        raise CheckpointError("None is no time at which a checkpoint can be taken: give one to which the inputs were advanced")
+    faults = {scope.subgraph.domain.name: _fault(scope.subgraph.domain, time) for scope in scopes}
+    if faults and all(faults.values()):
+        why = "; ".join(map(str, faults.values()))
+        raise CheckpointError(f"no checkpoint can be taken at {time!r}: {why}; give a time of a dataflow that is kept")
+
+
+def _fault(domain: TimeDomain[Any], time: Any) -> TimestampError | None:
+    """Return what makes ``time`` none of a domain, or ``None`` where it is one."""
+    try:
+        domain.check(time)
+    except TimestampError as error:
+        return error
+    return None
 
 
 def reach(worker: Worker, scopes: Sequence[ScopeBuilder[Any]], time: Any) -> None:
@@ -88,9 +108,7 @@ def unrest(worker: Worker, scopes: Sequence[ScopeBuilder[Any]], time: Any) -> It
 
 def _reached(root: Subgraph[Any, Any], time: Any) -> Callable[[Any], bool]:
     """Return what says whether a time of a dataflow is at or after the boundary, if its times are of that type at all."""
-    try:
-        root.domain.check(time)
-    except TimestampError:
+    if _fault(root.domain, time) is not None:
         return lambda other: True  # it need only be at rest
     return lambda other: bool(time <= other)
 

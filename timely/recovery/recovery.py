@@ -299,7 +299,8 @@ class Recovery:
                 "this Recovery has no dataflow to keep: it keeps those that are built while it is open, so make the Recovery"
                 " before the dataflows"
             )
-        if self._last is not None and not self._last.time <= time:
+        boundary.check(self._ledger.scopes, time)
+        if self._last is not None and not _at_or_before(self._last.time, time):
             raise CheckpointError(f"{time!r} is not at or after {self._last.time!r}, the time of the checkpoint before")
         return time
 
@@ -414,6 +415,14 @@ class Recovery:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self.close()
+
+
+def _at_or_before(before: Any, time: Any) -> bool:
+    """Whether one time is at or before another; of times that cannot be compared, none is."""
+    try:
+        return bool(before <= time)
+    except (TypeError, AttributeError):
+        return False
 
 
 @contextlib.contextmanager
