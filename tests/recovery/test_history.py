@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from timely.recovery import LocalStore
 from timely.recovery.history import History, superfluous
 from timely.recovery.manifest import (
@@ -16,6 +18,7 @@ from timely.recovery.manifest import (
     run_name,
     state_name,
 )
+from timely.recovery.store import PARTIAL
 
 ONE, TWO, THREE = (run_name(generation, "0123abcd") for generation in (1, 2, 3))
 
@@ -83,6 +86,36 @@ def test_a_directory_that_has_other_files_is_empty(tmp_path: Path) -> None:
     (tmp_path / "0001-23.state").write_text("not ours")
     history = History(LocalStore(tmp_path))
     assert (history.names, history.newest(), history.generation(), order(history)) == ([], None, 0, [])
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "20240131-4dce2c9a.csv",
+        "20240131-4dce2c9a",
+        "00000001-deadbeef-notes.txt",
+        "00000001-deadbeef.fences",
+        "00000001-deadbeef.fence.partial.txt",
+        "00000001-deadbeef_fence",
+        "00000001-deadbeef-00000003.fence",
+        "00000001-deadbeef-00000003.state",
+        "00000001-deadbeef-00000003-00000.manifest",
+        "00000001-deadbeef-00000003-00000.state\n",
+        "x00000001-deadbeef.fence",
+        "٠٠٠٠٠٠٠١-deadbeef.fence",
+    ],
+)
+def test_a_name_that_only_begins_as_ours_is_of_somebody_else(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).write_text("not ours")
+    history = History(LocalStore(tmp_path))
+    assert (history.names, history.newest(), history.generation()) == ([], None, 0)
+    assert superfluous([name], [], THREE) == []
+
+
+def test_what_was_never_finished_is_ours() -> None:
+    checkpoint = checkpoint_name(ONE, 2)
+    names = [name + PARTIAL for name in (ONE + FENCE, checkpoint + MANIFEST, state_name(checkpoint, 0))]
+    assert superfluous(names, [], TWO) == names
 
 
 def test_what_is_kept_and_what_it_refers_to_stays() -> None:

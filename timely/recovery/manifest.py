@@ -20,13 +20,17 @@ import attrs
 from timely.dataflow.pickling import dumps
 from timely.errors import ChangedDataflowError, CheckpointError
 from timely.recovery.pieces import Key, digest
+from timely.recovery.store import PARTIAL
 
 FORMAT: Final = 1
 MANIFEST: Final = ".manifest"
 FENCE: Final = ".fence"
 STATE: Final = ".state"
 
-_RUN: Final = re.compile(r"(\d{8})-[0-9a-f]{8}\b")
+_NAME: Final = re.compile(
+    rf"([0-9]{{8}}-[0-9a-f]{{8}})({FENCE}|-[0-9]{{8}}({MANIFEST}|-[0-9]{{5}}{STATE}))({PARTIAL})?".replace(".", r"\.")
+)
+"""The whole name of a piece, or of one that was never finished; the first group is its run."""
 _HEAD: Final = re.compile(rb"timely (\w+) (\d+) ([0-9a-f]{32})\n")
 
 
@@ -46,13 +50,13 @@ def state_name(checkpoint: str, worker: int) -> str:
 
 
 def run_of(name: str) -> str | None:
-    """Return which run a piece belongs to, by its name; ``None`` for what is not ours.
+    """Return which run a piece belongs to, by the whole of its name; ``None`` for what is not ours.
 
-    >>> run_of(state_name(checkpoint_name(run_name(3, "0123abcd"), 12), 0)), run_of("notes.txt")
+    >>> run_of(state_name(checkpoint_name(run_name(3, "0123abcd"), 12), 0)), run_of("20240131-0123abcd.csv")
     ('00000003-0123abcd', None)
     """
-    found = _RUN.match(name)
-    return found.group() if found else None
+    found = _NAME.fullmatch(name)
+    return found[1] if found else None
 
 
 def generation_of(run: str) -> int:
