@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import shutil
 from pathlib import Path
 
 import pytest
@@ -75,6 +77,34 @@ def test_a_run_without_checkpoints_whose_fence_is_damaged_may_have_begun_from_an
     history = History(LocalStore(tmp_path))
     assert order(history) == [(1, 1), (1, 0)]
     assert [why.split(":")[0] for why in history.damaged] == [f"fence {TWO}"]
+
+
+def test_a_fence_that_was_written_for_another_run_is_damaged(tmp_path: Path) -> None:
+    first = checkpoint_name(ONE, 0)
+    put(tmp_path, Fence(ONE, None), manifest(ONE, 0), Fence(TWO, first), manifest(TWO, 0, first))
+    shutil.copy(tmp_path / (TWO + FENCE), tmp_path / (ONE + FENCE))
+    history = History(LocalStore(tmp_path))
+    found = [(int(found.run[:8]), found.number) for found in itertools.islice(history.lineage(), 9)]
+    assert found == [(2, 0), (1, 0)]
+    assert history.damaged == [f"fence {ONE}: what {ONE}{FENCE} has in it was written as {TWO}{FENCE}"]
+
+
+def test_a_manifest_that_was_written_for_another_checkpoint_is_damaged(tmp_path: Path) -> None:
+    zero, one = (checkpoint_name(ONE, number) for number in range(2))
+    put(tmp_path, Fence(ONE, None), manifest(ONE, 0), manifest(ONE, 1, zero))
+    shutil.copy(tmp_path / (zero + MANIFEST), tmp_path / (one + MANIFEST))
+    history = History(LocalStore(tmp_path))
+    assert order(history) == [(1, 0)]
+    assert history.damaged == [f"checkpoint {one}: what {one}{MANIFEST} has in it was written as {zero}{MANIFEST}"]
+
+
+def test_a_number_of_a_format_that_is_damaged_is_not_another_format(tmp_path: Path) -> None:
+    put(tmp_path, Fence(ONE, None), manifest(ONE, 0), manifest(ONE, 1))
+    path = tmp_path / (checkpoint_name(ONE, 1) + MANIFEST)
+    path.write_bytes(path.read_bytes().replace(b"timely checkpoint 2", b"timely checkpoint 6"))
+    history = History(LocalStore(tmp_path))
+    assert order(history) == [(1, 0)]
+    assert history.damaged == [f"checkpoint {checkpoint_name(ONE, 1)}: its digest is not that of its content"]
 
 
 def test_a_fresh_start_is_the_end_of_a_lineage(tmp_path: Path) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -148,12 +147,19 @@ def test_another_version_is_refused(tmp_path: Path) -> None:
     once(tmp_path, version="one")
 
 
-def test_another_format_is_refused_though_an_older_checkpoint_could_be_read(tmp_path: Path) -> None:
+def seal(path: Path, body: bytes, form: int = 2) -> None:
+    """Write a manifest or a fence of a format."""
+    start = f"timely {'fence' if path.suffix == '.fence' else 'checkpoint'} {form} ".encode()
+    path.write_bytes(start + digest(start + body).encode() + b"\n" + body)
+
+
+@pytest.mark.parametrize("kind", ["manifest", "fence"])
+def test_another_format_is_refused_though_an_older_checkpoint_could_be_read(tmp_path: Path, kind: str) -> None:
     once(tmp_path)
     once(tmp_path)
-    newest = sorted(tmp_path.glob("*.manifest"))[-1]
-    newest.write_bytes(re.sub(rb"^timely checkpoint 1 ", b"timely checkpoint 2 ", newest.read_bytes()))
-    with pytest.raises(ChangedDataflowError, match=r"format 2, and this version of the library reads format 1"):
+    newest = sorted(tmp_path.glob(f"*.{kind}"))[-1]
+    seal(newest, newest.read_bytes().split(b"\n", 1)[1], form=7)
+    with pytest.raises(ChangedDataflowError, match=rf"{newest.name} at .*: it has format 7, and this version .* reads format 2"):
         once(tmp_path)
 
 
@@ -163,8 +169,8 @@ def test_times_that_the_program_does_not_know_any_more_are_refused(tmp_path: Pat
     content = json.loads(path.read_bytes().split(b"\n", 1)[1])
     content["time"] = "Y25vX3N1Y2hfbW9kdWxlCm5vX25hbWUKLg=="  # a pickle of no_such_module.no_name
     body = json.dumps(content).encode()
-    path.write_bytes(f"timely checkpoint 1 {digest(body)}\n".encode() + body)
-    with pytest.raises(ChangedDataflowError, match="no_such_module"):
+    seal(path, body)
+    with pytest.raises(ChangedDataflowError, match=rf"{path.name} at .*: its time 1 or its notes cannot .*no_such_module"):
         once(tmp_path)
 
 

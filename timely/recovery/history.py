@@ -9,11 +9,14 @@ before; what ``keep`` checkpoints refer to is never deleted, and everything else
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TypeVar
 
-from timely.errors import CheckpointError
+from timely.errors import ChangedDataflowError, CheckpointError
 from timely.recovery.manifest import FENCE, MANIFEST, Fence, Manifest, generation_of, run_of
 from timely.recovery.store import Store
+
+D = TypeVar("D", Manifest, Fence)
 
 _log = logging.getLogger("timely.recovery")
 
@@ -70,22 +73,28 @@ class History:
         return sorted((name for name in names if bound is None or name <= bound), reverse=True)
 
     def _manifest(self, name: str) -> Manifest | None:
-        try:
-            with self._store.open(name + MANIFEST) as file:
-                return Manifest.decode(file.read())
-        except (OSError, CheckpointError) as error:
-            self.blame(f"checkpoint {name}: {error}")
-            return None
+        return self._decoded(f"checkpoint {name}", name + MANIFEST, Manifest.decode, lambda found: found.name + MANIFEST)
 
     def fence(self, run: str) -> Fence | None:
+        """Return what a run began from; ``None`` where its fence does not say, which is noted if there is one."""
         if run + FENCE not in self.names:
             return None
+        return self._decoded(f"fence {run}", run + FENCE, Fence.decode, lambda found: found.run + FENCE)
+
+    def _decoded(self, what: str, name: str, decode: Callable[[bytes], D], own_name: Callable[[D], str]) -> D | None:
+        """Return what a piece says, if it is good: not damaged, and not another piece under this name."""
         try:
-            with self._store.open(run + FENCE) as file:
-                return Fence.decode(file.read())
+            with self._store.open(name) as file:
+                found = decode(file.read())
+        except ChangedDataflowError as error:
+            raise ChangedDataflowError(f"{name} at {self._store}: {error}") from error
         except (OSError, CheckpointError) as error:
-            self.blame(f"fence {run}: {error}")
+            self.blame(f"{what}: {error}")
             return None
+        if own_name(found) != name:
+            self.blame(f"{what}: what {name} has in it was written as {own_name(found)}")
+            return None
+        return found
 
     def blame(self, why: str) -> None:
         """Note, and log, that something is not good."""

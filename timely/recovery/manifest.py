@@ -22,7 +22,7 @@ from timely.errors import ChangedDataflowError, CheckpointError
 from timely.recovery.pieces import Key, digest
 from timely.recovery.store import PARTIAL
 
-FORMAT: Final = 1
+FORMAT: Final = 2
 MANIFEST: Final = ".manifest"
 FENCE: Final = ".fence"
 STATE: Final = ".state"
@@ -165,15 +165,16 @@ class Fence:
 
 
 def _seal(kind: str, content: dict[str, Any]) -> bytes:
-    body = json.dumps(content, indent=1).encode()
-    return f"timely {kind} {FORMAT} {digest(body)}\n".encode() + body
+    """Return a content behind its head: the kind, the format, and the digest of both and of the content."""
+    start, body = f"timely {kind} {FORMAT} ".encode(), json.dumps(content, indent=1).encode()
+    return start + digest(start + body).encode() + b"\n" + body
 
 
 def _unseal(kind: str, data: bytes) -> dict[str, Any]:
     head = _HEAD.match(data)
     if head is None or head[1] != kind.encode():
         raise CheckpointError(f"it does not begin as a {kind} does")
-    if digest(data[head.end() :]) != head[3].decode():
+    if digest(data[: head.start(3)] + data[head.end() :]) != head[3].decode():
         raise CheckpointError("its digest is not that of its content")
     if int(head[2]) != FORMAT:
         raise ChangedDataflowError(
