@@ -153,6 +153,19 @@ def seal(path: Path, body: bytes, form: int = 2) -> None:
     path.write_bytes(start + digest(start + body).encode() + b"\n" + body)
 
 
+@pytest.mark.parametrize("version", [(1, 2), b"x", 1, 0])
+def test_a_version_that_is_no_string_is_refused(tmp_path: Path, version: Any) -> None:
+    with pytest.raises(ConfigurationError, match=r"version=.*: give a string, or nothing"):
+        once(tmp_path, version=version)
+    assert not list(tmp_path.iterdir())
+
+
+def test_no_version_is_an_empty_one(tmp_path: Path) -> None:
+    once(tmp_path, version=None)
+    once(tmp_path, version="")
+    once(tmp_path, version=None)
+
+
 @pytest.mark.parametrize("kind", ["manifest", "fence"])
 def test_another_format_is_refused_though_an_older_checkpoint_could_be_read(tmp_path: Path, kind: str) -> None:
     once(tmp_path)

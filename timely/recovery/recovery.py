@@ -74,9 +74,9 @@ class Share:
 class Recovery:
     """Keeps the state of the dataflows that are built while it is open, at ``where``: a path, a URI, or a ``Store``.
 
-    ``keep`` is how many checkpoints stay. ``version`` is your own: a checkpoint with another one is refused, for a change of
+    ``keep`` is how many checkpoints stay. ``version`` is your own text: a checkpoint with another is refused, for a change of
     the program that its graph does not show. A directory belongs to one program, and to one run of it at a time: when another
-    run is made there, this one can take no more checkpoints. ``ConfigurationError`` for what is no place, or no number.
+    run is made there, this one can take no more checkpoints. ``ConfigurationError`` for what is no place, number or version.
 
     ``CheckpointError`` where nothing there can be read, or none of the checkpoints there is good; ``ChangedDataflowError``
     where the newest is of another version, and for a dataflow that is not the one that was kept; ``StateError`` for an operator
@@ -110,15 +110,17 @@ class Recovery:
     ([[(0, [0]), (1, [1])]], [[(2, [3]), (3, [6])]])
     """
 
-    def __init__(self, worker: Worker, where: str | os.PathLike[str] | Store, *, keep: int = 2, version: str = "") -> None:
+    def __init__(self, worker: Worker, where: str | os.PathLike[str] | Store, *, keep: int = 2, version: str | None = "") -> None:
         if not isinstance(keep, int) or keep < 1:
             raise ConfigurationError(f"keep={keep!r}: at least one checkpoint has to stay")
+        if not isinstance(version, str | None):
+            raise ConfigurationError(f"version={version!r}: give a string, or nothing")
         if worker.keepers is not None:
             raise ConfigurationError(f"worker {worker.index} has a Recovery already that is open: close it first")
         self._worker = worker
         self._store = open_store(where)
         self._keep = keep
-        self._version = version
+        self._version = version or ""
         self._number = 0
         self._closed = False
         self._run, self._good = self._open()
