@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import datetime
+import decimal
 import functools
+import math
 from typing import Any
 
 import networkx as nx
@@ -147,3 +150,88 @@ def test_a_source_of_another_type() -> None:
     with pytest.raises(timely.OperatorError, match="source is 'a', and the nodes in column 'src' are of type int64") as caught:
         run([table_of([(1, 2)])], build=lambda edges: breadth_first_search(edges, "a"))
     assert isinstance(caught.value.__cause__, timely.SchemaError)
+
+
+SECOND = datetime.timedelta(seconds=1)
+DAY = datetime.datetime(1970, 1, 1)
+SHIFTED = datetime.timezone(datetime.timedelta(hours=1))
+
+
+def values_of(kind: pa.DataType) -> list[Any]:
+    """Two values of a type."""
+    if pa.types.is_string(kind):
+        return ["1", "2"]
+    return [decimal.Decimal(n) for n in (1, 2)] if pa.types.is_decimal(kind) else [1, 2]
+
+
+@pytest.mark.parametrize(
+    ("source", "kind"),
+    [
+        (1.5, pa.int64()),
+        (None, pa.int64()),
+        (None, pa.string()),
+        (None, pa.float64()),
+        (math.nan, pa.int64()),
+        (decimal.Decimal("1.5"), pa.int32()),
+        (2**53 + 1, pa.float64()),
+        (1e300, pa.float32()),
+        (decimal.Decimal("1.555"), pa.decimal128(5, 2)),
+        (DAY + 1.5 * SECOND, pa.timestamp("s")),
+        (datetime.datetime(9999, 1, 1, 0, 0, 1, 5), pa.timestamp("s")),
+        (1, pa.timestamp("s")),
+        (DAY + SECOND, pa.date32()),
+        (DAY + SECOND, pa.date64()),
+        (1.5 * SECOND, pa.duration("s")),
+        (1.7, pa.duration("s")),
+        (np.timedelta64(1500, "ms"), pa.duration("s")),
+        (datetime.time(1, 2, 3, 4), pa.time32("s")),
+        (pa.scalar(1.5), pa.int64()),
+        (pa.scalar(None, pa.int64()), pa.int64()),
+    ],
+)
+def test_a_source_that_is_not_the_same_as_a_node_is_refused(source: Any, kind: pa.DataType) -> None:
+    one, two = values_of(kind)
+    table = pa.table({"src": pa.array([one], kind), "dst": pa.array([two], kind)})
+    with pytest.raises(timely.OperatorError, match="the source is .*, and the nodes in column 'src' are of type") as caught:
+        run([table], build=lambda edges: breadth_first_search(edges, source))
+    assert isinstance(caught.value.__cause__, timely.SchemaError)
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize(
+    ("source", "kind", "values"),
+    [
+        (math.nan, pa.float64(), [math.nan, 1.0]),
+        (np.float64("nan"), pa.float32(), [math.nan, 1.0]),
+        (math.inf, pa.float32(), [math.inf, 1.0]),
+        (0.1, pa.float32(), [0.1, 0.2]),
+        (1, pa.float64(), [1.0, 2.0]),
+        (1.0, pa.int64(), [1, 2]),
+        (np.int64(1), pa.int8(), [1, 2]),
+        (2**64 - 1, pa.uint64(), [2**64 - 1, 2]),
+        (decimal.Decimal("1.5"), pa.decimal128(5, 2), [decimal.Decimal("1.50"), decimal.Decimal(2)]),
+        (SECOND, pa.duration("s"), [SECOND, 2 * SECOND]),
+        (SECOND, pa.duration("ns"), [SECOND, 2 * SECOND]),
+        (np.timedelta64(1, "s"), pa.duration("s"), [SECOND, 2 * SECOND]),
+        (1000 * 365 * 86400 * SECOND, pa.duration("s"), [1000 * 365 * 86400 * SECOND, SECOND]),
+        (DAY + SECOND, pa.timestamp("s"), [DAY + SECOND, DAY]),
+        (DAY + SECOND, pa.timestamp("us", "UTC"), [DAY + SECOND, DAY]),
+        ((DAY + 3600 * SECOND).replace(tzinfo=SHIFTED), pa.timestamp("s"), [DAY, DAY + SECOND]),
+        (datetime.datetime(9999, 1, 1), pa.timestamp("s"), [datetime.datetime(9999, 1, 1), DAY]),
+        (np.datetime64(1, "ns"), pa.timestamp("ns"), [np.datetime64(1, "ns"), np.datetime64(2, "ns")]),
+        (DAY.date(), pa.date32(), [DAY.date(), datetime.date(1970, 1, 2)]),
+        (datetime.time(1, 2, 3), pa.time32("s"), [datetime.time(1, 2, 3), datetime.time(0)]),
+        (b"a", pa.string(), ["a", "b"]),
+        ("a", pa.large_binary(), [b"a", b"b"]),
+        (b"ab", pa.binary(2), [b"ab", b"cd"]),
+        (True, pa.bool_(), [True, False]),
+        (pa.scalar(1), pa.int64(), [1, 2]),
+    ],
+)
+def test_a_source_that_is_a_node_is_found(source: Any, kind: pa.DataType, values: list[Any], workers: int) -> None:
+    nodes = pa.array(values, kind)
+    table = pa.table({"src": nodes[:1], "dst": nodes[1:]})
+    (found,) = run([table], build=lambda edges: breadth_first_search(edges, source), workers=workers)
+    nearer, farther = found.sort_by("distance")["node"].combine_chunks().cast(pa.string()).to_pylist()
+    assert (nearer, farther) == tuple(nodes.cast(pa.string()).to_pylist())
+    assert sorted(found["distance"].to_pylist()) == [0, 1]

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from timely.dataflow import Stream
 from timely.errors import SchemaError
@@ -81,14 +82,64 @@ def shortest_paths(
 def _seed(names: pa.RecordBatch, source: Any, src: str) -> Rows:
     """Return ``(number, bits of 0.0)`` of the source, if it is among the names."""
     values = names.column("value")
-    try:
-        wanted = pa.array([source], values.type)
-    except (pa.ArrowException, TypeError, OverflowError) as error:
-        raise SchemaError(
-            f"the source is {source!r}, and the nodes in column {src!r} are of type {values.type}: give one of these ({error})"
-        ) from error
-    place = values.index(wanted[0]).as_py()
+    place = _place(values, _as_node(source, values.type, src))
     return np.array([[names.column("id")[place].as_py(), 0]] if place >= 0 else np.empty((0, 2)), np.int64)
+
+
+def _as_node(source: Any, kind: pa.DataType, src: str) -> pa.Array:
+    """Return the source as the one value of a column of nodes; ``SchemaError`` unless it is the same as such."""
+    try:
+        node = pa.array([source], kind)
+        why = "" if _is_same(source, node) else f"as such it would be {node[0]}"
+    except (pa.ArrowException, TypeError, OverflowError, ValueError) as error:
+        why = str(error)
+    if why:
+        raise SchemaError(
+            f"the source is {source!r}, and the nodes in column {src!r} are of type {kind}: give one of these ({why})"
+        )
+    return node
+
+
+def _is_same(source: Any, node: pa.Array) -> bool:
+    """Whether nothing was lost on the way from a source to a node, but what floats round off.
+
+    A string may be given as its bytes, and an instant in any time zone.
+    """
+    kind = node.type
+    if node.null_count:
+        return False
+    if isinstance(source, pa.Scalar | np.datetime64 | np.timedelta64):
+        return True  # Arrow takes none of another type, or another unit
+    if pa.types.is_floating(kind):
+        return bool(node[0].as_py() == source) or not np.isinf(node[0].as_py())
+    if pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_binary(kind) or pa.types.is_large_binary(kind):
+        return True
+    if pa.types.is_timestamp(kind) or pa.types.is_duration(kind) or pa.types.is_time(kind):
+        finest = _finest(source, kind)
+        return bool(node.cast(finest.type).equals(finest))
+    return bool(node[0].as_py() == source)
+
+
+def _finest(source: Any, kind: pa.DataType) -> pa.Array:
+    """Return a source in nanoseconds, or in microseconds where it is too far away for these."""
+    if pa.types.is_time(kind):
+        return pa.array([source], pa.time64("ns"))
+    units = [pa.timestamp(unit, kind.tz) if pa.types.is_timestamp(kind) else pa.duration(unit) for unit in ("ns", "us")]
+    try:
+        return pa.array([source], units[0])
+    except (pa.ArrowInvalid, OverflowError):
+        return pa.array([source], units[1])
+
+
+def _place(values: pa.Array, node: pa.Array) -> int:
+    """Return where a node is among values, or -1; all that are not numbers are one node."""
+    if pa.types.is_floating(values.type) and np.isnan(node[0].as_py()):
+        place = pc.is_nan(values).index(True)
+    elif pa.types.is_duration(values.type):  # of which Arrow finds none
+        place = values.view(pa.int64()).index(node.view(pa.int64())[0])
+    else:
+        place = values.index(node[0])
+    return int(place.as_py())
 
 
 def _whole(column: Column) -> Column:
