@@ -94,6 +94,48 @@ def test_an_interval_is_no_node(name: str) -> None:
     assert "which cannot be a node" in refused(pa.table({"src": between, "dst": between}), ALL[name], 1)
 
 
+def uuids() -> pa.Array:
+    return pa.array([bytes(16), bytes(range(16))], pa.binary(16)).cast(pa.uuid())
+
+
+@pytest.mark.parametrize("encoded", [False, True])
+@pytest.mark.parametrize(
+    ("nodes", "remedy"),
+    [
+        (lambda: pa.array([1, 2], pa.decimal32(5, 2)), "cast it to decimal128(5, 2)"),
+        (lambda: pa.array([1, 2], pa.decimal64(12, 2)), "cast it to decimal128(12, 2)"),
+        (uuids, "cast it to what it is stored as, fixed_size_binary[16]"),
+        (lambda: pa.array([1, 0], pa.int8()).cast(pa.bool8()), "cast it to what it is stored as, int8"),
+        (lambda: pa.array([[1], [2]]), "give each node a number or a string of its own"),
+    ],
+)
+@pytest.mark.parametrize("name", ALL)
+def test_types_that_arrow_cannot_tell_apart_are_to_be_cast(name: str, nodes: Any, remedy: str, encoded: bool) -> None:
+    column = pa.DictionaryArray.from_arrays([0, 1], nodes()) if encoded else nodes()
+    message = refused(pa.table({"src": column, "dst": column}), ALL[name], 1)
+    assert f"column 'src' is of type {nodes().type}, which cannot be a node: {remedy}" in message
+
+
+@pytest.mark.parametrize("cast", [pa.decimal128(5, 2), pa.decimal256(60, 2), pa.binary(16)])
+@pytest.mark.parametrize("name", [name for name in ALL if name != "steps"])
+def test_what_they_are_cast_to_is_a_node(name: str, cast: pa.DataType) -> None:
+    column = uuids() if pa.types.is_fixed_size_binary(cast) else pa.array([1, 2], pa.decimal32(5, 2))
+    column = column.cast(cast)
+    (found,) = run([pa.table({"src": column, "dst": column[::-1]})], build=ALL[name], workers=2)
+    assert found["node"].combine_chunks().sort().equals(column)
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize("values", [pa.string_view(), pa.binary_view(), "twice"])
+@pytest.mark.parametrize("name", ALL)
+def test_nodes_in_dictionaries_of_views_are_as_in_strings(name: str, values: Any, workers: int) -> None:
+    plain = pa.array(["a", "b"], pa.string() if values == "twice" else values)
+    column = pa.DictionaryArray.from_arrays([0, 1], plain.dictionary_encode() if values == "twice" else plain)
+    (found,) = run([pa.table({"src": column, "dst": column[::-1]})], build=ALL[name], workers=workers)
+    assert found["node"].type in (pa.string(), pa.binary())
+    assert sorted(found["node"].combine_chunks().cast(pa.string()).to_pylist()) == ["a", "b"]
+
+
 @pytest.mark.parametrize("weights", [pa.array([1.0, None]), pa.array([1, None]), pa.nulls(2, pa.float32())])
 def test_a_weight_that_is_missing_is_called_a_weight(weights: pa.Array) -> None:
     table = pa.table({"src": [1, 2], "dst": [2, 3], "weight": weights})

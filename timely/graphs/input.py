@@ -121,22 +121,40 @@ def next_time(info: OperatorInfo, last: T | None, time: T) -> T:
 def _nodes(info: OperatorInfo, batch: Any, name: str) -> pa.Array:
     """Return a column of nodes, its dictionary resolved, with one zero where floats have two that are equal.
 
-    Views are strings then, and floats of 16 bits have 32, since Arrow cannot sort either.
+    Views are strings or bytes then, and floats of 16 bits have 32, since Arrow cannot sort either.
     """
     column = _column(info, batch, name)
-    if pa.types.is_dictionary(column.type):
+    while pa.types.is_dictionary(column.type):
+        values = _without_views(column.dictionary)
+        if values is not column.dictionary:
+            column = pa.DictionaryArray.from_arrays(column.indices, values)
         column = column.dictionary_decode()
-    if pa.types.is_string_view(column.type):
-        column = column.cast(pa.string())
-    elif pa.types.is_binary_view(column.type):
-        column = column.cast(pa.binary())
-    if pa.types.is_nested(column.type) or pa.types.is_interval(column.type):
-        raise SchemaError(f"{info.path}: column {name!r} is of type {column.type}, which cannot be a node")
+    column = _without_views(column)
+    remedy = _remedy(column.type)
+    if remedy:
+        raise SchemaError(f"{info.path}: column {name!r} is of type {column.type}, which cannot be a node: {remedy}")
     _refuse_nulls(info, column, name, "a node")
     if pa.types.is_floating(column.type):
         floats = column.to_numpy()
         return pa.array(floats.astype(np.promote_types(floats.dtype, np.float32)) + 0.0)
     return column
+
+
+def _without_views(column: pa.Array) -> pa.Array:
+    if pa.types.is_string_view(column.type):
+        return column.cast(pa.string())
+    return column.cast(pa.binary()) if pa.types.is_binary_view(column.type) else column
+
+
+def _remedy(kind: pa.DataType) -> str:
+    """Return what to do about a type of which Arrow can tell no two values apart, or does not sort them; nothing for others."""
+    if isinstance(kind, pa.BaseExtensionType):
+        return f"cast it to what it is stored as, {kind.storage_type}"
+    if pa.types.is_decimal(kind) and kind.bit_width < 128:
+        return f"cast it to decimal128({kind.precision}, {kind.scale})"
+    if pa.types.is_nested(kind) or pa.types.is_interval(kind):
+        return "give each node a number or a string of its own"
+    return ""
 
 
 def _column(info: OperatorInfo, batch: Any, name: str) -> pa.Array:
