@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 import timely
 from tests.operators.feeding import execute, run, seeds, sizes
-from timely import GraphError, OperatorError
+from timely import GraphError, OperatorError, SchemaError
 from timely.operators import grouping
 
 words = st.sampled_from(["a", "b", "c", "", "é"])
@@ -220,6 +220,40 @@ def test_group_by_names_itself_where_what_comes_is_not_what_it_needs(sent: Any, 
     with pytest.raises(OperatorError, match=says) as caught:
         timely.example(build)
     assert caught.value.name.startswith("group_by")
+
+
+LATER = pa.array([1], pa.duration("us"))
+TEXT, VIEW = pa.array(["a"]), pa.array(["a"], pa.string_view())
+
+
+@pytest.mark.parametrize("waiting", [1, grouping.WAITING])
+@pytest.mark.parametrize(
+    ("batches", "wanted", "says"),
+    [
+        ([{"k": TEXT, "v": LATER}], {"m": ("v", "max")}, r"make max\('v'\) of .* 'k' of type string, 'v' of type duration\[us\]"),
+        ([{"k": TEXT, "v": TEXT}], {"m": ("v", "sum")}, r"make sum\('v'\) of .* 'v' of type string"),
+        ([{"k": TEXT}, {"k": VIEW}], {"n": "count"}, r"'k' of type string and string_view"),
+        ([{"k": pa.array([[1]])}], {}, r"cannot bring together the columns 'k' of type list<item: int64>"),
+        ([{"k": TEXT, "v": TEXT}, {"k": TEXT, "v": LATER}], {"m": ("v", "min")}, r"group_by cannot make min"),
+    ],
+)
+def test_group_by_names_the_columns_that_arrow_cannot_group(
+    batches: list[Any], wanted: dict[str, Any], says: str, waiting: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(grouping, "WAITING", waiting)
+
+    def build(scope: timely.ScopeBuilder[int]) -> timely.Stream[int, Any]:
+        handle, stream = scope.new_input()
+        for batch in batches:
+            handle.send_batch(pa.record_batch(batch))
+        handle.close()
+        return stream.group_by("k", **wanted)
+
+    with pytest.raises(OperatorError, match=rf"{says}.*: .*; cast them with map_batch") as caught:
+        timely.example(build)
+    assert isinstance(caught.value.__cause__, SchemaError)
+    assert isinstance(caught.value.__cause__.__cause__, pa.ArrowException)
+
 
 
 def test_keys_of_no_kind_that_can_be_dealt_are_refused_on_one_worker_too() -> None:

@@ -8,11 +8,12 @@ as there are keys. Arrow is imported only where it is used.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
 
 from timely.dataflow import Exchange, OperatorInfo, Pipeline, Stream
-from timely.errors import ContainerError, GraphError
+from timely.errors import ContainerError, GraphError, SchemaError
 from timely.operators.aggregate import by_time
 from timely.operators.kept import keep_here
 from timely.order import PartialOrder
@@ -40,7 +41,8 @@ def group_by(stream: Stream[T, Any], keys: str | Sequence[str], /, **columns: tu
     comes are the distinct keys. Rows of one key come together on the worker that ``exchange(keys)`` takes them to; a missing key
     is one of its own, and dictionary-encoded ones come back plain. Sums of floating-point numbers are rounded in the order in
     which rows come. Batches may differ in the order of their columns and in what else they have; numbers of different types are
-    brought to the wider one. ``GraphError`` for what cannot be had in this way.
+    brought to the wider one. ``GraphError`` for what cannot be had in this way; ``SchemaError``, as the cause of an
+    ``OperatorError``, for columns of types that Arrow cannot group, bring together, or do that to.
 
     >>> import pyarrow as pa
     >>> import timely
@@ -154,7 +156,8 @@ class Groups:
         """Bring together what waits, and then that with what is together already."""
         if not self._waiting:
             return
-        found = self._grouped(_together(self._waiting), self._first)
+        with self._told(self._first, *self._waiting):
+            found = self._grouped(_together(self._waiting), self._first)
         self._waiting, self._rows = [], 0
         self._add_up(found)
 
@@ -163,9 +166,23 @@ class Groups:
         import pyarrow as pa
 
         if self._done is not None:
-            both = pa.concat_tables([self._done, found], promote_options="permissive")
-            found = self._grouped(both, self._again)
+            with self._told(self._again, self._done, found):
+                both = pa.concat_tables([self._done, found], promote_options="permissive")
+                found = self._grouped(both, self._again)
         self._done = found
+
+    @contextlib.contextmanager
+    def _told(self, columns: Sequence[_Column], *parts: Any) -> Iterator[None]:
+        """Have what Arrow raises name the columns, with the types that they have in these parts."""
+        import pyarrow as pa
+
+        try:
+            yield
+        except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError) as error:
+            types = ", ".join(f"{name!r} of type {_types(name, parts)}" for name in _used(self._keys, columns))
+            made = " and ".join(f"{column[1]}({column[0]!r})" for _, column in columns if column)
+            what = f" cannot make {made} of the columns " if made else " cannot bring together the columns "
+            raise SchemaError(f"group_by{what}{types}: {error}; cast them with map_batch") from error
 
     def _grouped(self, table: pa.Table, columns: Sequence[_Column]) -> pa.Table:
         """Return one row for each key, in the order in which keys turn up: the keys, and these columns."""
@@ -198,6 +215,10 @@ def _plans() -> Any:
 def _used(keys: Sequence[str], columns: Sequence[_Column]) -> list[str]:
     """Return the names of the columns that results are made of, each once, the keys first."""
     return list(dict.fromkeys([*keys, *(made[0] for _, made in columns if made)]))
+
+
+def _types(name: str, parts: Sequence[Any]) -> str:
+    return " and ".join(dict.fromkeys(str(part.schema.field(name).type) for part in parts))
 
 
 def _together(batches: Sequence[pa.RecordBatch]) -> pa.Table:
