@@ -94,7 +94,7 @@ class LocalTransport:
     def wait(self, timeout: float | None = None) -> None:
         """Wait to be woken: nothing else can happen."""
         with contextlib.suppress(queue.Empty):
-            self._woken.get(timeout=timeout)
+            self._woken.get(timeout=None if timeout is None else max(timeout, 0.0))
             while True:
                 self._woken.get_nowait()
 
