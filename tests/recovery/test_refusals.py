@@ -11,7 +11,15 @@ import numpy as np
 import pytest
 
 import timely
-from timely.errors import ChangedDataflowError, CheckpointError, ConfigurationError, RecoveryError, StalledError, StateError
+from timely.errors import (
+    ChangedDataflowError,
+    CheckpointError,
+    ConfigurationError,
+    RecoveryError,
+    StalledError,
+    StateError,
+    TimeRegressionError,
+)
 from timely.recovery import Recovery
 from timely.recovery.pieces import digest
 
@@ -358,3 +366,35 @@ def test_notes_that_cannot_be_pickled_are_a_state_error(tmp_path: Path) -> None:
     message = "the checkpoint has notes that cannot be pickled"
     with Recovery(worker, tmp_path) as recovery, pytest.raises(StateError, match=message):
         recovery.checkpoint(1, notes=[lambda: 1])
+
+
+def test_what_a_run_goes_on_from_is_not_sent_once_more(tmp_path: Path) -> None:
+    def run(first: int, last: int) -> list[tuple[int, list[Any]]]:
+        worker = timely.Worker()
+        with Recovery(worker, tmp_path) as recovery:
+            with worker.dataflow(int) as scope:
+                handle, stream = scope.new_input()
+                counts = stream.map(lambda word: (word, 1)).state_machine(
+                    lambda key, value, state: ((state or 0) + value, [(key, (state or 0) + value)])
+                )
+                seen = counts.capture()
+            with worker.dataflow(timely.Product[int, int]) as scope:
+                pairs, _ = scope.new_input()
+            pairs.send("of times that are others")
+            pairs.close()
+            refused = r"'input' \(/dataflow0/input#0\) is at 0, and the run goes on from a checkpoint at 2,.* advance_to\(2\)"
+            if recovery.time is not None:
+                for send in (handle.send, lambda word: handle.send_batch([word]), handle.send):
+                    with pytest.raises(TimeRegressionError, match=refused):
+                        send("twice")
+            for time in range(first, last):
+                handle.advance_to(time)
+                handle.send("a")
+            handle.advance_to(last)
+            recovery.checkpoint(last)
+            handle.close()
+            worker.run()
+        return seen.extract()
+
+    assert run(0, 2) == [(0, [("a", 1)]), (1, [("a", 2)])]
+    assert run(2, 4) == [(2, [("a", 3)]), (3, [("a", 4)])]

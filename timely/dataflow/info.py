@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import attrs
 
@@ -65,6 +65,12 @@ class OperatorInfo:
             keeping.parts += 1
             keeping.keeper.take(self, part)
         return part.log or Log(kept=False)
+
+    @property
+    def begins(self) -> Any:
+        """The time that the dataflow goes on from, where a checkpoint has all before it; ``None`` where it begins anew."""
+        keeper = self.keeping.keeper
+        return None if keeper is None else keeper.begins
 
     def keep_nothing(self) -> None:
         """Declare, in the constructor, that the operator has no state that outlives an activation."""

@@ -72,6 +72,10 @@ class StatePart:
 class Keeper(Protocol):
     """Keeps the state of one dataflow's operators."""
 
+    @property
+    def begins(self) -> Any:
+        """The time that the dataflow goes on from, all before it being complete; ``None`` where it begins anew."""
+
     def take(self, info: OperatorInfo, part: StatePart) -> None:
         """Take note of a part of an operator's state; where the dataflow goes on from a checkpoint, have the part load its
         items, or rescale them, before this returns.

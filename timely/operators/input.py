@@ -103,7 +103,8 @@ class InputHandle(Generic[T, D]):
     """Sends records at ``time``, which only ever advances; closing it says that nothing more will come.
 
     It holds a capability for its time, so that no frontier passes it. A handle that nothing refers to any more is closed.
-    ``InputClosedError`` for use after ``close()``, ``TimeRegressionError`` for a step back.
+    ``InputClosedError`` for use after ``close()``, ``TimeRegressionError`` for a step back, and for what is sent before the time
+    that a run goes on from (``timely.recovery``).
 
     >>> import timely
     >>> worker = timely.Worker()
@@ -119,7 +120,7 @@ class InputHandle(Generic[T, D]):
     [(0, [1]), (3, [2, 3])]
     """
 
-    __slots__ = ("_check", "_closed", "_draft", "_info", "_outboxes", "_time")
+    __slots__ = ("_begins", "_check", "_closed", "_draft", "_info", "_outboxes", "_time")
 
     def __init__(self, capability: Capability[T], info: OperatorInfo, check: Callable[[object], None]) -> None:
         self._info = info
@@ -127,6 +128,7 @@ class InputHandle(Generic[T, D]):
         self._outboxes = [Outbox(capability, info, self._draft)]
         self._check = check
         self._time = capability.time
+        self._begins = info.begins
         self._closed = False
 
     def feed(self, capability: Capability[T], info: OperatorInfo) -> Outbox[T]:
@@ -177,8 +179,25 @@ class InputHandle(Generic[T, D]):
         self._hand_over(batch)
 
     def _hand_over(self, batch: Any) -> None:
+        if self._begins is not None:
+            self._check_begun(self._begins)
         for outbox in self._outboxes:
             outbox.put(batch)
+
+    def _check_begun(self, begins: Any) -> None:
+        """Raise ``TimeRegressionError`` before the time that the dataflow goes on from: what came then is counted already."""
+        self._begins = None
+        try:
+            self._check(begins)
+        except TimestampError:
+            return  # other dataflows have such times
+        if not begins <= self._time:
+            self._begins = begins
+            self._draft.records = []  # what is refused is not sent later
+            raise TimeRegressionError(
+                f"input {self._info.name!r} ({self._info.path}) is at {self._time!r}, and the run goes on from a checkpoint at"
+                f" {begins!r}, which has all that came before: advance_to({begins!r}) first, and send what comes then"
+            )
 
     def advance_to(self, time: T) -> None:
         """Move on to ``time``: nothing more will be sent at times that are not at or after it."""

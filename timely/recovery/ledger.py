@@ -220,6 +220,12 @@ class DataflowKeeper:
         self._built = False
         self._left = set() if start is None else {key for key in start.layers if key[0] == number}
 
+    @property
+    def begins(self) -> Any:
+        """The boundary of the checkpoint that the dataflow goes on from; ``None`` where it begins anew."""
+        start = self._ledger.start
+        return None if start is None or self._before is None else start.time
+
     def take(self, info: OperatorInfo, part: StatePart) -> None:
         """Take note of a part; have it take back its items."""
         key = (self._number, info.path, part.number)

@@ -134,6 +134,7 @@ class _Kept:
 
     keeper: MemoryKeeper
     number: int
+    begins: None = None
 
     def built(self, scope: ScopeBuilder[Any]) -> None:
         missing = undeclared(scope)
