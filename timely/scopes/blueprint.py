@@ -78,7 +78,10 @@ class Blueprint(Generic[TO, TI]):
         for edge in self.edges:
             if inward or edge.source.node != INGRESS:
                 builder.add_edge(edge.source, edge.target, local=self._is_local(edge))
-        return builder.build()
+        try:
+            return builder.build()
+        except CycleError as error:
+            raise CycleError(f"scope {self.path!r}: {error}", error.nodes) from None
 
     def _is_local(self, edge: Edge) -> bool:
         """Whether counts on ``edge`` can never be negative, not even between two statements that arrive one by one."""
