@@ -366,6 +366,13 @@ def test_times_that_are_never_equal() -> None:
         pass
 
 
+def test_what_opens_a_scope_has_none_of_the_names_that_python_looks_for() -> None:
+    opening = timely.Worker().dataflow()
+    assert not hasattr(opening, "__wrapped__")
+    with opening as scope:
+        assert scope.path == "/dataflow0"
+
+
 def test_to_run_what_is_paused() -> None:
     worker = timely.Worker()
     with worker.dataflow() as scope:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import threading
+import weakref
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -168,6 +169,18 @@ def test_what_a_dataflow_that_was_dropped_held_is_not_kept() -> None:
     held.clear()
     gc.collect()
     assert worker.idle
+
+
+@pytest.mark.skipif(timely.compiled, reason="an instance of a compiled class takes no weak references")
+def test_what_was_noted_keeps_no_dataflow_that_was_dropped_since() -> None:
+    held: list[Job] = []
+    worker = holding(held)[0]
+    operator = weakref.ref(worker.scopes[0].subgraph.children[0].scope)
+    held.clear()
+    gc.collect()
+    worker.drop_dataflow(worker.scopes[0])
+    gc.collect()
+    assert operator() is None  # though the worker has not taken a step since
 
 
 def test_a_constructor_that_lets_go_of_its_capability_wakes_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
