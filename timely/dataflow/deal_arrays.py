@@ -38,13 +38,18 @@ def deal_array(batch: Array, key: Key, workers: int) -> Parts:
         return [(0, batch)]
     numbers = [route_array(column) for column in columns]
     dealt = rows_by_worker(numbers[0] if callable(key) or isinstance(key, str) else combined(numbers), workers)
-    if batch.ndim == 2 and batch.flags.f_contiguous:  # columns that lie one after the other stay so
-        return [(worker, batch.T.take(rows, axis=1).T) for worker, rows in dealt]
     return [(worker, _taken(batch, rows)) for worker, rows in dealt]
 
 
 def _taken(batch: Array, rows: Array) -> Array:
-    """Return these rows of an array. ``take`` lets other threads run however few there are; indexing for more than a piece."""
+    """Return these rows of an array, in their order: the array itself if they are all of it.
+
+    ``take`` lets other threads run however few there are; indexing for more than a piece.
+    """
+    if len(rows) == len(batch):
+        return batch
+    if batch.ndim == 2 and batch.flags.f_contiguous:  # columns that lie one after the other stay so
+        return batch.T.take(rows, axis=1).T
     return batch[rows] if batch.ndim == 1 and len(rows) <= _PIECE else batch.take(rows, axis=0)
 
 

@@ -81,8 +81,9 @@ def _slices(batch: pa.RecordBatch, owners: Array) -> Parts:
     One call of Arrow's for all of them: each costs as much as some thousand rows.
     """
     order, ends = in_order(owners)
-    ordered = _taken(batch, order)
-    return [(worker, ordered.slice(start, end - start)) for worker, start, end in ends]
+    found = list(ends)
+    ordered = _ordered(batch, order) if len(found) > 1 else batch
+    return [(worker, ordered.slice(start, end - start)) for worker, start, end in found]
 
 
 def _plain_columns(batch: pa.RecordBatch) -> list[Array]:
@@ -104,13 +105,13 @@ def _halves(batch: pa.RecordBatch, columns: list[Array], numbers: Array) -> Part
     No other thread runs in between: Arrow would let them, for so few rows, at each of the two calls that it takes.
     """
     pieces, first = halves(numbers)
+    if not 0 < first < len(batch):
+        return [(0 if first else 1, batch)]
     arrays = []
     for kind, values in zip(batch.schema.types, columns, strict=True):
         ordered = np.concatenate([values[piece] for piece in pieces])
         arrays.append(pa.Array.from_buffers(kind, len(ordered), [None, pa.py_buffer(ordered)]))
     whole = pa.RecordBatch.from_arrays(arrays, schema=batch.schema)
-    if not 0 < first < len(whole):
-        return [(0 if first else 1, whole)]
     return [(0, whole.slice(0, first)), (1, whole.slice(first))]
 
 
@@ -130,7 +131,12 @@ def _check_routable(kind: pa.DataType) -> None:
 
 
 def _taken(batch: pa.RecordBatch, rows: Array) -> pa.RecordBatch:
-    """Return these rows of a batch. Arrow takes none out of a view, so that one goes by way of the plain type."""
+    """Return these rows of a batch, in their order: the batch itself if they are all of it."""
+    return batch if len(rows) == len(batch) else _ordered(batch, rows)
+
+
+def _ordered(batch: pa.RecordBatch, rows: Array) -> pa.RecordBatch:
+    """Return these rows of a batch, in this order. Arrow takes none out of a view, so that one goes by way of the plain type."""
     places = pa.Array.from_buffers(_PLACE, len(rows), [None, pa.py_buffer(rows)])  # ``pa.array`` looks for what is missing
     try:
         return _TAKE.call([batch, places], _UNCHECKED)
