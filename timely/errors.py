@@ -11,6 +11,18 @@ from collections.abc import Mapping, Sequence
 from typing import Self
 
 
+def told(error: BaseException) -> str:
+    """Return the type of an error and what it says, for a message; also of one that raises when it is asked.
+
+    >>> told(ValueError("not this"))
+    'ValueError: not this'
+    """
+    try:
+        return f"{type(error).__name__}: {error}"
+    except Exception as trouble:
+        return f"{type(error).__name__}, which raises {type(trouble).__name__} when it is to say what it is"
+
+
 class TimelyError(Exception):
     """The root of every error that this library raises on purpose."""
 

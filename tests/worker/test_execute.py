@@ -267,6 +267,43 @@ def test_an_error_that_cannot_be_pickled_still_says_what_happened() -> None:
         timely.execute(program, processes=2)
 
 
+class Mute(Exception):
+    """An error that raises when it is to say what it is."""
+
+    def __str__(self) -> str:
+        raise AttributeError("no text")
+
+
+@pytest.mark.parametrize(("workers", "processes"), [(1, 1), (3, 1), (1, 2), (2, 2)])
+def test_an_error_that_cannot_say_what_it_is_ends_the_run_too(workers: int, processes: int) -> None:
+    def mute(record: int) -> None:
+        raise Mute
+
+    def program(worker: timely.Worker) -> None:
+        with worker.dataflow(int) as scope:
+            probe = scope.to_stream([1]).exchange(lambda x: x).probe()
+            if worker.index == 0:
+                raise Mute
+        worker.step_while(lambda: probe.less_than(1))
+
+    with pytest.raises(OperatorError, match=r"\(/dataflow0/inspect#2\) on worker 0 raised Mute, which raises AttributeError"):
+        timely.execute(every(mute), workers=workers, processes=processes)
+    with pytest.raises(Mute):
+        timely.execute(program, workers=workers, processes=processes)
+
+
+def every(deed: Callable[[int], object]) -> Callable[[timely.Worker], None]:
+    """A program in which worker 0 does ``deed`` to what comes to it."""
+
+    def program(worker: timely.Worker) -> None:
+        with worker.dataflow(int) as scope:
+            stream = scope.to_stream(range(worker.peers)).exchange(lambda x: x)
+            stream.inspect(lambda record: deed(record) if worker.index == 0 else None).probe()
+        worker.run()
+
+    return program
+
+
 @pytest.mark.parametrize("workers", [1, 2])
 @pytest.mark.parametrize(
     ("deed", "code"),

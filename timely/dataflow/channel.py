@@ -17,7 +17,7 @@ from timely.dataflow.container import Parts
 from timely.dataflow.joining import BYTES, ENOUGH, SMALL, alike, joined, narrow
 from timely.dataflow.keeping import Keeper
 from timely.dataflow.spill import Queue
-from timely.errors import RoutingError, TimelyError
+from timely.errors import RoutingError, TimelyError, told
 from timely.order import PartialOrder
 from timely.scopes import Subgraph
 
@@ -177,7 +177,7 @@ class ExchangePusher(Pusher[T], Generic[T]):
             raise
         except Exception as error:  # of the key, which the operator that sends knows nothing of
             raise RoutingError(
-                f"exchange into {self._label}: the key of a record raised {type(error).__name__}: {error}"
+                f"exchange into {self._label}: the key of a record raised {told(error)}"
             ).caused_by(error)
         for peer, part in parts:
             if peer == allocator.index:

@@ -23,7 +23,7 @@ from timely.dataflow.pact import Pact, Pipeline
 from timely.dataflow.scope import ScopeBuilder
 from timely.dataflow.spill import Queue
 from timely.dataflow.stream import Stream
-from timely.errors import CapabilityError, GraphError, OperatorError, ProgressError, RecoveryError
+from timely.errors import CapabilityError, GraphError, OperatorError, ProgressError, RecoveryError, told
 from timely.order import PartialOrder
 from timely.progress import ChangeBatch, Source, Target
 from timely.scopes import Checked, Scope
@@ -238,7 +238,7 @@ class Foreign(Checked[T]):
             raise  # it names the scope already
         except Exception as error:
             raise OperatorError(
-                f"scope {self.name!r} ({self.path}) on worker {worker} raised {type(error).__name__}: {error}",
+                f"scope {self.name!r} ({self.path}) on worker {worker} raised {told(error)}",
                 self.name,
                 self.path,
                 worker,

@@ -19,7 +19,7 @@ from timely.dataflow.info import OperatorInfo
 from timely.dataflow.keeping import Keeping
 from timely.dataflow.origin import origin
 from timely.dataflow.ports import InputPort, OutputPort, Session
-from timely.errors import ConfigurationError, OperatorError, RecoveryError
+from timely.errors import ConfigurationError, OperatorError, RecoveryError, told
 from timely.order import PartialOrder
 from timely.progress import Account, ChangeBatch, TimeDomain
 from timely.scopes import Attachable, Calling, Counts, Subgraph, Summaries
@@ -321,7 +321,7 @@ class Operator(Attachable[T]):
         """Raise ``OperatorError`` for what the logic raised, with the operator's name, path, worker, and line of the program."""
         built = "" if self.info.origin is None else f"; {self.name!r} was built at {self.info.origin}"
         raise OperatorError(
-            f"operator {self.name!r} ({self.path}) on worker {self.info.worker} raised {type(error).__name__}: {error}{built}",
+            f"operator {self.name!r} ({self.path}) on worker {self.info.worker} raised {told(error)}{built}",
             self.name,
             self.path,
             self.info.worker,

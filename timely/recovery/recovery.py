@@ -23,7 +23,7 @@ import attrs
 
 from timely.dataflow.keeping import Piece
 from timely.dataflow.pickling import dumps
-from timely.errors import ChangedDataflowError, CheckpointError, ConfigurationError, RecoveryError, StateError
+from timely.errors import ChangedDataflowError, CheckpointError, ConfigurationError, RecoveryError, StateError, told
 from timely.recovery import boundary
 from timely.recovery.history import History, superfluous
 from timely.recovery.ledger import Ledger
@@ -435,7 +435,7 @@ def _unpicklable(what: Callable[[], str]) -> Iterator[None]:
     except RecoveryError:
         raise
     except Exception as error:
-        raise StateError(f"{what()} that cannot be pickled: {type(error).__name__}: {error}") from error
+        raise StateError(f"{what()} that cannot be pickled: {told(error)}") from error
 
 
 def _check_alike(written: list[Share]) -> None:
@@ -455,4 +455,4 @@ def _portable(error: Exception | None) -> tuple[type[RecoveryError], str] | None
         return None
     if isinstance(error, RecoveryError):
         return type(error), str(error)
-    return CheckpointError, f"{type(error).__name__}: {error}"
+    return CheckpointError, told(error)

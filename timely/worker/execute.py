@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 from timely.dataflow import ScopeBuilder, Stream
 from timely.dataflow.container import prepare_to_deal
 from timely.dataflow.pickling import dumps
-from timely.errors import ConfigurationError, GraphError, PeerLostError, TimelyError, WorkerError
+from timely.errors import ConfigurationError, GraphError, PeerLostError, TimelyError, WorkerError, told
 from timely.progress import Routes
 from timely.progress.routes import Mode
 from timely.worker.arena import Shared, arenas
@@ -355,7 +355,7 @@ def _pack(outcomes: Sequence[Outcome]) -> bytes:
                 succeeded, value = False, WorkerError(f"{text}: {trouble}")
         if not succeeded:
             body = _carry(value, value.__cause__) or _carry(value, None)
-            body = body or _carry(WorkerError(f"{type(value).__name__}: {value}"), None)
+            body = body or _carry(WorkerError(told(value)), None)
             text = "".join(traceback.format_exception(value))
         packed.append((succeeded, body, text))
     return pickle.dumps(packed)

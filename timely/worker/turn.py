@@ -15,7 +15,7 @@ from typing import Any, Final, cast
 
 from timely.dataflow import Bell
 from timely.dataflow.keeping import Keeper
-from timely.errors import ConfigurationError, PeerLostError, RoutingError, UnsendableError, WorkerError
+from timely.errors import ConfigurationError, PeerLostError, RoutingError, UnsendableError, WorkerError, told
 from timely.native import mypyc_attr
 from timely.progress import Agenda, ProgressBatch, ProgressExchange, Routes
 from timely.worker.accumulate import SWEPT, Accumulator
@@ -332,4 +332,4 @@ class Turning:
             self._failed = error
             with contextlib.suppress(RoutingError):
                 self.transport.flush()  # what cannot be sent is dropped with this, and is not in the way of the next
-            self._tell_all((ABORT, f"{type(error).__name__}: {error}"))
+            self._tell_all((ABORT, told(error)))
