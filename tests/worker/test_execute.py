@@ -267,6 +267,36 @@ def test_an_error_that_cannot_be_pickled_still_says_what_happened() -> None:
         timely.execute(program, processes=2)
 
 
+class Homebound(Exception):
+    """An error that can be read in its own process only."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return come_home, (os.getpid(), self.kind)
+
+    def __init__(self, kind: type[Exception]) -> None:
+        super().__init__("stayed at home")
+        self.kind = kind
+
+
+def come_home(pid: int, kind: type[Exception]) -> Homebound:
+    if pid != os.getpid():
+        raise kind("it is for its own process")
+    return Homebound(kind)
+
+
+@pytest.mark.parametrize("kind", [AttributeError, EOFError, ConnectionResetError])
+def test_an_error_that_cannot_be_read_is_said_to_be_so(kind: type[Exception]) -> None:
+    def raises(record: int) -> None:
+        raise Homebound(kind)
+
+    expected = f"cannot be read here \\({kind.__name__}: it is for its own process\\): .*Homebound: stayed at home"
+    with pytest.raises(WorkerError, match=expected):
+        timely.execute(lambda worker: raises(0), processes=2)
+    with pytest.raises(WorkerError, match=expected) as failure:
+        over_three(failing(raises), "processes")
+    assert "in raises" in "".join(traceback.format_exception(failure.value))
+
+
 class Mute(Exception):
     """An error that raises when it is to say what it is."""
 

@@ -347,7 +347,8 @@ def _pack(outcomes: Sequence[Outcome]) -> bytes:
     """
     packed = []
     for index, (succeeded, value) in enumerate(outcomes):
-        body, text = b"", f"the result of worker {index} of its process, of type {type(value).__name__}, cannot be sent back"
+        body, trace = b"", ""
+        text = f"the result of worker {index} of its process, of type {type(value).__name__}, cannot be sent back"
         if succeeded:
             try:
                 body = dumps(value)
@@ -356,8 +357,8 @@ def _pack(outcomes: Sequence[Outcome]) -> bytes:
         if not succeeded:
             body = _carry(value, value.__cause__) or _carry(value, None)
             body = body or _carry(WorkerError(told(value)), None)
-            text = "".join(traceback.format_exception(value))
-        packed.append((succeeded, body, text))
+            text, trace = told(value), "".join(traceback.format_exception(value))
+        packed.append((succeeded, body, text, trace))
     return pickle.dumps(packed)
 
 
@@ -373,15 +374,21 @@ def _carry(error: BaseException, cause: BaseException | None) -> bytes:
 
 def _unpack(data: bytes) -> list[Outcome]:
     outcomes: list[Outcome] = []
-    for succeeded, body, text in pickle.loads(data):
-        if succeeded:
-            outcomes.append(_result(body, text))
-        else:
-            error, cause = pickle.loads(body)
-            error.__cause__ = cause
-            error.add_note(f"in another process:\n{text}")
-            outcomes.append((False, error))
+    for succeeded, body, text, trace in pickle.loads(data):
+        outcomes.append(_result(body, text) if succeeded else (False, _error(body, text, trace)))
     return outcomes
+
+
+def _error(body: bytes, text: str, trace: str) -> BaseException:
+    """Return the error in a pickle, with its cause and its traceback; one that says ``text`` if it cannot be read here."""
+    error: BaseException
+    try:
+        error, cause = pickle.loads(body)
+        error.__cause__ = cause
+    except Exception as trouble:
+        error = WorkerError(f"a worker in another process raised what cannot be read here ({told(trouble)}): {text}")
+    error.add_note(f"in another process:\n{trace}")
+    return error
 
 
 def _result(body: bytes, otherwise: str) -> Outcome:
