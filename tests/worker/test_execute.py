@@ -404,6 +404,26 @@ def test_an_interruption_of_the_waiting_main_thread_stops_the_workers() -> None:
     assert threading.active_count() == before
 
 
+class Interrupting:
+    """A record that is interrupted whenever it is pickled."""
+
+    def __reduce__(self) -> Any:
+        raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize(("workers", "processes"), [(1, 4), (2, 2)])
+def test_an_interruption_while_records_are_sent_ends_the_run(workers: int, processes: int) -> None:
+    """Also where each of the connections to the others is interrupted, which were all to say that this worker has failed."""
+
+    def program(worker: timely.Worker) -> None:
+        with worker.dataflow(int) as scope:
+            scope.to_stream([Interrupting()] if worker.index == 0 else []).broadcast().probe()
+        worker.run()
+
+    with pytest.raises(WorkerError if workers == 1 else KeyboardInterrupt):
+        timely.execute(program, workers=workers, processes=processes)
+
+
 # -- a worker by hand --------------------------------------------------------------------------------------------------
 
 

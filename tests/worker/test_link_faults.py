@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import pickle
 import socket
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -105,3 +106,62 @@ def test_what_cannot_be_sent_only_now_and_then_is_an_error_too() -> None:
     with near, far, pytest.raises(UnsendableError, match="cannot be pickled") as caught:
         sender.flush()
     assert caught.value.message is last
+
+
+class Interrupted(socket.socket):
+    """A connected socket; what is sent on it goes, and then comes an interruption, the first time."""
+
+    interrupted = False
+
+    def send(self, data: Any, flags: int = 0) -> int:
+        return self._interrupted(super().send(data, flags))
+
+    def sendmsg(self, buffers: Any, *others: Any) -> int:
+        return self._interrupted(super().sendmsg(buffers, *others))
+
+    def _interrupted(self, sent: int) -> int:
+        if not self.interrupted:
+            self.interrupted = True
+            raise KeyboardInterrupt
+        return sent
+
+
+@pytest.mark.parametrize("pieces", [1, 2], ids=["one piece", "two"])
+def test_after_an_interruption_nothing_is_sent_twice_or_left_out(pieces: int) -> None:
+    near, far = socket.socketpair()
+    with Interrupted(fileno=near.detach()) as near, far:
+        sender, receiver, got = Link(near), Link(far), list[Any]()
+        sender.pending.append(("first", *[pickle.PickleBuffer(bytes(100_000))] * (pieces - 1)))
+        with pytest.raises(KeyboardInterrupt):
+            sender.flush()
+        sender.pending.append(("second",))
+        sender.flush()
+        for _ in range(3):
+            receiver.read(got)
+    assert ([kind for kind, *_ in got], receiver.gone, sender.busy) == (["first"], True, False)
+
+
+class Interrupting:
+    """Is interrupted when it is pickled, the first time."""
+
+    interrupted = False
+
+    def __reduce__(self) -> Any:
+        if not self.interrupted:
+            self.interrupted = True
+            raise KeyboardInterrupt
+        return Interrupting, ()
+
+
+@pytest.mark.parametrize("hidden", [False, True], ids=["plain", "encrypted"])
+def test_what_was_interrupted_when_it_was_made_ready_is_not_left_out(hidden: bool) -> None:
+    near, far = socket.socketpair()
+    sender, receiver, got = (SecureLink(cast(Any, near)) if hidden else Link(near)), Link(far), list[Any]()
+    with near, far:
+        sender.pending += [("first",), (Interrupting(),)]
+        with pytest.raises(KeyboardInterrupt):
+            sender.flush()
+        sender.pending.append(("second",))
+        sender.flush()
+        receiver.read(got)
+    assert (got, receiver.gone) == ([], True)

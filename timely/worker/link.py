@@ -7,6 +7,7 @@ A caller appends to ``pending``, calls ``flush`` and ``read``, and looks at ``go
 
 from __future__ import annotations
 
+import contextlib
 import socket
 from collections import deque
 from collections.abc import Sequence
@@ -92,10 +93,16 @@ class Link:
             self.pending.clear()
         if self.pending:
             pending, self.pending = self.pending, []
-            if self._held:
-                pending, self._held = coalesce(pending), 0
-            pieces = self._frame(pending, frames)
-            self._out.extend([memoryview(piece) for piece in pieces if len(piece)])  # an empty one never goes
+            try:
+                if self._held:
+                    pending, self._held = coalesce(pending), 0
+                pieces = self._frame(pending, frames)
+                self._out.extend([memoryview(piece) for piece in pieces if len(piece)])  # an empty one never goes
+            except UnsendableError:
+                raise
+            except BaseException:
+                self._break_off()
+                raise
             self.write()
 
     def _hold(self) -> None:
@@ -121,21 +128,32 @@ class Link:
     def write(self) -> None:
         """Write as much of what waits to be written as the connection takes."""
         out = self._out
-        while out and not self.deaf:
-            try:
+        try:
+            while out and not self.deaf:
                 sent = self.sock.send(out[0]) if len(out) == 1 else self.sock.sendmsg(_first(out))
-            except BlockingIOError:
-                return
-            except OSError:
-                self._stop_writing()
-                return
-            while sent:
-                first = out[0]
-                if sent < len(first):
-                    out[0] = first[sent:]
-                    break
-                sent -= len(first)
-                out.popleft()
+                while sent:
+                    first = out[0]
+                    if sent < len(first):
+                        out[0] = first[sent:]
+                        break
+                    sent -= len(first)
+                    out.popleft()
+        except BlockingIOError:
+            return
+        except OSError:
+            self._stop_writing()
+        except BaseException:
+            self._break_off()
+            raise
+
+    def _break_off(self) -> None:
+        """Send nothing more after an interruption, not even a goodbye: what has gone is not known, and to go on would be to
+        leave something out, or to send it twice. The other side takes it for what it is, a worker that is lost.
+        """
+        self._stop_writing()
+        self.pending.clear()
+        with contextlib.suppress(OSError):
+            socket.socket.shutdown(self.sock, socket.SHUT_WR)  # of TLS, too, below which it may still be read
 
     def _stop_writing(self) -> None:
         """Let go of what can never be sent."""

@@ -53,6 +53,9 @@ class SecureLink(Link):
                 return
             except OSError:
                 self._stop_writing()
+            except BaseException:
+                self._break_off()
+                raise
 
     def _next(self) -> bytes | memoryview:
         """Take the next piece to be written off what waits."""

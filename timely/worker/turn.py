@@ -330,6 +330,8 @@ class Turning:
         """Tell every peer that this worker has failed, so that they stop too."""
         if self._failed is None:
             self._failed = error
-            with contextlib.suppress(RoutingError):
-                self.transport.flush()  # what cannot be sent is dropped with this, and is not in the way of the next
-            self._tell_all((ABORT, told(error)))
+            try:
+                with contextlib.suppress(RoutingError):
+                    self.transport.flush()  # what cannot be sent is dropped with this, and is not in the way of the next
+            finally:
+                self._tell_all((ABORT, told(error)))
