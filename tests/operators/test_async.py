@@ -236,11 +236,12 @@ def test_what_is_no_awaitable_and_what_cancels_itself_is_an_error() -> None:
     assert loop_threads() == []
 
 
-def test_an_interruption_is_passed_on_as_it_is() -> None:
+@pytest.mark.parametrize("kind", [SystemExit, KeyboardInterrupt, GeneratorExit])
+def test_an_interruption_is_passed_on_as_it_is(kind: type[BaseException]) -> None:
     async def leave(x: int) -> int:
-        raise SystemExit(3)
+        raise kind
 
-    with pytest.raises(SystemExit):
+    with pytest.raises(kind):
         timely.example(lambda scope: scope.to_stream([1]).map_async(leave))
     assert loop_threads() == []
 

@@ -146,8 +146,10 @@ class Errands(Generic[R]):
         """
         try:
             await errand(*arguments)
-        except GeneratorExit:
-            raise
+        except GeneratorExit as error:
+            if self._ended:  # closed with its loop, and not raised by the errand
+                raise
+            self.put(_Failure(error))
         except asyncio.CancelledError:  # at the end, when nobody takes results any more; or else by somebody else, and too early
             self.put(_Failure(RuntimeError("what was awaited was cancelled")))
         except BaseException as error:
