@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import threading
 import weakref
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -262,6 +263,28 @@ def is_free() -> bool:
     if free:
         collector._SHARED.lock.release()
     return free
+
+
+def test_a_process_that_was_forked_while_another_thread_looked_may_look_too() -> None:
+    inside, over = threading.Event(), threading.Event()
+
+    def look() -> None:
+        with collector.everything_in_sight():
+            inside.set()
+            over.wait()
+
+    def program(worker: timely.Worker) -> bool:
+        looking = threading.Thread(target=collector.find_garbage, daemon=True)
+        looking.start()
+        looking.join(10)
+        return looking.is_alive()
+
+    with ThreadPoolExecutor() as pool:
+        pool.submit(look)
+        inside.wait()
+        stuck = timely.execute(program, processes=2)
+        over.set()
+    assert stuck == [False, False]
 
 
 def test_what_was_set_aside_is_in_sight_and_then_set_aside_again() -> None:

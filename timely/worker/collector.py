@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import os
 import threading
 from collections.abc import Iterator
 from types import TracebackType
@@ -166,3 +167,12 @@ class _Shared:
 
 
 _SHARED: Final = _Shared()
+
+
+def _after_fork() -> None:
+    """Have a lock of one's own in a process that was forked: whoever held the other one then is no thread of it."""
+    _SHARED.lock = threading.RLock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
