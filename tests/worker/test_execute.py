@@ -14,6 +14,7 @@ import sys
 import threading
 import traceback
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -529,6 +530,36 @@ def test_a_process_that_cannot_be_started_ends_those_that_were(monkeypatch: pyte
         timely.execute(program, processes=2)
     assert not started[0].is_alive()
     assert started[0].exitcode == 0  # it has found out, and was not killed
+
+
+def test_runs_that_are_started_at_once_do_not_hold_each_others_connections(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The processes of the second are forked, if they may, while those of the first are: who of these is gone must be seen."""
+    real, over = multiprocessing.context.ForkProcess.start, multiprocessing.get_context("fork").Event()
+    first, begun = list[Any](), threading.Event()
+
+    def start(self: Any) -> None:
+        if not first:
+            first.append(pool.submit(timely.execute, lambda worker: over.wait(10), processes=2))
+            begun.wait(0.5)  # no longer: it need not begin yet
+        elif threading.current_thread() is not threading.main_thread():
+            real(self)
+            begun.set()
+            return
+        real(self)
+
+    def program(worker: timely.Worker) -> None:
+        with worker.dataflow() as scope:
+            probe = scope.new_input()[1].exchange(lambda x: x).probe()
+        if worker.index == 1:
+            os._exit(3)
+        worker.step_while(lambda: probe.less_than(1))
+
+    monkeypatch.setattr(multiprocessing.context.ForkProcess, "start", start)
+    with ThreadPoolExecutor() as pool:
+        with pytest.raises(WorkerError, match="exit code 3"):
+            timely.execute(program, processes=2)
+        over.set()
+        assert first[0].result() == [True, True]
 
 
 def test_processes_do_not_look_for_garbage_among_what_the_parent_had() -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import gc
 import itertools
+import os
 import pickle
 import socket
 import sys
@@ -229,32 +230,14 @@ def _run_processes(
 
     if "fork" not in multiprocessing.get_all_start_methods():
         raise ConfigurationError(f"processes={processes}: this system cannot fork; use threads (workers={workers * processes})")
-    context = multiprocessing.get_context("fork")
     prepare()
     prepare_to_deal()
     kept = _connections_of_spark()  # noqa: F841  (the children have this frame, too)
-    sockets = _connect(workers, processes)
-    shared = _share(sockets)
-    ends = [context.Pipe(duplex=False) for _ in range(processes)]
-    called = lines(processes)
-    children = [
-        context.Process(
-            target=_process,
-            args=(program, place, workers, sockets, shared, ends, routes, called, watch),
-            name=f"timely process {place}",
-        )
-        for place in range(processes)
-    ]
+    children: list[Any] = []
+    ends: list[tuple[Connection, Connection]] = []
     try:
-        try:
-            for child in children:
-                child.start()
-        finally:  # those that were started find out if others were not
-            for _, sender in ends:
-                sender.close()
-            for sock in (*itertools.chain(*called), *(sock for mine in sockets.values() for sock in mine.values())):
-                sock.close()
-            _let_go(shared, ())
+        with _forking:
+            _start(children, ends, program, workers, processes, routes, watch)
         return _gather([receiver for receiver, _ in ends], children, workers)
     finally:
         for child in children:
@@ -265,8 +248,60 @@ def _run_processes(
                 child.join()
         for receiver, _ in ends:
             receiver.close()
-        if watch is not None and watch.line and (children[0].exitcode or 0) < 0:
+        if watch is not None and watch.line and children and (children[0].exitcode or 0) < 0:
             erase(sys.stderr)  # the line of one that was killed
+
+
+def _start(
+    children: list[Any],
+    ends: list[tuple[Connection, Connection]],
+    program: Callable[[Worker], Any],
+    workers: int,
+    processes: int,
+    routes: Routes,
+    watch: Watch | None,
+) -> None:
+    """Start the ``children``, each with all ``ends`` of the pipes for what they have to say, and keep what the parent needs.
+
+    One run at a time: what another thread forks meanwhile would have these connections too, so that nobody could see them end.
+    """
+    import multiprocessing
+
+    context = multiprocessing.get_context("fork")
+    sockets = _connect(workers, processes)
+    shared = _share(sockets)
+    ends += [context.Pipe(duplex=False) for _ in range(processes)]
+    called = lines(processes)
+    children += [
+        context.Process(
+            target=_process,
+            args=(program, place, workers, sockets, shared, ends, routes, called, watch),
+            name=f"timely process {place}",
+        )
+        for place in range(processes)
+    ]
+    try:
+        for child in children:
+            child.start()
+    finally:  # those that were started find out if others were not
+        for _, sender in ends:
+            sender.close()
+        for sock in (*itertools.chain(*called), *(sock for mine in sockets.values() for sock in mine.values())):
+            sock.close()
+        _let_go(shared, ())
+
+
+_forking = threading.RLock()
+
+
+def _after_fork() -> None:
+    """Have a lock of one's own in a process that was forked, which has none of the threads that may have held the other one."""
+    global _forking
+    _forking = threading.RLock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
 
 
 def _connections_of_spark() -> list[object]:
