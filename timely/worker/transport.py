@@ -19,7 +19,7 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from timely.errors import PeerLostError, UnsendableError
+from timely.errors import PeerLostError, RoutingError, UnsendableError, told
 from timely.worker.link import ROOM, Frames, Link
 from timely.worker.wire import LARGEST
 
@@ -171,7 +171,8 @@ def _linked(sock: socket.socket, largest: int, room: bytearray, shared: Shared |
 class PeerTransport:
     """Connects one worker to peers in its own process (``inboxes``) and in others (``sockets``), both by worker number.
 
-    ``PeerLostError`` from ``receive`` when a connection ends that was not closed by ``close`` on the other side. Over sockets
+    ``PeerLostError`` from ``receive`` when a connection ends that was not closed by ``close`` on the other side, ``RoutingError``
+    when what came over one cannot be unpickled. Over sockets
     that are encrypted, no message may have more than ``largest`` bytes, and none that is announced to have more is taken in. With
     peers that have memory in common with this worker, ``shared`` is that.
     """
@@ -256,6 +257,11 @@ class PeerTransport:
         messages: list[Any] = []
         try:
             link.read(messages)
+        except Exception as error:  # of a record that says how it is to be read, and is wrong
+            raise RoutingError(
+                f"what worker {peer} sent to worker {self.index} cannot be unpickled there, {told(error)}: send records that"
+                " can be, or plain data to make them of"
+            ) from error
         finally:
             if link.gone:
                 self._poll.unregister(link.sock.fileno())
