@@ -15,6 +15,7 @@ import pytest
 import timely
 from tests.conformance.recorded import complaint, record, recorded, replayed
 from timely import (
+    CaptureError,
     ConnectionSink,
     ConnectionSource,
     FileSink,
@@ -66,6 +67,16 @@ def test_E2_over_a_pipe_between_processes(finish: bool) -> None:
         assert "the connection ended in the middle of the stream" in str(complaint(ConnectionSource(here)))
     child.join()
     here.close()
+
+
+def test_an_event_that_could_not_be_sent_does_not_count_as_good() -> None:
+    here, there = multiprocessing.Pipe()
+    sink: ConnectionSink[int] = ConnectionSink(there)
+    sink.append(Progress([(0, 1)]))
+    here.close()
+    with there, pytest.raises(CaptureError, match="cannot be sent on.*1 events are good.*at or after 0") as failure:
+        sink.append(Progress([(0, -1)]))
+    assert (failure.value.events, failure.value.frontier) == (1, (0,))
 
 
 def test_what_is_no_recording_on_a_connection() -> None:

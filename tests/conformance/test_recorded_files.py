@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import gc
 import os
 import subprocess
@@ -250,6 +251,33 @@ def test_a_sink_that_was_closed_early_leaves_a_file_that_breaks_off(tmp_path: Pa
     with pytest.raises(CaptureError, match="closed before the stream was over"):
         sink.append(Progress([(0, -1)]))
     assert complaint(sink.path).frontier == (0,)
+
+
+EVENTS: list[Any] = [Progress([(0, 1)]), Messages(0, ["a"]), Progress([(0, -1), (2, 2)]), Messages(2, ["b"]), Progress([(2, -2)])]
+
+
+@pytest.mark.parametrize("full_at", range(len(EVENTS)))
+def test_where_the_disk_is_full_the_writer_says_what_the_reader_finds(
+    full_at: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real, path = os.writev, tmp_path / "recorded"
+    sink: FileSink[int] = FileSink(path)
+    for event in EVENTS[:full_at]:
+        sink.append(event)
+
+    def write(file: int, pieces: list[Any]) -> int:
+        monkeypatch.setattr(os, "writev", full)
+        return real(file, [bytes(pieces[0])[:5]])
+
+    def full(file: int, pieces: list[Any]) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "writev", write)
+    with pytest.raises(CaptureError, match="cannot be written, and breaks off here.*No space left") as failure:
+        sink.append(EVENTS[full_at])
+    found, said = complaint(path), failure.value
+    assert (said.events, said.frontier) == (found.events, found.frontier)
+    assert said.events == full_at
 
 
 def test_a_file_is_followed_while_it_is_written(tmp_path: Path) -> None:

@@ -48,6 +48,7 @@ class ConnectionSink(Generic[T]):
         try:
             self._connection.send_bytes(b"".join(pieces))
         except OSError as error:
+            self._encoder.state.take_back(event)
             raise self._encoder.state.broken(f"the recorded stream cannot be sent on: {error}") from error
 
 

@@ -137,6 +137,15 @@ class StreamState(Generic[T]):
         self.events += 1
         return self._counts.update_iter(event.changes)
 
+    def take_back(self, event: Event[T]) -> None:
+        """Have the event that was taken in last not be part of the stream: it could not be written."""
+        self.events -= 1
+        self._open = self.events > 0
+        if isinstance(event, Progress):
+            changes = [(time, -diff) for time, diff in event.changes]
+            self._total += sum(diff for _, diff in changes)
+            self._counts.update_iter(changes)
+
     def _check(self, event: Event[T]) -> None:
         """``CaptureError`` if the event breaks the rules; ``TypeError`` or ``ValueError`` for times that do not compare."""
         if isinstance(event, Messages):

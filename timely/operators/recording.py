@@ -78,12 +78,12 @@ class FileSink(Generic[T]):
         if self.closed:
             over = "it is complete" if self._encoder.state.over else "it was closed before the stream was over"
             raise self._encoder.state.broken(f"{self.path!r} takes no more events: {over}")
-        self._write(self._encoder.encode(event))
+        self._write(self._encoder.encode(event), event)
         if self._encoder.state.over:
             os.fsync(self._file)
             self.close()
 
-    def _write(self, pieces: Sequence[Piece]) -> None:
+    def _write(self, pieces: Sequence[Piece], event: Event[T] | None = None) -> None:
         left = [memoryview(piece).cast("B") for piece in pieces if len(piece)]
         try:
             while left:
@@ -94,6 +94,8 @@ class FileSink(Generic[T]):
                     left[0] = left[0][written:]
         except OSError as error:
             self.close()
+            if event is not None:
+                self._encoder.state.take_back(event)
             raise self._encoder.state.broken(f"{self.path!r} cannot be written, and breaks off here: {error}") from error
 
     def close(self) -> None:
