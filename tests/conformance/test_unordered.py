@@ -84,11 +84,30 @@ def test_X5_a_session_holds_nothing_by_itself() -> None:
         session.give_many([3])
     with handle.session(capability) as later:
         later.give(3)
+    with pytest.raises(CapabilityError, match="this session at 4 ended with its own with-block"):
+        later.give(4)
+    third = handle.session(capability)
     capability.drop()
     with pytest.raises(CapabilityError, match="dropped"):
-        later.give(4)
+        third.give(5)
     worker.run()
     assert seen.messages == [(0, [1, 2]), (4, [3])]
+
+
+def test_X5_what_nothing_but_an_ended_session_refers_to_is_dropped() -> None:
+    worker = timely.Worker()
+    with worker.dataflow(int) as scope:
+        (handle, capability), stream = scope.new_unordered_input()
+        seen = stream.capture()
+    for i in range(3):
+        with handle.session(capability) as session:
+            session.give(i)
+        capability = capability.delayed(i + 1)
+    with handle.session(capability.delayed(7)) as session:
+        session.give("last")
+    del capability
+    worker.run()
+    assert seen.extract() == [(0, [0]), (1, [1]), (2, [2]), (7, ["last"])]
 
 
 def test_X5_a_capability_of_something_else_is_refused_and_loses_nothing() -> None:

@@ -88,14 +88,14 @@ class UnorderedHandle(Generic[T, D]):
 class UnorderedSession(Generic[T, D]):
     """Sends records at one time; what it was given goes out with the worker's next step.
 
-    It may be used for as long as its capability is held.
+    It may be used for as long as its capability is held, or to the end of its ``with`` block, where it lets go of that.
     """
 
     __slots__ = ("_capability", "_handle", "time")
 
     def __init__(self, handle: UnorderedHandle[T, D], capability: Capability[T]) -> None:
         self._handle = handle
-        self._capability = capability
+        self._capability: Capability[T] | None = capability
         self.time = capability.time
 
     def give(self, record: D) -> None:
@@ -109,15 +109,18 @@ class UnorderedSession(Generic[T, D]):
     def give_batch(self, batch: Any) -> None:
         """Send a whole container, which must not be changed afterwards.
 
-        ``CapabilityError`` once the capability does not allow this time any more.
+        ``CapabilityError`` once the capability does not allow this time any more, or the session's ``with`` block is over.
         """
+        if self._capability is None:
+            raise CapabilityError(f"this session at {self.time!r} ended with its own with-block; open a new one")
         self._handle.post(self._capability.delayed(self.time), batch)
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        """There is nothing to end: what was given is under way already."""
+        """Let go of the capability, which Python's ``as`` would keep otherwise; what was given is under way already."""
+        self._capability = None
 
 
 def new_unordered_input(
