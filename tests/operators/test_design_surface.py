@@ -309,6 +309,33 @@ def test_a_scope_of_ones_own() -> None:
     assert timely.example(lambda scope: scope.add_scope(Later(), [scope.to_stream([1, 2])])[0]) == [(1, [1, 2])]
 
 
+def test_arguments_by_their_names_in_the_design() -> None:
+    worker = timely.Worker()
+
+    def constructor(capability: Any, info: Any) -> Any:
+        def logic(input: Any, output: Any) -> None:
+            for capability, batch in input:
+                with output.session(capability=capability) as session:
+                    session.give_batch(container=batch)
+
+        return logic
+
+    with worker.dataflow(time=int, name="named") as scope:
+        handle, sent = scope.new_input()
+        (unordered, capability), more = scope.new_unordered_input()
+        given = scope.to_stream(iterable=[1, 2])
+        both = scope.concatenate(streams=[given, sent, more]).unary(timely.Pipeline, name="name", constructor=constructor)
+        [later] = scope.add_scope(scope_object=Later(), inputs=[both])
+        seen = later.capture()
+    handle.send_batch(container=[3])
+    handle.close()
+    with unordered.session(capability=capability) as session:
+        session.give_batch(container=[4])
+    capability.drop()
+    worker.run()
+    assert seen.extract() == [(1, [1, 2, 3, 4])]
+
+
 def test_recorded_and_replayed(tmp_path: Path) -> None:
     def record(scope: timely.ScopeBuilder[int]) -> Any:
         stream = scope.to_stream([1, 2])

@@ -328,14 +328,14 @@ class Session(Generic[T]):
         if len(buffer) >= FLUSH_AT or self._port is None:
             self.flush()
 
-    def give_batch(self, batch: Any) -> None:
+    def give_batch(self, container: Any) -> None:
         """Send a whole container: a list, an Arrow record batch, an array. It must not be changed afterwards."""
         port = self._port
         if port is None:
             raise self._has_ended()
         if self._buffer:
             self.flush()
-        port.push(self.time, batch)
+        port.push(self.time, container)
 
     def flush(self) -> None:
         """Pass on what was given record by record."""

@@ -121,12 +121,15 @@ class ScopeBuilder(Generic[T]):
         yield ScopeBuilder(name, time, self.allocator, self, None, self.exchange)
 
     def add_scope(
-        self, scope: Scope[T], inputs: Sequence[Stream[T, Any] | tuple[Stream[T, Any], Pact]] = (), name: str | None = None
+        self,
+        scope_object: Scope[T],
+        inputs: Sequence[Stream[T, Any] | tuple[Stream[T, Any], Pact]] = (),
+        name: str | None = None,
     ) -> list[Stream[T, Any]]:
         """Plug in a ``Scope`` of one's own; return the streams of its outputs. See ``timely.dataflow.foreign.add_scope``."""
         from timely.dataflow import foreign
 
-        return foreign.add_scope(self, scope, inputs, name)
+        return foreign.add_scope(self, scope_object, inputs, name)
 
     def picture(self) -> Picture:
         """Return a picture of the scope as it is now, for a notebook, as SVG, Mermaid or HTML. See ``timely.inspect.picture``.
@@ -184,11 +187,11 @@ class ScopeBuilder(Generic[T]):
 
         return operators.iterator_source(self, name, batches, probe, records=records, times=times)
 
-    def to_stream(self, records: Iterable[D]) -> Stream[T, D]:
-        """Return the stream of ``records``, all at the minimum time. See ``timely.operators.to_stream``."""
+    def to_stream(self, iterable: Iterable[D]) -> Stream[T, D]:
+        """Return the stream of the records of ``iterable``, all at the minimum time. See ``timely.operators.to_stream``."""
         from timely import operators
 
-        return operators.to_stream(self, records)
+        return operators.to_stream(self, iterable)
 
     def source(self, name: str, constructor: SourceConstructor[T]) -> Stream[T, Any]:
         """Return the stream of a source of one's own. See ``timely.operators.source``."""

@@ -164,19 +164,19 @@ class InputHandle(Generic[T, D]):
         if len(records) == 1:
             self._hand_over(records)
 
-    def send_batch(self, batch: Any) -> None:
+    def send_batch(self, container: Any) -> None:
         """Send a whole container (a list, an Arrow record batch, an array), which must not be changed afterwards."""
         if self._closed:
             raise self._is_closed("send_batch")
         try:
-            len(batch)
+            len(container)
         except TypeError as error:
             raise ContainerError(
                 f"send_batch: input {self._info.name!r} ({self._info.path}) sends containers, such as a list, an Arrow record"
-                f" batch or an array, and this is a {type(batch).__name__}, which has no length: make a list of it"
+                f" batch or an array, and this is a {type(container).__name__}, which has no length: make a list of it"
             ) from error
         self.flush()
-        self._hand_over(batch)
+        self._hand_over(container)
 
     def _hand_over(self, batch: Any) -> None:
         if self._begins is not None:
@@ -299,8 +299,8 @@ def input_from(scope: ScopeBuilder[T], handle: InputHandle[T, D], name: str = "i
     return source(scope, name, constructor)
 
 
-def to_stream(scope: ScopeBuilder[T], records: Iterable[D]) -> Stream[T, D]:
-    """Return the stream of ``records``, all at the minimum time; a bounded number of them is sent at each activation.
+def to_stream(scope: ScopeBuilder[T], iterable: Iterable[D]) -> Stream[T, D]:
+    """Return the stream of the records of ``iterable``, all at the minimum time; a bounded number is sent at each activation.
 
     A run that goes on from a checkpoint sends those that had not been sent: it needs to be given the same records.
     ``ContainerError`` for a table of Arrow or pandas, which would be read column by column.
@@ -310,9 +310,9 @@ def to_stream(scope: ScopeBuilder[T], records: Iterable[D]) -> Stream[T, D]:
     [(0, [0, 1, 2])]
     """
 
-    if hasattr(type(records), "columns"):
+    if hasattr(type(iterable), "columns"):
         raise ContainerError(
-            f"to_stream sends records one by one, and those of a {type(records).__name__} are its columns: give what has the"
+            f"to_stream sends records one by one, and those of a {type(iterable).__name__} are its columns: give what has the"
             " rows, or send it as a container, with new_input() and send_batch()"
         )
 
@@ -320,7 +320,7 @@ def to_stream(scope: ScopeBuilder[T], records: Iterable[D]) -> Stream[T, D]:
         sent = Sent(info)
         if sent.over:
             capability.drop()
-        iterator = itertools.islice(iter(records if capability.held else ()), sent.count, None)
+        iterator = itertools.islice(iter(iterable if capability.held else ()), sent.count, None)
 
         def logic(output: OutputPort[T]) -> None:
             if capability.held:

@@ -106,14 +106,14 @@ class UnorderedSession(Generic[T, D]):
         """Send records, as one batch."""
         self.give_batch(list(records))
 
-    def give_batch(self, batch: Any) -> None:
+    def give_batch(self, container: Any) -> None:
         """Send a whole container, which must not be changed afterwards.
 
         ``CapabilityError`` once the capability does not allow this time any more, or the session's ``with`` block is over.
         """
         if self._capability is None:
             raise CapabilityError(f"this session at {self.time!r} ended with its own with-block; open a new one")
-        self._handle.post(self._capability.delayed(self.time), batch)
+        self._handle.post(self._capability.delayed(self.time), container)
 
     def __enter__(self) -> Self:
         return self
