@@ -456,6 +456,34 @@ def test_a_type_of_ones_own_refines() -> None:
     assert into.summarize(Hours(30)) == Step(1)
 
 
+class StaticDay(Day):
+    """A day whose refinement is written as static methods, as the protocol spells them."""
+
+    @staticmethod
+    def to_inner(outer: int) -> Day:
+        return StaticDay(24 * outer)
+
+    @staticmethod
+    def to_outer(inner: Day) -> int:  # type: ignore[override]
+        return inner.hour // 24
+
+
+class ClassDay(Day):
+    """The same, as class methods."""
+
+    @classmethod
+    def to_outer(cls, inner: Day) -> int:  # type: ignore[override]
+        return inner.hour // 24
+
+
+@pytest.mark.parametrize("day", [StaticDay, ClassDay])
+def test_a_type_of_ones_own_refines_by_functions_of_its_class(day: Any) -> None:
+    into: Any = refinement(int, day)
+    assert into.to_inner(2) == day(48)
+    assert into.to_outer(day(50)) == 2
+    assert into.summarize(Hours(30)) == Step(1)
+
+
 def test_no_refinement() -> None:
     with pytest.raises(TimestampError, match=r"int does not refine Product\[int, int\]"):
         refinement(Product[int, int], int)

@@ -116,7 +116,7 @@ class _OwnRefinement(Refinement[TO, TI]):
         return inner
 
     def to_outer(self, inner: TI) -> TO:
-        outer: TO = cast("Any", inner).to_outer()
+        outer: TO = self._cls.to_outer(inner)
         return outer
 
     def summarize(self, summary: PathSummary[TI]) -> PathSummary[TO] | None:
@@ -128,8 +128,9 @@ def refinement(outer: type[TO], inner: type[TI]) -> Refinement[TO, TI]:
     """Return how the times ``inner`` of a nested scope refine the times ``outer`` around it.
 
     Equal times do so by themselves; ``Product[outer, X]`` adds a coordinate; a class of one's own does by its
-    ``to_inner(cls, outer)``, ``to_outer(self)`` and ``summarize(cls, summary)`` (the first and the last are class
-    methods); and everything refines ``Unit``. Anything else is a :class:`~timely.errors.TimestampError`.
+    ``to_inner(outer)``, ``to_outer(inner)`` and ``summarize(inner_summary)``, which are called on the class (the second
+    may be a method of the inner time); and everything refines ``Unit``. Anything else is a
+    :class:`~timely.errors.TimestampError`.
 
     >>> from timely.progress.timestamp import Step
     >>> into_loop = refinement(int, Product[int, int])
@@ -148,5 +149,5 @@ def refinement(outer: type[TO], inner: type[TI]) -> Refinement[TO, TI]:
         return _OwnRefinement(around, within)
     raise TimestampError(
         f"{within.name} does not refine {around.name}: use {around.name} itself, Product[{around.name}, X], or a class "
-        f"that offers the class methods to_inner(outer) and summarize(summary) and the method to_outer()"
+        f"that offers the class methods to_inner(outer), to_outer(inner) and summarize(inner_summary)"
     )
