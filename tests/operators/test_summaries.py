@@ -122,3 +122,66 @@ def test_each_output_has_a_frontier_of_its_own(first: int, second: int) -> None:
     assert [probe.frontier() for probe in probes] == [Antichain(), Antichain([20 + second])]
     handles[1].close()
     worker.run()
+
+
+def frontiers(summaries: Any, on_inputs: bool) -> list[list[int]]:
+    """Return the frontiers at two outputs, with the inputs at 3 and 5, and ``summaries`` given for both ports of one side."""
+    worker = timely.Worker()
+    with worker.dataflow(int) as scope:
+        inputs = [scope.new_input() for _ in range(2)]
+        builder = OperatorBuilder(scope, "crossed")
+        outputs = [builder.new_output() for _ in range(2)] if on_inputs else []
+        for (_, stream), given in zip(inputs, summaries if on_inputs else [None, None], strict=True):
+            builder.new_input(stream, Pipeline, given)
+        outputs = outputs or [builder.new_output(given) for given in summaries]
+        builder.build(lambda capabilities, info: lambda *ports: None)
+        probes = [output.probe() for output in outputs]
+    for (handle, _), time in zip(inputs, [3, 5], strict=True):
+        handle.advance_to(time)
+    for _ in range(3):
+        worker.step()
+    return [list(probe.frontier()) for probe in probes]
+
+
+FORMS: list[Any] = [
+    [{1: Antichain([Step(1)])}, {0: Antichain([Step(2)])}],
+    [[NOT_CONNECTED, Antichain([Step(1)])], [Antichain([Step(2)]), NOT_CONNECTED]],
+    [([], [Step(1)]), ([Step(2)], [])],
+    [{0: [], 1: [Step(1)]}, {0: [Step(2)], 1: NOT_CONNECTED}],
+]
+
+
+@pytest.mark.parametrize("summaries", FORMS)
+def test_summaries_by_port_or_one_for_each(summaries: Any) -> None:
+    assert frontiers(summaries, True) == [[7], [4]]
+    assert frontiers(summaries, False) == [[6], [5]]
+
+
+def test_one_antichain_is_for_all_ports() -> None:
+    assert frontiers([Antichain([Step(1)]), NOT_CONNECTED], True) == [[4], [4]]
+    assert frontiers([Antichain([Step(1)]), NOT_CONNECTED], False) == [[4], []]
+
+
+def test_a_list_of_summaries_allows_what_an_antichain_does() -> None:
+    def build(scope: timely.ScopeBuilder[int]) -> Stream[int, Any]:
+        builder = OperatorBuilder(scope, "plain")
+        builder.new_input(scope.to_stream([1, 2]), Pipeline)
+        ways: Any = [[Step(0)]]
+        passed = builder.new_output(ways)
+
+        def constructor(capabilities: Any, info: timely.OperatorInfo) -> Callable[..., object]:
+            return lambda input, output: input.forward(output, list)
+
+        builder.build(constructor)
+        return passed
+
+    assert timely.example(build) == [(0, [1, 2])]
+
+
+@pytest.mark.parametrize("on_inputs", [True, False])
+@pytest.mark.parametrize("given", [5, Step(1), "12", [], [NOT_CONNECTED], {"x": NOT_CONNECTED}, {2: NOT_CONNECTED}, {0: Step(1)}])
+def test_summaries_of_another_form_are_refused(given: Any, on_inputs: bool) -> None:
+    side = "input 0" if on_inputs else "output 0"
+    with pytest.raises((timely.GraphError, timely.TimestampError), match="crossed") as caught:
+        frontiers([given, NOT_CONNECTED], on_inputs)
+    assert given == "12" or side in str(caught.value)

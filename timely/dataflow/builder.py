@@ -7,8 +7,8 @@ connects the channels, declares the path summaries to the scope, and hands the c
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any, Generic, Protocol, TypeVar
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Generic, Protocol, TypeAlias, TypeVar
 
 from timely.dataflow.capability import Capability
 from timely.dataflow.channel import ExchangePusher, Pusher, QueuePusher
@@ -26,6 +26,9 @@ from timely.scopes import INGRESS
 
 T = TypeVar("T", bound=PartialOrder)
 D = TypeVar("D")
+
+Ways: TypeAlias = Mapping[int, Antichain[PathSummary[T]]] | Sequence[Antichain[PathSummary[T]]] | Antichain[PathSummary[T]]
+"""How a port leads to those on the other side: an antichain for some, by number; one for each, in order; or one for all."""
 
 
 class Waiting(Protocol[T]):
@@ -86,7 +89,8 @@ class OperatorBuilder(Generic[T]):
     """Builds one operator in ``scope``: add its inputs and outputs, then ``build(constructor)``.
 
     The summaries of a port are given as a mapping from the ports on the other side, added before it, to an antichain of path
-    summaries; without it the port is connected to all of them by the identity. An empty antichain disconnects.
+    summaries, as a list with one for each of these, or as one antichain for all; without it the port is connected to all of them
+    by the identity. An empty antichain disconnects, and so does a mapping that leaves a port out.
 
     >>> import timely
     >>> def doubled(stream):
@@ -123,46 +127,42 @@ class OperatorBuilder(Generic[T]):
         self,
         stream: Stream[T, D],
         pact: Pact,
-        summaries: Mapping[int, Antichain[PathSummary[T]]] | None = None,
+        summaries: Ways[T] | None = None,
         *,
         notify: bool = True,
     ) -> InputPort[T, D]:
         """Add an input that reads ``stream``; ``summaries`` says how it leads to the outputs added so far.
 
         With ``notify=False`` the logic is not told how the frontier there moves, and is run only when there is input.
-        ``ScopeError`` for a stream of another scope.
+        ``ScopeError`` for a stream of another scope, ``GraphError`` for summaries that do not fit these outputs.
         """
         port = self.reserve_input(summaries, notify=notify)
         self.connect(port, stream, pact)
         return port
 
-    def reserve_input(
-        self, summaries: Mapping[int, Antichain[PathSummary[T]]] | None = None, *, notify: bool = True
-    ) -> InputPort[T, Any]:
+    def reserve_input(self, summaries: Ways[T] | None = None, *, notify: bool = True) -> InputPort[T, Any]:
         """Add an input that is connected later, as a loop's is."""
         self._check_open()
         index, outputs = len(self._operator.input_ports), len(self._operator.output_ports)
-        given = summaries if summaries is not None else self._all(outputs)
-        for o in given:
-            if not 0 <= o < outputs:
-                raise GraphError(f"operator {self._operator.path!r}: input {index} has a summary to a missing output {o}")
+        row = self._ways(summaries, outputs, f"input {index}", "to a missing output")
         port: InputPort[T, Any] = InputPort(self._operator, index, notify)
         self._operator.input_ports.append(port)
-        self._rows.append(dict(given))
+        self._rows.append(row)
         return port
 
     def connect(self, port: InputPort[T, D], stream: Stream[T, D], pact: Pact) -> None:
         """Connect a reserved input to a stream of the operator's own scope."""
         connect(self._scope, stream, pact, Target(self._operator.index, port.index), port)
 
-    def new_output(self, summaries: Mapping[int, Antichain[PathSummary[T]]] | None = None) -> Stream[T, Any]:
-        """Add an output and return its stream; ``summaries`` says how the inputs added so far lead to it."""
+    def new_output(self, summaries: Ways[T] | None = None) -> Stream[T, Any]:
+        """Add an output and return its stream; ``summaries`` says how the inputs added so far lead to it.
+
+        ``GraphError`` for summaries that do not fit these inputs.
+        """
         self._check_open()
         index = len(self._operator.output_ports)
-        given = summaries if summaries is not None else self._all(len(self._rows))
-        for i, antichain in given.items():
-            if not 0 <= i < len(self._rows):
-                raise GraphError(f"operator {self._operator.path!r}: output {index} has a summary from a missing input {i}")
+        column = self._ways(summaries, len(self._rows), f"output {index}", "from a missing input")
+        for i, antichain in column.items():
             self._rows[i][index] = antichain
         tee: list[Pusher[T]] = []
         self._operator.output_ports.append(OutputPort(self._operator, index, tee))
@@ -172,8 +172,30 @@ class OperatorBuilder(Generic[T]):
         if self._built:
             raise GraphError(f"operator {self._operator.path!r} is built already: add its ports before, and build it once")
 
-    def _all(self, ports: int) -> dict[int, Antichain[PathSummary[T]]]:
-        return dict.fromkeys(range(ports), self._stay)
+    def _ways(self, given: Any, ports: int, port: str, missing: str) -> dict[int, Antichain[PathSummary[T]]]:
+        """Return the summaries that are ``given`` for a port, by the ports on the other side, of which there are ``ports``."""
+        if given is None or isinstance(given, Antichain):
+            return dict.fromkeys(range(ports), self._stay if given is None else given)
+        place = f"operator {self._operator.path!r}: {port}"
+        if isinstance(given, Mapping):
+            ways = dict(given)
+        elif isinstance(given, Sequence) and len(given) == ports:
+            ways = dict(enumerate(given))
+        else:
+            raise GraphError(
+                f"{place} needs summaries by port, as in {{0: {self._stay!r}}}, or a list of one antichain for each of the"
+                f" {ports} ports added on the other side, not {given!r}"
+            )
+        for other, antichain in ways.items():
+            if other not in range(ports):
+                raise GraphError(f"{place} has a summary {missing} {other}: add the ports that it names before it")
+            try:
+                ways[other] = antichain if isinstance(antichain, Antichain) else Antichain(antichain)
+            except TypeError:
+                raise GraphError(
+                    f"{place}: a summary is an Antichain of path summaries, as in {self._stay!r}, not {antichain!r}"
+                ) from None
+        return ways
 
     def build(
         self, constructor: Callable[[list[Capability[T]], OperatorInfo], Callable[..., object]], *arguments: object
