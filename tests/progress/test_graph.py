@@ -274,3 +274,18 @@ def test_each_way_is_gone_once_where_there_are_no_cycles() -> None:
     Counted.composed = 0
     assert tracker.summaries_to(Source(length - 1, 0))[Target(0, 1)] == Antichain([Step(1)])
     assert Counted.composed == 2 * length
+
+
+@pytest.mark.parametrize("summaries", [None, 5, Step(0), [None], [Step(0)], [5], {0: [Antichain([Step(0)])]}, {0: 7}, [], [[]]])
+def test_summaries_that_are_no_table_of_the_ports_are_refused(summaries: Any) -> None:
+    graph: GraphBuilder[int] = GraphBuilder(int)
+    message = "the summaries of node 'x' do not fit its ports: give 1 rows, one an input, of 1 antichains, one for each output"
+    with pytest.raises(GraphError, match=message):
+        graph.add_node("x", 1, 1, summaries)
+
+
+@pytest.mark.parametrize(("inputs", "outputs"), [("1", 1), (1, "1"), (None, 0), (0, 1.5), (-1, 0), (0, -1)])
+def test_ports_are_so_many(inputs: Any, outputs: Any) -> None:
+    graph: GraphBuilder[int] = GraphBuilder(int)
+    with pytest.raises(GraphError, match=f"node 'x' cannot have {inputs!r} inputs and {outputs!r} outputs"):
+        graph.add_node("x", inputs, outputs, [])

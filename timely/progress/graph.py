@@ -84,8 +84,8 @@ class GraphBuilder(Generic[T]):
             raise GraphError(f"{self._describe(node)} was added before: give each node a name or number of its own")
         if name is not None:
             self._names[node] = name
-        if inputs < 0 or outputs < 0:
-            raise GraphError(f"{self._describe(node)} cannot have {inputs} inputs and {outputs} outputs")
+        if not all(isinstance(ports, int) and ports >= 0 for ports in (inputs, outputs)):
+            raise GraphError(f"{self._describe(node)} cannot have {inputs!r} inputs and {outputs!r} outputs")
         ports = range(inputs) if observes is None else sorted(set(observes))
         if any(port not in range(inputs) for port in ports):
             raise GraphError(f"{self._describe(node)} cannot observe {[*ports]}: it has {inputs} inputs")
@@ -191,12 +191,11 @@ class GraphBuilder(Generic[T]):
         self, node: Hashable, inputs: int, outputs: int, summaries: NodeSummaries
     ) -> list[tuple[Target, Source, tuple[PathSummary[T], ...]]]:
         """Return the connected pairs of a node's ports with their summaries, once they are known to fit."""
-        rows: list[tuple[int, Iterable[tuple[int, Antichain[Any]]]]]
-        if isinstance(summaries, Mapping):
-            rows = [(i, row.items()) for i, row in summaries.items()]
-        elif len(summaries) == inputs and all(len(row) == outputs for row in summaries):
-            rows = [(i, row.connected() if isinstance(row, SummaryRow) else enumerate(row)) for i, row in enumerate(summaries)]
-        else:
+        try:
+            rows = _rows(inputs, outputs, summaries)
+        except (AttributeError, TypeError):  # what is no table of anything
+            rows = None
+        if rows is None:
             raise GraphError(
                 f"the summaries of {self._describe(node)} do not fit its ports: give {inputs} rows, one an input, "
                 f"of {outputs} antichains, one for each output"
@@ -257,3 +256,12 @@ class GraphBuilder(Generic[T]):
                 nonnegative[numbers[source]] = nonnegative[numbers[target]] = 1
         observed = [numbers[target] for target in self._observed]
         return Topology(self._domain, locations, self._names, forward, observed, nonnegative)
+
+
+def _rows(inputs: int, outputs: int, summaries: NodeSummaries) -> list[tuple[int, Iterable[tuple[int, Antichain[Any]]]]] | None:
+    """Return what is given for each input, by output; None for a table of another size."""
+    if isinstance(summaries, Mapping):
+        return [(i, row.items()) for i, row in summaries.items()]
+    if len(summaries) == inputs and all(len(row) == outputs for row in summaries):
+        return [(i, row.connected() if isinstance(row, SummaryRow) else enumerate(row)) for i, row in enumerate(summaries)]
+    return None
