@@ -664,6 +664,15 @@ class Shapeless(Stubborn):
         (lambda s: s.add_scope(Doubler(), [(s.empty(), "key")]), GraphError, "input 0 of scope 'Doubler'.*a pact is"),
         (lambda s: s.add_scope(Hasty(1)), GraphError, "patient needs connect"),
         (lambda s: s.add_scope(Shapeless(1), [s.empty()]), GraphError, "/example/Shapeless#.*summaries.input..output. for 1"),
+        (lambda s: s.add_scope(Sworn), GraphError, "'type'.*Sworn'> is a class: give an object of it"),
+        (lambda s: s.add_scope(Doubler(), None), GraphError, "'Doubler'.*the streams that the scope reads in a list.*not None"),
+        (lambda s: s.add_scope(Doubler(), s.empty()), GraphError, "'Doubler'.*that the scope reads in a list.*not Stream"),
+        (lambda s: s.add_scope(Sworn(None)), GraphError, "/example/Sworn#0'.*must return .summaries, counts., and returned None"),
+        (lambda s: s.add_scope(Sworn([[[]]])), GraphError, "/example/Sworn#0'.*must return .summaries, counts., and returned"),
+        (lambda s: s.add_scope(Sworn(([], [{0: 1}]))), GraphError, "/example/Sworn#0'.*initial capabilities for 1 outputs"),
+        (lambda s: s.add_scope(Sworn(([], [[(0, -1)]]))), GraphError, "/example/Sworn#0'.*initial capabilities for 1 outputs"),
+        (lambda s: s.add_scope(Sworn(([], [[(0, "1")]]))), GraphError, "/example/Sworn#0'.*initial capabilities for 1 outputs"),
+        (lambda s: s.add_scope(Sworn(([], [[("a", 1)]]))), TimestampError, "'Sworn' ./example/Sworn#0.: an initial.*'a' is not"),
     ],
 )
 def test_what_is_no_scope(place: Any, kind: type[Exception], match: str) -> None:
@@ -673,6 +682,37 @@ def test_what_is_no_scope(place: Any, kind: type[Exception], match: str) -> None
 
     with pytest.raises(kind, match=match):
         timely.example(build)
+
+
+class Sworn(Own):
+    """A source that says of itself what it was told to, and drops two capabilities for 0 in its third pull."""
+
+    inputs, outputs = 0, 1
+
+    def __init__(self, said: Any) -> None:
+        super().__init__(0)
+        self._said = said
+
+    def get_internal_summary(self) -> Any:
+        return self._said
+
+    def work(self, held: ChangeBatch[Any], consumed: Batches, produced: ChangeBatch[Any]) -> bool:
+        if self.pulls == 3:
+            held.update(0, -2)
+        return self.pulls < 3
+
+
+@pytest.mark.parametrize(
+    "counts", [[(0, 2)], [(0, 1), (0, 1)], {0: 2}.items(), iter([(0, 2)]), ChangeBatch([(0, 2)]), [(0, 2), (3, 1), (3, -1)]]
+)
+def test_initial_capabilities_are_added_up(counts: Any) -> None:
+    worker = Worker()
+    with worker.dataflow(int) as scope:
+        probe = scope.add_scope(Sworn(([], [counts])))[0].probe()
+    worker.step()
+    assert probe.frontier() == Antichain([0])
+    worker.run()
+    assert probe.done()
 
 
 def test_a_stream_of_another_scope() -> None:

@@ -23,10 +23,10 @@ from timely.dataflow.pact import Pact, Pipeline
 from timely.dataflow.scope import ScopeBuilder
 from timely.dataflow.spill import Queue
 from timely.dataflow.stream import Stream
-from timely.errors import CapabilityError, GraphError, OperatorError, ProgressError, RecoveryError, told
+from timely.errors import CapabilityError, GraphError, OperatorError, ProgressError, RecoveryError, TimestampError, told
 from timely.order import PartialOrder
 from timely.progress import ChangeBatch, Source, Target
-from timely.scopes import Checked, Scope
+from timely.scopes import Checked, Counts, Scope, Summaries
 
 T = TypeVar("T", bound=PartialOrder)
 
@@ -154,6 +154,17 @@ class Foreign(Checked[T]):
         if self._takes_data:
             scope: Any = self.scope
             scope.connect(self.inlets, self._outlets, self._bell.ring)
+
+    def get_internal_summary(self) -> tuple[Summaries[T], Counts[T]]:
+        """Return what the scope says; ``TimestampError`` for an initial capability at what is no time here."""
+        summaries, counts = super().get_internal_summary()
+        for elements in counts:
+            for time, _ in elements:
+                try:
+                    self._builder.subgraph.domain.check(time)
+                except TimestampError as error:
+                    raise TimestampError(f"scope {self.name!r} ({self.path}): an initial capability: {error}") from None
+        return summaries, counts
 
     def keep(self) -> None:
         """Declare the scope's state, if it has a way to give and to take it back."""
@@ -285,11 +296,14 @@ def add_scope(
     name = name or type(scope).__name__
     place = f"add_scope({name!r}) in {builder.path}"
     _check_protocol(scope, place)
-    if len(inputs) != scope.inputs:
-        raise GraphError(f"{place}: the scope has {scope.inputs} inputs, and {len(inputs)} streams were given")
+    if not isinstance(inputs, Iterable):
+        raise GraphError(f"{place}: give the streams that the scope reads in a list, one for each input, not {inputs!r}")
+    streams = list(inputs)
+    if len(streams) != scope.inputs:
+        raise GraphError(f"{place}: the scope has {scope.inputs} inputs, and {len(streams)} streams were given")
     foreign = Foreign(scope, name, builder)
     builder.subgraph.add_child(name, foreign)
-    for port, (given, inlet) in enumerate(zip(inputs, foreign.inlets, strict=True)):
+    for port, (given, inlet) in enumerate(zip(streams, foreign.inlets, strict=True)):
         stream, pact = given if isinstance(given, tuple) else (given, Pipeline)
         if not isinstance(stream, Stream):
             raise GraphError(f"{place}: input {port} is to be a stream or (stream, pact), and is {stream!r}")
@@ -306,5 +320,7 @@ def _check_protocol(scope: Scope[Any], place: str) -> None:
     missing += [name for name in methods if not callable(getattr(scope, name, None))]
     if missing:
         raise GraphError(f"{place}: {scope!r} is no timely.Scope, it lacks {', '.join(missing)}")
+    if isinstance(scope, type):
+        raise GraphError(f"{place}: {scope!r} is a class: give an object of it, one for each worker")
     if getattr(scope, "patient", False) and not hasattr(scope, "connect"):
         raise GraphError(f"{place}: a scope that is patient needs connect(inlets, outlets, activate), or nothing would wake it")

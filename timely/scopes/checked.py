@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TypeVar
 
-from timely.errors import ProgressError
+from timely.errors import GraphError, ProgressError
 from timely.order import PartialOrder
 from timely.progress import ChangeBatch
 from timely.scopes.delegating import Delegating
@@ -59,14 +59,23 @@ class Checked(Delegating[T]):
 
     def get_internal_summary(self) -> tuple[Summaries[T], Counts[T]]:
         """Return what the scope says, and remember it to hold the scope to it."""
-        summaries, counts = super().get_internal_summary()
+        said = super().get_internal_summary()
+        try:
+            summaries, counts = said
+        except (TypeError, ValueError):
+            raise GraphError(
+                f"scope {self.path!r}: get_internal_summary must return (summaries, counts), and returned {said!r}"
+            ) from None
         check_internal_summary(self.path, self.scope, summaries, counts)
         self._summaries = summaries
         try:
-            self._held = [dict(elements) for elements in counts]
+            initial = [list(ChangeBatch(elements)) for elements in counts]
         except (TypeError, ValueError) as error:
             raise capabilities_error(self.path, self.scope, counts) from error
-        return summaries, counts
+        if any(count < 0 for elements in initial for _, count in elements):
+            raise capabilities_error(self.path, self.scope, counts)
+        self._held = [dict(elements) for elements in initial]
+        return summaries, initial
 
     def push_external_progress(self, external: Sequence[ChangeBatch[T]]) -> None:
         """Pass on how the frontiers moved; what the scope leaves in the batches is taken as read."""
