@@ -317,6 +317,10 @@ def test_what_cannot_be_dropped() -> None:
             one.drop_dataflow(scope)
     with pytest.raises(ScopeError, match="'/outer' is not one of worker 0"):
         other.drop_dataflow(scope)
+    nothing: Any
+    for nothing in ("outer", 0, None, handle):
+        with pytest.raises(ScopeError, match="drop_dataflow takes the scope that `with worker.dataflow.* gave, not "):
+            one.drop_dataflow(nothing)
     one.drop_dataflow(scope)
     one.drop_dataflow(scope)  # once more does nothing more
     assert not one.step()

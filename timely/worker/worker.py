@@ -127,7 +127,7 @@ class Worker(Turning):
 
         What peers still send to it is taken in and thrown away. Its handles stay as they are, and lead nowhere. To drop one that
         is complete does nothing more. Every worker drops it, each when it likes: for those that do not, it can never complete.
-        ``ScopeError`` for a nested scope, a dataflow that is still being built, or one of another worker.
+        ``ScopeError`` for a nested scope, a dataflow that is still being built, one of another worker, or what is no scope.
 
         >>> worker = Worker()
         >>> with worker.dataflow(name="unwanted") as scope:
@@ -136,6 +136,8 @@ class Worker(Turning):
         >>> worker.step()
         False
         """
+        if not isinstance(scope, ScopeBuilder):
+            raise ScopeError(f"drop_dataflow takes the scope that `with worker.dataflow(...) as scope` gave, not {scope!r}")
         building = scope.allocator
         if scope.parent is not None:
             raise ScopeError(f"scope {scope.path!r} cannot be dropped: drop the dataflow {scope.root.path!r} that it is in")
