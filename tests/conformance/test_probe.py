@@ -62,6 +62,36 @@ def test_B4_before_the_first_step_the_frontier_is_the_minimum() -> None:
     assert probe.frontier() == Antichain([0])
 
 
+def test_B4_while_the_dataflow_is_built_too() -> None:
+    worker = timely.Worker()
+    with worker.dataflow(int) as scope:
+        handle, stream = scope.new_input()
+        probe = stream.probe()
+        assert probe.frontier() == Antichain([0])
+        assert not probe.done()
+        assert probe.less_equal(0)
+        with scope.iterative() as loop:
+            inner = stream.enter(loop).probe()
+            assert inner.frontier() == Antichain([timely.Product(0, 0)])
+        handle.advance_to(2)
+        assert probe.less_than(1)
+    assert (probe.frontier(), inner.frontier()) == (Antichain([0]), Antichain([timely.Product(0, 0)]))
+    worker.step_while(lambda: probe.less_than(2))
+    handle.close()
+    worker.run()
+    assert probe.done()
+    assert inner.done()
+
+
+def test_to_wait_for_a_dataflow_inside_of_its_own_block_is_an_error() -> None:
+    worker = timely.Worker()
+    with pytest.raises(timely.StalledError, match="one that is being built runs after its"), worker.dataflow(int) as scope:
+        handle, stream = scope.new_input()
+        probe = stream.probe()
+        handle.advance_to(1)
+        worker.step_while(lambda: probe.less_than(1))
+
+
 def test_B4_in_a_loop_too() -> None:
     worker = timely.Worker()
     with worker.dataflow(int) as scope:

@@ -146,6 +146,8 @@ class OperatorBuilder(Generic[T]):
         index, outputs = len(self._operator.input_ports), len(self._operator.output_ports)
         row = self._ways(summaries, outputs, f"input {index}", "to a missing output")
         port: InputPort[T, Any] = InputPort(self._operator, index, notify)
+        if notify:
+            port.elements.append(self._scope.subgraph.domain.minimum)  # nothing has passed before the graph is complete
         self._operator.input_ports.append(port)
         self._rows.append(row)
         return port
