@@ -244,3 +244,26 @@ def test_a_stream_of_partition_that_is_no_whole_number(which: float) -> None:
         OperatorError,
         rf"partition\(2, f\): f\(7\) says stream {which!r}, which is no whole number: the streams are 0 to 1",
     )
+
+
+@pytest.mark.parametrize("streams", [None, 5])
+def test_what_is_no_list_of_streams(streams: Any) -> None:
+    refused(lambda s: s.concatenate(streams), GraphError, f"the streams in a list, as in .*, not {streams}")
+    refused(lambda s: s.concatenate(s.empty()), GraphError, "concatenate takes the streams in a list.*not Stream")
+    refused(lambda s: timely.operators.concatenate([streams]), GraphError, "concatenate of no streams")
+    refused(lambda s: s.concatenate([s.empty(), streams]), GraphError, f"input 1 of operator 'concatenate'.*not {streams}")
+
+
+def test_streams_to_concatenate_may_come_from_an_iterator() -> None:
+    assert timely.example(lambda s: timely.operators.concatenate(s.to_stream([x]) for x in range(3))) == [(0, [0, 1, 2])]
+    assert timely.example(lambda s: s.concatenate(iter(()))) == []
+
+
+@pytest.mark.parametrize("handle", [5, "probe", timely.ProbeHandle])
+def test_what_is_no_probe_to_attach(handle: Any) -> None:
+    refused(lambda s: s.empty().probe(handle), GraphError, "probe takes the timely.ProbeHandle that is to show this place")
+
+
+@pytest.mark.parametrize("factory", [None, 5])
+def test_what_makes_no_vertex(factory: Any) -> None:
+    refused(lambda s: s.empty().vertex(factory), GraphError, f"vertex: {factory} must be or make a timely.Vertex")

@@ -223,7 +223,7 @@ class ScopeBuilder(Generic[T]):
 
         return operators.feedback(self, summary)
 
-    def concatenate(self, streams: Sequence[Stream[T, D]]) -> Stream[T, D]:
+    def concatenate(self, streams: Iterable[Stream[T, D]]) -> Stream[T, D]:
         """Return the stream of the records of all of ``streams``. See ``timely.operators.concatenate``."""
         from timely import operators
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Generic, TypeVar
 
 from timely.dataflow import Activator, InputPort, OperatorBuilder, OperatorInfo, Pipeline, Stream
-from timely.errors import TimestampError
+from timely.errors import GraphError, TimestampError
 from timely.order import PartialOrder
 from timely.progress import Antichain
 
@@ -99,6 +99,8 @@ class ProbeHandle(Generic[T]):
 def probe(stream: Stream[T, Any], handle: ProbeHandle[T] | None = None) -> ProbeHandle[T]:
     """Return a handle that shows the frontier of ``stream``: a new one, or ``handle`` with this place added.
 
+    ``GraphError`` for a handle that is none.
+
     >>> import timely
     >>> worker = timely.Worker()
     >>> with worker.dataflow(int) as scope:
@@ -111,6 +113,8 @@ def probe(stream: Stream[T, Any], handle: ProbeHandle[T] | None = None) -> Probe
     >>> seen.frontier()
     Antichain([5])
     """
+    if not isinstance(handle, ProbeHandle | None):
+        raise GraphError(f"probe takes the timely.ProbeHandle that is to show this place too, or nothing, not {handle!r}")
     chosen: ProbeHandle[T] = ProbeHandle() if handle is None else handle
     builder = OperatorBuilder(stream.scope, "probe")
     chosen.attach(builder.new_input(stream, Pipeline))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar
 
 from timely.dataflow import (
@@ -26,8 +26,10 @@ D = TypeVar("D")
 E = TypeVar("E")
 
 
-def concatenate(streams: Sequence[Stream[T, D]], scope: ScopeBuilder[T] | None = None) -> Stream[T, D]:
+def concatenate(streams: Iterable[Stream[T, D]], scope: ScopeBuilder[T] | None = None) -> Stream[T, D]:
     """Return the stream of the records of all ``streams``, each at its time. Without any, ``scope`` says where.
+
+    ``GraphError`` for what is no stream, or no list of them.
 
     >>> import timely
     >>> def build(scope):
@@ -35,12 +37,16 @@ def concatenate(streams: Sequence[Stream[T, D]], scope: ScopeBuilder[T] | None =
     >>> timely.example(build)
     [(0, [1, 2, 3])]
     """
-    if not streams:
-        if scope is None:
-            raise GraphError("concatenate of no streams needs to know the scope: use scope.concatenate([])")
-        return empty(scope)
-    builder = OperatorBuilder(scope or streams[0].scope, "concatenate")
-    for stream in streams:
+    if not isinstance(streams, Iterable):
+        raise GraphError(f"concatenate takes the streams in a list, as in concatenate([a, b]), not {streams!r}")
+    given = list(streams)
+    place = scope or next((stream.scope for stream in given if isinstance(stream, Stream)), None)
+    if place is None:
+        raise GraphError("concatenate of no streams needs to know the scope: use scope.concatenate([])")
+    if not given:
+        return empty(place)
+    builder = OperatorBuilder(place, "concatenate")
+    for stream in given:
         builder.new_input(stream, Pipeline, notify=False)
     output = builder.new_output()
 

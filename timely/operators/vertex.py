@@ -330,6 +330,8 @@ def vertex(
     >>> timely.example(build)
     [(0, [2]), (5, [1, 3])]
     """
+    if not callable(factory) and not isinstance(factory, Vertex):
+        raise GraphError(f"vertex: {factory!r} must be or make a timely.Vertex")
     made = factory if isinstance(factory, Vertex) else factory(*args)
     _check(made, factory)
     builder = OperatorBuilder(scope, name or type(made).__name__)
