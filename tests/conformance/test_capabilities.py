@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
 from collections.abc import Callable
 from typing import Any
 
@@ -86,6 +88,31 @@ def test_K3_a_dropped_capability_allows_nothing() -> None:
         for refused in (lambda: capability.delayed(9), lambda: capability.downgrade(9), lambda: output.session(capability)):
             with pytest.raises(CapabilityError, match="dropped"):
                 refused()
+
+    assert with_capability(deed) == []
+
+
+def test_K3_a_deep_copy_is_one_more_capability() -> None:
+    def deed(capability: Capability[int], output: Any) -> None:
+        [[copied]] = copy.deepcopy([[capability]])
+        copied.downgrade(3)
+        assert (capability.time, copied.time) == (0, 3)
+        capability.drop()
+        output.session(copied).give("x")
+        copied.drop()
+
+    assert with_capability(deed) == [(3, ["x"])]
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("dropped", [False, True])
+def test_K3_a_capability_does_not_leave_its_worker(dropped: bool) -> None:
+    def deed(capability: Capability[int], output: Any) -> None:
+        if dropped:
+            capability.drop()
+        where = "" if dropped else r"output 0 of operator 'deed' \(/example/deed#0\): "
+        with pytest.raises(CapabilityError, match=f"^{where}the capability for 0 cannot be pickled"):
+            pickle.dumps([capability])
 
     assert with_capability(deed) == []
 

@@ -95,11 +95,21 @@ class Capability(Generic[T]):
                 port.operator.touch()
 
     def copy(self) -> Capability[T]:
-        """Return a second capability at the same time, to be dropped on its own; ``copy.copy`` does the same."""
+        """Return a second capability at the same time, to be dropped on its own; ``copy.copy`` and ``copy.deepcopy`` do, too."""
         return self.delayed(self.time)
 
     def __copy__(self) -> Capability[T]:
         return self.delayed(self.time)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Capability[T]:
+        return self.delayed(self.time)
+
+    def __reduce__(self) -> Any:
+        where = "" if self._port is None else f"{self._port.label}: "
+        raise CapabilityError(
+            f"{where}the capability for {self.time!r} cannot be pickled: it allows its own operator on its own worker to send;"
+            " have that one send instead, or keep the time"
+        )
 
     def __enter__(self) -> Self:
         return self
