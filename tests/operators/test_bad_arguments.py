@@ -267,3 +267,12 @@ def test_what_is_no_probe_to_attach(handle: Any) -> None:
 @pytest.mark.parametrize("factory", [None, 5])
 def test_what_makes_no_vertex(factory: Any) -> None:
     refused(lambda s: s.empty().vertex(factory), GraphError, f"vertex: {factory} must be or make a timely.Vertex")
+
+
+@pytest.mark.parametrize("place", [None, 5, "scope"])
+def test_what_is_no_scope_to_build_in(place: Any) -> None:
+    match = f"operator 'odd' is built in a scope, .*, and not in {place!r}"
+    refused(lambda s: timely.OperatorBuilder(place, "odd"), GraphError, match)
+    refused(lambda s: timely.operators.source(place, "odd", lambda capability, info: print), GraphError, match)
+    refused(lambda s: timely.operators.vertex(place, timely.Vertex, name="odd"), GraphError, match)
+    refused(lambda s: timely.OperatorBuilder(s.empty(), "odd"), GraphError, "stream.scope, and not in Stream")

@@ -365,6 +365,15 @@ def test_an_error_in_an_operator(workers: int) -> None:
     assert (caught.value.name, caught.value.path) == ("map", "/dataflow0/map#1")
 
 
+def test_a_vertex_is_a_function_of_a_stream_too() -> None:
+    def build(scope: timely.ScopeBuilder[int]) -> Any:
+        one, two = scope.to_stream([1]), scope.to_stream([2])
+        both = operators.vertex(one, Add, 7, pact=timely.Exchange(abs), others=[two], name="both")
+        return operators.vertex(one, Add, 5).concat(both)
+
+    assert timely.example(build) == [(0, [0, 0, 6, 8, 10])]
+
+
 @pytest.mark.parametrize("name", ["enter", "leave", "connect_loop", "probe", "capture", "sink"])
 def test_the_other_methods_are_functions_too(name: str) -> None:
     assert callable(getattr(timely.Stream, name))

@@ -111,6 +111,8 @@ class OperatorBuilder(Generic[T]):
     def __init__(self, scope: ScopeBuilder[T], name: str) -> None:
         if not isinstance(name, str):
             raise GraphError(f"the name of an operator is a string, not {name!r}: a pact comes before the name")
+        if not isinstance(scope, ScopeBuilder):
+            raise GraphError(f"operator {name!r} is built in a scope, such as a stream's stream.scope, and not in {scope!r}")
         self._scope = scope
         self._operator: Operator[T] = Operator(name, scope.subgraph, scope.allocator)
         self._rows: list[dict[int, Antichain[PathSummary[T]]]] = []

@@ -11,7 +11,7 @@ from __future__ import annotations
 import copy
 import functools
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from typing import Any, Final, Generic, TypeAlias, TypeVar
+from typing import Any, Final, Generic, TypeAlias, TypeVar, overload
 
 from timely.dataflow import (
     Capability,
@@ -304,6 +304,7 @@ class Runner(Generic[T]):
                 self._receive(port)
 
 
+@overload
 def vertex(
     scope: ScopeBuilder[T],
     factory: Vertex[T] | Callable[..., Vertex[T]],
@@ -311,8 +312,29 @@ def vertex(
     inputs: Sequence[Given[T]] = (),
     outputs: int = 1,
     name: str | None = None,
-) -> list[Stream[T, Any]]:
+) -> list[Stream[T, Any]]: ...
+@overload
+def vertex(
+    scope: Stream[T, Any],
+    factory: Vertex[T] | Callable[..., Vertex[T]],
+    *args: Any,
+    pact: Pact = Pipeline,
+    others: Sequence[Given[T]] = (),
+    name: str | None = None,
+) -> Stream[T, Any]: ...
+def vertex(
+    scope: ScopeBuilder[T] | Stream[T, Any],
+    factory: Vertex[T] | Callable[..., Vertex[T]],
+    *args: Any,
+    inputs: Sequence[Given[T]] = (),
+    outputs: int = 1,
+    name: str | None = None,
+    pact: Pact = Pipeline,
+    others: Sequence[Given[T]] = (),
+) -> list[Stream[T, Any]] | Stream[T, Any]:
     """Run ``factory(*args)``, a ``Vertex``, as an operator with any number of inputs and outputs; return its output streams.
+
+    Of a stream, ``vertex(stream, factory, ...)``, it is what ``stream.vertex(factory, ...)`` is.
 
     ``factory`` is a class that derives from ``Vertex``, a function that makes one, or one made for this place and worker.
     ``inputs`` are what its inputs read, in order: a stream, or ``(stream, pact)``. Without inputs every time is complete from
@@ -330,6 +352,8 @@ def vertex(
     >>> timely.example(build)
     [(0, [2]), (5, [1, 3])]
     """
+    if isinstance(scope, Stream):
+        return scope.vertex(factory, *args, pact=pact, others=others, name=name)
     if not callable(factory) and not isinstance(factory, Vertex):
         raise GraphError(f"vertex: {factory!r} must be or make a timely.Vertex")
     made = factory if isinstance(factory, Vertex) else factory(*args)
