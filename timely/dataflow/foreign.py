@@ -225,6 +225,8 @@ class Foreign(Checked[T]):
                 if not self._takes_data:
                     self._pass_over()
                 busy = bool(self.scope.pull_internal_progress(internal, consumed, produced))
+                if not (busy or self._takes_data):
+                    self._account_for(consumed)
                 for batch in (*internal, *consumed, *produced):
                     for time, _ in batch:
                         self._builder.subgraph.domain.check(time)
@@ -234,10 +236,17 @@ class Foreign(Checked[T]):
                 end.open = False
 
     def _pass_over(self) -> None:
-        """Count as read what comes to a scope that speaks of progress alone."""
+        """Drop what comes to a scope that speaks of progress alone."""
         for inlet in self.inlets:
             for _ in inlet:
                 pass
+
+    def _account_for(self, consumed: Sequence[ChangeBatch[T]]) -> None:
+        """Say that what was dropped is consumed, as far as the scope has not: it has no more to say, and saw none of it."""
+        for inlet, said in zip(self.inlets, consumed, strict=True):
+            reported = dict(said)
+            for time, records in inlet.read.items():
+                said.update(time, max(0, records - reported.get(time, 0)))
 
     @contextmanager
     def _blamed(self) -> Iterator[None]:
@@ -263,11 +272,12 @@ def add_scope(
 
     ``inputs`` are what its inputs read, in order: a stream, or ``(stream, pact)``. Returns the streams of its outputs, in order.
     Each worker adds an object of its own, which speaks for that worker. One that takes or makes records has ``connect`` as well,
-    see ``timely.DataScope``; one without speaks of progress alone, and what comes to it is dropped, though it must still say that
-    it consumed it. As long as a pull returns ``True`` the dataflow is not complete, and the scope is pulled again; one that is
-    ``patient`` is pulled only when something came, a frontier moved or ``activate`` was called, and the worker waits meanwhile.
-    Where the run is checkpointed it needs ``checkpoint()``, which returns its state, and ``restore(state)``, which is called in a
-    run that goes on, after ``connect`` and before it is asked for its summary; such a run has as many workers.
+    see ``timely.DataScope``; one without speaks of progress alone: what comes to it is dropped, and what it has not reported of
+    that by the end of a pull that returns ``False`` counts as consumed. As long as a pull returns ``True`` the dataflow is not
+    complete, and the scope is pulled again; one that is ``patient`` is pulled only when something came, a frontier moved or
+    ``activate`` was called, and the worker waits meanwhile. Where the run is checkpointed it needs ``checkpoint()``, which
+    returns its state, and ``restore(state)``, which is called in a run that goes on, after ``connect`` and before it is asked
+    for its summary; such a run has as many workers.
 
     ``GraphError`` for an object that lacks some of the protocol, or for another number of inputs than it has, ``ScopeError``
     for a stream of another scope. At run time ``ProgressError`` for a statement that is not right, ``OperatorError`` for what
