@@ -147,9 +147,9 @@ def test_the_guide_has_every_setting() -> None:
 class Cluster:
     """A cluster as far as :func:`require_settings` looks at one: executors come up while it is being asked."""
 
-    master = "spark://somewhere:7077"
-
-    def __init__(self, *slots: int, **settings: str) -> None:
+    def __init__(self, *slots: int, master: str = "spark://somewhere:7077", started: float = 0, **settings: str) -> None:
+        self.master = master
+        self.startTime = 1000 * started
         self.slots = list(slots)
         self.settings = {name.replace("_", "."): value for name, value in settings.items()}
         self.conf = SimpleNamespace(get=lambda name, default: default)
@@ -157,7 +157,7 @@ class Cluster:
         self.sparkContext = self
 
     def getConf(self) -> dict[str, str]:
-        return self.settings
+        return {"spark.driver.host": "127.0.0.1", **self.settings}
 
     def resourceProfileManager(self) -> Any:
         return SimpleNamespace(defaultResourceProfile=lambda: None)
@@ -176,7 +176,7 @@ def test_a_cluster_that_is_starting_is_waited_for() -> None:
 
 
 def test_a_cluster_that_is_too_small_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("timely.spark.settings._EXECUTORS_APPEAR_WITHIN", 0.1)
+    monkeypatch.setattr("timely.spark.settings.EXECUTORS_APPEAR_WITHIN", 0.1)
     with pytest.raises(SparkError, match=r"5 workers need 5 task slots.*offers 4.*spark.executor.instances"):
         require_settings(cast(SparkSession, Cluster(4)), 5)
 

@@ -243,7 +243,7 @@ def nothing(epoch: int, tables: Mapping[str, DataFrame]) -> None:
     ("options", "error", "message"),
     [
         ({"workers": 0}, ConfigurationError, "workers must be an integer of 1 or more, not 0"),
-        ({"workers": 3}, SparkError, r"4 task slots at the same time; local\[3\] offers 3.*one is for Spark's own tasks"),
+        ({"workers": 3}, SparkError, r"3 workers need 4 task slots at the same time \(1 of them .*\); local\[3\] offers 3"),
         ({"foreach_epoch": None}, ConfigurationError, "foreach_epoch must be a function"),
         ({"checkpoint_every": 0}, ConfigurationError, "checkpoint_every must be an integer of 1 or more, not 0"),
         ({"checkpoint": ""}, ConfigurationError, "checkpoint must be a path or a URI"),

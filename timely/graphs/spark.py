@@ -3,10 +3,11 @@
 Each function is ``timely.spark.run`` around the dataflow of the same name in ``timely.graphs``, on one graph. ``src`` and
 ``dst`` name the columns of ``edges`` that hold the ends, both of one type, which is the type of the result's nodes too;
 ``vertices`` is a DataFrame with a column ``node`` of that type, for nodes that no edge names. The job runs in ``workers``
-tasks of one barrier stage. A caller may assume that nothing runs before an action asks for the result, and that columns
-and parameters are checked before that, here on the driver: ``SchemaError`` for a column that is missing or of a type that
-will not do, ``ConfigurationError`` for a parameter that cannot be. Nulls are found when the job runs. For the rest see
-``timely.spark.run``, for each algorithm the function in ``timely.graphs``, and ``docs/graphs_on_spark.md`` for all of it.
+tasks of one barrier stage, or in as many as the session has slots. A caller may assume that nothing runs before an action
+asks for the result, and that columns and parameters are checked before that, here on the driver: ``SchemaError`` for a
+column that is missing or of a type that will not do, ``ConfigurationError`` for a parameter that cannot be. Nulls are found
+when the job runs. For the rest see ``timely.spark.run``, for each algorithm the function in ``timely.graphs``, and
+``docs/graphs_on_spark.md`` for all of it.
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ _KEYS = (IntegralType, StringType, BinaryType, BooleanType, DateType, TimestampT
 
 
 def connected_components(
-    edges: DataFrame, src: str = "src", dst: str = "dst", *, vertices: DataFrame | None = None, workers: int = 2
+    edges: DataFrame, src: str = "src", dst: str = "dst", *, vertices: DataFrame | None = None, workers: int | None = None
 ) -> DataFrame:
     """Return a DataFrame ``(node, component)`` with one row for each node of the graph.
 
@@ -73,7 +74,7 @@ def connected_components(
 
 
 def strongly_connected_components(
-    edges: DataFrame, src: str = "src", dst: str = "dst", *, vertices: DataFrame | None = None, workers: int = 2
+    edges: DataFrame, src: str = "src", dst: str = "dst", *, vertices: DataFrame | None = None, workers: int | None = None
 ) -> DataFrame:
     """Return a DataFrame ``(node, component)`` with one row for each node of the graph.
 
@@ -101,7 +102,7 @@ def pagerank(
     damping: float = 0.85,
     tolerance: float = 1e-6,
     rounds: int | None = None,
-    workers: int = 2,
+    workers: int | None = None,
 ) -> DataFrame:
     """Return a DataFrame ``(node, rank)`` with one row for each node; the ranks, of type double, add up to 1.
 
@@ -119,7 +120,9 @@ def pagerank(
     return _run(apply, edges, src, dst, "rank", DoubleType(), workers, vertices)
 
 
-def breadth_first_search(edges: DataFrame, source: Any, src: str = "src", dst: str = "dst", *, workers: int = 2) -> DataFrame:
+def breadth_first_search(
+    edges: DataFrame, source: Any, src: str = "src", dst: str = "dst", *, workers: int | None = None
+) -> DataFrame:
     """Return a DataFrame ``(node, distance)`` with one row for each node that a path from ``source`` leads to: the least
     number of edges on one, of type long.
 
@@ -140,7 +143,7 @@ def breadth_first_search(edges: DataFrame, source: Any, src: str = "src", dst: s
 
 
 def shortest_paths(
-    edges: DataFrame, source: Any, src: str = "src", dst: str = "dst", weight: str = "weight", *, workers: int = 2
+    edges: DataFrame, source: Any, src: str = "src", dst: str = "dst", weight: str = "weight", *, workers: int | None = None
 ) -> DataFrame:
     """Return a DataFrame ``(node, distance)`` with one row for each node that a path from ``source`` leads to: the least
     sum of weights on one, of type double.
@@ -172,7 +175,7 @@ def label_propagation(
     *,
     vertices: DataFrame | None = None,
     rounds: int = 10,
-    workers: int = 2,
+    workers: int | None = None,
 ) -> DataFrame:
     """Return a DataFrame ``(node, label)`` with one row for each node: the label, a node, that most of its neighbours had
     in the round before the last.
@@ -192,7 +195,7 @@ def label_propagation(
 
 
 def triangle_count(
-    edges: DataFrame, src: str = "src", dst: str = "dst", *, vertices: DataFrame | None = None, workers: int = 2
+    edges: DataFrame, src: str = "src", dst: str = "dst", *, vertices: DataFrame | None = None, workers: int | None = None
 ) -> DataFrame:
     """Return a DataFrame ``(node, triangles)`` with one row for each node: in how many triangles it is a corner, of type
     long.
@@ -220,7 +223,7 @@ def pregel(
     dst: str = "dst",
     state: str = "state",
     weight: str | None = None,
-    workers: int = 2,
+    workers: int | None = None,
 ) -> DataFrame:
     """Return a DataFrame ``(node, state)`` with one row for each of ``vertices``, in the state that it ended in.
 
@@ -317,7 +320,7 @@ def _run(
     dst: str,
     column: str,
     kind: DataType | None,
-    workers: int,
+    workers: int | None,
     vertices: DataFrame | None = None,
     weight: str | None = None,
 ) -> DataFrame:

@@ -31,8 +31,8 @@ from timely.spark.plan import ColumnOf, InputPlan, arrow_schema, check_build, ch
 from timely.spark.rendezvous import Run, rendezvous
 from timely.spark.resume import Attempts, Checkpoints, interval, place
 from timely.spark.session import addresses, check_workers, context_of, this_python
-from timely.spark.settings import require_settings
 from timely.spark.shipping import carried
+from timely.spark.slots import settle
 from timely.spark.task import Build, Task
 from timely.spark.verdict import Verdict
 
@@ -108,7 +108,7 @@ def run(
     inputs: Mapping[str, DataFrame],
     outputs: Mapping[str, str | StructType],
     *,
-    workers: int,
+    workers: int | None = None,
     epoch: ColumnOf | None = None,
     key: ColumnOf | None = None,
     checkpoint: str | os.PathLike[str] | None = None,
@@ -118,7 +118,7 @@ def run(
     live: Page | None = None,
 ) -> Result:
     """Run a dataflow on Spark: DataFrames in, DataFrames out, one worker in each of ``workers`` tasks of one barrier
-    stage.
+    stage; where ``workers`` is not given, in as many as the session has slots that no stream holds.
 
     ``build(scope, **streams)`` is called in every worker with a stream of Arrow batches for each of ``inputs``, under
     its name, and returns a dictionary of streams of Arrow batches, one for each of ``outputs``, whose values are
@@ -134,7 +134,8 @@ def run(
     each other's progress, as for :func:`timely.execute`; ``docs/sizing.md`` says what suits how many workers. A
     :class:`timely.inspect.LivePage` that is given as ``live`` shows the run while it goes on (``docs/live.md``).
 
-    The session must be classic (no Spark Connect) and have a slot for each worker. On a cluster every executor must
+    The session must be classic (no Spark Connect) and have a slot for each worker. Executors of a cluster that are still coming
+    up are waited for, in the first minute of a session also where ``workers`` is not given; every executor must
     be able to import ``timely`` and whatever ``build`` uses. Raises, before any job starts:
     :class:`~timely.errors.ConfigurationError` for a count of workers below 1, no inputs or outputs, or names that
     cannot be; :class:`~timely.errors.SchemaError` for a schema that cannot be read or a column that is missing;
@@ -151,8 +152,9 @@ def run(
     >>> sorted(tuple(row) for row in result["swapped"].collect())
     [('b', 'a'), ('c', 'b')]
     """
-    check_workers(workers)
-    Routes.named(progress, workers)
+    if workers is not None:
+        check_workers(workers)
+    Routes.named(progress, workers or 1)
     check_page(live)
     if find_spec("pandas") is None:
         raise ConfigurationError(
@@ -169,7 +171,7 @@ def run(
     plan = InputPlan.of(inputs, epoch, key)
     schemas = {name: struct_type(name, schema) for name, schema in outputs.items()}
     context = context_of(session)
-    require_settings(session, workers)
+    workers = settle(session, workers)
     server = rendezvous(*addresses(context))
     checkpoints = None if checkpoint is None else _checkpoints(checkpoint, checkpoint_every, plan, schemas)
     entry = server.open_run(workers, patience=patience, place=None if checkpoints is None else checkpoints.where)

@@ -26,7 +26,7 @@ from pyspark.sql import SparkSession
 from timely.errors import SparkError
 from timely.spark.session import check_workers, concurrent_tasks, context_of, is_local
 
-_EXECUTORS_APPEAR_WITHIN = 60.0
+EXECUTORS_APPEAR_WITHIN = 60.0
 """Seconds that a cluster gets to bring up the executors it promised, before a run is refused for want of slots."""
 
 _SECONDS = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
@@ -323,7 +323,7 @@ def require_settings(session: SparkSession, workers: int, spare: int = 0) -> Non
     executors are still starting is given a moment.
     """
     around = _look_around(session, workers, spare)
-    deadline = time.monotonic() + (0.0 if around.local else _EXECUTORS_APPEAR_WITHIN)
+    deadline = time.monotonic() + (0.0 if around.local else EXECUTORS_APPEAR_WITHIN)
     while (found := judge(around).required) and around.slots < workers + spare and time.monotonic() < deadline:
         if any(finding.setting == "spark.dynamicAllocation.enabled" for finding in found):
             break  # executors come and go with the work there is, so that waiting for them is no use

@@ -32,6 +32,7 @@ from timely.errors import (
 from timely.spark.rendezvous import Rendezvous, Run
 from timely.spark.session import context_of, this_python
 from timely.spark.shipping import carried
+from timely.spark.slots import holding
 from timely.spark.streaming.duty import COMPUTED, KEPT, ORDER, READY, Duty
 from timely.spark.streaming.ledger import File, Ledger, Outputs
 
@@ -216,6 +217,12 @@ class Crew:
     # -- one attempt after another ---------------------------------------------------------------------------------------
 
     def _keep_up(self) -> None:
+        with holding(context_of(self._session), self.workers):
+            self._attempt_after_attempt()
+        if self.failure is not None:
+            self.on_failure()
+
+    def _attempt_after_attempt(self) -> None:
         while True:
             attempt = self._open()
             error: Exception | None = None
@@ -232,8 +239,6 @@ class Crew:
                 self._changed.notify_all()
                 if self._over or self.failure is not None:
                     break
-        if self.failure is not None:
-            self.on_failure()
 
     def _open(self) -> _Attempt:
         run = self._server.open_run(self.workers, patience=self._patience)

@@ -33,7 +33,7 @@ from timely.spark.packing import Output
 from timely.spark.plan import InputPlan, arrow_schema, check_build, check_names, session_of, struct_type
 from timely.spark.rendezvous import Run, rendezvous
 from timely.spark.session import addresses, check_workers, concurrent_tasks, context_of
-from timely.spark.settings import require_settings
+from timely.spark.slots import settle
 from timely.spark.streaming.crew import Crew
 from timely.spark.streaming.duty import Duty
 from timely.spark.streaming.identity import Identity
@@ -70,7 +70,7 @@ def stream(
     inputs: Mapping[str, DataFrame],
     outputs: Mapping[str, str | StructType],
     *,
-    workers: int,
+    workers: int | None = None,
     foreach_epoch: ForeachEpoch,
     checkpoint: str | os.PathLike[str],
     checkpoint_every: int = 10,
@@ -96,8 +96,9 @@ def stream(
     ``{"processingTime": "1 second"}``), ``version`` is your own, and a checkpoint of another one is refused.
     A :class:`timely.inspect.LivePage` that is given as ``live`` shows the workers while they are up.
 
-    The workers hold a slot each for as long as the stream is up, and one more is needed for Spark's own tasks. Returns when the
-    workers are up. Raises :class:`~timely.errors.ConfigurationError` for what cannot be, among it inputs that are not streaming;
+    The workers hold a slot each for as long as the stream is up, and one more is needed for Spark's own tasks; where ``workers``
+    is not given they are as many as the session has slots, but that one and those that other streams hold. Returns when they
+    are up. Raises :class:`~timely.errors.ConfigurationError` for what cannot be, among it inputs that are not streaming;
     :class:`~timely.errors.SchemaError` for a schema that cannot be read, or is not the one that the checkpoint was made with;
     :class:`~timely.errors.SparkError` for too few slots; and what the workers raise when they build the dataflow, among it
     :class:`~timely.errors.ChangedDataflowError` for another one than the checkpoint is of. What happens later is
@@ -123,7 +124,8 @@ def stream(
     {0: [0, 2], 1: [4], 2: [6, 8]}
     >>> folder.cleanup()
     """
-    check_workers(workers)
+    if workers is not None:
+        check_workers(workers)
     _check_options(foreach_epoch, checkpoint_every, trigger)
     check_page(live)
     session = session_of(inputs)
@@ -138,7 +140,7 @@ def stream(
     schemas = {name: struct_type(name, schema) for name, schema in outputs.items()}
     declared = tuple(Output(name, arrow_schema(schema)) for name, schema in schemas.items())
     place = Place.at(checkpoint)
-    _require_slots(session, workers)
+    workers = settle(session, workers, stays=True)
     ledger = _open(place, Identity.of({name: frame.schema for name, frame in inputs.items()}, schemas))
     context = context_of(session)
     server, log = rendezvous(*addresses(context)), log_to_spark(context)
@@ -183,14 +185,6 @@ def _open(place: Place, identity: Identity) -> Ledger:
     if not place.names("query"):
         raise CheckpointError(f"{place.uri} holds a stream whose query's own checkpoint, the folder query, is missing")
     return ledger
-
-
-def _require_slots(session: SparkSession, workers: int) -> None:
-    """Raise ``SparkError`` unless the workers fit, and one of Spark's own tasks beside them."""
-    try:
-        require_settings(session, workers + 1)
-    except SparkError as error:
-        raise SparkError(f"{error}. Of {workers + 1}, one is for Spark's own tasks beside the {workers} of the stream") from error
 
 
 class _Epochs:

@@ -1,0 +1,114 @@
+"""How many workers a dataflow gets where the program does not say: as many as the session has slots for.
+
+The invariant: a cluster that is still coming up is not taken for a small one. Its executors are waited for as the check of the
+slots waits for them: until all that its settings promise are there, or, where nothing promises a number, until no more have come
+for a while; for a minute at most, which is that of the session, so that one that has been up for longer is not waited for at all.
+A caller may assume that what :func:`settle` returns has been checked, and that it does not count on slots which streams hold: who
+waits for those may wait for ever.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import math
+import re
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+from weakref import WeakKeyDictionary
+
+from pyspark import SparkContext
+from pyspark.sql import SparkSession
+
+from timely.errors import SparkError
+from timely.spark.session import concurrent_tasks, context_of, is_local
+from timely.spark.settings import EXECUTORS_APPEAR_WITHIN, require_settings
+
+_SETTLED = 5.0
+"""Seconds without a further executor after which a cluster whose size nothing promises is taken to be all there."""
+
+_log = logging.getLogger(__name__)
+
+_lock = threading.Lock()
+_held: WeakKeyDictionary[SparkContext, int] = WeakKeyDictionary()
+
+
+def settle(session: SparkSession, workers: int | None, *, stays: bool = False) -> int:
+    """Return how many workers there are: ``workers``, or where that is ``None`` as many as there are slots that no stream holds.
+
+    ``SparkError`` unless the session can run them. Of a dataflow that ``stays`` up, a stream, none may wait for slots that other
+    streams hold, and one slot is left to Spark's own tasks.
+
+    >>> from timely.spark import local_session
+    >>> session = local_session(2)
+    >>> settle(session, 1), settle(session, None) - settle(session, None, stays=True)
+    (1, 1)
+    """
+    context = context_of(session)
+    held = _held.get(context, 0) if stays or workers is None else 0
+    spare = held + stays
+    if workers is None:
+        workers = max(_slots(context, spare) - spare, 1)
+    try:
+        require_settings(session, workers, spare)
+    except SparkError as error:
+        if held:
+            raise SparkError(f"{error}. Streams of this session hold {held} of them, for as long as they are up") from error
+        raise
+    return workers
+
+
+@contextlib.contextmanager
+def holding(context: SparkContext, slots: int) -> Iterator[None]:
+    """Say that so many slots are taken for as long as the block runs, whatever else there is to do."""
+    with _lock:
+        _held[context] = _held.get(context, 0) + slots
+    try:
+        yield
+    finally:
+        with _lock:
+            _held[context] -= slots
+
+
+def _slots(context: SparkContext, needless: int) -> int:
+    """Return how many slots there are, once all executors have come that can be expected; more than ``needless``, if possible."""
+    slots = concurrent_tasks(context)
+    setting = context.getConf().get
+    if is_local(context) or str(setting("spark.dynamicAllocation.enabled", "false")).strip().lower() == "true":
+        return slots  # of executors that come and go with the work there is, the check says that they will not do
+    most, sure = _expected(str(context.master), setting)
+    now = changed = time.monotonic()
+    patient = now + EXECUTORS_APPEAR_WITHIN
+    young = patient - (time.time() - context.startTime / 1000)
+    while slots < most and now < (young if slots > needless else patient):
+        if not sure and slots > needless and now - changed >= _SETTLED:
+            break
+        time.sleep(0.2)
+        now, before, slots = time.monotonic(), slots, concurrent_tasks(context)
+        changed = changed if slots == before else now
+    if sure and slots < most:
+        _log.warning("the settings of the session promise %d slots, and there are %d", most, slots)
+    return slots
+
+
+def _expected(master: str, setting: Callable[[str, str], Any]) -> tuple[float, bool]:
+    """Return how many slots the settings of a cluster speak of, and whether it will have so many, rather than so many at most.
+
+    >>> _expected("local-cluster[2,3,1024]", lambda name, default: default)
+    (6, True)
+    >>> _expected("spark://there:7077", lambda name, default: "8" if name == "spark.cores.max" else default)
+    (8, False)
+    >>> _expected("yarn", {"spark.executor.cores": "4", "spark.task.cpus": "2"}.get)
+    (4, True)
+    """
+    cpus = int(setting("spark.task.cpus", "1"))
+    if (found := re.fullmatch(r"local-cluster\[\s*(\d+)\s*,\s*(\d+)\s*,.*\]", master)) is not None:
+        return int(found[1]) * (int(found[2]) // cpus), True
+    if master.startswith("spark://"):  # which gives all that it has, and of this most at most
+        most = int(setting("spark.cores.max", "0"))
+        return (most // cpus, False) if most else (math.inf, False)
+    executors = int(setting("spark.executor.instances", "2" if master.startswith(("yarn", "k8s")) else "0"))
+    cores = int(setting("spark.executor.cores", "1"))
+    return (executors * (cores // cpus), True) if executors else (math.inf, False)
