@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import resource
 import sys
 from collections import Counter
@@ -512,6 +513,19 @@ def test_another_dictionary_than_promised(numbers: DataFrame) -> None:
     said = failure_of(result, "others")
     assert "build must return a dictionary with the streams ['others']; it returned ['numbers']" in said
     assert isinstance(result.failure, ConfigurationError)
+
+
+@pytest.mark.parametrize(
+    ("built", "message"),
+    [
+        ({"numbers": 5}, "output 'numbers': build must return a stream of Arrow batches for it, such as an operator returns, not 5"),
+        ({"numbers": None, 1: None}, "build must return a dictionary with the streams ['numbers']; it returned [1, 'numbers']"),
+    ],
+)
+def test_something_else_than_streams(numbers: DataFrame, built: Any, message: str) -> None:
+    result = ts.run(lambda scope, numbers: built, {"numbers": numbers}, {"numbers": "n long"}, workers=2)
+    with pytest.raises(Exception, match=re.escape(f"ConfigurationError: {message}")):
+        result["numbers"].collect()
 
 
 def test_an_output_without_a_declared_column(numbers: DataFrame) -> None:

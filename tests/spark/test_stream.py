@@ -305,3 +305,23 @@ def test_another_dictionary_than_promised(session: SparkSession, words: Folder, 
     with pytest.raises(ConfigurationError, match=r"build must return .* the streams \['sums'\]; it returned \['counts'\]"):
         start(session, words, where, nothing, outputs={"sums": COUNTS})
     start(session, words, where, nothing).stop()  # mended, and nothing has been taken in with the other name
+
+
+def test_an_output_at_other_times_than_epochs(session: SparkSession, words: Folder, where: str) -> None:
+    """Refused as soon as it is built, since its rows would be of no epoch."""
+
+    def build(scope: timely.ScopeBuilder[int], words: timely.Stream[int, Any]) -> dict[str, Any]:
+        with scope.region() as region, region.iterative() as loop:
+            return {"counts": words.enter(region).enter(loop)}
+
+    with pytest.raises(ConfigurationError, match=r"output 'counts': build returned a stream of the scope '/stream/.*leave\(\)"):
+        start(session, words, where, nothing, build)
+
+    def mended(scope: timely.ScopeBuilder[int], words: timely.Stream[int, Any]) -> dict[str, Any]:
+        with scope.region() as region:
+            return {"counts": words.enter(region)}
+
+    words.put([("a", 1)])
+    take = Taker()
+    start(session, words, where, take, mended, outputs={"counts": "word string, n long"}).await_termination()
+    assert take.of("counts") == {0: [("a", 1)]}

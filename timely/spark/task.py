@@ -164,11 +164,20 @@ class Task:
         built = self.build(scope, **streams)
         declared = [output.name for output in self.outputs]
         if not isinstance(built, Mapping) or set(built) != set(declared):
-            got = sorted(built) if isinstance(built, Mapping) else type(built).__name__
+            got = sorted(built, key=str) if isinstance(built, Mapping) else type(built).__name__
             raise ConfigurationError(
                 f"build must return a dictionary with the streams {sorted(declared)}; it returned {got}"
             )
+        for name in declared:
+            self.check_stream(name, built[name])
         return handles, [built[name] for name in declared]
+
+    def check_stream(self, name: str, built: object) -> None:
+        """Raise ``ConfigurationError`` for what ``build`` returned for an output and is no stream."""
+        if not isinstance(built, Stream):
+            raise ConfigurationError(
+                f"output {name!r}: build must return a stream of Arrow batches for it, such as an operator returns, not {built!r}"
+            )
 
     def _drain(self, outbox: Outbox, meter: Meter) -> Iterator[pa.RecordBatch]:
         """Yield what waits in ``outbox``, checked against the schemas, cut to the size that Spark is set to, and packed where

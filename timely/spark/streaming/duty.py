@@ -26,8 +26,8 @@ import attrs
 import pyarrow as pa
 from pyarrow import parquet
 
-from timely.dataflow import Bell
-from timely.errors import WorkerError
+from timely.dataflow import Bell, Stream
+from timely.errors import ConfigurationError, WorkerError
 from timely.recovery import Recovery
 from timely.spark.intake import Intake
 from timely.spark.registration import Registration
@@ -88,6 +88,15 @@ class Duty(Task):
                 else:
                     post.drop(epoch)
             post.leave()
+
+    def check_stream(self, name: str, built: object) -> None:
+        """Raise ``ConfigurationError`` also for a stream whose times are not epochs."""
+        super().check_stream(name, built)
+        if isinstance(built, Stream) and built.scope.time is not int:
+            raise ConfigurationError(
+                f"output {name!r}: build returned a stream of the scope {built.scope.path!r}, whose times are more than epochs: "
+                "return stream.leave()"
+            )
 
     def _post(self, worker: Worker) -> _Post:
         """Build the dataflow, each of whose outputs gets a shelf."""
