@@ -444,10 +444,13 @@ def test_outputs_that_cannot_be(edges: DataFrame, outputs: Any, message: str) ->
         ({"epoch": "when"}, "epoch: input 'edges' has no column 'when'; it has 'src', 'dst'"),
         ({"key": {"edges": "Src"}}, "key: input 'edges' has no column 'Src'"),
         ({"key": {"nodes": "src"}}, "key: there is no input 'nodes'; the inputs are 'edges'"),
+        ({"epoch": ["src"]}, r"epoch must be the name of a column that every input has, or a dictionary .*, not \['src'\]"),
+        ({"key": 3}, "key must be the name of a column that every input has, or a dictionary .*, not 3"),
+        ({"patience": "30"}, "patience must be more than 0 seconds, not '30'"),
         ({"epoch": "src"}, "column 'src' cannot be an epoch: it is string, and must be an integer"),
     ],
 )
-def test_a_missing_column(edges: DataFrame, options: dict[str, Any], message: str) -> None:
+def test_an_option_that_cannot_be(edges: DataFrame, options: dict[str, Any], message: str) -> None:
     with pytest.raises((SchemaError, ConfigurationError), match=message):
         ts.run(through, {"edges": edges}, {"edges": "src string, dst string"}, workers=1, **options)
 
@@ -518,7 +521,7 @@ def test_another_dictionary_than_promised(numbers: DataFrame) -> None:
 @pytest.mark.parametrize(
     ("built", "message"),
     [
-        ({"numbers": 5}, "output 'numbers': build must return a stream of Arrow batches for it, such as an operator returns, not 5"),
+        ({"numbers": 5}, "output 'numbers': build must return a stream of Arrow batches for it, such as an operator returns"),
         ({"numbers": None, 1: None}, "build must return a dictionary with the streams ['numbers']; it returned [1, 'numbers']"),
     ],
 )

@@ -44,6 +44,17 @@ _LONGEST = {"message": 4_096, "name": 512, "path": 512, "trace": 8_192}
 """Characters of each text of an error that are told; of a traceback the last ones. All of them fit into one frame."""
 
 
+def check_patience(patience: object) -> None:
+    """Raise :class:`~timely.errors.ConfigurationError` unless ``patience`` is a number of seconds that can pass.
+
+    >>> check_patience(0)
+    Traceback (most recent call last):
+    timely.errors.ConfigurationError: patience must be more than 0 seconds, not 0
+    """
+    if not isinstance(patience, int | float) or isinstance(patience, bool) or not patience > 0:
+        raise ConfigurationError(f"patience must be more than 0 seconds, not {patience!r}")
+
+
 @attrs.frozen
 class Invitation:
     """What a worker must know to take part in a run; it travels to the tasks with the function they run.

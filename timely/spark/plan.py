@@ -192,6 +192,10 @@ def _columns(option: str, frames: Mapping[str, DataFrame], chosen: ColumnOf | No
     """Return where the column is that an option names for each input. Raises SchemaError where there is none, or are two."""
     if chosen is None:
         return {}
+    if not isinstance(chosen, str | Mapping):
+        raise ConfigurationError(
+            f"{option} must be the name of a column that every input has, or a dictionary from inputs to names, not {chosen!r}"
+        )
     named = dict.fromkeys(frames, chosen) if isinstance(chosen, str) else dict(chosen)
     for name, column in named.items():
         if name not in frames:

@@ -28,7 +28,7 @@ import attrs
 
 from timely import errors
 from timely.errors import ConfigurationError, SparkError, TimelyError
-from timely.spark.messages import DRIVER, SILENCE, SILENT, Frames, Invitation, Pulse, describe, framed, revive
+from timely.spark.messages import DRIVER, SILENCE, SILENT, Frames, Invitation, Pulse, check_patience, describe, framed, revive
 from timely.worker import credentials
 from timely.worker.credentials import Identity, make_identity
 from timely.worker.mesh import RUN, Address, Hello, Reception, open_listener, refuse, welcome
@@ -269,8 +269,7 @@ class Rendezvous:
         A worker of it that gives no sign of life for ``patience`` seconds is declared gone. Of the stages that keep checkpoints
         at one ``place`` only one at a time is let in. No message between two workers may have more than ``largest`` bytes.
         """
-        if not patience > 0:
-            raise ConfigurationError(f"patience must be more than 0 seconds, not {patience!r}")
+        check_patience(patience)
         driver, identity = make_identity("timely driver"), make_identity("timely worker")
         context = credentials.listener(driver, identity.certificate)
         name = secrets.token_bytes(RUN)
