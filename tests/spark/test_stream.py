@@ -212,6 +212,24 @@ def test_an_epoch_whose_taker_raises_comes_again_after_a_restart(session: SparkS
     assert take.of("counts") == expected(EPOCHS)
 
 
+@pytest.mark.parametrize("leaving", [SystemExit, KeyboardInterrupt])
+def test_a_taker_that_wants_to_end_the_program_ends_the_stream(
+    session: SparkSession, words: Folder, where: str, leaving: type[BaseException]
+) -> None:
+    words.put(*EPOCHS)
+
+    def leave(epoch: int, tables: Mapping[str, DataFrame]) -> None:
+        raise leaving("enough")
+
+    handle = start(session, words, where, leave)
+    with pytest.raises(DeliveryError, match=f"foreach_epoch raised {leaving.__name__} for epoch 0: enough"):
+        handle.await_termination(120)
+    assert not handle.is_active
+    take = Taker()
+    start(session, words, where, take).await_termination()
+    assert take.of("counts") == expected(EPOCHS)
+
+
 def test_an_operator_that_raises_ends_the_stream_after_a_second_try(session: SparkSession, words: Folder, where: str) -> None:
     def build(scope: timely.ScopeBuilder[int], words: timely.Stream[int, Any]) -> Streams:
         def check(row: Row) -> Row:
@@ -245,6 +263,8 @@ def nothing(epoch: int, tables: Mapping[str, DataFrame]) -> None:
         ({"workers": 0}, ConfigurationError, "workers must be an integer of 1 or more, not 0"),
         ({"workers": 3}, SparkError, r"3 workers need 4 task slots at the same time \(1 of them .*\); local\[3\] offers 3"),
         ({"foreach_epoch": None}, ConfigurationError, "foreach_epoch must be a function"),
+        ({"patience": 0}, ConfigurationError, "patience must be more than 0 seconds, not 0"),
+        ({"patience": "30"}, ConfigurationError, "patience must be more than 0 seconds, not '30'"),
         ({"checkpoint_every": 0}, ConfigurationError, "checkpoint_every must be an integer of 1 or more, not 0"),
         ({"checkpoint": ""}, ConfigurationError, "checkpoint must be a path or a URI"),
         ({"checkpoint": "nosuch://a/b"}, ConfigurationError, "'nosuch://a/b' is no place that Arrow can write to"),

@@ -28,7 +28,7 @@ from timely.errors import CheckpointError, ConfigurationError, DeliveryError, Sp
 from timely.spark.display import name_of
 from timely.spark.live import Page, check_page, show
 from timely.spark.logs import log_to_spark
-from timely.spark.messages import SILENCE
+from timely.spark.messages import SILENCE, check_patience
 from timely.spark.packing import Output
 from timely.spark.plan import InputPlan, arrow_schema, check_build, check_names, session_of, struct_type
 from timely.spark.rendezvous import Run, rendezvous
@@ -127,6 +127,7 @@ def stream(
     if workers is not None:
         check_workers(workers)
     _check_options(foreach_epoch, checkpoint_every, trigger)
+    check_patience(patience)
     check_page(live)
     session = session_of(inputs)
     for name, frame in inputs.items():
@@ -262,7 +263,7 @@ class _Epochs:
         try:
             with self._timed("handing"):
                 self._foreach_epoch(epoch, tables)
-        except Exception as error:
+        except (Exception, SystemExit, KeyboardInterrupt) as error:  # on a thread of Spark's, which nobody else would hear of
             raise DeliveryError(
                 f"foreach_epoch raised {type(error).__name__} for epoch {epoch}: {error}. The epoch is not noted as delivered,"
                 " and is handed over again, with the same rows, when the stream is started again",
