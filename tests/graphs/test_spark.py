@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from typing import Any
 
+import pandas as pd
 import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 from pyspark.sql.types import DoubleType, LongType, StringType
 
 from benchmarks import spark as benchmark
@@ -136,6 +139,8 @@ def test_what_spark_is_spared(session: SparkSession) -> None:
         connected_components(edges.selectExpr("*", "`to`"), "from", "to")
     with pytest.raises(ConfigurationError, match="source is 'hen', and the nodes are bigint"):
         breadth_first_search(edges, "hen", "from", "to")
+    with pytest.raises(ConfigurationError, match=r"source is 4.5, and the nodes in column 'from' are of type int64: .* would be 4"):
+        breadth_first_search(edges, 4.5, "from", "to")
     with pytest.raises(ConfigurationError, match="source is None, which is no node"):
         shortest_paths(edges.selectExpr("*", "1 w"), None, "from", "to", "w")
     with pytest.raises(SchemaError, match=r"nodes are decimal\(3,0\), which a message cannot be sent to"):
@@ -164,6 +169,26 @@ def test_nodes_of_any_plain_type(session: SparkSession, kind: str, nodes: list[A
     assert found(members) == {low: low, second: low, third: third, high: third}
     assert found(breadth_first_search(edges, three)) == {third: 0, high: 1}
     edges.unpersist()
+
+
+@pytest.mark.parametrize("zone", ["America/New_York", "Asia/Kathmandu", "UTC"])
+def test_a_source_is_an_instant_as_spark_gives_it(session: SparkSession, monkeypatch: pytest.MonkeyPatch, zone: str) -> None:
+    """Without a time zone, by the clock of this machine; also in the hour that there is twice."""
+    before = str(session.conf.get("spark.sql.session.timeZone"))
+    monkeypatch.setenv("TZ", zone)
+    time.tzset()
+    session.conf.set("spark.sql.session.timeZone", "Europe/Vienna")
+    try:
+        text = [f"timestamp'2024-11-03 0{hour}:30:00Z'" for hour in (4, 5, 6, 7)]
+        edges = session.sql(f"select * from values ({text[0]}, {text[1]}), ({text[2]}, {text[3]}) t(src, dst)")
+        for source, row in enumerate(edges.orderBy("src").collect()):
+            for given in (row.src, row.src.astimezone(UTC), pd.Timestamp(row.src)):
+                reached = sorted(breadth_first_search(edges, given).select(F.unix_timestamp("node") / 3600).collect())
+                assert [int(hour) % 24 for (hour,) in reached] == [4 + 2 * source, 5 + 2 * source]
+    finally:
+        session.conf.set("spark.sql.session.timeZone", before)
+        monkeypatch.undo()
+        time.tzset()
 
 
 # -- pregel ------------------------------------------------------------------------------------------------------------

@@ -82,11 +82,11 @@ def shortest_paths(
 def _seed(names: pa.RecordBatch, source: Any, src: str) -> Rows:
     """Return ``(number, bits of 0.0)`` of the source, if it is among the names."""
     values = names.column("value")
-    place = _place(values, _as_node(source, values.type, src))
+    place = _place(values, as_node(source, values.type, src))
     return np.array([[names.column("id")[place].as_py(), 0]] if place >= 0 else np.empty((0, 2)), np.int64)
 
 
-def _as_node(source: Any, kind: pa.DataType, src: str) -> pa.Array:
+def as_node(source: Any, kind: pa.DataType, src: str) -> pa.Array:
     """Return the source as the one value of a column of nodes; ``SchemaError`` unless it is the same as such."""
     try:
         node = pa.array([source], kind)

@@ -13,6 +13,7 @@ when the job runs. For the rest see ``timely.spark.run``, for each algorithm the
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from datetime import UTC, datetime
 from typing import Any
 
 import pyarrow as pa
@@ -41,6 +42,7 @@ from pyspark.sql.types import (
 from timely import graphs
 from timely.dataflow import ScopeBuilder, Stream
 from timely.errors import ConfigurationError, SchemaError
+from timely.graphs.distances import as_node
 from timely.graphs.labels import check_rounds
 from timely.graphs.pregel import Compute
 from timely.graphs.rank import check_parameters
@@ -126,7 +128,8 @@ def breadth_first_search(
     """Return a DataFrame ``(node, distance)`` with one row for each node that a path from ``source`` leads to: the least
     number of edges on one, of type long.
 
-    ``source`` is a value of the nodes' type. Where it is an end of no edge, the result has no rows.
+    ``source`` is a value of the nodes' type, a timestamp as Spark gives it to Python (without a time zone it is by this machine's
+    clock). Where it is an end of no edge, the result has no rows.
 
     >>> from timely.spark import local_session
     >>> session = local_session(2)
@@ -134,7 +137,7 @@ def breadth_first_search(
     >>> sorted(tuple(row) for row in breadth_first_search(edges, 1).collect())
     [(1, 0), (2, 1), (3, 2)]
     """
-    _check_source(source, _node_type(edges, src, dst))
+    source = _as_source(source, _node_type(edges, src, dst), src)
 
     def apply(edges: Stream[Any, Any]) -> Stream[Any, Any]:
         return graphs.breadth_first_search(edges, source)
@@ -148,8 +151,8 @@ def shortest_paths(
     """Return a DataFrame ``(node, distance)`` with one row for each node that a path from ``source`` leads to: the least
     sum of weights on one, of type double.
 
-    ``source`` is a value of the nodes' type. Where it is an end of no edge, the result has no rows. ``weight`` names a
-    column of numbers from 0 up; they are added up as doubles.
+    ``source`` is as for :func:`breadth_first_search`. ``weight`` names a column of numbers from 0 up; they are added up as
+    doubles.
 
     >>> from timely.spark import local_session
     >>> session = local_session(2)
@@ -157,7 +160,7 @@ def shortest_paths(
     >>> sorted(tuple(row) for row in shortest_paths(edges, 1).collect())
     [(1, 0.0), (2, 0.5), (3, 1.5)]
     """
-    _check_source(source, _node_type(edges, src, dst))
+    source = _as_source(source, _node_type(edges, src, dst), src)
     kind = _require(edges, weight, "edges")
     if not isinstance(kind, NumericType):
         raise SchemaError(f"column {weight!r} is {kind.simpleString()}, and a weight must be a number: cast it")
@@ -233,9 +236,9 @@ def pregel(
     state, and pairs ``(node, message)``. ``vertex`` is a ``timely.graphs.PregelVertex``; its ``edges`` are the nodes that its
     edges lead to, or with ``weight`` pairs of such a node and the value of that column, which may be of any type. Values
     are as in Spark's rows, but that a struct is a dictionary, and a map a list of pairs. Messages may be anything that can
-    be pickled. With ``combine``, a function of two messages whose order makes no difference, the messages to a node become
-    one. Nodes are whole numbers, strings, bytes, truth values, dates or timestamps. Both functions travel to the workers as
-    Spark's own UDFs do.
+    be pickled. Timestamps come with the session's time zone, and one that is returned without any is taken to be in UTC. With
+    ``combine``, a function of two messages whose order makes no difference, the messages to a node become one. Nodes are whole
+    numbers, strings, bytes, truth values, dates or timestamps. Both functions travel to the workers as Spark's own UDFs do.
 
     Inside the workers, ``SchemaError`` for a node that is null or has two rows, for edges or messages of nodes that are no
     vertices, and for a state that the column cannot hold.
@@ -370,13 +373,18 @@ def _node_type(edges: DataFrame, src: str, dst: str) -> DataType:
     return source
 
 
-def _check_source(source: Any, node: DataType) -> None:
-    """``ConfigurationError`` for a source that is no value of the nodes' type."""
+def _as_source(source: Any, node: DataType, src: str) -> Any:
+    """Return a source as the workers look it up; ``ConfigurationError`` for one that is no value of the nodes' type.
+
+    An instant without a time zone is one as Spark gives it to Python, and takes it from there: by this machine's clock.
+    """
     try:
         kind = to_arrow_type(node, timezone="UTC")
     except PySparkException:
-        return  # a type that timely.spark.run refuses, and says why
+        return source  # a type that timely.spark.run refuses, and says why
     try:
+        if isinstance(node, TimestampType) and isinstance(source, datetime) and source.tzinfo is None:
+            source = datetime.combine(source.date(), source.time()).astimezone(UTC)
         found = pa.array([source], kind)
     except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
         raise ConfigurationError(
@@ -384,6 +392,11 @@ def _check_source(source: Any, node: DataType) -> None:
         ) from error
     if found.null_count:
         raise ConfigurationError(f"the source is {source!r}, which is no node")
+    try:
+        as_node(source, kind, src)
+    except SchemaError as error:
+        raise ConfigurationError(str(error)) from error
+    return source
 
 
 def _require(frame: DataFrame, name: str, what: str) -> DataType:
