@@ -139,8 +139,11 @@ def test_what_spark_is_spared(session: SparkSession) -> None:
         connected_components(edges.selectExpr("*", "`to`"), "from", "to")
     with pytest.raises(ConfigurationError, match="source is 'hen', and the nodes are bigint"):
         breadth_first_search(edges, "hen", "from", "to")
-    with pytest.raises(ConfigurationError, match=r"source is 4.5, and the nodes in column 'from' are of type int64: .* would be 4"):
+    with pytest.raises(ConfigurationError, match=r"source is 4.5, and the nodes in column 'from' are of type int64: .* be 4"):
         breadth_first_search(edges, 4.5, "from", "to")
+    with pytest.raises(SchemaError, match=r"are string collate UTF8_LCASE, in which different strings may be equal"):
+        collated = (f"cast(`{name}` as string) collate utf8_lcase as {name}" for name in ("from", "to"))
+        connected_components(edges.selectExpr(*collated), "from", "to")
     with pytest.raises(ConfigurationError, match="source is None, which is no node"):
         shortest_paths(edges.selectExpr("*", "1 w"), None, "from", "to", "w")
     with pytest.raises(SchemaError, match=r"nodes are decimal\(3,0\), which a message cannot be sent to"):

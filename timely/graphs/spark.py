@@ -370,6 +370,11 @@ def _node_type(edges: DataFrame, src: str, dst: str) -> DataType:
             f"columns {src!r} and {dst!r} are {source.simpleString()}, which cannot be a node:"
             " use a plain value, such as to_json() of it"
         )
+    if isinstance(source, StringType) and source != StringType():
+        raise SchemaError(
+            f"columns {src!r} and {dst!r} are {source.simpleString()}, in which different strings may be equal; nodes are"
+            " compared letter by letter: cast both to string, after lower() or what makes equal ones the same"
+        )
     return source
 
 
