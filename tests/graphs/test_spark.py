@@ -51,6 +51,33 @@ def test_columns_of_any_name_and_whole_numbers(session: SparkSession) -> None:
     assert sorted(tuple(row) for row in found.collect()) == [(1, 1), (2, 1), (3, 3)]
 
 
+def test_columns_that_differ_in_case_alone(session: SparkSession) -> None:
+    edges = session.createDataFrame([(1, 2, 3, 0.5, 9.0)], "src long, SRC long, dst long, Weight double, weight double")
+    vertices = session.createDataFrame([(7, "seven", 0.0, "x")], "node long, Node string, state double, STATE string")
+    assert found(connected_components(edges, "SRC", vertices=vertices)) == {2: 2, 3: 2, 7: 7}
+    assert found(shortest_paths(edges, 1, weight="Weight")) == {1: 0.0, 3: 0.5}
+    states = vertices.union(session.createDataFrame([(2, "", 1.0, ""), (3, "", 2.0, "")], vertices.schema))
+
+    def least(vertex: PregelVertex[Any, Any, Any], messages: list[float]) -> tuple[float, list[tuple[Any, float]]]:
+        return min([vertex.state, *messages]), [(target, cost) for target, cost in vertex.edges if vertex.superstep == 0]
+
+    assert found(pregel(states, edges, least, src="SRC", weight="Weight")) == {2: 1.0, 3: 0.5, 7: 0.0}
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"edges": [(1, 2)]}, "the edges must be a Spark DataFrame, not <class 'list'>: session.createDataFrame"),
+        ({"vertices": [1]}, "the vertices must be a Spark DataFrame, not <class 'list'>"),
+        ({"src": 1}, "a column of the edges is chosen by its name, a string, not by 1"),
+    ],
+)
+def test_what_is_no_table_and_no_name_of_a_column(session: SparkSession, given: dict[str, Any], message: str) -> None:
+    edges = session.createDataFrame([(1, 2)], "src long, dst long")
+    with pytest.raises(ConfigurationError, match=message):
+        connected_components(**{"edges": edges, **given})
+
+
 def test_no_edges(session: SparkSession) -> None:
     assert strongly_connected_components(session.createDataFrame([], "src long, dst long")).collect() == []
 
@@ -249,6 +276,12 @@ def test_pregel_says_what_compute_did_wrong(session: SparkSession, compute: Call
     edges = session.createDataFrame(EDGES, "src long, dst long")
     with pytest.raises(Exception, match=told):
         pregel(starting(session, 4), edges, compute, state="so far").collect()
+
+
+@pytest.mark.parametrize("functions", [(3, None), (hops, "min")])
+def test_pregel_refuses_what_is_no_function(session: SparkSession, functions: tuple[Any, Any]) -> None:
+    with pytest.raises(ConfigurationError, match="pregel: comp?[a-z]* must be a function, not"):
+        pregel(starting(session, 4), session.createDataFrame(EDGES, "src long, dst long"), *functions, state="so far")
 
 
 def test_pregel_refuses_a_node_that_is_null(session: SparkSession) -> None:

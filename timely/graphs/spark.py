@@ -19,6 +19,7 @@ from typing import Any
 import pyarrow as pa
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import to_arrow_type
 from pyspark.sql.types import (
     ArrayType,
@@ -47,6 +48,7 @@ from timely.graphs.labels import check_rounds
 from timely.graphs.pregel import Compute
 from timely.graphs.rank import check_parameters
 from timely.spark import run
+from timely.spark.session import refuse_connect
 
 Apply = Callable[..., Stream[Any, Any]]
 
@@ -254,17 +256,18 @@ def pregel(
     >>> sorted(tuple(row) for row in pregel(vertices, edges, greatest, max).collect())
     [('a', 6), ('b', 6), ('c', 6), ('d', 6)]
     """
+    for name, function in {"compute": compute, "combine": combine}.items():
+        if not callable(function) and (name, function) != ("combine", None):
+            raise ConfigurationError(f"pregel: {name} must be a function, not {function!r}")
     node = _node_type(edges, src, dst)
     if not isinstance(node, _KEYS):
         raise SchemaError(f"pregel: the nodes are {node.simpleString()}, which a message cannot be sent to: cast them to string")
     kind = _require(vertices, state, "vertices")
-    ends = [f"{_exactly(src)} AS src", f"{_exactly(dst)} AS dst"]
     if weight is not None:
         _require(edges, weight, "edges")
-        ends.append(f"{_exactly(weight)} AS weight")
     inputs = {
         "vertices": _vertices(vertices, node, state),
-        "edges": edges.selectExpr(*ends),
+        "edges": _columns(edges, {"src": src, "dst": dst, **({} if weight is None else {"weight": weight})}),
     }
     schema = StructType([StructField("node", node), StructField("state", kind)])
 
@@ -332,8 +335,11 @@ def _run(
     ``weight`` names the column of the edges' weights, if they have any.
     """
     node = _node_type(edges, src, dst)
-    weighed = [] if weight is None else [f"CAST({_exactly(weight)} AS DOUBLE) AS weight"]
-    inputs = {"edges": edges.selectExpr(f"{_exactly(src)} AS src", f"{_exactly(dst)} AS dst", *weighed)}
+    ends = {"src": src, "dst": dst}
+    if weight is None:
+        inputs = {"edges": _columns(edges, ends)}
+    else:
+        inputs = {"edges": _columns(edges, {**ends, "weight": weight}).selectExpr("src", "dst", "CAST(weight AS DOUBLE) AS weight")}
     if vertices is not None:
         inputs["vertices"] = _vertices(vertices, node)
 
@@ -354,7 +360,7 @@ def _vertices(vertices: DataFrame, node: DataType, state: str | None = None) -> 
             f"the vertices' column 'node' is {kind.simpleString()}, and the ends of the edges are {node.simpleString()}:"
             " cast one of them"
         )
-    return vertices.selectExpr("node", *([] if state is None else [f"{_exactly(state)} AS state"]))
+    return _columns(vertices, {"node": "node", **({} if state is None else {"state": state})})
 
 
 def _node_type(edges: DataFrame, src: str, dst: str) -> DataType:
@@ -406,6 +412,11 @@ def _as_source(source: Any, node: DataType, src: str) -> Any:
 
 def _require(frame: DataFrame, name: str, what: str) -> DataType:
     """Return the type of the one column of that name; ``SchemaError`` where there is none, or more than one."""
+    refuse_connect(f"the table of {what}", frame)
+    if not isinstance(frame, DataFrame):
+        raise ConfigurationError(f"the {what} must be a Spark DataFrame, not {type(frame)!r}: session.createDataFrame(...) makes one")
+    if not isinstance(name, str):
+        raise ConfigurationError(f"a column of the {what} is chosen by its name, a string, not by {name!r}")
     found = [field.dataType for field in frame.schema if field.name == name]
     if not found:
         raise SchemaError(f"the {what} have no column {name!r}; they have {', '.join(map(repr, frame.columns))}")
@@ -414,6 +425,11 @@ def _require(frame: DataFrame, name: str, what: str) -> DataType:
     return found[0]
 
 
-def _exactly(name: str) -> str:
-    """Return how an expression of SQL names a column, dots and all."""
-    return "`" + name.replace("`", "``") + "`"
+def _columns(frame: DataFrame, chosen: dict[str, str]) -> DataFrame:
+    """Return the columns of a frame that were chosen by their exact names, under names of ours.
+
+    By their positions, since Spark looks names up without regard to case, and finds two where they differ in that alone.
+    """
+    places = [frame.columns.index(name) for name in chosen.values()]
+    numbered = frame.toDF(*(f"column_{at}" for at in range(len(frame.columns))))
+    return numbered.select(*(F.col(f"column_{at}").alias(name) for name, at in zip(chosen, places, strict=True)))
