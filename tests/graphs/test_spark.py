@@ -278,6 +278,37 @@ def test_pregel_says_what_compute_did_wrong(session: SparkSession, compute: Call
         pregel(starting(session, 4), edges, compute, state="so far").collect()
 
 
+@pytest.mark.parametrize(
+    ("kind", "state", "told"),
+    [
+        ("int", 2.5, "2.5 would be cut off as int32"),
+        ("long", Decimal("2.5"), r"Decimal\('2.5'\) would be cut off as int64"),
+        ("date", datetime(2024, 2, 29, 12), "datetime.datetime.* would be cut off as date32.day."),
+        ("map<string, array<struct<x: int, y: int>>>", {"k": [None, {"x": 1, "y": 0.5}]}, "0.5 would be cut off as int32"),
+    ],
+)
+def test_pregel_cuts_nothing_off_a_state(session: SparkSession, kind: str, state: Any, told: str) -> None:
+    vertices = session.createDataFrame([(1, None)], f"node long, state {kind}")
+    none = session.createDataFrame([], "src long, dst long")
+    with pytest.raises(Exception, match=rf"compute returned one that is none \({told}\)"):
+        pregel(vertices, none, says(lambda node: (state, []))).collect()
+
+
+@pytest.mark.parametrize(
+    ("kind", "state"),
+    [
+        ("int", 2.0),
+        ("date", datetime(2024, 2, 29)),
+        ("map<string, array<struct<x: int, y: double>>>", {"k": [None, {"x": None}, {"x": 3, "y": 0.5}], "none": None}),
+    ],
+)
+def test_pregel_takes_a_state_of_which_nothing_is_cut_off(session: SparkSession, kind: str, state: Any) -> None:
+    vertices = session.createDataFrame([(1, None)], f"node long, state {kind}")
+    none = session.createDataFrame([], "src long, dst long")
+    (row,) = pregel(vertices, none, says(lambda node: (state, []))).collect()
+    assert row.state in (2, date(2024, 2, 29), {"k": [None, (None, None), (3, 0.5)], "none": None})
+
+
 @pytest.mark.parametrize("functions", [(3, None), (hops, "min")])
 def test_pregel_refuses_what_is_no_function(session: SparkSession, functions: tuple[Any, Any]) -> None:
     with pytest.raises(ConfigurationError, match="pregel: comp?[a-z]* must be a function, not"):

@@ -12,8 +12,10 @@ when the job runs. For the rest see ``timely.spark.run``, for each algorithm the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from datetime import UTC, datetime
+import itertools
+from collections.abc import Callable, Iterable, Mapping
+from datetime import UTC, datetime, time
+from numbers import Number
 from typing import Any
 
 import pyarrow as pa
@@ -307,13 +309,42 @@ def _table(records: Iterable[tuple[Any, Any]], schema: StructType) -> pa.RecordB
     for place, field in enumerate(schema):
         values = [record[place] for record in records]
         try:
-            columns.append(pa.array(values, to_arrow_type(field.dataType, timezone="UTC")))
+            column = pa.array(values, to_arrow_type(field.dataType, timezone="UTC"))
+            _refuse_cut(column.type, values)
+            columns.append(column)
         except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
             raise SchemaError(
                 f"pregel: the states began as {field.dataType.simpleString()}, and compute returned one that is none ({error}):"
                 " cast the column, or have compute return such a value"
             ) from error
     return pa.record_batch(columns, names=schema.names)
+
+
+def _refuse_cut(kind: pa.DataType, values: Iterable[Any]) -> None:
+    """``ValueError`` for values that have more than their type keeps, where Arrow takes them all the same: the fraction of a
+    number that is to be whole, the hour of a date. Within lists, maps and structs too; the values are ones that Arrow takes.
+    """
+    there = [value for value in values if value is not None]
+    if pa.types.is_integer(kind) or pa.types.is_date(kind):
+        for value in there:
+            if _has_fraction(value):
+                raise ValueError(f"{value!r} would be cut off as {kind}")
+    elif pa.types.is_list(kind):
+        _refuse_cut(kind.value_type, itertools.chain.from_iterable(there))
+    elif pa.types.is_map(kind):
+        pairs = [pair for value in there for pair in (value.items() if isinstance(value, Mapping) else value)]
+        for at, part in enumerate((kind.key_type, kind.item_type)):
+            _refuse_cut(part, (pair[at] for pair in pairs))
+    elif pa.types.is_struct(kind):
+        for at, field in enumerate(kind):
+            _refuse_cut(field.type, (value.get(field.name) if isinstance(value, Mapping) else value[at] for value in there))
+
+
+def _has_fraction(value: Any) -> bool:
+    """Return whether a number is not whole, or an instant not the beginning of a day."""
+    if isinstance(value, datetime):
+        return value.time() != time()
+    return isinstance(value, Number) and value != int(value)  # type: ignore[call-overload]
 
 
 # -- what all of them do -----------------------------------------------------------------------------------------------
@@ -339,7 +370,8 @@ def _run(
     if weight is None:
         inputs = {"edges": _columns(edges, ends)}
     else:
-        inputs = {"edges": _columns(edges, {**ends, "weight": weight}).selectExpr("src", "dst", "CAST(weight AS DOUBLE) AS weight")}
+        weighed = _columns(edges, {**ends, "weight": weight})
+        inputs = {"edges": weighed.withColumn("weight", F.col("weight").cast("double"))}
     if vertices is not None:
         inputs["vertices"] = _vertices(vertices, node)
 
@@ -410,14 +442,15 @@ def _as_source(source: Any, node: DataType, src: str) -> Any:
     return source
 
 
-def _require(frame: DataFrame, name: str, what: str) -> DataType:
+def _require(frame: object, name: object, what: str) -> DataType:
     """Return the type of the one column of that name; ``SchemaError`` where there is none, or more than one."""
     refuse_connect(f"the table of {what}", frame)
     if not isinstance(frame, DataFrame):
-        raise ConfigurationError(f"the {what} must be a Spark DataFrame, not {type(frame)!r}: session.createDataFrame(...) makes one")
+        given = f"{type(frame)!r}: session.createDataFrame(...) makes one"
+        raise ConfigurationError(f"the {what} must be a Spark DataFrame, not {given}")
     if not isinstance(name, str):
         raise ConfigurationError(f"a column of the {what} is chosen by its name, a string, not by {name!r}")
-    found = [field.dataType for field in frame.schema if field.name == name]
+    found: list[DataType] = [field.dataType for field in frame.schema if field.name == name]
     if not found:
         raise SchemaError(f"the {what} have no column {name!r}; they have {', '.join(map(repr, frame.columns))}")
     if len(found) > 1:
