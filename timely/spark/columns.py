@@ -77,6 +77,30 @@ def _check_plain(where: str, kind: DataType) -> None:
         raise SchemaError(f"{where} is of type {kind.simpleString()}, which Spark cannot hand to Python: {remedy}") from error
 
 
+def check_cases(table: str, kind: DataType) -> None:
+    """Raise :class:`~timely.errors.SchemaError` where two columns, or two fields of one struct, have names that differ in case
+    alone: Spark reads no such files, unless it is set to tell the two apart.
+
+    >>> check_cases("outputs['sums']", StructType().add("a", "int").add("A", "int"))
+    Traceback (most recent call last):
+    timely.errors.SchemaError: outputs['sums']: 'a' and 'A' differ in case alone, and Spark reads no files with both of them: ...
+    """
+    if isinstance(kind, ArrayType):
+        check_cases(table, kind.elementType)
+    elif isinstance(kind, MapType):
+        check_cases(table, kind.keyType)
+        check_cases(table, kind.valueType)
+    elif isinstance(kind, StructType):
+        seen: dict[str, str] = {}
+        for field in kind:
+            if (other := seen.setdefault(field.name.lower(), field.name)) != field.name:
+                raise SchemaError(
+                    f"{table}: {other!r} and {field.name!r} differ in case alone, and Spark reads no files with both of them: "
+                    "rename one, or set spark.sql.caseSensitive"
+                )
+            check_cases(table, field.dataType)
+
+
 def can_hash(kind: DataType) -> bool:
     """Return whether Spark can hash values of a type, so that rows can be dealt by it.
 

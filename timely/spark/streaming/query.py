@@ -25,6 +25,7 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 from pyspark.sql.types import StructType
 
 from timely.errors import CheckpointError, ConfigurationError, DeliveryError, SparkError, TimelyError
+from timely.spark.columns import check_cases
 from timely.spark.display import name_of
 from timely.spark.live import Page, check_page, show
 from timely.spark.logs import log_to_spark
@@ -139,6 +140,9 @@ def stream(
     check_names("outputs", outputs)
     plan = InputPlan.of(inputs, None, None)
     schemas = {name: struct_type(name, schema) for name, schema in outputs.items()}
+    if session.conf.get("spark.sql.caseSensitive", "false") != "true":
+        for name, schema in schemas.items():
+            check_cases(f"outputs[{name!r}]", schema)
     declared = tuple(Output(name, arrow_schema(schema)) for name, schema in schemas.items())
     place = Place.at(checkpoint)
     workers = settle(session, workers, stays=True)
