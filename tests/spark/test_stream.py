@@ -270,7 +270,7 @@ def nothing(epoch: int, tables: Mapping[str, DataFrame]) -> None:
         ({"checkpoint": "nosuch://a/b"}, ConfigurationError, "'nosuch://a/b' is no place that Arrow can write to"),
         ({"outputs": {}}, ConfigurationError, "outputs must be a dictionary"),
         ({"outputs": {"counts": "word strnig"}}, SchemaError, r"outputs\['counts'\]: 'word strnig' is no list of columns"),
-        ({"outputs": {"x": "a map<int, array<struct<b: int, B: int>>>"}}, SchemaError, r"outputs\['x'\]: 'b' and 'B' differ in ca"),
+        ({"outputs": {"x": "a map<int, array<struct<b: int, B: int>>>"}}, SchemaError, r"outputs\['x'\]: 'b' and 'B' differ"),
         ({"inputs": {}}, ConfigurationError, "inputs must be a dictionary"),
         ({"trigger": "availableNow"}, ConfigurationError, r"such as \{'availableNow': True\}, and not 'availableNow'; Spark"),
         ({"trigger": {"available": True}}, ConfigurationError, "trigger must be .* and not {'available': True}"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import decimal
+import os
 import string
 from collections.abc import Iterator
 from typing import Any
@@ -197,6 +198,30 @@ def test_a_key_that_cannot_be_hashed(session: SparkSession, value: str) -> None:
         ts.run(through, {"rows": frame}, {"rows": "n long"}, workers=1, key="bad")
     plan = ts.plan.InputPlan.of({"rows": frame, "keyed": frame}, None, {"keyed": "id"})
     assert plan.frame(session, 2).count() == 2
+
+
+@spark
+@pytest.mark.parametrize("key", ["k", "array(k)", "struct(1 as one, k as two)"])
+def test_strings_that_are_equal_by_their_collation_meet_across_inputs(session: SparkSession, key: str) -> None:
+    letters = "select substr('abcdefghij', 1 + int(id % 10), 1) as letter, id from range(40)"
+    cased = f"select letter, if(id < 20, letter, upper(letter)) collate utf8_lcase as k from ({letters})"
+    text = f"select letter, {key} as `key` from ({cased})"
+    inputs = {"one": session.sql(text), "two": session.sql(text), "other": session.range(9).withColumnRenamed("id", "letter")}
+
+    def build(scope: timely.ScopeBuilder[int], **streams: timely.Stream[int, Any]) -> dict[str, timely.Stream[int, Any]]:
+        def tell(batch: pa.RecordBatch) -> pa.RecordBatch:
+            letters = batch.column("letter").cast(pa.string())
+            return pa.record_batch({"letter": letters, "pid": pa.array([os.getpid()] * len(letters), pa.int64())})
+
+        return {name: stream.map_batch(tell) for name, stream in streams.items()}
+
+    schemas: dict[str, str | T.StructType] = dict.fromkeys(inputs, "letter string, pid long")
+    result = ts.run(build, inputs, schemas, workers=3, key={"one": "key", "two": "key"})
+    rows = [*result["one"].collect(), *result["two"].collect()]
+    assert len(rows) == 80
+    assert len({(row.letter, row.pid) for row in rows}) == 10
+    assert sorted(int(row.letter) for row in result["other"].collect()) == list(range(9))
+    result.unpersist()
 
 
 @spark

@@ -15,6 +15,7 @@ from pyspark.sql.types import (
     DataType,
     MapType,
     NullType,
+    StringType,
     StructType,
     UserDefinedType,
     VarcharType,
@@ -114,3 +115,16 @@ def can_hash(kind: DataType) -> bool:
     if isinstance(kind, StructType):
         return all(can_hash(field.dataType) for field in kind)
     return kind.typeName() not in _HASHLESS
+
+
+def has_collation(kind: DataType) -> bool:
+    """Return whether a type has strings in it of which different ones may be equal, or so it may be.
+
+    >>> has_collation(ArrayType(DataType.fromDDL("string collate unicode_ci"))), has_collation(DataType.fromDDL("string"))
+    (True, False)
+    """
+    if isinstance(kind, ArrayType):
+        return has_collation(kind.elementType)
+    if isinstance(kind, StructType):
+        return any(has_collation(field.dataType) for field in kind)
+    return isinstance(kind, StringType) and kind != StringType()

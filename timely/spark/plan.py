@@ -21,7 +21,7 @@ from pyspark.sql.types import DataType, StructField, StructType
 
 from timely.errors import ConfigurationError, SchemaError, SparkError
 from timely.spark.cached import in_place
-from timely.spark.columns import can_hash, check_types
+from timely.spark.columns import can_hash, check_types, has_collation
 from timely.spark.packing import EPOCH, TAG, Input, column_name, struct_name
 from timely.spark.session import refuse_connect
 
@@ -159,11 +159,19 @@ class InputPlan:
         return frame.select(*columns)
 
     def _key(self, frame: DataFrame, name: str) -> Column:
-        """Return what the rows of an input are dealt by where any input has a key: an input without one, by all its columns."""
-        if name in self.keys:
-            return F.xxhash64(column_name(self.keys[name]))
+        """Return what the rows of an input are dealt by where any input has a key: an input without one, by all its columns.
+
+        A hash of the key, which is short; but of strings with a collation, which have different hashes though they are equal, the
+        key itself, of which Spark's shuffle knows that.
+        """
         known = [field.name for field in frame.schema if can_hash(field.dataType)]
-        return F.xxhash64(*known) if known else F.lit(0).cast("long")
+        hashed = F.xxhash64(*known) if known else F.lit(0).cast("long")
+        kind = self.field(next(iter(self.keys)), self.keys).dataType
+        if not has_collation(kind):
+            return F.xxhash64(column_name(self.keys[name])) if name in self.keys else hashed
+        if name in self.keys:
+            return F.struct(F.col(column_name(self.keys[name])).alias("key"), F.lit(0).cast("long").alias("hash"))
+        return F.struct(F.lit(None).cast(kind).alias("key"), hashed.alias("hash"))
 
 
 def _by_position(frame: DataFrame) -> DataFrame:
