@@ -230,8 +230,8 @@ class Worker(Turning):
         while predicate():
             if not self._dataflows:
                 raise StalledError(
-                    "step_while: every dataflow is complete, and the predicate still holds; it never will change,"
-                    " since one that is being built runs after its with-block"
+                    "step_while: every dataflow is complete, and the predicate still holds; it never will change"
+                    " (a dataflow that is still being built runs after its with-block)"
                 )
             self.step_or_park(None if self._alone else _PATIENCE)
 
