@@ -91,14 +91,14 @@ def test_a_takeover_in_the_middle_of_a_commit_wins(tmp_path: Path) -> None:
 
 
 class Delayed(LocalStore):
-    """A store in which something happens right before a fence is written."""
+    """A store in which something happens right before a claim is written."""
 
     def __init__(self, directory: Path, meddle: Callable[[], object]) -> None:
         super().__init__(directory)
         self.meddle: Callable[[], object] | None = meddle
 
     def write(self, name: str, chunks: Iterable[bytes]) -> None:
-        if name.endswith(".fence") and self.meddle is not None:
+        if name.endswith((".claim", ".fence")) and self.meddle is not None:
             meddle, self.meddle = self.meddle, None
             meddle()
         super().write(name, chunks)
@@ -141,6 +141,33 @@ def test_of_two_runs_that_begin_at_once_one_is_left(tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match="has taken over"):
         step(*first[0][:2])
     assert counter(timely.Worker(), tmp_path)[0].time == 1
+
+
+@pytest.mark.parametrize("dies", [False, True])
+def test_what_a_run_claims_that_then_withdraws_is_not_gone_on_from(tmp_path: Path, dies: bool) -> None:
+    """It began from what was there before the last commit, and finds out only after a third has seen that it is there."""
+
+    class Claimed(Delayed):
+        def write(self, name: str, chunks: Iterable[bytes]) -> None:
+            super().write(name, chunks)
+            if name.endswith((".claim", ".fence")) and not third:
+                third.append(counter(timely.Worker(), tmp_path))
+                if dies:
+                    raise KeyboardInterrupt
+
+    third: list[Any] = []
+    old = counter(timely.Worker(), tmp_path)
+    step(*old[:2])
+    store = Claimed(tmp_path, lambda: step(*old[:2]))
+    if dies:
+        with pytest.raises(KeyboardInterrupt):
+            counter(timely.Worker(), store)
+        last = third[0]
+    else:
+        last = counter(timely.Worker(), store)
+    assert [(recovery.time, count) for recovery, _, count in (third[0], last)] == [(2, [2])] * 2
+    step(*last[:2])
+    assert counter(timely.Worker(), tmp_path)[0].time == 3
 
 
 def test_a_run_that_goes_on_from_what_was_just_committed_is_no_reason_to_fail(tmp_path: Path) -> None:

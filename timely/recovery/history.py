@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TypeVar
 
 from timely.errors import ChangedDataflowError, CheckpointError
-from timely.recovery.manifest import FENCE, MANIFEST, Fence, Manifest, generation_of, run_of
+from timely.recovery.manifest import CLAIM, FENCE, MANIFEST, Fence, Manifest, generation_of, run_of
 from timely.recovery.store import Store
 
 D = TypeVar("D", Manifest, Fence)
@@ -30,12 +30,16 @@ class History:
         self.damaged: list[str] = []
 
     def milestones(self) -> set[str]:
-        """Return the names by which it shows what has happened here: fences and manifests."""
-        return {name for name in self.names if name.endswith((FENCE, MANIFEST))}
+        """Return the names by which it shows what has happened here: claims, fences and manifests."""
+        return {name for name in self.names if name.endswith((CLAIM, FENCE, MANIFEST))}
 
     def newest(self) -> str | None:
         """Return the newest run that has begun, if there is any: it has a fence, or a checkpoint, which comes after the fence."""
         return max((run for name in self.milestones() if (run := run_of(name))), default=None)
+
+    def _heir(self) -> str | None:
+        """Return the newest run that did not only claim to begin, if there is any."""
+        return max((run for name in self.milestones() if not name.endswith(CLAIM) and (run := run_of(name))), default=None)
 
     def generation(self) -> int:
         """Return the greatest generation of anything here; 0 where there is nothing."""
@@ -46,7 +50,7 @@ class History:
 
         What is damaged is logged, and noted in ``damaged``. ``ChangedDataflowError`` for one of another format.
         """
-        run, bound = self.newest(), None
+        run, bound = self._heir(), None
         while run is not None:
             oldest: Manifest | None = None
             for name in self._of(run, bound):
@@ -76,10 +80,11 @@ class History:
         return self._decoded(f"checkpoint {name}", name + MANIFEST, Manifest.decode, lambda found: found.name + MANIFEST)
 
     def fence(self, run: str) -> Fence | None:
-        """Return what a run began from; ``None`` where its fence does not say, which is noted if there is one."""
-        if run + FENCE not in self.names:
+        """Return what a run began from; ``None`` where its fence, or its claim, does not say, which is noted if there is one."""
+        kind = FENCE if run + FENCE in self.names else CLAIM
+        if run + kind not in self.names:
             return None
-        return self._decoded(f"fence {run}", run + FENCE, Fence.decode, lambda found: found.run + FENCE)
+        return self._decoded(f"fence {run}", run + kind, Fence.decode, lambda found: found.run + kind)
 
     def _decoded(self, what: str, name: str, decode: Callable[[bytes], D], own_name: Callable[[D], str]) -> D | None:
         """Return what a piece says, if it is good: not damaged, and not another piece under this name."""

@@ -25,10 +25,11 @@ from timely.recovery.store import PARTIAL
 FORMAT: Final = 2
 MANIFEST: Final = ".manifest"
 FENCE: Final = ".fence"
+CLAIM: Final = ".claim"
 STATE: Final = ".state"
 
 _NAME: Final = re.compile(
-    rf"([0-9]{{8}}-[0-9a-f]{{8}})({FENCE}|-[0-9]{{8}}({MANIFEST}|-[0-9]{{5}}{STATE}))({PARTIAL})?".replace(".", r"\.")
+    rf"([0-9]{{8}}-[0-9a-f]{{8}})({FENCE}|{CLAIM}|-[0-9]{{8}}({MANIFEST}|-[0-9]{{5}}{STATE}))({PARTIAL})?".replace(".", r"\.")
 )
 """The whole name of a piece, or of one that was never finished; the first group is its run."""
 _HEAD: Final = re.compile(rb"timely (\w+) (\d+) ([0-9a-f]{32})\n")
@@ -149,7 +150,11 @@ class Manifest:
 
 @attrs.frozen
 class Fence:
-    """A run, and the name of the checkpoint that it goes on from, if there was one."""
+    """A run, and the name of the checkpoint that it goes on from, if there was one.
+
+    As a claim it is of a run that has yet to look whether somebody was quicker: it keeps others from committing, and is not gone
+    on from, since it may be withdrawn.
+    """
 
     run: str
     start: str | None

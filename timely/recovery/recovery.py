@@ -28,6 +28,7 @@ from timely.recovery import boundary
 from timely.recovery.history import History, superfluous
 from timely.recovery.ledger import Ledger
 from timely.recovery.manifest import (
+    CLAIM,
     FENCE,
     MANIFEST,
     Fence,
@@ -201,7 +202,7 @@ class Recovery:
 
         def moved(run: str = "") -> bool:
             """Whether somebody else has committed or begun since the checkpoints were read."""
-            return bool(History(self._store).milestones() - {run + FENCE} - history[0].milestones())
+            return bool(History(self._store).milestones() - {run + CLAIM} - history[0].milestones())
 
         def take_over() -> str | None:
             if not left and history[0].damaged:
@@ -212,10 +213,12 @@ class Recovery:
                     " anew"
                 )
             run = run_name(history[0].generation() + 1, secrets.token_hex(4))
-            self._store.write(run + FENCE, [Fence(run, left[0].name if left else None).encode()])
+            fence = Fence(run, left[0].name if left else None).encode()
+            self._store.write(run + CLAIM, [fence])
             if moved(run):
-                self._store.delete(run + FENCE)
+                self._store.delete(run + CLAIM)
                 return None
+            self._store.write(run + FENCE, [fence])
             self._tidy(run, left[: self._keep])
             return run
 
