@@ -134,6 +134,10 @@ def test_a_session_that_was_stopped_is_told_so() -> None:
         session = spark.local_session(1)
         numbers = session.range(3)
         session.stop()
+        try:
+            spark.check(session, 1)
+        except SparkError as error:
+            print(error)
         for go in (spark.run, lambda *given, **more: spark.stream(*given, foreach_epoch=print, checkpoint="nowhere", **more)):
             try:
                 go(lambda scope, numbers: {"numbers": numbers}, {"numbers": numbers}, {"numbers": "id long"}, workers=1)
@@ -141,4 +145,7 @@ def test_a_session_that_was_stopped_is_told_so() -> None:
                 print(error)
     """
     said = subprocess.run([sys.executable, "-c", textwrap.dedent(program)], capture_output=True, text=True, check=True).stdout
-    assert said.splitlines() == ["the Spark session of the inputs was stopped: make another one, and the inputs in it"] * 2
+    assert said.splitlines() == [
+        "this Spark session was stopped: make another one",
+        *["the Spark session of the inputs was stopped: make another one, and the inputs in it"] * 2,
+    ]

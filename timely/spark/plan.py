@@ -23,7 +23,7 @@ from timely.errors import ConfigurationError, SchemaError, SparkError
 from timely.spark.cached import in_place
 from timely.spark.columns import can_hash, check_types, has_collation
 from timely.spark.packing import EPOCH, TAG, Input, column_name, struct_name
-from timely.spark.session import refuse_connect
+from timely.spark.session import refuse_connect, was_stopped
 
 ColumnOf = str | Mapping[str, str]
 """A column of every input, or of each input that is named."""
@@ -43,7 +43,7 @@ def session_of(inputs: Mapping[str, DataFrame]) -> SparkSession:
     sessions = [frame.sparkSession for frame in inputs.values()]
     if any(session is not sessions[0] for session in sessions):
         raise ConfigurationError("the inputs must be DataFrames of one Spark session; these come from several")
-    if sessions[0].sparkContext._jsc is None:
+    if was_stopped(sessions[0]):
         raise SparkError("the Spark session of the inputs was stopped: make another one, and the inputs in it")
     return sessions[0]
 

@@ -114,6 +114,11 @@ def context_of(session: SparkSession) -> SparkContext:
     return session.sparkContext
 
 
+def was_stopped(session: SparkSession) -> bool:
+    """Return whether a session was stopped. Raises :class:`~timely.errors.SparkError` for one of Spark Connect."""
+    return context_of(session)._jsc is None
+
+
 def refuse_connect(what: str, thing: object) -> None:
     """Raise :class:`~timely.errors.SparkError` where a session or DataFrame, called ``what`` in the message, is one of Spark
     Connect.

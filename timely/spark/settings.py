@@ -24,7 +24,7 @@ from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
 from timely.errors import SparkError
-from timely.spark.session import check_workers, concurrent_tasks, context_of, is_local
+from timely.spark.session import check_workers, concurrent_tasks, context_of, is_local, was_stopped
 
 EXECUTORS_APPEAR_WITHIN = 60.0
 """Seconds that a cluster gets to bring up the executors it promised, before a run is refused for want of slots."""
@@ -293,7 +293,7 @@ RULES: tuple[Rule, ...] = (
 def check(session: SparkSession, workers: int) -> Findings:
     """Return what in a session's settings would keep ``workers`` workers from running, or from running well.
 
-    Raises :class:`~timely.errors.SparkError` for a session of Spark Connect, and
+    Raises :class:`~timely.errors.SparkError` for a session of Spark Connect or one that was stopped, and
     :class:`~timely.errors.ConfigurationError` for a count that is no positive integer.
 
     >>> from timely.spark import check, local_session
@@ -304,6 +304,8 @@ def check(session: SparkSession, workers: int) -> Findings:
     [('spark.master', True)]
     """
     check_workers(workers)
+    if was_stopped(session):
+        raise SparkError("this Spark session was stopped: make another one")
     return judge(_look_around(session, workers, 0))
 
 

@@ -217,7 +217,7 @@ class Crew:
     # -- one attempt after another ---------------------------------------------------------------------------------------
 
     def _keep_up(self) -> None:
-        with holding(context_of(self._session), self.workers):
+        with holding(self._session.sparkContext, self.workers):
             self._attempt_after_attempt()
         if self.failure is not None:
             self.on_failure()
