@@ -15,13 +15,14 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
+from pyspark import BarrierTaskContext
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import LongType, StructField, StructType
 
 import timely
 from timely import spark as ts
-from timely.errors import ConfigurationError, OperatorError, SchemaError, SparkError
+from timely.errors import ConfigurationError, OperatorError, SchemaError, SparkError, WorkerError
 
 pytestmark = pytest.mark.spark
 
@@ -516,6 +517,17 @@ def test_another_dictionary_than_promised(numbers: DataFrame) -> None:
     said = failure_of(result, "others")
     assert "build must return a dictionary with the streams ['others']; it returned ['numbers']" in said
     assert isinstance(result.failure, ConfigurationError)
+
+
+def test_a_worker_that_wants_to_end_the_program_is_named(numbers: DataFrame) -> None:
+    def build(scope: timely.ScopeBuilder[int], numbers: timely.Stream[int, Any]) -> Streams:
+        if BarrierTaskContext.get().partitionId() == 1:
+            sys.exit("no such table")
+        return {"numbers": numbers}
+
+    result = ts.run(build, {"numbers": numbers}, {"numbers": "n long, day int"}, workers=2)
+    assert "WorkerError: worker 1 raised SystemExit: no such table" in failure_of(result, "numbers")
+    assert isinstance(result.failure, WorkerError)
 
 
 @pytest.mark.parametrize(

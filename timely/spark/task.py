@@ -100,7 +100,7 @@ class Task:
                 if worker is not None:
                     worker.abort(WorkerError("Spark asked for no more rows"))
                 raise
-            except Exception as error:
+            except (Exception, SystemExit) as error:  # who calls sys.exit in a task ends the run, as who raises does
                 reason = _reason(registration, index, context.stageId(), error)
                 if worker is not None:
                     worker.abort(reason)
@@ -203,7 +203,7 @@ def _listen(worker: Worker, registration: Registration) -> None:
     bell.ring()  # for what was said before
 
 
-def _reason(registration: Registration, index: int, stage: int, error: Exception) -> TimelyError:
+def _reason(registration: Registration, index: int, stage: int, error: BaseException) -> TimelyError:
     """Return the first error of the whole run: what the driver says where ``error`` is but its echo, else ``error``,
     which it is told.
     """
