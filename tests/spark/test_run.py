@@ -393,7 +393,7 @@ def test_a_loop_ends_across_workers(session: SparkSession) -> None:
 # -- what it refuses ---------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("workers", [0, -1, 1.0, True, None])
+@pytest.mark.parametrize("workers", [0, -1, 1.0, True])
 def test_a_count_of_workers_that_is_none(edges: DataFrame, workers: Any) -> None:
     with pytest.raises(ConfigurationError, match="workers must be an integer of 1 or more"):
         ts.run(through, {"edges": edges}, {"edges": "src string, dst string"}, workers=workers)

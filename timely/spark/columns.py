@@ -82,7 +82,7 @@ def check_cases(table: str, kind: DataType) -> None:
     """Raise :class:`~timely.errors.SchemaError` where two columns, or two fields of one struct, have names that differ in case
     alone: Spark reads no such files, unless it is set to tell the two apart.
 
-    >>> check_cases("outputs['sums']", StructType().add("a", "int").add("A", "int"))
+    >>> check_cases("outputs['sums']", StructType().add("a", NullType()).add("A", NullType()))
     Traceback (most recent call last):
     timely.errors.SchemaError: outputs['sums']: 'a' and 'A' differ in case alone, and Spark reads no files with both of them: ...
     """
@@ -120,7 +120,7 @@ def can_hash(kind: DataType) -> bool:
 def has_collation(kind: DataType) -> bool:
     """Return whether a type has strings in it of which different ones may be equal, or so it may be.
 
-    >>> has_collation(ArrayType(DataType.fromDDL("string collate unicode_ci"))), has_collation(DataType.fromDDL("string"))
+    >>> has_collation(ArrayType(StringType("UNICODE_CI"))), has_collation(StringType())
     (True, False)
     """
     if isinstance(kind, ArrayType):
