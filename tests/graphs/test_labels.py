@@ -68,6 +68,7 @@ def test_nothing_is_kept_of_an_epoch_that_is_over(monkeypatch: pytest.MonkeyPatc
     assert [voting._parts for voting in made] == [{}, {}]
 
 
-def test_rounds_of_labels_that_cannot_be() -> None:
-    with pytest.raises(timely.ConfigurationError, match="rounds must be 0 or more, not -1"):
-        timely.example(lambda scope: label_propagation(scope.empty(), rounds=-1))
+@pytest.mark.parametrize("rounds", [-1, 1.5, None])
+def test_rounds_of_labels_that_cannot_be(rounds: Any) -> None:
+    with pytest.raises(timely.ConfigurationError, match=f"rounds must be 0 or more, not {rounds}"):
+        timely.example(lambda scope: label_propagation(scope.empty(), rounds=rounds))

@@ -113,9 +113,9 @@ def test_messages_are_combined_before_they_travel() -> None:
     assert states["all"] == 33
 
 
-def told_off(vertices: Records, edges: Records, workers: int = 2) -> str:
+def told_off(vertices: Records, edges: Records, compute: Compute[Any, Any, Any, Any] | None = None) -> str:
     with pytest.raises(timely.OperatorError) as caught:
-        run_pregel([(vertices, edges)], lambda vertex, _: (0, [(target, 0) for target in vertex.edges]), workers=workers)
+        run_pregel([(vertices, edges)], compute or (lambda vertex, _: (0, [(target, 0) for target in vertex.edges])), workers=2)
     assert isinstance(caught.value.__cause__, timely.SchemaError)
     return str(caught.value)
 
@@ -124,6 +124,12 @@ def test_pregel_refuses_what_is_no_vertex() -> None:
     assert "a message was sent to 2, which is no vertex: add it to the vertices" in told_off([(1, 0)], [(1, 2)])
     assert "an edge starts at 2, which is no vertex" in told_off([(1, 0)], [(2, 1)])
     assert "two vertices 1" in told_off([(1, 0), (1, 0)], [])
+
+
+@pytest.mark.parametrize("wrong", [None, 5, (1,), (1, None)])
+def test_pregel_says_what_compute_is_to_return(wrong: Any) -> None:
+    told = told_off([("a", 0)], [], lambda vertex, messages: wrong)
+    assert f"compute returns a state and pairs (node, message), and for 'a' it returned {wrong!r}" in told
 
 
 def test_what_compute_raises_names_the_operator() -> None:

@@ -125,6 +125,7 @@ def test_ranks_are_as_near_as_they_were_asked_to_be(tolerance: float) -> None:
         ({"damping": float("nan")}, "damping"),
         ({"tolerance": 0}, "tolerance must be above 0, not 0"),
         ({"rounds": -1}, "rounds must be 0 or more, not -1"),
+        ({"rounds": 1.5}, "rounds must be 0 or more, not 1.5"),
     ],
 )
 def test_ranks_that_cannot_be_asked_for(wrong: dict[str, Any], said: str) -> None:

@@ -73,7 +73,7 @@ def check_rounds(rounds: int) -> None:
 
     >>> check_rounds(0)
     """
-    if rounds < 0:
+    if not (isinstance(rounds, int) and rounds >= 0):
         raise ConfigurationError(f"label_propagation: rounds must be 0 or more, not {rounds!r}")
 
 

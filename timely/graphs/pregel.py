@@ -122,19 +122,28 @@ class _Supersteps(Generic[T]):
         for node, message in messages:
             self._check(info, part, node, "a message was sent to")
             inboxes[node].append(message)
-        return [self._superstep(part, time.inner, inboxes), []]
+        return [self._superstep(info, part, time.inner, inboxes), []]
 
     def _check(self, info: OperatorInfo, part: _Part, node: Any, what: str) -> None:
         if node not in part.states:
             raise SchemaError(f"{info.path}: {what} {node!r}, which is no vertex: add it to the vertices, with its state")
 
-    def _superstep(self, part: _Part, superstep: int, inboxes: dict[Any, list[Any]]) -> list[tuple[Any, Any]]:
+    def _superstep(
+        self, info: OperatorInfo, part: _Part, superstep: int, inboxes: dict[Any, list[Any]]
+    ) -> list[tuple[Any, Any]]:
         """Call ``compute`` for all vertices at first, and then for those with messages; return what they send."""
         outboxes: defaultdict[Any, list[Any]] = defaultdict(list)
         for node in list(part.states) if superstep == 0 else inboxes:
             vertex = PregelVertex(node, part.states[node], part.edges.get(node, []), superstep)
-            part.states[node], sent = self._compute(vertex, self._combined(inboxes.get(node, [])))
-            for target, message in sent:
+            found = self._compute(vertex, self._combined(inboxes.get(node, [])))
+            try:
+                part.states[node], sent = found
+                letters = iter(sent)
+            except (TypeError, ValueError) as error:
+                raise SchemaError(
+                    f"{info.path}: compute returns a state and pairs (node, message), and for {node!r} it returned {found!r}"
+                ) from error
+            for target, message in letters:
                 outboxes[target].append(message)
         return [(node, message) for node, messages in outboxes.items() for message in self._combined(messages)]
 

@@ -91,7 +91,7 @@ def check_parameters(damping: float, tolerance: float, rounds: int | None) -> No
         raise ConfigurationError(f"pagerank: damping must be at least 0 and below 1, not {damping!r}")
     if rounds is None and not tolerance > 0:
         raise ConfigurationError(f"pagerank: tolerance must be above 0, not {tolerance!r}; or say how many rounds")
-    if rounds is not None and rounds < 0:
+    if rounds is not None and not (isinstance(rounds, int) and rounds >= 0):
         raise ConfigurationError(f"pagerank: rounds must be 0 or more, not {rounds!r}")
 
 
