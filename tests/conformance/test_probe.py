@@ -85,7 +85,7 @@ def test_B4_while_the_dataflow_is_built_too() -> None:
 
 def test_to_wait_for_a_dataflow_inside_of_its_own_block_is_an_error() -> None:
     worker = timely.Worker()
-    with pytest.raises(timely.StalledError, match="one that is being built runs after its"), worker.dataflow(int) as scope:
+    with pytest.raises(timely.StalledError, match="still being built runs after its with-block"), worker.dataflow(int) as scope:
         handle, stream = scope.new_input()
         probe = stream.probe()
         handle.advance_to(1)
