@@ -21,7 +21,6 @@ from typing import Any
 import pyarrow as pa
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import to_arrow_type
 from pyspark.sql.types import (
     ArrayType,
@@ -371,7 +370,7 @@ def _run(
         inputs = {"edges": _columns(edges, ends)}
     else:
         weighed = _columns(edges, {**ends, "weight": weight})
-        inputs = {"edges": weighed.withColumn("weight", F.col("weight").cast("double"))}
+        inputs = {"edges": weighed.selectExpr("src", "dst", "CAST(weight AS DOUBLE) AS weight")}
     if vertices is not None:
         inputs["vertices"] = _vertices(vertices, node)
 
@@ -463,6 +462,5 @@ def _columns(frame: DataFrame, chosen: dict[str, str]) -> DataFrame:
 
     By their positions, since Spark looks names up without regard to case, and finds two where they differ in that alone.
     """
-    places = [frame.columns.index(name) for name in chosen.values()]
     numbered = frame.toDF(*(f"column_{at}" for at in range(len(frame.columns))))
-    return numbered.select(*(F.col(f"column_{at}").alias(name) for name, at in zip(chosen, places, strict=True)))
+    return numbered.selectExpr(*(f"column_{frame.columns.index(column)} AS {name}" for name, column in chosen.items()))
