@@ -165,3 +165,27 @@ def test_what_was_interrupted_when_it_was_made_ready_is_not_left_out(hidden: boo
         sender.flush()
         receiver.read(got)
     assert (got, receiver.gone) == ([], True)
+
+
+class Hasty(SecureLink):
+    """Is interrupted between taking what is to be written next and writing it."""
+
+    __slots__ = ()
+
+    def _next(self) -> bytes | memoryview:
+        super()._next()
+        raise KeyboardInterrupt
+
+
+def test_what_was_interrupted_before_it_was_written_is_not_left_out() -> None:
+    near, far = socket.socketpair()
+    sender, receiver, got = Hasty(cast(Any, near)), Link(far), list[Any]()
+    with near, far:
+        sender.pending.append(("first",))
+        with pytest.raises(KeyboardInterrupt):
+            sender.flush()
+        assert not sender.busy
+        sender.pending.append(("second",))
+        sender.flush()
+        receiver.read(got)
+    assert (got, receiver.gone) == ([], True)

@@ -11,7 +11,7 @@ import contextlib
 import socket
 from collections import deque
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeAlias
 
 from timely.errors import UnsendableError
 from timely.worker.coalesce import coalesce
@@ -43,6 +43,9 @@ class Link:
         *("_at", "_body", "_buffers", "_head", "_held", "_here", "_out", "_room", "_there"),
         *("deaf", "fault", "gone", "largest", "pending", "sock"),
     )
+
+    _FULL: ClassVar[tuple[type[OSError], ...]] = (BlockingIOError,)
+    """What the socket raises that takes no more just now."""
 
     def __init__(
         self, sock: socket.socket, largest: int | None = None, room: bytearray | None = None, shared: Shared | None = None
@@ -127,24 +130,28 @@ class Link:
 
     def write(self) -> None:
         """Write as much of what waits to be written as the connection takes."""
-        out = self._out
         try:
-            while out and not self.deaf:
-                sent = self.sock.send(out[0]) if len(out) == 1 else self.sock.sendmsg(_first(out))
-                while sent:
-                    first = out[0]
-                    if sent < len(first):
-                        out[0] = first[sent:]
-                        break
-                    sent -= len(first)
-                    out.popleft()
-        except BlockingIOError:
+            self._write()
+        except self._FULL:
             return
         except OSError:
             self._stop_writing()
         except BaseException:
             self._break_off()
             raise
+
+    def _write(self) -> None:
+        """Write all that waits to be written; raise where the connection takes no more."""
+        out = self._out
+        while out and not self.deaf:
+            sent = self.sock.send(out[0]) if len(out) == 1 else self.sock.sendmsg(_first(out))
+            while sent:
+                first = out[0]
+                if sent < len(first):
+                    out[0] = first[sent:]
+                    break
+                sent -= len(first)
+                out.popleft()
 
     def _break_off(self) -> None:
         """Send nothing more after an interruption, not even a goodbye: what has gone is not known, and to go on would be to

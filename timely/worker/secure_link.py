@@ -31,6 +31,8 @@ class SecureLink(Link):
 
     __slots__ = ("_leaving",)
 
+    _FULL = WOULD_BLOCK
+
     sock: ssl.SSLSocket
 
     def __init__(self, sock: ssl.SSLSocket, largest: int | None = LARGEST, room: bytearray | None = None) -> None:
@@ -42,20 +44,12 @@ class SecureLink(Link):
         """Whether something is waiting for the other side to take it."""
         return bool(self._leaving or self._out)
 
-    def write(self) -> None:
-        """Write as much of what waits to be written as the connection takes."""
+    def _write(self) -> None:
+        """Write all that waits to be written; raise where the connection takes no more."""
         while not self.deaf and (self._leaving or self._out):
             if not self._leaving:
                 self._leaving = self._next()
-            try:
-                self._leaving = self._leaving[self.sock.send(self._leaving) :]
-            except WOULD_BLOCK:
-                return
-            except OSError:
-                self._stop_writing()
-            except BaseException:
-                self._break_off()
-                raise
+            self._leaving = self._leaving[self.sock.send(self._leaving) :]
 
     def _next(self) -> bytes | memoryview:
         """Take the next piece to be written off what waits."""
