@@ -262,6 +262,17 @@ def test_errors_survive_the_journey(error: TimelyError) -> None:
     assert str(back) == str(error)
 
 
+class Mute(Exception):
+    """Cannot say what it is."""
+
+    def __str__(self) -> str:
+        raise LookupError
+
+
+def test_an_error_that_cannot_say_what_it_is_is_told_all_the_same() -> None:
+    assert str(revive(describe(Mute(), 7))) == "worker 7 raised Mute, which raises LookupError when it is to say what it is"
+
+
 def test_what_is_not_ours_becomes_a_worker_error() -> None:
     back = revive(describe(KeyError("k"), 7))
     assert type(back) is WorkerError

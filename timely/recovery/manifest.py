@@ -18,7 +18,7 @@ from typing import Any, Final
 import attrs
 
 from timely.dataflow.pickling import dumps
-from timely.errors import ChangedDataflowError, CheckpointError
+from timely.errors import ChangedDataflowError, CheckpointError, told
 from timely.recovery.pieces import Key, digest
 from timely.recovery.store import PARTIAL
 
@@ -132,7 +132,7 @@ class Manifest:
             notes = [pickle.loads(base64.b64decode(note)) for note in content["notes"]]
         except Exception as error:
             raise ChangedDataflowError(
-                f"its time {content['boundary']} or its notes cannot be read by this program ({type(error).__name__}: {error}):"
+                f"its time {content['boundary']} or its notes cannot be read by this program ({told(error)}):"
                 " run the program that wrote them, or use another directory to start anew"
             ) from error
         return cls(

@@ -20,7 +20,7 @@ import pyarrow as pa
 from pyspark import BarrierTaskContext
 
 from timely.dataflow import Bell, ScopeBuilder, Stream
-from timely.errors import ConfigurationError, PeerLostError, TimelyError, WorkerError
+from timely.errors import ConfigurationError, PeerLostError, TimelyError, WorkerError, told
 from timely.operators import InputHandle
 from timely.progress import Routes
 from timely.progress.routes import Mode
@@ -213,7 +213,7 @@ def _reason(registration: Registration, index: int, stage: int, error: BaseExcep
         return first
     reason = error
     if not isinstance(reason, TimelyError):
-        reason = WorkerError(f"worker {index} raised {type(error).__name__}: {error}")
+        reason = WorkerError(f"worker {index} raised {told(error)}")
         reason.__cause__ = error
     registration.tell(FAILED, failure(reason, index, stage))
     registration.report(reason)
