@@ -269,6 +269,16 @@ def test_what_makes_no_vertex(factory: Any) -> None:
     refused(lambda s: s.empty().vertex(factory), GraphError, f"vertex: {factory} must be or make a timely.Vertex")
 
 
+@pytest.mark.parametrize("wrong", [{"inputs": [1]}, {"outputs": 2}])
+def test_what_is_for_a_vertex_in_a_scope(wrong: dict[str, Any]) -> None:
+    refused(lambda s: timely.operators.vertex(s.empty(), timely.Vertex, **wrong), GraphError, "vertex of a stream reads that and")
+
+
+@pytest.mark.parametrize("wrong", [{"others": [1]}, {"pact": timely.Exchange(abs)}])
+def test_what_is_for_a_vertex_of_a_stream(wrong: dict[str, Any]) -> None:
+    refused(lambda s: timely.operators.vertex(s, timely.Vertex, **wrong), GraphError, "it takes no pact and no others")
+
+
 @pytest.mark.parametrize("place", [None, 5, "scope"])
 def test_what_is_no_scope_to_build_in(place: Any) -> None:
     match = f"operator 'odd' is built in a scope, .*, and not in {place!r}"

@@ -334,7 +334,8 @@ def vertex(
 ) -> list[Stream[T, Any]] | Stream[T, Any]:
     """Run ``factory(*args)``, a ``Vertex``, as an operator with any number of inputs and outputs; return its output streams.
 
-    Of a stream, ``vertex(stream, factory, ...)``, it is what ``stream.vertex(factory, ...)`` is.
+    Of a stream, ``vertex(stream, factory, ...)``, it is what ``stream.vertex(factory, ...)`` is. ``GraphError`` for arguments
+    that go with the other of the two.
 
     ``factory`` is a class that derives from ``Vertex``, a function that makes one, or one made for this place and worker.
     ``inputs`` are what its inputs read, in order: a stream, or ``(stream, pact)``. Without inputs every time is complete from
@@ -353,7 +354,11 @@ def vertex(
     [(0, [2]), (5, [1, 3])]
     """
     if isinstance(scope, Stream):
+        if inputs or outputs != 1:
+            raise GraphError("vertex of a stream reads that and `others`, and has one output: for more, give the scope")
         return scope.vertex(factory, *args, pact=pact, others=others, name=name)
+    if others or pact is not Pipeline:
+        raise GraphError("vertex in a scope reads its `inputs`, each a stream or (stream, pact): it takes no pact and no others")
     if not callable(factory) and not isinstance(factory, Vertex):
         raise GraphError(f"vertex: {factory!r} must be or make a timely.Vertex")
     made = factory if isinstance(factory, Vertex) else factory(*args)
