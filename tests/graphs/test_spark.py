@@ -62,6 +62,8 @@ def test_columns_that_differ_in_case_alone(session: SparkSession) -> None:
         return min([vertex.state, *messages]), [(target, cost) for target, cost in vertex.edges if vertex.superstep == 0]
 
     assert found(pregel(states, edges, least, src="SRC", weight="Weight")) == {2: 1.0, 3: 0.5, 7: 0.0}
+    noted = edges.select("*", F.lit("x").alias("note"), F.lit("y").alias("note"))
+    assert found(connected_components(noted, "SRC")) == {2: 2, 3: 2}
 
 
 @pytest.mark.parametrize(

@@ -460,7 +460,13 @@ def _require(frame: object, name: object, what: str) -> DataType:
 def _columns(frame: DataFrame, chosen: dict[str, str]) -> DataFrame:
     """Return the columns of a frame that were chosen by their exact names, under names of ours.
 
-    By their positions, since Spark looks names up without regard to case, and finds two where they differ in that alone.
+    Spark looks names up without regard to case: where several differ in that alone, by positions, which takes it a plan more.
     """
-    numbered = frame.toDF(*(f"column_{at}" for at in range(len(frame.columns))))
-    return numbered.selectExpr(*(f"column_{frame.columns.index(column)} AS {name}" for name, column in chosen.items()))
+    plain = [name.lower() for name in frame.columns]
+    if all(plain.count(column.lower()) == 1 for column in chosen.values()):
+        places = {column: "`" + column.replace("`", "``") + "`" for column in chosen.values()}
+    else:
+        numbered = [f"column_{at}" for at in range(len(frame.columns))]
+        places = dict(zip(frame.columns, numbered, strict=True))
+        frame = frame.toDF(*numbered)
+    return frame.selectExpr(*(f"{places[column]} AS {name}" for name, column in chosen.items()))
