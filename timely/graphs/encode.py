@@ -5,23 +5,28 @@ numbers what it is asked for and answers. The invariant: equal nodes have equal 
 and the node of number ``n`` is named on worker ``n % workers``. Numbers are dense: those of one worker are ``worker``,
 ``worker + workers``, and so on. A dictionary is of one time, and forgotten when that is complete; or it lasts, and then
 each node is asked for once by each worker, and named once.
+
+In a dictionary of one time, a worker of which the nodes are whole numbers that lie close together asks nobody: it tells all
+workers which they are, a bit for each place (``timely.graphs.marks``). Where all do so, each works out all numbers by itself.
+Else a worker is answered what it would have asked.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, Final, TypeAlias, TypeVar
 
 import attrs
 import numpy as np
 import pyarrow as pa
 
 from timely.dataflow import Exchange, OperatorInfo, Pact, Pipeline, Stream
-from timely.dataflow.deal_arrays import rows_by_worker
+from timely.dataflow.deal_arrays import owners_of, rows_by_worker
 from timely.graphs.gather import gather
 from timely.graphs.input import edge_columns, node_routes, same_type, vertex_columns, weight_column
-from timely.graphs.numbers import Found, Numbers
-from timely.graphs.pairs import MISSING, Column, Rows, bits, join_rows, room
+from timely.graphs.marks import Marks, mark, numbered, union
+from timely.graphs.numbers import Found, Numbers, as_integers, from_integers
+from timely.graphs.pairs import MISSING, Column, Rows, bits, dense, join_rows, room
 from timely.order import PartialOrder
 
 T = TypeVar("T", bound=PartialOrder)
@@ -57,10 +62,15 @@ def encode(
     part = _Encoder(src, dst, weight, lasting, narrow)
     given = [(edges, Pipeline)] if vertices is None else [(edges, Pipeline), (vertices, Pipeline)]
     coded, requests = gather("encode: ask", given, 2, part.ask, keep=part.keep_asked)
-    answers, names = gather("encode: number", [(requests, Exchange(_receiver))], 2, part.number, keep=part.keep_owned)
+    asked: list[tuple[Stream[T, Any], Pact]] = [(requests, Exchange(_receiver))]
+    answers, names = gather("encode: number", asked, 2, part.number, keep=part.keep_owned, whole=_all_told)
     applied: list[tuple[Stream[T, Any], Pact]] = [(coded, Pipeline), (answers, Exchange(_receiver))]
-    (numbers,) = gather("encode: apply", applied, 1, part.apply, keep=part.keep_answers)
+    (numbers,) = gather("encode: apply", applied, 1, part.apply, keep=part.keep_answers, whole=_worked_out)
     return numbers, names
+
+
+_TELLING: Final = 16
+"""Up to so many workers tell each other what they have: each hears as much as all together say."""
 
 
 Given: TypeAlias = tuple[pa.RecordBatch | None, int]
@@ -75,6 +85,36 @@ class _Request:
     asker: int
     values: pa.Array
 
+    @property
+    def kind(self) -> pa.DataType:
+        """Return the type of the nodes."""
+        return self.values.type
+
+    def belonging(self, info: OperatorInfo, src: str) -> pa.Array:
+        """Return those of the nodes that belong to this worker."""
+        return self.values
+
+
+@attrs.frozen
+class _Told:
+    """All the nodes that one worker has, for another to know; it asks for those that belong to the receiver, in order, unless all
+    workers tell.
+    """
+
+    receiver: int
+    asker: int
+    marks: Marks
+    kind: pa.DataType
+
+    def nodes(self) -> pa.Array:
+        """Return all the nodes."""
+        return from_integers(self.marks.nodes(), self.kind)
+
+    def belonging(self, info: OperatorInfo, src: str) -> pa.Array:
+        """Return those of the nodes that belong to this worker."""
+        nodes = self.nodes()
+        return nodes.take(pa.array((_owners(info, nodes, src) == info.worker).nonzero()[0]))
+
 
 @attrs.frozen
 class _Answer:
@@ -85,24 +125,54 @@ class _Answer:
     numbers: Column
 
 
-def _receiver(letter: _Request | _Answer) -> int:
+@attrs.frozen
+class _Table:
+    """The numbers of all nodes of all workers, from the node ``low`` up."""
+
+    receiver: int
+    low: int
+    numbers: Column
+
+
+def _receiver(letter: _Request | _Told | _Answer | _Table) -> int:
     return letter.receiver
+
+
+def _owners(info: OperatorInfo, nodes: pa.Array, src: str) -> Column:
+    """Return the worker that each node belongs to."""
+    return owners_of(node_routes(info, nodes, src), info.peers)
+
+
+def _all_told(info: OperatorInfo, _: object, collected: list[list[Any]]) -> bool:
+    """Whether all workers have told what they have. Who has nothing tells nothing, and then the frontier does."""
+    return sum(isinstance(request, _Told) for batch in collected[0] for request in batch) == info.peers
+
+
+def _worked_out(_: object, __: object, collected: list[list[Any]]) -> bool:
+    """Whether the numbers have been worked out here, which is after the edges have come."""
+    return any(isinstance(answer, _Table) for batch in collected[1] for answer in batch)
 
 
 @attrs.frozen
 class _Coded:
     """Edges of which the ends are ``nodes``, first the sources of all, then the targets; what comes after is no edge's.
 
-    ``asked`` has, for each worker that was asked for nodes, their codes in the order of the request.
+    ``asked`` has, for each worker that was asked for nodes, their codes in the order of the request. Where marks were ``told``
+    the nodes are places among them, and have no codes yet.
     """
 
     nodes: Found
     count: int
     weights: Column | None
     asked: dict[int, Column]
+    told: _Told | None = None
 
     def __len__(self) -> int:
-        return self.count + sum(map(len, self.asked.values()))
+        return self.count + sum(map(len, self.asked.values())) + (self.told is not None)
+
+    def found_in(self, table: Column) -> _Coded:
+        """Return them with what each of their places has in a table, from the place that was marked first."""
+        return attrs.evolve(self, nodes=self.nodes.found_in(table), told=None)
 
     def edges(self, table: Column | None, kind: type[np.integer[Any]]) -> Any:
         """Return the edges as integers of a ``kind``, with what the table has for the codes of their ends, or with the codes."""
@@ -168,15 +238,35 @@ class _Encoder:
         if not self._lasting:
             self._asked = Numbers()
         self._type = (ends or alone)[0].type
+        weights = None if self._weight is None else bits(weight_column(info, edges, self._weight))
+        count = sum(map(len, ends)) // 2
+        marked = self._mark(info, [*ends, *alone])
+        if marked is not None:
+            marks, places = marked
+            told = [_Told(peer, info.worker, marks, self._type) for peer in range(info.peers)]
+            return [_Coded(Found(np.empty(0, np.int64), places), count, weights, {}, told[0]), told]
         asked = len(self._asked)
         nodes, fresh = self._asked.find(*ends, *alone)
         self._note_asked(fresh)
-        weights = None if self._weight is None else bits(weight_column(info, edges, self._weight))
         dealt = self._deal(info, fresh)
         codes = {owner: rows + asked for owner, rows in dealt}
         parts = [fresh] if len(dealt) == 1 else [fresh.take(pa.array(rows)) for _, rows in dealt]
         requests = [_Request(owner, info.worker, part) for (owner, _), part in zip(dealt, parts, strict=True)]
-        return [_Coded(nodes, sum(map(len, ends)) // 2, weights, codes), requests]
+        if self._tells(info) and len(fresh):  # all others must hear that not all have told
+            others = set(range(info.peers)).difference(codes)
+            requests += [_Request(owner, info.worker, fresh[:0]) for owner in others]
+        return [_Coded(nodes, count, weights, codes), requests]
+
+    def _tells(self, info: OperatorInfo) -> bool:
+        """Whether workers tell each other what they have, where they can."""
+        return not self._lasting and 1 < info.peers <= _TELLING
+
+    def _mark(self, info: OperatorInfo, columns: list[pa.Array]) -> tuple[Marks, list[Column]] | None:
+        """Return marks of what this worker has, and its nodes as places; nothing where it has to ask."""
+        if not self._tells(info):
+            return None
+        keys = [whole for column in columns if (whole := as_integers(column)) is not None]
+        return mark(keys) if len(keys) == len(columns) else None
 
     def _deal(self, info: OperatorInfo, nodes: pa.Array) -> list[tuple[int, Column]]:
         """Return ``(owner, places)`` for each worker that any of the nodes belong to."""
@@ -185,13 +275,28 @@ class _Encoder:
             return [(0, np.arange(len(nodes)))] if len(nodes) else []
         return list(rows_by_worker(node_routes(info, nodes, self._src), info.peers))
 
+    def _asking(self, info: OperatorInfo, coded: _Coded) -> _Coded:
+        """Return what was told as if it had been asked for: not all workers have told what they have, so that owners answer."""
+        if coded.told is None:
+            return coded
+        nodes = coded.told.marks.nodes()
+        codes = dense(nodes - coded.told.marks.low, np.arange(len(nodes)))
+        return attrs.evolve(coded.found_in(codes), asked=dict(self._deal(info, coded.told.nodes())))
+
     def number(self, info: OperatorInfo, _: object, collected: list[list[Any]]) -> list[Any]:
         """Number the nodes that were asked for; return the answers, and the new names."""
-        requests: list[_Request] = sorted((request for batch in collected[0] for request in batch), key=lambda one: one.asker)
-        values = [request.values for request in requests]
-        self._owned_type = same_type(info, values, self._owned_type if self._lasting else None)
+        requests: list[_Request | _Told] = sorted(
+            (request for batch in collected[0] for request in batch), key=lambda one: one.asker
+        )
+        kinds = [request.kind for request in requests]
+        self._owned_type = kind = same_type(info, kinds, self._owned_type if self._lasting else None)
         if not self._lasting:
             self._owned, self._next = Numbers(), 0
+        marks = [request.marks for request in requests if isinstance(request, _Told)]
+        together = union(marks) if len(marks) == len(requests) else None
+        if together is not None:
+            return self._work_out(info, kind, together, any(request.asker == info.worker for request in requests))
+        values = [request.belonging(info, self._src) for request in requests]
         places, fresh = self._owned.number(*values)
         ids = np.arange(self._next, self._next + len(fresh)) * info.peers + info.worker
         self._next += len(fresh)
@@ -200,15 +305,31 @@ class _Encoder:
         numbers = places * info.peers + info.worker if self._ids is None else self._ids[places]
         ends = np.cumsum([len(column) for column in values])
         parts = np.split(numbers, ends[:-1])
-        answers = [_Answer(request.asker, info.worker, part) for request, part in zip(requests, parts, strict=True)]
+        answered = zip(requests, parts, strict=True)
+        answers = [_Answer(request.asker, info.worker, part) for request, part in answered if len(part)]
         if not len(fresh):
             return [answers, []]
         names = pa.record_batch({"id": ids, "value": fresh})
         self._note_owned((names, self._next))
         return [answers, names]
 
+    def _work_out(self, info: OperatorInfo, kind: pa.DataType, marks: Marks, asked: bool) -> list[Any]:
+        """Return the numbers of all that is marked, if this worker has asked, and the names of what belongs to it."""
+        nodes = marks.nodes()
+        values = from_integers(nodes, kind)
+        owners = _owners(info, values, self._src)
+        numbers = numbered(owners, info.peers)
+        mine = (owners == info.worker).nonzero()[0]
+        names = pa.record_batch({"id": numbers[mine], "value": values.take(pa.array(mine))})
+        answers = [_Table(info.worker, marks.low, dense(nodes - marks.low, numbers))] if asked else []
+        return [answers, names if len(mine) else []]
+
     def apply(self, info: OperatorInfo, _: object, collected: list[list[Any]]) -> list[Any]:
         """Return the edges with the numbers of their ends."""
+        tables = [answer for batch in collected[1] for answer in batch if isinstance(answer, _Table)]
+        if tables:
+            return self._apply_table(collected[0], tables[0])
+        collected = [[self._asking(info, coded) for coded in collected[0]], collected[1]]
         asked = {owner: codes for coded in collected[0] for owner, codes in coded.asked.items()}
         answers = [(asked[answer.owner], answer.numbers) for batch in collected[1] for answer in batch]
         kept = self._answers if self._lasting else self._answers[:0]
@@ -218,9 +339,20 @@ class _Encoder:
         for codes, numbers in answers:
             self._take_answers(codes, numbers)
             self._note_answers(codes, numbers)
-        kind = np.int32 if self._narrow and self._greatest < 1 << 30 else np.int64
-        numbered = [coded.edges(None if self._same else table, kind) for coded in collected[0] if coded.count]
-        return [join_rows(numbered, 2)]
+        kind = self._integers(self._greatest)
+        return [join_rows([coded.edges(None if self._same else table, kind) for coded in collected[0] if coded.count], 2)]
+
+    def _apply_table(self, coded: list[_Coded], table: _Table) -> list[Any]:
+        """Return the edges with the numbers that were worked out."""
+        kind = self._integers(int(table.numbers.max()))
+        found = [
+            one.found_in(table.numbers[one.told.marks.low - table.low :]) for one in coded if one.told is not None and one.count
+        ]
+        return [join_rows([one.edges(None, kind) for one in found], 2)]
+
+    def _integers(self, greatest: int) -> type[np.integer[Any]]:
+        """Return the type of numbers up to the greatest."""
+        return np.int32 if self._narrow and greatest < 1 << 30 else np.int64
 
     def _take_answers(self, codes: Column, numbers: Column) -> None:
         """Take in what was answered: the numbers of these codes, for which the table has room."""

@@ -99,12 +99,12 @@ def node_routes(info: OperatorInfo, values: pa.Array, src: str) -> Column:
         ) from error
 
 
-def same_type(info: OperatorInfo, columns: Sequence[pa.Array], expected: pa.DataType | None = None) -> pa.DataType:
-    """Return the type of the nodes that workers have sent, which is ``expected`` or else that of the first."""
-    kind = expected or columns[0].type
-    for column in columns:
-        if column.type != kind:
-            raise SchemaError(f"{info.path}: some workers have nodes of type {column.type}, others of {kind}: cast them")
+def same_type(info: OperatorInfo, kinds: Sequence[pa.DataType], expected: pa.DataType | None = None) -> pa.DataType:
+    """Return the type of the nodes that workers have sent, which is ``expected`` or else the first."""
+    kind = expected or kinds[0]
+    for other in kinds:
+        if other != kind:
+            raise SchemaError(f"{info.path}: some workers have nodes of type {other}, others of {kind}: cast them")
     return kind
 
 

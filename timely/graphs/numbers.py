@@ -39,6 +39,10 @@ class Found:
     def __len__(self) -> int:
         return sum(map(len, self._parts))
 
+    def found_in(self, table: Column) -> Found:
+        """Return where the numbers are in another table, in the same places."""
+        return Found(table, self._parts)
+
     def fill(self, numbers: npt.NDArray[np.integer[Any]], through: Column | None = None) -> None:
         """Write the numbers of as many of the values as there is room for, or what a table has in their places; as integers of
         the size that there is room for, which the caller knows to be enough.
