@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import functools
+import inspect
 import re
+from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
@@ -19,6 +21,7 @@ from timely import (
     ScopeError,
     TimelyError,
     TimestampError,
+    graphs,
 )
 from timely.operators import reclock
 from timely.operators.windows import Window, sessions, sliding, tumbling, windows
@@ -47,6 +50,115 @@ def test_what_is_no_stream(name: str, other: Any) -> None:
         GraphError,
         rf"input 1 of operator '{name}' \(/example/{name}#1\) reads a timely.Stream",
     )
+
+
+def functions_of_a_stream() -> dict[str, Callable[[Any], object]]:
+    """Every operator that is a function of a stream, called with what may stand in its place and nothing else to complain of."""
+    both: Any = timely.Pipeline
+
+    def nothing(*_: Any) -> Any:
+        return None
+
+    more: dict[str, tuple[Any, ...]] = {
+        "accumulate": (0, max),
+        "aggregate": (nothing, nothing),
+        "all_reduce": (max,),
+        "branch": (bool,),
+        "branch_when": (bool,),
+        "broadcast": (),
+        "capture": (),
+        "capture_into": ([],),
+        "count": (),
+        "delay": (max,),
+        "delay_batch": (abs,),
+        "distinct": (),
+        "enter": (None,),
+        "exchange": (abs,),
+        "filter": (bool,),
+        "flat_map": (range,),
+        "group_by": ("a",),
+        "inspect": (print,),
+        "inspect_batch": (print,),
+        "inspect_progress": (print, print),
+        "inspect_time": (print,),
+        "join": (None,),
+        "leave": (),
+        "limit_in_flight": (1, nothing),
+        "map": (abs,),
+        "map_async": (nothing,),
+        "map_batch": (list,),
+        "ok_err": (nothing,),
+        "partition": (2, nothing),
+        "probe": (),
+        "reduce_by_key": (max,),
+        "sink": (both, "sink", nothing),
+        "state_machine": (nothing,),
+        "unary": (both, "unary", nothing),
+        "unary_frontier": (both, "unary_frontier", nothing),
+        "unary_notify": (both, "unary_notify", [], nothing),
+        "value_counts": (),
+        "binary": (None, both, both, "binary", nothing),
+        "binary_frontier": (None, both, both, "binary_frontier", nothing),
+        "binary_notify": (None, both, both, "binary_notify", [], nothing),
+    }
+    found: dict[str, Callable[[Any], object]] = {}
+    found |= {name: functools.partial(_called, getattr(timely.operators, name), given) for name, given in more.items()}
+    found["reclock"] = lambda given: reclock(given, given)
+    found["windows"] = lambda given: windows(given, tumbling(1), at=abs)
+    found["sessions"] = lambda given: sessions(given, 1, at=abs)
+    found["pregel"] = lambda given: graphs.pregel(given, given, nothing, nothing)
+    found["connected_components"] = lambda given: graphs.connected_components(given)
+    return found
+
+
+def _called(function: Callable[..., object], arguments: tuple[Any, ...], given: Any) -> object:
+    return function(given, *arguments)
+
+
+FUNCTIONS = functions_of_a_stream()
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_functions_of_what_is_no_stream(name: str) -> None:
+    worker = timely.Worker()
+    with worker.dataflow() as scope:
+        for given in (None, [1], scope.new_input(), scope):
+            with pytest.raises(GraphError, match=r"^operator '.*' reads a timely.Stream, not .*: .*(give|make|must return)"):
+                FUNCTIONS[name](given)
+    worker.close()  # nothing was begun by what was refused: the dataflow was built
+
+
+def test_functions_of_a_stream_are_all_there() -> None:
+    taking = {
+        name
+        for name, function in vars(timely.operators).items()
+        if inspect.isfunction(function) and next(iter(inspect.signature(function).parameters), "") == "stream"
+    }
+    assert taking - set(FUNCTIONS) == {"concat", "connect_loop"}  # which are told of in the tests of their own
+
+
+GIVEN: dict[str, tuple[Callable[[Any], Any], str]] = {
+    "nothing": (lambda scope: None, "not None: a function that builds part of a dataflow must return its stream"),
+    "what new_input returns": (lambda scope: scope.new_input(), r"not \(InputHandle.*, Stream.*: give that stream"),
+    "the handle of an input": (lambda scope: scope.new_input()[0], "not InputHandle.*`handle, stream = .*: give that stream"),
+    "an unordered input": (lambda scope: scope.new_unordered_input(), "returns its stream too, .*: give that stream"),
+    "its handle": (lambda scope: scope.new_unordered_input()[0], "returns its stream too, .*: give that stream"),
+    "streams": (lambda scope: (scope.empty(), scope.empty()), "give the streams in it one by one"),
+    "a probe": (lambda scope: scope.empty().probe(), r"give the stream on which probe\(\) or"),
+    "what is captured": (lambda scope: scope.empty().capture(), r"or capture\(\) was called"),
+    "a scope": (lambda scope: scope, "not ScopeBuilder.*: give a stream of that scope"),
+    "records": (lambda scope: [1], r"not \[1\]: make one of it with scope.to_stream"),
+}
+
+
+@pytest.mark.parametrize("given", GIVEN)
+@pytest.mark.parametrize("side", ["left", "right"])
+def test_what_to_give_instead_of_what_is_no_stream(given: str, side: str) -> None:
+    make, match = GIVEN[given]
+    if side == "left":
+        refused(lambda scope: timely.operators.join(make(scope), scope.empty()), GraphError, f"operator 'join' reads .*{match}")
+    else:
+        refused(lambda scope: scope.empty().join(make(scope)), GraphError, rf"input 1 of operator 'join' \(/ex.*reads .*{match}")
 
 
 @pytest.mark.parametrize("n", ["2", None, -1, 0, 1.5])
@@ -250,7 +362,8 @@ def test_a_stream_of_partition_that_is_no_whole_number(which: float) -> None:
 def test_what_is_no_list_of_streams(streams: Any) -> None:
     refused(lambda s: s.concatenate(streams), GraphError, f"the streams in a list, as in .*, not {streams}")
     refused(lambda s: s.concatenate(s.empty()), GraphError, "concatenate takes the streams in a list.*not Stream")
-    refused(lambda s: timely.operators.concatenate([streams]), GraphError, "concatenate of no streams")
+    refused(lambda s: timely.operators.concatenate([streams]), GraphError, f"'concatenate' reads a timely.Stream, not {streams}")
+    refused(lambda s: timely.operators.concatenate([]), GraphError, "concatenate of no streams")
     refused(lambda s: s.concatenate([s.empty(), streams]), GraphError, f"input 1 of operator 'concatenate'.*not {streams}")
 
 

@@ -13,7 +13,7 @@ from timely.dataflow.operator import Activator, Operator
 from timely.dataflow.pact import Distribute, Exchange, Pact, Pipeline, Spill
 from timely.dataflow.ports import InputPort, OutputPort, Session
 from timely.dataflow.scope import ScopeBuilder
-from timely.dataflow.stream import Stream
+from timely.dataflow.stream import Stream, scope_of
 
 __all__ = [
     "Activator",
@@ -44,4 +44,5 @@ __all__ = [
     "route",
     "route_array",
     "route_column",
+    "scope_of",
 ]

@@ -18,7 +18,7 @@ from timely.dataflow.pact import Distribute, Exchange, Pact, PipelinePact, Spill
 from timely.dataflow.ports import InputPort, OutputPort
 from timely.dataflow.scope import ScopeBuilder
 from timely.dataflow.spill import Queue, SpillQueue
-from timely.dataflow.stream import Stream
+from timely.dataflow.stream import Stream, instead_of
 from timely.errors import GraphError, ScopeError
 from timely.order import PartialOrder
 from timely.progress import Antichain, PathSummary, Source, SummaryRow, Target
@@ -48,7 +48,7 @@ def connect(scope: ScopeBuilder[T], stream: Stream[T, Any], pact: Pact, target: 
     """
     label = input.label
     if not isinstance(stream, Stream):
-        raise GraphError(f"{label} reads a timely.Stream, not {stream!r}: {_advice(stream)}")
+        raise GraphError(f"{label} reads a timely.Stream, not {stream!r}: {instead_of(stream)}")
     if stream.scope is not scope:
         raise ScopeError(
             f"{label} cannot read a stream of scope {stream.scope.path!r}: bring it in with enter(scope), or out with leave()"
@@ -76,13 +76,6 @@ def _ending(scope: ScopeBuilder[T], stream: Stream[T, Any]) -> list[ExchangePush
     node = stream.source.node
     sender = None if node == INGRESS else scope.subgraph.children[node].scope
     return sender.ending if isinstance(sender, Operator) else None
-
-
-def _advice(given: object) -> str:
-    """Return what to give instead of what is no stream."""
-    if isinstance(given, list | tuple) and any(isinstance(one, Stream) for one in given):
-        return "give the streams in it one by one, as in concat(*streams)"
-    return "make one of it with scope.to_stream(...)"
 
 
 class OperatorBuilder(Generic[T]):

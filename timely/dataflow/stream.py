@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeVar
 
 from timely.dataflow.channel import EnterPusher, LeavePusher, Pusher
 from timely.dataflow.pact import Pipeline
-from timely.errors import ScopeError
+from timely.errors import GraphError, ScopeError
 from timely.order import PartialOrder
 from timely.progress import Antichain, Source, Target
 from timely.scopes import EGRESS, INGRESS
@@ -388,3 +388,40 @@ class Stream(Generic[T, D]):
         from timely import operators
 
         return operators.vertex(self.scope, factory, *args, inputs=[(self, pact), *others], name=name)[0]
+
+
+def scope_of(stream: Stream[T, Any], reader: str) -> ScopeBuilder[T]:
+    """Return the scope of ``stream``, in which an operator ``reader`` is to be made that reads it.
+
+    ``GraphError`` for what is no stream, which says what to give instead: a function of a stream may be called with anything.
+
+    >>> import timely
+    >>> timely.operators.map([1, 2], str)
+    Traceback (most recent call last):
+    ...
+    timely.errors.GraphError: operator 'map' reads a timely.Stream, not [1, 2]: make one of it with scope.to_stream(...)
+    """
+    if not isinstance(stream, Stream):
+        raise GraphError(f"operator {reader!r} reads a timely.Stream, not {stream!r}: {instead_of(stream)}")
+    return stream.scope
+
+
+def instead_of(given: object) -> str:
+    """Return what to give instead of ``given``, which is no stream, for a message."""
+    from timely.dataflow.scope import ScopeBuilder
+    from timely.operators import Capture, InputHandle, LoopHandle, ProbeHandle, UnorderedHandle
+
+    first = given
+    while isinstance(first, tuple) and first:  # new_unordered_input returns ((handle, capability), stream)
+        first = first[0]
+    if isinstance(first, InputHandle | UnorderedHandle | LoopHandle):
+        return "what returns a handle returns its stream too, as in `handle, stream = scope.new_input()`: give that stream"
+    if isinstance(given, list | tuple) and any(isinstance(one, Stream) for one in given):
+        return "give the streams in it one by one, as in concat(*streams)"
+    if isinstance(given, ProbeHandle | Capture):
+        return "give the stream on which probe() or capture() was called"
+    if isinstance(given, ScopeBuilder):
+        return "give a stream of that scope"
+    if given is None:
+        return "a function that builds part of a dataflow must return its stream"
+    return "make one of it with scope.to_stream(...)"

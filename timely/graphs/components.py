@@ -16,7 +16,7 @@ from typing import Any, TypeAlias, TypeVar
 import numpy as np
 import pyarrow as pa
 
-from timely.dataflow import Exchange, OperatorInfo, Pact, Pipeline, Stream
+from timely.dataflow import Exchange, OperatorInfo, Pact, Pipeline, Stream, scope_of
 from timely.graphs.forest import Forest
 from timely.graphs.gather import gather
 from timely.graphs.input import edge_columns, next_time, vertex_columns
@@ -61,7 +61,7 @@ def connected_components(
     if vertices is not None:
         given.append((vertices, Pipeline))
     linking, naming = _Links(src, dst), _Components("src", "dst")
-    finish = linking.finish if edges.scope.allocator.peers > 1 else linking.pass_on
+    finish = linking.finish if scope_of(edges, "connected_components").allocator.peers > 1 else linking.pass_on
     (links,) = gather("components: link", given, 1, finish, keep=linking.keep)
     (named,) = gather("components: name", [(links, Exchange("to"))], 1, naming.finish, keep=naming.keep)
     return named

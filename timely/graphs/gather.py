@@ -23,6 +23,7 @@ from timely.dataflow import (
     Pact,
     Spill,
     Stream,
+    scope_of,
 )
 from timely.operators.generic import Keep
 from timely.order import PartialOrder, linear_extension
@@ -173,7 +174,7 @@ def gather(
     >>> timely.example(build)
     [(0, [6])]
     """
-    builder = OperatorBuilder(inputs[0][0].scope, name)
+    builder = OperatorBuilder(scope_of(inputs[0][0], name), name)
     for stream, pact in inputs:
         builder.new_input(stream, pact)
     streams = [builder.new_output() for _ in range(outputs)]

@@ -15,9 +15,10 @@ from typing import Any, Generic, TypeAlias, TypeVar
 
 import attrs
 
-from timely.dataflow import Exchange, OperatorInfo, Pact, Pipeline, Stream
+from timely.dataflow import Exchange, OperatorInfo, Pact, Pipeline, Stream, scope_of
 from timely.errors import SchemaError
 from timely.graphs.gather import gather
+from timely.operators import enter
 from timely.order import PartialOrder, Product
 
 T = TypeVar("T", bound=PartialOrder)
@@ -72,10 +73,10 @@ def pregel(
     """
     supersteps: _Supersteps[T] = _Supersteps(compute, combine)
     by_node = Exchange(_node)
-    with vertices.scope.iterative("pregel") as loop:
+    with scope_of(vertices, "pregel").iterative("pregel") as loop:
         handle, again = loop.feedback()
         inputs: list[tuple[Stream[Product[T, int], Any], Pact]]
-        inputs = [(vertices.enter(loop), by_node), (edges.enter(loop), by_node), (again, Pipeline)]
+        inputs = [(vertices.enter(loop), by_node), (enter(edges, loop), by_node), (again, Pipeline)]
         messages, over = gather("pregel", inputs, 2, supersteps.finish)
         messages.connect_loop(handle, by_node)
         ended = over.leave()

@@ -24,9 +24,11 @@ from timely.dataflow import (
     OutputPort,
     Pipeline,
     Stream,
+    scope_of,
 )
 from timely.errors import StateError
 from timely.graphs.pairs import MISSING, Column, Rows, first, join_rows
+from timely.operators import enter
 from timely.order import PartialOrder, Product
 
 T = TypeVar("T", bound=PartialOrder)
@@ -49,11 +51,11 @@ def propagate(edges: Stream[T, Any], seeds: Stream[T, Any], name: str = "propaga
     >>> timely.example(build)
     [(0, [[0, 10], [1, 30], [2, 30], [3, 30]])]
     """
-    with edges.scope.iterative(name) as loop:
+    with scope_of(edges, name).iterative(name) as loop:
         handle, again = loop.feedback()
         builder = OperatorBuilder(loop, name)
         builder.new_input(edges.enter(loop), Exchange(first))
-        builder.new_input(seeds.enter(loop), Exchange(first))
+        builder.new_input(enter(seeds, loop), Exchange(first))
         builder.new_input(again, Pipeline)
         offers = builder.new_output()
         values = builder.new_output()

@@ -32,11 +32,13 @@ from timely.dataflow import (
     OutputPort,
     Pipeline,
     Stream,
+    scope_of,
 )
 from timely.errors import StateError
 from timely.graphs.adjacency import Adjacency
 from timely.graphs.input import next_time
 from timely.graphs.pairs import Column, Floats, Rows, bits, distinct, first, floats, join_rows
+from timely.operators import enter
 from timely.order import PartialOrder, Product, linear_extension
 
 T = TypeVar("T", bound=PartialOrder)
@@ -70,11 +72,11 @@ def relax(edges: Stream[T, Any], seeds: Stream[T, Any], *, weighted: bool = True
     >>> timely.example(build)
     [(0, [(0, 0.0), (1, 2.5)])]
     """
-    with edges.scope.iterative("relax") as loop:
+    with scope_of(edges, "relax").iterative("relax") as loop:
         handle, again = loop.feedback()
         builder = OperatorBuilder(loop, "relax")
         builder.new_input(edges.enter(loop), Exchange(first))
-        builder.new_input(seeds.enter(loop), Exchange(first))
+        builder.new_input(enter(seeds, loop), Exchange(first))
         builder.new_input(again, Pipeline)
         offers = builder.new_output()
         changed = builder.new_output()

@@ -11,7 +11,18 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
-from timely.dataflow import Capability, Exchange, OperatorBuilder, OperatorInfo, OutputPort, Pact, Pipeline, Stream, records_of
+from timely.dataflow import (
+    Capability,
+    Exchange,
+    OperatorBuilder,
+    OperatorInfo,
+    OutputPort,
+    Pact,
+    Pipeline,
+    Stream,
+    records_of,
+    scope_of,
+)
 from timely.operators.kept import keep_here
 from timely.operators.notificator import Notificator
 from timely.order import PartialOrder
@@ -62,7 +73,7 @@ def _when_complete(
     stream: Stream[T, D], pact: Pact, name: str, finish: Callable[[OperatorInfo, list[Any]], list[Any]]
 ) -> Stream[T, Any]:
     """Return the stream of ``finish(info, records)`` for each time that is complete and at which there were any."""
-    builder = OperatorBuilder(stream.scope, name)
+    builder = OperatorBuilder(scope_of(stream, name), name)
     notificator = Notificator([builder.new_input(stream, pact)])
     output = builder.new_output()
     times: dict[T, list[Any]] = {}

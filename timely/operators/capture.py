@@ -11,7 +11,7 @@ import os
 from collections.abc import Callable, Iterable
 from typing import Any, Generic, TypeVar
 
-from timely.dataflow import InputPort, OperatorInfo, Pipeline, Stream, records_of
+from timely.dataflow import InputPort, OperatorInfo, Pipeline, Stream, records_of, scope_of
 from timely.errors import CaptureError
 from timely.operators.events import EventSink, Messages, Progress
 from timely.operators.generic import sink as end_in
@@ -113,7 +113,7 @@ def capture_into(stream: Stream[T, D], sink: EventSink | str | os.PathLike[str])
     Progress(changes=((0, -1),))
     """
     append = _sink(sink).append
-    minimum = stream.scope.subgraph.domain.minimum
+    minimum = scope_of(stream, "capture_into").subgraph.domain.minimum
 
     def constructor(info: OperatorInfo) -> Callable[[InputPort[T, D]], object]:
         told: list[T] | None = None  # the frontier as the sink knows it

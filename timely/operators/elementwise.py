@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from inspect import iscoroutinefunction
 from typing import Any, TypeVar
 
-from timely.dataflow import Capability, InputPort, OperatorInfo, OutputPort, Pipeline, Stream, records_of
+from timely.dataflow import Capability, InputPort, OperatorInfo, OutputPort, Pipeline, Stream, records_of, scope_of
 from timely.errors import ConfigurationError
 from timely.operators.generic import unary, unary_frontier
 from timely.order import PartialOrder
@@ -78,9 +78,9 @@ def map_batch(stream: Stream[T, D], f: Callable[[Any], Any]) -> Stream[T, Any]:
 def _check_plain(stream: Stream[Any, Any], name: str, f: object) -> None:
     """``ConfigurationError`` for an ``async def``: its call does nothing, and nobody would await what it returns."""
     if iscoroutinefunction(f):
-        called = getattr(f, "__name__", repr(f))
+        called, path = getattr(f, "__name__", repr(f)), scope_of(stream, name).path
         raise ConfigurationError(
-            f"{name} in scope {stream.scope.path!r} calls a function, and {called} is an async def, which nothing would await:"
+            f"{name} in scope {path!r} calls a function, and {called} is an async def, which nothing would await:"
             f" use map_async({called})"
         )
 

@@ -23,6 +23,7 @@ from timely.dataflow import (
     Pipeline,
     ScopeBuilder,
     Stream,
+    scope_of,
 )
 from timely.errors import ConfigurationError, GraphError, ScopeError
 from timely.operators.generic import source, unary
@@ -184,7 +185,7 @@ def limit_in_flight(stream: Stream[T, D], records: int, body: Callable[[Stream[A
     [(0, [3000])]
     """
     _check_bound("limit_in_flight", "records", records)
-    with stream.scope.iterative("limit_in_flight") as inner:
+    with scope_of(stream, "limit_in_flight").iterative("limit_in_flight") as inner:
         done: ProbeHandle[Any] = ProbeHandle()
         result = body(unary(stream.enter(inner), Pipeline, "gate", _gate(records, done)))
         if not isinstance(result, Stream) or result.scope is not inner:

@@ -19,6 +19,7 @@ from timely.dataflow import (
     Pact,
     ScopeBuilder,
     Stream,
+    scope_of,
 )
 from timely.operators.notificator import Notificator
 from timely.order import PartialOrder
@@ -82,7 +83,7 @@ def sink(stream: Stream[T, D], pact: Pact, name: str, constructor: SinkConstruct
     >>> seen
     [1, 2, 3]
     """
-    builder = OperatorBuilder(stream.scope, name)
+    builder = OperatorBuilder(scope_of(stream, name), name)
     builder.new_input(stream, pact)
     builder.build(lambda _, info: constructor(info))
 
@@ -129,7 +130,7 @@ def unary_frontier(stream: Stream[T, D], pact: Pact, name: str, constructor: Una
 
 
 def _unary(stream: Stream[T, D], pact: Pact, name: str, constructor: UnaryConstructor[T], *, notify: bool) -> Stream[T, Any]:
-    builder = OperatorBuilder(stream.scope, name)
+    builder = OperatorBuilder(scope_of(stream, name), name)
     builder.new_input(stream, pact, notify=notify)
     output = builder.new_output()
     builder.build(lambda capabilities, info: constructor(capabilities.pop(), info))
@@ -161,7 +162,7 @@ def unary_notify(
     >>> timely.example(lambda scope: scope.to_stream([1, 2]).unary_notify(timely.Pipeline, "tell", [], logic))
     [(0, ['0 is complete'])]
     """
-    builder = OperatorBuilder(stream.scope, name)
+    builder = OperatorBuilder(scope_of(stream, name), name)
     notificator = Notificator([builder.new_input(stream, pact)])
     output = builder.new_output()
 
@@ -239,7 +240,7 @@ def _binary(
     *,
     notify: bool,
 ) -> Stream[T, Any]:
-    builder = OperatorBuilder(stream.scope, name)
+    builder = OperatorBuilder(scope_of(stream, name), name)
     builder.new_input(stream, pact, notify=notify)
     builder.new_input(other, other_pact, notify=notify)
     output = builder.new_output()
@@ -274,7 +275,7 @@ def binary_notify(
     >>> timely.example(build)
     [(0, [(0, 2)])]
     """
-    builder = OperatorBuilder(stream.scope, name)
+    builder = OperatorBuilder(scope_of(stream, name), name)
     inputs: list[InputPort[T, Any]] = [builder.new_input(stream, pact), builder.new_input(other, other_pact)]
     notificator = Notificator(inputs)
     output = builder.new_output()

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, TypeVar, get_args, get_origin
 
-from timely.dataflow import Capability, InputPort, OperatorInfo, OutputPort, Stream, records_of
+from timely.dataflow import Capability, InputPort, OperatorInfo, OutputPort, Stream, records_of, scope_of
 from timely.errors import TimestampError
 from timely.operators.by_record import by_first
 from timely.operators.generic import binary_frontier
@@ -44,7 +44,7 @@ def join(
     >>> timely.example(build)
     [(5, [(2, ('two', 'II'))])]
     """
-    bound: Callable[[T, T], T] = least_upper_bound(stream.scope.time)
+    bound: Callable[[T, T], T] = least_upper_bound(scope_of(stream, "join").time)
 
     def constructor(capability: Capability[T], info: OperatorInfo) -> Callable[..., object]:
         lefts: State = {}

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any, TypeVar
 
-from timely.dataflow import ScopeBuilder, Stream
+from timely.dataflow import ScopeBuilder, Stream, scope_of
 from timely.order import PartialOrder
 
 T = TypeVar("T", bound=PartialOrder)
@@ -27,6 +27,7 @@ def enter(stream: Stream[T, D], scope: ScopeBuilder[T2]) -> Stream[T2, D]:
     >>> timely.example(build)
     [(0, [1, 2])]
     """
+    scope_of(stream, "enter")
     return stream.enter(scope)
 
 
@@ -41,4 +42,5 @@ def leave(stream: Stream[Any, D]) -> Stream[Any, D]:
     >>> timely.example(build)
     [(0, [-2, -1])]
     """
+    scope_of(stream, "leave")
     return stream.leave()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Generic, TypeVar
 
-from timely.dataflow import Activator, InputPort, OperatorBuilder, OperatorInfo, Pipeline, Stream
+from timely.dataflow import Activator, InputPort, OperatorBuilder, OperatorInfo, Pipeline, Stream, scope_of
 from timely.errors import GraphError, TimestampError
 from timely.order import PartialOrder
 from timely.progress import Antichain
@@ -116,7 +116,7 @@ def probe(stream: Stream[T, Any], handle: ProbeHandle[T] | None = None) -> Probe
     if not isinstance(handle, ProbeHandle | None):
         raise GraphError(f"probe takes the timely.ProbeHandle that is to show this place too, or nothing, not {handle!r}")
     chosen: ProbeHandle[T] = ProbeHandle() if handle is None else handle
-    builder = OperatorBuilder(stream.scope, "probe")
+    builder = OperatorBuilder(scope_of(stream, "probe"), "probe")
     chosen.attach(builder.new_input(stream, Pipeline))
 
     def constructor(capabilities: list[Any], info: OperatorInfo) -> Callable[[InputPort[T, Any]], object]:

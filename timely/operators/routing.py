@@ -16,6 +16,7 @@ from timely.dataflow import (
     ScopeBuilder,
     Stream,
     records_of,
+    scope_of,
 )
 from timely.errors import GraphError, RoutingError
 from timely.operators.generic import empty, unary
@@ -41,6 +42,8 @@ def concatenate(streams: Iterable[Stream[T, D]], scope: ScopeBuilder[T] | None =
         raise GraphError(f"concatenate takes the streams in a list, as in concatenate([a, b]), not {streams!r}")
     given = list(streams)
     place = scope or next((stream.scope for stream in given if isinstance(stream, Stream)), None)
+    if place is None and given:
+        place = scope_of(given[0], "concatenate")  # which says what it is that is no stream
     if place is None:
         raise GraphError("concatenate of no streams needs to know the scope: use scope.concatenate([])")
     if not given:
@@ -142,7 +145,7 @@ def partition(stream: Stream[T, D], n: int, f: Callable[[D], tuple[int, E]]) -> 
     """
     if not isinstance(n, int) or n < 1:
         raise GraphError(f"partition({n!r}, f): give the number of streams, of at least 1")
-    builder = OperatorBuilder(stream.scope, "partition")
+    builder = OperatorBuilder(scope_of(stream, "partition"), "partition")
     builder.new_input(stream, Pipeline, notify=False)
     streams: list[Stream[T, E]] = [builder.new_output() for _ in range(n)]
 
@@ -194,7 +197,7 @@ def branch_when(stream: Stream[T, D], f: Callable[[T], bool]) -> tuple[Stream[T,
     >>> timely.example(lambda scope: scope.to_stream([1, 2]).branch_when(lambda time: time >= 5)[0])
     [(0, [1, 2])]
     """
-    builder = OperatorBuilder(stream.scope, "branch_when")
+    builder = OperatorBuilder(scope_of(stream, "branch_when"), "branch_when")
     builder.new_input(stream, Pipeline, notify=False)
     first, second = builder.new_output(), builder.new_output()
 

@@ -14,7 +14,7 @@ from typing import Any, Generic, TypeAlias, TypeVar
 
 import attrs
 
-from timely.dataflow import Capability, InputPort, OperatorBuilder, OperatorInfo, OutputPort, Stream, records_of, route
+from timely.dataflow import Capability, InputPort, OperatorBuilder, OperatorInfo, OutputPort, Stream, records_of, route, scope_of
 from timely.errors import ConfigurationError, TimestampError
 from timely.operators.by_record import ByRecord
 from timely.operators.pending import Pending
@@ -121,7 +121,7 @@ def windows(
         raise ConfigurationError(f"windows takes tumbling(size), sliding(size, every) or a function, not {assign!r}")
     keyed = key or (lambda record: None)
     complete_at: Callable[[Any, T], T] = due or (lambda end, time: end)
-    domain = stream.scope.subgraph.domain
+    domain = scope_of(stream, "windows").subgraph.domain
     builder = OperatorBuilder(stream.scope, "windows")
     builder.new_input(stream, ByRecord(keyed))
     complete, late = builder.new_output(), builder.new_output()
@@ -199,7 +199,7 @@ def sessions(
     >>> timely.example(lambda scope: scope.to_stream([1, 12, 4, 30]).apply(sessions, 10, at=lambda event: event)[0])
     [(22, [(None, Window(start=1, end=22), [1, 4, 12])]), (40, [(None, Window(start=30, end=40), [30])])]
     """
-    domain = time_domain(stream.scope.time)
+    domain = time_domain(scope_of(stream, "sessions").time)
     if not domain.total:
         raise TimestampError(f"sessions need times of which every two can be compared, and those of {domain.name} cannot")
     if not _positive(gap):
