@@ -372,6 +372,36 @@ def test_streams_to_concatenate_may_come_from_an_iterator() -> None:
     assert timely.example(lambda s: s.concatenate(iter(()))) == []
 
 
+def test_one_probe_for_times_of_two_types() -> None:
+    worker, probe = timely.Worker(), timely.ProbeHandle[Any]()
+    with worker.dataflow(int, name="whole") as scope:
+        scope.to_stream([1]).probe(probe)
+    message = r"/whole/probe#1\), .* type int, cannot show a stream of scope '/pairs' too, .* type Product\[int, int\]: take"
+    with pytest.raises(TimestampError, match=message), worker.dataflow(Product[int, int], name="pairs") as pairs:
+        pairs.to_stream([1]).probe(probe)
+    with worker.dataflow(int) as scope, scope.iterative() as loop:
+        stream = loop.empty()
+        with pytest.raises(TimestampError, match="cannot show .*take another timely.ProbeHandle"):
+            stream.probe(probe)
+    assert len(probe.ports) == 1 and probe.less_equal(0)
+    worker.run()
+    assert probe.done()
+
+
+def test_one_probe_for_several_places_of_one_type() -> None:
+    worker, probe = timely.Worker(), timely.ProbeHandle[Any]()
+    with worker.dataflow(Product[int, int]) as scope:
+        handle, stream = scope.new_input()
+        stream.probe(probe)
+    with worker.dataflow(Product[int, int]) as scope:
+        scope.empty().probe(probe)
+    worker.step()
+    assert list(probe.frontier()) == [Product(0, 0)]
+    handle.close()
+    worker.run()
+    assert probe.done()
+
+
 @pytest.mark.parametrize("handle", [5, "probe", timely.ProbeHandle])
 def test_what_is_no_probe_to_attach(handle: Any) -> None:
     refused(lambda s: s.empty().probe(handle), GraphError, "probe takes the timely.ProbeHandle that is to show this place")

@@ -8,7 +8,7 @@ from typing import Any, Generic, TypeVar
 from timely.dataflow import Activator, InputPort, OperatorBuilder, OperatorInfo, Pipeline, Stream, scope_of
 from timely.errors import GraphError, TimestampError
 from timely.order import PartialOrder
-from timely.progress import Antichain
+from timely.progress import Antichain, TimeDomain
 
 T = TypeVar("T", bound=PartialOrder)
 
@@ -30,8 +30,22 @@ class ProbeHandle(Generic[T]):
         self._waiting: list[Activator] = []
 
     def attach(self, port: InputPort[T, Any]) -> None:
-        """Show the frontier of ``port`` too."""
+        """Show the frontier of ``port`` too. ``TimestampError`` if its times are of another type than those shown already."""
+        self.check_times(port.operator.domain, port.label)
         self._ports.append(port)
+
+    def check_times(self, times: TimeDomain[Any], place: str) -> None:
+        """Raise ``TimestampError`` if ``times``, those of ``place``, are of another type than those of the places it shows.
+
+        One frontier is made of them all, and times of two types cannot be compared.
+        """
+        for port in self._ports:
+            shown = port.operator.domain
+            if shown is not times:
+                raise TimestampError(
+                    f"a probe of {port.label}, where times are of type {shown.name}, cannot show {place} too, where they are of"
+                    f" type {times.name}: take another timely.ProbeHandle for it"
+                )
 
     @property
     def ports(self) -> Sequence[InputPort[T, Any]]:
@@ -99,7 +113,7 @@ class ProbeHandle(Generic[T]):
 def probe(stream: Stream[T, Any], handle: ProbeHandle[T] | None = None) -> ProbeHandle[T]:
     """Return a handle that shows the frontier of ``stream``: a new one, or ``handle`` with this place added.
 
-    ``GraphError`` for a handle that is none.
+    ``GraphError`` for a handle that is none, ``TimestampError`` for one that shows a place where times are of another type.
 
     >>> import timely
     >>> worker = timely.Worker()
@@ -116,7 +130,9 @@ def probe(stream: Stream[T, Any], handle: ProbeHandle[T] | None = None) -> Probe
     if not isinstance(handle, ProbeHandle | None):
         raise GraphError(f"probe takes the timely.ProbeHandle that is to show this place too, or nothing, not {handle!r}")
     chosen: ProbeHandle[T] = ProbeHandle() if handle is None else handle
-    builder = OperatorBuilder(scope_of(stream, "probe"), "probe")
+    scope = scope_of(stream, "probe")
+    chosen.check_times(scope.subgraph.domain, f"a stream of scope {scope.path!r}")
+    builder = OperatorBuilder(scope, "probe")
     chosen.attach(builder.new_input(stream, Pipeline))
 
     def constructor(capabilities: list[Any], info: OperatorInfo) -> Callable[[InputPort[T, Any]], object]:
