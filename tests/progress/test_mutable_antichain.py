@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
+from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from timely.errors import ProgressError
 from timely.order import Product
 from timely.progress import Antichain, MutableAntichain
 
@@ -129,3 +132,11 @@ def test_what_the_frontier_implies_is_compared_with_the_frontier_alone() -> None
     for time in range(1, 100):
         assert times.update_iter([(Compared(time), -1), (Compared(time + 2000), 2)]) == []
     assert Compared.comparisons <= 2 * 100
+
+
+@pytest.mark.parametrize("diff", ["x", 1.5, None])
+def test_a_change_that_is_no_whole_number_changes_nothing(diff: Any) -> None:
+    times = MutableAntichain([5])
+    with pytest.raises(ProgressError, match=f"by a whole number, as in .*, not by {diff!r}$"):
+        times.update_iter([(3, 1), (4, diff)])
+    assert times.updates() == [(5, 1)] and times.frontier == Antichain([5])

@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import Any, Self
 from weakref import WeakSet
 
+import numpy as np
 import pytest
 
 from tests.progress.times import Moment, TotalMoment
-from timely.errors import GraphError, TimestampError
+from timely.errors import GraphError, ProgressError, TimestampError
 from timely.order import Product
 from timely.progress.agenda import Agenda
 from timely.progress.antichain import Antichain
@@ -340,6 +341,21 @@ def test_unknown_locations_and_times_are_refused() -> None:
         tracker.summary(Source(0, 0), Target(0, 1))
     with pytest.raises(TimestampError, match="int"):
         tracker.update(Source(0, 0), -1, 1)
+
+
+@pytest.mark.parametrize("diff", ["x", 1.5, None, 1.0])
+def test_what_is_no_count_is_refused(diff: Any) -> None:
+    tracker = ring()
+    with pytest.raises(ProgressError, match=f"by a whole number, as in .*, not by {diff!r}$"):
+        tracker.update(Source(0, 0), 1, diff)
+    assert tracker.counts() == {} and tracker.propagate() == []
+
+
+def test_a_count_may_be_a_number_of_numpy() -> None:
+    tracker = ring()
+    tracker.update(Source(0, 0), 1, np.int64(2))
+    tracker.update(Source(0, 0), 1, True)
+    assert [(count, type(count)) for count in tracker.counts().values()] == [(3, int)]
 
 
 @pytest.mark.parametrize("spec", [int, Product[int, int]])

@@ -7,9 +7,11 @@ propagates.
 
 from __future__ import annotations
 
+import operator
 from abc import ABC, abstractmethod
-from typing import Generic, TypeVar
+from typing import Generic, SupportsIndex, TypeVar
 
+from timely.errors import ProgressError
 from timely.native import mypyc_attr
 from timely.order import PartialOrder
 
@@ -32,3 +34,17 @@ class Account(ABC, Generic[T]):
     @abstractmethod
     def update_at(self, index: int, time: T, diff: int) -> None:
         """Add ``diff`` to the count of ``time`` at the location with this number; nothing is checked."""
+
+
+def whole_number(diff: SupportsIndex) -> int:
+    """Return ``diff``, by which a count changes, as an ``int``; ``ProgressError`` for what is no whole number.
+
+    It is for the changes that are given by hand: those of the engine are whole, and are not asked.
+
+    >>> whole_number(-1)
+    -1
+    """
+    try:
+        return operator.index(diff)
+    except TypeError:
+        raise ProgressError(f"a count changes by a whole number, as in +1 and -1, not by {diff!r}").caused_by(None)

@@ -9,9 +9,10 @@ consumption before the production, and must expect a frontier that goes back whe
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Generic, TypeVar
+from typing import Generic, SupportsIndex, TypeVar
 
 from timely.order import PartialOrder, linear_extension
+from timely.progress.account import whole_number
 from timely.progress.antichain import Antichain
 
 T = TypeVar("T", bound=PartialOrder)
@@ -32,18 +33,19 @@ class MutableAntichain(Generic[T]):
         self._frontier: Antichain[T] = Antichain()
         self.update_iter([(element, 1) for element in elements])
 
-    def update_iter(self, changes: Iterable[tuple[T, int]]) -> list[tuple[T, int]]:
+    def update_iter(self, changes: Iterable[tuple[T, SupportsIndex]]) -> list[tuple[T, int]]:
         """Apply ``changes`` and return the changes of the frontier: -1 for what left it, +1 for what came, in order.
 
         The result is consolidated and a linear extension of the order. Takes time linear in the changes and the size of
         the frontier, unless the frontier may change: then it is rebuilt from all times that have a count.
+        ``ProgressError`` for a change that is no whole number, and nothing is changed.
 
         >>> times = MutableAntichain([5])
         >>> times.update_iter([(3, -1)]), times.update_iter([(3, 1)]), times.update_iter([(3, 1)])
         ([], [], [(3, 1), (5, -1)])
         """
         rebuild = False
-        for time, diff in changes:
+        for time, diff in [(time, whole_number(diff)) for time, diff in changes]:
             self._add(time, diff)
             rebuild = rebuild or self._matters(time, diff)
         return self._rebuild() if rebuild else []

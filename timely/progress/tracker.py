@@ -14,13 +14,13 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from heapq import heapify, heappop, heappush
-from typing import Generic, TypeAlias, TypeVar, cast
+from typing import Generic, SupportsIndex, TypeAlias, TypeVar, cast
 
 import attrs
 
 from timely.errors import GraphError
 from timely.order import PartialOrder
-from timely.progress.account import Account
+from timely.progress.account import Account, whole_number
 from timely.progress.agenda import Agenda
 from timely.progress.antichain import Antichain
 from timely.progress.compile import NOWHERE, Plan
@@ -169,11 +169,11 @@ class Tracker(Account[T], Generic[T]):
         """
         return tuple(self._topology.locations)
 
-    def update(self, location: Location, time: T, diff: int) -> None:
+    def update(self, location: Location, time: T, diff: SupportsIndex) -> None:
         """Add ``diff`` to the count of ``time`` at ``location``; seen in the frontiers after the next ``propagate``.
 
-        Raises :class:`~timely.errors.GraphError` for an unknown location and :class:`~timely.errors.TimestampError` for
-        what is not a time of the graph.
+        Raises :class:`~timely.errors.GraphError` for an unknown location, :class:`~timely.errors.TimestampError` for what is
+        not a time of the graph, and :class:`~timely.errors.ProgressError` for what is no whole number.
 
         >>> from timely.progress import GraphBuilder, Source
         >>> graph = GraphBuilder(int)
@@ -185,7 +185,7 @@ class Tracker(Account[T], Generic[T]):
         """
         number = self.index(location)
         self._topology.domain.check(time)
-        self.update_at(number, time, diff)
+        self.update_at(number, time, whole_number(diff))
 
     def propagate(self) -> list[tuple[Target, T, int]]:
         """Settle all frontiers and return how those at observed targets have changed since the last time: consolidated.
