@@ -7,6 +7,7 @@ of the package, so that every layer may import it.
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Mapping, Sequence
 from typing import Self
 
@@ -21,6 +22,25 @@ def told(error: BaseException) -> str:
         return f"{type(error).__name__}: {error}"
     except Exception as trouble:
         return f"{type(error).__name__}, which raises {type(trouble).__name__} when it is to say what it is"
+
+
+def out_of_files(error: object) -> bool:
+    """Return whether an error says that no more files can be opened: by this process, or by the whole system.
+
+    >>> out_of_files(OSError(errno.EMFILE, "Too many open files")), out_of_files(OSError(errno.ENOSPC, "No space left"))
+    (True, False)
+    """
+    return isinstance(error, OSError) and error.errno in (errno.EMFILE, errno.ENFILE)
+
+
+def what_failed(error: Exception) -> str:
+    """Return what the system says of a file that could not be used, and what to do where too many are open.
+
+    >>> what_failed(OSError(errno.ENOSPC, "No space left on device"))
+    '[Errno 28] No space left on device'
+    """
+    advice = "; raise how many a process may have open (ulimit -n), or take fewer workers" if out_of_files(error) else ""
+    return f"{error}{advice}"
 
 
 class TimelyError(Exception):

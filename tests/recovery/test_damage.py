@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import errno
 import multiprocessing
+import os
 import resource
 import signal
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
+from typing import BinaryIO
 
 import pytest
 
@@ -135,6 +137,43 @@ def test_a_worker_goes_on_after_the_disk_was_full_and_the_next_checkpoint_has_al
         timely.execute(tolerant, workers=2)
     assert not Once.full
     assert run(tmp_path, 2) == (4, expected(EPOCHS), 6 * EPOCHS)
+
+
+class Crowded(LocalStore):
+    """A store in a process that may open no more files, as soon as one of a name that ends so is asked for."""
+
+    def __init__(self, directory: Path, ending: str) -> None:
+        super().__init__(directory)
+        self.ending = ending
+
+    def open(self, name: str) -> BinaryIO:
+        if name.endswith(self.ending):
+            raise OSError(errno.EMFILE, "Too many open files")
+        return super().open(name)
+
+
+@pytest.mark.parametrize("ending", [".manifest", ".fence", "3-00000.state", "3-00001.state"])
+def test_what_cannot_be_opened_since_too_many_files_are_open_is_not_damaged(tmp_path: Path, ending: str) -> None:
+    with pytest.raises(Stopped):
+        run(tmp_path, 2, stop=4)
+    before = sorted(os.listdir(tmp_path))
+    with pytest.raises(CheckpointError, match=r"on worker [01]: .*Too many open files; raise how many .* \(ulimit -n\)"):
+        run(Crowded(tmp_path, ending), 2)
+    assert sorted(os.listdir(tmp_path)) == before  # which were good, and would have been passed over and deleted
+    assert run(tmp_path, 2) == (4, expected(EPOCHS), 6 * EPOCHS)
+
+
+def test_too_many_open_files_where_a_checkpoint_is_written(tmp_path: Path) -> None:
+    class Crowd(LocalStore):
+        def write(self, name: str, chunks: Iterable[bytes]) -> None:
+            if name.endswith("00000002-00001.state"):
+                raise OSError(errno.EMFILE, "Too many open files")
+            super().write(name, chunks)
+
+    with pytest.raises(CheckpointError, match=r"worker 1: OSError: .*Too many open files; raise how many .* \(ulimit -n\)"):
+        run(Crowd(tmp_path), 2)
+    start, came, _ = run(tmp_path, 2)
+    assert (start, came) == (2, expected(EPOCHS))
 
 
 def _limited_run(directory: Path, limit: int, answer: multiprocessing.SimpleQueue[str]) -> None:

@@ -12,7 +12,7 @@ import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TypeVar
 
-from timely.errors import ChangedDataflowError, CheckpointError
+from timely.errors import ChangedDataflowError, CheckpointError, out_of_files, what_failed
 from timely.recovery.manifest import CLAIM, FENCE, MANIFEST, Fence, Manifest, generation_of, run_of
 from timely.recovery.store import Store
 
@@ -87,13 +87,18 @@ class History:
         return self._decoded(f"fence {run}", run + kind, Fence.decode, lambda found: found.run + kind)
 
     def _decoded(self, what: str, name: str, decode: Callable[[bytes], D], own_name: Callable[[D], str]) -> D | None:
-        """Return what a piece says, if it is good: not damaged, and not another piece under this name."""
+        """Return what a piece says, if it is good: not damaged, and not another piece under this name.
+
+        ``CheckpointError`` where that is not known, since no more files can be opened.
+        """
         try:
             with self._store.open(name) as file:
                 found = decode(file.read())
         except ChangedDataflowError as error:
             raise ChangedDataflowError(f"{name} at {self._store}: {error}") from error
         except (OSError, CheckpointError) as error:
+            if out_of_files(error):
+                raise CheckpointError(f"{name} at {self._store} cannot be read: {what_failed(error)}") from error
             self.blame(f"{what}: {error}")
             return None
         if own_name(found) != name:

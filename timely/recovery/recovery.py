@@ -23,7 +23,16 @@ import attrs
 
 from timely.dataflow.keeping import Piece
 from timely.dataflow.pickling import dumps
-from timely.errors import ChangedDataflowError, CheckpointError, ConfigurationError, RecoveryError, StateError, told
+from timely.errors import (
+    ChangedDataflowError,
+    CheckpointError,
+    ConfigurationError,
+    RecoveryError,
+    StateError,
+    out_of_files,
+    told,
+    what_failed,
+)
 from timely.recovery import boundary
 from timely.recovery.history import History, superfluous
 from timely.recovery.ledger import Ledger
@@ -247,10 +256,12 @@ class Recovery:
                 for name, info in mine:
                     StateFile(name, functools.partial(self._store.open, name), info.size, info.digest).check()
             except CheckpointError as error:
+                if out_of_files(error.__cause__):
+                    raise  # it may be good
                 return str(error)
             return ""
 
-        return next((damage for damage in self.agree(check()) if damage), "")
+        return next((damage for damage in self._together("reading the checkpoints", check) if damage), "")
 
     # -- checkpoints ---------------------------------------------------------------------------------------------------
 
@@ -458,4 +469,4 @@ def _portable(error: Exception | None) -> tuple[type[RecoveryError], str] | None
         return None
     if isinstance(error, RecoveryError):
         return type(error), str(error)
-    return CheckpointError, told(error)
+    return CheckpointError, f"{type(error).__name__}: {what_failed(error)}" if out_of_files(error) else told(error)

@@ -16,13 +16,13 @@ import socket
 import sys
 import threading
 import traceback
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from timely.dataflow import ScopeBuilder, Stream
 from timely.dataflow.container import prepare_to_deal
 from timely.dataflow.pickling import dumps
-from timely.errors import ConfigurationError, GraphError, PeerLostError, TimelyError, WorkerError, told
+from timely.errors import ConfigurationError, GraphError, PeerLostError, TimelyError, WorkerError, out_of_files, told, what_failed
 from timely.progress import Routes
 from timely.progress.routes import Mode
 from timely.worker.arena import Shared, arenas
@@ -58,8 +58,8 @@ def execute(
 
     After the program has returned, its worker goes on until every dataflow is complete. If an operator raises, the whole run
     ends with its ``OperatorError``; what a program itself raises ends the run as it is, with a note that says which worker it
-    was; a process that ends without a result is a ``WorkerError``. ``ConfigurationError`` for a count below one, or a
-    program that is no function.
+    was; a process that ends without a result is a ``WorkerError``. ``ConfigurationError`` for a count below one, a
+    program that is no function, or where the system lets no more files be opened than so many workers take.
 
     ``progress`` says how workers hear of each other's progress, which changes no result: ``direct`` (everybody tells everybody),
     ``process`` (those of a process tell each other, and processes each other what theirs did), ``central`` (processes tell the
@@ -167,7 +167,15 @@ def run_threads(
 
     They are connected to others by ``sockets[worker][peer]``, and by memory where that is in ``shared``.
     """
-    inboxes = {index: Inbox() for index in indices}
+    inboxes: dict[int, Inbox] = {}
+    try:
+        with _enough_files(f"workers={len(indices)}", 2 * len(indices)):
+            for index in indices:
+                inboxes[index] = Inbox()
+    except ConfigurationError:
+        for inbox in inboxes.values():
+            inbox.close()
+        raise
     transports = [PeerTransport(index, inboxes, sockets.get(index, {}), shared=shared.get(index)) for index in indices]
     if len(transports) == 1:
         return [_run_connected(transports[0], program, routes, company)]
@@ -268,27 +276,43 @@ def _start(
     import multiprocessing
 
     context = multiprocessing.get_context("fork")
-    sockets = _connect(workers, processes)
-    shared = _share(sockets)
-    ends += [context.Pipe(duplex=False) for _ in range(processes)]
-    called = lines(processes)
-    children += [
-        context.Process(
-            target=_process,
-            args=(program, place, workers, sockets, shared, ends, routes, called, watch),
-            name=f"timely process {place}",
-        )
-        for place in range(processes)
-    ]
+    sockets: dict[int, dict[int, socket.socket]] = {index: {} for index in range(workers * processes)}
+    shared: dict[int, dict[int, Shared]] = {}
+    called: list[Line] = []
     try:
-        for child in children:
-            child.start()
+        with _enough_files(f"workers={workers}, processes={processes}", _files(workers, processes)):
+            _connect(sockets, workers)
+            shared |= _share(sockets)
+            for _ in range(processes):
+                ends.append(context.Pipe(duplex=False))
+                called += lines(1)
+            for place in range(processes):
+                arguments = program, place, workers, sockets, shared, ends, routes, called, watch
+                children.append(context.Process(target=_process, args=arguments, name=f"timely process {place}"))
+            for child in children:
+                child.start()
     finally:  # those that were started find out if others were not
         for _, sender in ends:
             sender.close()
         for sock in (*itertools.chain(*called), *(sock for mine in sockets.values() for sock in mine.values())):
             sock.close()
         _let_go(shared, ())
+
+
+def _files(workers: int, processes: int) -> int:
+    """Return how many files are open at once while processes are started: connections, what each is told and says, and pipes."""
+    return workers * workers * processes * (processes - 1) + 6 * processes + 2
+
+
+@contextlib.contextmanager
+def _enough_files(asked: str, needed: int) -> Iterator[None]:
+    """Raise ``ConfigurationError`` where so many files cannot be opened as ``asked`` takes."""
+    try:
+        yield
+    except OSError as error:
+        if not out_of_files(error):
+            raise
+        raise ConfigurationError(f"{asked} takes {needed} open files beside those that are: {what_failed(error)}") from error
 
 
 _forking = threading.RLock()
@@ -317,15 +341,13 @@ def _connections_of_spark() -> list[object]:
         return []
 
 
-def _connect(workers: int, processes: int) -> dict[int, dict[int, socket.socket]]:
-    """Return a connected socket for every two workers in different processes, by worker and peer."""
-    sockets: dict[int, dict[int, socket.socket]] = {index: {} for index in range(workers * processes)}
+def _connect(sockets: dict[int, dict[int, socket.socket]], workers: int) -> None:
+    """Add a connected socket for every two workers in different processes, by worker and peer."""
     for one in sockets:
-        for other in range((one // workers + 1) * workers, workers * processes):
+        for other in range((one // workers + 1) * workers, len(sockets)):
             pair = sockets[one][other], sockets[other][one] = socket.socketpair()
             for sock in pair:
                 sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _ON_THE_WAY)  # or as much as the system allows
-    return sockets
 
 
 def _share(sockets: Mapping[int, Mapping[int, socket.socket]]) -> dict[int, dict[int, Shared]]:
