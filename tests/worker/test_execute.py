@@ -10,7 +10,6 @@ import multiprocessing.context
 import os
 import random
 import signal
-import sys
 import threading
 import traceback
 from collections.abc import Callable, Sequence
@@ -354,75 +353,6 @@ def test_a_process_that_dies_before_it_builds_anything() -> None:
 
     with pytest.raises(WorkerError, match=r"process 1 \(workers 1 to 1\) ended with exit code 4"):
         over_three(program, "processes")
-
-
-def interrupt(record: int) -> None:
-    raise KeyboardInterrupt
-
-
-@pytest.mark.parametrize("workers", [1, 3])
-def test_an_interruption_is_not_swallowed(workers: int) -> None:
-    def program(worker: timely.Worker) -> None:
-        with worker.dataflow(int) as scope:
-            scope.to_stream(range(6)).exchange(lambda x: x).inspect(interrupt).probe()
-
-    with pytest.raises(KeyboardInterrupt):
-        timely.execute(program, workers=workers)
-
-
-def test_an_interruption_of_one_of_three_threads_ends_them_all() -> None:
-    with pytest.raises(KeyboardInterrupt):
-        over_three(failing(interrupt), "threads")
-
-
-def test_an_exit_in_an_operator_ends_the_run() -> None:
-    with pytest.raises(SystemExit):
-        over_three(failing(lambda record: sys.exit(5)), "threads")
-    with pytest.raises(WorkerError, match="exit code 5"):
-        over_three(failing(lambda record: sys.exit(5)), "processes")
-
-
-def test_an_interruption_of_the_waiting_main_thread_stops_the_workers() -> None:
-    before = threading.active_count()
-    usual = signal.signal(signal.SIGINT, signal.default_int_handler)  # a run in the background of a shell ignores it
-
-    def program(worker: timely.Worker) -> None:
-        with worker.dataflow(int) as scope:
-            handle, stream = scope.new_input()
-            stream.exchange(lambda x: x).probe()
-        if worker.index == 0:
-            signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
-        worker.step_while(lambda: not handle.closed)
-
-    try:
-        with pytest.raises(KeyboardInterrupt):
-            timely.execute(program, workers=2)
-    finally:
-        signal.signal(signal.SIGINT, usual)
-    # A join that was interrupted may take a thread for ended a moment before it is.
-    while any(thread.name.startswith("timely worker") for thread in threading.enumerate()):
-        pass
-    assert threading.active_count() == before
-
-
-class Interrupting:
-    """A record that is interrupted whenever it is pickled."""
-
-    def __reduce__(self) -> Any:
-        raise KeyboardInterrupt
-
-
-@pytest.mark.parametrize(("workers", "processes"), [(1, 4), (2, 2)])
-def test_an_interruption_while_records_are_sent_ends_the_run(workers: int, processes: int) -> None:
-    """Also where each of the connections to the others is interrupted, which were all to say that this worker has failed."""
-
-    def program(worker: timely.Worker) -> None:
-        with worker.dataflow(int) as scope:
-            scope.to_stream([Interrupting()] if worker.index == 0 else []).broadcast().probe()
-        worker.run()
-
-    with pytest.raises(WorkerError if workers == 1 else KeyboardInterrupt):
-        timely.execute(program, workers=workers, processes=processes)
 
 
 # -- a worker by hand --------------------------------------------------------------------------------------------------

@@ -391,7 +391,12 @@ def _process(
     gc.freeze()  # to look through all that the parent had would copy every page of it that an object lies on
     company = Company(called, place, workers)
     with company, watched(company, watch, len(called)):
-        outcomes = run_threads(program, indices, {index: sockets[index] for index in indices}, shared, routes, company)
+        try:
+            outcomes = run_threads(program, indices, {index: sockets[index] for index in indices}, shared, routes, company)
+        except SystemExit:
+            raise  # which says what the process is to end with
+        except BaseException as error:  # an interruption, or what else is no Exception, is the parent's to raise
+            outcomes = [(False, error)] * workers
     ends[place][1].send_bytes(_pack(outcomes))
     ends[place][1].close()
     sys.stdout.flush()

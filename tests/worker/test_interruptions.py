@@ -1,0 +1,128 @@
+"""``execute``: what is no ``Exception``, an interruption above all, ends a run and is told, from threads and from processes."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+from typing import Any
+
+import pytest
+
+import timely
+from tests.worker.test_execute import every, failing, over_three
+from timely import WorkerError
+
+
+def interrupt(record: int) -> None:
+    raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("workers", [1, 3])
+def test_an_interruption_is_not_swallowed(workers: int) -> None:
+    def program(worker: timely.Worker) -> None:
+        with worker.dataflow(int) as scope:
+            scope.to_stream(range(6)).exchange(lambda x: x).inspect(interrupt).probe()
+
+    with pytest.raises(KeyboardInterrupt):
+        timely.execute(program, workers=workers)
+
+
+def test_an_interruption_of_one_of_three_threads_ends_them_all() -> None:
+    with pytest.raises(KeyboardInterrupt):
+        over_three(failing(interrupt), "threads")
+
+
+class Stop(BaseException):
+    """What is no ``Exception``, and so is nothing that one catches in passing."""
+
+
+@pytest.mark.parametrize(("workers", "processes"), [(1, 1), (3, 1), (1, 2), (2, 2)])
+@pytest.mark.parametrize("kind", [Stop, GeneratorExit, KeyboardInterrupt])
+def test_what_is_no_exception_is_told_as_it_is(kind: type[BaseException], workers: int, processes: int) -> None:
+    def stop(record: int) -> None:
+        raise kind("that will do")
+
+    def program(worker: timely.Worker) -> None:
+        with worker.dataflow(int) as scope:
+            probe = scope.to_stream([1]).exchange(lambda x: x).probe()
+        if worker.index == 0:
+            stop(0)
+        worker.step_while(lambda: probe.less_than(1))
+
+    for stopped in (program, every(stop)):
+        with pytest.raises(kind, match="that will do") as failure:
+            timely.execute(stopped, workers=workers, processes=processes)
+        notes = "".join(getattr(failure.value, "__notes__", ()))
+        assert ("in another process" in notes and ", in stop" in notes) == (processes > 1)
+
+
+def test_an_interruption_of_a_process_is_told(capfd: pytest.CaptureFixture[str]) -> None:
+    """Of its main thread, which waits for two others."""
+
+    def program(worker: timely.Worker) -> None:
+        with worker.dataflow(int) as scope:
+            handle, stream = scope.new_input()
+            stream.exchange(lambda x: x).probe()
+        if worker.index == 3:
+            os.kill(os.getpid(), signal.SIGINT)
+        worker.step_while(lambda: not handle.closed)
+
+    usual = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            timely.execute(program, workers=2, processes=2)
+    finally:
+        signal.signal(signal.SIGINT, usual)
+    assert "Traceback" not in capfd.readouterr().err
+
+
+def test_an_exit_in_an_operator_ends_the_run() -> None:
+    with pytest.raises(SystemExit):
+        over_three(failing(lambda record: sys.exit(5)), "threads")
+    with pytest.raises(WorkerError, match="exit code 5"):
+        over_three(failing(lambda record: sys.exit(5)), "processes")
+
+
+def test_an_interruption_of_the_waiting_main_thread_stops_the_workers() -> None:
+    before = threading.active_count()
+    usual = signal.signal(signal.SIGINT, signal.default_int_handler)  # a run in the background of a shell ignores it
+
+    def program(worker: timely.Worker) -> None:
+        with worker.dataflow(int) as scope:
+            handle, stream = scope.new_input()
+            stream.exchange(lambda x: x).probe()
+        if worker.index == 0:
+            signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+        worker.step_while(lambda: not handle.closed)
+
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            timely.execute(program, workers=2)
+    finally:
+        signal.signal(signal.SIGINT, usual)
+    # A join that was interrupted may take a thread for ended a moment before it is.
+    while any(thread.name.startswith("timely worker") for thread in threading.enumerate()):
+        pass
+    assert threading.active_count() == before
+
+
+class Interrupting:
+    """A record that is interrupted whenever it is pickled."""
+
+    def __reduce__(self) -> Any:
+        raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize(("workers", "processes"), [(1, 4), (2, 2)])
+def test_an_interruption_while_records_are_sent_ends_the_run(workers: int, processes: int) -> None:
+    """Also where each of the connections to the others is interrupted, which were all to say that this worker has failed."""
+
+    def program(worker: timely.Worker) -> None:
+        with worker.dataflow(int) as scope:
+            scope.to_stream([Interrupting()] if worker.index == 0 else []).broadcast().probe()
+        worker.run()
+
+    with pytest.raises(KeyboardInterrupt):
+        timely.execute(program, workers=workers, processes=processes)
