@@ -492,6 +492,60 @@ def test_runs_that_are_started_at_once_do_not_hold_each_others_connections(monke
         assert first[0].result() == [True, True]
 
 
+@pytest.mark.filterwarnings("ignore:.*multi-threaded.*:DeprecationWarning")
+def test_a_process_that_dies_is_noticed_while_a_run_that_it_started_goes_on() -> None:
+    """The processes of the nested run had the connections of the outer one, too, which were open as long as they lived."""
+    context = multiprocessing.get_context("fork")
+    begun, over, late, ended = context.Barrier(3), context.Event(), context.Event(), context.Semaphore(0)
+
+    def nested(worker: timely.Worker) -> None:
+        begun.wait()
+        if not over.wait(5):
+            late.set()
+        ended.release()
+
+    def die() -> None:
+        begun.wait()
+        os._exit(3)
+
+    def program(worker: timely.Worker) -> None:
+        with worker.dataflow(int) as scope:
+            probe = scope.new_input()[1].exchange(lambda x: x).probe()
+        if worker.index == 1:
+            threading.Thread(target=die).start()
+            timely.execute(nested, processes=2)
+        worker.step_while(lambda: probe.less_than(1))
+
+    with pytest.raises(WorkerError, match=r"process 1 \(workers 1 to 1\) ended with exit code 3"):
+        timely.execute(program, processes=2)
+    assert not late.is_set()
+    over.set()
+    for _ in range(2):
+        assert ended.acquire(timeout=60)
+
+
+@pytest.mark.filterwarnings("ignore:.*multi-threaded.*:DeprecationWarning")
+def test_what_a_program_forks_itself_does_not_hide_that_its_process_is_gone() -> None:
+    context = multiprocessing.get_context("fork")
+    over, late = context.Event(), context.Event()
+
+    def program(worker: timely.Worker) -> None:
+        with worker.dataflow(int) as scope:
+            probe = scope.new_input()[1].exchange(lambda x: x).probe()
+        if worker.index == 1:
+            if os.fork():
+                os._exit(4)
+            if not over.wait(5):
+                late.set()
+            os._exit(0)
+        worker.step_while(lambda: probe.less_than(1))
+
+    with pytest.raises(WorkerError, match="exit code 4"):
+        timely.execute(program, processes=2)
+    assert not late.is_set()
+    over.set()
+
+
 def test_processes_do_not_look_for_garbage_among_what_the_parent_had() -> None:
     mine = [[number] for number in range(1000)]
     before = gc.get_freeze_count()

@@ -15,6 +15,7 @@ import pickle
 import socket
 import sys
 import threading
+import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
@@ -42,6 +43,7 @@ Outcome: TypeAlias = tuple[bool, Any]
 """``(True, result)`` or ``(False, error)`` of one worker."""
 
 _GRACE = 10.0
+_ASK = 0.05
 _ON_THE_WAY = 1 << 20
 """Bytes that a connection between two processes takes though nobody reads: a batch should fit in."""
 
@@ -249,8 +251,7 @@ def _run_processes(
         return _gather([receiver for receiver, _ in ends], children, workers)
     finally:
         for child in children:
-            if child.is_alive():
-                child.join(_GRACE)
+            _join(child)
             if child.is_alive():
                 child.kill()
                 child.join()
@@ -258,6 +259,13 @@ def _run_processes(
             receiver.close()
         if watch is not None and watch.line and children and (children[0].exitcode or 0) < 0:
             erase(sys.stderr)  # the line of one that was killed
+
+
+def _join(child: Any) -> None:
+    """Wait for the end of a process for a while. It is asked for, since a process that it has started itself may hide it."""
+    deadline = time.monotonic() + _GRACE
+    while child.is_alive() and time.monotonic() < deadline:
+        child.join(_ASK)
 
 
 def _start(
@@ -318,10 +326,19 @@ def _enough_files(asked: str, needed: int) -> Iterator[None]:
 _forking = threading.RLock()
 
 
+_own: list[socket.socket | Connection] = []
+"""What this process is connected to the others of its run by, and to whoever started it."""
+
+
 def _after_fork() -> None:
-    """Have a lock of one's own in a process that was forked, which has none of the threads that may have held the other one."""
+    """Have a lock of one's own in a process that was forked, which has none of the threads that may have held the other one.
+
+    And none of the connections: as long as it had them, too, nobody could see them end. A worker may start a run of its own.
+    """
     global _forking
     _forking = threading.RLock()
+    while _own:
+        _own.pop().close()
 
 
 if hasattr(os, "register_at_fork"):
@@ -387,6 +404,7 @@ def _process(
         if other != place:
             sender.close()
     _let_go(shared, indices)
+    _own.extend((*itertools.chain(*called), *(sock for index in indices for sock in sockets[index].values()), ends[place][1]))
     keep_what_is_freed()
     gc.freeze()  # to look through all that the parent had would copy every page of it that an object lies on
     company = Company(called, place, workers)
@@ -397,7 +415,8 @@ def _process(
             raise  # which says what the process is to end with
         except BaseException as error:  # an interruption, or what else is no Exception, is the parent's to raise
             outcomes = [(False, error)] * workers
-    ends[place][1].send_bytes(_pack(outcomes))
+    with contextlib.suppress(BrokenPipeError):  # who started it is gone
+        ends[place][1].send_bytes(_pack(outcomes))
     ends[place][1].close()
     sys.stdout.flush()
 
@@ -475,7 +494,7 @@ def _gather(receivers: Sequence[Connection], children: Sequence[Any], workers: i
             with contextlib.suppress(EOFError, OSError):
                 said[place] = _unpack(receivers[place].recv_bytes())
                 continue
-            children[place].join(_GRACE)
+            _join(children[place])
             first, last = place * workers, (place + 1) * workers - 1
             error = WorkerError(
                 f"process {place} (workers {first} to {last}) ended with exit code {children[place].exitcode} and no result"
