@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,8 @@ from tests.recovery.programs import expected
 from tests.recovery.test_recovery import EPOCHS, run
 from timely.errors import CheckpointError
 from timely.recovery import LocalStore, Recovery
-from timely.recovery.manifest import MANIFEST
+from timely.recovery.manifest import CLAIM, FENCE, MANIFEST, STATE
+from timely.recovery.store import PARTIAL
 
 
 def counter(worker: timely.Worker, where: Any) -> tuple[Recovery, Any, list[int]]:
@@ -223,3 +224,55 @@ def test_what_crashed_attempts_have_left_is_cleared_away(tmp_path: Path) -> None
     assert run(tmp_path, 2) == (0, expected(EPOCHS), 6 * EPOCHS)
     assert not list(tmp_path.glob("00000001-*"))
     assert (tmp_path / "notes.txt").exists()
+
+
+class Slow(LocalStore):
+    """A store in which something happens while the first piece of a kind is written, before it gets its name."""
+
+    def __init__(self, directory: Path, kind: str, meddle: Callable[[], object]) -> None:
+        super().__init__(directory)
+        self.kind = kind
+        self.meddle: Callable[[], object] | None = meddle
+
+    def write(self, name: str, chunks: Iterable[bytes]) -> None:
+        super().write(name, self._with(chunks) if name.endswith(self.kind) else chunks)
+
+    def _with(self, chunks: Iterable[bytes]) -> Iterator[bytes]:
+        yield from chunks
+        if self.meddle is not None:
+            meddle, self.meddle = self.meddle, None
+            meddle()
+
+
+@pytest.mark.parametrize("kind", [CLAIM, FENCE])
+def test_a_run_whose_beginnings_another_has_deleted_begins_after_it(tmp_path: Path, kind: str) -> None:
+    """What the other found unfinished, and older than itself, it took for what somebody had left who died."""
+    step(*counter(timely.Worker(), tmp_path)[:2])
+    others: list[Any] = []
+    run = counter(timely.Worker(), Slow(tmp_path, kind, lambda: others.append(counter(timely.Worker(), tmp_path))))
+    assert len(others) == 1
+    step(*run[:2])
+    with pytest.raises(CheckpointError, match="has taken over"):
+        step(*others[0][:2])
+    assert run[2] == [2]
+    assert not list(tmp_path.glob(f"*{PARTIAL}"))
+
+
+@pytest.mark.parametrize("kind", [STATE, MANIFEST])
+def test_a_run_whose_checkpoint_another_has_deleted_is_told_of_that(tmp_path: Path, kind: str) -> None:
+    step(*counter(timely.Worker(), tmp_path)[:2])
+    others: list[Any] = []
+    run = counter(timely.Worker(), Slow(tmp_path, kind, lambda: others.append(counter(timely.Worker(), tmp_path))))
+    with pytest.raises(CheckpointError, match=r"run 00000003-\w{8} has taken over .*: end it"):
+        step(*run[:2])
+    step(*others[0][:2])
+    assert others[0][2] == [2]
+
+
+def test_a_place_that_cannot_be_begun_at_says_why(tmp_path: Path) -> None:
+    class Gone(LocalStore):
+        def write(self, name: str, chunks: Iterable[bytes]) -> None:
+            raise FileNotFoundError(name)
+
+    with pytest.raises(CheckpointError, match=r"taking over failed on worker 0: FileNotFoundError: 00000001-\w{8}.claim"):
+        counter(timely.Worker(), Gone(tmp_path))

@@ -15,7 +15,7 @@ import os
 import pickle
 import secrets
 import time as clock
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from types import TracebackType
 from typing import Any, Self, TypeVar, cast
 
@@ -223,11 +223,18 @@ class Recovery:
                 )
             run = run_name(history[0].generation() + 1, secrets.token_hex(4))
             fence = Fence(run, left[0].name if left else None).encode()
-            self._store.write(run + CLAIM, [fence])
-            if moved(run):
+            try:
+                self._store.write(run + CLAIM, [fence])
+                quicker = moved(run)
+                if not quicker:
+                    self._store.write(run + FENCE, [fence])
+            except OSError:
+                quicker = moved(run)  # a newer run deletes what older ones have not finished, as if they were dead
+                if not quicker:
+                    raise
+            if quicker:
                 self._store.delete(run + CLAIM)
                 return None
-            self._store.write(run + FENCE, [fence])
             self._tidy(run, left[: self._keep])
             return run
 
@@ -344,7 +351,7 @@ class Recovery:
         note = notes() if callable(notes) else notes
         with _unpicklable(lambda: current):
             note = dumps(note)
-        self._store.write(state_name(name, worker.index), chunks())
+        self._write_own(state_name(name, worker.index), chunks())
         return Share(FileInfo(writer.size, writer.digest), full, writer.sizes, note)
 
     def _manifest(self, name: str, time: Any, written: list[Share]) -> Manifest:
@@ -363,8 +370,16 @@ class Recovery:
 
     def _commit(self, manifest: Manifest) -> None:
         """Make the checkpoint exist; on worker 0. If a newer run has taken over by then, it is in nobody's past."""
-        self._store.write(manifest.name + MANIFEST, [manifest.encode()])
+        self._write_own(manifest.name + MANIFEST, [manifest.encode()])
         self._check_owner(manifest.name)
+
+    def _write_own(self, name: str, chunks: Iterable[bytes]) -> None:
+        """Write a piece of a checkpoint. If a newer run has taken over, it deletes what is not finished: then say that."""
+        try:
+            self._store.write(name, chunks)
+        except OSError:
+            self._check_owner()
+            raise
 
     def _discard(self, name: str) -> None:
         """Delete what this worker has written for a checkpoint that will not exist; what cannot be deleted stays."""
