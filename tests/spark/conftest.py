@@ -1,12 +1,14 @@
-"""One Spark session for all tests, on three slots."""
+"""One Spark session for all tests, on three slots, and tables that several of them read."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
 import pytest
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 
+from tests.spark.runs import EDGES
 from timely.spark import local_session
 from timely.spark.session import concurrent_tasks
 
@@ -22,3 +24,15 @@ def session() -> Iterator[SparkSession]:
     session = local_session(SLOTS)
     yield session
     session.stop()
+
+
+@pytest.fixture(scope="module")
+def edges(session: SparkSession) -> DataFrame:
+    """A few edges between strings, with nulls among them."""
+    return session.createDataFrame(EDGES, "src string, dst string")
+
+
+@pytest.fixture(scope="module")
+def numbers(session: SparkSession) -> DataFrame:
+    """A hundred numbers, on four days."""
+    return session.range(100).select(F.col("id").alias("n"), (F.col("id") % 4).cast("int").alias("day"))

@@ -1,75 +1,27 @@
-"""``timely.spark.run``: DataFrames in, workers in a barrier stage, DataFrames out; and what it says when it cannot."""
+"""``timely.spark.run``: DataFrames in, workers in a barrier stage, DataFrames out, and what that takes."""
 
 from __future__ import annotations
 
 import hashlib
 import os
-import re
 import resource
-import sys
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
-from pyspark import BarrierTaskContext
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import LongType, StructField, StructType
 
 import timely
+from tests.spark.runs import EDGES, Streams, applying, jobs_of, rows, through
 from timely import spark as ts
-from timely.errors import ConfigurationError, OperatorError, SchemaError, SparkError, WorkerError
 
 pytestmark = pytest.mark.spark
-
-Streams = dict[str, timely.Stream[int, Any]]
-EDGES = [("a", "b"), ("b", "c"), ("c", None), (None, "ü"), ("", "a")]
-
-
-@pytest.fixture(scope="module")
-def edges(session: SparkSession) -> DataFrame:
-    return session.createDataFrame(EDGES, "src string, dst string")
-
-
-@pytest.fixture(scope="module")
-def numbers(session: SparkSession) -> DataFrame:
-    return session.range(100).select(F.col("id").alias("n"), (F.col("id") % 4).cast("int").alias("day"))
-
-
-def rows(frame: DataFrame) -> Counter[tuple[Any, ...]]:
-    return Counter(tuple(row) for row in frame.collect())
-
-
-def through(scope: timely.ScopeBuilder[int], **streams: timely.Stream[int, Any]) -> Streams:
-    """Every input, as it is, under its name."""
-    return streams
-
-
-def failing(message: str, only: int | None = None) -> Callable[[pa.RecordBatch], pa.RecordBatch]:
-    """An operator's function that raises; where ``only`` is given, only on a batch that has this number."""
-
-    def fail(batch: pa.RecordBatch) -> pa.RecordBatch:
-        if only is None or only in batch.column("n").to_pylist():
-            raise ValueError(message)
-        return batch
-
-    return fail
-
-
-def applying(function: Callable[[pa.RecordBatch], pa.RecordBatch]) -> Callable[..., Streams]:
-    """A build that applies a function to the batches of every input."""
-
-    def build(scope: timely.ScopeBuilder[int], **streams: timely.Stream[int, Any]) -> Streams:
-        return {name: stream.map_batch(function) for name, stream in streams.items()}
-
-    return build
-
-
-# -- what it gives -----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("workers", [1, 2, 3])
@@ -164,11 +116,6 @@ def test_the_same_rows_may_come_in_by_several_ways(session: SparkSession) -> Non
     for name, part in inputs.items():
         assert rows(result[name]) == rows(part), name
     result.unpersist()
-
-
-def jobs_of(session: SparkSession) -> list[int]:
-    """The jobs of no group that the session has run, as far as it remembers them."""
-    return sorted(session.sparkContext.statusTracker().getJobIdsForGroup())
 
 
 @pytest.mark.parametrize("names", [["numbers"], ["numbers", "again"]], ids=["one", "two"])
@@ -388,256 +335,3 @@ def test_a_loop_ends_across_workers(session: SparkSession) -> None:
 
     numbers = session.range(1, 40)
     assert rows(ts.run(build, {"numbers": numbers}, {"ones": "x long"}, workers=3)["ones"]) == Counter({(1,): 39})
-
-
-# -- what it refuses ---------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("workers", [0, -1, 1.0, True])
-def test_a_count_of_workers_that_is_none(edges: DataFrame, workers: Any) -> None:
-    with pytest.raises(ConfigurationError, match="workers must be an integer of 1 or more"):
-        ts.run(through, {"edges": edges}, {"edges": "src string, dst string"}, workers=workers)
-    with pytest.raises(ConfigurationError, match="workers must be an integer of 1 or more"):
-        ts.local_session(workers)
-
-
-def test_fewer_slots_than_workers(edges: DataFrame) -> None:
-    with pytest.raises(
-        SparkError, match=r"4 workers need 4 task slots at the same time; local\[3\] offers 3.*local\[4\]"
-    ):
-        ts.run(through, {"edges": edges}, {"edges": "src string, dst string"}, workers=4)
-    with pytest.raises(SparkError, match=r"local\[3\] offers 3"):
-        ts.local_session(4)
-
-
-@pytest.mark.parametrize(
-    ("inputs", "outputs", "message"),
-    [
-        ({}, {"x": "x long"}, "inputs must be a dictionary with at least one entry"),
-        ({"x": [1, 2]}, {"x": "x long"}, r"inputs\['x'\] must be a Spark DataFrame, not <class 'list'>"),
-        ({"a b": None}, {"x": "x long"}, "'a b' cannot be a name"),
-    ],
-)
-def test_inputs_that_cannot_be(inputs: Any, outputs: Any, message: str) -> None:
-    with pytest.raises(ConfigurationError, match=message):
-        ts.run(through, inputs, outputs, workers=1)
-
-
-@pytest.mark.parametrize(
-    ("outputs", "message"),
-    [
-        ({}, "outputs must be a dictionary"),
-        ({"1": "x long"}, "'1' cannot be a name"),
-        ({"x": "x lnog"}, r"outputs\['x'\]: 'x lnog' is no list of columns"),
-        ({"x": "long"}, r"outputs\['x'\] must be like"),
-        ({"x": "x long, x int"}, "two columns have the same name"),
-        ({"x": 3}, r"outputs\['x'\] must be like"),
-    ],
-)
-def test_outputs_that_cannot_be(edges: DataFrame, outputs: Any, message: str) -> None:
-    with pytest.raises((ConfigurationError, SchemaError), match=message):
-        ts.run(through, {"edges": edges}, outputs, workers=1)
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"epoch": "when"}, "epoch: input 'edges' has no column 'when'; it has 'src', 'dst'"),
-        ({"key": {"edges": "Src"}}, "key: input 'edges' has no column 'Src'"),
-        ({"key": {"nodes": "src"}}, "key: there is no input 'nodes'; the inputs are 'edges'"),
-        ({"epoch": ["src"]}, r"epoch must be the name of a column that every input has, or a dictionary .*, not \['src'\]"),
-        ({"key": 3}, "key must be the name of a column that every input has, or a dictionary .*, not 3"),
-        ({"patience": "30"}, "patience must be more than 0 seconds, not '30'"),
-        ({"epoch": "src"}, "column 'src' cannot be an epoch: it is string, and must be an integer"),
-    ],
-)
-def test_an_option_that_cannot_be(edges: DataFrame, options: dict[str, Any], message: str) -> None:
-    with pytest.raises((SchemaError, ConfigurationError), match=message):
-        ts.run(through, {"edges": edges}, {"edges": "src string, dst string"}, workers=1, **options)
-
-
-@pytest.mark.parametrize(
-    ("build", "message"),
-    [
-        (lambda scope, edgs: {}, r"build is called as build\(scope, edges=...\), which .* missing a required .* 'edgs'"),
-        (lambda scope: {}, "does not take: got an unexpected .* 'edges'; inputs and parameters have the same names"),
-        ("edges", "build must be a function of a scope and a stream for each input, not 'edges'"),
-    ],
-)
-def test_a_build_that_does_not_take_the_inputs(edges: DataFrame, build: Any, message: str) -> None:
-    with pytest.raises(ConfigurationError, match=message):
-        ts.run(build, {"edges": edges}, {"edges": "src string, dst string"}, workers=1)
-
-
-def test_a_streaming_dataframe_is_for_a_stream(session: SparkSession) -> None:
-    ticks = session.readStream.format("rate").load()
-    with pytest.raises(ConfigurationError, match=r"inputs\['ticks'\] is a streaming DataFrame: .* or use timely.spark.stream"):
-        ts.run(through, {"ticks": ticks}, {"ticks": "timestamp timestamp, value long"}, workers=1)
-
-
-def test_an_output_that_there_is_not(edges: DataFrame) -> None:
-    result = ts.run(through, {"edges": edges}, {"edges": "src string, dst string"}, workers=1)
-    with pytest.raises(ConfigurationError, match="^there is no output 'edgs'; the outputs are 'edges'$") as error:
-        result["edgs"]
-    assert isinstance(error.value, KeyError)
-    assert result.get("edgs") is None and "edgs" not in result
-
-
-# -- what a failing worker looks like ----------------------------------------------------------------------------------
-
-
-def failure_of(result: ts.Result, name: str) -> str:
-    """What Spark says when an output is asked for, and cannot be had."""
-    with pytest.raises(Exception) as caught:
-        result[name].collect()
-    return str(caught.value)
-
-
-def all_in(parts: Iterable[str], text: str) -> bool:
-    return all(part in text for part in parts)
-
-
-@pytest.mark.parametrize("workers", [1, 3])
-def test_an_operator_that_raises_is_named(numbers: DataFrame, workers: int) -> None:
-    result = ts.run(
-        applying(failing("no seventeens", 17)), {"numbers": numbers}, {"numbers": "n long, day int"}, workers=workers
-    )
-    said = failure_of(result, "numbers")
-    error = result.failure
-    assert isinstance(error, OperatorError)
-    assert error.name == "map_batch"
-    assert error.path in said
-    assert all_in(
-        ["OperatorError", "map_batch", f"worker {error.worker}", "ValueError", "no seventeens", "in fail\n"], said
-    )
-
-
-def test_another_dictionary_than_promised(numbers: DataFrame) -> None:
-    result = ts.run(through, {"numbers": numbers}, {"others": "n long, day int"}, workers=2)
-    said = failure_of(result, "others")
-    assert "build must return a dictionary with the streams ['others']; it returned ['numbers']" in said
-    assert isinstance(result.failure, ConfigurationError)
-
-
-def test_a_worker_that_wants_to_end_the_program_is_named(numbers: DataFrame) -> None:
-    def build(scope: timely.ScopeBuilder[int], numbers: timely.Stream[int, Any]) -> Streams:
-        if BarrierTaskContext.get().partitionId() == 1:
-            sys.exit("no such table")
-        return {"numbers": numbers}
-
-    result = ts.run(build, {"numbers": numbers}, {"numbers": "n long, day int"}, workers=2)
-    assert "WorkerError: worker 1 raised SystemExit: no such table" in failure_of(result, "numbers")
-    assert isinstance(result.failure, WorkerError)
-
-
-@pytest.mark.parametrize(
-    ("built", "message"),
-    [
-        ({"numbers": 5}, "output 'numbers': build must return a stream of Arrow batches for it, such as an operator returns"),
-        ({"numbers": None, 1: None}, "build must return a dictionary with the streams ['numbers']; it returned [1, 'numbers']"),
-    ],
-)
-def test_something_else_than_streams(numbers: DataFrame, built: Any, message: str) -> None:
-    result = ts.run(lambda scope, numbers: built, {"numbers": numbers}, {"numbers": "n long"}, workers=2)
-    with pytest.raises(Exception, match=re.escape(f"ConfigurationError: {message}")):
-        result["numbers"].collect()
-
-
-def test_an_output_without_a_declared_column(numbers: DataFrame) -> None:
-    result = ts.run(through, {"numbers": numbers}, {"numbers": "n long, day int, month int"}, workers=2)
-    assert "output 'numbers': the batch has no column 'month'; it has 'n', 'day'" in failure_of(result, "numbers")
-    assert isinstance(result.failure, SchemaError)
-
-
-@pytest.mark.parametrize("workers", [1, 2])
-def test_an_operator_that_keeps_its_capability(numbers: DataFrame, workers: int) -> None:
-    def constructor(capability: Any, info: timely.OperatorInfo) -> Callable[[Any, Any], object]:
-        kept = [capability]
-
-        def logic(input: Any, output: Any) -> None:
-            for _, batch in input:
-                output.session(kept[0]).give_batch(batch)
-
-        return logic
-
-    def build(scope: timely.ScopeBuilder[int], numbers: timely.Stream[int, Any]) -> Streams:
-        return {"numbers": numbers.unary(timely.Pipeline, "keep", constructor)}
-
-    result = ts.run(build, {"numbers": numbers}, {"numbers": "n long, day int"}, workers=workers)
-    assert "a capability of /dataflow0/keep#1 at 0" in failure_of(result, "numbers")
-    assert isinstance(result.failure, timely.StalledError)
-
-
-def test_an_executor_with_another_python_says_so(numbers: DataFrame, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(numbers.sparkSession.sparkContext, "pythonVer", "3.99")
-    result = ts.run(through, {"numbers": numbers}, {"numbers": "n long, day int"}, workers=2)
-    here = "{}.{}".format(*sys.version_info)
-    assert all_in([here, "3.99", "PYSPARK_PYTHON"], failure_of(result, "numbers"))
-
-
-def test_a_cycle_that_does_not_advance(numbers: DataFrame) -> None:
-    def build(scope: timely.ScopeBuilder[int], numbers: timely.Stream[int, Any]) -> Streams:
-        handle, again = scope.feedback(timely.Step(0))
-        everything = numbers.concat(again)
-        everything.connect_loop(handle)
-        return {"numbers": everything}
-
-    result = ts.run(build, {"numbers": numbers}, {"numbers": "n long, day int"}, workers=2)
-    assert "CycleError" in failure_of(result, "numbers")
-    assert isinstance(result.failure, timely.CycleError)
-
-
-def attempts_of(session: SparkSession, since: list[int]) -> int:
-    """How often the stage that was tried most of the jobs that are not in ``since`` was tried."""
-    context = session.sparkContext
-    store = context._jsc.sc().statusStore()
-    jobs = [context.statusTracker().getJobInfo(job) for job in jobs_of(session) if job not in since]
-    return 1 + max(int(store.lastStageAttempt(stage).attemptId()) for job in jobs if job is not None for stage in job.stageIds)
-
-
-@pytest.mark.parametrize(
-    ("build", "attempts"),
-    [(applying(failing("never works", 17)), 2), (lambda scope, numbers: {"others": numbers}, 1)],
-    ids=["an operator that raises", "a dictionary that is wrong"],
-)
-def test_what_can_only_fail_again_is_not_tried_for_ever(numbers: DataFrame, build: Any, attempts: int) -> None:
-    before = jobs_of(numbers.sparkSession)
-    result = ts.run(build, {"numbers": numbers}, {"numbers": "n long, day int"}, workers=2)
-    failure_of(result, "numbers")
-    assert attempts_of(numbers.sparkSession, before) == attempts
-
-
-def test_an_operator_that_raises_once_is_run_again(numbers: DataFrame, tmp_path: Path) -> None:
-    def raise_once(batch: pa.RecordBatch) -> pa.RecordBatch:
-        if 17 in batch.column("n").to_pylist() and not (tmp_path / "raised").exists():
-            (tmp_path / "raised").touch()
-            raise OSError("the network is down")
-        return batch
-
-    result = ts.run(applying(raise_once), {"numbers": numbers}, {"numbers": "n long, day int"}, workers=2)
-    assert rows(result["numbers"]) == Counter((n, n % 4) for n in range(100))
-    assert "the network is down" in str(result.failure)
-
-
-def test_a_killed_worker_is_run_again(numbers: DataFrame, tmp_path: Path) -> None:
-    died = tmp_path / "died"
-
-    def die_once(batch: pa.RecordBatch) -> pa.RecordBatch:
-        if 17 in batch.column("n").to_pylist() and not died.exists():
-            died.touch()
-            os._exit(1)
-        return batch
-
-    result = ts.run(applying(die_once), {"numbers": numbers}, {"numbers": "n long, day int"}, workers=3)
-    assert rows(result["numbers"]) == Counter((n, n % 4) for n in range(100))
-    assert died.exists()
-
-
-def test_a_worker_that_always_dies_ends_the_run(numbers: DataFrame) -> None:
-    def die(batch: pa.RecordBatch) -> pa.RecordBatch:
-        if 17 in batch.column("n").to_pylist():
-            os._exit(1)
-        return batch
-
-    result = ts.run(applying(die), {"numbers": numbers}, {"numbers": "n long, day int"}, workers=2)
-    assert any(part in failure_of(result, "numbers") for part in ("has gone", "crashed", "exited unexpectedly"))
