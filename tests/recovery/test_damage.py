@@ -139,26 +139,34 @@ def test_a_worker_goes_on_after_the_disk_was_full_and_the_next_checkpoint_has_al
     assert run(tmp_path, 2) == (4, expected(EPOCHS), 6 * EPOCHS)
 
 
-class Crowded(LocalStore):
-    """A store in a process that may open no more files, as soon as one of a name that ends so is asked for."""
+class Shut(LocalStore):
+    """A store of which the system opens no file with a name that ends so, and says why not."""
 
-    def __init__(self, directory: Path, ending: str) -> None:
+    def __init__(self, directory: Path, ending: str, number: int) -> None:
         super().__init__(directory)
-        self.ending = ending
+        self.ending, self.number = ending, number
 
     def open(self, name: str) -> BinaryIO:
         if name.endswith(self.ending):
-            raise OSError(errno.EMFILE, "Too many open files")
+            raise OSError(self.number, os.strerror(self.number))
         return super().open(name)
 
 
 @pytest.mark.parametrize("ending", [".manifest", ".fence", "3-00000.state", "3-00001.state"])
-def test_what_cannot_be_opened_since_too_many_files_are_open_is_not_damaged(tmp_path: Path, ending: str) -> None:
+@pytest.mark.parametrize(
+    ("number", "text"),
+    [
+        (errno.EMFILE, r"Too many open files; raise how many .* \(ulimit -n\)"),
+        (errno.EACCES, "Permission denied"),
+        (errno.ESTALE, "Stale file handle"),
+    ],
+)
+def test_what_cannot_be_opened_now_is_not_damaged(tmp_path: Path, ending: str, number: int, text: str) -> None:
     with pytest.raises(Stopped):
         run(tmp_path, 2, stop=4)
     before = sorted(os.listdir(tmp_path))
-    with pytest.raises(CheckpointError, match=r"on worker [01]: .*Too many open files; raise how many .* \(ulimit -n\)"):
-        run(Crowded(tmp_path, ending), 2)
+    with pytest.raises(CheckpointError, match=f"on worker [01]: .*{text}"):
+        run(Shut(tmp_path, ending, number), 2)
     assert sorted(os.listdir(tmp_path)) == before  # which were good, and would have been passed over and deleted
     assert run(tmp_path, 2) == (4, expected(EPOCHS), 6 * EPOCHS)
 

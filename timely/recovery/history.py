@@ -12,9 +12,9 @@ import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TypeVar
 
-from timely.errors import ChangedDataflowError, CheckpointError, out_of_files, what_failed
+from timely.errors import ChangedDataflowError, CheckpointError, what_failed
 from timely.recovery.manifest import CLAIM, FENCE, MANIFEST, Fence, Manifest, generation_of, run_of
-from timely.recovery.store import Store
+from timely.recovery.store import Store, is_lost
 
 D = TypeVar("D", Manifest, Fence)
 
@@ -89,7 +89,7 @@ class History:
     def _decoded(self, what: str, name: str, decode: Callable[[bytes], D], own_name: Callable[[D], str]) -> D | None:
         """Return what a piece says, if it is good: not damaged, and not another piece under this name.
 
-        ``CheckpointError`` where that is not known, since no more files can be opened.
+        ``CheckpointError`` where that is not known, since it cannot be read now.
         """
         try:
             with self._store.open(name) as file:
@@ -97,7 +97,7 @@ class History:
         except ChangedDataflowError as error:
             raise ChangedDataflowError(f"{name} at {self._store}: {error}") from error
         except (OSError, CheckpointError) as error:
-            if out_of_files(error):
+            if isinstance(error, OSError) and not is_lost(error):
                 raise CheckpointError(f"{name} at {self._store} cannot be read: {what_failed(error)}") from error
             self.blame(f"{what}: {error}")
             return None

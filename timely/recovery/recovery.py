@@ -50,7 +50,7 @@ from timely.recovery.manifest import (
     state_name,
 )
 from timely.recovery.pieces import Key, StateFile, StateWriter
-from timely.recovery.store import Store, open_store
+from timely.recovery.store import Store, is_lost, open_store
 from timely.worker import Worker
 
 T = TypeVar("T")
@@ -263,7 +263,7 @@ class Recovery:
                 for name, info in mine:
                     StateFile(name, functools.partial(self._store.open, name), info.size, info.digest).check()
             except CheckpointError as error:
-                if out_of_files(error.__cause__):
+                if isinstance(error.__cause__, OSError) and not is_lost(error.__cause__):
                     raise  # it may be good
                 return str(error)
             return ""

@@ -8,6 +8,7 @@ durable when ``write`` returns. Names are flat, and no name is ever written twic
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 from collections.abc import Iterable
 from pathlib import Path
@@ -20,6 +21,20 @@ PARTIAL: Final = ".partial"
 """What the name of a piece ends in that is still being written, or was when its writer died."""
 
 
+_LOST: Final = frozenset({errno.ENOENT, errno.EIO, errno.EISDIR, errno.EBADMSG, getattr(errno, "EUCLEAN", errno.EIO)})
+
+
+def is_lost(error: object) -> bool:
+    """Return whether an error says that a piece is not there, or that what it lies on is damaged.
+
+    Any other (no permission, no network, too many open files) says that it cannot be read now, and it may be good.
+
+    >>> is_lost(FileNotFoundError(errno.ENOENT, "No such file")), is_lost(PermissionError(errno.EACCES, "Permission denied"))
+    (True, False)
+    """
+    return isinstance(error, FileNotFoundError) or (isinstance(error, OSError) and error.errno in _LOST)
+
+
 class Store(Protocol):
     """A place for checkpoints. Each method raises ``OSError`` where it fails."""
 
@@ -27,7 +42,11 @@ class Store(Protocol):
         """Write a piece: it appears under its name as a whole, and is durable when this returns; or it does not appear."""
 
     def open(self, name: str) -> BinaryIO:
-        """Open a piece for reading at any place of it. ``FileNotFoundError`` where there is none."""
+        """Open a piece for reading at any place of it. ``FileNotFoundError`` where there is none.
+
+        After that, or an ``OSError`` which says that the piece is damaged (``errno.EIO``), the checkpoint before is used in its
+        place; after any other the run does not begin.
+        """
 
     def names(self) -> list[str]:
         """Return the names of all pieces, those included that were never finished."""
