@@ -157,7 +157,7 @@ def time_domain(spec: type[T]) -> TimeDomain[T]:
     except TypeError:
         raise TimestampError(f"{spec!r} is not a type of times: give int, Unit, Product[A, B] or a class").caused_by(None)
     if known is None:
-        known = _DOMAINS[spec] = _resolve(spec)
+        known = _DOMAINS.setdefault(spec, _resolve(spec))  # another thread may have been as quick
     return known
 
 

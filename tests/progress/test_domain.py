@@ -1,0 +1,38 @@
+"""What is known of a type of times is one object, whoever asks first."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any, Self
+
+from timely.progress import Step
+from timely.progress.domain import time_domain
+
+
+class Slow(int):
+    """Times of which the least one is found only when two threads have asked for it, as long as there are two."""
+
+    asked = threading.Barrier(2)
+
+    @classmethod
+    def minimum(cls) -> Self:
+        try:
+            cls.asked.wait(timeout=5)
+        except threading.BrokenBarrierError:
+            pass
+        return cls(0)
+
+    @classmethod
+    def identity(cls) -> Step:
+        return Step(0)
+
+
+def test_threads_that_ask_at_once_are_told_of_one() -> None:
+    found: list[Any] = []
+    threads = [threading.Thread(target=lambda: found.append(time_domain(Slow))) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(found) == 2
+    assert found[0] is found[1] is time_domain(Slow)
