@@ -99,18 +99,25 @@ def sort_key(time: object) -> Any:
     """Return a key that extends the order of ``time``'s type to a total one, or None where the type offers none.
 
     A number is its own key, a product's is lexicographic, and a type of one's own may offer a method ``sort_key()``
-    with ``a < b`` implying ``a.sort_key() < b.sort_key()``.
+    with ``a < b`` implying ``a.sort_key() < b.sort_key()``, and keys of which any two are comparable. A subclass of either
+    that compares in its own way is such a type: sets of bits are numbers, and ordered otherwise.
 
     >>> sort_key(Product(Product(0, 1), 2)), sort_key("no order is known")
     (((0, 1), 2), None)
     """
-    if isinstance(time, int):
+    cls: Any = type(time)
+    if cls is int:
         return time
-    if isinstance(time, Product):
+    if cls is not _PRODUCT:
+        own = getattr(time, "sort_key", None)
+        if own is not None:
+            return own()
+        if isinstance(time, int) and cls.__le__ is int.__le__ and cls.__lt__ is int.__lt__:
+            return time
+    if isinstance(time, Product) and cls.__le__ is Product.__le__:
         outer, inner = sort_key(time[0]), sort_key(time[1])
         return None if outer is None or inner is None else (outer, inner)
-    own = getattr(time, "sort_key", None)
-    return None if own is None else own()
+    return None
 
 
 def linear_extension(times: Iterable[T]) -> list[T]:

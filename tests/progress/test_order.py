@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from examples.timestamps.lexicographic_pair import LogTime
 from timely.errors import TimestampError
-from timely.order import Product, less_equal, linear_extension, reaches
+from timely.order import Product, less_equal, linear_extension, reaches, sort_key
 from timely.progress import Antichain, GraphBuilder, LoopTime, Source, Target
 from timely.progress.domain import time_domain
 from timely.progress.loop_time import LoopSummary
@@ -68,6 +68,30 @@ class AddTags:
 
     def followed_by(self, other: AddTags) -> AddTags | None:
         return AddTags(self.letters | other.letters)
+
+
+class Bits(int):
+    """Sets of small numbers as bits: whole numbers, and ordered by inclusion."""
+
+    def __le__(self, other: int) -> bool:
+        return int(self) & other == int(self)
+
+    def __lt__(self, other: int) -> bool:
+        return int(self) != other and self <= other
+
+
+class Turned(int):
+    """Whole numbers that say how they are sorted, which is not as they come."""
+
+    def sort_key(self) -> int:
+        return int(self) % 10
+
+
+class Latest(Product[int, int]):
+    """Pairs of which a smaller first number is later: a product in no more than its parts."""
+
+    def __le__(self, other: tuple[Any, ...]) -> bool:
+        return bool(self[0] >= other[0] and self[1] <= other[1])
 
 
 @total_ordering
@@ -314,6 +338,23 @@ def test_T4_sorted_extends_the_order(spec: Any, data: st.DataObject) -> None:
     assert len(result) == len(given_times) and set(result) == set(given_times)
     assert not any(later < earlier for index, earlier in enumerate(result) for later in result[index:])
     assert linear_extension(given_times) == result
+
+
+@given(numbers=st.lists(st.integers(0, 31), max_size=8), other=st.integers(0, 9))
+def test_T4_numbers_and_pairs_that_compare_in_their_own_way_are_sorted_so(numbers: list[int], other: int) -> None:
+    sets: list[Any] = [Bits(number) for number in numbers]
+    pairs: list[Any] = [Product(time, other) for time in sets]
+    latest: list[Any] = [Latest(number, other) for number in numbers]
+    for times in (sets, pairs, latest):
+        found = linear_extension(times)
+        assert sorted(found, key=repr) == sorted(times, key=repr)
+        assert not any(later <= earlier != later for index, earlier in enumerate(found) for later in found[index:])
+    assert linear_extension([Turned(12), Turned(3), Turned(31)]) == [31, 12, 3]
+
+
+def test_T4_a_subclass_that_compares_as_numbers_do_has_a_key() -> None:
+    hour = type("Hour", (int,), {})
+    assert [sort_key(hour(3)), sort_key(True), sort_key(Bits(3))] == [3, 1, None]
 
 
 @pytest.mark.parametrize(

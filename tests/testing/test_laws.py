@@ -198,6 +198,14 @@ SMALLEST_SUMMARIES = {
 }
 
 
+def test_T9_a_sort_key_that_is_only_partially_ordered_is_found() -> None:
+    sets = make(Mark, sort_key=lambda a: frozenset(range(a.n)) if a.n != 2 else frozenset("x"))
+    unordered = make(sets, __le__=lambda a, b: a.n in (0, b.n), __lt__=lambda a, b: a.n == 0 < b.n)
+    with pytest.raises(LawViolation, match='breaks the law "sort key": .* any two keys are comparable') as caught:
+        check_timestamp(unordered, st.builds(unordered, NUMBERS), examples=MANY)
+    assert numbers(caught.value) == (1, 2)
+
+
 @pytest.mark.parametrize("law", WRONG_SUMMARIES)
 def test_T9_a_summary_that_breaks_one_law_is_found_by_its_name(law: str) -> None:
     wrong = WRONG_SUMMARIES[law]
