@@ -215,6 +215,12 @@ def test_T9_a_summary_that_breaks_one_law_is_found_by_its_name(law: str) -> None
     assert numbers(violation) == SMALLEST_SUMMARIES[law]
 
 
+def test_T9_a_violation_is_told_by_simple_values_also_where_the_first_ones_broke_the_law() -> None:
+    wrong = WRONG_SUMMARIES["monotone composition"]
+    found = {numbers(against(wrong, st.builds(wrong, NUMBERS))) for _ in range(30)}
+    assert found == {SMALLEST_SUMMARIES["monotone composition"]}
+
+
 def against(wrong: Any, summaries: st.SearchStrategy[Any]) -> LawViolation:
     """What ``check_summary`` has to object to in summaries of a class."""
     times = make(Mark, identity=classmethod(lambda cls: wrong(0)))

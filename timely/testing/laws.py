@@ -10,12 +10,13 @@ a Hypothesis strategy only for types that Hypothesis cannot make by itself.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from itertools import product
 from typing import Any
 
 from hypothesis import Phase, find, settings
 from hypothesis import strategies as st
-from hypothesis.errors import NoSuchExample
+from hypothesis.errors import HypothesisException, NoSuchExample
 
 from timely.errors import LawViolation
 from timely.progress import Refinement, TimeDomain, refinement, time_domain
@@ -29,6 +30,9 @@ Pools = dict[str, list[Any]]
 GROUP = 8
 """How many values of a kind are drawn at a time: laws are tried on all triples of them, which finds rare ones."""
 
+FURTHER = 30
+"""How many more groups are drawn where a law is broken, to tell it by values that are as simple as can be."""
+
 
 def check_timestamp(
     time: Any, strategy: st.SearchStrategy[Any] | None = None, *, examples: int | None = None
@@ -41,8 +45,8 @@ def check_timestamp(
     *reflexive*, *antisymmetric* and *transitive*; *strict*: ``<`` is ``<=`` and ``!=``; *converse*: ``>=`` and ``>`` are
     ``<=`` and ``<`` turned round; *equality* is symmetric and the opposite of ``!=``; *hash*: equal times have equal hashes;
     *minimum* is before all; *identity* changes nothing, and gives a time of the type; *sort key*, if offered, extends the
-    order; *total*: a type that says so compares any two times; *least upper bound*, if offered: ``lub`` is the earliest time at
-    or after both.
+    order to a total one; *total*: a type that says so compares any two times; *least upper bound*, if offered: ``lub`` is
+    the earliest time at or after both.
 
     A :class:`~timely.errors.TimestampError` for what is no type of times at all. Source: Naiad section 2.1; the axioms of
     Abadi and others, "Formal analysis of a distributed algorithm for tracking progress", 2013.
@@ -162,9 +166,13 @@ def _check(subject: str, laws: Sequence[Law], strategies: dict[str, st.SearchStr
     chosen: list[Law] = []
     tried: dict[str, dict[str, Any]] = {letters: {} for letters in strategies}
 
-    def breaks(pools: Pools) -> bool:
+    def note(pools: Pools) -> bool:
         for letters, pool in pools.items():
             tried[letters].update((repr(value), value) for value in pool)
+        return False
+
+    def breaks(pools: Pools) -> bool:
+        note(pools)
         for law in chosen or laws:
             if next(_violations(law, pools), None) is not None:
                 chosen[:] = [law]
@@ -174,11 +182,13 @@ def _check(subject: str, laws: Sequence[Law], strategies: dict[str, st.SearchStr
     profile = settings(database=None, phases=[Phase.generate, Phase.shrink])
     if examples is not None:
         profile = settings(profile, max_examples=examples)
-    groups = {letters: st.lists(strategy, min_size=1, max_size=GROUP) for letters, strategy in strategies.items()}
+    groups = st.fixed_dictionaries({letters: st.lists(of, min_size=1, max_size=GROUP) for letters, of in strategies.items()})
     try:
-        shrunk = find(st.fixed_dictionaries(groups), breaks, settings=profile)
+        shrunk = find(groups, breaks, settings=profile)
     except NoSuchExample:
         return
+    with suppress(HypothesisException):  # that there is none is as it should be, and another complaint would hide the law
+        find(groups, note, settings=settings(profile, max_examples=FURTHER))
     simplest = {letters: [shown[text] for text in sorted(shown, key=_size)[:GROUP]] for letters, shown in tried.items()}
     raise _violation(subject, chosen[0], {letters: pool + simplest[letters] for letters, pool in shrunk.items()})
 
