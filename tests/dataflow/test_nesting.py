@@ -5,6 +5,7 @@ from __future__ import annotations
 from contextlib import ExitStack
 from typing import Any
 
+import attrs
 import pytest
 
 import timely
@@ -219,6 +220,61 @@ def test_a_dataflow_built_late_on_one_worker_gets_what_came_early(workers: int, 
     w = workers * processes
     found = timely.execute(program, workers=workers, processes=processes)
     assert found == [[(0, sorted([*range(index, 20, w)] * w))] for index in range(w)]
+
+
+@attrs.frozen(order=False)
+class Version:
+    """Times, and their summaries, that look at what they are compared with, as those in docs/timestamps.md do."""
+
+    major: int = 0
+    minor: int = 0
+
+    def __le__(self, other: Version) -> bool:
+        return self.major <= other.major and self.minor <= other.minor
+
+    def __lt__(self, other: Version) -> bool:
+        return self <= other and self != other
+
+    @classmethod
+    def minimum(cls) -> Version:
+        return cls()
+
+    @classmethod
+    def identity(cls) -> Version:
+        return cls()
+
+    def results_in(self, time: Version) -> Version | None:
+        return Version(self.major + time.major, self.minor + time.minor)
+
+    followed_by = results_in
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize("depth", [1, 2, 3])
+def test_loops_inside_and_around_of_times_of_ones_own(workers: int, depth: int) -> None:
+    """A scope that something leads back to both within the scope around it and further out."""
+
+    def nested(stream: Stream[Version, int], level: int) -> Stream[Version, int]:
+        if level == depth:
+            with stream.scope.region("innermost") as inner:
+                return stream.enter(inner).map(lambda x: x + 1).leave()
+        with stream.scope.region(f"level{level}") as scope:
+            handle, again = scope.feedback(Version(minor=1))
+            now = nested(stream.enter(scope).concat(again), level + 1)
+            now.filter(lambda x: x % 3 != 0).connect_loop(handle)
+            return now.filter(lambda x: x % 3 == 0).leave()
+
+    def program(worker: timely.Worker) -> list[tuple[Version, list[int]]]:
+        with worker.dataflow(Version) as scope:
+            handle, again = scope.feedback(Version(major=1))
+            now = nested(scope.to_stream([1] if worker.index == 0 else []).concat(again), 0)
+            now.filter(lambda x: x < 9).connect_loop(handle)
+            seen = now.capture()
+        worker.run()
+        return seen.extract()
+
+    found = [each for seen in timely.execute(program, workers=workers) for each in seen]
+    assert found == [(Version(0, 1), [3]), (Version(1, 3), [6]), (Version(2, 5), [9])]
 
 
 def test_deep_nesting() -> None:

@@ -86,3 +86,37 @@ def test_messages_show_the_three_legs() -> None:
     """The message about a cycle through several scopes does."""
     zero, one = "ProductSummary(Step(0), Step(0))", "ProductSummary(Step(1), Step(0))"
     assert repr(around(0, 2, 1)) == f"Excursion({zero}, Step(2), {one})"
+
+
+class Strict:
+    """A summary that looks at what it is compared with, as one of a user's own may, and knows nothing of excursions."""
+
+    def __init__(self, n: int) -> None:
+        self.n = n
+
+    def results_in(self, time: int) -> int | None:
+        return time + self.n
+
+    def followed_by(self, other: Strict) -> Strict | None:
+        return Strict(self.n + other.n)
+
+    def __le__(self, other: Strict) -> bool:
+        return self.n <= other.n
+
+    def __eq__(self, other: object) -> bool:
+        return self.n == other.n  # type: ignore[attr-defined,no-any-return]
+
+    def __hash__(self) -> int:
+        return self.n
+
+
+def test_summaries_that_know_nothing_of_excursions_are_not_compared_with_them() -> None:
+    def excursion(before: Any, world: Any, after: Any) -> Any:
+        return Excursion(before, world, after, refinement(int, int))
+
+    plain = excursion(Strict(0), Strict(1), Strict(0))
+    further = [excursion(*legs) for legs in ((Strict(0), plain, Strict(0)), (Strict(0), Strict(1), plain))]
+    for one in (plain, *further):
+        for other in (plain, *further):
+            assert (one <= other) is (one == other) is (one is other)
+    assert plain <= excursion(Strict(0), Strict(2), Strict(0)) and not excursion(Strict(1), Strict(1), Strict(0)) <= plain

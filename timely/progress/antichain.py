@@ -126,6 +126,18 @@ class Antichain(Generic[T]):
         twin._elements = self._elements.copy()
         return twin
 
+    def beside(self, other: Antichain[T]) -> Antichain[T]:
+        """Return an antichain of the elements of both, none of which is comparable with one of the other.
+
+        That is for the caller to know; no element is asked, so that the two may be of kinds that cannot be compared.
+
+        >>> Antichain(["a"]).beside(Antichain([2]))
+        Antichain(['a', 2])
+        """
+        both: Antichain[T] = Antichain()
+        both._elements = self._elements + other._elements
+        return both
+
     def __le__(self, other: Antichain[T], /) -> bool:
         for element in other._elements:
             if not self.less_equal(element):

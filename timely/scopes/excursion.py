@@ -2,7 +2,8 @@
 
 Inside a scope such a path is a path like any other, but no summary of the inner time type alone can express it: on the way
 out the inner coordinates are lost, and on the way back they start anew. An ``Excursion`` keeps the three legs and applies
-them in turn. A caller may rely on ``results_in`` being exact; excursions are only compared with each other, leg by leg.
+them in turn. A caller may rely on ``results_in`` being exact; excursions are only compared with each other, leg by leg, and a leg
+that is an excursion only with another such: summaries of a user's own need not know what they are.
 """
 
 from __future__ import annotations
@@ -62,8 +63,13 @@ class Excursion(Generic[TO, TI]):
     def _legs(self) -> tuple[object, ...]:
         return (self.before, self.world, self.after)
 
+    def _is_like(self, other: Excursion[TO, TI]) -> bool:
+        """Return whether the same legs of both are excursions, or else summaries of the inner times."""
+        mine, theirs = ([isinstance(leg, Excursion) for leg in legs] for legs in (self._legs(), other._legs()))
+        return mine == theirs
+
     def __le__(self, other: object, /) -> bool:
-        if not isinstance(other, Excursion):
+        if not isinstance(other, Excursion) or not self._is_like(other):
             return False
         return bool(self.before <= other.before and self.world <= other.world and self.after <= other.after)
 
@@ -71,7 +77,7 @@ class Excursion(Generic[TO, TI]):
         return isinstance(other, Excursion) and other <= self
 
     def __eq__(self, other: object, /) -> bool:
-        return isinstance(other, Excursion) and self._legs() == other._legs()
+        return isinstance(other, Excursion) and self._is_like(other) and self._legs() == other._legs()
 
     def __hash__(self) -> int:
         return hash(self._legs())

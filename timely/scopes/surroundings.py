@@ -68,6 +68,7 @@ class Surroundings(Generic[TO, TI]):
     def _ways_back(self, child: int, output: int) -> dict[int, Antichain[PathSummary[TI]]]:
         reached = self._tracker.summaries_from(Source(child, output))
         back: dict[int, Antichain[Any]] = {}
+        around: dict[int, Antichain[Any]] = {}
         left: list[tuple[int, PathSummary[TI]]] = []
         for location, summaries in reached.items():
             if isinstance(location, Target) and location.node == child:
@@ -79,7 +80,9 @@ class Surroundings(Generic[TO, TI]):
                 for location, summaries in self._reached_from(entry).items():
                     if isinstance(location, Target) and location.node == child:
                         round_the_world = self._excursions(before, world, summaries)
-                        back.setdefault(location.port, Antichain()).extend(round_the_world)
+                        around.setdefault(location.port, Antichain()).extend(round_the_world)
+        for entry, excursions in around.items():  # a summary of the inner times need not know what an excursion is
+            back[entry] = back[entry].beside(excursions) if entry in back else excursions
         return back
 
     def _reached_from(self, entry: int) -> Reached[TI]:
