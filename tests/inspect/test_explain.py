@@ -398,3 +398,50 @@ def test_of_many_who_has_what_is_found_out_of_those_that_are_told_first() -> Non
     for found in timely.execute(program, workers=2):
         assert len(found) == 120
         assert all(found[:64])
+
+
+class Waiting:
+    """A scope of one's own that waits for something outside, and holds nothing meanwhile."""
+
+    inputs, outputs, patient = 1, 1, True
+    over = False
+
+    def connect(self, inlets: Any, outlets: Any, activate: Any) -> None:
+        self.activate = activate
+
+    def get_internal_summary(self) -> Any:
+        return [[Antichain([timely.Step(0)])]], [[]]
+
+    def set_external_summary(self, summaries: Any, external: Any) -> None:
+        pass
+
+    def push_external_progress(self, external: Any) -> None:
+        pass
+
+    def pull_internal_progress(self, internal: Any, consumed: Any, produced: Any) -> bool:
+        return not self.over
+
+
+@pytest.mark.parametrize("nested", [False, True])
+def test_a_scope_that_has_work_left_and_holds_nothing_is_named_for_the_end_and_for_no_frontier(nested: bool) -> None:
+    worker, waiting = timely.Worker(), Waiting()
+    with worker.dataflow(name="df") as scope:
+        numbers, stream = scope.new_input()
+        if nested:
+            with scope.region("inside") as inner:
+                probe = inner.add_scope(waiting, [stream.enter(inner)])[0].leave().probe()
+        else:
+            probe = scope.add_scope(waiting, [stream])[0].probe()
+    numbers.close()
+    settle(worker)
+    found = worker.explain(scope)
+    [unfinished] = found.unfinished
+    assert found.reasons == () and unfinished.path == ("/df/inside#1/Waiting#0" if nested else "/df/Waiting#1")
+    assert unfinished.origin is not None and unfinished.origin.file == __file__
+    assert str(found).startswith("the end of /df on worker 0 is not reached, because\n  - scope 'Waiting' (/df/")
+    assert str(found).endswith("has work left: it returned True when it was last pulled")
+    assert "complete" in str(worker.explain(probe)) and worker.explain(probe).unfinished == ()
+    waiting.over = True
+    waiting.activate()
+    worker.run()
+    assert str(worker.explain(scope)) == "the end of /df on worker 0 is complete: nothing can come any more"

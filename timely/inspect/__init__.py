@@ -22,7 +22,7 @@ from timely.inspect.explain import explain
 from timely.inspect.live import LivePage
 from timely.inspect.picture import Picture, picture
 from timely.inspect.progress_line import ProgressLine
-from timely.inspect.reasons import Explanation, Leg, Reason
+from timely.inspect.reasons import Explanation, Leg, Reason, Unfinished
 from timely.inspect.snapshot import Snapshot, Wire, snapshot
 from timely.inspect.tally import OperatorTally, Tally
 from timely.inspect.watchdog import Watchdog
@@ -50,6 +50,7 @@ __all__ = [
     "Sent",
     "Snapshot",
     "Tally",
+    "Unfinished",
     "Waited",
     "Watchdog",
     "Wire",

@@ -16,7 +16,7 @@ import attrs
 from timely.dataflow import InputPort, ScopeBuilder, Stream
 from timely.errors import ConfigurationError, ScopeError
 from timely.inspect.census import Census, Holdings
-from timely.inspect.reasons import Explanation, Reason
+from timely.inspect.reasons import Explanation, Reason, Unfinished
 from timely.inspect.search import Search
 from timely.operators import ProbeHandle
 from timely.progress import Antichain, Location, Target
@@ -78,10 +78,13 @@ def _end(worker: Worker, scope: ScopeBuilder[Any], members: Sequence[Member]) ->
     """Return what keeps a dataflow from being complete: the pointstamps that no other one could still result in."""
     _check_built(scope.root.subgraph)
     found: dict[ScopeBuilder[Any], list[Reason]] = {}
+    unfinished: list[Unfinished] = []
     if scope.root in worker.scopes:
         search = Search(scope.root)
         found[scope.root] = [reason for subgraph in scope.root.scopes for reason in search.origins(subgraph)]
-    return _explanation(worker, f"the end of {scope.root.path}", (), found, members)
+        unfinished = [each for subgraph in scope.root.scopes for each in search.unfinished(subgraph)]
+    explanation = _explanation(worker, f"the end of {scope.root.path}", (), found, members)
+    return attrs.evolve(explanation, unfinished=tuple(unfinished))
 
 
 def _explanation(

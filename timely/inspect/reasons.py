@@ -67,12 +67,27 @@ class Reason:
 
 
 @attrs.frozen
+class Unfinished:
+    """A scope of a user's own that has said, when it was last pulled, that it has work left: it keeps its dataflow alive."""
+
+    scope: str
+    path: str
+    origin: Origin | None
+
+    def __str__(self) -> str:
+        built = "" if self.origin is None else f", built at {self.origin}"
+        return f"scope {self.scope!r} ({self.path}{built}) has work left: it returned True when it was last pulled"
+
+
+@attrs.frozen
 class Explanation:
     """Why the frontier at ``place`` is ``frontier``, as one worker sees it: its ``reasons``, in words when it is printed.
 
     That of the end of a dataflow is empty, and what still keeps it from being reached are the reasons. ``positions`` are where
     the programs are of workers that have part in it, or run an operator just now; the thread that asks is left out. ``missing``
     are workers that have not built the dataflow, or have dropped it; ``unheard`` those that could not be asked, with the reason.
+    ``unfinished`` are scopes of a user's own that keep the dataflow from its end on this worker, whether they hold something
+    or not; no frontier waits for that.
     """
 
     place: str
@@ -82,6 +97,7 @@ class Explanation:
     positions: tuple[Position, ...] = ()
     missing: tuple[int, ...] = ()
     unheard: Mapping[int, str] = attrs.field(factory=dict)
+    unfinished: tuple[Unfinished, ...] = ()
 
     @property
     def waits_for_inputs(self) -> bool:
@@ -89,7 +105,7 @@ class Explanation:
         return all(reason.kind == "input" for reason in self.reasons) and not any(where.operators for where in self.positions)
 
     def __str__(self) -> str:
-        if not self.reasons:
+        if not self.reasons and not self.unfinished:
             return f"{self.place} on worker {self.worker} is complete: nothing can come any more"
         at = f"at {', '.join(map(repr, self.frontier))}" if self.frontier else "not reached"
         lines = [f"{self.place} on worker {self.worker} is {at}, because"]
@@ -99,6 +115,7 @@ class Explanation:
         lines += [_item(_told(group)) for group in list(groups.values())[:_SHOWN]]
         if len(groups) > _SHOWN:
             lines.append(_item(f"and {len(groups) - _SHOWN} more, see .reasons"))
+        lines += [_item(str(scope)) for scope in self.unfinished]
         lines += [str(position) for position in self.positions]
         if self.missing:
             lines.append(f"this dataflow is not built yet, or is dropped, on {_names(self.missing)}")

@@ -14,9 +14,11 @@ from typing import Any, TypeAlias
 
 from timely.dataflow import Operator, ScopeBuilder
 from timely.dataflow.foreign import Foreign
-from timely.inspect.reasons import Kind, Leg, Reason
+from timely.dataflow.origin import Origin
+from timely.inspect.reasons import Kind, Leg, Reason, Unfinished
 from timely.progress import Antichain, Blocker, Location, Source, Target
 from timely.scopes import EGRESS, INGRESS, Subgraph
+from timely.scopes.child import Child
 
 Counts: TypeAlias = dict[tuple[Location, Any], int]
 Scope: TypeAlias = Subgraph[Any, Any]
@@ -50,6 +52,12 @@ class Search:
             if location.node >= 0 and not _is_nested(scope, location):
                 [itself] = [b for b in tracker.arrivals(location, {(location, time): counts[location, time]}) if len(b.path) == 1]
                 yield _reason(scope, itself, (_leg(scope, itself),))
+
+    def unfinished(self, scope: Scope) -> Iterator[Unfinished]:
+        """Yield what has said, when it was last pulled, that it has work left: a user's scope, which need hold nothing."""
+        for index in scope.unfinished():
+            child = scope.children[index]
+            yield Unfinished(child.name, f"{scope.path}/{child.name}#{index}", _origin(child))
 
     # -- what is counted ---------------------------------------------------------------------------------------------------
 
@@ -116,9 +124,12 @@ def _reason(scope: Scope, blocker: Blocker[Any], way: tuple[Leg, ...]) -> Reason
     location = blocker.location
     child = scope.children[location.node]
     kind: Kind = "message" if isinstance(location, Target) else "capability" if child.scope.inputs else "input"
-    built = child.scope.info.origin if isinstance(child.scope, Operator | Foreign) else None
     path = f"{scope.path}/{child.name}#{child.index}"
-    return Reason(kind, child.name, path, location.port, blocker.time, blocker.count, {}, built, way, way[-1].arrives_at)
+    return Reason(kind, child.name, path, location.port, blocker.time, blocker.count, {}, _origin(child), way, way[-1].arrives_at)
+
+
+def _origin(child: Child) -> Origin | None:
+    return child.scope.info.origin if isinstance(child.scope, Operator | Foreign) else None
 
 
 def _leg(scope: Scope, blocker: Blocker[Any]) -> Leg:

@@ -452,6 +452,10 @@ class Subgraph(Generic[TO, TI]):
                 found += child.nested.outstanding()
         return found
 
+    def unfinished(self) -> list[int]:
+        """Return which children, but for nested scopes, have said when they were last pulled that they have work left."""
+        return [index for index in sorted(self._busy) if self.children[index].nested is None]
+
     def unrest(self, reached: Callable[[TI], bool]) -> Iterator[tuple[str, bool]]:
         """Yield what is not at rest here and in nested scopes: each message on its way, and each capability for a time that has
         not ``reached`` where it is to be; in words, and whether whoever has it is about to run here.
