@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from datetime import UTC, datetime
 from functools import total_ordering
 from typing import Any, get_args, get_origin
 from unittest.mock import ANY
@@ -350,6 +351,34 @@ def test_T4_numbers_and_pairs_that_compare_in_their_own_way_are_sorted_so(number
         assert sorted(found, key=repr) == sorted(times, key=repr)
         assert not any(later <= earlier != later for index, earlier in enumerate(found) for later in found[index:])
     assert linear_extension([Turned(12), Turned(3), Turned(31)]) == [31, 12, 3]
+
+
+@pytest.mark.parametrize("name", ["minimum", "identity"])
+def test_what_is_called_on_the_class_is_to_be_a_class_method(name: str) -> None:
+    methods: dict[str, Any] = {"minimum": classmethod(lambda cls: cls(0)), "identity": classmethod(lambda cls: Step(0))}
+    assert time_domain(type("Dusk", (int,), methods)).minimum == 0
+    wrong = type("Dusk", (int,), methods | {name: lambda self: 0})
+    with pytest.raises(TimestampError, match=rf"^Dusk.{name}\(\) is called on the class: make it a class method"):
+        time_domain(wrong)
+
+
+def test_a_time_that_cannot_be_compared_with_the_minimum_is_none() -> None:
+    @attrs.frozen(order=True)
+    class Instant:
+        at: datetime
+
+        @classmethod
+        def minimum(cls) -> Instant:
+            return cls(datetime(2020, 1, 1))
+
+        @classmethod
+        def identity(cls) -> Step:
+            return Step(0)
+
+    domain: Any = time_domain(Instant)
+    domain.check(Instant(datetime(2021, 1, 1)))
+    with pytest.raises(TimestampError, match="it cannot be compared with the minimum, .*: TypeError: can't compare offset-naive"):
+        domain.check(Instant(datetime(2021, 1, 1, tzinfo=UTC)))
 
 
 def test_T4_a_subclass_that_compares_as_numbers_do_has_a_key() -> None:

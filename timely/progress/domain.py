@@ -8,9 +8,10 @@ never changes.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from inspect import getattr_static, isfunction
 from typing import Any, Generic, TypeVar, cast, get_args, get_origin
 
-from timely.errors import TimestampError
+from timely.errors import TimestampError, told
 from timely.order import PartialOrder, Product, linear_extension, sort_key
 from timely.progress.timestamp import PathSummary, ProductSummary, Step, Unit
 
@@ -103,7 +104,11 @@ class _ClassDomain(TimeDomain[T]):
     def _fault(self, time: object) -> str | None:
         if not isinstance(time, self._cls):
             return f"{time!r} is of type {type(time).__name__}, not {self.name}"
-        return None if self.minimum <= cast("T", time) else f"it is not beyond the minimum, {self.minimum!r}"
+        try:
+            beyond = self.minimum <= cast("T", time)
+        except Exception as error:  # what its parts are makes no time of it, though its type does
+            return f"it cannot be compared with the minimum, {self.minimum!r}: {told(error)}"
+        return None if beyond else f"it is not beyond the minimum, {self.minimum!r}"
 
 
 class _ProductDomain(TimeDomain[Product[TO, TI]]):
@@ -178,7 +183,7 @@ def _resolve(spec: Any) -> TimeDomain[Any]:
             f"{cls.__name__} cannot be a type of times: it lacks {', '.join(missing)};"
             " take int where any will do, and see docs/timestamps.md for one of your own"
         )
-    minimum = spec.minimum()
+    minimum = _least(spec, cls)
     if not isinstance(minimum, cls):
         raise TimestampError(f"{cls.__name__}.minimum() returned {minimum!r}, which is no {cls.__name__}")
     if minimum != spec.minimum():
@@ -188,6 +193,14 @@ def _resolve(spec: Any) -> TimeDomain[Any]:
         )
     is_total = getattr(spec, "is_total", None)
     return _ClassDomain(spec, cls, minimum, spec.identity(), is_total is not None and bool(is_total()))
+
+
+def _least(spec: Any, cls: type[Any]) -> Any:
+    """Return what ``minimum()`` returns, where that and ``identity()`` can be called on the class."""
+    for name in ("minimum", "identity"):
+        if isfunction(getattr(cls, name)) and not isinstance(getattr_static(cls, name), staticmethod):
+            raise TimestampError(f"{cls.__name__}.{name}() is called on the class: make it a class method, with @classmethod")
+    return spec.minimum()
 
 
 def _missing(cls: Any) -> list[str]:
