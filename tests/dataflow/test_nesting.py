@@ -277,6 +277,72 @@ def test_loops_inside_and_around_of_times_of_ones_own(workers: int, depth: int) 
     assert found == [(Version(0, 1), [3]), (Version(1, 3), [6]), (Version(2, 5), [9])]
 
 
+class Forth(Step):
+    """A step along times of a class of one's own."""
+
+    def __init__(self, n: int, kind: type[int] = int) -> None:
+        super().__init__(n)
+        self.kind = kind
+
+    def results_in(self, time: int) -> int | None:
+        return self.kind(time + self.n)
+
+    def followed_by(self, other: Step) -> Step | None:
+        return Forth(self.n + other.n, self.kind)
+
+
+class Fine(int):
+    """Whole numbers that refine whole numbers."""
+
+    @classmethod
+    def minimum(cls) -> Fine:
+        return cls(0)
+
+    @classmethod
+    def identity(cls) -> Step:
+        return Forth(0, cls)
+
+    @classmethod
+    def to_inner(cls, outer: int) -> Any:
+        return cls(outer)
+
+    def to_outer(self) -> Any:
+        return int(self)
+
+    @classmethod
+    def summarize(cls, summary: Step) -> Step:
+        return Step(summary.n)
+
+
+def through(worker: timely.Worker, inner: type[Fine]) -> timely.Capture[int, int]:
+    with worker.dataflow(name="df") as scope, scope.scoped(inner, "inside") as inside:
+        numbers: Stream[int, int] = scope.to_stream([1]).delay(lambda record, time: 1)
+        seen: timely.Capture[int, int] = numbers.enter(inside).map(lambda x: x).leave().capture()
+    worker.run()
+    return seen
+
+
+@pytest.mark.parametrize(
+    ("methods", "what"),
+    [
+        ({"to_inner": classmethod(lambda cls, outer: None)}, r"to_inner\(0\) returned None, which is not a time of type Rough"),
+        ({"to_inner": classmethod(lambda cls, outer: outer)}, r"to_inner\(0\) returned 0, .* of type int, not Rough"),
+        ({"to_outer": lambda self: "0"}, r"to_outer\(0\) returned '0', which is not a time of type int"),
+        ({"to_inner": classmethod(lambda cls, outer: cls(outer + 1))}, "what enters at 0 and leaves at once .* comes out at 1"),
+    ],
+)
+def test_times_that_do_not_refine_those_around_them_are_refused(methods: dict[str, Any], what: str) -> None:
+    assert through(timely.Worker(), Fine).extract() == [(1, [1])]
+    with pytest.raises(timely.TimestampError, match=f"^scope '/df/inside#0': Rough does not refine int: {what}"):
+        through(timely.Worker(), type("Rough", (Fine,), methods))
+
+
+def test_a_dataflow_that_ends_for_nobody_because_of_its_times_says_to_check_them() -> None:
+    rough = type("Rough", (Fine,), {"to_inner": classmethod(lambda cls, outer: cls(outer + 1 if outer else 0))})
+    with pytest.raises(timely.StalledError, match="still dataflow 'df' that is not complete, .*check_refinement"):
+        through(timely.Worker(), rough)
+
+
 def test_deep_nesting() -> None:
     depth = 12
 

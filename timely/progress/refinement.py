@@ -48,6 +48,13 @@ class Refinement(Generic[TO, TI]):
         """Return what a path through the scope looks like from outside; None if nothing that enters gets through it."""
         raise NotImplementedError
 
+    def fault(self) -> str | None:
+        """Return what is wrong with how the least time comes in and goes out again; None where nothing is.
+
+        What else the laws ask is for :func:`timely.testing.check_refinement` to find out.
+        """
+        return None
+
 
 class _SameTimes(Refinement[T, T]):
     """The nested scope has the times of the one around it."""
@@ -122,6 +129,20 @@ class _OwnRefinement(Refinement[TO, TI]):
     def summarize(self, summary: PathSummary[TI]) -> PathSummary[TO] | None:
         outer: PathSummary[TO] | None = self._cls.summarize(summary)
         return outer
+
+    def fault(self) -> str | None:
+        least = self.outer.minimum
+        inner = self.to_inner(least)
+        fault = self.inner._fault(inner)
+        if fault is not None:
+            return f"to_inner({least!r}) returned {inner!r}, which is not a time of type {self.inner.name}: {fault}"
+        outer = self.to_outer(inner)
+        fault = self.outer._fault(outer)
+        if fault is not None:
+            return f"to_outer({inner!r}) returned {outer!r}, which is not a time of type {self.outer.name}: {fault}"
+        if outer != least:
+            return f"what enters at {least!r} and leaves at once is to come out at that, and comes out at {outer!r}"
+        return None
 
 
 def refinement(outer: type[TO], inner: type[TI]) -> Refinement[TO, TI]:

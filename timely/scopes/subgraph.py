@@ -22,7 +22,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Generic, TypeVar
 
-from timely.errors import ScopeError
+from timely.errors import ScopeError, TimestampError
 from timely.order import PartialOrder
 from timely.progress import (
     Account,
@@ -115,6 +115,9 @@ class Subgraph(Generic[TO, TI]):
         self.domain: TimeDomain[TI] = time_domain(inner)
         self.outer_domain: TimeDomain[TO] = time_domain(outer)
         self.refinement: Refinement[TO, TI] = refinement(outer, inner)
+        fault = self.refinement.fault()
+        if fault is not None:
+            raise TimestampError(f"scope {path!r}: {self.domain.name} does not refine {self.outer_domain.name}: {fault}")
         self.children: list[Child] = []
         self.edges: list[Edge] = []
         self._wake = wake

@@ -423,6 +423,10 @@ class Worker(Turning):
         advice = "close the inputs and drop the capabilities"
         if any(what.startswith("a message for") for what in held):
             advice += ", and have operators read what comes to them"
+        if not held:
+            names = ", ".join(repr(dataflow.name) for dataflow in self._dataflows.values())
+            held = [f"dataflow {names} that is not complete, though nothing is held in it"]
+            advice = "check times of your own with timely.testing.check_timestamp, check_summary and check_refinement"
         return f"nothing can move any more, and there is still {'; '.join(held[:5])}: {advice}"
 
     # -- peers -----------------------------------------------------------------------------------------------------------
