@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -203,6 +204,47 @@ def test_a_pact_that_is_none() -> None:
 def test_a_constructor_that_returns_no_logic() -> None:
     with pytest.raises(OperatorError, match=r"'mine' \(/example/mine#1\).*constructor must return the logic.*returned None"):
         timely.example(lambda scope: scope.to_stream([1]).unary(Pipeline, "mine", lambda cap, info: None))  # type: ignore[arg-type, return-value]
+
+
+def a_generator(*ports: Any) -> Any:
+    yield ports
+
+
+async def a_coroutine(*ports: Any) -> Any:
+    return ports
+
+
+class Called:
+    async def __call__(self, *ports: Any) -> Any:
+        yield ports
+
+
+@pytest.mark.parametrize(
+    ("logic", "what"),
+    [
+        (a_generator, "a generator function"),
+        (partial(partial(a_generator, 1), 2), "a generator function"),
+        (a_coroutine, "an async function"),
+        (Called(), "an async generator function"),
+    ],
+)
+def test_logic_that_does_nothing_when_it_is_called(logic: Any, what: str) -> None:
+    builds: list[Callable[[ScopeBuilder[int]], Stream[int, Any]]] = [
+        lambda scope: scope.source("mine", lambda capability, info: logic),
+        lambda scope: scope.to_stream([1]).unary(Pipeline, "mine", lambda capability, info: logic),
+        lambda scope: scope.to_stream([1]).unary_notify(Pipeline, "mine", [], logic),
+    ]
+    for build in builds:
+        with pytest.raises(OperatorError, match=rf"'mine' .*works when it is called, and .* is {what}: send by output.session"):
+            timely.example(build)
+
+
+@pytest.mark.parametrize("name", ["on_recv", "on_notify"])
+@pytest.mark.parametrize(("callback", "what"), [(a_generator, "a generator function"), (a_coroutine, "an async function")])
+def test_a_vertex_that_does_nothing_when_it_is_called(name: str, callback: Any, what: str) -> None:
+    idle = type("Idle", (timely.Vertex,), {name: callback})
+    with pytest.raises(GraphError, match=f"^vertex Idle: {name} is {what}, and does nothing when it is called"):
+        timely.example(lambda scope: scope.to_stream([1]).vertex(idle))
 
 
 def test_the_frontier_of_an_input_that_is_not_told_of_it() -> None:

@@ -12,6 +12,7 @@ from timely.dataflow.keys import Key, route, route_array, route_column
 from timely.dataflow.operator import Activator, Operator
 from timely.dataflow.pact import Distribute, Exchange, Pact, Pipeline, Spill
 from timely.dataflow.ports import InputPort, OutputPort, Session
+from timely.dataflow.runnable import why_not_run
 from timely.dataflow.scope import ScopeBuilder
 from timely.dataflow.stream import Stream, scope_of
 
@@ -45,4 +46,5 @@ __all__ = [
     "route_array",
     "route_column",
     "scope_of",
+    "why_not_run",
 ]

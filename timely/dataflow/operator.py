@@ -19,6 +19,7 @@ from timely.dataflow.info import OperatorInfo
 from timely.dataflow.keeping import Keeping
 from timely.dataflow.origin import origin
 from timely.dataflow.ports import InputPort, OutputPort, Session
+from timely.dataflow.runnable import why_not_run
 from timely.errors import ConfigurationError, OperatorError, RecoveryError, told
 from timely.order import PartialOrder
 from timely.progress import Account, ChangeBatch, TimeDomain
@@ -208,6 +209,12 @@ class Operator(Attachable[T]):
             logic = constructor(capabilities, self.info)
             if not callable(logic):
                 raise TypeError(f"the constructor must return the logic, a function of the ports, and returned {logic!r}")
+            kind = why_not_run(logic)
+            if kind is not None:
+                raise TypeError(
+                    f"the constructor must return the logic, a function that works when it is called, and {logic!r} is {kind}:"
+                    " send by output.session(capability).give(...), and await in map_async or from_async"
+                )
         except RecoveryError:
             raise  # it names the operator already
         except Exception as error:

@@ -25,6 +25,7 @@ from timely.dataflow import (
     ScopeBuilder,
     Stream,
     route,
+    why_not_run,
 )
 from timely.errors import CapabilityError, GraphError, StateError, TimestampError
 from timely.operators.pending import Pending
@@ -415,6 +416,10 @@ def _check(made: object, factory: object) -> None:
         raise GraphError(f"vertex: {factory!r} must be or make a timely.Vertex, and made {made!r}")
     if made._runner is not None:
         raise GraphError(f"{made._runner.label} is part of a dataflow already: make another one for each place and each worker")
+    for name, callback in (("on_recv", made.on_recv), ("on_notify", made.on_notify)):
+        what = why_not_run(callback)
+        if what is not None:
+            raise GraphError(f"vertex {type(made).__name__}: {name} is {what}, and does nothing when it is called: use send_by")
     if made.reentrancy not in range(DEEPEST + 1):
         kind = type(made).__name__
         raise GraphError(f"vertex {kind}: reentrancy = {made.reentrancy!r} must be a whole number from 0 to {DEEPEST}")
