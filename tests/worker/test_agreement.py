@@ -24,6 +24,18 @@ def build(worker: Worker, name: str) -> InputHandle[int, int]:
     return numbers
 
 
+def test_a_name_that_is_no_text_is_agreed_upon_like_any_other() -> None:
+    """As those of files are that were named in another encoding, on Linux."""
+
+    def program(worker: Worker) -> list[tuple[int, list[int]]]:
+        with worker.dataflow(name="caf\udce9") as scope:
+            seen = scope.to_stream([2]).exchange(lambda x: x).capture()
+        worker.run()
+        return seen.extract()
+
+    assert timely.execute(program, workers=2) == [[(0, [2, 2])], []]
+
+
 def test_what_is_the_same_everywhere_is_agreed_upon() -> None:
     sides = [Agreement(index, 3) for index in range(3)]
     told = [side.built(4, ["scope /a"]) for side in sides]

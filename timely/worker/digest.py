@@ -17,4 +17,4 @@ def digest(text: str) -> bytes:
         from _blake2 import blake2b
     except ImportError:  # a Python that has it elsewhere
         from hashlib import blake2b
-    return blake2b(text.encode(), digest_size=16).digest()
+    return blake2b(text.encode(errors="surrogatepass"), digest_size=16).digest()  # a file's name may have what is no character
