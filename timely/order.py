@@ -95,7 +95,7 @@ def reaches(times: list[Any], time: Any) -> bool:
     return False
 
 
-def sort_key(time: object) -> Any:
+def sort_key(time: Any) -> Any:
     """Return a key that extends the order of ``time``'s type to a total one, or None where the type offers none.
 
     A number is its own key, a product's is lexicographic, and a type of one's own may offer a method ``sort_key()``
@@ -114,7 +114,7 @@ def sort_key(time: object) -> Any:
             return own()
         if isinstance(time, int) and cls.__le__ is int.__le__ and cls.__lt__ is int.__lt__:
             return time
-    if isinstance(time, Product) and cls.__le__ is Product.__le__:
+    if cls is _PRODUCT or (isinstance(time, Product) and cls.__le__ is Product.__le__):
         outer, inner = sort_key(time[0]), sort_key(time[1])
         return None if outer is None or inner is None else (outer, inner)
     return None
