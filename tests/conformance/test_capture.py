@@ -269,6 +269,12 @@ def test_what_is_neither_sink_nor_source(wrong: Any) -> None:
             scope.replay(wrong)
 
 
+@pytest.mark.parametrize("wrong", [["a", "b"], (Path("a"),), [timely.EventLink()]])
+def test_sources_in_a_list(wrong: Any) -> None:
+    with timely.Worker().dataflow(int) as scope, pytest.raises(CaptureError, match=r"one by one, as in replay\(\*sources\)"):
+        scope.replay(wrong)
+
+
 def test_replay_of_nothing_is_an_empty_stream() -> None:
     assert replayed() == []
     assert replayed([Progress([])]) == []

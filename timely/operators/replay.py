@@ -243,6 +243,8 @@ def _source(given: Any) -> EventSource[Any]:
         return given.reader()
     if isinstance(given, str | os.PathLike):
         return FileSource(given)
+    if isinstance(given, list | tuple) and given and isinstance(given[0], str | os.PathLike | EventSource | EventLink):
+        raise CaptureError(f"replay takes recorded streams one by one, as in replay(*sources), not {given!r}")
     if isinstance(given, Iterable):
         return _Given(given)
     raise CaptureError(f"replay needs recorded streams (a list of events, an EventLink, a path, a FileSource), not {given!r}")
