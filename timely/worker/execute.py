@@ -26,7 +26,7 @@ from timely.dataflow.pickling import dumps
 from timely.errors import ConfigurationError, GraphError, PeerLostError, TimelyError, WorkerError, out_of_files, told, what_failed
 from timely.progress import Routes
 from timely.progress.routes import Mode
-from timely.worker.arena import Shared, arenas
+from timely.worker.arena import Arena, Shared, arenas
 from timely.worker.company import Company, Line, lines
 from timely.worker.heap import keep_what_is_freed, prepare
 from timely.worker.terminal import erase
@@ -326,19 +326,21 @@ def _enough_files(asked: str, needed: int) -> Iterator[None]:
 _forking = threading.RLock()
 
 
-_own: list[socket.socket | Connection] = []
-"""What this process is connected to the others of its run by, and to whoever started it."""
+_own: list[Arena | socket.socket | Connection] = []
+"""What this process is connected to the others of its run by, and to whoever started it. Memory is first, and let go of last."""
 
 
 def _after_fork() -> None:
     """Have a lock of one's own in a process that was forked, which has none of the threads that may have held the other one.
 
-    And none of the connections: as long as it had them, too, nobody could see them end. A worker may start a run of its own.
+    And none of the connections: as long as it had them, too, nobody could see them end. A worker may start a run of its own. Nor
+    the memory: a copy that goes on as if it were the worker would write over what that one has sent.
     """
     global _forking
     _forking = threading.RLock()
     while _own:
-        _own.pop().close()
+        with contextlib.suppress(BufferError):  # another thread was reading what lay in this memory; nothing is written to it
+            _own.pop().close()
 
 
 if hasattr(os, "register_at_fork"):
@@ -404,7 +406,10 @@ def _process(
         if other != place:
             sender.close()
     _let_go(shared, indices)
-    _own.extend((*itertools.chain(*called), *(sock for index in indices for sock in sockets[index].values()), ends[place][1]))
+    for index in indices:
+        _own[:0] = itertools.chain(*shared.get(index, {}).values())
+        _own.extend(sockets[index].values())
+    _own.extend((*itertools.chain(*called), ends[place][1]))
     keep_what_is_freed()
     gc.freeze()  # to look through all that the parent had would copy every page of it that an object lies on
     company = Company(called, place, workers)
