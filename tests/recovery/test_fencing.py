@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -267,6 +269,29 @@ def test_a_run_whose_checkpoint_another_has_deleted_is_told_of_that(tmp_path: Pa
         step(*run[:2])
     step(*others[0][:2])
     assert others[0][2] == [2]
+
+
+class Counted(LocalStore):
+    """Counts how often a run has claimed it."""
+
+    claims = 0
+
+    def write(self, name: str, chunks: Iterable[bytes]) -> None:
+        self.claims += name.endswith(CLAIM)
+        super().write(name, chunks)
+
+
+def test_runs_that_begin_at_once_do_not_keep_each_other_from_it_for_long(tmp_path: Path) -> None:
+    runs = 16
+    store, at_once = Counted(tmp_path), threading.Barrier(runs)
+
+    def begin(_: int) -> None:
+        at_once.wait()
+        Recovery(timely.Worker(), store).close()
+
+    with ThreadPoolExecutor(runs) as pool:
+        list(pool.map(begin, range(runs)))
+    assert store.claims < 20 * runs
 
 
 def test_a_place_that_cannot_be_begun_at_says_why(tmp_path: Path) -> None:

@@ -13,11 +13,12 @@ import functools
 import logging
 import os
 import pickle
+import random
 import secrets
 import time as clock
 from collections.abc import Callable, Iterable, Iterator
 from types import TracebackType
-from typing import Any, Self, TypeVar, cast
+from typing import Any, Final, Self, TypeVar, cast
 
 import attrs
 
@@ -56,6 +57,10 @@ from timely.worker import Worker
 T = TypeVar("T")
 
 _log = logging.getLogger("timely.recovery")
+
+_SHORTEST: Final = 0.01
+_LONGEST: Final = 0.32
+"""Up to so many seconds it waits before it begins once more where somebody was quicker: at first, and after many times."""
 
 
 @attrs.frozen
@@ -188,12 +193,17 @@ class Recovery:
         """Agree on the name of this run, and on the checkpoints that it keeps, the one that it goes on from first.
 
         Somebody may have committed, or begun, after the checkpoints were read and before the fence was there. Then it is not
-        known whether that is in the past of this run, and all is done once more.
+        known whether that is in the past of this run, and all is done once more. Of several that begin at once each keeps the
+        others from it; so they wait before that, none as long as another, and longer each time.
         """
+        patience = _SHORTEST
         while True:
             run, good = self._try_to_open()
             if run is not None:
                 return run, good
+            if self._worker.index == 0:
+                clock.sleep(random.uniform(0.0, patience))
+            patience = min(2 * patience, _LONGEST)
 
     def _try_to_open(self) -> tuple[str | None, list[Manifest]]:
         """Open, unless somebody was quicker; then there is no name."""
