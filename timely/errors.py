@@ -9,7 +9,10 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Mapping, Sequence
-from typing import Self
+from typing import Final, Self
+
+_LINE: Final = 200
+"""Characters at most that a message has of what was given."""
 
 
 def told(error: BaseException) -> str:
@@ -22,6 +25,19 @@ def told(error: BaseException) -> str:
         return f"{type(error).__name__}: {error}"
     except Exception as trouble:
         return f"{type(error).__name__}, which raises {type(trouble).__name__} when it is to say what it is"
+
+
+def shown(given: object) -> str:
+    """Return what was given, for a message, and of what is long the beginning: it may be all the data that somebody has.
+
+    >>> shown([1, 2]), len(shown([0] * 1000))
+    ('[1, 2]', 200)
+    """
+    try:
+        text = repr(given)
+    except Exception as trouble:
+        return f"a {type(given).__name__}, which raises {type(trouble).__name__} when it is to say what it is"
+    return text if len(text) <= _LINE else f"{text[: _LINE - 4]} ..."
 
 
 def out_of_files(error: object) -> bool:

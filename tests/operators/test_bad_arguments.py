@@ -128,6 +128,31 @@ def test_functions_of_what_is_no_stream(name: str) -> None:
     worker.close()  # nothing was begun by what was refused: the dataflow was built
 
 
+class Mute:
+    """What cannot say what it is."""
+
+    def __repr__(self) -> str:
+        raise ValueError("not today")
+
+
+def test_what_is_no_stream_may_be_much_or_unable_to_say_what_it_is() -> None:
+    worker = timely.Worker()
+    with worker.dataflow():
+        for given, says in (
+            ([*range(10**5)], r"\[0, 1, 2, .* \.\.\.: make"),
+            (Mute(), "a Mute, which raises ValueError .*: make"),
+        ):
+            message = rf"reads a timely.Stream, not {says} one of it with scope.to_stream\(\.\.\.\)$"
+            with pytest.raises(GraphError, match=message) as refusal:
+                timely.operators.map(given, str)  # type: ignore[arg-type]
+            assert len(str(refusal.value)) < 400
+    worker.close()
+    for given in ([*range(10**5)], Mute()):
+        with pytest.raises(GraphError) as refusal:
+            timely.example(lambda scope, given=given: scope.to_stream([1]).concat(given))  # type: ignore[misc]
+        assert len(str(refusal.value)) < 400
+
+
 def test_functions_of_a_stream_are_all_there() -> None:
     taking = {
         name

@@ -19,7 +19,7 @@ from timely.dataflow.ports import InputPort, OutputPort
 from timely.dataflow.scope import ScopeBuilder
 from timely.dataflow.spill import Queue, SpillQueue
 from timely.dataflow.stream import Stream, instead_of
-from timely.errors import GraphError, ScopeError
+from timely.errors import GraphError, ScopeError, shown
 from timely.order import PartialOrder
 from timely.progress import Antichain, PathSummary, Source, SummaryRow, Target
 from timely.scopes import INGRESS
@@ -48,7 +48,7 @@ def connect(scope: ScopeBuilder[T], stream: Stream[T, Any], pact: Pact, target: 
     """
     label = input.label
     if not isinstance(stream, Stream):
-        raise GraphError(f"{label} reads a timely.Stream, not {stream!r}: {instead_of(stream)}")
+        raise GraphError(f"{label} reads a timely.Stream, not {shown(stream)}: {instead_of(stream)}")
     if stream.scope is not scope:
         raise ScopeError(
             f"{label} cannot read a stream of scope {stream.scope.path!r}: bring it in with enter(scope), or out with leave()"

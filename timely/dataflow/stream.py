@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeVar
 
 from timely.dataflow.channel import EnterPusher, LeavePusher, Pusher
 from timely.dataflow.pact import Pipeline
-from timely.errors import GraphError, ScopeError
+from timely.errors import GraphError, ScopeError, shown
 from timely.order import PartialOrder
 from timely.progress import Antichain, Source, Target
 from timely.scopes import EGRESS, INGRESS
@@ -402,7 +402,7 @@ def scope_of(stream: Stream[T, Any], reader: str) -> ScopeBuilder[T]:
     timely.errors.GraphError: operator 'map' reads a timely.Stream, not [1, 2]: make one of it with scope.to_stream(...)
     """
     if not isinstance(stream, Stream):
-        raise GraphError(f"operator {reader!r} reads a timely.Stream, not {stream!r}: {instead_of(stream)}")
+        raise GraphError(f"operator {reader!r} reads a timely.Stream, not {shown(stream)}: {instead_of(stream)}")
     return stream.scope
 
 
