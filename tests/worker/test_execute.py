@@ -500,7 +500,7 @@ def test_a_process_that_dies_is_noticed_while_a_run_that_it_started_goes_on() ->
 
     def nested(worker: timely.Worker) -> None:
         begun.wait()
-        if not over.wait(5):
+        if not over.wait(60):
             late.set()
         ended.release()
 
@@ -535,7 +535,7 @@ def test_what_a_program_forks_itself_does_not_hide_that_its_process_is_gone() ->
         if worker.index == 1:
             if os.fork():
                 os._exit(4)
-            if not over.wait(5):
+            if not over.wait(60):
                 late.set()
             os._exit(0)
         worker.step_while(lambda: probe.less_than(1))
