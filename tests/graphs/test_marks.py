@@ -17,7 +17,7 @@ from tests.graphs.oracles import ranked
 from tests.graphs.running import run, table_of
 from timely import testing
 from timely.errors import OperatorError, SchemaError
-from timely.graphs import encode, pagerank
+from timely.graphs import encode, pagerank, pairs
 from timely.graphs.encode import _Encoder, _Told
 from timely.graphs.marks import SPARE, SPREAD, Marks, mark, numbered, union
 
@@ -213,3 +213,13 @@ def test_numbered_as_the_owners_would(owners: list[int]) -> None:
         expected.append(4 * given_so_far[owner] + owner)
         given_so_far[owner] += 1
     assert numbered(np.array(owners, np.uint8), 4).tolist() == expected
+
+
+@given(st.lists(st.lists(CLOSE, max_size=9).map(lambda values: np.array(values, np.int64)), max_size=3), st.integers(1, 4))
+def test_columns_are_looked_through_a_block_at_a_time(columns: list[Any], block: int) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(pairs, "_BLOCK", block)
+        reach, there = pairs.span(columns), pairs.marked(columns, 131)
+    values = {value for column in columns for value in column.tolist()}
+    assert reach == ((min(values), max(values)) if values else None)
+    assert np.flatnonzero(there).tolist() == sorted(values)

@@ -16,7 +16,7 @@ from scipy.sparse import csr_matrix
 import timely
 from tests.graphs.oracles import ranked
 from tests.graphs.running import Edges, debian, run, so_far, table_of, vertices_of
-from timely.graphs import accumulated, pagerank
+from timely.graphs import accumulated, pagerank, rank
 
 WORKERS = [(1, 1), (2, 1), (3, 1), (1, 2)]
 
@@ -53,7 +53,12 @@ def test_ranks_in_debian(workers: int, processes: int) -> None:
 
 @pytest.mark.parametrize("workers", [1, 2, 3, 6])
 @pytest.mark.parametrize(("targets", "degree"), [(2, 2), (90, 2), (2, 13), (90, 13)])
-def test_sums_for_few_targets_and_for_most_nodes(workers: int, targets: int, degree: int) -> None:
+@pytest.mark.parametrize("block", [None, 7], ids=["all edges at once", "a block at a time"])
+def test_sums_for_few_targets_and_for_most_nodes(
+    workers: int, targets: int, degree: int, block: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rank, "_NEAR", 0 if block is None else 1000)
+    monkeypatch.setattr(rank, "_BLOCK", block)
     edges = [(f"{node:02}", f"{99 - (7 * node + step) % targets}") for node in range(100) for step in range(degree)]
     (table,) = run([table_of(edges, pa.string())], build=lambda edges: pagerank(edges, rounds=7), workers=workers, rows=9)
     assert close(ranks_of(table), ranked(edges, [], rounds=7, damping=0.85))

@@ -316,13 +316,15 @@ class _Encoder:
     def _work_out(self, info: OperatorInfo, kind: pa.DataType, marks: Marks, asked: bool) -> list[Any]:
         """Return the numbers of all that is marked, if this worker has asked, and the names of what belongs to it."""
         nodes = marks.nodes()
-        values = from_integers(nodes, kind)
-        owners = _owners(info, values, self._src)
+        owners = _owners(info, from_integers(nodes, kind), self._src)
         numbers = numbered(owners, info.peers)
         mine = (owners == info.worker).nonzero()[0]
-        names = pa.record_batch({"id": numbers[mine], "value": values.take(pa.array(mine))})
-        answers = [_Table(info.worker, marks.low, dense(nodes - marks.low, numbers))] if asked else []
-        return [answers, names if len(mine) else []]
+        names = pa.record_batch({"id": numbers.take(mine), "value": from_integers(nodes.take(mine), kind)})
+        if not asked:
+            return [[], names if len(mine) else []]
+        everywhere = len(nodes) == nodes[-1] + 1 - marks.low
+        table = numbers if everywhere else dense(nodes - marks.low, numbers)
+        return [[_Table(info.worker, marks.low, table)], names if len(mine) else []]
 
     def apply(self, info: OperatorInfo, _: object, collected: list[list[Any]]) -> list[Any]:
         """Return the edges with the numbers of their ends."""

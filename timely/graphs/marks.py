@@ -15,7 +15,7 @@ import attrs
 import numpy as np
 import numpy.typing as npt
 
-from timely.graphs.pairs import Column
+from timely.graphs.pairs import Column, marked, span
 
 SPREAD: Final = 2
 """So many times as many places as there are ends of edges are still close together."""
@@ -57,18 +57,15 @@ def mark(columns: Sequence[Column]) -> tuple[Marks, list[Column]] | None:
     >>> mark([np.array([0, 10**9])])
     """
     ends = sum(map(len, columns))
-    full = [column for column in columns if len(column)]
-    if not full:
+    reach = span(columns)
+    if reach is None:
         return None
-    low, high = min(int(column.min()) for column in full), max(int(column.max()) for column in full) + 1
+    low, high = reach[0], reach[1] + 1
     if not _close(high - low, ends):
         return None
     low = 0 if 0 < low <= high - low else low & -8  # from 0 values are places, and nothing has to be subtracted
     places = [column - low for column in columns] if low else list(columns)
-    there = np.zeros(high - low, np.bool_)
-    for part in places:
-        there[part] = True
-    return Marks(low, np.packbits(there), ends), places
+    return Marks(low, np.packbits(marked(places, high - low)), ends), places
 
 
 def union(marks: Sequence[Marks]) -> Marks | None:
@@ -96,8 +93,8 @@ def numbered(owners: npt.NDArray[np.integer], workers: int) -> Column:
     """
     numbers = np.empty(len(owners), np.int64)
     for worker in range(workers):
-        mine = (owners == worker).nonzero()[0]
-        numbers[mine] = np.arange(len(mine)) * workers + worker
+        mine = owners == worker
+        numbers[mine] = np.arange(np.count_nonzero(mine)) * workers + worker
     return numbers
 
 

@@ -14,7 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from timely.graphs.pairs import MISSING, Column, dense, distinct
+from timely.graphs.pairs import MISSING, Column, dense, distinct, span
 
 SPARE = 1 << 16
 """Places that a table may have however few values there are."""
@@ -150,10 +150,10 @@ class Numbers:
     def _reach(self, columns: list[Column]) -> bool:
         """Have the table reach all of the keys; False if it would be mostly empty."""
         assert self._table is not None
-        columns = [keys for keys in columns if len(keys)]
-        if not columns:
+        reach = span(columns)
+        if reach is None:
             return True
-        low, high = min(int(keys.min()) for keys in columns), max(int(keys.max()) for keys in columns) + 1
+        low, high = reach[0], reach[1] + 1
         end = self._low + len(self._table)
         if self._low <= low and high <= end:
             return True

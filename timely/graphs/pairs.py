@@ -8,7 +8,7 @@ no whole number (a weight, a distance, a rank) travels in such a column as the b
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, Final, TypeAlias
 
 import numpy as np
@@ -19,6 +19,7 @@ Column: TypeAlias = npt.NDArray[np.int64]
 Floats: TypeAlias = npt.NDArray[np.float64]
 
 _BLOCK: Final = 1 << 16
+"""Values that a processor's cache has room for."""
 
 MISSING = -1
 """What stands for "no value" in dense arrays."""
@@ -32,6 +33,10 @@ def first(rows: Rows) -> Column:
 def second(rows: Rows) -> Column:
     """Return the second column: the key that takes an edge to the worker of its target."""
     return rows[:, 1]
+
+
+def _blocks(column: Column) -> Iterator[Column]:
+    return (column[start : start + _BLOCK] for start in range(0, len(column), _BLOCK))
 
 
 def both_ways(edges: Rows) -> Rows:
@@ -80,6 +85,33 @@ def room(table: Column, places: int, fill: int = MISSING) -> Column:
     return grown
 
 
+def span(columns: Sequence[Column]) -> tuple[int, int] | None:
+    """Return the least and the greatest value of all columns, nothing where there is none; a block at a time, looked through
+    twice while it is in a processor's cache.
+
+    >>> span([np.array([7, 3]), np.array([], np.int64), np.array([5])]), span([])
+    ((3, 7), None)
+    """
+    blocks = [block for column in columns for block in _blocks(column)]
+    if not blocks:
+        return None
+    ends = [(block.min(), block.max()) for block in blocks]
+    return int(min(low for low, _ in ends)), int(max(high for _, high in ends))
+
+
+def marked(columns: Sequence[Column], places: int) -> npt.NDArray[np.bool_]:
+    """Return which of so many places any of the columns name, from 0 up.
+
+    >>> marked([np.array([3, 0]), np.array([3])], 5).tolist()
+    [True, False, False, True, False]
+    """
+    there = np.zeros(places, np.bool_)
+    for column in columns:
+        for block in _blocks(column):  # NumPy looks through it twice: whether it is within bounds, and to mark
+            there[block] = True
+    return there
+
+
 def distinct(parts: Sequence[Column], bound: int) -> Column:
     """Return each value of all ``parts`` once, in order; they are from 0 up and below ``bound``.
 
@@ -90,10 +122,7 @@ def distinct(parts: Sequence[Column], bound: int) -> Column:
     """
     if sum(map(len, parts)) * 16 < bound:
         return np.unique(np.concatenate(parts))
-    there = np.zeros(bound, np.bool_)
-    for values in parts:
-        there[values] = True
-    return np.flatnonzero(there)
+    return np.flatnonzero(marked(parts, bound))
 
 
 def translate(values: Column, table: Column) -> None:
@@ -103,8 +132,7 @@ def translate(values: Column, table: Column) -> None:
     >>> values.tolist()
     [9, 7, 9]
     """
-    for start in range(0, len(values), _BLOCK):
-        block = values[start : start + _BLOCK]
+    for block in _blocks(values):
         block[:] = table[block]
 
 

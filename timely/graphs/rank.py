@@ -19,7 +19,7 @@ import numpy as np
 
 from timely.dataflow import Distribute, Exchange, OperatorInfo, Pact, Pipeline, Stream
 from timely.dataflow.container import partition
-from timely.dataflow.deal_arrays import owners_of, rows_by_worker
+from timely.dataflow.deal_arrays import deal_rows, owners_of
 from timely.errors import ConfigurationError
 from timely.graphs.decode import name_values
 from timely.graphs.encode import encode
@@ -95,6 +95,14 @@ def check_parameters(damping: float, tolerance: float, rounds: int | None) -> No
         raise ConfigurationError(f"pagerank: rounds must be 0 or more, not {rounds!r}")
 
 
+_BLOCK: Final = 1 << 17
+"""Edges that a processor's cache has room for, with what is read and written for each."""
+
+_NEAR: Final = 1 << 19
+"""Up to so many ranks and sums, which are 4 MB, are near enough to a processor to go from one to the other all the time. Of
+more, those of all edges are read first, and then all sums made: half as much is looked up at random at a time."""
+
+
 Places: TypeAlias = Column | slice
 """Places of a worker's nodes: as a slice, where there are sums for most of them."""
 
@@ -130,8 +138,7 @@ def _by_both_ends(_: object, edges: Rows, workers: int) -> Iterable[tuple[int, R
     if not 1 < workers <= _DEALT_BY_BOTH:
         return partition(edges, first, workers)
     owners = owners_of(edges[:, 0], workers) * workers + owners_of(edges[:, 1], workers)
-    dealt = rows_by_worker(owners, workers * workers)
-    return ((owner // workers, edges.T.take(rows, axis=1).T) for owner, rows in dealt)
+    return ((owner // workers, part) for owner, part in deal_rows(edges, owners, workers * workers))
 
 
 def _itself(nodes: Column) -> Column:
@@ -174,10 +181,21 @@ class _Edges:
         """Return how many of the edges start at each node."""
         return np.bincount(self._sources, minlength=nodes)
 
+    def block(self, nodes: int) -> int:
+        """Return how many edges ``sums`` needs room for, where a worker has so many nodes."""
+        return min(len(self), _BLOCK) if nodes + self._length <= _NEAR else len(self)
+
     def sums(self, given: Floats, room: Floats) -> Floats:
-        """Return the sums of what each source has ``given`` to each of its targets, with ``room`` for one value for each edge."""
-        values = np.take(given, self._sources, out=room[: len(self)], mode="clip")
-        return np.asarray(np.bincount(self._slots, values, self._length), np.float64)
+        """Return the sums of what each source has ``given`` to each of its targets, with ``room`` for the edges of a block."""
+        block = self.block(len(given))
+        if block == len(self):
+            values = np.take(given, self._sources, out=room[:block], mode="clip")
+            return np.asarray(np.bincount(self._slots, values, self._length), np.float64)
+        sums = np.zeros(self._length)
+        for start in range(0, len(self), block):
+            sources, slots = self._sources[start : start + block], self._slots[start : start + block]
+            np.add.at(sums, slots, np.take(given, sources, out=room[: len(sources)], mode="clip"))
+        return sums
 
 
 class _Part:
@@ -193,7 +211,7 @@ class _Part:
             for owner, part in [(rows[0, 1] % info.peers, rows)] if together else partition(rows, second, info.peers):
                 dealt[owner].append(part)
         self._edges = [_Edges(parts, info.peers) for parts in dealt]
-        self._room: Floats = np.empty(max(map(len, self._edges)))
+        self._room: Floats = np.empty(max(edges.block(nodes) for edges in self._edges))
         degrees = np.sum([edges.degrees(nodes) for edges in self._edges], axis=0)
         self._loose: Column = np.flatnonzero(degrees == 0)
         self._parts: Floats = 1 / np.maximum(degrees, 1)

@@ -1,0 +1,83 @@
+"""Long arrays are dealt a block at a time, and short ones at once: what each worker gets is the same."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from timely.dataflow import deal_arrays
+from timely.dataflow.container import partition
+from timely.dataflow.deal_arrays import deal_rows
+
+numbers = st.lists(st.integers(0, 2**40), max_size=30).map(lambda values: np.array(values, np.int64))
+
+SHAPES: dict[str, Callable[[npt.NDArray[np.int64]], npt.NDArray[Any]]] = {
+    "a column": lambda keys: keys,
+    "short numbers": lambda keys: keys.astype(np.int16),
+    "columns": lambda keys: np.vstack((keys, keys + 1)).T,
+    "rows": lambda keys: np.ascontiguousarray(np.vstack((keys, keys + 1)).T),
+    "every other": lambda keys: np.repeat(keys, 2)[::2],
+    "backwards": lambda keys: keys[::-1],
+    "fields": lambda keys: np.array([(key, key / 2) for key in keys.tolist()], [("a", np.int64), ("b", np.float64)]),
+    "objects": lambda keys: np.array([*map(str, keys), None], object)[:-1],
+    "texts": lambda keys: keys.astype(str),
+    "cubes": lambda keys: np.repeat(keys, 4).reshape(-1, 2, 2),
+    "columns of columns": lambda keys: np.asfortranarray(np.repeat(keys, 4).reshape(-1, 2, 2)),
+}
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@given(numbers, st.integers(1, 6), st.integers(1, 12), st.sampled_from([0, 9]))
+def test_every_row_goes_to_its_worker_in_order(
+    shape: str, keys: npt.NDArray[np.int64], block: int, workers: int, few: int
+) -> None:
+    batch = SHAPES[shape](keys)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(deal_arrays, "_LONG", 2)
+        patch.setattr(deal_arrays, "_BLOCK", block)
+        patch.setattr(deal_arrays, "_FEW", few)
+        dealt = list(deal_rows(batch, keys, workers))
+    assert [worker for worker, _ in dealt] == sorted(set((keys % workers).tolist()))
+    for worker, part in dealt:
+        np.testing.assert_array_equal(part, batch[keys % workers == worker])
+        assert part.dtype == batch.dtype
+
+
+def test_masks_stay() -> None:
+    """What is more than a plain array is dealt by its own ``take``."""
+    batch = np.ma.array([1, 2, 3, 4], mask=[True, False, False, True])
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(deal_arrays, "_LONG", 2)
+        dealt = dict(deal_rows(batch, np.array([0, 1, 0, 1]), 2))
+    assert [part.tolist() for part in dealt.values()] == [[None, 3], [2, None]]
+
+
+def test_what_goes_to_one_worker_is_not_copied(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(deal_arrays, "_LONG", 2)
+    for batch in (np.array([3, 1, 5]), np.zeros((2, 3)).T):
+        [(worker, part)] = deal_rows(batch, np.array([3, 1, 5]), 2)
+        assert (worker, part is batch) == (1, True)
+
+
+@pytest.mark.parametrize("workers", [2, 12])
+def test_truly_long_arrays(workers: int) -> None:
+    """With nothing set otherwise: more rows than are dealt at once, of two columns."""
+    keys = np.random.default_rng(7).integers(0, 1 << 40, (1 << 21) + 1000)
+    rows = np.vstack((keys, np.arange(len(keys)))).T
+    dealt = partition(rows, lambda batch: batch[:, 0], workers)
+    assert [worker for worker, _ in dealt] == list(range(workers))
+    for worker, part in dealt:
+        np.testing.assert_array_equal(part, rows[keys % workers == worker])
+
+
+def test_columns_stay_columns(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Parts of columns that lie one after the other lie so, too."""
+    monkeypatch.setattr(deal_arrays, "_LONG", 2)
+    batch: npt.NDArray[Any] = np.arange(8).reshape(2, 4).T
+    assert all(part.flags.f_contiguous for _, part in deal_rows(batch, batch[:, 0], 2))
