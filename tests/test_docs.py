@@ -118,7 +118,8 @@ def runs(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     tmp_path_factory.getbasetemp()  # which two threads at once would both want to make
 
     def run(source: str) -> tuple[int, str]:
-        folder, env = tmp_path_factory.mktemp("program"), {**os.environ, "PYTHONPATH": str(ROOT)}
+        env = {**os.environ, "PYTHONPATH": str(ROOT), "CI": "true"}  # by which Hypothesis knows to set no deadline
+        folder = tmp_path_factory.mktemp("program")
         done = subprocess.run([sys.executable, "-c", source], cwd=folder, env=env, capture_output=True, text=True, check=False)
         return done.returncode, JAVA_SAYS.sub("", done.stderr)
 
