@@ -31,7 +31,7 @@ class TimeDomain(Generic[T]):
     __slots__ = ("identity", "minimum", "name", "single", "spec", "total")
 
     def __init__(
-        self, spec: object, name: str, minimum: T, identity: PathSummary[T], total: bool, single: bool
+        self, spec: Any, name: str, minimum: T, identity: PathSummary[T], total: bool, single: bool
     ) -> None:
         self.spec = spec
         self.name = name
@@ -97,7 +97,7 @@ class _ClassDomain(TimeDomain[T]):
 
     __slots__ = ("_cls",)
 
-    def __init__(self, spec: object, cls: type[Any], minimum: T, identity: PathSummary[T], total: bool) -> None:
+    def __init__(self, spec: Any, cls: type[Any], minimum: T, identity: PathSummary[T], total: bool) -> None:
         super().__init__(spec, cls.__name__, minimum, identity, total, cls is Unit)
         self._cls = cls
 
@@ -116,7 +116,7 @@ class _ProductDomain(TimeDomain[Product[TO, TI]]):
 
     __slots__ = ("_inner", "_outer", "_whole")
 
-    def __init__(self, spec: object, outer: TimeDomain[TO], inner: TimeDomain[TI]) -> None:
+    def __init__(self, spec: Any, outer: TimeDomain[TO], inner: TimeDomain[TI]) -> None:
         super().__init__(
             spec,
             f"Product[{outer.name}, {inner.name}]",

@@ -9,7 +9,7 @@ cycle. A caller may name nodes by anything hashable, in any order, and build onc
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Mapping, Sequence
-from typing import Any, Generic, TypeAlias, TypeVar
+from typing import Any, Generic, TypeAlias, TypeVar, overload
 
 from timely.errors import CycleError, GraphError, TimestampError
 from timely.order import PartialOrder
@@ -51,6 +51,10 @@ class GraphBuilder(Generic[T]):
 
     __slots__ = ("_domain", "_edges", "_fitting", "_names", "_nodes", "_observed", "_stay", "_tracker", "_ways")
 
+    @overload
+    def __init__(self: GraphBuilder[int]) -> None: ...
+    @overload
+    def __init__(self, time: type[T]) -> None: ...
     def __init__(self, time: Any = int) -> None:
         self._domain: TimeDomain[T] = time_domain(time)
         self._nodes: dict[Hashable, tuple[int, int]] = {}

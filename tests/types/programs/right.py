@@ -6,7 +6,21 @@ from collections.abc import AsyncIterator, Callable
 from typing import Any, NamedTuple
 
 import timely
-from timely import Capability, InputHandle, InputPort, OperatorInfo, OutputPort, Product, ProductSummary, Step, Stream, Vertex
+from timely import (
+    Antichain,
+    Capability,
+    GraphBuilder,
+    InputHandle,
+    InputPort,
+    OperatorInfo,
+    OutputPort,
+    Product,
+    ProductSummary,
+    Source,
+    Step,
+    Stream,
+    Vertex,
+)
 from timely.operators.results import Err, Ok
 from timely.operators.windows import Window, tumbling, windows
 
@@ -125,6 +139,15 @@ def running_sum(numbers: Stream[int, int]) -> Stream[int, int]:
         return logic
 
     return numbers.unary(timely.Pipeline, "running sum", constructor)
+
+
+def by_hand() -> tuple[Antichain[int], Antichain[Product[int, int]], Antichain[int]]:
+    """Progress tracking alone: what the times are is known from what the builder is given."""
+    numbers, rounds, default = GraphBuilder(int), GraphBuilder(Product[int, int]), GraphBuilder()
+    for graph in (numbers, rounds, default):
+        graph.add_node("source", 0, 1, [])
+    place = Source("source", 0)
+    return numbers.build().frontier(place), rounds.build().frontier(place), default.build().frontier(place)
 
 
 def program(worker: timely.Worker) -> list[tuple[int, list[tuple[str, int]]]]:

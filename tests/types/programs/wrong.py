@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 
 import timely
-from timely import Capability, InputHandle, LoopHandle, Product, Stream, Vertex
+from timely import Capability, GraphBuilder, InputHandle, LoopHandle, Product, Source, Stream, Vertex
 from timely.operators.results import Err, Ok
 
 
@@ -104,6 +104,12 @@ def times(handle: InputHandle[int, str], capability: Capability[Product[int, int
     capability.delayed(3)  # expect: arg-type
     words.probe().less_than(Product(1, 0))  # expect: arg-type
     words.inspect_time(lambda time, word: time + word)  # expect: operator
+
+
+def by_hand() -> None:
+    tracker = GraphBuilder(int).build()
+    tracker.update(Source("source", 0), "later", +1)  # expect: arg-type
+    GraphBuilder("int")  # expect: call-overload
 
 
 def program(worker: timely.Worker) -> int:
