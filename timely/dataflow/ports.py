@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from timely.dataflow.operator import Operator
 
 T = TypeVar("T", bound=PartialOrder)
-D = TypeVar("D")
+D = TypeVar("D", covariant=True)  # what reads records of a type reads those of its subtypes: a batch is not changed
 
 FLUSH_AT = 8192
 """Records that a session gathers before it passes them on."""

@@ -309,19 +309,19 @@ class Stream(Generic[T, D]):
 
         operators.capture_into(self, sink)
 
-    def sink(self, pact: Pact, name: str, constructor: SinkConstructor) -> None:
+    def sink(self, pact: Pact, name: str, constructor: SinkConstructor[T, D]) -> None:
         """End the stream in an operator of one's own. See ``timely.operators.sink``."""
         from timely import operators
 
         operators.sink(self, pact, name, constructor)
 
-    def unary(self, pact: Pact, name: str, constructor: UnaryConstructor[T]) -> Stream[T, Any]:
+    def unary(self, pact: Pact, name: str, constructor: UnaryConstructor[T, D]) -> Stream[T, Any]:
         """An operator of one's own that runs on input. See ``timely.operators.unary``."""
         from timely import operators
 
         return operators.unary(self, pact, name, constructor)
 
-    def unary_frontier(self, pact: Pact, name: str, constructor: UnaryConstructor[T]) -> Stream[T, Any]:
+    def unary_frontier(self, pact: Pact, name: str, constructor: UnaryConstructor[T, D]) -> Stream[T, Any]:
         """An operator of one's own that runs on input and progress. See ``timely.operators.unary_frontier``."""
         from timely import operators
 
@@ -342,7 +342,7 @@ class Stream(Generic[T, D]):
         return operators.unary_notify(self, pact, name, initial_times, logic, keep=keep)
 
     def binary(
-        self, other: Stream[T, E], pact: Pact, other_pact: Pact, name: str, constructor: BinaryConstructor[T]
+        self, other: Stream[T, E], pact: Pact, other_pact: Pact, name: str, constructor: BinaryConstructor[T, D, E]
     ) -> Stream[T, Any]:
         """An operator of one's own with two inputs. See ``timely.operators.binary``."""
         from timely import operators
@@ -350,7 +350,7 @@ class Stream(Generic[T, D]):
         return operators.binary(self, other, pact, other_pact, name, constructor)
 
     def binary_frontier(
-        self, other: Stream[T, E], pact: Pact, other_pact: Pact, name: str, constructor: BinaryConstructor[T]
+        self, other: Stream[T, E], pact: Pact, other_pact: Pact, name: str, constructor: BinaryConstructor[T, D, E]
     ) -> Stream[T, Any]:
         """An operator of one's own with two inputs, told of progress. See ``timely.operators.binary_frontier``."""
         from timely import operators

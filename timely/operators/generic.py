@@ -29,11 +29,11 @@ D = TypeVar("D")
 E = TypeVar("E")
 
 SourceConstructor: TypeAlias = Callable[[Capability[T], OperatorInfo], Callable[[OutputPort[T]], object]]
-UnaryConstructor: TypeAlias = Callable[[Capability[T], OperatorInfo], Callable[[InputPort[T, Any], OutputPort[T]], object]]
+UnaryConstructor: TypeAlias = Callable[[Capability[T], OperatorInfo], Callable[[InputPort[T, D], OutputPort[T]], object]]
 BinaryConstructor: TypeAlias = Callable[
-    [Capability[T], OperatorInfo], Callable[[InputPort[T, Any], InputPort[T, Any], OutputPort[T]], object]
+    [Capability[T], OperatorInfo], Callable[[InputPort[T, D], InputPort[T, E], OutputPort[T]], object]
 ]
-SinkConstructor: TypeAlias = Callable[[OperatorInfo], Callable[[InputPort[Any, Any]], object]]
+SinkConstructor: TypeAlias = Callable[[OperatorInfo], Callable[[InputPort[T, D]], object]]
 UnaryNotifyLogic: TypeAlias = Callable[[InputPort[T, D], OutputPort[T], Notificator[T]], object]
 Keep: TypeAlias = Callable[[OperatorInfo], object]
 """Declares the state of an operator, by ``info.keep(...)`` or ``info.keep_nothing()``."""
@@ -65,7 +65,7 @@ def source(scope: ScopeBuilder[T], name: str, constructor: SourceConstructor[T])
     return output
 
 
-def sink(stream: Stream[T, D], pact: Pact, name: str, constructor: SinkConstructor) -> None:
+def sink(stream: Stream[T, D], pact: Pact, name: str, constructor: SinkConstructor[T, D]) -> None:
     """End ``stream`` in an operator: ``constructor(info)`` returns ``logic(input)``, run on input and on progress.
 
     >>> import timely
@@ -88,7 +88,7 @@ def sink(stream: Stream[T, D], pact: Pact, name: str, constructor: SinkConstruct
     builder.build(lambda _, info: constructor(info))
 
 
-def unary(stream: Stream[T, D], pact: Pact, name: str, constructor: UnaryConstructor[T]) -> Stream[T, Any]:
+def unary(stream: Stream[T, D], pact: Pact, name: str, constructor: UnaryConstructor[T, D]) -> Stream[T, Any]:
     """Return the output of an operator that runs when there is input: ``constructor(capability, info)`` returns
     ``logic(input, output)``.
 
@@ -109,7 +109,7 @@ def unary(stream: Stream[T, D], pact: Pact, name: str, constructor: UnaryConstru
     return _unary(stream, pact, name, constructor, notify=False)
 
 
-def unary_frontier(stream: Stream[T, D], pact: Pact, name: str, constructor: UnaryConstructor[T]) -> Stream[T, Any]:
+def unary_frontier(stream: Stream[T, D], pact: Pact, name: str, constructor: UnaryConstructor[T, D]) -> Stream[T, Any]:
     """As ``unary``, and the logic also runs when the frontier of its input has moved; ``input.frontier`` shows it.
 
     >>> import timely
@@ -129,7 +129,7 @@ def unary_frontier(stream: Stream[T, D], pact: Pact, name: str, constructor: Una
     return _unary(stream, pact, name, constructor, notify=True)
 
 
-def _unary(stream: Stream[T, D], pact: Pact, name: str, constructor: UnaryConstructor[T], *, notify: bool) -> Stream[T, Any]:
+def _unary(stream: Stream[T, D], pact: Pact, name: str, constructor: UnaryConstructor[T, D], *, notify: bool) -> Stream[T, Any]:
     builder = OperatorBuilder(scope_of(stream, name), name)
     builder.new_input(stream, pact, notify=notify)
     output = builder.new_output()
@@ -180,7 +180,7 @@ def binary(
     pact: Pact,
     other_pact: Pact,
     name: str,
-    constructor: BinaryConstructor[T],
+    constructor: BinaryConstructor[T, D, E],
 ) -> Stream[T, Any]:
     """Return the output of an operator with two inputs: ``constructor(capability, info)`` returns
     ``logic(left, right, output)``, run when there is input.
@@ -207,7 +207,7 @@ def binary_frontier(
     pact: Pact,
     other_pact: Pact,
     name: str,
-    constructor: BinaryConstructor[T],
+    constructor: BinaryConstructor[T, D, E],
 ) -> Stream[T, Any]:
     """As ``binary``, and the logic also runs when the frontier of either input has moved.
 
@@ -236,7 +236,7 @@ def _binary(
     pact: Pact,
     other_pact: Pact,
     name: str,
-    constructor: BinaryConstructor[T],
+    constructor: BinaryConstructor[T, D, E],
     *,
     notify: bool,
 ) -> Stream[T, Any]:

@@ -122,23 +122,41 @@ def steps_to_one(numbers: Stream[int, int]) -> Stream[int, tuple[int, int]]:
         return done.leave()
 
 
+def summing(capability: Capability[int], info: OperatorInfo) -> Callable[[InputPort[int, int], OutputPort[int]], None]:
+    capability.drop()
+    total = 0
+
+    def logic(input: InputPort[int, int], output: OutputPort[int]) -> None:
+        nonlocal total
+        for cap, batch in input:
+            total += sum(batch)
+            with output.session(cap) as session:
+                session.give(total)
+
+    return logic
+
+
 def running_sum(numbers: Stream[int, int]) -> Stream[int, int]:
-    def constructor(
-        capability: Capability[int], info: OperatorInfo
-    ) -> Callable[[InputPort[int, int], OutputPort[int]], None]:
-        capability.drop()
-        total = 0
+    return numbers.unary(timely.Pipeline, "running sum", summing)
 
-        def logic(input: InputPort[int, int], output: OutputPort[int]) -> None:
-            nonlocal total
-            for cap, batch in input:
-                total += sum(batch)
-                with output.session(cap) as session:
-                    session.give(total)
 
-        return logic
+def read(info: OperatorInfo) -> Callable[[InputPort[int, int]], None]:
+    def logic(input: InputPort[int, int]) -> None:
+        for _, batch in input:
+            assert sum(batch) >= 0
 
-    return numbers.unary(timely.Pipeline, "running sum", constructor)
+    return logic
+
+
+def subtypes(flags: Stream[int, bool]) -> Stream[int, int]:
+    """An operator for records of a type takes those of its subtypes; without annotations the stream says what there is."""
+    flags.sink(timely.Pipeline, "read", read)
+    negated: Stream[int, bool] = flags.unary(
+        timely.Pipeline,
+        "in one line",
+        lambda capability, info: lambda input, output: input.forward_records(output, lambda flags: [not flag for flag in flags]),
+    )
+    return negated.unary_frontier(timely.Pipeline, "running sum", summing)
 
 
 def by_hand() -> tuple[Antichain[int], Antichain[Product[int, int]], Antichain[int]]:

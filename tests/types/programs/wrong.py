@@ -2,10 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 
 import timely
-from timely import Capability, GraphBuilder, InputHandle, LoopHandle, Product, Source, Stream, Vertex
+from timely import (
+    Capability,
+    GraphBuilder,
+    InputHandle,
+    InputPort,
+    LoopHandle,
+    OperatorInfo,
+    OutputPort,
+    Product,
+    Source,
+    Stream,
+    Vertex,
+)
 from timely.operators.results import Err, Ok
 
 
@@ -87,6 +99,31 @@ def others(words: Stream[int, str], numbers: Stream[int, int], handle: InputHand
     words.scope.from_async("by name", by_name)  # expect: arg-type
     again: Stream[int, int] = words.scope.input_from(handle)  # expect: arg-type
     print(again)
+
+
+def summing(capability: Capability[int], info: OperatorInfo) -> Callable[[InputPort[int, int], OutputPort[int]], None]:
+    return lambda input, output: input.forward(output, sum)
+
+
+def adding(
+    capability: Capability[int], info: OperatorInfo
+) -> Callable[[InputPort[int, int], InputPort[int, int], OutputPort[int]], None]:
+    return lambda left, right, output: None
+
+
+def reading(info: OperatorInfo) -> Callable[[InputPort[int, int]], None]:
+    return lambda input: print(sum(n for _, batch in input for n in batch))
+
+
+def operators(words: Stream[int, str], numbers: Stream[int, int], pairs: Stream[Product[int, int], int]) -> None:
+    """Of one's own: what they read is what their streams carry."""
+    words.unary(timely.Pipeline, "sum", summing)  # expect: arg-type
+    words.unary_frontier(timely.Pipeline, "sum", summing)  # expect: arg-type
+    pairs.unary(timely.Pipeline, "sum", summing)  # expect: arg-type
+    numbers.binary(words, timely.Pipeline, timely.Pipeline, "add", adding)  # expect: arg-type
+    words.binary_frontier(numbers, timely.Pipeline, timely.Pipeline, "add", adding)  # expect: arg-type
+    words.sink(timely.Pipeline, "read", reading)  # expect: arg-type
+    pairs.sink(timely.Pipeline, "read", reading)  # expect: arg-type
 
 
 def structure(words: Stream[int, str], numbers: Stream[int, int], loop: LoopHandle[Product[int, int]]) -> None:
