@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 from collections.abc import AsyncIterable, Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
 from timely.dataflow.channel import Allocator
 from timely.dataflow.opening import Opening
@@ -173,6 +173,26 @@ class ScopeBuilder(Generic[T]):
 
         return operators.new_unordered_input(self)
 
+    @overload
+    def iterator_source(
+        self,
+        name: str,
+        batches: Iterable[tuple[T, list[D]]],
+        probe: ProbeHandle[T],
+        *,
+        records: int | None = None,
+        times: int | None = None,
+    ) -> Stream[T, D]: ...
+    @overload
+    def iterator_source(
+        self,
+        name: str,
+        batches: Iterable[tuple[T, Any]],
+        probe: ProbeHandle[T],
+        *,
+        records: int | None = None,
+        times: int | None = None,
+    ) -> Stream[T, Any]: ...
     def iterator_source(
         self,
         name: str,
@@ -199,6 +219,10 @@ class ScopeBuilder(Generic[T]):
 
         return operators.source(self, name, constructor)
 
+    @overload
+    def from_async(self, name: str, batches: Callable[[], AsyncIterable[tuple[T, list[D]]]]) -> Stream[T, D]: ...
+    @overload
+    def from_async(self, name: str, batches: Callable[[], AsyncIterable[tuple[T, Any]]]) -> Stream[T, Any]: ...
     def from_async(self, name: str, batches: Callable[[], AsyncIterable[tuple[T, Any]]]) -> Stream[T, Any]:
         """Return the stream of the ``(time, container)`` of an async iterable. See ``timely.operators.from_async``."""
         from timely import operators

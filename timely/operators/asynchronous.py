@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import AsyncIterable, Awaitable, Callable, Iterable
-from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar, overload
 
 from timely.dataflow import Capability, InputPort, OperatorInfo, OutputPort, Pipeline, ScopeBuilder, Stream, records_of
 from timely.errors import ConfigurationError, ContainerError, StateError
@@ -117,6 +117,12 @@ class _Mapping(Generic[T, D, E]):
         self._errands.put((number, await self._f(record)))
 
 
+@overload
+def from_async(
+    scope: ScopeBuilder[T], name: str, batches: Callable[[], AsyncIterable[tuple[T, list[D]]]]
+) -> Stream[T, D]: ...
+@overload
+def from_async(scope: ScopeBuilder[T], name: str, batches: Callable[[], AsyncIterable[tuple[T, Any]]]) -> Stream[T, Any]: ...
 def from_async(scope: ScopeBuilder[T], name: str, batches: Callable[[], AsyncIterable[tuple[T, Any]]]) -> Stream[T, Any]:
     """Return the stream of what the async iterable ``batches()`` gives: pairs ``(time, container)``.
 

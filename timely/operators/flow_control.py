@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar, overload
 
 from timely.dataflow import (
     Capability,
@@ -67,6 +67,26 @@ class _Underway(Generic[T]):
             self.records -= records
 
 
+@overload
+def iterator_source(
+    scope: ScopeBuilder[T],
+    name: str,
+    batches: Iterable[tuple[T, list[D]]],
+    probe: ProbeHandle[T],
+    *,
+    records: int | None = None,
+    times: int | None = None,
+) -> Stream[T, D]: ...
+@overload
+def iterator_source(
+    scope: ScopeBuilder[T],
+    name: str,
+    batches: Iterable[tuple[T, Any]],
+    probe: ProbeHandle[T],
+    *,
+    records: int | None = None,
+    times: int | None = None,
+) -> Stream[T, Any]: ...
 def iterator_source(
     scope: ScopeBuilder[T],
     name: str,

@@ -158,7 +158,7 @@ class Recovery:
 
     # -- agreement -----------------------------------------------------------------------------------------------------
 
-    def agree(self, value: Any) -> list[Any]:
+    def agree(self, value: T) -> list[T]:
         """Return the values that all workers give to this call, in worker order."""
         return self._worker.confer(value)
 

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from timely.inspect.explain import Place
 
 T = TypeVar("T", bound=PartialOrder)
+V = TypeVar("V")
 _PATIENCE: Final = 1.0
 _STRETCH: Final = 1000
 _LONGEST: Final = 1e6  # seconds: what a system can be asked to wait has a bound, and whoever waits looks again
@@ -431,7 +432,7 @@ class Worker(Turning):
 
     # -- peers -----------------------------------------------------------------------------------------------------------
 
-    def confer(self, value: Any) -> list[Any]:
+    def confer(self, value: V) -> list[V]:
         """Give a value, and return what all workers gave, in worker order; every worker calls it, as often as the others.
 
         Steps until all have. What a peer sent before it gave its value has arrived when this returns, since messages between two

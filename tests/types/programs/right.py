@@ -23,6 +23,7 @@ from timely import (
 )
 from timely.operators.results import Err, Ok
 from timely.operators.windows import Window, tumbling, windows
+from timely.recovery import Recovery
 
 
 class Visit(NamedTuple):
@@ -95,14 +96,30 @@ def latest(words: Stream[int, str]) -> Stream[int, str]:
     return words.vertex(Latest, "nothing", pact=timely.Exchange(len), others=[(words, timely.Pipeline)])
 
 
+async def others() -> AsyncIterator[tuple[int, list[str]]]:
+    yield 0, ["another"]
+
+
+async def tables() -> AsyncIterator[tuple[int, dict[str, int] | list[str]]]:
+    yield 0, ["of any kind"]
+
+
 def awaited(words: Stream[int, str]) -> Stream[int, int]:
     async def look_up(word: str) -> int:
         return len(word)
 
-    async def others() -> AsyncIterator[tuple[int, list[str]]]:
-        yield 0, ["another"]
-
     return words.concat(words.scope.from_async("others", others)).map_async(look_up, limit=4)
+
+
+def fed(scope: timely.ScopeBuilder[int], probe: timely.ProbeHandle[int]) -> Stream[int, int]:
+    """A source of lists knows what its records are, and one of other containers may be said to have any."""
+    by_hand: Stream[int, int] = scope.iterator_source("tables", [(0, (1, 2)), (1, (3,))], probe, times=1)
+    awaited: Stream[int, int] = scope.from_async("tables", tables)
+    return by_hand.concat(awaited, scope.iterator_source("numbers", ((time, [time]) for time in range(3)), probe, times=1))
+
+
+def agreed(worker: timely.Worker, recovery: Recovery) -> tuple[list[str], list[int | None]]:
+    return worker.confer("this one"), recovery.agree(None if worker.index else 7)
 
 
 def shared(handle: InputHandle[int, str], scope: timely.ScopeBuilder[int]) -> Stream[int, str]:

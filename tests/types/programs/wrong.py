@@ -90,6 +90,23 @@ async def by_name() -> AsyncIterator[tuple[str, list[int]]]:
     yield "first", [1]
 
 
+async def by_time() -> AsyncIterator[tuple[int, list[float]]]:
+    yield 0, [1.0]
+
+
+def sources(words: Stream[int, str], probe: timely.ProbeHandle[int]) -> None:
+    awaited = words.scope.from_async("numbers", by_time)
+    by_hand = words.scope.iterator_source("numbers", [(0, [1])], probe, times=1)
+    words.concat(awaited)  # expect: arg-type
+    words.concat(by_hand)  # expect: arg-type
+    words.scope.iterator_source("late", [("first", [1])], probe, times=1)  # expect: list-item
+
+
+def agreed(worker: timely.Worker) -> None:
+    names: list[str] = worker.confer(worker.index)  # expect: arg-type
+    print(names)
+
+
 def others(words: Stream[int, str], numbers: Stream[int, int], handle: InputHandle[int, str]) -> None:
     words.vertex(Inner)  # expect: arg-type
     words.vertex(Late, others=["words"])  # expect: list-item
