@@ -396,3 +396,40 @@ def test_an_operator_that_does_not_read() -> None:
 def test_a_program_that_is_no_function(program: Any) -> None:
     with pytest.raises(ConfigurationError, match=rf"execute\(program\) takes a function, .* not {program!r}"):
         timely.execute(program, workers=2)
+
+
+def test_entering_a_scope_of_another_dataflow() -> None:
+    worker = timely.Worker()
+    wrong = pytest.raises(ScopeError, match="'/two' cannot enter '/one/box#0'.*that is another dataflow: .*capture_into.*replay")
+    with wrong, worker.dataflow(int, name="one") as one, worker.dataflow(int, name="two") as two, one.region("box") as box:
+        two.to_stream([2]).enter(box)
+
+
+def test_an_operator_on_a_stream_of_a_dataflow_that_is_built() -> None:
+    worker = timely.Worker()
+    with worker.dataflow(name="demo") as scope:
+        handle, stream = scope.new_input()
+    wrong = "'probe' cannot be added: scope '/demo' is built already: .*capture_into there and replay here"
+    with pytest.raises(ScopeError, match=wrong), worker.dataflow(int, name="other"):
+        stream.probe()
+    handle.close()
+    worker.run()
+
+
+@pytest.mark.parametrize(
+    "opened",
+    [
+        lambda worker, scope: scope.iterative(int),
+        lambda worker, scope: scope.region(3),
+        lambda worker, scope: scope.scoped(int, int),
+        lambda worker, scope: worker.dataflow(name=int),
+    ],
+)
+def test_a_scope_whose_name_is_none(opened: Callable[[Any, Any], Any]) -> None:
+    worker = timely.Worker()
+    with worker.dataflow() as scope:
+        with pytest.raises(ScopeError, match=r"the name of a scope is a string, not .*: scoped\(time_type\) opens one"):
+            opened(worker, scope).__enter__()
+        seen = scope.to_stream([1]).capture()
+    worker.run()
+    assert seen.extract() == [(0, [1])]

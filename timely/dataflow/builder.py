@@ -18,7 +18,7 @@ from timely.dataflow.pact import Distribute, Exchange, Pact, PipelinePact, Spill
 from timely.dataflow.ports import InputPort, OutputPort
 from timely.dataflow.scope import ScopeBuilder
 from timely.dataflow.spill import Queue, SpillQueue
-from timely.dataflow.stream import Stream, instead_of
+from timely.dataflow.stream import Stream, instead_of, way_between
 from timely.errors import GraphError, ScopeError, shown
 from timely.order import PartialOrder
 from timely.progress import Antichain, PathSummary, Source, SummaryRow, Target
@@ -50,9 +50,7 @@ def connect(scope: ScopeBuilder[T], stream: Stream[T, Any], pact: Pact, target: 
     if not isinstance(stream, Stream):
         raise GraphError(f"{label} reads a timely.Stream, not {shown(stream)}: {instead_of(stream)}")
     if stream.scope is not scope:
-        raise ScopeError(
-            f"{label} cannot read a stream of scope {stream.scope.path!r}: bring it in with enter(scope), or out with leave()"
-        )
+        raise ScopeError(f"{label} cannot read a stream of scope {stream.scope.path!r}: {way_between(stream.scope, scope)}")
     queue = input.queue
     if isinstance(pact, Spill):
         queue, pact = SpillQueue(pact.policy(), label), pact.pact

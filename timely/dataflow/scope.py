@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
 from timely.dataflow.channel import Allocator
 from timely.dataflow.opening import Opening
-from timely.errors import ScopeError
+from timely.errors import ScopeError, shown
 from timely.order import PartialOrder, Product
 from timely.progress import PathSummary, ProgressExchange
 from timely.scopes import Scope, Subgraph
@@ -51,6 +51,8 @@ class ScopeBuilder(Generic[T]):
         wake: Callable[[], None] | None,
         exchange: Exchanged | None,
     ) -> None:
+        if not isinstance(name, str):
+            raise ScopeError(f"the name of a scope is a string, not {shown(name)}: scoped(time_type) opens one with other times")
         index = -1 if parent is None else len(parent.subgraph.children)
         self.name = name
         self.index = index

@@ -80,7 +80,7 @@ class Stream(Generic[T, D]):
         if getattr(scope, "parent", None) is not self.scope:
             raise ScopeError(
                 f"a stream of scope {self.scope.path!r} cannot enter {getattr(scope, 'path', scope)!r}, which is not nested"
-                " directly in it: enter the scopes on the way one by one"
+                f" directly in it: {way_between(self.scope, scope, 'enter the scopes on the way one by one')}"
             )
         nested = scope.subgraph
         port = nested.new_input()
@@ -404,6 +404,15 @@ def scope_of(stream: Stream[T, Any], reader: str) -> ScopeBuilder[T]:
     if not isinstance(stream, Stream):
         raise GraphError(f"operator {reader!r} reads a timely.Stream, not {shown(stream)}: {instead_of(stream)}")
     return stream.scope
+
+
+def way_between(
+    start: ScopeBuilder[Any], end: object, inside: str = "bring it in with enter(scope), or out with leave()"
+) -> str:
+    """Return how a stream of one scope comes to another, for a message: ``inside`` says how within a dataflow."""
+    if getattr(end, "root", start.root) is start.root:
+        return inside
+    return "that is another dataflow: record it there with capture_into, and replay it here"
 
 
 def instead_of(given: object) -> str:

@@ -168,7 +168,7 @@ class Subgraph(Generic[TO, TI]):
 
         Its ports are counted when the graph is built, so that a child may still grow until then.
         """
-        self._check_open()
+        self._check_open(f"{name!r} cannot be added: ")
         index = self._agenda.grow()
         if isinstance(scope, Subgraph):
             self.children.append(Child(index, name, scope, scope))
@@ -183,9 +183,12 @@ class Subgraph(Generic[TO, TI]):
         self._check_open()
         self.edges.append(Edge(source, target, local))
 
-    def _check_open(self) -> None:
+    def _check_open(self, what: str = "") -> None:
         if self._frozen:
-            raise ScopeError(f"scope {self.path!r} is built already: add operators inside its with-block")
+            raise ScopeError(
+                f"{what}scope {self.path!r} is built already: add operators inside its with-block; to use a stream of it in"
+                " another dataflow, capture_into there and replay here"
+            )
 
     # -- set-up: the exchange of summaries --------------------------------------------------------------------------
 
