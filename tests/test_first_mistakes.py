@@ -398,6 +398,16 @@ def test_a_program_that_is_no_function(program: Any) -> None:
         timely.execute(program, workers=2)
 
 
+async def awaiting(worker: Any) -> int:
+    return 1
+
+
+@pytest.mark.parametrize(("program", "kind"), [(lambda worker: (yield 1), "a generator"), (awaiting, "an async")])
+def test_a_program_that_does_nothing_when_it_is_called(program: Any, kind: str) -> None:
+    with pytest.raises(ConfigurationError, match=rf"execute\(program\) .* is {kind} function: have it return its result"):
+        timely.execute(program)
+
+
 def test_entering_a_scope_of_another_dataflow() -> None:
     worker = timely.Worker()
     wrong = pytest.raises(ScopeError, match="'/two' cannot enter '/one/box#0'.*that is another dataflow: .*capture_into.*replay")

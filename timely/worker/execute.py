@@ -20,10 +20,20 @@ import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
-from timely.dataflow import ScopeBuilder, Stream
+from timely.dataflow import ScopeBuilder, Stream, why_not_run
 from timely.dataflow.container import prepare_to_deal
 from timely.dataflow.pickling import dumps
-from timely.errors import ConfigurationError, GraphError, PeerLostError, TimelyError, WorkerError, out_of_files, told, what_failed
+from timely.errors import (
+    ConfigurationError,
+    GraphError,
+    PeerLostError,
+    TimelyError,
+    WorkerError,
+    out_of_files,
+    shown,
+    told,
+    what_failed,
+)
 from timely.progress import Routes
 from timely.progress.routes import Mode
 from timely.worker.arena import Arena, Shared, arenas
@@ -61,7 +71,8 @@ def execute(
     After the program has returned, its worker goes on until every dataflow is complete. If an operator raises, the whole run
     ends with its ``OperatorError``; what a program itself raises ends the run as it is, with a note that says which worker it
     was; a process that ends without a result is a ``WorkerError``. ``ConfigurationError`` for a count below one, a
-    program that is no function, or where the system lets no more files be opened than so many workers take.
+    program that is no function, has a ``yield`` in it or is ``async``, or where the system lets no more files be opened than so
+    many workers take.
 
     ``progress`` says how workers hear of each other's progress, which changes no result: ``direct`` (everybody tells everybody),
     ``process`` (those of a process tell each other, and processes each other what theirs did), ``central`` (processes tell the
@@ -83,7 +94,13 @@ def execute(
     [[(0, [2, 2])], [(0, [1, 1, 3, 3])]]
     """
     if not callable(program):
-        raise ConfigurationError(f"execute(program) takes a function, which it calls with each worker, not {program!r}")
+        raise ConfigurationError(f"execute(program) takes a function, which it calls with each worker, not {shown(program)}")
+    kind = why_not_run(program)
+    if kind is not None:
+        raise ConfigurationError(
+            f"execute(program) takes a function that works when it is called, and {shown(program)} is {kind}: have it return its"
+            " result, and await in map_async or from_async"
+        )
     for name, count in (("workers", workers), ("processes", processes)):
         if not isinstance(count, int) or count < 1:
             raise ConfigurationError(f"{name}={count!r}: give a whole number of at least 1; use {name}=1 for a single one")
