@@ -315,6 +315,21 @@ INPUTS: dict[str, tuple[Callable[[Any, Any, Any], object], type[Exception], str]
         TimestampError,
         "-1 is before the minimum, 0",
     ),
+    "waits for a time without advancing to it": (
+        lambda worker, handle, probe: (handle.send(1), worker.step_while(lambda: probe.less_than(1))),
+        StalledError,
+        "a capability of /demo/input#0 at 0 in dataflow 'demo': advance or close the inputs, and drop or downgrade",
+    ),
+    "waits until the present time is over": (
+        lambda worker, handle, probe: (handle.advance_to(1), worker.step_while(lambda: probe.less_equal(1))),
+        StalledError,
+        "a capability of /demo/input#0 at 1 in dataflow 'demo': advance or close the inputs",
+    ),
+    "runs on with an open input": (
+        lambda worker, handle, probe: worker.run(),
+        StalledError,
+        "a capability of /demo/input#0 at 0 in dataflow 'demo': close the inputs and drop the capabilities",
+    ),
     "asks once": (
         lambda worker, handle, probe: worker.step_while(probe.less_than(1)),
         ConfigurationError,

@@ -34,6 +34,7 @@ T = TypeVar("T", bound=PartialOrder)
 V = TypeVar("V")
 _PATIENCE: Final = 1.0
 _STRETCH: Final = 1000
+_ADVICE: Final = "close the inputs and drop the capabilities"
 _LONGEST: Final = 1e6  # seconds: what a system can be asked to wait has a bound, and whoever waits looks again
 
 
@@ -215,7 +216,7 @@ class Worker(Turning):
         """
         self._check_outside()
         if self._dataflows and self.idle:
-            self._park(timeout)
+            self._park(timeout, "advance or close the inputs, and drop or downgrade the capabilities")
         return self.step()
 
     def step_while(self, predicate: Callable[[], bool]) -> None:
@@ -361,12 +362,12 @@ class Worker(Turning):
             self._stepping = False
         return bool(self._dataflows)
 
-    def _park(self, timeout: float | None) -> None:
+    def _park(self, timeout: float | None, advice: str = _ADVICE) -> None:
         """Wait for something to arrive; ``StalledError`` where that could never end."""
         due = None if self._paused else self.timers.pause()
         if self._alone and due is None and not self._expects():
             if timeout is None and not self._finds_abandoned():
-                raise StalledError(self._why_stalled())
+                raise StalledError(self._why_stalled(advice))
             timeout = 0.0  # nothing can arrive
         if self.collector is not None:
             self.collector.idle()
@@ -415,13 +416,12 @@ class Worker(Turning):
         """Whether something that others told before they gave their values may still be on its way."""
         return self._accumulator is not None and self._accumulator.sweeping(self._council.round)
 
-    def _why_stalled(self) -> str:
+    def _why_stalled(self, advice: str = _ADVICE) -> str:
         held = [f"a value to come from worker {peer}, which all are to agree on" for peer in self._council.missing()]
         for dataflow in self._dataflows.values():
             held += [f"{what} in dataflow {dataflow.name!r}" for what in dataflow.root.outstanding()]
         if self._paused and self._agenda.ready:
             return f"worker {self.index} is paused, and there is still {'; '.join(held[:5])}: set its paused to False"
-        advice = "close the inputs and drop the capabilities"
         if any(what.startswith("a message for") for what in held):
             advice += ", and have operators read what comes to them"
         if not held:
