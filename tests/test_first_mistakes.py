@@ -166,6 +166,11 @@ def test_while_it_is_built(mistake: str) -> None:
         timely.example(build)
 
 
+class Backwards(timely.Vertex[int]):
+    def on_recv(self, port: int, batch: Any, time: int) -> None:
+        self.send_by(batch, 0, time)
+
+
 RUNNING: dict[str, tuple[Build, type[Exception], str]] = {
     "no function": (lambda scope: scope.to_stream([1]).map(None), TypeError, "'map' .*'NoneType' object is not callable"),
     "a function of two": (
@@ -266,6 +271,21 @@ RUNNING: dict[str, tuple[Build, type[Exception], str]] = {
         CapabilityError,
         "-1 is not at or after .* may have a later time, never an earlier one",
     ),
+    "a downgrade that goes back": (
+        lambda scope: step(scope.to_stream([1]), lambda cap, output: (held := cap.delayed(5)).downgrade(3) or held),
+        CapabilityError,
+        r"output 0 of operator 'mine' .* for 5 to 3, which is not at or after it; keep a copy\(\) of it from before",
+    ),
+    "a delay of what was dropped": (
+        lambda scope: step(scope.to_stream([1]), lambda cap, output: (held := cap.retain()).drop() or held.delayed(3)),
+        CapabilityError,
+        r"cannot delay the capability for 0 to 3: it was dropped already; keep it, or a copy\(\) of it",
+    ),
+    "a vertex that sends the batch first": (
+        lambda scope: scope.to_stream([1]).vertex(Backwards),
+        GraphError,
+        r"vertex 'Backwards' .*: send_by on output \[1\], .*: the order is send_by\(port, batch, time\)",
+    ),
     "a delay that goes back": (
         lambda scope: scope.to_stream([1]).delay(lambda x, time: time - 1),
         CapabilityError,
@@ -347,6 +367,18 @@ def test_from_outside(mistake: str) -> None:
         probe = stream.probe()
     with pytest.raises(kind, match=message):
         deed(worker, handle, probe)
+
+
+def test_a_name_for_the_type_of_times() -> None:
+    name: Any = "words"
+    with pytest.raises(TimestampError, match="'words' is not a type of times: .*; a name is given as name='words'"):
+        timely.Worker().dataflow(name).__enter__()
+
+
+def test_a_loop_over_times_that_have_no_next_one() -> None:
+    message = r"scope '/batch': feedback needs a summary for times of type Unit: give one .*, as in feedback\(summary\)"
+    with pytest.raises(TimestampError, match=message), timely.Worker().dataflow(timely.Unit, name="batch") as scope:
+        scope.feedback()
 
 
 @pytest.mark.parametrize("time", [float, str, Step])

@@ -141,9 +141,13 @@ class Capability(Generic[T]):
 
     def _refusal(self, deed: str, time: T) -> CapabilityError:
         if self._port is None:
-            return CapabilityError(f"cannot {deed} the capability for {self.time!r} to {time!r}: it was dropped already")
+            return CapabilityError(
+                f"cannot {deed} the capability for {self.time!r} to {time!r}: it was dropped already; keep it, or a copy() of it,"
+                " until nothing is to be sent any more"
+            )
         return CapabilityError(
-            f"{self._port.label}: cannot {deed} the capability for {self.time!r} to {time!r}, which is not at or after it"
+            f"{self._port.label}: cannot {deed} the capability for {self.time!r} to {time!r}, which is not at or after it; keep a"
+            " copy() of it from before, or send at a later time"
         )
 
     def __repr__(self) -> str:

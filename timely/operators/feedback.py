@@ -67,7 +67,10 @@ def advance_by_one(spec: Any) -> PathSummary[Any]:
     if get_origin(spec) is Product:
         outer, inner = get_args(spec)
         return ProductSummary(time_domain(outer).identity, advance_by_one(inner))
-    raise TimestampError(f"feedback needs a summary for times of type {time_domain(spec).name}: one that strictly advances them")
+    raise TimestampError(
+        f"feedback needs a summary for times of type {time_domain(spec).name}: give one that strictly advances them, as in"
+        " feedback(summary)"
+    )
 
 
 def feedback(scope: ScopeBuilder[T], summary: PathSummary[T] | None = None) -> tuple[LoopHandle[T], Stream[T, Any]]:
@@ -85,7 +88,10 @@ def feedback(scope: ScopeBuilder[T], summary: PathSummary[T] | None = None) -> t
     >>> timely.example(build)
     [(0, [7]), (1, [7]), (2, [7]), (3, [7])]
     """
-    chosen = cast("PathSummary[T]", advance_by_one(scope.time)) if summary is None else summary
+    try:
+        chosen = cast("PathSummary[T]", advance_by_one(scope.time)) if summary is None else summary
+    except TimestampError as error:
+        raise TimestampError(f"scope {scope.path!r}: {error}") from None
     builder = OperatorBuilder(scope, "feedback")
     port = builder.reserve_input(notify=False)
     output = builder.new_output({0: Antichain([chosen])})

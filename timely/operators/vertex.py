@@ -27,7 +27,7 @@ from timely.dataflow import (
     route,
     why_not_run,
 )
-from timely.errors import CapabilityError, GraphError, StateError, TimestampError
+from timely.errors import CapabilityError, GraphError, StateError, TimestampError, shown
 from timely.operators.pending import Pending
 from timely.order import PartialOrder, linear_extension
 from timely.progress import TimeDomain
@@ -263,7 +263,10 @@ class Runner(Generic[T]):
         """Send a batch, and deliver what comes straight back, if the vertex may be entered again."""
         time = self._allowed("send_by", time)
         if port not in range(self._count):
-            raise GraphError(f"{self.label}: send_by on output {port!r}, and it has {self._count} outputs, counted from 0")
+            raise GraphError(
+                f"{self.label}: send_by on output {shown(port)}, and it has {self._count} outputs, counted from 0: the order is"
+                " send_by(port, batch, time)"
+            )
         with self._capability(port, time) as capability:
             self._outputs[port].session(capability).give_batch(batch)
         if self._depth <= self._vertex.reentrancy:

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from inspect import getattr_static, isfunction
 from typing import Any, Generic, TypeVar, cast, get_args, get_origin
 
-from timely.errors import TimestampError, told
+from timely.errors import TimestampError, shown, told
 from timely.order import PartialOrder, Product, linear_extension, sort_key
 from timely.progress.timestamp import PathSummary, ProductSummary, Step, Unit
 
@@ -160,7 +160,7 @@ def time_domain(spec: type[T]) -> TimeDomain[T]:
     try:
         known = _DOMAINS.get(spec)
     except TypeError:
-        raise TimestampError(f"{spec!r} is not a type of times: give int, Unit, Product[A, B] or a class").caused_by(None)
+        raise TimestampError(f"{shown(spec)} is not a type of times: give int, Unit, Product[A, B] or a class").caused_by(None)
     if known is None:
         known = _DOMAINS.setdefault(spec, _resolve(spec))  # another thread may have been as quick
     return known
@@ -176,7 +176,8 @@ def _resolve(spec: Any) -> TimeDomain[Any]:
         raise TimestampError("Product alone is not a type of times: say of what, as in Product[int, int]")
     cls = spec if origin is None else origin
     if not isinstance(cls, type):
-        raise TimestampError(f"{spec!r} is not a type of times: give int, Unit, Product[A, B] or a class")
+        name = f"; a name is given as name={spec!r}" if isinstance(spec, str) else ""
+        raise TimestampError(f"{shown(spec)} is not a type of times: give int, Unit, Product[A, B] or a class{name}")
     missing = _missing(cls)
     if missing:
         raise TimestampError(
