@@ -271,6 +271,26 @@ RUNNING: dict[str, tuple[Build, type[Exception], str]] = {
         CapabilityError,
         "-1 is not at or after .* may have a later time, never an earlier one",
     ),
+    "logic of the input alone": (
+        lambda scope: scope.to_stream([1]).unary(Pipeline, "mine", lambda capability, info: lambda input: None),
+        TypeError,
+        r"'mine' .*takes 1 positional argument but 2 were given; its logic is called with \(InputPort, OutputPort\);",
+    ),
+    "a constructor where logic is due": (
+        lambda scope: scope.to_stream([1]).unary_notify(Pipeline, "mine", [], lambda capability, info: None),
+        TypeError,
+        r"'mine' .*; its logic is called with \(InputPort, OutputPort, Notificator\);",
+    ),
+    "logic where a constructor is due": (
+        lambda scope: scope.to_stream([1]).unary(Pipeline, "mine", lambda input, output, notificator: None),
+        TypeError,
+        r"'mine' .*; a constructor is called with \(capability, info\), and that of a sink with \(info\);",
+    ),
+    "a call in the logic that lacks something": (
+        lambda scope: step(scope.to_stream([1]), lambda cap, output: output.session()),
+        TypeError,
+        r"'mine' .*missing 1 required positional argument: 'capability'; 'mine' was built",
+    ),
     "a downgrade that goes back": (
         lambda scope: step(scope.to_stream([1]), lambda cap, output: (held := cap.delayed(5)).downgrade(3) or held),
         CapabilityError,

@@ -10,14 +10,14 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from typing import Any, Generic, Never, SupportsFloat, TypeVar
+from typing import Any, Final, Generic, Never, SupportsFloat, TypeVar
 
 from timely.dataflow.bell import Bell
 from timely.dataflow.capability import Capability
 from timely.dataflow.channel import Allocator, ExchangePusher
 from timely.dataflow.info import OperatorInfo
 from timely.dataflow.keeping import Keeping
-from timely.dataflow.origin import origin
+from timely.dataflow.origin import is_ours, origin
 from timely.dataflow.ports import InputPort, OutputPort, Session
 from timely.dataflow.runnable import why_not_run
 from timely.errors import ConfigurationError, OperatorError, RecoveryError, told
@@ -26,6 +26,8 @@ from timely.progress import Account, ChangeBatch, TimeDomain
 from timely.scopes import Attachable, Calling, Counts, Subgraph, Summaries
 
 T = TypeVar("T", bound=PartialOrder)
+
+_CONSTRUCTOR: Final = "; a constructor is called with (capability, info), and that of a sink with (info)"
 
 
 class Activator:
@@ -218,7 +220,7 @@ class Operator(Attachable[T]):
         except RecoveryError:
             raise  # it names the operator already
         except Exception as error:
-            self.fail(error)
+            self.fail(error, _CONSTRUCTOR if _is_of_our_call(error, 2) else "")
         self._logic = functools.partial(logic, *self.input_ports, *self.output_ports, *arguments)
         self.built = True
         del capabilities
@@ -291,7 +293,7 @@ class Operator(Attachable[T]):
             if self.ending:
                 self.deal()
         except Exception as error:
-            self.fail(error)
+            self.fail(error, self._called() if _is_of_our_call(error, 1) else "")
         finally:
             self.running = False
         if self.abandoned.noted:
@@ -324,15 +326,34 @@ class Operator(Attachable[T]):
         except Exception as error:
             self.fail(error)
 
-    def fail(self, error: Exception) -> Never:
+    def _called(self) -> str:
+        """Return how the logic is called, for a message."""
+        arguments = getattr(self._logic, "args", ())
+        return f"; its logic is called with ({', '.join(type(argument).__name__ for argument in arguments)})"
+
+    def fail(self, error: Exception, advice: str = "") -> Never:
         """Raise ``OperatorError`` for what the logic raised, with the operator's name, path, worker, and line of the program."""
         built = "" if self.info.origin is None else f"; {self.name!r} was built at {self.info.origin}"
         raise OperatorError(
-            f"operator {self.name!r} ({self.path}) on worker {self.info.worker} raised {told(error)}{built}",
+            f"operator {self.name!r} ({self.path}) on worker {self.info.worker} raised {told(error)}{advice}{built}",
             self.name,
             self.path,
             self.info.worker,
         ).caused_by(error)
+
+
+def _is_of_our_call(error: Exception, frames: int) -> bool:
+    """Return whether an error says that a function of somebody's has other parameters than it was called with here.
+
+    It was raised by the call then, in one of the first ``frames`` of the traceback, which are the library's own.
+    """
+    if not isinstance(error, TypeError) or " argument" not in str(error):
+        return False
+    trace = error.__traceback__
+    while trace is not None and frames and is_ours(trace.tb_frame.f_code.co_filename):
+        trace = trace.tb_next
+        frames -= 1
+    return trace is None
 
 
 def _nothing() -> None:
