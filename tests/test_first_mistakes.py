@@ -510,3 +510,31 @@ def test_a_scope_whose_name_is_none(opened: Callable[[Any, Any], Any]) -> None:
         seen = scope.to_stream([1]).capture()
     worker.run()
     assert seen.extract() == [(0, [1])]
+
+
+MUCH: list[Any] = [0] * 100_000
+
+LONG: dict[str, Build] = {
+    "a key": lambda stream: stream.distinct(),
+    "a key that is missing": lambda stream: stream.exchange(lambda record: {"a": 1}[str(record)]),
+    "what is no pair": lambda stream: stream.reduce_by_key(max),
+    "what is not hashable": lambda stream: stream.value_counts(),
+    "what fold returned": lambda stream: stream.map(lambda x: (1, x)).state_machine(lambda key, value, state: value),
+    "what partition was told": lambda stream: stream.partition(2, lambda x: x)[0],
+    "which stream": lambda stream: stream.partition(2, lambda x: (x, x))[0],
+    "what is no Ok": lambda stream: stream.ok_err(lambda x: x)[0],
+    "a batch for a capability": lambda stream: step(stream, lambda cap, output: output.session([MUCH])),
+    "a batch for a time": lambda stream: step(stream, lambda cap, output: cap.delayed(MUCH)),
+    "a batch for an output": lambda stream: step(stream, lambda cap, output: cap.retain(MUCH)),
+    "a vertex that sends the batch first": lambda stream: stream.vertex(Backwards),
+    "a batch for logic": lambda stream: stream.unary(Pipeline, "mine", lambda capability, info: MUCH),
+}
+
+
+@pytest.mark.parametrize("mistake", LONG)
+def test_of_much_the_beginning_is_told(mistake: str) -> None:
+    with pytest.raises(OperatorError) as failure:
+        timely.example(lambda scope: LONG[mistake](scope.to_stream([MUCH])))
+    assert "0, 0, 0" in str(failure.value)
+    assert len(str(failure.value)) < 5000
+    assert str(failure.value).rpartition("; ")[2].startswith(f"{failure.value.name!r} was built at ")

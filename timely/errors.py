@@ -14,17 +14,25 @@ from typing import Final, Self
 _LINE: Final = 200
 """Characters at most that a message has of what was given."""
 
+_PAGE: Final = 4000
+"""Characters at most that a message has of another error's."""
+
 
 def told(error: BaseException) -> str:
     """Return the type of an error and what it says, for a message; also of one that raises when it is asked.
 
-    >>> told(ValueError("not this"))
-    'ValueError: not this'
+    Of what is long the beginning and the end: a ``KeyError`` says all of the key, which may be all the data that somebody has.
+
+    >>> told(ValueError("not this")), len(told(KeyError((0,) * 100_000)))
+    ('ValueError: not this', 4010)
     """
     try:
-        return f"{type(error).__name__}: {error}"
+        text = str(error)
     except Exception as trouble:
         return f"{type(error).__name__}, which raises {type(trouble).__name__} when it is to say what it is"
+    if len(text) > _PAGE:
+        text = f"{text[: _PAGE - 505]} ... {text[-500:]}"
+    return f"{type(error).__name__}: {text}"
 
 
 def shown(given: object) -> str:

@@ -57,7 +57,7 @@ def connect(scope: ScopeBuilder[T], stream: Stream[T, Any], pact: Pact, target: 
     if not isinstance(pact, Exchange | Distribute | PipelinePact):
         raise GraphError(
             f"{label}: a pact is timely.Pipeline, timely.Exchange(key), timely.Distribute(deal) or timely.Spill(pact),"
-            f" not {pact!r}"
+            f" not {shown(pact)}"
         )
     local: QueuePusher[T] = QueuePusher(queue, scope.subgraph, target.node)
     pusher: Pusher[T] = local
@@ -101,9 +101,9 @@ class OperatorBuilder(Generic[T]):
 
     def __init__(self, scope: ScopeBuilder[T], name: str) -> None:
         if not isinstance(name, str):
-            raise GraphError(f"the name of an operator is a string, not {name!r}: a pact comes before the name")
+            raise GraphError(f"the name of an operator is a string, not {shown(name)}: a pact comes before the name")
         if not isinstance(scope, ScopeBuilder):
-            raise GraphError(f"operator {name!r} is built in a scope, such as a stream's stream.scope, and not in {scope!r}")
+            raise GraphError(f"operator {name!r} is built in a scope, such as a stream's stream.scope, and not in {shown(scope)}")
         self._scope = scope
         self._operator: Operator[T] = Operator(name, scope.subgraph, scope.allocator)
         self._rows: list[dict[int, Antichain[PathSummary[T]]]] = []

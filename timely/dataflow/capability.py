@@ -12,7 +12,7 @@ from __future__ import annotations
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Generic, Self, SupportsIndex, TypeVar
 
-from timely.errors import CapabilityError, GraphError
+from timely.errors import CapabilityError, GraphError, shown
 from timely.order import PartialOrder, Product
 
 if TYPE_CHECKING:
@@ -219,7 +219,7 @@ class InputCapability(Generic[T]):
 
     def _no_output(self, output: object) -> GraphError:
         port = self._port
-        return GraphError(f"{port.label}: there is no output {output!r}, but {len(port.summaries)} of them, counted from 0")
+        return GraphError(f"{port.label}: there is no output {shown(output)}, but {len(port.summaries)} of them, counted from 0")
 
     def _current(self, deed: str) -> InputPort[T, Any]:
         port = self._port

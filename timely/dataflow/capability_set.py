@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from typing import Generic, TypeVar
 
 from timely.dataflow.capability import Capability
-from timely.errors import CapabilityError
+from timely.errors import CapabilityError, shown
 from timely.order import PartialOrder
 from timely.progress import Antichain
 
@@ -57,7 +57,9 @@ class CapabilitySet(Generic[T]):
         with input and was not retained.
         """
         if not isinstance(capability, Capability):
-            raise CapabilityError(f"a set of capabilities cannot hold {capability!r}: put in what retain() or delayed(t) returns")
+            raise CapabilityError(
+                f"a set of capabilities cannot hold {shown(capability)}: put in what retain() or delayed(t) returns"
+            )
         if capability.port is None:
             raise CapabilityError(f"the capability for {capability.time!r} was dropped before it was put into a set; keep it")
         for other in self._capabilities:

@@ -15,7 +15,7 @@ import zlib
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-from timely.errors import RoutingError
+from timely.errors import RoutingError, shown
 
 if TYPE_CHECKING:
     import numpy as np
@@ -87,7 +87,7 @@ def _route_rarer(key: object) -> int:
         return int(route_array(np.asarray([key]))[0])
     raise RoutingError(
         f"a key must be a whole number, a string, bytes, or a tuple of such (or a date, an instant, a span of time), and"
-        f" {key!r} is of type {type(key).__name__}{_advice(key)}"
+        f" {shown(key)} is of type {type(key).__name__}{_advice(key)}"
     )
 
 

@@ -20,7 +20,7 @@ from timely.dataflow.keeping import Keeping
 from timely.dataflow.origin import is_ours, origin
 from timely.dataflow.ports import InputPort, OutputPort, Session
 from timely.dataflow.runnable import why_not_run
-from timely.errors import ConfigurationError, OperatorError, RecoveryError, told
+from timely.errors import ConfigurationError, OperatorError, RecoveryError, shown, told
 from timely.order import PartialOrder
 from timely.progress import Account, ChangeBatch, TimeDomain
 from timely.scopes import Attachable, Calling, Counts, Subgraph, Summaries
@@ -210,7 +210,7 @@ class Operator(Attachable[T]):
         try:
             logic = constructor(capabilities, self.info)
             if not callable(logic):
-                raise TypeError(f"the constructor must return the logic, a function of the ports, and returned {logic!r}")
+                raise TypeError(f"the constructor must return the logic, a function of the ports, and returned {shown(logic)}")
             kind = why_not_run(logic)
             if kind is not None:
                 raise TypeError(

@@ -16,7 +16,7 @@ from timely.dataflow.capability import Capability, InputCapability
 from timely.dataflow.channel import Pusher
 from timely.dataflow.container import records_of
 from timely.dataflow.spill import Queue, SpillQueue
-from timely.errors import CapabilityError, ContainerError, GraphError, TimestampError
+from timely.errors import CapabilityError, ContainerError, GraphError, TimestampError, shown
 from timely.order import PartialOrder, linear_extension
 from timely.progress import Account, Antichain, PathSummary
 
@@ -267,7 +267,7 @@ class OutputPort(Generic[T]):
             permitted = given.permits(self)
         except (AttributeError, TypeError):
             raise CapabilityError(
-                f"{self.label}: a session needs a capability, not {capability!r}: the one that came with the input, or one"
+                f"{self.label}: a session needs a capability, not {shown(capability)}: the one that came with the input, or one"
                 " that was retained"
             ).caused_by(None)
         if not permitted:

@@ -79,7 +79,7 @@ class Stream(Generic[T, D]):
         """Return this stream inside ``scope``, a scope nested directly in the stream's own; ``ScopeError`` otherwise."""
         if getattr(scope, "parent", None) is not self.scope:
             raise ScopeError(
-                f"a stream of scope {self.scope.path!r} cannot enter {getattr(scope, 'path', scope)!r}, which is not nested"
+                f"a stream of scope {self.scope.path!r} cannot enter {shown(getattr(scope, 'path', scope))}, which is not nested"
                 f" directly in it: {way_between(self.scope, scope, 'enter the scopes on the way one by one')}"
             )
         nested = scope.subgraph

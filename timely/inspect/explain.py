@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 import attrs
 
 from timely.dataflow import InputPort, ScopeBuilder, Stream
-from timely.errors import ConfigurationError, ScopeError
+from timely.errors import ConfigurationError, ScopeError, shown
 from timely.inspect.census import Census, Holdings
 from timely.inspect.reasons import Explanation, Reason, Unfinished
 from timely.inspect.search import Search
@@ -149,4 +149,4 @@ def _places(what: object) -> list[_Place]:
         scope, source = what.scope.subgraph, what.source
         name = f"{scope.path}/{scope.children[source.node].name}#{source.node}" if source.node >= 0 else f"input of {scope.path}"
         return [_Place(scope, source, f"output {source.port} of {name}")]
-    raise PlaceError(f"explain: give a stream, a probe or an input of an operator, or the scope of a dataflow, not {what!r}")
+    raise PlaceError(f"explain: give a stream, a probe or an input of an operator, or the scope of a dataflow, not {shown(what)}")

@@ -19,7 +19,7 @@ from timely.dataflow import (
     ScopeBuilder,
     Stream,
 )
-from timely.errors import GraphError, TimestampError, UnconnectedLoopError
+from timely.errors import GraphError, TimestampError, UnconnectedLoopError, shown
 from timely.order import PartialOrder, Product
 from timely.progress import Antichain, PathSummary, ProductSummary, Step, time_domain
 
@@ -122,5 +122,7 @@ def connect_loop(stream: Stream[T, Any], handle: LoopHandle[T], pact: Pact = Pip
     []
     """
     if not isinstance(handle, LoopHandle):
-        raise GraphError(f"connect_loop takes the handle, of the pair (handle, stream) that feedback returns, not {handle!r}")
+        raise GraphError(
+            f"connect_loop takes the handle, of the pair (handle, stream) that feedback returns, not {shown(handle)}"
+        )
     handle.connect(stream, pact)

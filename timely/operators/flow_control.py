@@ -25,7 +25,7 @@ from timely.dataflow import (
     Stream,
     scope_of,
 )
-from timely.errors import ConfigurationError, GraphError, ScopeError
+from timely.errors import ConfigurationError, GraphError, ScopeError, shown
 from timely.operators.generic import source, unary
 from timely.operators.kept import Sent, keep_here
 from timely.operators.pending import Pending
@@ -209,7 +209,7 @@ def limit_in_flight(stream: Stream[T, D], records: int, body: Callable[[Stream[A
         done: ProbeHandle[Any] = ProbeHandle()
         result = body(unary(stream.enter(inner), Pipeline, "gate", _gate(records, done)))
         if not isinstance(result, Stream) or result.scope is not inner:
-            raise ScopeError(f"limit_in_flight: body must return a stream made of the one that it is given, not {result!r}")
+            raise ScopeError(f"limit_in_flight: body must return a stream made of the one that it is given, not {shown(result)}")
         probe(result, done)
         return result.leave()
 

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any, TypeVar
 
 from timely.dataflow import Capability, InputPort, OperatorInfo, OutputPort, Stream, records_of
+from timely.errors import shown
 from timely.operators.by_record import ByRecord, by_first, check_hashable
 from timely.operators.generic import unary_frontier
 from timely.operators.kept import Changes, owner
@@ -83,7 +84,8 @@ def state_machine(
                     try:
                         state, outputs = step
                     except (TypeError, ValueError):
-                        raise TypeError(f"fold({k!r}, {value!r}, state) must return (next state, outputs): {step!r}") from None
+                        call = f"fold({shown(k)}, {shown(value)}, state)"
+                        raise TypeError(f"{call} must return (next state, outputs): {shown(step)}") from None
                     session.give_many(outputs)
                     if state is not None:
                         states[k] = state

@@ -18,7 +18,7 @@ from timely.dataflow import (
     records_of,
     scope_of,
 )
-from timely.errors import GraphError, RoutingError
+from timely.errors import GraphError, RoutingError, shown
 from timely.operators.generic import empty, unary
 from timely.order import PartialOrder
 
@@ -160,14 +160,15 @@ def partition(stream: Stream[T, D], n: int, f: Callable[[D], tuple[int, E]]) -> 
                     try:
                         which, sent = choice
                     except (TypeError, ValueError):
-                        says = f"f({record!r}) must return (which stream, record): {choice!r}"
+                        says = f"f({shown(record)}) must return (which stream, record): {shown(choice)}"
                         raise RoutingError(f"partition({n}, f): {says}") from None
                     if which not in range(n):
-                        raise RoutingError(f"partition({n}, f): f({record!r}) says stream {which!r}, and there are 0 to {n - 1}")
+                        says = f"f({shown(record)}) says stream {shown(which)}"
+                        raise RoutingError(f"partition({n}, f): {says}, and there are 0 to {n - 1}")
                     try:
                         parts[which].append(sent)
                     except TypeError:
-                        says = f"f({record!r}) says stream {which!r}, which is no whole number"
+                        says = f"f({shown(record)}) says stream {shown(which)}, which is no whole number"
                         raise RoutingError(f"partition({n}, f): {says}: the streams are 0 to {n - 1}") from None
                 for output, part in zip(outputs, parts, strict=True):
                     if part:

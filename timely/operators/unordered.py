@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import Any, Generic, Self, TypeVar
 
 from timely.dataflow import Capability, OperatorInfo, OutputPort, ScopeBuilder, Stream
-from timely.errors import CapabilityError
+from timely.errors import CapabilityError, shown
 from timely.operators.generic import source
 from timely.order import PartialOrder
 
@@ -52,7 +52,7 @@ class UnorderedHandle(Generic[T, D]):
         """
         where = f"input {self._info.name!r} ({self._info.path})"
         if not isinstance(capability, Capability):
-            raise CapabilityError(f"{where}: a session needs a capability, not {capability!r}: delayed(time) makes one")
+            raise CapabilityError(f"{where}: a session needs a capability, not {shown(capability)}: delayed(time) makes one")
         if self._port is None or not capability.permits(self._port):
             owner = "was dropped" if capability.port is None else f"belongs to {capability.port.label}"
             raise CapabilityError(

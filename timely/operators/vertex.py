@@ -416,7 +416,7 @@ def _all_new(made: Vertex[Any], states: Sequence[Any]) -> bool:
 def _check(made: object, factory: object) -> None:
     """Raise ``GraphError`` unless ``made`` can become an operator."""
     if not isinstance(made, Vertex):
-        raise GraphError(f"vertex: {factory!r} must be or make a timely.Vertex, and made {made!r}")
+        raise GraphError(f"vertex: {factory!r} must be or make a timely.Vertex, and made {shown(made)}")
     if made._runner is not None:
         raise GraphError(f"{made._runner.label} is part of a dataflow already: make another one for each place and each worker")
     for name, callback in (("on_recv", made.on_recv), ("on_notify", made.on_notify)):

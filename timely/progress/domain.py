@@ -65,7 +65,7 @@ class TimeDomain(Generic[T]):
         """
         fault = self._fault(time)
         if fault is not None:
-            raise TimestampError(f"{time!r} is not a time of type {self.name}: {fault}")
+            raise TimestampError(f"{shown(time)} is not a time of type {self.name}: {fault}")
 
     def _fault(self, time: object) -> str | None:
         """Return what makes ``time`` no time of this type, or None where it is one."""
@@ -88,7 +88,7 @@ class _IntDomain(TimeDomain[int]):
 
     def _fault(self, time: object) -> str | None:
         if isinstance(time, bool) or not isinstance(time, int):
-            return f"{time!r} is of type {type(time).__name__}, not int"
+            return f"{shown(time)} is of type {type(time).__name__}, not int"
         return f"{time!r} is before the minimum, 0" if time < 0 else None
 
 
@@ -103,7 +103,7 @@ class _ClassDomain(TimeDomain[T]):
 
     def _fault(self, time: object) -> str | None:
         if not isinstance(time, self._cls):
-            return f"{time!r} is of type {type(time).__name__}, not {self.name}"
+            return f"{shown(time)} is of type {type(time).__name__}, not {self.name}"
         try:
             beyond = self.minimum <= cast("T", time)
         except Exception as error:  # what its parts are makes no time of it, though its type does
@@ -139,7 +139,7 @@ class _ProductDomain(TimeDomain[Product[TO, TI]]):
 
     def _fault(self, time: object) -> str | None:
         if not isinstance(time, Product):
-            return f"{time!r} is of type {type(time).__name__}, not Product"
+            return f"{shown(time)} is of type {type(time).__name__}, not Product"
         return self._outer._fault(time.outer) or self._inner._fault(time.inner)
 
 

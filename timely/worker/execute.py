@@ -140,7 +140,7 @@ def example(build: Callable[[ScopeBuilder[int]], Stream[int, D]]) -> list[tuple[
         with worker.dataflow(name="example") as scope:
             built = build(scope)
             if not isinstance(built, Stream):
-                raise GraphError(f"example(build): build(scope) must return the stream that is to be shown, not {built!r}")
+                raise GraphError(f"example(build): build(scope) must return the stream that is to be shown, not {shown(built)}")
             captured = built.capture()
         worker.run()
         return captured.extract()

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, Self, TypeVar, overload
 
 from timely.dataflow import ScopeBuilder
 from timely.dataflow.opening import Opening
-from timely.errors import ConfigurationError, ScopeError, StalledError, WorkerError
+from timely.errors import ConfigurationError, ScopeError, StalledError, WorkerError, shown
 from timely.native import mypyc_attr
 from timely.order import PartialOrder
 from timely.progress import ProgressExchange, Routes
@@ -139,7 +139,7 @@ class Worker(Turning):
         False
         """
         if not isinstance(scope, ScopeBuilder):
-            raise ScopeError(f"drop_dataflow takes the scope that `with worker.dataflow(...) as scope` gave, not {scope!r}")
+            raise ScopeError(f"drop_dataflow takes the scope that `with worker.dataflow(...) as scope` gave, not {shown(scope)}")
         building = scope.allocator
         if scope.parent is not None:
             raise ScopeError(f"scope {scope.path!r} cannot be dropped: drop the dataflow {scope.root.path!r} that it is in")
@@ -227,7 +227,7 @@ class Worker(Turning):
         """
         if not callable(predicate):
             raise ConfigurationError(
-                f"step_while takes a function, as in step_while(lambda: probe.less_than(1)), not {predicate!r}"
+                f"step_while takes a function, as in step_while(lambda: probe.less_than(1)), not {shown(predicate)}"
             )
         while predicate():
             if not self._dataflows:
