@@ -33,6 +33,19 @@ def found() -> Errors:
     return errors
 
 
+def test_what_the_tutorial_says_of_types_passes(tmp_path: Path) -> None:
+    """The program itself is run with all others of the documents (``tests/test_docs.py``)."""
+    text = (ROOT / "docs" / "tutorial.md").read_text(encoding="utf-8")
+    section = text.partition("## With a type checker\n")[2].partition("\n## ")[0]
+    program = tmp_path / "program.py"
+    program.write_text(section.partition("```python\n")[2].partition("```")[0], encoding="utf-8")
+    assert "unary" in program.read_text(encoding="utf-8")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(ROOT)
+        report, trouble, status = api.run(["--strict", "--python-executable", sys.executable, str(program)])
+    assert status == 0, report + trouble
+
+
 def lines(name: str) -> Iterator[tuple[int, str]]:
     return enumerate((PROGRAMS / name).read_text(encoding="utf-8").splitlines(), start=1)
 
