@@ -440,6 +440,18 @@ def test_what_opens_a_scope_has_none_of_the_names_that_python_looks_for() -> Non
         assert scope.path == "/dataflow0"
 
 
+def test_to_run_what_is_still_being_built() -> None:
+    worker = timely.Worker()
+    with worker.dataflow(name="numbers") as scope:
+        seen = scope.to_stream([1]).capture()
+        with pytest.raises(ScopeError, match=r"dataflow 'numbers' is still being built, .*: call run\(\) after its with-block"):
+            worker.run()
+    with worker.dataflow(name="more"):
+        worker.run()  # there is another to run
+    assert seen.extract() == [(0, [1])]
+    worker.run()
+
+
 def test_to_run_what_is_paused() -> None:
     worker = timely.Worker()
     with worker.dataflow() as scope:

@@ -66,6 +66,7 @@ class Worker(Turning):
         routes: Routes | None = None,
     ) -> None:
         super().__init__(transport, scheduler, clock, routes=routes)
+        self._being_built: list[str] = []
         try:
             for look in EVERYWHERE:
                 look(self)
@@ -96,6 +97,7 @@ class Worker(Turning):
         building = Building(self, number)
         exchange = ProgressExchange[Pointstamp](self.index, self.peers) if self.peers > 1 else None
         scope: ScopeBuilder[Any] = ScopeBuilder(name or f"dataflow{number}", time, building, None, building.wake, exchange)
+        self._being_built.append(scope.name)
         try:
             with collector_paused():
                 yield scope
@@ -105,6 +107,8 @@ class Worker(Turning):
         except BaseException:
             building.end()
             raise
+        finally:
+            self._being_built.remove(scope.name)
         building.installed = True
         self._install(Dataflow(number, scope, building))
 
@@ -242,9 +246,15 @@ class Worker(Turning):
 
         ``StalledError`` if one cannot complete, since an input is still open or a capability is still held. A worker without
         peers can go on when that has been closed or dropped; with peers it ends the run, since they find out one by one.
+        ``ScopeError`` where the only dataflow that there is to run is still being built.
         """
         if self._failed is not None:
             raise self._has_failed()
+        if self._being_built and not self._dataflows:
+            raise ScopeError(
+                f"dataflow {self._being_built[-1]!r} is still being built, and there is no other to run: call run() after its"
+                " with-block"
+            )
         while self._dataflows:
             self._run_on(_PATIENCE, _STRETCH)
 
