@@ -13,7 +13,7 @@ from typing import Any, Generic, TypeVar, cast, get_args, get_origin
 
 from timely.errors import TimestampError, shown, told
 from timely.order import PartialOrder, Product, linear_extension, sort_key
-from timely.progress.timestamp import PathSummary, ProductSummary, Step, Unit
+from timely.progress.timestamp import PathSummary, ProductSummary, Step, Unit, lacking
 
 T = TypeVar("T", bound=PartialOrder)
 TO = TypeVar("TO", bound=PartialOrder)
@@ -178,10 +178,10 @@ def _resolve(spec: Any) -> TimeDomain[Any]:
     if not isinstance(cls, type):
         name = f"; a name is given as name={spec!r}" if isinstance(spec, str) else ""
         raise TimestampError(f"{shown(spec)} is not a type of times: give int, Unit, Product[A, B] or a class{name}")
-    missing = _missing(cls)
-    if missing:
+    absent = _missing(cls)
+    if absent:
         raise TimestampError(
-            f"{cls.__name__} cannot be a type of times: it lacks {', '.join(missing)};"
+            f"{cls.__name__} cannot be a type of times: it lacks {', '.join(absent)};"
             " take int where any will do, and see docs/timestamps.md for one of your own"
         )
     minimum = _least(spec, cls)
@@ -192,8 +192,14 @@ def _resolve(spec: Any) -> TimeDomain[Any]:
             f"{cls.__name__}.minimum() returned two times that are not equal, {minimum!r} both: give it an __eq__() by value,"
             " and a __hash__() that goes with it"
         )
+    identity = spec.identity()
+    missing = lacking(identity)
+    if missing:
+        raise TimestampError(
+            f"{cls.__name__}.identity() returned {shown(identity)}, which is no path summary: it lacks {missing}"
+        )
     is_total = getattr(spec, "is_total", None)
-    return _ClassDomain(spec, cls, minimum, spec.identity(), is_total is not None and bool(is_total()))
+    return _ClassDomain(spec, cls, minimum, identity, is_total is not None and bool(is_total()))
 
 
 def _least(spec: Any, cls: type[Any]) -> Any:

@@ -20,7 +20,7 @@ from timely.progress.domain import TimeDomain, time_domain
 from timely.progress.engine import make_tracker
 from timely.progress.location import Location, Source, Target
 from timely.progress.summary_row import SummaryRow
-from timely.progress.timestamp import PathSummary
+from timely.progress.timestamp import PathSummary, lacking
 from timely.progress.topology import Topology, Ways
 from timely.progress.tracker import Tracker
 
@@ -231,6 +231,9 @@ class GraphBuilder(Generic[T]):
         try:
             if summary in self._fitting:
                 return
+            missing = lacking(summary)
+            if missing:
+                raise TypeError(f"it is no path summary, and lacks {missing}")
             arrival = summary.results_in(self._domain.minimum)
             if arrival is not None:
                 self._domain.check(arrival)

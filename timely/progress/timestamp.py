@@ -41,6 +41,19 @@ class PathSummary(Protocol[S]):
     def __hash__(self) -> int: ...
 
 
+def lacking(summary: object) -> str:
+    """Return what an object does not offer of :class:`PathSummary`, in words; nothing where it has all of it.
+
+    >>> lacking(3), lacking(None)
+    ('results_in(), followed_by()', 'results_in(), followed_by(), __le__()')
+    """
+    order = "__le__"  # of which every object has one, that compares nothing
+    missing = [name for name in ("results_in", "followed_by") if not hasattr(summary, name)]
+    if getattr(type(summary), order) is getattr(object, order):
+        missing.append(order)
+    return ", ".join(f"{name}()" for name in missing)
+
+
 class Timestamp(Protocol):
     """What a time type of one's own must offer. Instances are immutable and hashable, and so are their summaries.
 
