@@ -226,6 +226,67 @@ def test_limit_in_flight_takes_times_in_any_order(sent: list[Any], limit: int, w
     assert found == +expected
 
 
+def test_a_time_that_is_complete_does_not_wait_behind_one_that_is_open() -> None:
+    """A program that sends at the next time, and waits for the one before with that still open, is not kept waiting for ever."""
+    worker = timely.Worker()
+    with worker.dataflow(int) as scope:
+        (ahead, first), (behind, second) = scope.new_input(), scope.new_input()
+        passed = first.concat(second).limit_in_flight(1, lambda some: some.map(lambda x: x))
+        seen, probe = passed.capture(), passed.probe()
+    ahead.advance_to(1)
+    ahead.send("later")
+    worker.step()
+    behind.send_batch(["earlier", "and more"])
+    behind.advance_to(1)
+    for _ in range(10):
+        worker.step()
+    assert not probe.less_than(1)
+    assert seen.extract() == [(0, ["and more", "earlier"]), (1, ["later"])]
+
+
+def test_a_share_that_waits_for_the_loop_around_to_end_does_not_keep_it_from_that() -> None:
+    """What is let in at round 1 cannot be done with before all of round 0 is, since that may come round."""
+
+    def jump(capability: Any, info: timely.OperatorInfo) -> Any:
+        def logic(input: Any, output: Any) -> None:
+            for came_with, batch in input:
+                for x in batch:
+                    output.session(came_with.delayed(Product(came_with.time.outer, x))).give(x)
+
+        return logic
+
+    worker = timely.Worker()
+    with worker.dataflow(int) as scope:
+        handle, stream = scope.new_input()
+        with scope.iterative() as loop:
+            back, again = loop.feedback()
+            some = stream.enter(loop).unary(timely.Pipeline, "jump", jump).concat(again)
+            passed = some.limit_in_flight(1, lambda some: some.map(lambda x: x))
+            passed.filter(lambda x: False).connect_loop(back)
+        seen = passed.leave().capture()
+    handle.send(1)
+    worker.step()
+    handle.send_batch([0, 0])
+    handle.close()
+    worker.run()
+    assert seen.extract() == [(0, [0, 0, 1])]
+
+
+@given(any_times, st.integers(1, 3), sizes, seeds)
+def test_limit_in_flight_in_a_loop_takes_times_in_any_order(sent: list[Any], limit: int, workers: int, seed: int | None) -> None:
+    def build(stream: Any) -> Any:
+        with stream.scope.iterative() as loop:
+            handle, again = loop.feedback()
+            numbers = stream.enter(loop).concat(again).exchange(lambda x: x)
+            passed = numbers.limit_in_flight(limit, lambda some: some.exchange(lambda x: x + 1))
+            passed.filter(bool).map(lambda x: x - 1).connect_loop(handle)
+            return passed.leave()
+
+    pairs: Any = Product[int, int]
+    [found] = run(build, sent, time=pairs, workers=workers, seed=seed)
+    assert found == Counter((time, y) for time, x in sent for y in range(x + 1))
+
+
 def test_without_a_limit_more_is_made() -> None:
     outstanding = Outstanding()
     execute(exploding(outstanding, 1000, 20, 5, 1), 2, seed=3)

@@ -3,7 +3,8 @@
 Queues between operators have no bound, so whoever makes records faster than they are used up fills the memory. The remedy is to
 make fewer: a source, or a gate in front of what multiplies records, that waits for a probe further down to show that what
 it has let through is done with. The invariant: on each worker no more than the bound is let through and not done with, at any
-moment and under every schedule. Nobody waits by spinning: the probe wakes the operator that waits.
+moment and under every schedule; but for a gate, for which a time that is complete in front of it never waits for times that are
+not at or before it, so that it keeps nobody waiting for ever. Nobody waits by spinning: the probe wakes the operator that waits.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from timely.dataflow import (
     scope_of,
 )
 from timely.errors import ConfigurationError, GraphError, ScopeError, shown
-from timely.operators.generic import source, unary
+from timely.operators.generic import source, unary_frontier
 from timely.operators.kept import Sent, keep_here
 from timely.operators.pending import Pending
 from timely.operators.probe import ProbeHandle, probe
@@ -63,8 +64,36 @@ class _Underway(Generic[T]):
 
     def settle(self) -> None:
         """Forget what is done with."""
-        for _, records in self.counts.take(lambda time: not self._probe.less_equal(time)):
-            self.records -= records
+        for time, records in self.counts.take(lambda time: not self._probe.less_equal(time)):
+            self.remove(time, records)
+
+    def remove(self, time: T, records: int) -> None:
+        """Take note that so many records at ``time`` are done with."""
+        self.records -= records
+
+
+class _Shares(_Underway[Any]):
+    """The same of the shares behind a gate, and how many of them there are at each time of the scope around."""
+
+    __slots__ = ("outer",)
+
+    def __init__(self, probe: ProbeHandle[Any]) -> None:
+        super().__init__(probe)
+        self.outer: dict[Any, int] = {}
+
+    def add(self, time: Any, records: int) -> None:
+        super().add(time, records)
+        self.outer[time.outer] = self.outer.get(time.outer, 0) + records
+
+    def remove(self, time: Any, records: int) -> None:
+        super().remove(time, records)
+        self.outer[time.outer] -= records
+        if not self.outer[time.outer]:
+            del self.outer[time.outer]
+
+    def up_to(self, outer: Any) -> int:
+        """Return how many records are under way at times of the scope around that are at or before ``outer``."""
+        return sum(records for other, records in self.outer.items() if other <= outer)
 
 
 @overload
@@ -194,7 +223,8 @@ def limit_in_flight(stream: Stream[T, D], records: int, body: Callable[[Stream[A
     The body stands in a nested scope, where each share of the records has a round of its own: times are ``Product(time, round)``.
     So it must treat each share by itself: record by record, say, or by key within one record's results. What waits in front
     of it are the records as they came, in containers that can be sliced. Shares of one time begin to be done with when that time
-    is complete upstream.
+    is complete upstream. Of a time for which that is so, the bound counts what is under way at it and before it: it does not wait
+    behind a share of a later time that was let in first.
     ``ConfigurationError`` for a bound below 1, ``ScopeError`` where ``body`` returns anything but a stream made of its own.
 
     >>> import timely
@@ -207,7 +237,7 @@ def limit_in_flight(stream: Stream[T, D], records: int, body: Callable[[Stream[A
     _check_bound("limit_in_flight", "records", records)
     with scope_of(stream, "limit_in_flight").iterative("limit_in_flight") as inner:
         done: ProbeHandle[Any] = ProbeHandle()
-        result = body(unary(stream.enter(inner), Pipeline, "gate", _gate(records, done)))
+        result = body(unary_frontier(stream.enter(inner), Pipeline, "gate", _gate(records, done)))
         if not isinstance(result, Stream) or result.scope is not inner:
             raise ScopeError(f"limit_in_flight: body must return a stream made of the one that it is given, not {shown(result)}")
         probe(result, done)
@@ -225,7 +255,7 @@ def _gate(records: int, done: ProbeHandle[Any]) -> Callable[..., Any]:
 
     def constructor(capability: Capability[Any], info: OperatorInfo) -> Callable[..., object]:
         queue = _GateQueue()
-        underway: _Underway[Any] = _Underway(done)
+        underway = _Shares(done)
         keep_here(info, queue.items, lambda items: queue.load(capability, items))
         keep_here(info, underway.items, underway.load)
         capability.drop()
@@ -235,9 +265,25 @@ def _gate(records: int, done: ProbeHandle[Any]) -> Callable[..., Any]:
             for capability, batch in input:
                 queue.put(capability, capability.time.outer, batch)
             underway.settle()
-            while len(queue.waiting) and underway.records < records:
-                time, share = queue.take(records - underway.records, output)
-                underway.add(time, share)
+            while len(queue.waiting):
+                if underway.records < records:
+                    outer, room = queue.waiting.minimum()[0], records - underway.records
+                else:
+                    outer, room = max(spared(input), key=lambda found: found[1], default=(None, 0))
+                if room <= 0:
+                    break
+                underway.add(*queue.take(outer, room, output))
+
+        def spared(input: InputPort[Any, Any]) -> Iterator[tuple[Any, int]]:
+            """Yield the minimal times that nothing can come at any more, each with how much more may be let in at it.
+
+            What is under way at other times may not be done with before the program, or a loop around, has seen the end of
+            these. So that is not counted: else everything would wait for itself.
+            """
+            for outer in queue.waiting.minimum():
+                room = records - underway.up_to(outer)
+                if room > 0 and not input.frontier.less_equal(Product(outer, 0)):
+                    yield outer, room
 
         return logic
 
@@ -278,9 +324,8 @@ class _GateQueue:
             self._held.insert(capability.delayed(Product(outer, self._round)))
         self.waiting.at(outer, deque).append(batch)
 
-    def take(self, most: int, output: OutputPort[Any]) -> tuple[Any, int]:
-        """Send the next share, of at most so many records; return its time and size."""
-        outer = self.waiting.minimum()[0]
+    def take(self, outer: Any, most: int, output: OutputPort[Any]) -> tuple[Any, int]:
+        """Send the next share of one of the minimal times, of at most so many records; return its time and size."""
         time, batches = Product(outer, self._round), self.waiting[outer]
         batch = batches.popleft()
         share = batch if len(batch) <= most else batch[:most]
