@@ -293,7 +293,7 @@ class Recovery:
         ``CheckpointError`` if the dataflows were built before this was made, if the boundary cannot be reached, if the state
         cannot be written (the disk is full), or if a newer run has taken over: the checkpoint before is still good, and except in
         the last case the worker may go on and try again.
-        ``StateError`` for state that cannot be saved.
+        ``StateError`` for state that cannot be saved, and for a time that cannot be pickled, or becomes another by that.
         """
         began = clock.monotonic()
         if self._closed:
@@ -333,6 +333,7 @@ class Recovery:
                 " before the dataflows"
             )
         boundary.check(self._ledger.scopes, time)
+        _check_comes_back(time)
         if self._last is not None and not _at_or_before(self._last.time, time):
             raise CheckpointError(f"{time!r} is not at or after {self._last.time!r}, the time of the checkpoint before")
         return time
@@ -361,6 +362,7 @@ class Recovery:
         note = notes() if callable(notes) else notes
         with _unpicklable(lambda: current):
             note = dumps(note)
+            pickle.loads(note)
         self._write_own(state_name(name, worker.index), chunks())
         return Share(FileInfo(writer.size, writer.digest), full, writer.sizes, note)
 
@@ -466,9 +468,20 @@ def _at_or_before(before: Any, time: Any) -> bool:
         return False
 
 
+def _check_comes_back(time: Any) -> None:
+    """Raise ``StateError`` unless a run that goes on would have the same time: from another it would do things again."""
+    with _unpicklable(lambda: f"the checkpoint has a time, {time!r},"):
+        found = pickle.loads(dumps(time))
+    if found != time:
+        raise StateError(
+            f"the checkpoint has a time, {time!r}, that becomes {found!r} when it is pickled and unpickled, so that a run would"
+            f" go on from there: have {type(time).__name__} pickle all that it is compared by"
+        )
+
+
 @contextlib.contextmanager
 def _unpicklable(what: Callable[[], str]) -> Iterator[None]:
-    """Have whatever is raised, if it is none of ours already, say that ``what()`` cannot be pickled."""
+    """Have whatever is raised, if it is none of ours already, say that ``what()`` cannot be pickled, or be read again."""
     try:
         yield
     except RecoveryError:
