@@ -398,3 +398,31 @@ def test_what_a_run_goes_on_from_is_not_sent_once_more(tmp_path: Path) -> None:
 
     assert run(0, 2) == [(0, [("a", 1)]), (1, [("a", 2)])]
     assert run(2, 4) == [(2, [("a", 3)]), (3, [("a", 4)])]
+
+
+def test_nor_is_it_sent_by_an_unordered_input_or_by_a_handle_of_another_dataflow(tmp_path: Path) -> None:
+    def run(first: int, refused: bool) -> list[tuple[int, list[Any]]]:
+        worker = timely.Worker()
+        with worker.dataflow(int, name="not kept") as scope:
+            handle, _ = scope.new_input()
+        with Recovery(worker, tmp_path) as recovery:
+            with worker.dataflow(int, name="kept") as scope:
+                (unordered, capability), some = scope.new_unordered_input()
+                seen = scope.input_from(handle).concat(some).capture()
+            if refused:
+                with pytest.raises(
+                    TimeRegressionError, match=r"is at 0, and the run goes on from a checkpoint at 2,.* advance_to\(2\)"
+                ):
+                    handle.send("twice")
+                with pytest.raises(TimeRegressionError, match=r"unordered_input.* is at 1, and .* at 2,.* downgrade\(2\)"):
+                    unordered.session(capability.delayed(1))
+            unordered.session(capability.delayed(first + 1)).give("ahead")
+            handle.advance_to(first)
+            handle.send("here")
+            handle.advance_to(first + 2)
+            capability.downgrade(first + 2)
+            recovery.checkpoint(first + 2)
+        return seen.extract()
+
+    assert run(0, False) == [(0, ["here"]), (1, ["ahead"])]
+    assert run(2, True) == [(2, ["here"]), (3, ["ahead"])]

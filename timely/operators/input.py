@@ -137,6 +137,8 @@ class InputHandle(Generic[T, D]):
             raise self._is_closed("input_from")
         self.flush()
         capability.downgrade(self._time)
+        if info.begins is not None:
+            self._begins = info.begins
         self._outboxes.append(Outbox(capability, info, self._draft))
         return self._outboxes[-1]
 
@@ -194,10 +196,7 @@ class InputHandle(Generic[T, D]):
         if not begins <= self._time:
             self._begins = begins
             self._draft.records = []  # what is refused is not sent later
-            raise TimeRegressionError(
-                f"input {self._info.name!r} ({self._info.path}) is at {self._time!r}, and the run goes on from a checkpoint at"
-                f" {begins!r}, which has all that came before: advance_to({begins!r}) first, and send what comes then"
-            )
+            raise begun(self._info, self._time, begins, "advance_to")
 
     def advance_to(self, time: T) -> None:
         """Move on to ``time``: nothing more will be sent at times that are not at or after it."""
@@ -247,6 +246,14 @@ class InputHandle(Generic[T, D]):
 
     def __repr__(self) -> str:
         return f"InputHandle({self._info.path!r}, {'closed' if self._closed else f'at {self._time!r}'})"
+
+
+def begun(info: OperatorInfo, time: Any, begins: Any, remedy: str) -> TimeRegressionError:
+    """Return the error for what is sent at a ``time`` that is over, since the run goes on from ``begins``."""
+    return TimeRegressionError(
+        f"input {info.name!r} ({info.path}) is at {time!r}, and the run goes on from a checkpoint at {begins!r}, which has all"
+        f" that came before: {remedy}({begins!r}) first, and send what comes then"
+    )
 
 
 def new_input(scope: ScopeBuilder[T], name: str = "input") -> tuple[InputHandle[T, Any], Stream[T, Any]]:
