@@ -454,3 +454,48 @@ def test_what_is_no_scope_to_build_in(place: Any) -> None:
     refused(lambda s: timely.operators.source(place, "odd", lambda capability, info: print), GraphError, match)
     refused(lambda s: timely.operators.vertex(place, timely.Vertex, name="odd"), GraphError, match)
     refused(lambda s: timely.OperatorBuilder(s.empty(), "odd"), GraphError, "stream.scope, and not in Stream")
+
+
+@pytest.mark.parametrize("place", [None, 5])
+@pytest.mark.parametrize("name", ["feedback", "replay"])
+def test_what_is_no_scope_for_an_operator_that_looks_into_it(name: str, place: Any) -> None:
+    match = f"operator '{name}' is built in a scope, .*, and not in {place!r}"
+    refused(lambda s: getattr(timely.operators, name)(place), GraphError, match)
+
+
+def test_a_loop_over_times_that_do_not_say_what_by_one_is() -> None:
+    def build(scope: Any) -> Any:
+        with scope.scoped(Product[int, timely.Unit], "units") as inner:
+            return inner.feedback()[1].leave()
+
+    refused(build, TimestampError, r"feedback in scope '/example/units#0' needs a summary for times of type Product\[int, Unit\]")
+
+
+@pytest.mark.parametrize("handle", [None, 5, "handle"])
+def test_what_is_no_handle_to_take_from(handle: Any) -> None:
+    match = "input_from in scope '/example' takes the handle, of the pair .* that new_input returns, not"
+    refused(lambda s: s.input_from(handle), GraphError, match)
+
+
+@pytest.mark.parametrize("limit", [None, 0, "two", 1.5, True])
+def test_limits_of_what_is_awaited(limit: Any) -> None:
+    match = rf"map_async: limit={limit!r} lets nothing through: give a whole number"
+    refused(lambda s: s.to_stream([1]).map_async(later, limit), ConfigurationError, match)
+
+
+@pytest.mark.parametrize("keys", [None, 5, ["a", 5]])
+def test_what_is_no_list_of_keys_to_group_by(keys: Any) -> None:
+    refused(lambda s: s.empty().group_by(keys), GraphError, "group_by takes the name of a column, or a list of names, not")
+
+
+@pytest.mark.parametrize("given", [None, 5])
+def test_what_is_no_list_of_what_a_vertex_reads(given: Any) -> None:
+    match = f"vertex: {{}} is a list of streams, each with its pact or without, not {given!r}"
+    refused(lambda s: s.empty().vertex(timely.Vertex, others=given), GraphError, match.format("others"))
+    refused(lambda s: timely.operators.vertex(s, timely.Vertex, inputs=given), GraphError, match.format("inputs"))
+
+
+@pytest.mark.parametrize("outputs", [None, -1, "two", 1.5])
+def test_what_is_no_number_of_outputs_of_a_vertex(outputs: Any) -> None:
+    match = f"vertex: outputs={outputs!r} is no number of outputs"
+    refused(lambda s: timely.operators.vertex(s, timely.Vertex, outputs=outputs), GraphError, match)

@@ -13,7 +13,7 @@ from timely.dataflow.operator import Activator, Operator
 from timely.dataflow.pact import Distribute, Exchange, Pact, Pipeline, Spill
 from timely.dataflow.ports import InputPort, OutputPort, Session
 from timely.dataflow.runnable import why_not_run
-from timely.dataflow.scope import ScopeBuilder
+from timely.dataflow.scope import ScopeBuilder, check_scope
 from timely.dataflow.stream import Stream, scope_of
 
 __all__ = [
@@ -41,6 +41,7 @@ __all__ = [
     "Session",
     "Spill",
     "Stream",
+    "check_scope",
     "records_of",
     "route",
     "route_array",

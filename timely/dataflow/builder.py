@@ -16,7 +16,7 @@ from timely.dataflow.info import OperatorInfo
 from timely.dataflow.operator import Operator
 from timely.dataflow.pact import Distribute, Exchange, Pact, PipelinePact, Spill
 from timely.dataflow.ports import InputPort, OutputPort
-from timely.dataflow.scope import ScopeBuilder
+from timely.dataflow.scope import ScopeBuilder, check_scope
 from timely.dataflow.spill import Queue, SpillQueue
 from timely.dataflow.stream import Stream, instead_of, way_between
 from timely.errors import GraphError, ScopeError, shown
@@ -102,8 +102,7 @@ class OperatorBuilder(Generic[T]):
     def __init__(self, scope: ScopeBuilder[T], name: str) -> None:
         if not isinstance(name, str):
             raise GraphError(f"the name of an operator is a string, not {shown(name)}: a pact comes before the name")
-        if not isinstance(scope, ScopeBuilder):
-            raise GraphError(f"operator {name!r} is built in a scope, such as a stream's stream.scope, and not in {shown(scope)}")
+        check_scope(scope, name)
         self._scope = scope
         self._operator: Operator[T] = Operator(name, scope.subgraph, scope.allocator)
         self._rows: list[dict[int, Antichain[PathSummary[T]]]] = []

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
 from timely.dataflow.channel import Allocator
 from timely.dataflow.opening import Opening
-from timely.errors import ScopeError, shown
+from timely.errors import GraphError, ScopeError, shown
 from timely.order import PartialOrder, Product
 from timely.progress import PathSummary, ProgressExchange
 from timely.scopes import Scope, Subgraph
@@ -254,3 +254,15 @@ class ScopeBuilder(Generic[T]):
         from timely import operators
 
         return operators.concatenate(streams, self)
+
+
+def check_scope(scope: object, name: str) -> None:
+    """Raise ``GraphError`` unless an operator called ``name`` can be built in ``scope``.
+
+    >>> check_scope(None, "feedback")
+    Traceback (most recent call last):
+    ...
+    timely.errors.GraphError: operator 'feedback' is built in a scope, such as a stream's stream.scope, and not in None
+    """
+    if not isinstance(scope, ScopeBuilder):
+        raise GraphError(f"operator {name!r} is built in a scope, such as a stream's stream.scope, and not in {shown(scope)}")

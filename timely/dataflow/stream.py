@@ -387,7 +387,7 @@ class Stream(Generic[T, D]):
         """
         from timely import operators
 
-        return operators.vertex(self.scope, factory, *args, inputs=[(self, pact), *others], name=name)[0]
+        return operators.vertex(self, factory, *args, pact=pact, others=others, name=name)
 
 
 def scope_of(stream: Stream[T, Any], reader: str) -> ScopeBuilder[T]:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar, overload
 
 from timely.dataflow import Capability, InputPort, OperatorInfo, OutputPort, Pipeline, ScopeBuilder, Stream, records_of
 from timely.errors import ConfigurationError, ContainerError, StateError, shown
+from timely.operators.flow_control import check_bound
 from timely.operators.generic import source, unary
 from timely.operators.kept import keep_here
 from timely.order import PartialOrder
@@ -39,9 +40,9 @@ def map_async(stream: Stream[T, D], f: Callable[[D], Awaitable[E]], limit: int =
     at once: begun, and their result not sent on yet. Records beyond that wait in front of the operator, and nothing else of the
     dataflow does. A time is complete downstream when all results for it have been sent. What ``f`` raises ends the run with an
     ``OperatorError``, as in any operator. When the dataflow is dropped or the worker closed, ``f`` is cancelled wherever it
-    waits, and its ``finally`` clauses have run when that returns. ``ConfigurationError`` for a ``limit`` below 1. A run that goes
-    on from a checkpoint calls ``f`` again for what was under way at that moment, so ``f`` may see such a record twice; what
-    comes of it is sent once.
+    waits, and its ``finally`` clauses have run when that returns. ``ConfigurationError`` for a ``limit`` that is no whole
+    number of at least 1. A run that goes on from a checkpoint calls ``f`` again for what was under way at that moment, so ``f``
+    may see such a record twice; what comes of it is sent once.
 
     ``f`` runs on another thread than the program: what both use is for them to protect.
 
@@ -52,8 +53,7 @@ def map_async(stream: Stream[T, D], f: Callable[[D], Awaitable[E]], limit: int =
     >>> timely.example(lambda scope: scope.to_stream(["naiad", "nymph", "sea"]).map_async(look_up, limit=2))
     [(0, [('naiad', 5), ('nymph', 5), ('sea', 3)])]
     """
-    if limit < 1:
-        raise ConfigurationError(f"map_async: limit={limit!r} lets nothing through: give at least 1")
+    check_bound("map_async", "limit", limit)
 
     def constructor(capability: Capability[T], info: OperatorInfo) -> Callable[[InputPort[T, D], OutputPort[T]], object]:
         from timely.operators.errands import Errands

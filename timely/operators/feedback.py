@@ -18,6 +18,7 @@ from timely.dataflow import (
     Pipeline,
     ScopeBuilder,
     Stream,
+    check_scope,
 )
 from timely.errors import GraphError, TimestampError, UnconnectedLoopError, shown
 from timely.order import PartialOrder, Product
@@ -73,6 +74,17 @@ def advance_by_one(spec: Any) -> PathSummary[Any]:
     )
 
 
+def _by_default(scope: ScopeBuilder[T]) -> PathSummary[T]:
+    try:
+        return cast("PathSummary[T]", advance_by_one(scope.time))
+    except TimestampError:
+        name = scope.subgraph.domain.name
+        raise TimestampError(
+            f"feedback in scope {scope.path!r} needs a summary for times of type {name}: give one that strictly advances them,"
+            " as in feedback(summary)"
+        ) from None
+
+
 def feedback(scope: ScopeBuilder[T], summary: PathSummary[T] | None = None) -> tuple[LoopHandle[T], Stream[T, Any]]:
     """Return the handle of a new loop, and the stream of what comes round it, advanced by ``summary``.
 
@@ -88,10 +100,8 @@ def feedback(scope: ScopeBuilder[T], summary: PathSummary[T] | None = None) -> t
     >>> timely.example(build)
     [(0, [7]), (1, [7]), (2, [7]), (3, [7])]
     """
-    try:
-        chosen = cast("PathSummary[T]", advance_by_one(scope.time)) if summary is None else summary
-    except TimestampError as error:
-        raise TimestampError(f"scope {scope.path!r}: {error}") from None
+    check_scope(scope, "feedback")
+    chosen = _by_default(scope) if summary is None else summary
     builder = OperatorBuilder(scope, "feedback")
     port = builder.reserve_input(notify=False)
     output = builder.new_output({0: Antichain([chosen])})

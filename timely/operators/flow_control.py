@@ -12,7 +12,8 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
-from typing import Any, Generic, TypeVar, overload
+from typing import Any, Generic, SupportsIndex, TypeVar, overload
+from operator import index
 
 from timely.dataflow import (
     Capability,
@@ -157,7 +158,7 @@ def iterator_source(
     """
     for bound_name, bound in (("records", records), ("times", times)):
         if bound is not None:
-            _check_bound(f"iterator_source {name!r}", bound_name, bound)
+            check_bound(f"iterator_source {name!r}", bound_name, bound)
     if not isinstance(probe, ProbeHandle):
         raise GraphError(f"iterator_source {name!r}: probe is to be a timely.ProbeHandle, and is {probe!r}")
     if records is None and times is None:
@@ -234,7 +235,7 @@ def limit_in_flight(stream: Stream[T, D], records: int, body: Callable[[Stream[A
     >>> timely.example(build)
     [(0, [3000])]
     """
-    _check_bound("limit_in_flight", "records", records)
+    check_bound("limit_in_flight", "records", records)
     with scope_of(stream, "limit_in_flight").iterative("limit_in_flight") as inner:
         done: ProbeHandle[Any] = ProbeHandle()
         result = body(unary_frontier(stream.enter(inner), Pipeline, "gate", _gate(records, done)))
@@ -244,9 +245,9 @@ def limit_in_flight(stream: Stream[T, D], records: int, body: Callable[[Stream[A
         return result.leave()
 
 
-def _check_bound(where: str, name: str, bound: object) -> None:
+def check_bound(where: str, name: str, bound: object) -> None:
     """Raise ``ConfigurationError`` for a bound that is no whole number, or lets nothing through."""
-    if isinstance(bound, bool) or not isinstance(bound, int) or bound < 1:
+    if isinstance(bound, bool) or not isinstance(bound, SupportsIndex) or index(bound) < 1:
         raise ConfigurationError(f"{where}: {name}={bound!r} lets nothing through: give a whole number of at least 1")
 
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
 
 from timely.dataflow import Exchange, OperatorInfo, Pipeline, Stream
-from timely.errors import ContainerError, GraphError, SchemaError
+from timely.errors import ContainerError, GraphError, SchemaError, shown
 from timely.operators.aggregate import by_time
 from timely.operators.kept import keep_here
 from timely.order import PartialOrder
@@ -53,7 +53,9 @@ def group_by(stream: Stream[T, Any], keys: str | Sequence[str], /, **columns: tu
     >>> timely.example(build)
     [(0, [('ann', 2, 14), ('bob', 1, 7)])]
     """
-    names = [keys] if isinstance(keys, str) else list(keys)
+    names = [keys] if isinstance(keys, str) else list(keys) if isinstance(keys, Iterable) else None
+    if names is None or not all(isinstance(name, str) for name in names):
+        raise GraphError(f"group_by takes the name of a column, or a list of names, not {shown(keys)}")
     first = [_described(name, column) for name, column in columns.items()]
     again: list[_Column] = [(name, (name, _AGAIN[made[1]] if made else "sum")) for name, made in first]
     if not names or len({*names, *columns}) < len(names) + len(columns):

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterable
 from types import TracebackType
 from typing import Any, Generic, Self, TypeVar
 
-from timely.dataflow import Capability, OperatorInfo, OutputPort, ScopeBuilder, Stream
-from timely.errors import ContainerError, InputClosedError, TimeRegressionError, TimestampError
+from timely.dataflow import Capability, OperatorInfo, OutputPort, ScopeBuilder, Stream, check_scope
+from timely.errors import ContainerError, GraphError, InputClosedError, TimeRegressionError, TimestampError, shown
 from timely.operators.generic import source
 from timely.operators.kept import Sent
 from timely.order import PartialOrder
@@ -281,7 +281,8 @@ def input_from(scope: ScopeBuilder[T], handle: InputHandle[T, D], name: str = "i
     """Return one more stream of what ``handle`` sends from now on, here or in another dataflow of the same worker.
 
     Its times begin at the handle's; what was sent before does not come. ``InputClosedError`` for a handle that is closed,
-    ``TimestampError`` for one whose times are not those of the scope, both as the cause of an ``OperatorError``.
+    ``TimestampError`` for one whose times are not those of the scope, both as the cause of an ``OperatorError``; ``GraphError``
+    for what is no handle.
 
     >>> import timely
     >>> worker = timely.Worker()
@@ -303,6 +304,12 @@ def input_from(scope: ScopeBuilder[T], handle: InputHandle[T, D], name: str = "i
         info.keep_nothing()
         return handle.feed(capability, info).logic
 
+    check_scope(scope, name)
+    if not isinstance(handle, InputHandle):
+        raise GraphError(
+            f"input_from in scope {scope.path!r} takes the handle, of the pair (handle, stream) that new_input returns,"
+            f" not {shown(handle)}"
+        )
     return source(scope, name, constructor)
 
 

@@ -12,7 +12,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Final, Generic, TypeAlias, TypeVar
 
-from timely.dataflow import Activator, Allocator, Capability, OperatorInfo, OutputPort, ScopeBuilder, Stream
+from timely.dataflow import Activator, Allocator, Capability, OperatorInfo, OutputPort, ScopeBuilder, Stream, check_scope
 from timely.errors import CaptureError, StateError, TimelyError, shown
 from timely.operators.connection import ConnectionSource
 from timely.operators.events import Event, EventSource, Messages, StreamState
@@ -145,6 +145,7 @@ def replay(scope: ScopeBuilder[T], *sources: Any) -> Stream[T, Any]:
     >>> timely.example(lambda scope: scope.replay(first, second))
     [(0, ['a']), (1, ['b']), (3, ['c'])]
     """
+    check_scope(scope, "replay")
     found = [_source(given) for given in sources]
     check = scope.subgraph.domain.check
 

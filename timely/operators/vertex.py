@@ -11,7 +11,8 @@ from __future__ import annotations
 import copy
 import functools
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from typing import Any, Final, Generic, TypeAlias, TypeVar, overload
+from operator import index
+from typing import Any, Final, Generic, SupportsIndex, TypeAlias, TypeVar, overload
 
 from timely.dataflow import (
     Capability,
@@ -360,15 +361,18 @@ def vertex(
     if isinstance(scope, Stream):
         if inputs or outputs != 1:
             raise GraphError("vertex of a stream reads that and `others`, and has one output: for more, give the scope")
-        return scope.vertex(factory, *args, pact=pact, others=others, name=name)
+        read = [(scope, pact), *_listed("others", others)]
+        return vertex(scope.scope, factory, *args, inputs=read, name=name)[0]
     if others or pact is not Pipeline:
         raise GraphError("vertex in a scope reads its `inputs`, each a stream or (stream, pact): it takes no pact and no others")
     if not callable(factory) and not isinstance(factory, Vertex):
         raise GraphError(f"vertex: {factory!r} must be or make a timely.Vertex")
     made = factory if isinstance(factory, Vertex) else factory(*args)
     _check(made, factory)
+    pairs = [given if isinstance(given, tuple) else (given, Pipeline) for given in _listed("inputs", inputs)]
+    if not isinstance(outputs, SupportsIndex) or index(outputs) < 0:
+        raise GraphError(f"vertex: outputs={outputs!r} is no number of outputs: give 0, or how many there are to be")
     builder = OperatorBuilder(scope, name or type(made).__name__)
-    pairs = [given if isinstance(given, tuple) else (given, Pipeline) for given in inputs]
     ports = [builder.new_input(stream, pact) for stream, pact in pairs]
     streams: list[Stream[T, Any]] = [builder.new_output() for _ in range(outputs)]
 
@@ -382,6 +386,13 @@ def vertex(
 
     builder.build(constructor)
     return streams
+
+
+def _listed(name: str, given: Sequence[Given[T]]) -> list[Given[T]]:
+    """Return what a vertex is to read as a list; ``GraphError`` for what is none."""
+    if not isinstance(given, Iterable):
+        raise GraphError(f"vertex: {name} is a list of streams, each with its pact or without, not {shown(given)}")
+    return list(given)
 
 
 def _keep(made: Vertex[T], info: OperatorInfo) -> None:
