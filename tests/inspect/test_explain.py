@@ -445,3 +445,30 @@ def test_a_scope_that_has_work_left_and_holds_nothing_is_named_for_the_end_and_f
     waiting.activate()
     worker.run()
     assert str(worker.explain(scope)) == "the end of /df on worker 0 is complete: nothing can come any more"
+
+
+def test_a_dataflow_that_was_dropped_is_not_said_to_be_complete() -> None:
+    worker = timely.Worker()
+    with worker.dataflow(name="df") as scope:
+        numbers, stream = scope.new_input()
+        with scope.region("inside") as inner:
+            nested = stream.enter(inner).map(str).probe()
+        probe = stream.probe()
+    with worker.dataflow(name="other") as other:
+        held, again = other.new_input()
+        again.probe(probe)
+    worker.step()
+    assert not worker.explain(probe).dropped and not worker.explain(scope).dropped
+    worker.drop_dataflow(scope)
+    for what, name in ((scope, "the end of /df"), (nested, "/df/inside#1/probe#1"), (stream, "output 0 of /df/input#0")):
+        found = worker.explain(what)
+        assert found.dropped and found.reasons == ()
+        assert str(found) == f"{name} on worker 0 is of a dataflow that was dropped: nothing comes any more"
+    found = worker.explain(probe)  # which shows another dataflow too, that is still there
+    assert found.dropped and [reason.path for reason in found.reasons] == ["/other/input#0"]
+    assert "is at 0, because" in str(found)
+    held.close()
+    worker.run()
+    worker.drop_dataflow(other)
+    assert not worker.explain(other).dropped and "is complete: nothing can come" in str(worker.explain(other))
+    assert not numbers.closed

@@ -37,8 +37,8 @@ def explain(worker: Worker, what: Place) -> Explanation:
 
     What peers have not told this worker yet is not in it. Which worker has what, the workers of ``timely.execute`` are asked, in
     other processes too; it takes no part of theirs, and an answer is waited for for two seconds. A dataflow that is complete,
-    dropped or another worker's has nothing that holds it back here. Takes time in the size of the dataflow and of all that lives
-    in the process. ``ScopeError`` for a dataflow that is still being built, ``PlaceError`` for anything else.
+    dropped (which is said) or another worker's has nothing that holds it back here. Takes time in the size of the dataflow and of
+    all that lives in the process. ``ScopeError`` for a dataflow that is still being built, ``PlaceError`` for anything else.
 
     >>> import timely
     >>> from timely.inspect import explain
@@ -71,7 +71,8 @@ def explained(worker: Worker, what: Place, members: Sequence[Member] = ()) -> Ex
     frontier = Antichain(reason.arrives_at for reasons in found.values() for reason in reasons).elements
     behind = {dataflow: [reason for reason in reasons if reason.arrives_at in frontier] for dataflow, reasons in found.items()}
     name = ", ".join(place.name for place in places) or "a probe that is attached nowhere"
-    return _explanation(worker, name, frontier, behind, members)
+    dropped = any(place.scope.dropped for place in places)
+    return attrs.evolve(_explanation(worker, name, frontier, behind, members), dropped=dropped)
 
 
 def _end(worker: Worker, scope: ScopeBuilder[Any], members: Sequence[Member]) -> Explanation:
@@ -84,7 +85,7 @@ def _end(worker: Worker, scope: ScopeBuilder[Any], members: Sequence[Member]) ->
         found[scope.root] = [reason for subgraph in scope.root.scopes for reason in search.origins(subgraph)]
         unfinished = [each for subgraph in scope.root.scopes for each in search.unfinished(subgraph)]
     explanation = _explanation(worker, f"the end of {scope.root.path}", (), found, members)
-    return attrs.evolve(explanation, unfinished=tuple(unfinished))
+    return attrs.evolve(explanation, unfinished=tuple(unfinished), dropped=scope.root.subgraph.dropped)
 
 
 def _explanation(

@@ -87,7 +87,8 @@ class Explanation:
     the programs are of workers that have part in it, or run an operator just now; the thread that asks is left out. ``missing``
     are workers that have not built the dataflow, or have dropped it; ``unheard`` those that could not be asked, with the reason.
     ``unfinished`` are scopes of a user's own that keep the dataflow from its end on this worker, whether they hold something
-    or not; no frontier waits for that.
+    or not; no frontier waits for that. ``dropped`` says whether the dataflow, or one of those that a probe is attached to, was
+    dropped on this worker before it was complete: what it held is let go of, and is no reason any more.
     """
 
     place: str
@@ -98,6 +99,7 @@ class Explanation:
     missing: tuple[int, ...] = ()
     unheard: Mapping[int, str] = attrs.field(factory=dict)
     unfinished: tuple[Unfinished, ...] = ()
+    dropped: bool = False
 
     @property
     def waits_for_inputs(self) -> bool:
@@ -105,6 +107,8 @@ class Explanation:
         return all(reason.kind == "input" for reason in self.reasons) and not any(where.operators for where in self.positions)
 
     def __str__(self) -> str:
+        if self.dropped and not self.reasons:
+            return f"{self.place} on worker {self.worker} is of a dataflow that was dropped: nothing comes any more"
         if not self.reasons and not self.unfinished:
             return f"{self.place} on worker {self.worker} is complete: nothing can come any more"
         at = f"at {', '.join(map(repr, self.frontier))}" if self.frontier else "not reached"

@@ -84,6 +84,7 @@ class Subgraph(Generic[TO, TI]):
         "_wake",
         "children",
         "domain",
+        "dropped",
         "edges",
         "name",
         "number",
@@ -112,6 +113,7 @@ class Subgraph(Generic[TO, TI]):
         self.shared = peers > 1
         self.peers = peers
         self.number = number
+        self.dropped = False  # by its worker, before it was complete: for those who ask why nothing comes any more
         self.domain: TimeDomain[TI] = time_domain(inner)
         self.outer_domain: TimeDomain[TO] = time_domain(outer)
         self.refinement: Refinement[TO, TI] = refinement(outer, inner)

@@ -151,8 +151,11 @@ class Worker(Turning):
             raise ScopeError(f"dataflow {scope.path!r} is not one of worker {self.index}, which cannot drop it")
         if not building.installed:
             raise ScopeError(f"dataflow {scope.path!r} is not built yet: drop it after its with-block")
-        if self._accumulator is not None and building.number in self._dataflows:
-            self._accumulator.dropped(building.number)
+        if building.number in self._dataflows:
+            for subgraph in scope.scopes:
+                subgraph.dropped = True
+            if self._accumulator is not None:
+                self._accumulator.dropped(building.number)
         self._forget(building.number)
 
     def has(self, scope: ScopeBuilder[Any]) -> bool:
