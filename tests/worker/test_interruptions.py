@@ -78,11 +78,17 @@ def test_an_interruption_of_a_process_is_told(capfd: pytest.CaptureFixture[str])
     assert "Traceback" not in capfd.readouterr().err
 
 
-def test_an_exit_in_an_operator_ends_the_run() -> None:
-    with pytest.raises(SystemExit):
-        over_three(failing(lambda record: sys.exit(5)), "threads")
+@pytest.mark.parametrize(("workers", "processes"), [(1, 1), (3, 1), (1, 2), (2, 2)])
+def test_an_exit_in_an_operator_is_the_callers(workers: int, processes: int) -> None:
+    """It ends the program with the code that it says, however the workers are shared out."""
+    with pytest.raises(SystemExit) as ended:
+        timely.execute(every(lambda record: sys.exit(5)), workers=workers, processes=processes)
+    assert ended.value.code == 5
+
+
+def test_a_process_that_is_ended_at_once_has_no_result() -> None:
     with pytest.raises(WorkerError, match="exit code 5"):
-        over_three(failing(lambda record: sys.exit(5)), "processes")
+        over_three(failing(lambda record: os._exit(5)), "processes")
 
 
 def test_an_interruption_of_the_waiting_main_thread_stops_the_workers() -> None:

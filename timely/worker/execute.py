@@ -433,9 +433,7 @@ def _process(
     with company, watched(company, watch, len(called)):
         try:
             outcomes = run_threads(program, indices, {index: sockets[index] for index in indices}, shared, routes, company)
-        except SystemExit:
-            raise  # which says what the process is to end with
-        except BaseException as error:  # an interruption, or what else is no Exception, is the parent's to raise
+        except BaseException as error:  # an interruption, an exit, or what else is no Exception, is the parent's to raise
             outcomes = [(False, error)] * workers
     with contextlib.suppress(BrokenPipeError):  # who started it is gone
         ends[place][1].send_bytes(_pack(outcomes))
