@@ -6,6 +6,7 @@ import os
 import signal
 import sys
 import threading
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -112,6 +113,38 @@ def test_an_interruption_of_the_waiting_main_thread_stops_the_workers() -> None:
     while any(thread.name.startswith("timely worker") for thread in threading.enumerate()):
         pass
     assert threading.active_count() == before
+
+
+@pytest.mark.parametrize(("workers", "processes"), [(1, 1), (1, 2), (2, 2)])
+def test_an_interruption_of_the_process_that_waits_for_others_is_told_to_these(
+    workers: int, processes: int, tmp_path: Path
+) -> None:
+    """Which end by themselves then, with all that their programs have to clear up: they were killed, after ten seconds."""
+    caller = os.getpid()
+
+    def program(worker: timely.Worker) -> None:
+        with worker.dataflow(int) as scope:
+            handle, stream = scope.new_input()
+            stream.exchange(lambda x: x).probe()
+        worker.confer(None)
+        try:
+            if worker.index == 0:
+                os.kill(caller, signal.SIGINT)
+            worker.step_while(lambda: not handle.closed)
+        except BaseException as error:
+            (tmp_path / str(worker.index)).write_text(f"{type(error).__name__}: {error}")
+            raise
+
+    usual = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            timely.execute(program, workers=workers, processes=processes)
+    finally:
+        signal.signal(signal.SIGINT, usual)
+    cleared_up = {file.name: file.read_text() for file in tmp_path.iterdir()}
+    assert sorted(cleared_up) == [str(index) for index in range(workers * processes)]
+    if processes > 1:
+        assert all("the run was interrupted" in text or "PeerLostError" in text for text in cleared_up.values()), cleared_up
 
 
 class Interrupting:

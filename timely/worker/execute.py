@@ -37,7 +37,7 @@ from timely.errors import (
 from timely.progress import Routes
 from timely.progress.routes import Mode
 from timely.worker.arena import Arena, Shared, arenas
-from timely.worker.company import Company, Line, lines
+from timely.worker.company import Company, Line, hang_up, lines
 from timely.worker.heap import keep_what_is_freed, prepare
 from timely.worker.terminal import erase
 from timely.worker.transport import Inbox, PeerTransport
@@ -195,6 +195,7 @@ def run_threads(
         for inbox in inboxes.values():
             inbox.close()
         raise
+    company.when_stopped(lambda: _stop(inboxes, "the run was interrupted"))
     transports = [PeerTransport(index, inboxes, sockets.get(index, {}), shared=shared.get(index)) for index in indices]
     if len(transports) == 1:
         return [_run_connected(transports[0], program, routes, company)]
@@ -215,8 +216,7 @@ def run_threads(
         for thread in threads:
             thread.join()
     except BaseException as interruption:
-        for inbox in inboxes.values():
-            inbox.put(-1, ("abort", f"the run was interrupted by {type(interruption).__name__}"))
+        _stop(inboxes, f"the run was interrupted by {type(interruption).__name__}")
         for thread, transport in zip(threads, transports, strict=True):
             if thread.ident is None:
                 transport.close()  # it was never started, so nobody else does
@@ -224,6 +224,12 @@ def run_threads(
                 thread.join(_GRACE)
         raise
     return outcomes
+
+
+def _stop(inboxes: Mapping[int, Inbox], why: str) -> None:
+    """Have the workers stop that these inboxes belong to; those that have ended need not hear it."""
+    for inbox in inboxes.values():
+        inbox.put(-1, ("abort", why))
 
 
 def _run_connected(
@@ -262,10 +268,14 @@ def _run_processes(
     kept = _connections_of_spark()  # noqa: F841  (the children have this frame, too)
     children: list[Any] = []
     ends: list[tuple[Connection, Connection]] = []
+    called: list[Line] = []
     try:
         with _forking:
-            _start(children, ends, program, workers, processes, routes, watch)
+            _start(children, ends, called, program, workers, processes, routes, watch)
         return _gather([receiver for receiver, _ in ends], children, workers)
+    except BaseException:  # of this process alone, perhaps: an interruption of the others they have heard of themselves
+        hang_up(called)
+        raise
     finally:
         for child in children:
             _join(child)
@@ -274,6 +284,8 @@ def _run_processes(
                 child.join()
         for receiver, _ in ends:
             receiver.close()
+        for _, line in called:
+            line.close()
         if watch is not None and watch.line and children and (children[0].exitcode or 0) < 0:
             erase(sys.stderr)  # the line of one that was killed
 
@@ -288,13 +300,15 @@ def _join(child: Any) -> None:
 def _start(
     children: list[Any],
     ends: list[tuple[Connection, Connection]],
+    called: list[Line],
     program: Callable[[Worker], Any],
     workers: int,
     processes: int,
     routes: Routes,
     watch: Watch | None,
 ) -> None:
-    """Start the ``children``, each with all ``ends`` of the pipes for what they have to say, and keep what the parent needs.
+    """Start the ``children``, each with all ``ends`` of the pipes for what they have to say and all the lines by which they are
+    ``called``, and keep what the parent needs.
 
     One run at a time: what another thread forks meanwhile would have these connections too, so that nobody could see them end.
     """
@@ -303,7 +317,6 @@ def _start(
     context = multiprocessing.get_context("fork")
     sockets: dict[int, dict[int, socket.socket]] = {index: {} for index in range(workers * processes)}
     shared: dict[int, dict[int, Shared]] = {}
-    called: list[Line] = []
     try:
         with _enough_files(f"workers={workers}, processes={processes}", _files(workers, processes)):
             _connect(sockets, workers)
@@ -319,7 +332,7 @@ def _start(
     finally:  # those that were started find out if others were not
         for _, sender in ends:
             sender.close()
-        for sock in (*itertools.chain(*called), *(sock for mine in sockets.values() for sock in mine.values())):
+        for sock in (*(ear for ear, _ in called), *(sock for mine in sockets.values() for sock in mine.values())):
             sock.close()
         _let_go(shared, ())
 
