@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -301,3 +302,29 @@ def test_a_place_that_cannot_be_begun_at_says_why(tmp_path: Path) -> None:
 
     with pytest.raises(CheckpointError, match=r"taking over failed on worker 0: FileNotFoundError: 00000001-\w{8}.claim"):
         counter(timely.Worker(), Gone(tmp_path))
+
+
+class Unfenced(LocalStore):
+    """A store that has room for a claim, and not for the fence after it."""
+
+    error: BaseException = OSError(errno.ENOSPC, "No space left on device")
+
+    def write(self, name: str, chunks: Iterable[bytes]) -> None:
+        if name.endswith(FENCE):
+            raise self.error
+        super().write(name, chunks)
+
+
+@pytest.mark.parametrize("error", [OSError(errno.ENOSPC, "No space left on device"), KeyboardInterrupt()])
+def test_a_run_that_cannot_begin_takes_its_claim_back(tmp_path: Path, error: BaseException) -> None:
+    recovery, handle, _ = counter(timely.Worker(), tmp_path)
+    step(recovery, handle)
+    before = sorted(tmp_path.iterdir())
+    store = Unfenced(tmp_path)
+    store.error = error
+    with pytest.raises((CheckpointError, KeyboardInterrupt), match="No space left on device|^$"):
+        counter(timely.Worker(), store)
+    assert sorted(tmp_path.iterdir()) == before
+    step(recovery, handle)  # which it was not told to be taken over from
+    last = counter(timely.Worker(), tmp_path)
+    assert (last[0].time, last[2]) == (2, [2])

@@ -234,14 +234,19 @@ class Recovery:
             run = run_name(history[0].generation() + 1, secrets.token_hex(4))
             fence = Fence(run, left[0].name if left else None).encode()
             try:
-                self._store.write(run + CLAIM, [fence])
-                quicker = moved(run)
-                if not quicker:
-                    self._store.write(run + FENCE, [fence])
-            except OSError:
-                quicker = moved(run)  # a newer run deletes what older ones have not finished, as if they were dead
-                if not quicker:
-                    raise
+                try:
+                    self._store.write(run + CLAIM, [fence])
+                    quicker = moved(run)
+                    if not quicker:
+                        self._store.write(run + FENCE, [fence])
+                except OSError:
+                    quicker = moved(run)  # a newer run deletes what older ones have not finished, as if they were dead
+                    if not quicker:
+                        raise
+            except BaseException:
+                with contextlib.suppress(OSError):
+                    self._store.delete(run + CLAIM)  # which would keep an older run from committing, for nobody
+                raise
             if quicker:
                 self._store.delete(run + CLAIM)
                 return None
