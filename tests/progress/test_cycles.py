@@ -331,3 +331,55 @@ def test_feedback_set_cuts_every_cycle(successors: list[list[int]]) -> None:
         rest = [[w for w in ways if v in left and w in left and w != v] for v, ways in enumerate(successors)]
         assert all(len(part) == 1 for part in strongly_connected(rest))
         assert len(component) > 1 or not chosen
+
+
+class Plain:
+    """A summary of whole numbers that is equal to itself, and has no order besides."""
+
+    def __init__(self, n: int) -> None:
+        self.n = n
+
+    def results_in(self, time: int, /) -> int | None:
+        return Tick(time + self.n)
+
+    def followed_by(self, other: Plain, /) -> Plain | None:
+        return Plain(self.n + other.n)
+
+    def __le__(self, other: Plain, /) -> bool:
+        return self == other
+
+    def __lt__(self, other: Plain, /) -> bool:
+        return False
+
+    def __eq__(self, other: object, /) -> bool:
+        return isinstance(other, Plain) and self.n == other.n
+
+    def __hash__(self) -> int:
+        return hash(self.n)
+
+    def __repr__(self) -> str:
+        return f"Plain({self.n})"
+
+
+class Tick(int):
+    """A time whose summaries are those."""
+
+    @classmethod
+    def minimum(cls) -> Tick:
+        return cls(0)
+
+    @classmethod
+    def identity(cls) -> Plain:
+        return Plain(0)
+
+
+@pytest.mark.parametrize("n", [0, 1])
+def test_a_cycle_that_advances_and_whose_summary_does_not_say_so_is_told_of_that(n: int) -> None:
+    graph: GraphBuilder[Any] = GraphBuilder(Tick)
+    graph.add_node("body", 1, 1, [[Antichain([Plain(0)])]])
+    graph.add_node("feedback", 1, 1, [[Antichain([Plain(n)])]])
+    graph.add_edge(Source("body", 0), Target("feedback", 0))
+    graph.add_edge(Source("feedback", 0), Target("body", 0))
+    order = r"its summary Plain\(1\) turns 0 into 1, but Plain\(0\) <= Plain\(1\) is False; give the summaries an order"
+    with pytest.raises(CycleError, match=order if n else "put a feedback on it whose summary advances every time"):
+        graph.build()

@@ -381,3 +381,38 @@ def test_an_error_in_a_method_is_shown_as_it_is() -> None:
     wrong = make(Mark, __lt__=lambda a, b: a.n % b.n < 1)
     with pytest.raises(ZeroDivisionError):
         check_timestamp(wrong, NUMBERS.map(wrong))
+
+
+@attrs.frozen(order=True)
+class Saturating:
+    """A summary that stops at 9: it advances the first times, and composes as it should."""
+
+    n: int
+
+    def results_in(self, time: int, /) -> int | None:
+        return Nine(min(time + self.n, 9))
+
+    def followed_by(self, other: Saturating, /) -> Saturating | None:
+        return Saturating(self.n + other.n)
+
+
+class Nine(int):
+    """A time up to 9."""
+
+    @classmethod
+    def minimum(cls) -> Nine:
+        return cls(0)
+
+    @classmethod
+    def identity(cls) -> Saturating:
+        return Saturating(0)
+
+
+def test_a_summary_that_stops_at_a_greatest_time_does_not_advance() -> None:
+    times = st.builds(Nine, st.integers(0, 9))
+    steps = st.builds(Saturating, st.integers(1, 2))
+    with pytest.raises(LawViolation, match=r"but p.results_in\(a\) is 9") as error:
+        check_summary(TimeKit(Nine, times, steps, st.just(Saturating(0))))
+    assert error.value.law == "advancing" and error.value.counterexample["a"] == 9
+    check_summary(TimeKit(Nine, times, st.nothing(), steps))  # on other paths it may
+    check_summary(TimeKit(int, st.integers(0, 9), st.builds(Step, st.integers(1, 2), st.just(9)), st.just(Step(0))))

@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Generic, TypeVar
 
+from timely.errors import shown
 from timely.order import PartialOrder
 from timely.progress.components import feedback_set, ranks, strongly_connected, sweep_order
 from timely.progress.domain import TimeDomain
@@ -109,6 +110,31 @@ class _CycleCheck(Generic[T]):
         if known is None:
             known = self._advances[summary] = strictly_advances(summary, self._domain)
         return known
+
+
+def out_of_order(topology: Topology[T], cycle: Sequence[int]) -> str | None:
+    """Return, of a cycle that :func:`find_stuck_cycle` returned, what is wrong if the least time does advance on it.
+
+    Then it is the order of the summaries that does not tell so: one that compares them only for being equal, for example.
+    """
+    domain, ends = topology.domain, [*cycle[1:], cycle[0]]
+    whole, start = domain.identity, domain.minimum
+    time = start
+    try:
+        for place, end in zip(cycle, ends):
+            step = next(summaries[0] for to, summaries in topology.forward[place] if to == end)
+            arrival, composed = step.results_in(time), whole.followed_by(step)
+            if arrival is None or composed is None:
+                return None
+            time, whole = arrival, composed
+        if time == start or not start <= time or domain.identity <= whole:
+            return None
+    except Exception:  # types of one's own may refuse, and this is about another error
+        return None
+    return (
+        f"its summary {shown(whole)} turns {shown(start)} into {shown(time)}, but {shown(domain.identity)} <= {shown(whole)}"
+        " is False; give the summaries an order in which what advances every time is beyond the identity (docs/timestamps.md)"
+    )
 
 
 def _first_round(label: Label[T]) -> list[int]:

@@ -15,7 +15,7 @@ from timely.errors import CycleError, GraphError, TimestampError
 from timely.order import PartialOrder
 from timely.progress.antichain import Antichain
 from timely.progress.compile import Plan
-from timely.progress.cycles import find_stuck_cycle
+from timely.progress.cycles import find_stuck_cycle, out_of_order
 from timely.progress.domain import TimeDomain, time_domain
 from timely.progress.engine import make_tracker
 from timely.progress.location import Location, Source, Target
@@ -138,10 +138,8 @@ class GraphBuilder(Generic[T]):
         if cycle is not None:
             nodes = [place.node for place in (topology.locations[number] for number in cycle) if isinstance(place, Target)]
             path = " -> ".join(topology.describe(node) for node in [*nodes, nodes[0]])
-            raise CycleError(
-                f"time does not advance on the cycle {path}: put a feedback on it whose summary advances every time",
-                nodes,
-            )
+            why = out_of_order(topology, cycle) or "put a feedback on it whose summary advances every time"
+            raise CycleError(f"time does not advance on the cycle {path}: {why}", nodes)
         self._tracker = make_tracker(Plan(topology))
         return self._tracker
 

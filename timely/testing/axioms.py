@@ -203,6 +203,21 @@ def summary_laws(domain: TimeDomain[Any]) -> list[Law]:
     ]
 
 
+def advancing_law() -> Law:
+    """Return the law of summaries that are said to advance time, as the one of a loop has to: at every time, without end.
+
+    >>> from timely import Step
+    >>> advancing_law().broken(Step(1), 4), advancing_law().broken(Step(0), 4)
+    (None, 'p.results_in(a) is 4')
+    """
+
+    def advancing(p: Any, a: Any) -> Seen:
+        result = p.results_in(a)
+        return None if result is None or (a <= result and a != result) else f"p.results_in(a) is {result!r}"
+
+    return Law("advancing", "p.results_in(a) is None or after a, of the advancing summaries", "pa", advancing)
+
+
 def refinement_laws(into: Refinement[Any, Any]) -> list[Law]:
     """Return the laws of translating between the times of a nested scope and those around it.
 
