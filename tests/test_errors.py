@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import re
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -26,3 +27,11 @@ def test_every_error_is_public_and_in_the_table(name: str) -> None:
 
 def test_the_table_has_no_error_that_is_not_there() -> None:
     assert set(re.findall(r"^\| `(\w+)` \|", PAGE, re.MULTILINE)) <= set(CLASSES)
+
+
+def test_errors_have_the_names_by_which_they_could_be_imported_before() -> None:
+    places, batch = import_module("timely.inspect.explain"), import_module("timely.spark.batch")
+    assert places.PlaceError is errors.PlaceError is timely.PlaceError
+    assert batch.OutputError is errors.OutputError is timely.OutputError
+    assert str(errors.OutputError("no output 'a'")) == "no output 'a'"
+    assert issubclass(errors.OutputError, KeyError) and issubclass(errors.PlaceError, TypeError)

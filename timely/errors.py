@@ -200,6 +200,10 @@ class AuthenticationError(TimelyError, ConnectionError):
     """Somebody who does not know the run's secret tried to take part in it."""
 
 
+class PlaceError(ConfigurationError, TypeError):
+    """What was asked about is no place of a dataflow: no stream, no probe, no input of an operator, no scope."""
+
+
 class StalledError(TimelyError, RuntimeError):
     """A dataflow was to be run to its end, but nothing can move it any more: some input or capability is still held."""
 
@@ -226,6 +230,12 @@ class SchemaError(TimelyError, ValueError):
 
 class SparkError(TimelyError, RuntimeError):
     """The Spark side of a run cannot be set up: too few slots, no usable Java, a failed stage."""
+
+
+class OutputError(ConfigurationError, KeyError):
+    """A result was asked for an output that it does not have."""
+
+    __str__ = Exception.__str__  # a KeyError's is in quotes
 
 
 class DeliveryError(TimelyError, RuntimeError):

@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 import attrs
 
 from timely.dataflow import InputPort, ScopeBuilder, Stream
-from timely.errors import ConfigurationError, ScopeError, shown
+from timely.errors import ConfigurationError, PlaceError as PlaceError  # where it was before, ScopeError, shown
 from timely.inspect.census import Census, Holdings
 from timely.inspect.reasons import Explanation, Reason, Unfinished
 from timely.inspect.search import Search
@@ -26,10 +26,6 @@ from timely.worker.company import Member
 
 Place: TypeAlias = Stream[Any, Any] | ProbeHandle[Any] | InputPort[Any, Any] | ScopeBuilder[Any]
 """What one may ask about: the frontier at a stream, a probe, or an operator's input; or the end of a dataflow."""
-
-
-class PlaceError(ConfigurationError, TypeError):
-    """What was asked about is no place of a dataflow."""
 
 
 def explain(worker: Worker, what: Place) -> Explanation:

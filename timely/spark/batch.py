@@ -19,6 +19,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import IntegerType, StructField, StructType
 
 from timely.errors import ConfigurationError, TimelyError
+from timely.errors import OutputError as OutputError  # where it was before
 from timely.progress import Routes
 from timely.progress.routes import Mode
 from timely.spark.display import Monitor, monitor, name_of
@@ -35,12 +36,6 @@ from timely.spark.shipping import carried
 from timely.spark.slots import settle
 from timely.spark.task import Build, Task
 from timely.spark.verdict import Verdict
-
-
-class OutputError(ConfigurationError, KeyError):
-    """A result was asked for an output that it does not have."""
-
-    __str__ = Exception.__str__  # a KeyError's is in quotes
 
 
 class Result(Mapping[str, DataFrame]):
