@@ -27,7 +27,18 @@ from timely.scopes import INGRESS
 T = TypeVar("T", bound=PartialOrder)
 D = TypeVar("D")
 
-Ways: TypeAlias = Mapping[int, Antichain[PathSummary[T]]] | Sequence[Antichain[PathSummary[T]]] | Antichain[PathSummary[T]]
+S = TypeVar("S", covariant=True)
+
+
+class Least(Protocol[S]):
+    """An antichain that is only read: one of ``Step`` is one of path summaries of ``int``, to a type checker."""
+
+    @property
+    def elements(self) -> tuple[S, ...]:
+        """The elements."""
+
+
+Ways: TypeAlias = Mapping[int, Least[PathSummary[T]]] | Sequence[Least[PathSummary[T]]] | Least[PathSummary[T]]
 """How a port leads to those on the other side: an antichain for some, by number; one for each, in order; or one for all."""
 
 

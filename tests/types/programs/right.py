@@ -185,6 +185,17 @@ def by_hand() -> tuple[Antichain[int], Antichain[Product[int, int]], Antichain[i
     return numbers.build().frontier(place), rounds.build().frontier(place), default.build().frontier(place)
 
 
+def summaries_of_a_class(numbers: Stream[int, int]) -> Stream[int, int]:
+    builder: timely.OperatorBuilder[int] = timely.OperatorBuilder(numbers.scope, "later")
+    later = timely.Antichain([timely.Step(1)])
+    by_port: dict[int, timely.Antichain[timely.Step]] = {0: later}
+    builder.new_input(numbers, timely.Pipeline)
+    builder.new_output(later)
+    builder.new_output([later])
+    builder.new_output({0: later})
+    return builder.new_output(by_port)
+
+
 def program(worker: timely.Worker) -> list[tuple[int, list[tuple[str, int]]]]:
     with worker.dataflow(int, name="words") as scope:
         handle: InputHandle[int, str]

@@ -172,3 +172,11 @@ def program(worker: timely.Worker) -> int:
 
 names: list[str] = timely.execute(program)  # expect: arg-type
 timely.example(lambda scope: scope.to_stream([1, 2]).map(shout))  # expect: arg-type
+
+
+def a_summary_of_other_times(numbers: Stream[int, int]) -> None:
+    builder: timely.OperatorBuilder[int] = timely.OperatorBuilder(numbers.scope, "later")
+    builder.new_input(numbers, timely.Pipeline)
+    pairs = timely.Antichain([timely.ProductSummary(timely.Step(0), timely.Step(1))])
+    builder.new_output(pairs)  # expect: arg-type
+    builder.new_output(5)  # expect: arg-type
