@@ -69,7 +69,11 @@ class Reason:
 
 @attrs.frozen
 class Unfinished:
-    """A scope of a user's own that has said, when it was last pulled, that it has work left: it keeps its dataflow alive."""
+    """A scope of a user's own that has said, when it was last pulled, that it has work left: it keeps its dataflow alive.
+
+    >>> str(Unfinished("Feed", "/df/Feed#0", None))
+    "scope 'Feed' (/df/Feed#0) has work left: it returned True when it was last pulled"
+    """
 
     scope: str
     path: str
