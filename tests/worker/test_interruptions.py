@@ -126,8 +126,8 @@ def test_an_interruption_of_the_process_that_waits_for_others_is_told_to_these(
         with worker.dataflow(int) as scope:
             handle, stream = scope.new_input()
             stream.exchange(lambda x: x).probe()
-        worker.confer(None)
         try:
+            worker.confer(None)  # all have come here
             if worker.index == 0:
                 os.kill(caller, signal.SIGINT)
             worker.step_while(lambda: not handle.closed)
