@@ -396,7 +396,7 @@ def test_a_name_for_the_type_of_times() -> None:
 
 
 def test_a_loop_over_times_that_have_no_next_one() -> None:
-    message = r"scope '/batch': feedback needs a summary for times of type Unit: give one .*, as in feedback\(summary\)"
+    message = r"feedback in scope '/batch' needs a summary for times of type Unit: give one .*, as in feedback\(summary\)"
     with pytest.raises(TimestampError, match=message), timely.Worker().dataflow(timely.Unit, name="batch") as scope:
         scope.feedback()
 

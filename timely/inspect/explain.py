@@ -14,7 +14,8 @@ from typing import Any, TypeAlias
 import attrs
 
 from timely.dataflow import InputPort, ScopeBuilder, Stream
-from timely.errors import ConfigurationError, PlaceError as PlaceError  # where it was before, ScopeError, shown
+from timely.errors import PlaceError as PlaceError  # where it was before
+from timely.errors import ScopeError, shown
 from timely.inspect.census import Census, Holdings
 from timely.inspect.reasons import Explanation, Reason, Unfinished
 from timely.inspect.search import Search

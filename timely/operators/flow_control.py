@@ -12,8 +12,8 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
-from typing import Any, Generic, SupportsIndex, TypeVar, overload
 from operator import index
+from typing import Any, Generic, SupportsIndex, TypeVar, overload
 
 from timely.dataflow import (
     Capability,
