@@ -96,23 +96,33 @@ class _Request:
 
 
 @attrs.frozen
-class _Told:
-    """All the nodes that one worker has, for another to know; it asks for those that belong to the receiver, in order, unless all
-    workers tell.
-    """
+class _Close:
+    """All the nodes that one worker has, where they are whole numbers close together."""
 
-    receiver: int
-    asker: int
     marks: Marks
     kind: pa.DataType
 
     def nodes(self) -> pa.Array:
-        """Return all the nodes."""
+        """Return the nodes, in order."""
         return from_integers(self.marks.nodes(), self.kind)
+
+
+@attrs.frozen
+class _Told:
+    """What one worker has, for another to know; it asks for those nodes that belong to the receiver, unless all workers tell."""
+
+    receiver: int
+    asker: int
+    close: _Close
+
+    @property
+    def kind(self) -> pa.DataType:
+        """Return the type of the nodes."""
+        return self.close.kind
 
     def belonging(self, info: OperatorInfo, src: str) -> pa.Array:
         """Return those of the nodes that belong to this worker."""
-        nodes = self.nodes()
+        nodes = self.close.nodes()
         return nodes.take(pa.array((_owners(info, nodes, src) == info.worker).nonzero()[0]))
 
 
@@ -157,15 +167,15 @@ def _worked_out(_: object, __: object, collected: list[list[Any]]) -> bool:
 class _Coded:
     """Edges of which the ends are ``nodes``, first the sources of all, then the targets; what comes after is no edge's.
 
-    ``asked`` has, for each worker that was asked for nodes, their codes in the order of the request. Where marks were ``told``
-    the nodes are places among them, and have no codes yet.
+    ``asked`` has, for each worker that was asked for nodes, their codes in the order of the request. Where what the worker
+    has was ``told``, the nodes are places among its marks, and have no codes yet.
     """
 
     nodes: Found
     count: int
     weights: Column | None
     asked: dict[int, Column]
-    told: _Told | None = None
+    told: _Close | None = None
 
     def __len__(self) -> int:
         return self.count + sum(map(len, self.asked.values())) + (self.told is not None)
@@ -243,8 +253,9 @@ class _Encoder:
         marked = self._mark(info, [*ends, *alone])
         if marked is not None:
             marks, places = marked
-            told = [_Told(peer, info.worker, marks, self._type) for peer in range(info.peers)]
-            return [_Coded(Found(np.empty(0, np.int64), places), count, weights, {}, told[0]), told]
+            close = _Close(marks, self._type)
+            told = [_Told(peer, info.worker, close) for peer in range(info.peers)]
+            return [_Coded(Found(np.empty(0, np.int64), places), count, weights, {}, close), told]
         asked = len(self._asked)
         nodes, fresh = self._asked.find(*ends, *alone)
         self._note_asked(fresh)
@@ -292,7 +303,7 @@ class _Encoder:
         self._owned_type = kind = same_type(info, kinds, self._owned_type if self._lasting else None)
         if not self._lasting:
             self._owned, self._next = Numbers(), 0
-        marks = [request.marks for request in requests if isinstance(request, _Told)]
+        marks = [request.close.marks for request in requests if isinstance(request, _Told)]
         together = union(marks) if len(marks) == len(requests) else None
         if together is not None:
             return self._work_out(info, kind, together, any(request.asker == info.worker for request in requests))
