@@ -322,6 +322,27 @@ def test_an_error_that_cannot_say_what_it_is_ends_the_run_too(workers: int, proc
         timely.execute(program, workers=workers, processes=processes)
 
 
+class MuteType(TypeError):
+    """One that looks as if something was called with other arguments than it takes, until it is asked."""
+
+    def __str__(self) -> str:
+        raise AttributeError("no text")
+
+
+@pytest.mark.parametrize("place", ["constructor", "logic"])
+def test_nor_does_a_mute_type_error_of_a_constructor_or_of_logic_hide_the_operator(place: str) -> None:
+    def constructor(capability: Any, info: Any) -> Any:
+        def logic(input: Any, output: Any) -> None:
+            raise MuteType
+
+        if place == "constructor":
+            raise MuteType
+        return logic
+
+    with pytest.raises(OperatorError, match=r"'mine' \(/example/mine#1\) on worker 0 raised MuteType, which raises Attrib"):
+        timely.example(lambda scope: scope.to_stream([1]).unary(timely.Pipeline, "mine", constructor))
+
+
 def every(deed: Callable[[int], object]) -> Callable[[timely.Worker], None]:
     """A program in which worker 0 does ``deed`` to what comes to it."""
 

@@ -347,7 +347,7 @@ def _is_of_our_call(error: Exception, frames: int) -> bool:
 
     It was raised by the call then, in one of the first ``frames`` of the traceback, which are the library's own.
     """
-    if not isinstance(error, TypeError) or " argument" not in str(error):
+    if not isinstance(error, TypeError) or " argument" not in told(error):
         return False
     trace = error.__traceback__
     while trace is not None and frames and is_ours(trace.tb_frame.f_code.co_filename):
