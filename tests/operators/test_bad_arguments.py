@@ -477,7 +477,7 @@ def test_what_is_no_handle_to_take_from(handle: Any) -> None:
     refused(lambda s: s.input_from(handle), GraphError, match)
 
 
-@pytest.mark.parametrize("limit", [None, 0, "two", 1.5, True])
+@pytest.mark.parametrize("limit", [None, 0, "two", 1.5, True, int])
 def test_limits_of_what_is_awaited(limit: Any) -> None:
     match = rf"map_async: limit={limit!r} lets nothing through: give a whole number"
     refused(lambda s: s.to_stream([1]).map_async(later, limit), ConfigurationError, match)
@@ -495,7 +495,7 @@ def test_what_is_no_list_of_what_a_vertex_reads(given: Any) -> None:
     refused(lambda s: timely.operators.vertex(s, timely.Vertex, inputs=given), GraphError, match.format("inputs"))
 
 
-@pytest.mark.parametrize("outputs", [None, -1, "two", 1.5])
+@pytest.mark.parametrize("outputs", [None, -1, "two", 1.5, int])
 def test_what_is_no_number_of_outputs_of_a_vertex(outputs: Any) -> None:
     match = f"vertex: outputs={outputs!r} is no number of outputs"
     refused(lambda s: timely.operators.vertex(s, timely.Vertex, outputs=outputs), GraphError, match)

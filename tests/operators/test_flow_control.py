@@ -287,6 +287,30 @@ def test_limit_in_flight_in_a_loop_takes_times_in_any_order(sent: list[Any], lim
     assert found == Counter((time, y) for time, x in sent for y in range(x + 1))
 
 
+def test_a_bound_of_a_short_type_counts_beyond_what_that_type_holds() -> None:
+    """Of a time that is complete, what is under way at two times before it may be more than the bound, and than 255."""
+    np = pytest.importorskip("numpy")
+    held: list[Any] = []
+
+    def hold(capability: Any, info: timely.OperatorInfo) -> Any:
+        return lambda input, output: held.extend((came_with.retain(), batch) for came_with, batch in input)
+
+    worker = timely.Worker()
+    with worker.dataflow(Product[int, int]) as scope:
+        (one, first), (two, second) = scope.new_input(), scope.new_input()
+        first.concat(second).limit_in_flight(np.uint8(200), lambda some: some.unary(timely.Pipeline, "hold", hold))
+    for handle, time in ((one, Product(0, 1)), (two, Product(1, 0))):
+        handle.advance_to(time)
+        handle.send_batch(list(range(200)))
+        handle.advance_to(Product(1, 1))
+    one.send("more")
+    for handle in (one, two):
+        handle.close()
+    for _ in range(9):
+        worker.step()
+    assert [len(batch) for _, batch in held] == [200, 200]
+
+
 def test_without_a_limit_more_is_made() -> None:
     outstanding = Outstanding()
     execute(exploding(outstanding, 1000, 20, 5, 1), 2, seed=3)

@@ -53,7 +53,7 @@ def map_async(stream: Stream[T, D], f: Callable[[D], Awaitable[E]], limit: int =
     >>> timely.example(lambda scope: scope.to_stream(["naiad", "nymph", "sea"]).map_async(look_up, limit=2))
     [(0, [('naiad', 5), ('nymph', 5), ('sea', 3)])]
     """
-    check_bound("map_async", "limit", limit)
+    limit = check_bound("map_async", "limit", limit)
 
     def constructor(capability: Capability[T], info: OperatorInfo) -> Callable[[InputPort[T, D], OutputPort[T]], object]:
         from timely.operators.errands import Errands

@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 from operator import index
-from typing import Any, Generic, SupportsIndex, TypeVar, overload
+from typing import Any, Generic, TypeVar, overload
 
 from timely.dataflow import (
     Capability,
@@ -156,13 +156,13 @@ def iterator_source(
     >>> [record for _, batch in seen.extract() for record in batch]
     [0, 1, 2, 3, 4, 5]
     """
-    for bound_name, bound in (("records", records), ("times", times)):
-        if bound is not None:
-            check_bound(f"iterator_source {name!r}", bound_name, bound)
+    where = f"iterator_source {name!r}"
+    records = None if records is None else check_bound(where, "records", records)
+    times = None if times is None else check_bound(where, "times", times)
     if not isinstance(probe, ProbeHandle):
-        raise GraphError(f"iterator_source {name!r}: probe is to be a timely.ProbeHandle, and is {probe!r}")
+        raise GraphError(f"{where}: probe is to be a timely.ProbeHandle, and is {probe!r}")
     if records is None and times is None:
-        raise ConfigurationError(f"iterator_source {name!r} needs a bound: give records=, times=, or both")
+        raise ConfigurationError(f"{where} needs a bound: give records=, times=, or both")
 
     def constructor(capability: Capability[T], info: OperatorInfo) -> Callable[[OutputPort[T]], object]:
         underway: _Underway[T] = _Underway(probe)
@@ -235,7 +235,7 @@ def limit_in_flight(stream: Stream[T, D], records: int, body: Callable[[Stream[A
     >>> timely.example(build)
     [(0, [3000])]
     """
-    check_bound("limit_in_flight", "records", records)
+    records = check_bound("limit_in_flight", "records", records)
     with scope_of(stream, "limit_in_flight").iterative("limit_in_flight") as inner:
         done: ProbeHandle[Any] = ProbeHandle()
         result = body(unary_frontier(stream.enter(inner), Pipeline, "gate", _gate(records, done)))
@@ -245,10 +245,24 @@ def limit_in_flight(stream: Stream[T, D], records: int, body: Callable[[Stream[A
         return result.leave()
 
 
-def check_bound(where: str, name: str, bound: object) -> None:
-    """Raise ``ConfigurationError`` for a bound that is no whole number, or lets nothing through."""
-    if isinstance(bound, bool) or not isinstance(bound, SupportsIndex) or index(bound) < 1:
+def whole(given: Any) -> int | None:
+    """Return a whole number of whatever type as an ``int``, which counts beyond what that type holds; nothing for what is none.
+
+    >>> whole(3), whole(3.0), whole(int)
+    (3, None, None)
+    """
+    try:
+        return index(given)
+    except TypeError:
+        return None
+
+
+def check_bound(where: str, name: str, bound: object) -> int:
+    """Return a bound as an ``int``; ``ConfigurationError`` for one that is no whole number, or lets nothing through."""
+    number = None if isinstance(bound, bool) else whole(bound)
+    if number is None or number < 1:
         raise ConfigurationError(f"{where}: {name}={bound!r} lets nothing through: give a whole number of at least 1")
+    return number
 
 
 def _gate(records: int, done: ProbeHandle[Any]) -> Callable[..., Any]:

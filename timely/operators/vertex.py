@@ -11,8 +11,7 @@ from __future__ import annotations
 import copy
 import functools
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from operator import index
-from typing import Any, Final, Generic, SupportsIndex, TypeAlias, TypeVar, overload
+from typing import Any, Final, Generic, TypeAlias, TypeVar, overload
 
 from timely.dataflow import (
     Capability,
@@ -29,6 +28,7 @@ from timely.dataflow import (
     why_not_run,
 )
 from timely.errors import CapabilityError, GraphError, StateError, TimestampError, shown
+from timely.operators.flow_control import whole
 from timely.operators.pending import Pending
 from timely.order import PartialOrder, linear_extension
 from timely.progress import TimeDomain
@@ -370,14 +370,15 @@ def vertex(
     made = factory if isinstance(factory, Vertex) else factory(*args)
     _check(made, factory)
     pairs = [given if isinstance(given, tuple) else (given, Pipeline) for given in _listed("inputs", inputs)]
-    if not isinstance(outputs, SupportsIndex) or index(outputs) < 0:
+    count = whole(outputs)
+    if count is None or count < 0:
         raise GraphError(f"vertex: outputs={outputs!r} is no number of outputs: give 0, or how many there are to be")
     builder = OperatorBuilder(scope, name or type(made).__name__)
     ports = [builder.new_input(stream, pact) for stream, pact in pairs]
-    streams: list[Stream[T, Any]] = [builder.new_output() for _ in range(outputs)]
+    streams: list[Stream[T, Any]] = [builder.new_output() for _ in range(count)]
 
     def constructor(capabilities: list[Capability[T]], info: OperatorInfo) -> Callable[..., None]:
-        runner = Runner(made, info, scope.subgraph.domain, ports, outputs)
+        runner = Runner(made, info, scope.subgraph.domain, ports, count)
         _keep(made, info)
         asked, made._asked = made._asked, ()
         made._runner = runner
