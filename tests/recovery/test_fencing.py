@@ -305,23 +305,27 @@ def test_a_place_that_cannot_be_begun_at_says_why(tmp_path: Path) -> None:
 
 
 class Unfenced(LocalStore):
-    """A store that has room for a claim, and not for the fence after it."""
+    """A store that has room for a claim, and not for the fence after it; or is ``late`` to notice that."""
 
     error: BaseException = OSError(errno.ENOSPC, "No space left on device")
+    late = False
 
     def write(self, name: str, chunks: Iterable[bytes]) -> None:
-        if name.endswith(FENCE):
+        if name.endswith(FENCE) and not self.late:
             raise self.error
         super().write(name, chunks)
+        if name.endswith(FENCE):
+            raise self.error
 
 
+@pytest.mark.parametrize("late", [False, True])
 @pytest.mark.parametrize("error", [OSError(errno.ENOSPC, "No space left on device"), KeyboardInterrupt()])
-def test_a_run_that_cannot_begin_takes_its_claim_back(tmp_path: Path, error: BaseException) -> None:
+def test_a_run_that_cannot_begin_takes_its_claim_back(tmp_path: Path, error: BaseException, late: bool) -> None:
     recovery, handle, _ = counter(timely.Worker(), tmp_path)
     step(recovery, handle)
     before = sorted(tmp_path.iterdir())
     store = Unfenced(tmp_path)
-    store.error = error
+    store.error, store.late = error, late
     with pytest.raises((CheckpointError, KeyboardInterrupt), match="No space left on device|^$"):
         counter(timely.Worker(), store)
     assert sorted(tmp_path.iterdir()) == before

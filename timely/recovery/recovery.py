@@ -221,7 +221,7 @@ class Recovery:
 
         def moved(run: str = "") -> bool:
             """Whether somebody else has committed or begun since the checkpoints were read."""
-            return bool(History(self._store).milestones() - {run + CLAIM} - history[0].milestones())
+            return bool(History(self._store).milestones() - {run + CLAIM, run + FENCE} - history[0].milestones())
 
         def take_over() -> str | None:
             if not left and history[0].damaged:
@@ -244,8 +244,9 @@ class Recovery:
                     if not quicker:
                         raise
             except BaseException:
-                with contextlib.suppress(OSError):
-                    self._store.delete(run + CLAIM)  # which would keep an older run from committing, for nobody
+                for mark in (FENCE, CLAIM):  # which would keep an older run from committing, for nobody
+                    with contextlib.suppress(OSError):
+                        self._store.delete(run + mark)
                 raise
             if quicker:
                 self._store.delete(run + CLAIM)
