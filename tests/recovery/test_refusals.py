@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import timely
+from timely import Product
 from timely.errors import (
     ChangedDataflowError,
     CheckpointError,
@@ -426,3 +427,44 @@ def test_nor_is_it_sent_by_an_unordered_input_or_by_a_handle_of_another_dataflow
 
     assert run(0, False) == [(0, ["here"]), (1, ["ahead"])]
     assert run(2, True) == [(2, ["here"]), (3, ["ahead"])]
+
+
+@pytest.mark.parametrize("kind", ["input", "unordered"])
+def test_nor_into_a_scope_inside(tmp_path: Path, kind: str) -> None:
+    """Where times have a round: it is the time around that must not be before the one that is gone on from."""
+
+    def run(first: int, refused: bool) -> list[tuple[int, list[Any]]]:
+        worker = timely.Worker()
+        with Recovery(worker, tmp_path) as recovery:
+            with (
+                worker.dataflow(int) as scope,
+                scope.region() as region,
+                region.iterative() as loop,
+                loop.iterative() as inner,
+            ):
+                if kind == "input":
+                    handle, stream = inner.new_input()
+                else:
+                    (unordered, capability), stream = inner.new_unordered_input()
+                seen = stream.leave().leave().leave().capture()
+
+            def send(time: int, record: str) -> None:
+                moment = Product(Product(time, 0), 3)
+                if kind == "input":
+                    handle.advance_to(moment)
+                    handle.send(record)
+                else:
+                    unordered.session(capability.delayed(moment)).give(record)
+
+            if refused:
+                remedy = r"at 2, which has all .*: \w+\(\(\(2, 0\), 0\)\) first"
+                with pytest.raises(TimeRegressionError, match=rf"is at \(\(1, 0\), 3\), and .* {remedy}"):
+                    send(1, "twice")
+            send(first, "here")
+            last = Product(Product(first + 2, 0), 3)
+            handle.advance_to(last) if kind == "input" else capability.downgrade(last)
+            recovery.checkpoint(first + 2)
+        return seen.extract()
+
+    assert run(0, False) == [(0, ["here"])]
+    assert run(2, True) == [(2, ["here"])]

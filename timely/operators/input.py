@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from types import TracebackType
 from typing import Any, Generic, Self, TypeVar
 
@@ -12,6 +12,7 @@ from timely.errors import ContainerError, GraphError, InputClosedError, TimeRegr
 from timely.operators.generic import source
 from timely.operators.kept import Sent
 from timely.order import PartialOrder
+from timely.progress import Refinement
 
 T = TypeVar("T", bound=PartialOrder)
 D = TypeVar("D")
@@ -99,6 +100,48 @@ class Outbox(Generic[T]):
             session.give_batch(batch)
 
 
+class Beginning(Generic[T]):
+    """The time that a run goes on from (``timely.recovery``), as it is for the times of a scope in a dataflow with such times."""
+
+    __slots__ = ("_begins", "_nested")
+
+    def __init__(self, begins: Any, nested: Sequence[Refinement[Any, Any]]) -> None:
+        self._begins = begins
+        self._nested = nested
+
+    def reached(self, time: T) -> bool:
+        """Return whether ``time`` is, on the outside of the scopes that it is nested in, not before the run begins."""
+        outer: Any = time
+        for scope in self._nested:
+            outer = scope.to_outer(outer)
+        return bool(self._begins <= outer)
+
+    def refusal(self, info: OperatorInfo, time: T, remedy: str) -> TimeRegressionError:
+        """Return the error for what is sent at a ``time`` that is over; ``remedy`` is what is to be called instead."""
+        first = self._begins
+        for scope in reversed(self._nested):
+            first = scope.to_inner(first)
+        return TimeRegressionError(
+            f"input {info.name!r} ({info.path}) is at {time!r}, and the run goes on from a checkpoint at {self._begins!r}, which"
+            f" has all that came before: {remedy}({first!r}) first, and send what comes then"
+        )
+
+
+def beginning(scope: ScopeBuilder[T], info: OperatorInfo) -> Beginning[T] | None:
+    """Return where an input in a scope begins, where its dataflow goes on from a checkpoint at a time of its own."""
+    begins, nested, around = info.begins, [], scope
+    if begins is None:
+        return None
+    while around.parent is not None:
+        nested.append(around.subgraph.refinement)
+        around = around.parent
+    try:
+        around.subgraph.domain.check(begins)
+    except TimestampError:
+        return None  # other dataflows have such times
+    return Beginning(begins, nested)
+
+
 class InputHandle(Generic[T, D]):
     """Sends records at ``time``, which only ever advances; closing it says that nothing more will come.
 
@@ -122,23 +165,28 @@ class InputHandle(Generic[T, D]):
 
     __slots__ = ("_begins", "_check", "_closed", "_draft", "_info", "_outboxes", "_time")
 
-    def __init__(self, capability: Capability[T], info: OperatorInfo, check: Callable[[object], None]) -> None:
+    def __init__(
+        self, capability: Capability[T], info: OperatorInfo, check: Callable[[object], None], begins: Beginning[T] | None = None
+    ) -> None:
         self._info = info
         self._draft = Draft()
         self._outboxes = [Outbox(capability, info, self._draft)]
         self._check = check
         self._time = capability.time
-        self._begins = info.begins
+        self._begins = begins
         self._closed = False
 
-    def feed(self, capability: Capability[T], info: OperatorInfo) -> Outbox[T]:
-        """Send into another stream too from now on; return its outbox. ``InputClosedError`` if the handle is closed."""
+    def feed(self, capability: Capability[T], info: OperatorInfo, begins: Beginning[T] | None = None) -> Outbox[T]:
+        """Send into another stream too from now on, which may go on from where it ``begins``; return its outbox.
+
+        ``InputClosedError`` if the handle is closed.
+        """
         if self._closed:
             raise self._is_closed("input_from")
         self.flush()
         capability.downgrade(self._time)
-        if info.begins is not None:
-            self._begins = info.begins
+        if begins is not None:
+            self._begins = begins
         self._outboxes.append(Outbox(capability, info, self._draft))
         return self._outboxes[-1]
 
@@ -186,17 +234,12 @@ class InputHandle(Generic[T, D]):
         for outbox in self._outboxes:
             outbox.put(batch)
 
-    def _check_begun(self, begins: Any) -> None:
+    def _check_begun(self, begins: Beginning[T]) -> None:
         """Raise ``TimeRegressionError`` before the time that the dataflow goes on from: what came then is counted already."""
-        self._begins = None
-        try:
-            self._check(begins)
-        except TimestampError:
-            return  # other dataflows have such times
-        if not begins <= self._time:
-            self._begins = begins
+        if not begins.reached(self._time):
             self._draft.records = []  # what is refused is not sent later
-            raise begun(self._info, self._time, begins, "advance_to")
+            raise begins.refusal(self._info, self._time, "advance_to")
+        self._begins = None
 
     def advance_to(self, time: T) -> None:
         """Move on to ``time``: nothing more will be sent at times that are not at or after it."""
@@ -248,14 +291,6 @@ class InputHandle(Generic[T, D]):
         return f"InputHandle({self._info.path!r}, {'closed' if self._closed else f'at {self._time!r}'})"
 
 
-def begun(info: OperatorInfo, time: Any, begins: Any, remedy: str) -> TimeRegressionError:
-    """Return the error for what is sent at a ``time`` that is over, since the run goes on from ``begins``."""
-    return TimeRegressionError(
-        f"input {info.name!r} ({info.path}) is at {time!r}, and the run goes on from a checkpoint at {begins!r}, which has all"
-        f" that came before: {remedy}({begins!r}) first, and send what comes then"
-    )
-
-
 def new_input(scope: ScopeBuilder[T], name: str = "input") -> tuple[InputHandle[T, Any], Stream[T, Any]]:
     """Return a handle to send records with, and the stream of them.
 
@@ -269,7 +304,7 @@ def new_input(scope: ScopeBuilder[T], name: str = "input") -> tuple[InputHandle[
 
     def constructor(capability: Capability[T], info: OperatorInfo) -> Callable[[OutputPort[T]], object]:
         info.keep_nothing()  # the program sends, and advances, what is not part of the checkpoint
-        handle: InputHandle[T, Any] = InputHandle(capability, info, scope.subgraph.domain.check)
+        handle: InputHandle[T, Any] = InputHandle(capability, info, scope.subgraph.domain.check, beginning(scope, info))
         handles.append(handle)
         return handle.outbox.logic
 
@@ -302,7 +337,7 @@ def input_from(scope: ScopeBuilder[T], handle: InputHandle[T, D], name: str = "i
 
     def constructor(capability: Capability[T], info: OperatorInfo) -> Callable[[OutputPort[T]], object]:
         info.keep_nothing()
-        return handle.feed(capability, info).logic
+        return handle.feed(capability, info, beginning(scope, info)).logic
 
     check_scope(scope, name)
     if not isinstance(handle, InputHandle):

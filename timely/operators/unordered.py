@@ -12,9 +12,9 @@ from types import TracebackType
 from typing import Any, Generic, Self, TypeVar
 
 from timely.dataflow import Capability, OperatorInfo, OutputPort, ScopeBuilder, Stream
-from timely.errors import CapabilityError, TimestampError, shown
+from timely.errors import CapabilityError, shown
 from timely.operators.generic import source
-from timely.operators.input import begun
+from timely.operators.input import Beginning, beginning
 from timely.order import PartialOrder
 
 T = TypeVar("T", bound=PartialOrder)
@@ -39,7 +39,7 @@ class UnorderedHandle(Generic[T, D]):
 
     __slots__ = ("_begins", "_info", "_over", "_port", "_ready")
 
-    def __init__(self, capability: Capability[T], info: OperatorInfo, begins: T | None = None) -> None:
+    def __init__(self, capability: Capability[T], info: OperatorInfo, begins: Beginning[T] | None = None) -> None:
         self._begins = begins
         self._port = capability.port
         self._info = info
@@ -62,8 +62,8 @@ class UnorderedHandle(Generic[T, D]):
                 f"{where}: the capability for {capability.time!r} {owner}; send with the one that came with this input, or with"
                 " one made from it"
             )
-        if self._begins is not None and not self._begins <= capability.time:
-            raise begun(self._info, capability.time, self._begins, "downgrade")
+        if self._begins is not None and not self._begins.reached(capability.time):
+            raise self._begins.refusal(self._info, capability.time, "downgrade")
         return UnorderedSession(self, capability)
 
     def post(self, capability: Capability[T], batch: Any) -> None:
@@ -88,17 +88,6 @@ class UnorderedHandle(Generic[T, D]):
 
     def __repr__(self) -> str:
         return f"UnorderedHandle({self._info.path!r})"
-
-
-def _begins(scope: ScopeBuilder[T], info: OperatorInfo) -> T | None:
-    """Return the time that the dataflow goes on from, if it goes on and that is one of the scope's own."""
-    begins: T | None = info.begins
-    if begins is not None:
-        try:
-            scope.subgraph.domain.check(begins)
-        except TimestampError:
-            return None
-    return begins
 
 
 class UnorderedSession(Generic[T, D]):
@@ -157,7 +146,7 @@ def new_unordered_input(
 
     def constructor(capability: Capability[T], info: OperatorInfo) -> Callable[[OutputPort[T]], object]:
         info.keep_nothing()  # the program sends, and drops the capabilities for, what is not part of the checkpoint
-        handle: UnorderedHandle[T, Any] = UnorderedHandle(capability, info, _begins(scope, info))
+        handle: UnorderedHandle[T, Any] = UnorderedHandle(capability, info, beginning(scope, info))
         made.append((handle, capability))
         return handle.logic
 
