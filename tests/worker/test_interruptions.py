@@ -6,6 +6,7 @@ import os
 import signal
 import sys
 import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -109,10 +110,32 @@ def test_an_interruption_of_the_waiting_main_thread_stops_the_workers() -> None:
             timely.execute(program, workers=2)
     finally:
         signal.signal(signal.SIGINT, usual)
-    # A join that was interrupted may take a thread for ended a moment before it is.
-    while any(thread.name.startswith("timely worker") for thread in threading.enumerate()):
-        pass
     assert threading.active_count() == before
+
+
+def test_an_interruption_of_the_waiting_main_thread_waits_for_what_the_workers_clear_up() -> None:
+    """Also of the one whose thread it waited for just then."""
+    cleared: list[int] = []
+
+    def program(worker: timely.Worker) -> None:
+        with worker.dataflow(int) as scope:
+            _, stream = scope.new_input()
+            stream.exchange(lambda x: x).probe()
+        try:
+            if worker.index == 1:
+                threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT)).start()
+            worker.step_while(lambda: True)
+        finally:
+            time.sleep(0.3 if worker.index == 0 else 0)
+            cleared.append(worker.index)
+
+    usual = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            timely.execute(program, workers=2)
+    finally:
+        signal.signal(signal.SIGINT, usual)
+    assert sorted(cleared) == [0, 1]
 
 
 @pytest.mark.parametrize(("workers", "processes"), [(1, 1), (1, 2), (2, 2)])

@@ -200,12 +200,15 @@ def run_threads(
     if len(transports) == 1:
         return [_run_connected(transports[0], program, routes, company)]
     outcomes: list[Outcome] = [(False, WorkerError(f"worker {index} ended without a result")) for index in indices]
+    ended = [threading.Event() for _ in indices]
 
     def run(place: int) -> None:
         try:
             outcomes[place] = _run_connected(transports[place], program, routes, company)
         except BaseException as error:  # an interruption ends the run as it would without threads
             outcomes[place] = (False, error)
+        finally:
+            ended[place].set()
 
     threads = [
         threading.Thread(target=run, args=(place,), name=f"timely worker {index}") for place, index in enumerate(indices)
@@ -213,15 +216,17 @@ def run_threads(
     try:
         for thread in threads:
             thread.start()
+        for end in ended:
+            end.wait()  # a thread whose ``join`` is interrupted is taken for ended, by Python before 3.13
         for thread in threads:
             thread.join()
     except BaseException as interruption:
         _stop(inboxes, f"the run was interrupted by {type(interruption).__name__}")
-        for thread, transport in zip(threads, transports, strict=True):
+        for thread, transport, end in zip(threads, transports, ended, strict=True):
             if thread.ident is None:
                 transport.close()  # it was never started, so nobody else does
-            else:
-                thread.join(_GRACE)
+            elif end.wait(_GRACE):
+                thread.join()
         raise
     return outcomes
 
