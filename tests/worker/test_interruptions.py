@@ -170,6 +170,25 @@ def test_an_interruption_of_the_process_that_waits_for_others_is_told_to_these(
         assert all("the run was interrupted" in text or "PeerLostError" in text for text in cleared_up.values()), cleared_up
 
 
+def test_a_process_with_a_long_result_does_not_wait_for_one_that_was_interrupted_to_read_it() -> None:
+    caller = os.getpid()
+
+    def program(worker: timely.Worker) -> bytes:
+        if worker.index == 0:
+            os.kill(caller, signal.SIGINT)
+        time.sleep(0.3)
+        return bytes(1 << 20)
+
+    usual = signal.signal(signal.SIGINT, signal.default_int_handler)
+    began = time.monotonic()
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            timely.execute(program, workers=2, processes=2)
+    finally:
+        signal.signal(signal.SIGINT, usual)
+    assert time.monotonic() - began < 8, "they were killed, after ten seconds each"
+
+
 class Interrupting:
     """A record that is interrupted whenever it is pickled."""
 

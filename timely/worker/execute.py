@@ -280,6 +280,8 @@ def _run_processes(
         return _gather([receiver for receiver, _ in ends], children, workers)
     except BaseException:  # of this process alone, perhaps: an interruption of the others they have heard of themselves
         hang_up(called)
+        for receiver, _ in ends:
+            receiver.close()  # who has a long result to tell would wait for somebody to read it
         raise
     finally:
         for child in children:
