@@ -61,7 +61,9 @@ class CapabilitySet(Generic[T]):
                 f"a set of capabilities cannot hold {shown(capability)}: put in what retain() or delayed(t) returns"
             )
         if capability.port is None:
-            raise CapabilityError(f"the capability for {capability.time!r} was dropped before it was put into a set; keep it")
+            raise CapabilityError(
+                f"the capability for {shown(capability.time)} was dropped before it was put into a set; keep it"
+            )
         for other in self._capabilities:
             if other.port is not capability.port:
                 raise other.elsewhere(capability)
@@ -116,10 +118,12 @@ class CapabilitySet(Generic[T]):
             if capability.time <= time:
                 return capability
         if not self._capabilities:
-            raise CapabilityError(f"cannot {deed} an empty set of capabilities to {time!r}: all of them were given up")
+            raise CapabilityError(f"cannot {deed} an empty set of capabilities to {shown(time)}: all of them were given up")
         port, times = self._capabilities[0].port, [capability.time for capability in self._capabilities]
         label = "a set of capabilities" if port is None else port.label
-        raise CapabilityError(f"{label}: cannot {deed} capabilities for {times!r} to {time!r}, which is at or after none of them")
+        raise CapabilityError(
+            f"{label}: cannot {deed} capabilities for {shown(times)} to {shown(time)}, which is at or after none of them"
+        )
 
     def __len__(self) -> int:
         return len(self._capabilities)

@@ -23,7 +23,7 @@ from timely.dataflow.pact import Pact, Pipeline
 from timely.dataflow.scope import ScopeBuilder
 from timely.dataflow.spill import Queue
 from timely.dataflow.stream import Stream
-from timely.errors import CapabilityError, GraphError, OperatorError, ProgressError, RecoveryError, TimestampError, told
+from timely.errors import CapabilityError, GraphError, OperatorError, ProgressError, RecoveryError, TimestampError, shown, told
 from timely.order import PartialOrder
 from timely.progress import ChangeBatch, Source, Target
 from timely.scopes import Checked, Counts, Scope, Summaries
@@ -66,7 +66,7 @@ class Inlet(Generic[T]):
             left = self.read.pop(time, 0) - count
             if left < 0:
                 raise ProgressError(
-                    f"{self.label}: the scope says that it consumed {count} records at {time!r}, and has read {left + count}"
+                    f"{self.label}: the scope says that it consumed {count} records at {shown(time)}, and has read {left + count}"
                     " that it had not reported before; report what was read from the inlet"
                 )
             if left:
@@ -103,7 +103,7 @@ class Outlet(Generic[T]):
         for time in [*sent, *said]:
             if sent.get(time, 0) != said.get(time, 0):
                 raise ProgressError(
-                    f"{self.label}: the scope says that it produced {said.get(time, 0)} records at {time!r}, and sent"
+                    f"{self.label}: the scope says that it produced {said.get(time, 0)} records at {shown(time)}, and sent"
                     f" {sent.get(time, 0)} in this pull; report what was sent to the outlet, in the same pull"
                 )
 

@@ -193,7 +193,7 @@ class InputPort(Generic[T, D]):
 
     def _cannot_advance(self, output: OutputPort[T], summary: PathSummary[T]) -> CapabilityError:
         return CapabilityError(
-            f"{output.label}: what {self.label} reads can be sent there by {summary!r} only in an activation of the same"
+            f"{output.label}: what {self.label} reads can be sent there by {shown(summary)} only in an activation of the same"
             " operator, and only where that is a summary between them"
         )
 
@@ -348,7 +348,7 @@ class Session(Generic[T]):
 
     def _has_ended(self) -> CapabilityError:
         return CapabilityError(
-            f"this session at {self.time!r} ended with the activation it was opened in, or with its own with-block;"
+            f"this session at {shown(self.time)} ended with the activation it was opened in, or with its own with-block;"
             " open a new one"
         )
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
 from timely.dataflow import Capability, InputPort, OperatorInfo, OutputPort, Pipeline, Stream, records_of
-from timely.errors import CapabilityError
+from timely.errors import CapabilityError, shown
 from timely.operators.generic import Keep, binary_frontier, unary_notify
 from timely.operators.kept import keep_here
 from timely.operators.notificator import Notificator
@@ -41,7 +41,9 @@ def delay(stream: Stream[T, D], f: Callable[[D, T], T]) -> Stream[T, D]:
                     notificator.notify_at(capability.delayed(time))
                     held[time] = []
                 elif not capability.time <= time:
-                    raise CapabilityError(f"{input.label}: {record!r} at {capability.time!r} cannot be delayed to {time!r}")
+                    raise CapabilityError(
+                        f"{input.label}: {shown(record)} at {shown(capability.time)} cannot be delayed to {shown(time)}"
+                    )
                 held[time].append(record)
         for complete, _ in notificator:
             output.session(complete).give_batch(held.pop(complete.time, []))

@@ -179,8 +179,8 @@ def iterator_source(
         def full(time: T, size: int) -> bool:
             if records is not None and underway.counts.get(time, 0) + size > records:
                 raise ConfigurationError(
-                    f"iterator_source {info.name!r} ({info.path}): there are more than records={records} at time {time!r}, which"
-                    " is not complete before all of it is sent; give a larger bound, or finer times"
+                    f"iterator_source {info.name!r} ({info.path}): there are more than records={records} at time"
+                    f" {shown(time)}, which is not complete before all of it is sent; give a larger bound, or finer times"
                 )
             if times is not None and time not in underway.counts and len(underway.counts) >= times:
                 return True

@@ -122,8 +122,8 @@ class Beginning(Generic[T]):
         for scope in reversed(self._nested):
             first = scope.to_inner(first)
         return TimeRegressionError(
-            f"input {info.name!r} ({info.path}) is at {time!r}, and the run goes on from a checkpoint at {self._begins!r}, which"
-            f" has all that came before: {remedy}({first!r}) first, and send what comes then"
+            f"input {info.name!r} ({info.path}) is at {shown(time)}, and the run goes on from a checkpoint at {shown(self._begins)},"
+            f" which has all that came before: {remedy}({shown(first)}) first, and send what comes then"
         )
 
 
@@ -251,8 +251,8 @@ class InputHandle(Generic[T, D]):
             raise TimestampError(f"advance_to: input {self._info.name!r} ({self._info.path}): {error}") from None
         if not self._time <= time:
             raise TimeRegressionError(
-                f"input {self._info.name!r} ({self._info.path}) is at {self._time!r} and cannot advance to {time!r}, which is"
-                " not at or after it"
+                f"input {self._info.name!r} ({self._info.path}) is at {shown(self._time)} and cannot advance to"
+                f" {shown(time)}, which is not at or after it"
             )
         self.flush()
         for outbox in self._outboxes:
@@ -280,7 +280,9 @@ class InputHandle(Generic[T, D]):
 
     def _is_closed(self, deed: str) -> InputClosedError:
         name, path = self._info.name, self._info.path
-        return InputClosedError(f"{deed}: input {name!r} ({path}) was closed at {self._time!r}: close it after all that is sent")
+        return InputClosedError(
+            f"{deed}: input {name!r} ({path}) was closed at {shown(self._time)}: close it after all that is sent"
+        )
 
     def __del__(self) -> None:
         if not self._closed:

@@ -248,4 +248,6 @@ def _source(given: Any) -> EventSource[Any]:
         raise CaptureError(f"replay takes recorded streams one by one, as in replay(*sources), not {shown(given)}")
     if isinstance(given, Iterable):
         return _Given(given)
-    raise CaptureError(f"replay needs recorded streams (a list of events, an EventLink, a path, a FileSource), not {given!r}")
+    raise CaptureError(
+        f"replay needs recorded streams (a list of events, an EventLink, a path, a FileSource), not {shown(given)}"
+    )

@@ -59,8 +59,8 @@ class UnorderedHandle(Generic[T, D]):
         if self._port is None or not capability.permits(self._port):
             owner = "was dropped" if capability.port is None else f"belongs to {capability.port.label}"
             raise CapabilityError(
-                f"{where}: the capability for {capability.time!r} {owner}; send with the one that came with this input, or with"
-                " one made from it"
+                f"{where}: the capability for {shown(capability.time)} {owner}; send with the one that came with this input,"
+                " or with one made from it"
             )
         if self._begins is not None and not self._begins.reached(capability.time):
             raise self._begins.refusal(self._info, capability.time, "downgrade")
@@ -117,7 +117,7 @@ class UnorderedSession(Generic[T, D]):
         ``CapabilityError`` once the capability does not allow this time any more, or the session's ``with`` block is over.
         """
         if self._capability is None:
-            raise CapabilityError(f"this session at {self.time!r} ended with its own with-block; open a new one")
+            raise CapabilityError(f"this session at {shown(self.time)} ended with its own with-block; open a new one")
         self._handle.post(self._capability.delayed(self.time), container)
 
     def __enter__(self) -> Self:

@@ -291,7 +291,8 @@ class Runner(Generic[T]):
             raise TimestampError(f"{self.label}: {deed}: {error}") from None
         if not self._time <= time:
             raise CapabilityError(
-                f"{self.label}: {deed} at {time!r} in a callback at {self._time!r}: the time must be at or after the callback's"
+                f"{self.label}: {deed} at {shown(time)} in a callback at {shown(self._time)}: the time must be at or after"
+                " the callback's"
             )
         return time
 

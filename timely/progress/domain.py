@@ -89,7 +89,7 @@ class _IntDomain(TimeDomain[int]):
     def _fault(self, time: object) -> str | None:
         if isinstance(time, bool) or not isinstance(time, int):
             return f"{shown(time)} is of type {type(time).__name__}, not int"
-        return f"{time!r} is before the minimum, 0" if time < 0 else None
+        return f"{shown(time)} is before the minimum, 0" if time < 0 else None
 
 
 class _ClassDomain(TimeDomain[T]):
@@ -107,8 +107,8 @@ class _ClassDomain(TimeDomain[T]):
         try:
             beyond = self.minimum <= cast("T", time)
         except Exception as error:  # what its parts are makes no time of it, though its type does
-            return f"it cannot be compared with the minimum, {self.minimum!r}: {told(error)}"
-        return None if beyond else f"it is not beyond the minimum, {self.minimum!r}"
+            return f"it cannot be compared with the minimum, {shown(self.minimum)}: {told(error)}"
+        return None if beyond else f"it is not beyond the minimum, {shown(self.minimum)}"
 
 
 class _ProductDomain(TimeDomain[Product[TO, TI]]):
@@ -186,11 +186,11 @@ def _resolve(spec: Any) -> TimeDomain[Any]:
         )
     minimum = _least(spec, cls)
     if not isinstance(minimum, cls):
-        raise TimestampError(f"{cls.__name__}.minimum() returned {minimum!r}, which is no {cls.__name__}")
+        raise TimestampError(f"{cls.__name__}.minimum() returned {shown(minimum)}, which is no {cls.__name__}")
     if minimum != spec.minimum():
         raise TimestampError(
-            f"{cls.__name__}.minimum() returned two times that are not equal, {minimum!r} both: give it an __eq__() by value,"
-            " and a __hash__() that goes with it"
+            f"{cls.__name__}.minimum() returned two times that are not equal, {shown(minimum)} both: give it an __eq__() by"
+            " value, and a __hash__() that goes with it"
         )
     identity = spec.identity()
     missing = lacking(identity)

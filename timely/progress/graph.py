@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from typing import Any, Generic, TypeAlias, TypeVar, overload
 
-from timely.errors import CycleError, GraphError, TimestampError
+from timely.errors import CycleError, GraphError, TimestampError, shown
 from timely.order import PartialOrder
 from timely.progress.antichain import Antichain
 from timely.progress.compile import Plan
@@ -239,7 +239,7 @@ class GraphBuilder(Generic[T]):
             identity = repr(self._domain.identity)
             fits = "" if repr(summary) == identity else f"; one that fits is {identity}, which does not advance them"
             raise TimestampError(
-                f"{summary!r}, a summary of {self._describe(node)}, does not fit the times of the graph, which are of "
+                f"{shown(summary)}, a summary of {self._describe(node)}, does not fit the times of the graph, which are of "
                 f"type {self._domain.name}: {error}{fits}"
             ) from error
         self._fitting.add(summary)

@@ -18,7 +18,7 @@ from typing import Any, Final
 import attrs
 
 from timely.dataflow.pickling import dumps
-from timely.errors import ChangedDataflowError, CheckpointError, told
+from timely.errors import ChangedDataflowError, CheckpointError, shown, told
 from timely.recovery.pieces import Key, digest
 from timely.recovery.store import PARTIAL
 
@@ -113,7 +113,7 @@ class Manifest:
             "name": self.name,
             "version": self.version,
             "parent": self.parent,
-            "boundary": repr(self.time),
+            "boundary": shown(self.time),
             "time": base64.b64encode(dumps(self.time)).decode(),
             "notes": [base64.b64encode(dumps(note)).decode() for note in self.notes],
             "peers": self.peers,

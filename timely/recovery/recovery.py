@@ -31,6 +31,7 @@ from timely.errors import (
     RecoveryError,
     StateError,
     out_of_files,
+    shown,
     told,
     what_failed,
 )
@@ -308,7 +309,7 @@ class Recovery:
         try:
             times = self._together("the checkpoint", lambda: self._checked(time))
             if any(other != time for other in times):
-                raise CheckpointError(f"the workers call checkpoint with different times, {times!r}: they must agree on one")
+                raise CheckpointError(f"the workers call checkpoint with different times, {shown(times)}: they must agree on one")
             boundary.reach(worker, self._ledger.scopes, time)
             name = checkpoint_name(self._run, self._number)
             self._number += 1
@@ -341,7 +342,7 @@ class Recovery:
         boundary.check(self._ledger.scopes, time)
         _check_comes_back(time)
         if self._last is not None and not _at_or_before(self._last.time, time):
-            raise CheckpointError(f"{time!r} is not at or after {self._last.time!r}, the time of the checkpoint before")
+            raise CheckpointError(f"{shown(time)} is not at or after {shown(self._last.time)}, the time of the checkpoint before")
         return time
 
     def _layers(self, key: Key) -> list[Layer]:
@@ -476,12 +477,12 @@ def _at_or_before(before: Any, time: Any) -> bool:
 
 def _check_comes_back(time: Any) -> None:
     """Raise ``StateError`` unless a run that goes on would have the same time: from another it would do things again."""
-    with _unpicklable(lambda: f"the checkpoint has a time, {time!r},"):
+    with _unpicklable(lambda: f"the checkpoint has a time, {shown(time)},"):
         found = pickle.loads(dumps(time))
     if found != time:
         raise StateError(
-            f"the checkpoint has a time, {time!r}, that becomes {found!r} when it is pickled and unpickled, so that a run would"
-            f" go on from there: have {type(time).__name__} pickle all that it is compared by"
+            f"the checkpoint has a time, {shown(time)}, that becomes {shown(found)} when it is pickled and unpickled, so that"
+            f" a run would go on from there: have {type(time).__name__} pickle all that it is compared by"
         )
 
 

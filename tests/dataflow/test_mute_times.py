@@ -1,0 +1,164 @@
+"""Times that raise when they are to say what they are: an error about one is the library's own all the same, and says so."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import timely
+from timely.progress import time_domain
+from timely.recovery import Recovery
+
+SAID = "a Mute, which raises RuntimeError when it is to say what it is"
+
+
+class Mute:
+    """A time that cannot say what it is."""
+
+    def __init__(self, n: int = 0) -> None:
+        self.n = n
+
+    def __le__(self, other: Mute) -> bool:
+        return self.n <= other.n
+
+    def __lt__(self, other: Mute) -> bool:
+        return self.n < other.n
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Mute) and self.n == other.n
+
+    def __hash__(self) -> int:
+        return hash(self.n)
+
+    def __repr__(self) -> str:
+        raise RuntimeError("mute")
+
+    @classmethod
+    def minimum(cls) -> Mute:
+        return cls()
+
+    @classmethod
+    def identity(cls) -> Later:
+        return Later(0)
+
+
+class Later:
+    """The summary of ``Mute``: so many later."""
+
+    def __init__(self, n: int) -> None:
+        self.n = n
+
+    def results_in(self, time: Mute, /) -> Mute | None:
+        return Mute(time.n + self.n)
+
+    def followed_by(self, other: Later, /) -> Later | None:
+        return Later(self.n + other.n)
+
+    def __le__(self, other: Later, /) -> bool:
+        return self.n <= other.n
+
+    def __lt__(self, other: Later, /) -> bool:
+        return self.n < other.n
+
+    def __eq__(self, other: object, /) -> bool:
+        return isinstance(other, Later) and self.n == other.n
+
+    def __hash__(self) -> int:
+        return hash(self.n)
+
+
+def an_input_that_goes_back() -> None:
+    with timely.Worker() as worker, worker.dataflow(Mute) as scope:
+        numbers, _ = scope.new_input()
+        numbers.advance_to(Mute(2))
+        numbers.advance_to(Mute(1))
+
+
+def an_input_that_was_closed() -> None:
+    with timely.Worker() as worker, worker.dataflow(Mute) as scope:
+        numbers, _ = scope.new_input()
+        numbers.close()
+        numbers.send(1)
+
+
+def held(deed: Callable[[timely.Capability[Mute]], object]) -> Callable[[], None]:
+    def run() -> None:
+        with timely.Worker() as worker, worker.dataflow(Mute) as scope:
+            (_, capability), _ = scope.new_unordered_input()
+            capability.downgrade(Mute(2))
+            deed(capability)
+
+    return run
+
+
+def backwards(capability: timely.Capability[Mute]) -> None:
+    capability.downgrade(Mute(1))
+
+
+def dropped(capability: timely.Capability[Mute]) -> None:
+    capability.drop()
+    capability.delayed(Mute(3))
+
+
+def in_a_set(capability: timely.Capability[Mute]) -> None:
+    timely.CapabilitySet([capability]).delayed(Mute(1))
+
+
+def in_an_empty_set(capability: timely.Capability[Mute]) -> None:
+    empty: timely.CapabilitySet[Mute] = timely.CapabilitySet()
+    empty.delayed(Mute(1))
+
+
+def a_time_before_the_minimum() -> None:
+    time_domain(Mute).check(Mute(-1))
+
+
+def a_delay_that_goes_back() -> None:
+    with timely.Worker() as worker:
+        with worker.dataflow(Mute) as scope:
+            numbers, stream = scope.new_input()
+            stream.delay(lambda record, time: Mute(time.n - 1))
+        numbers.advance_to(Mute(3))
+        numbers.send(1)
+        numbers.close()
+        worker.run()
+
+
+def a_checkpoint_before_the_last(tmp_path: Any) -> None:
+    worker = timely.Worker()
+    recovery = Recovery(worker, tmp_path)
+    with worker.dataflow(Mute) as scope:
+        numbers, _ = scope.new_input()
+    numbers.advance_to(Mute(2))
+    recovery.checkpoint(Mute(2))
+    recovery.checkpoint(Mute(1))
+
+
+@pytest.mark.parametrize(
+    ("deed", "error"),
+    [
+        (an_input_that_goes_back, timely.TimeRegressionError),
+        (an_input_that_was_closed, timely.InputClosedError),
+        (held(backwards), timely.CapabilityError),
+        (held(dropped), timely.CapabilityError),
+        (held(in_a_set), timely.CapabilityError),
+        (held(in_an_empty_set), timely.CapabilityError),
+        (a_time_before_the_minimum, timely.TimestampError),
+    ],
+)
+def test_an_error_about_a_time_that_cannot_say_what_it_is(deed: Callable[[], None], error: type[Exception]) -> None:
+    with pytest.raises(error, match="which raises RuntimeError when it is to say what it is"):
+        deed()
+
+
+def test_a_delay_to_an_earlier_time() -> None:
+    with pytest.raises(timely.OperatorError) as raised:
+        a_delay_that_goes_back()
+    assert isinstance(raised.value.__cause__, timely.CapabilityError) and SAID in str(raised.value)
+
+
+def test_a_checkpoint_at_an_earlier_time(tmp_path: Any) -> None:
+    with pytest.raises(timely.CheckpointError, match=SAID):
+        a_checkpoint_before_the_last(tmp_path)
