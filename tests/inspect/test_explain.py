@@ -189,6 +189,25 @@ def test_what_cannot_be_explained_is_refused() -> None:
     assert isinstance(error.value, timely.ConfigurationError)
 
 
+def test_a_place_of_another_worker_is_not_called_complete() -> None:
+    worker = timely.Worker()
+    with worker.dataflow(name="df") as scope:
+        numbers, stream = scope.new_input()
+        inner = stream.probe()
+        with scope.iterative() as loop:
+            inside = stream.enter(loop).probe()
+    places: list[Any] = [scope, loop, stream, inner, inside, *inner.ports]
+    for what in places:
+        with pytest.raises(timely.PlaceError, match="is in a dataflow of another worker, of index 0: ask that one"):
+            timely.Worker().explain(what)
+        assert "may still send at 0" in str(worker.explain(what))
+    numbers.close()
+    worker.run()
+    for what in places:  # and so it is when nothing is left that one could tell it by
+        with pytest.raises(timely.PlaceError):
+            timely.Worker().explain(what)
+
+
 def test_a_dataflow_that_is_still_being_built_is_not_called_complete() -> None:
     worker = timely.Worker()
     with worker.dataflow(name="df") as scope:

@@ -148,6 +148,7 @@ class Operator(Attachable[T]):
         self.call = 0
         self.telling = 0
         self.touch: Callable[[], None] = scope.touch
+        self.allocator = allocator
         self.abandoned = allocator.abandoned
         self.notified: Callable[[T, Sequence[InputPort[T, Any]]], None] | None = None
         self._scope = scope

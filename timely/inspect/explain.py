@@ -24,6 +24,7 @@ from timely.progress import Antichain, Location, Target
 from timely.scopes import Subgraph
 from timely.worker import Worker
 from timely.worker.company import Member
+from timely.worker.installed import Building
 
 Place: TypeAlias = Stream[Any, Any] | ProbeHandle[Any] | InputPort[Any, Any] | ScopeBuilder[Any]
 """What one may ask about: the frontier at a stream, a probe, or an operator's input; or the end of a dataflow."""
@@ -33,9 +34,10 @@ def explain(worker: Worker, what: Place) -> Explanation:
     """Return why the frontier at a place is where it is, or why a dataflow is not complete, as ``worker`` sees it now.
 
     What peers have not told this worker yet is not in it. Which worker has what, the workers of ``timely.execute`` are asked, in
-    other processes too; it takes no part of theirs, and an answer is waited for for two seconds. A dataflow that is complete,
-    dropped (which is said) or another worker's has nothing that holds it back here. Takes time in the size of the dataflow and of
-    all that lives in the process. ``ScopeError`` for a dataflow that is still being built, ``PlaceError`` for anything else.
+    other processes too; it takes no part of theirs, and an answer is waited for for two seconds. A dataflow that is complete or
+    dropped (which is said) has nothing that holds it back. Takes time in the size of the dataflow and of all that lives in the
+    process. ``ScopeError`` for a dataflow that is still being built, ``PlaceError`` for one of another worker, and for anything
+    else.
 
     >>> import timely
     >>> from timely.inspect import explain
@@ -62,7 +64,7 @@ def explained(worker: Worker, what: Place, members: Sequence[Member] = ()) -> Ex
     places = _places(what)
     found: dict[ScopeBuilder[Any], list[Reason]] = {}
     for place in places:
-        dataflow = _dataflow(worker, place.scope)
+        dataflow = _dataflow(worker, place)
         if dataflow is not None:
             found.setdefault(dataflow, []).extend(Search(dataflow).reasons(place.scope, place.location))
     frontier = Antichain(reason.arrives_at for reasons in found.values() for reason in reasons).elements
@@ -75,6 +77,7 @@ def explained(worker: Worker, what: Place, members: Sequence[Member] = ()) -> Ex
 def _end(worker: Worker, scope: ScopeBuilder[Any], members: Sequence[Member]) -> Explanation:
     """Return what keeps a dataflow from being complete: the pointstamps that no other one could still result in."""
     _check_built(scope.root.subgraph)
+    _check_own(worker, scope.allocator, scope.root.path)
     found: dict[ScopeBuilder[Any], list[Reason]] = {}
     unfinished: list[Unfinished] = []
     if scope.root in worker.scopes:
@@ -117,10 +120,11 @@ def _shares(reason: Reason, holdings: Sequence[Holdings], peers: int) -> dict[in
     return {index: count for index, count in found.items() if count}
 
 
-def _dataflow(worker: Worker, scope: Subgraph[Any, Any]) -> ScopeBuilder[Any] | None:
-    """Return the dataflow of a worker that a scope is in; ``None`` if that is complete or dropped."""
-    _check_built(scope)
-    return next((dataflow for dataflow in worker.scopes if scope in dataflow.scopes), None)
+def _dataflow(worker: Worker, place: _Place) -> ScopeBuilder[Any] | None:
+    """Return the dataflow of a worker that a place is in; ``None`` if that is complete or dropped."""
+    _check_built(place.scope)
+    _check_own(worker, place.allocator, place.name)
+    return next((dataflow for dataflow in worker.scopes if place.scope in dataflow.scopes), None)
 
 
 def _check_built(scope: Subgraph[Any, Any]) -> None:
@@ -128,13 +132,23 @@ def _check_built(scope: Subgraph[Any, Any]) -> None:
         raise ScopeError(f"explain: scope {scope.path} is not built yet: ask when the with-block of its dataflow is over")
 
 
+def _check_own(worker: Worker, allocator: object, name: str) -> None:
+    """Raise ``PlaceError`` for what is in a dataflow of another worker, of which this one knows nothing."""
+    if isinstance(allocator, Building) and allocator.worker is not worker:
+        raise PlaceError(
+            f"explain: {name} is in a dataflow of another worker, of index {allocator.worker.index}: ask that one, or ask worker"
+            f" {worker.index} about its own part of the dataflow"
+        )
+
+
 @attrs.frozen
 class _Place:
-    """A location of a dataflow, and how it is called."""
+    """A location of a dataflow, how it is called, and what knows the worker it is on."""
 
     scope: Subgraph[Any, Any]
     location: Location
     name: str
+    allocator: object
 
 
 def _places(what: object) -> list[_Place]:
@@ -142,9 +156,9 @@ def _places(what: object) -> list[_Place]:
         return [place for port in what.ports for place in _places(port)]
     if isinstance(what, InputPort):
         operator = what.operator
-        return [_Place(operator.scope, Target(operator.index, what.index), operator.path)]
+        return [_Place(operator.scope, Target(operator.index, what.index), operator.path, operator.allocator)]
     if isinstance(what, Stream):
         scope, source = what.scope.subgraph, what.source
         name = f"{scope.path}/{scope.children[source.node].name}#{source.node}" if source.node >= 0 else f"input of {scope.path}"
-        return [_Place(scope, source, f"output {source.port} of {name}")]
+        return [_Place(scope, source, f"output {source.port} of {name}", what.scope.allocator)]
     raise PlaceError(f"explain: give a stream, a probe or an input of an operator, or the scope of a dataflow, not {shown(what)}")
