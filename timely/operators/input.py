@@ -122,8 +122,8 @@ class Beginning(Generic[T]):
         for scope in reversed(self._nested):
             first = scope.to_inner(first)
         return TimeRegressionError(
-            f"input {info.name!r} ({info.path}) is at {shown(time)}, and the run goes on from a checkpoint at {shown(self._begins)},"
-            f" which has all that came before: {remedy}({shown(first)}) first, and send what comes then"
+            f"input {info.name!r} ({info.path}) is at {shown(time)}, and the run goes on from a checkpoint at"
+            f" {shown(self._begins)}, which has all that came before: {remedy}({shown(first)}) first, and send what comes then"
         )
 
 
