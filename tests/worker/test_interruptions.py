@@ -152,6 +152,7 @@ def test_an_interruption_of_the_process_that_waits_for_others_is_told_to_these(
         try:
             worker.confer(None)  # all have come here
             if worker.index == 0:
+                time.sleep(0.1)  # in a fork Python swallows an interruption
                 os.kill(caller, signal.SIGINT)
             worker.step_while(lambda: not handle.closed)
         except BaseException as error:
@@ -174,7 +175,9 @@ def test_a_process_with_a_long_result_does_not_wait_for_one_that_was_interrupted
     caller = os.getpid()
 
     def program(worker: timely.Worker) -> bytes:
+        worker.confer(None)
         if worker.index == 0:
+            time.sleep(0.1)  # in a fork Python swallows an interruption
             os.kill(caller, signal.SIGINT)
         time.sleep(0.3)
         return bytes(1 << 20)
