@@ -57,7 +57,7 @@ def test_ranks_in_debian(workers: int, processes: int) -> None:
 def test_sums_for_few_targets_and_for_most_nodes(
     workers: int, targets: int, degree: int, block: int | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(rank, "_NEAR", 0 if block is None else 1000)
+    monkeypatch.setattr(rank, "_NEAR", -1 if block is None else 1000)
     monkeypatch.setattr(rank, "_BLOCK", block)
     edges = [(f"{node:02}", f"{99 - (7 * node + step) % targets}") for node in range(100) for step in range(degree)]
     (table,) = run([table_of(edges, pa.string())], build=lambda edges: pagerank(edges, rounds=7), workers=workers, rows=9)

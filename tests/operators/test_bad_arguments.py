@@ -483,6 +483,13 @@ def test_limits_of_what_is_awaited(limit: Any) -> None:
     refused(lambda s: s.to_stream([1]).map_async(later, limit), ConfigurationError, match)
 
 
+def test_a_bound_that_is_a_whole_table_is_not_told_in_full() -> None:
+    rows: Any = list(range(100_000))
+    with pytest.raises(ConfigurationError, match="map_async: limit=.* lets nothing through") as caught:
+        timely.example(lambda s: s.to_stream([1]).map_async(later, rows))
+    assert len(str(caught.value)) < 1000
+
+
 @pytest.mark.parametrize("keys", [None, 5, ["a", 5]])
 def test_what_is_no_list_of_keys_to_group_by(keys: Any) -> None:
     refused(lambda s: s.empty().group_by(keys), GraphError, "group_by takes the name of a column, or a list of names, not")

@@ -183,17 +183,19 @@ class _Edges:
 
     def block(self, nodes: int) -> int:
         """Return how many edges ``sums`` needs room for, where a worker has so many nodes."""
-        return min(len(self), _BLOCK) if nodes + self._length <= _NEAR else len(self)
+        return min(len(self), _BLOCK) if self._near(nodes) else len(self)
+
+    def _near(self, nodes: int) -> bool:
+        return nodes + self._length <= _NEAR
 
     def sums(self, given: Floats, room: Floats) -> Floats:
         """Return the sums of what each source has ``given`` to each of its targets, with ``room`` for the edges of a block."""
-        block = self.block(len(given))
-        if block == len(self):
-            values = np.take(given, self._sources, out=room[:block], mode="clip")
+        if not self._near(len(given)):
+            values = np.take(given, self._sources, out=room[: len(self)], mode="clip")
             return np.asarray(np.bincount(self._slots, values, self._length), np.float64)
         sums = np.zeros(self._length)
-        for start in range(0, len(self), block):
-            sources, slots = self._sources[start : start + block], self._slots[start : start + block]
+        for start in range(0, len(self), _BLOCK):
+            sources, slots = self._sources[start : start + _BLOCK], self._slots[start : start + _BLOCK]
             np.add.at(sums, slots, np.take(given, sources, out=room[: len(sources)], mode="clip"))
         return sums
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar, overload
 
 from timely.dataflow import Capability, InputPort, OperatorInfo, OutputPort, Pipeline, ScopeBuilder, Stream, records_of
 from timely.errors import ContainerError, StateError, shown
-from timely.operators.flow_control import check_bound
+from timely.operators.bounds import check_bound
 from timely.operators.generic import source, unary
 from timely.operators.kept import keep_here
 from timely.order import PartialOrder

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any, Generic, TypeVar, cast, get_args, get_origin
+from typing import Any, Generic, TypeVar, get_args, get_origin
 
 from timely.dataflow import (
     Capability,
@@ -63,26 +63,27 @@ def advance_by_one(spec: Any) -> PathSummary[Any]:
     >>> advance_by_one(Product[int, int])
     ProductSummary(Step(0), Step(1))
     """
+    return _advance_by_one(spec, "feedback")
+
+
+def _advance_by_one(spec: Any, where: str) -> PathSummary[Any]:
+    summary = _by_one(spec)
+    if summary is None:
+        raise TimestampError(
+            f"{where} needs a summary for times of type {time_domain(spec).name}: give one that strictly advances them, as in"
+            " feedback(summary)"
+        )
+    return summary
+
+
+def _by_one(spec: Any) -> PathSummary[Any] | None:
     if spec is int:
         return Step(1)
-    if get_origin(spec) is Product:
-        outer, inner = get_args(spec)
-        return ProductSummary(time_domain(outer).identity, advance_by_one(inner))
-    raise TimestampError(
-        f"feedback needs a summary for times of type {time_domain(spec).name}: give one that strictly advances them, as in"
-        " feedback(summary)"
-    )
-
-
-def _by_default(scope: ScopeBuilder[T]) -> PathSummary[T]:
-    try:
-        return cast("PathSummary[T]", advance_by_one(scope.time))
-    except TimestampError:
-        name = scope.subgraph.domain.name
-        raise TimestampError(
-            f"feedback in scope {scope.path!r} needs a summary for times of type {name}: give one that strictly advances them,"
-            " as in feedback(summary)"
-        ) from None
+    if get_origin(spec) is not Product:
+        return None
+    outer, inner = get_args(spec)
+    step = _by_one(inner)
+    return None if step is None else ProductSummary(time_domain(outer).identity, step)
 
 
 def feedback(scope: ScopeBuilder[T], summary: PathSummary[T] | None = None) -> tuple[LoopHandle[T], Stream[T, Any]]:
@@ -101,7 +102,7 @@ def feedback(scope: ScopeBuilder[T], summary: PathSummary[T] | None = None) -> t
     [(0, [7]), (1, [7]), (2, [7]), (3, [7])]
     """
     check_scope(scope, "feedback")
-    chosen = _by_default(scope) if summary is None else summary
+    chosen = _advance_by_one(scope.time, f"feedback in scope {scope.path!r}") if summary is None else summary
     builder = OperatorBuilder(scope, "feedback")
     port = builder.reserve_input(notify=False)
     output = builder.new_output({0: Antichain([chosen])})

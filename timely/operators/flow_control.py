@@ -12,7 +12,6 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
-from operator import index
 from typing import Any, Generic, TypeVar, overload
 
 from timely.dataflow import (
@@ -28,6 +27,7 @@ from timely.dataflow import (
     scope_of,
 )
 from timely.errors import ConfigurationError, GraphError, ScopeError, shown
+from timely.operators.bounds import check_bound
 from timely.operators.generic import source, unary_frontier
 from timely.operators.kept import Sent, keep_here
 from timely.operators.pending import Pending
@@ -160,7 +160,7 @@ def iterator_source(
     records = None if records is None else check_bound(where, "records", records)
     times = None if times is None else check_bound(where, "times", times)
     if not isinstance(probe, ProbeHandle):
-        raise GraphError(f"{where}: probe is to be a timely.ProbeHandle, and is {probe!r}")
+        raise GraphError(f"{where}: probe is to be a timely.ProbeHandle, and is {shown(probe)}")
     if records is None and times is None:
         raise ConfigurationError(f"{where} needs a bound: give records=, times=, or both")
 
@@ -243,26 +243,6 @@ def limit_in_flight(stream: Stream[T, D], records: int, body: Callable[[Stream[A
             raise ScopeError(f"limit_in_flight: body must return a stream made of the one that it is given, not {shown(result)}")
         probe(result, done)
         return result.leave()
-
-
-def whole(given: Any) -> int | None:
-    """Return a whole number of whatever type as an ``int``, which counts beyond what that type holds; nothing for what is none.
-
-    >>> whole(3), whole(3.0), whole(int)
-    (3, None, None)
-    """
-    try:
-        return index(given)
-    except TypeError:
-        return None
-
-
-def check_bound(where: str, name: str, bound: object) -> int:
-    """Return a bound as an ``int``; ``ConfigurationError`` for one that is no whole number, or lets nothing through."""
-    number = None if isinstance(bound, bool) else whole(bound)
-    if number is None or number < 1:
-        raise ConfigurationError(f"{where}: {name}={bound!r} lets nothing through: give a whole number of at least 1")
-    return number
 
 
 def _gate(records: int, done: ProbeHandle[Any]) -> Callable[..., Any]:

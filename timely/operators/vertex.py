@@ -28,7 +28,7 @@ from timely.dataflow import (
     why_not_run,
 )
 from timely.errors import CapabilityError, GraphError, StateError, TimestampError, shown
-from timely.operators.flow_control import whole
+from timely.operators.bounds import whole
 from timely.operators.pending import Pending
 from timely.order import PartialOrder, linear_extension
 from timely.progress import TimeDomain

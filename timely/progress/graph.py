@@ -236,8 +236,8 @@ class GraphBuilder(Generic[T]):
             if arrival is not None:
                 self._domain.check(arrival)
         except (AttributeError, TypeError, TimestampError) as error:
-            identity = repr(self._domain.identity)
-            fits = "" if repr(summary) == identity else f"; one that fits is {identity}, which does not advance them"
+            identity = shown(self._domain.identity)
+            fits = "" if shown(summary) == identity else f"; one that fits is {identity}, which does not advance them"
             raise TimestampError(
                 f"{shown(summary)}, a summary of {self._describe(node)}, does not fit the times of the graph, which are of "
                 f"type {self._domain.name}: {error}{fits}"
