@@ -7,6 +7,7 @@ import signal
 import sys
 import threading
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ import pytest
 import timely
 from tests.worker.test_execute import every, failing, over_three
 from timely import WorkerError
+from timely.worker.interruptions import SetAside
 
 
 def interrupt(record: int) -> None:
@@ -152,7 +154,6 @@ def test_an_interruption_of_the_process_that_waits_for_others_is_told_to_these(
         try:
             worker.confer(None)  # all have come here
             if worker.index == 0:
-                time.sleep(0.1)  # in a fork Python swallows an interruption
                 os.kill(caller, signal.SIGINT)
             worker.step_while(lambda: not handle.closed)
         except BaseException as error:
@@ -177,7 +178,6 @@ def test_a_process_with_a_long_result_does_not_wait_for_one_that_was_interrupted
     def program(worker: timely.Worker) -> bytes:
         worker.confer(None)
         if worker.index == 0:
-            time.sleep(0.1)  # in a fork Python swallows an interruption
             os.kill(caller, signal.SIGINT)
         time.sleep(0.3)
         return bytes(1 << 20)
@@ -210,3 +210,65 @@ def test_an_interruption_while_records_are_sent_ends_the_run(workers: int, proce
 
     with pytest.raises(KeyboardInterrupt):
         timely.execute(program, workers=workers, processes=processes)
+
+
+_AROUND: list[str] = []
+"""Where around the next fork this process, or the child, is to be interrupted."""
+
+
+def _interrupt_around_a_fork(moment: str) -> None:
+    if moment in _AROUND:
+        _AROUND.remove(moment)
+        os.kill(os.getpid(), signal.SIGINT)
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(
+        before=partial(_interrupt_around_a_fork, "before"),
+        after_in_parent=partial(_interrupt_around_a_fork, "in the parent"),
+        after_in_child=partial(_interrupt_around_a_fork, "in the child"),
+    )
+
+
+@pytest.mark.parametrize("moment", ["before", "in the parent", "in the child"])
+def test_an_interruption_in_the_midst_of_a_fork_ends_the_run(moment: str) -> None:
+    """Python prints and swallows what is raised there, and does nothing else that is to be done around a fork."""
+    usual = signal.signal(signal.SIGINT, signal.default_int_handler)
+    _AROUND.append(moment)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            timely.execute(lambda worker: worker.confer(None), workers=1, processes=2)
+        handler = signal.getsignal(signal.SIGINT)
+    finally:
+        _AROUND.clear()
+        signal.signal(signal.SIGINT, usual)
+    assert handler is signal.default_int_handler
+
+
+def test_every_signal_that_comes_around_a_fork_is_heard_of_though_a_handler_raises() -> None:
+    heard: list[int] = []
+
+    def raising(number: int, frame: object) -> None:
+        heard.append(number)
+        raise InterruptedError(signal.Signals(number).name)
+
+    numbers = [signal.SIGINT, signal.SIGTERM, signal.SIGUSR1]
+    usual = {number: signal.signal(number, raising) for number in numbers}
+    try:
+        with pytest.raises(InterruptedError), SetAside():
+            for number in [*numbers, signal.SIGINT]:
+                signal.raise_signal(number)
+            assert not heard
+        assert sorted(heard) == sorted(numbers)
+        assert all(signal.getsignal(number) is raising for number in numbers)
+    finally:
+        for number, handler in usual.items():
+            signal.signal(number, handler)
+
+
+def test_processes_start_from_a_thread_which_may_set_no_handlers() -> None:
+    found: list[list[int]] = []
+    thread = threading.Thread(target=lambda: found.append(timely.execute(lambda worker: worker.index, workers=1, processes=2)))
+    thread.start()
+    thread.join()
+    assert found == [[0, 1]]

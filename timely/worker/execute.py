@@ -39,6 +39,7 @@ from timely.progress.routes import Mode
 from timely.worker.arena import Arena, Shared, arenas
 from timely.worker.company import Company, Line, hang_up, lines
 from timely.worker.heap import keep_what_is_freed, prepare
+from timely.worker.interruptions import SetAside
 from timely.worker.terminal import erase
 from timely.worker.transport import Inbox, PeerTransport
 from timely.worker.watch import Watch, watched
@@ -324,6 +325,7 @@ def _start(
     context = multiprocessing.get_context("fork")
     sockets: dict[int, dict[int, socket.socket]] = {index: {} for index in range(workers * processes)}
     shared: dict[int, dict[int, Shared]] = {}
+    aside = SetAside()
     try:
         with _enough_files(f"workers={workers}, processes={processes}", _files(workers, processes)):
             _connect(sockets, workers)
@@ -332,10 +334,11 @@ def _start(
                 ends.append(context.Pipe(duplex=False))
                 called += lines(1)
             for place in range(processes):
-                arguments = program, place, workers, sockets, shared, ends, routes, called, watch
+                arguments = program, place, workers, sockets, shared, ends, routes, called, watch, aside
                 children.append(context.Process(target=_process, args=arguments, name=f"timely process {place}"))
-            for child in children:
-                child.start()
+            with aside:
+                for child in children:
+                    child.start()
     finally:  # those that were started find out if others were not
         for _, sender in ends:
             sender.close()
@@ -431,6 +434,7 @@ def _process(
     routes: Routes,
     called: Sequence[Line],
     watch: Watch | None,
+    aside: SetAside,
 ) -> None:
     """Run one process's workers, and send the parent their outcomes."""
     indices = range(place * workers, (place + 1) * workers)
@@ -452,6 +456,7 @@ def _process(
     company = Company(called, place, workers)
     with company, watched(company, watch, len(called)):
         try:
+            aside.over()
             outcomes = run_threads(program, indices, {index: sockets[index] for index in indices}, shared, routes, company)
         except BaseException as error:  # an interruption, an exit, or what else is no Exception, is the parent's to raise
             outcomes = [(False, error)] * workers
