@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -172,18 +173,59 @@ def test_sessions_are_the_groups_of_events_in_time(
 
 def test_a_session_comes_when_it_is_over_and_not_before() -> None:
     worker = timely.Worker()
-    with worker.dataflow(Moment) as scope:
+    with worker.dataflow(int) as scope:
         handle, stream = scope.new_input()
-        found, _ = sessions(stream, 10, at=lambda x: x, due=Moment)
+        found, _ = sessions(stream, 10, at=lambda x: x)
         seen = found.capture()
     handle.send_batch([5, 12])
     for promise, expected in [(21, []), (22, [(22, [(None, Window(5, 22), [5, 12])])])]:
-        handle.advance_to(Moment(promise))
+        handle.advance_to(promise)
         for _ in range(3):
             worker.step()
         assert seen.messages == expected
     handle.close()
     worker.run()
+
+
+@pytest.mark.parametrize("second", [lambda ms: ms // 1000, lambda ms: -(-ms // 1000)])
+@given(
+    st.lists(st.tuples(st.integers(0, 4), st.integers(0, 9)), max_size=8).map(lambda sent: sorted(sent, key=lambda one: one[0])),
+    st.integers(1, 25),
+    sizes,
+    seeds,
+)
+def test_sessions_over_times_that_are_coarser_than_events_are_the_same_in_every_schedule(
+    second: Callable[[int], int], sent: list[tuple[int, int]], gap: int, workers: int, seed: int | None
+) -> None:
+    """An event at the time at which its session is complete is in time, whether it comes before the frontier does or after."""
+    given = [(time, 1000 * time + 100 * tenths) for time, tenths in sent]
+
+    def build(stream: Any) -> Any:
+        found, late = sessions(stream, 100 * gap, at=lambda ms: ms, due=second)
+        return found.map(complete), late
+
+    found, late = run(build, given, workers=workers, seed=seed)
+    expected = grouped([event for _, event in given], 100 * gap)
+    assert found == Counter((second(window.end), (None, window, events)) for window, events in expected)
+    assert not late
+
+
+@pytest.mark.parametrize("steps", [0, 3])
+def test_a_session_waits_for_events_at_the_time_at_which_it_is_complete(steps: int) -> None:
+    worker = timely.Worker()
+    with worker.dataflow(Moment) as scope:
+        handle, stream = scope.new_input()
+        found, late = sessions(stream, 500, at=lambda ms: ms, due=lambda ms: Moment(-(-ms // 1000)))
+        seen, missed = found.capture(), late.capture()
+    for promise, event in [(2, 2000), (3, 2300), (3, 2100), (4, 2200)]:
+        handle.advance_to(Moment(promise))
+        handle.send(event)
+        for _ in range(steps):
+            worker.step()
+    handle.close()
+    worker.run()
+    assert seen.extract() == [(3, [(None, Window(2000, 2800), [2000, 2100, 2300])])]
+    assert missed.extract() == [(4, [2200])]
 
 
 def test_sessions_of_incomparable_times_or_without_a_gap_are_refused() -> None:

@@ -191,8 +191,10 @@ def sessions(
 
     A session lasts from its first event to ``gap`` after its last one: an event belongs to it that comes before it is over. Its
     end depends on its records, so here a record is late if it was sent after its own event time. ``at`` and ``key`` are as for
-    ``windows``; ``due(end)`` is the time at which a session that ends at ``end`` is complete, by default ``end`` itself.
-    ``TimestampError`` unless every two times can be compared, ``ConfigurationError`` for a gap that is not positive.
+    ``windows``; ``due(end)`` is the time at which a session that ends at ``end`` is complete, by default ``end`` itself. One that
+    is given may say the same of many moments, as ``lambda end: end // 1000`` does: a session then waits until nothing can come at
+    that time either, since an event that comes at it may be in time, and belong to the session. ``TimestampError`` unless every
+    two times can be compared, ``ConfigurationError`` for a gap that is not positive.
 
     >>> import timely
     >>> from timely.operators.windows import sessions
@@ -240,11 +242,12 @@ def sessions(
                     else:
                         missed.append(record)
                 too_late.session(capability).give_batch(missed)
-            frontier = input.frontier
-            for _, keys in ends.take(lambda end: not frontier.less_than(end)):
+            # where every moment is a time of its own, an event before the end is in time only before the time of the end
+            more_until = input.frontier.less_than if due is None else input.frontier.less_equal
+            for _, keys in ends.take(lambda end: not more_until(end)):
                 for k in keys:
                     known = held.pop(k, [])
-                    over = bisect_left(known, True, key=lambda session: frontier.less_than(session.end.time))
+                    over = bisect_left(known, True, key=lambda session: more_until(session.end.time))
                     for session in known[:over]:
                         out.session(session.end).give((k, session.window, sorted(session.records, key=at)))
                     if over < len(known):
