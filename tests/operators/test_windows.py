@@ -29,6 +29,33 @@ def test_an_event_is_in_its_windows_and_in_no_other(event: int, shape: tuple[int
         assert tumbling(size)(event) == expected
 
 
+@given(st.integers(0, 3000), shapes)
+def test_events_in_fractions_are_in_the_windows_of_whole_ones(event: int, shape: tuple[int, int]) -> None:
+    """Which windows, as in whole hundredths where there is no rounding; and each is one window, whatever event is asked for."""
+    size, every = shape
+    found = sliding(size / 10, every / 10)(event / 100)
+    assert all(window.start <= event / 100 < window.end for window in found)
+    for window in found:
+        assert window.start == round(window.start / (every / 10)) * (every / 10)
+    if event % 10:  # and at no edge of a window
+        whole = sliding(10 * size, 10 * every)(event)
+        assert [round(100 * window.start) for window in found] == [window.start for window in whole]
+    if size == every:
+        [window] = found
+        [following] = tumbling(size / 10)(window.end)
+        assert following.start == window.end
+
+
+def test_events_in_fractions_that_share_a_window_come_together() -> None:
+    def build(scope: Any) -> Any:
+        events = scope.to_stream([0.25, 0.35])
+        found, _ = windows(events, sliding(0.2, 0.1), at=lambda x: x, due=lambda end, time: 1)
+        return found.map(lambda record: (record[1], sorted(record[2])))
+
+    [(_, records)] = timely.example(build)
+    assert [events for _, events in records] == [[0.25], [0.25, 0.35], [0.35]]
+
+
 def complete(record: Any) -> tuple[Any, Window, tuple[Any, ...]]:
     key, window, records = record
     return key, window, tuple(sorted(records))

@@ -64,11 +64,24 @@ def sliding(size: Any, every: Any) -> Assign:
         raise ConfigurationError(f"windows of size {size!r} every {every!r}: give 0 < every <= size, so that they leave no gap")
 
     def assign(event: Any) -> list[Window]:
-        last = event - event % every
-        starts = [last]
-        while starts[-1] - every > event - size and starts[-1] >= every:
-            starts.append(starts[-1] - every)
-        return [Window(start, start + size) for start in reversed(starts)]
+        # each start is a product, not a difference: of fractions (0.1) that is one number for all the events of a window
+        number = event // every
+        following = (number + 1) * every
+        if following <= event:  # as the product was rounded down
+            number, following = number + 1, (number + 2) * every
+        start = number * every
+        if size == every:
+            return [Window(start, following)]
+        found = [Window(start, start + size)]
+        while number >= 1:
+            number -= 1
+            start = number * every
+            end = start + size
+            if end <= event:
+                break
+            found.append(Window(start, end))
+        found.reverse()
+        return found
 
     return assign
 
