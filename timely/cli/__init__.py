@@ -1,18 +1,23 @@
 """The ``timely`` command.
 
 Reads the arguments and calls what does the work. The invariant: whatever the library refuses is told in one message on
-the standard error, without a traceback, and with a status of 1; arguments that cannot be are a status of 2. Nothing
-beyond the core is imported before a command needs it, so ``timely --version`` works wherever the package does.
+the standard error, without a traceback, and with a status of 1; arguments that cannot be are a status of 2. What is printed has
+gone out when the command ends, or that it could not is told in the same way; of a reader who has gone away nothing is said.
+Nothing beyond the core is imported before a command needs it, so ``timely --version`` works wherever the package does.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
+import functools
+import io
+import os
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from traceback import extract_tb
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import timely
 from timely.cli.circles import KINDS
@@ -29,6 +34,12 @@ T = TypeVar("T")
 
 COMPLETIONS = ("bash", "zsh", "fish")
 
+_NOBODY_READS: Final = 141
+"""The status of a command whose output nobody reads any more, as a shell has it for what the signal of that has ended."""
+
+_say: Final = functools.partial(print, flush=True)
+"""Prints at once, also where the output goes into a file or to another command."""
+
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command with the arguments ``argv`` (those of the process by default); return its exit status.
@@ -36,16 +47,47 @@ def main(argv: Sequence[str] | None = None) -> int:
     >>> main(["demo", "--workers", "2", "--engine", "local", "--output", "/dev/null"])
     1
     """
+    try:
+        status = _status(argv)
+    except SystemExit:  # of the arguments, which may have printed help, or of a program
+        lost = _flushed()
+        if lost:
+            return lost
+        raise
+    return _flushed() or status
+
+
+def _status(argv: Sequence[str] | None) -> int:
+    """Run the command; return its status, and tell what it refused."""
     arguments = parser().parse_args(argv)
     command: Callable[[argparse.Namespace], int | None] = arguments.command
+    if command is not _live and isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")  # rather than fail for a name that cannot be shown
     try:
         return command(arguments) or 0
+    except BrokenPipeError:
+        return _NOBODY_READS
     except (TimelyError, OSError) as error:
         print(f"timely: {error}{_line(error.__cause__)}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         print("timely: interrupted", file=sys.stderr)
         return 130
+
+
+def _flushed() -> int:
+    """Have all that was printed go out, and return 0, or the status if it cannot: Python itself would say no more than that."""
+    try:
+        if sys.stdout is not None:
+            sys.stdout.flush()
+        return 0
+    except OSError as error:
+        with contextlib.suppress(OSError, ValueError):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is left is tried again at the end
+        if isinstance(error, BrokenPipeError):
+            return _NOBODY_READS
+        print(f"timely: the output cannot be written: {error}", file=sys.stderr)
+        return 1
 
 
 def _line(cause: BaseException | None) -> str:
@@ -94,7 +136,7 @@ def _run(arguments: argparse.Namespace) -> None:
         patience=arguments.patience,
         live=arguments.live,
     )
-    running.run(job, arguments.engine, print)
+    running.run(job, arguments.engine, _say)
 
 
 def _draw(arguments: argparse.Namespace) -> None:
@@ -111,7 +153,7 @@ def _draw(arguments: argparse.Namespace) -> None:
 def _live(arguments: argparse.Namespace) -> None:
     from timely.cli import looking
 
-    looking.live(arguments.script, arguments.arguments, arguments.port, print)
+    looking.live(arguments.script, arguments.arguments, arguments.port, _say)
 
 
 def _explain(arguments: argparse.Namespace) -> int:
@@ -126,7 +168,7 @@ def _explain(arguments: argparse.Namespace) -> int:
 def _bench(arguments: argparse.Namespace) -> None:
     from timely.cli import bench
 
-    bench.run(arguments.seconds, print)
+    bench.run(arguments.seconds, _say)
 
 
 def _completion(arguments: argparse.Namespace) -> None:
