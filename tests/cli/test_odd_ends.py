@@ -9,6 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from timely.cli import main
+from timely.cli.program import load
+
 ROOT = Path(__file__).resolve().parents[2]
 
 PROGRAM = """
@@ -86,3 +89,50 @@ def test_an_address_is_told_at_once_also_to_another_command(here: Path) -> None:
         assert first.startswith(b"to be seen at http://127.0.0.1:")
         process.communicate(b"\n", timeout=60)
     assert process.returncode == 0
+
+
+# -- programs and inputs that are none -----------------------------------------------------------------------------------
+
+WRONG = {
+    "def build(scope:": "cannot be read as Python: '(' was never closed (wrong_",
+    "def build(): pass": "cannot be called with a scope, and its inputs by name (too many positional arguments): begin it as",
+    "def build(scope, edges, /): pass": "cannot be called with a scope, and its inputs by name (missing a required",
+    "OUTPUTS = 5\ndef build(scope): pass": "has OUTPUTS = 5: let it be a dictionary",
+    "OUTPUTS = {'one': 5}\ndef build(scope): pass": "has OUTPUTS = {'one': 5}: let it be a dictionary",
+    "build = max": "has 'build', which does not say what it takes",
+}
+
+
+@pytest.mark.parametrize("text", WRONG)
+def test_a_program_that_is_none_is_told_in_one_message(here: Path, text: str, capsys: pytest.CaptureFixture[str]) -> None:
+    wrong = f"wrong_{list(WRONG).index(text)}_{here}"
+    Path(wrong).write_text(text)
+    for command in ("draw", "run"):
+        assert main([command, wrong]) == 1
+        told = capsys.readouterr().err
+        assert told.startswith("timely: ")
+        assert WRONG[text] in told
+        assert "Traceback" not in told
+
+
+@pytest.mark.parametrize("name", ["", ":", ":build", ".beside:build", "..above:build", "a..b"])
+def test_a_name_that_is_none_is_told_in_one_message(here: Path, name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["draw", name]) == 1
+    assert "timely: there is no module" in capsys.readouterr().err
+
+
+def test_outputs_whose_names_are_no_strings_are_told_all_the_same(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    Path(f"numbers_{here}").write_text("def build(scope): return {1: scope.to_stream([1])}")
+    assert main(["run", f"numbers_{here}", "--output", "one=o.csv"]) == 1
+    assert "returned the outputs 1, but not all of ['one']" in capsys.readouterr().err
+
+
+def test_a_dataflow_is_called_what_its_function_is(here: Path) -> None:
+    assert load(str(here.resolve())).title == load(f"{here}:build").title == "build"
+
+
+def test_an_input_that_cannot_be_read_is_no_fault_of_a_line(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    Path("empty.csv").touch()
+    for arguments in (["--input", "edges=empty.csv"], ["--input", "edges=edges.csv", "--output", "edges=/dev/full/o.csv"]):
+        assert main(["run", str(here), *arguments]) == 1
+        assert "(at " not in capsys.readouterr().err

@@ -23,7 +23,7 @@ import timely
 from timely.cli.circles import KINDS
 from timely.cli.demo import Demo, default_engine
 from timely.dataflow.origin import is_ours
-from timely.errors import ConfigurationError, TimelyError
+from timely.errors import ConfigurationError, OperatorError, TimelyError
 
 if TYPE_CHECKING:
     from timely.cli.running import Job
@@ -68,7 +68,7 @@ def _status(argv: Sequence[str] | None) -> int:
     except BrokenPipeError:
         return _NOBODY_READS
     except (TimelyError, OSError) as error:
-        print(f"timely: {error}{_line(error.__cause__)}", file=sys.stderr)
+        print(f"timely: {error}{_line(error)}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         print("timely: interrupted", file=sys.stderr)
@@ -90,13 +90,16 @@ def _flushed() -> int:
         return 1
 
 
-def _line(cause: BaseException | None) -> str:
+def _line(error: BaseException) -> str:
     """Return, for what a program raised in an operator, the line of the program that it came from."""
-    if cause is None or isinstance(cause, TimelyError):
+    cause = error.__cause__
+    if not isinstance(error, OperatorError) or cause is None or isinstance(cause, TimelyError):
         return ""
     frames = [frame for frame in extract_tb(cause.__traceback__) if not is_ours(frame.filename)]
-    theirs = [frame for frame in frames if frame.filename == frames[0].filename]  # and not what their line has called
-    return f" (at {theirs[-1].filename}:{theirs[-1].lineno} in {theirs[-1].name})" if theirs else ""
+    if not frames or Path(frames[0].filename).is_relative_to(Path(__file__).parent):  # the command's own operators
+        return ""
+    last = [frame for frame in frames if frame.filename == frames[0].filename][-1]  # and not what their line has called
+    return f" (at {last.filename}:{last.lineno} in {last.name})"
 
 
 # -- what the commands do ------------------------------------------------------------------------------------------------

@@ -31,17 +31,14 @@ class Build(Protocol):
 class Program:
     """A program that was found: its ``name`` as it was given, what builds it, and the schemas of its outputs where it has any.
 
-    These are what the module calls ``OUTPUTS``: from the name of an output to its columns in Spark's notation.
+    These are what the module calls ``OUTPUTS``: from the name of an output to its columns in Spark's notation. Its ``title``,
+    which is what its dataflow is called, is the name of the function.
     """
 
     name: str
+    title: str
     build: Build
     schemas: Mapping[str, str]
-
-    @property
-    def title(self) -> str:
-        """What its dataflow is called: the name of the function."""
-        return self.name.rpartition(":")[2]
 
     @property
     def folder(self) -> Path | None:
@@ -68,6 +65,13 @@ class Program:
         if missing or unknown:
             wants = ", ".join(f"--input {name}=FILE" for name in self.inputs) or "no inputs"
             raise ConfigurationError(f"{self.name} takes {wants}; given were: {', '.join(given) or 'none'}")
+        try:
+            inspect.signature(self.build).bind(None, **given)
+        except TypeError as error:
+            raise ConfigurationError(
+                f"{self.name} cannot be called with a scope, and its inputs by name ({error}): begin it as"
+                f" def {self.title}({', '.join(['scope', *given])})"
+            ) from error
 
 
 def load(name: str) -> Program:
@@ -85,7 +89,21 @@ def load(name: str) -> Program:
     if not callable(build):
         known = ", ".join(sorted(key for key, value in vars(module).items() if inspect.isfunction(value))) or "nothing"
         raise ConfigurationError(f"{place} has no function {what!r} to build a dataflow with; it has {known}")
-    return Program(name, build, getattr(module, "OUTPUTS", {}))
+    try:
+        inspect.signature(build)
+    except (TypeError, ValueError) as error:
+        raise ConfigurationError(f"{place} has {what!r}, which does not say what it takes: give a function of Python") from error
+    return Program(name, what, build, _schemas(place, getattr(module, "OUTPUTS", {})))
+
+
+def _schemas(place: str, outputs: object) -> Mapping[str, str]:
+    """Return what a module has as ``OUTPUTS``, if it is that."""
+    if isinstance(outputs, Mapping) and all(isinstance(text, str) for text in (*outputs, *outputs.values())):
+        return outputs
+    raise ConfigurationError(
+        f"{place} has OUTPUTS = {outputs!r}: let it be a dictionary from the name of an output to its columns, such as"
+        " {'degrees': 'node long, degree long'}"
+    )
 
 
 def _module(place: str) -> ModuleType:
@@ -105,6 +123,9 @@ def _module(place: str) -> ModuleType:
 
 
 def _imported(name: str) -> ModuleType:
+    unknown = f"there is no module {name!r}: give module:build, where module is a file or a dotted name"
+    if not all(name.split(".")):
+        raise ConfigurationError(unknown)  # which would mean one beside another
     if "" not in sys.path:
         sys.path.insert(0, "")  # a command that is a script has its own folder there instead of the current one
     try:
@@ -112,6 +133,6 @@ def _imported(name: str) -> ModuleType:
     except ModuleNotFoundError as error:
         if error.name is None or not f"{name}.".startswith(f"{error.name}."):
             raise ConfigurationError(f"module {name!r} needs {error.name!r}, which is not installed") from error
-        raise ConfigurationError(
-            f"there is no module {name!r}: give module:build, where module is a file or a dotted name"
-        ) from error
+        raise ConfigurationError(unknown) from error
+    except SyntaxError as error:
+        raise ConfigurationError(f"module {name!r} cannot be read as Python: {error}") from error

@@ -83,7 +83,7 @@ def named(job: Job, built: object) -> Mapping[str, Any]:
     """Return what ``build`` returned, if it is a stream for each output."""
     streams = {} if built is None else built
     if not isinstance(streams, Mapping) or set(job.outputs) - set(streams):
-        has = ", ".join(streams) if isinstance(streams, Mapping) else repr(built)
+        has = ", ".join(map(str, streams)) if isinstance(streams, Mapping) else repr(built)
         raise ConfigurationError(f"{job.program.name} returned the outputs {has or 'none'}, but not all of {list(job.outputs)}")
     for name in job.outputs:
         if not isinstance(streams[name], timely.Stream):
