@@ -11,6 +11,8 @@ import pytest
 
 from timely.cli import main
 from timely.cli.program import load
+from timely.cli.tables import Folder
+from timely.errors import ConfigurationError
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -136,3 +138,55 @@ def test_an_input_that_cannot_be_read_is_no_fault_of_a_line(here: Path, capsys: 
     for arguments in (["--input", "edges=empty.csv"], ["--input", "edges=edges.csv", "--output", "edges=/dev/full/o.csv"]):
         assert main(["run", str(here), *arguments]) == 1
         assert "(at " not in capsys.readouterr().err
+
+
+# -- outputs -------------------------------------------------------------------------------------------------------------
+
+
+def hidden() -> list[str]:
+    return [path.name for path in Path().iterdir() if path.name.startswith(".")]
+
+
+def test_a_link_to_a_folder_is_replaced_and_what_it_leads_to_is_left(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    Path("other.csv").mkdir()
+    Path("other.csv/kept").touch()
+    Path("link.csv").symlink_to("other.csv")
+    for _ in range(2):
+        assert main(["run", str(here), "--input", "edges=edges.csv", "--output", "edges=link.csv", "--overwrite"]) == 0
+    assert not Path("link.csv").is_symlink()
+    assert [path.name for path in Path("link.csv").iterdir()] == ["part-00000.csv"]
+    assert [path.name for path in Path("other.csv").iterdir()] == ["kept"]
+    assert hidden() == []
+
+
+def test_a_link_to_nowhere_is_something_that_is_there(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    Path("link.csv").symlink_to("nowhere")
+    command = ["run", str(here), "--input", "edges=edges.csv", "--output", "edges=link.csv"]
+    assert main(command) == 1
+    assert "'link.csv' is there already; give --overwrite" in capsys.readouterr().err
+    assert main([*command, "--overwrite"]) == 0
+    assert hidden() == []
+
+
+def test_what_was_there_is_there_again_where_it_cannot_be_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "out.csv").write_text("before")
+
+    def fails(self: Path, target: Path) -> Path:
+        raise PermissionError("not today")
+
+    monkeypatch.setattr(Path, "replace", fails)
+    with pytest.raises(PermissionError), Folder("a", tmp_path / "out.csv", overwrite=True):
+        pass
+    assert [path.read_text() for path in tmp_path.iterdir()] == ["before"]
+
+
+def test_an_output_that_would_be_packed_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match=r"'out.csv.gz' should end in one of .parquet, .csv, .arrow$"):
+        Folder("a", tmp_path / "out.csv.gz", overwrite=False)
+
+
+def test_names_that_are_no_utf_8_are_told_in_one_message(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    odd = os.fsdecode(b"\xff.csv")
+    for arguments in ([f"edges={odd}", "--output", "edges=o.csv"], ["edges=edges.csv", "--output", f"edges={odd}"]):
+        assert main(["run", str(here), "--input", *arguments]) == 1
+        assert "is no UTF-8, which Arrow wants names to be: rename it" in capsys.readouterr().err

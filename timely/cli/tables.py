@@ -7,6 +7,8 @@ and nothing that was there before is lost when it fails.
 
 from __future__ import annotations
 
+import contextlib
+import os
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -36,7 +38,11 @@ def kind_of(name: str, path: Path) -> str:
     """
     ending = Path(path.stem).suffix if path.suffix == ".gz" else path.suffix
     if ending not in READS:
-        raise ConfigurationError(f"table {name!r}: {path.name!r} should end in one of {', '.join(READS)}")
+        raise ConfigurationError(f"table {name!r}: {str(path)!r} should end in one of {', '.join(READS)}")
+    try:
+        str(path).encode()
+    except UnicodeEncodeError:
+        raise ConfigurationError(f"table {name!r}: {str(path)!r} is no UTF-8, which Arrow wants names to be: rename it") from None
     return ending
 
 
@@ -58,7 +64,7 @@ class Folder:
         self._name = name
         self._path = path
         self._kind = kind_of(name, path)
-        if self._kind not in WRITES:
+        if path.suffix not in WRITES:  # nothing that is written is packed
             raise ConfigurationError(f"output {name!r}: {path.name!r} should end in one of {', '.join(WRITES)}")
         self._overwrite = overwrite
         self.check_absent()
@@ -66,7 +72,7 @@ class Folder:
 
     def check_absent(self) -> None:
         """Raise ``ConfigurationError`` if something is there that is not to be replaced."""
-        if self._path.exists() and not self._overwrite:
+        if os.path.lexists(self._path) and not self._overwrite:
             raise ConfigurationError(
                 f"output {self._name!r}: {str(self._path)!r} is there already; give --overwrite to replace it"
             )
@@ -77,20 +83,26 @@ class Folder:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
-        if error is None:
-            try:
+        try:
+            if error is None:
                 self.check_absent()  # somebody else may have written there since
-            except ConfigurationError:
-                shutil.rmtree(self._draft, ignore_errors=True)
-                raise
-            before = self._path.with_name(f".{self._path.name}.before")
-            _remove(before)
-            if self._path.exists():
-                self._path.rename(before)
-            self._draft.replace(self._path)
-            _remove(before)
-        else:
+                self._replace()
+        finally:
             shutil.rmtree(self._draft, ignore_errors=True)
+
+    def _replace(self) -> None:
+        """Put the draft in its place; where that fails, what was there before is there again."""
+        before = self._path.with_name(f".{self._path.name}.before")
+        _remove(before)
+        if os.path.lexists(self._path):
+            self._path.rename(before)
+        try:
+            self._draft.replace(self._path)
+        except BaseException:
+            with contextlib.suppress(OSError):
+                before.rename(self._path)
+            raise
+        _remove(before)
 
     def part(self, worker: int) -> Part:
         """Return the part of one worker, to be closed when it is over."""
@@ -104,7 +116,7 @@ class Folder:
 
 
 def _remove(path: Path) -> None:
-    if path.is_dir():
+    if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path)
     else:
         path.unlink(missing_ok=True)
