@@ -51,6 +51,32 @@ def building(shape: str, units: int) -> int:
     return steps(work)
 
 
+def nesting(depth: int) -> int:
+    """Return the steps of building loops in loops, so many deep."""
+
+    def inside(scope: Any, stream: Any, left: int) -> Any:
+        if not left:
+            return stream
+        with scope.iterative() as loop:
+            handle, again = loop.feedback()
+            stream = inside(loop, stream.enter(loop).concat(again), left - 1)
+            stream.connect_loop(handle)
+            return stream.leave()
+
+    def work() -> None:
+        with timely.Worker().dataflow() as scope:
+            inside(scope, scope.to_stream([1]), depth).probe()
+
+    return steps(work)
+
+
+def test_loops_nested_twice_as_deep_take_at_most_eight_times_the_steps() -> None:
+    """The times of a scope have a coordinate for each around it, and there is a way back into it through each of those."""
+    nesting(2)
+    small, large = nesting(14), nesting(28)
+    assert large <= 8 * small
+
+
 @pytest.mark.parametrize("shape", SHAPES)
 def test_twice_the_size_takes_twice_the_steps(shape: str) -> None:
     unit = 20 if "regions" not in shape else REGION

@@ -27,7 +27,7 @@ class Excursion(Generic[TO, TI]):
     (4, 0)
     """
 
-    __slots__ = ("after", "before", "refinement", "world")
+    __slots__ = ("_shape", "after", "before", "refinement", "world")
 
     def __init__(
         self,
@@ -40,6 +40,8 @@ class Excursion(Generic[TO, TI]):
         self.world = world
         self.after = after
         self.refinement = refinement
+        # which legs are excursions, and which of theirs: of scopes nested deeply few are alike, and that is seen at once
+        self._shape = (_shape(before), _shape(world), _shape(after))
 
     def results_in(self, time: TI, /) -> TI | None:
         """Return the time at which ``time`` is back inside, or ``None`` if it does not come back."""
@@ -63,13 +65,8 @@ class Excursion(Generic[TO, TI]):
     def _legs(self) -> tuple[object, ...]:
         return (self.before, self.world, self.after)
 
-    def _is_like(self, other: Excursion[TO, TI]) -> bool:
-        """Return whether the same legs of both are excursions, or else summaries of the inner times."""
-        mine, theirs = ([isinstance(leg, Excursion) for leg in legs] for legs in (self._legs(), other._legs()))
-        return mine == theirs
-
     def __le__(self, other: object, /) -> bool:
-        if not isinstance(other, Excursion) or not self._is_like(other):
+        if not isinstance(other, Excursion) or self._shape != other._shape:
             return False
         return bool(self.before <= other.before and self.world <= other.world and self.after <= other.after)
 
@@ -77,10 +74,14 @@ class Excursion(Generic[TO, TI]):
         return isinstance(other, Excursion) and other <= self
 
     def __eq__(self, other: object, /) -> bool:
-        return isinstance(other, Excursion) and self._is_like(other) and self._legs() == other._legs()
+        return isinstance(other, Excursion) and self._shape == other._shape and self._legs() == other._legs()
 
     def __hash__(self) -> int:
         return hash(self._legs())
 
     def __repr__(self) -> str:
         return f"Excursion({self.before!r}, {self.world!r}, {self.after!r})"
+
+
+def _shape(leg: object) -> object:
+    return leg._shape if isinstance(leg, Excursion) else None
