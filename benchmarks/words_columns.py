@@ -37,13 +37,17 @@ def word_count_exchanged(task: Task) -> Answer:
 
 
 def _lines(task: Task) -> Callable[[int], Iterator[pa.RecordBatch]]:
-    """Return what reads a process's part of the file into a column, on its own thread, and gives it in batches."""
+    """Return what reads a process's part of the file into a column, on its own thread, and gives it in batches.
+
+    It is read as Arrow reads streams, a megabyte at a time: the memory of one is there again for the next. No batch is larger.
+    """
 
     def batches(index: int) -> Iterator[pa.RecordBatch]:
         lines = csv.ParseOptions(delimiter="\x01", quote_char=False)
         one_column = csv.ReadOptions(column_names=["line"], use_threads=False)
-        table = csv.read_csv(pa.BufferReader(task.part(index)), one_column, lines)
-        yield from table.combine_chunks().to_batches(max_chunksize=task.batch)
+        with csv.open_csv(pa.BufferReader(task.part(index)), one_column, lines) as blocks:
+            for block in blocks:
+                yield from (block.slice(start, task.batch) for start in range(0, block.num_rows, task.batch))
 
     return batches
 
