@@ -99,8 +99,13 @@ _BLOCK: Final = 1 << 17
 """Edges that a processor's cache has room for, with what is read and written for each."""
 
 _NEAR: Final = 1 << 19
-"""Up to so many ranks and sums, which are 4 MB, are near enough to a processor to go from one to the other all the time. Of
-more, those of all edges are read first, and then all sums made: half as much is looked up at random at a time."""
+"""Up to so many ranks and sums, which are 4 MB, are near enough to a processor to go from one to the other all the time."""
+
+_WINDOW: Final = 1 << 17
+"""Sums that the cache which a processor has for itself has room for."""
+
+_WINDOWS: Final = 4
+"""Up to so many windows, edges are brought into the order of those that they lead to: a pass over them for each window, once."""
 
 
 Places: TypeAlias = Column | slice
@@ -152,17 +157,22 @@ class _Edges:
     processor that other workers do not share.
     """
 
-    __slots__ = ("_length", "_slots", "_sources", "places")
+    __slots__ = ("_blockwise", "_length", "_slots", "_sources", "places")
 
-    def __init__(self, parts: list[Rows], peers: int) -> None:
+    def __init__(self, parts: list[Rows], nodes: int, peers: int) -> None:
         count = sum(map(len, parts))
+        reach = max((int(rows[:, 1].max(initial=-1)) for rows in parts), default=-1) // peers + 1
+        windows = -(-reach // _WINDOW)
+        near = nodes + reach <= _NEAR
+        self._blockwise = near or windows <= _WINDOWS
+        if 1 < windows <= _WINDOWS and not near:
+            parts = _by_window(parts, peers * _WINDOW, windows)
         self._sources, self._slots = (np.empty(count, np.int64) for _ in range(2))
         end = 0
         for rows in parts:
             start, end = end, end + len(rows)
             for column, ends in enumerate((self._sources, self._slots)):
                 np.floor_divide(rows[:, column], peers, out=ends[start:end])
-        reach = int(self._slots.max(initial=-1)) + 1
         self.places: Places = slice(0, reach)
         self._length = reach
         if count >= 4 * reach:
@@ -181,16 +191,18 @@ class _Edges:
         """Return how many of the edges start at each node."""
         return np.bincount(self._sources, minlength=nodes)
 
-    def block(self, nodes: int) -> int:
-        """Return how many edges ``sums`` needs room for, where a worker has so many nodes."""
-        return min(len(self), _BLOCK) if self._near(nodes) else len(self)
-
-    def _near(self, nodes: int) -> bool:
-        return nodes + self._length <= _NEAR
+    @property
+    def block(self) -> int:
+        """How many edges ``sums`` needs room for."""
+        return min(len(self), _BLOCK) if self._blockwise else len(self)
 
     def sums(self, given: Floats, room: Floats) -> Floats:
-        """Return the sums of what each source has ``given`` to each of its targets, with ``room`` for the edges of a block."""
-        if not self._near(len(given)):
+        """Return the sums of what each source has ``given`` to each of its targets, with ``room`` for the edges of a block.
+
+        Of too many ranks and sums, those of all edges are read first, and then all sums made: half as much is looked up at random
+        at a time.
+        """
+        if not self._blockwise:
             values = np.take(given, self._sources, out=room[: len(self)], mode="clip")
             return np.asarray(np.bincount(self._slots, values, self._length), np.float64)
         sums = np.zeros(self._length)
@@ -198,6 +210,15 @@ class _Edges:
             sources, slots = self._sources[start : start + _BLOCK], self._slots[start : start + _BLOCK]
             np.add.at(sums, slots, np.take(given, sources, out=room[: len(sources)], mode="clip"))
         return sums
+
+
+def _by_window(parts: list[Rows], width: int, windows: int) -> list[Rows]:
+    """Return edges in the order of the windows of ``width`` nodes that they lead to, and within one in theirs."""
+    dealt: list[list[Rows]] = [[] for _ in range(windows)]
+    for rows in parts:
+        for window, part in deal_rows(rows, (rows[:, 1] // width).astype(np.uint8), windows):
+            dealt[window].append(part)
+    return [part for window in dealt for part in window]
 
 
 class _Part:
@@ -212,8 +233,8 @@ class _Part:
             together = info.peers <= _DEALT_BY_BOTH
             for owner, part in [(rows[0, 1] % info.peers, rows)] if together else partition(rows, second, info.peers):
                 dealt[owner].append(part)
-        self._edges = [_Edges(parts, info.peers) for parts in dealt]
-        self._room: Floats = np.empty(max(edges.block(nodes) for edges in self._edges))
+        self._edges = [_Edges(parts, nodes, info.peers) for parts in dealt]
+        self._room: Floats = np.empty(max(edges.block for edges in self._edges))
         degrees = np.sum([edges.degrees(nodes) for edges in self._edges], axis=0)
         self._loose: Column = np.flatnonzero(degrees == 0)
         self._parts: Floats = 1 / np.maximum(degrees, 1)
