@@ -319,6 +319,48 @@ def test_the_columns_of_an_output_without_rows_are_those_of_the_program(here: Pa
     assert pa.ipc.open_file("out.arrow/part-00000.arrow").read_all().schema.names == ["node", "degree"]
 
 
+def test_an_output_has_the_declared_columns_in_their_order_and_types(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    command = ["run", f"{here}:build", "--input", "edges=edges.parquet", "--output", "degrees=out.parquet", "--schema"]
+    assert main([*command, "degrees=degree int, node double"]) == 0
+    capsys.readouterr()
+    table = pq.read_table("out.parquet").sort_by("node")
+    assert [f"{field.name}: {field.type}" for field in table.schema] == ["degree: int32", "node: double"]
+    assert table.to_pydict() == {"degree": [2, 1, 1], "node": [1.0, 2.0, 3.0]}
+
+
+@pytest.mark.parametrize(
+    ("columns", "said"),
+    [
+        ("node long, degrees long", "output 'degrees': the batch has no column 'degrees'; it has 'node', 'degree'"),
+        ("node long", "output 'degrees': the batch has a column 'degree' that was not declared; declared are 'node'"),
+        ("node string, degree long", "output 'degrees': column 'node' is declared string, and the batch has int64"),
+    ],
+)
+def test_an_output_that_is_not_as_declared_is_refused(
+    here: Path, columns: str, said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = ["run", f"{here}:build", "--input", "edges=edges.parquet", "--output", "degrees=out.parquet"]
+    assert main([*command, "--schema", f"degrees={columns}"]) == 1
+    assert said in capsys.readouterr().err
+    assert not Path("out.parquet").exists()
+
+
+def test_columns_of_types_that_are_not_known_are_written_as_they_come(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    command = ["run", f"{here}:build", "--input", "edges=edges.parquet", "--output", "degrees=out.parquet"]
+    assert main([*command, "--schema", "degrees=node array<long>"]) == 0
+    capsys.readouterr()
+    assert pq.read_table("out.parquet").schema.names == ["node", "degree"]
+
+
+def test_lines_of_json_are_read_under_both_of_their_endings(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for ending in ("json", "jsonl"):
+        Path(f"edges.{ending}").write_text('{"src": 1, "dst": 2}\n{"src": 1, "dst": 3}\n')
+        command = ["run", f"{here}:build", "--input", f"edges=edges.{ending}", "--output", "degrees=out.csv", "--overwrite"]
+        assert main(command) == 0
+        assert Path("out.csv/part-00000.csv").read_text() == '"node","degree"\n1,2\n'
+    capsys.readouterr()
+
+
 def test_a_run_that_is_stuck_says_why(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["run", f"{here}:stuck", "--input", "edges=edges.parquet", "--output", "nothing=o.csv"]) == 1
     assert "'hoarder' (/stuck/hoarder#1, built at program_" in capsys.readouterr().err

@@ -106,3 +106,17 @@ def test_a_delay_to_an_earlier_time() -> None:
 def test_a_checkpoint_at_an_earlier_time(tmp_path: Any) -> None:
     with pytest.raises(timely.CheckpointError, match=SAID):
         a_checkpoint_before_the_last(tmp_path)
+
+
+def test_what_holds_a_time_that_cannot_say_what_it_is_says_so() -> None:
+    told: list[str] = []
+
+    def constructor(capability: timely.Capability[Mute], info: timely.OperatorInfo) -> Callable[[timely.OutputPort[Mute]], None]:
+        told.extend((repr(capability), repr(timely.CapabilitySet([capability]))))
+        return lambda output: None
+
+    with timely.Worker() as worker:
+        with worker.dataflow(Mute) as scope:
+            scope.source("mute", constructor)
+        worker.run()
+    assert told == [f"Capability({SAID})", f"CapabilitySet([{SAID}])"]

@@ -11,8 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from timely.dataflow.declared import Output
 from timely.errors import SchemaError
-from timely.spark.packing import EPOCH, TAG, Input, Output, pack, packed_schema, struct_name, unpack
+from timely.spark.packing import EPOCH, TAG, Input, pack, packed_schema, struct_name, unpack
 
 EDGES = pa.schema([("src", pa.string()), ("dst", pa.string())])
 RANKS = pa.schema([("node", pa.int64()), ("rank", pa.float64())])

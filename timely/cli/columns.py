@@ -1,6 +1,6 @@
 """The columns that a program declares for an output, in Spark's notation (``node long, name string``), as Arrow has them.
 
-``timely run`` without Spark needs them for an output without any rows: a table then has the columns that it would have on Spark.
+``timely run`` without Spark writes outputs with these, also one without any rows, as it would on Spark.
 The invariant: a type that is not among those known here is none, rather than another one.
 """
 

@@ -98,7 +98,10 @@ def _in_workers(job: Job, say: Callable[[str], object], page: LivePage | None) -
     from timely.cli.columns import arrow_schema
     from timely.cli.tables import Folder, read
 
-    folders = {name: Folder(name, path, overwrite=job.overwrite) for name, path in job.outputs.items()}
+    folders = {
+        name: Folder(name, path, overwrite=job.overwrite, columns=arrow_schema(job.columns(name)))
+        for name, path in job.outputs.items()
+    }
 
     def program(worker: timely.Worker) -> tuple[dict[str, int], list[str]]:
         if page is not None:
@@ -123,9 +126,8 @@ def _in_workers(job: Job, say: Callable[[str], object], page: LivePage | None) -
         found = timely.execute(program, workers=job.workers, processes=job.processes, watch=job.patience)
         rows = {name: sum(part[name] for part, _ in found) for name in folders}
         for name, folder in folders.items():
-            schema = arrow_schema(job.columns(name))
-            if not rows[name] and schema is not None:
-                folder.leave_empty(schema)
+            if not rows[name]:
+                folder.leave_empty()
         for folder in folders.values():
             folder.check_absent()  # before any of them is put in its place
     for name, path in job.outputs.items():
@@ -235,7 +237,7 @@ def _is_in(module: Any, name: str, folder: Path) -> bool:
 
 
 def _format(kind: str) -> str:
-    formats = {".parquet": "parquet", ".csv": "csv", ".json": "json"}
+    formats = {".parquet": "parquet", ".csv": "csv", ".json": "json", ".jsonl": "json"}
     if kind not in formats:
         raise ConfigurationError(f"Spark reads and writes {', '.join(formats)}, and not {kind}")
     return formats[kind]

@@ -1,8 +1,7 @@
 """Tables in files for ``timely run`` without Spark: read batch by batch, written as they come, each in whole or not at all.
 
-A table is a file or a folder of files, as Spark writes it: ``.parquet``, ``.csv``, ``.arrow`` or ``.feather``, ``.json``. What is
-written is a folder with a part for each worker. The invariant: a folder that a run writes appears when the run is over, complete,
-and nothing that was there before is lost when it fails.
+A table is a file or a folder of files, as Spark writes it: ``.parquet``, ``.csv``, ``.arrow`` or ``.feather``, ``.json`` or
+``.jsonl``. What is XX nothing that was there before is lost when it fails.
 """
 
 from __future__ import annotations
@@ -21,10 +20,12 @@ try:
     import pyarrow.csv
     import pyarrow.dataset
     import pyarrow.parquet
+
+    from timely.dataflow.declared import Output
 except ModuleNotFoundError as error:
     raise ConfigurationError("tables in files need pyarrow: pip install '.[arrow]' in a checkout of timely") from error
 
-READS: Final = {".parquet": "parquet", ".csv": "csv", ".arrow": "ipc", ".feather": "ipc", ".json": "json"}
+READS: Final = {".parquet": "parquet", ".csv": "csv", ".arrow": "ipc", ".feather": "ipc", ".json": "json", ".jsonl": "json"}
 """What a name may end in, and what Arrow calls it; a ``.gz`` behind it is for what is packed."""
 
 WRITES: Final = (".parquet", ".csv", ".arrow")
@@ -58,15 +59,19 @@ def read(name: str, path: Path) -> Iterator[pa.RecordBatch]:
 
 
 class Folder:
-    """What a run writes one output to: a part for each worker, and all of it in its place when the run is over."""
+    """What a run writes one output to: a part for each worker, and all of it in its place when the run is over.
 
-    def __init__(self, name: str, path: Path, *, overwrite: bool) -> None:
+    Where columns are declared, each part has those, and one without rows has them too.
+    """
+
+    def __init__(self, name: str, path: Path, *, overwrite: bool, columns: pa.Schema | None = None) -> None:
         self._name = name
         self._path = path
         self._kind = kind_of(name, path)
         if path.suffix not in WRITES:  # nothing that is written is packed
             raise ConfigurationError(f"output {name!r}: {path.name!r} should end in one of {', '.join(WRITES)}")
         self._overwrite = overwrite
+        self._declared = None if columns is None else Output(name, columns)
         self.check_absent()
         self._draft = path.with_name(f".{path.name}.unfinished")
 
@@ -106,13 +111,14 @@ class Folder:
 
     def part(self, worker: int) -> Part:
         """Return the part of one worker, to be closed when it is over."""
-        return Part(self._name, self._draft / f"part-{worker:05}{self._kind}", self._kind)
+        return Part(self._name, self._draft / f"part-{worker:05}{self._kind}", self._kind, self._declared)
 
-    def leave_empty(self, schema: pa.Schema) -> None:
-        """Write a part that has these columns and no rows."""
-        part = self.part(0)
-        part.write(0, pa.RecordBatch.from_pylist([], schema))
-        part.close()
+    def leave_empty(self) -> None:
+        """Write a part that has the columns that are declared, if any are, and no rows."""
+        if self._declared is not None:
+            part = self.part(0)
+            part.write(0, pa.RecordBatch.from_pylist([], self._declared.schema))
+            part.close()
 
 
 def _remove(path: Path) -> None:
@@ -125,7 +131,7 @@ def _remove(path: Path) -> None:
 class Part:
     """One file of an output, opened with the schema of its first batch; without any batch there is no file."""
 
-    def __init__(self, name: str, path: Path, kind: str) -> None:
+    def __init__(self, name: str, path: Path, kind: str, declared: Output | None = None) -> None:
         self._name = name
         self._path = path
         self._open: Callable[[Any, Any], Any] = {
@@ -133,22 +139,24 @@ class Part:
             ".csv": pa.csv.CSVWriter,
             ".arrow": pa.ipc.new_file,
         }[kind]
+        self._declared = declared
         self._writer: Any = None
         self.rows = 0
 
     def write(self, time: int, batch: object) -> None:
-        """Add a batch; ``SchemaError`` for what is no Arrow batch, or one with other columns than those before it."""
+        """Add a batch; ``SchemaError`` for what is no Arrow batch, or one with other columns than declared, or than before."""
         if not isinstance(batch, pa.RecordBatch):
             raise SchemaError(
                 f"output {self._name!r} takes Arrow record batches, not a {type(batch).__name__}: make them with map_batch(...)"
             )
+        rows: Any = batch if self._declared is None else self._declared.conform(batch)
         if self._writer is None:
-            self._writer = self._open(str(self._path), batch.schema)
-            self._schema = batch.schema
-        if batch.schema != self._schema:
-            raise SchemaError(f"output {self._name!r} had the columns {self._schema.names} first, and then {batch.schema.names}")
-        self._writer.write_batch(batch)
-        self.rows += batch.num_rows
+            self._writer = self._open(str(self._path), rows.schema)
+            self._schema = rows.schema
+        if rows.schema != self._schema:
+            raise SchemaError(f"output {self._name!r} had the columns {self._schema.names} first, and then {rows.schema.names}")
+        self._writer.write_batch(rows)
+        self.rows += rows.num_rows
 
     def close(self) -> None:
         """Finish the file."""

@@ -153,7 +153,7 @@ class Capability(Generic[T]):
         )
 
     def __repr__(self) -> str:
-        return f"Capability({self.time!r}{'' if self._port is not None else ', dropped'})"
+        return f"Capability({shown(self.time)}{'' if self._port is not None else ', dropped'})"
 
 
 class InputCapability(Generic[T]):
@@ -233,4 +233,4 @@ class InputCapability(Generic[T]):
         return port
 
     def __repr__(self) -> str:
-        return f"InputCapability({self.time!r})"
+        return f"InputCapability({shown(self.time)})"

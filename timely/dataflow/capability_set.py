@@ -132,4 +132,4 @@ class CapabilitySet(Generic[T]):
         return iter(tuple(self._capabilities))
 
     def __repr__(self) -> str:
-        return f"CapabilitySet({[capability.time for capability in self._capabilities]!r})"
+        return f"CapabilitySet([{', '.join(shown(capability.time) for capability in self._capabilities)}])"

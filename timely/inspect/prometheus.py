@@ -42,7 +42,8 @@ class WorkerCollector(Collector):
         ):
             family = CounterMetricFamily(f"timely_operator_{name}", text, labels=["worker", "path"])
             for (path, _), number in zip(operators, numbers, strict=True):
-                family.add_metric([worker, path], number)
+                # A name may come from a file's, and have what is no character: a scrape would fail for all others too.
+                family.add_metric([worker, path.encode(errors="backslashreplace").decode()], number)
             yield family
         for name, text, number in (
             ("waited_seconds", "seconds in which the worker had nothing to do", self._tally.waited),

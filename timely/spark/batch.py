@@ -18,6 +18,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import IntegerType, StructField, StructType
 
+from timely.dataflow.declared import Output
 from timely.errors import ConfigurationError, TimelyError
 from timely.errors import OutputError as OutputError  # where it was before
 from timely.progress import Routes
@@ -27,7 +28,7 @@ from timely.spark.live import Page, check_page, show
 from timely.spark.logs import log_to_spark
 from timely.spark.messages import SILENCE
 from timely.spark.metrics import Metrics, Progress
-from timely.spark.packing import TAG, Output, column_name, struct_name
+from timely.spark.packing import TAG, column_name, struct_name
 from timely.spark.plan import ColumnOf, InputPlan, arrow_schema, check_build, check_names, session_of, struct_type
 from timely.spark.rendezvous import Run, rendezvous
 from timely.spark.resume import Attempts, Checkpoints, interval, place

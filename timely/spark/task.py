@@ -20,6 +20,7 @@ import pyarrow as pa
 from pyspark import BarrierTaskContext
 
 from timely.dataflow import Bell, ScopeBuilder, Stream
+from timely.dataflow.declared import Output
 from timely.errors import ConfigurationError, PeerLostError, TimelyError, WorkerError, told
 from timely.operators import InputHandle
 from timely.progress import Routes
@@ -29,7 +30,7 @@ from timely.spark.live import Look, looked_at
 from timely.spark.logs import LogPlan, worker_log
 from timely.spark.messages import Invitation, trace_of
 from timely.spark.metrics import Meter
-from timely.spark.packing import Input, Output, cut, pack, packed_schema
+from timely.spark.packing import Input, cut, pack, packed_schema
 from timely.spark.registration import Registration
 from timely.spark.resume import Checkpoints, Outbox, collect
 from timely.spark.verdict import FAILED, failure

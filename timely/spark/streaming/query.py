@@ -24,13 +24,13 @@ from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 from pyspark.sql.types import StructType
 
+from timely.dataflow.declared import Output
 from timely.errors import CheckpointError, ConfigurationError, DeliveryError, SparkError, TimelyError
 from timely.spark.columns import check_cases
 from timely.spark.display import name_of
 from timely.spark.live import Page, check_page, show
 from timely.spark.logs import log_to_spark
 from timely.spark.messages import SILENCE, check_patience
-from timely.spark.packing import Output
 from timely.spark.plan import InputPlan, arrow_schema, check_build, check_names, session_of, struct_type
 from timely.spark.rendezvous import Run, rendezvous
 from timely.spark.session import addresses, check_workers, concurrent_tasks, context_of
