@@ -6,6 +6,7 @@ import heapq
 from collections import Counter
 from collections.abc import Callable, Sequence
 from itertools import product
+from pathlib import Path
 from typing import Any
 
 import attrs
@@ -20,6 +21,8 @@ from timely import LoopTime, Product, TimestampError
 from timely.dataflow import records_of
 from timely.operators import all_reduce, reclock
 from timely.operators.windows import sessions, tumbling, windows
+
+TUTORIAL = Path(__file__).resolve().parents[2] / "docs" / "tutorial.md"
 
 Given = list[tuple[Any, tuple[int, int]]]
 """What an operator gets: times, and pairs of a key and a value."""
@@ -276,6 +279,41 @@ def test_a_state_machine_goes_by_epochs_and_counters_of_a_loop_time(sent: list[A
     [found] = run(lambda s: s.state_machine(numbered), given_, time=LoopTime, workers=workers, seed=seed)
     ordered = sorted(times, key=LoopTime.sort_key)
     assert found == Counter((time, (0, n)) for n, time in enumerate(ordered, 1))
+
+
+def least_distances(edges: list[tuple[int, int]]) -> dict[int, int]:
+    found, reached = {0: 0}, [0]
+    for node in reached:
+        for end in (end for start, end in edges if start == node and end not in found):
+            found[end] = found[node] + 1
+            reached.append(end)
+    return found
+
+
+@given(st.lists(st.tuples(epochs, st.tuples(st.integers(0, 5), st.integers(0, 5))), max_size=12), sizes, seeds)
+def test_the_loop_of_the_tutorial_while_epochs_are_in_flight(sent: list[Any], workers: int, seed: int) -> None:
+    [page] = [block for block in TUTORIAL.read_text().split("```python\n") if "def reach(" in block]
+    names: dict[str, Any] = {}
+    exec(page.partition("```")[0], names)
+    [found] = run(names["reach"], sent, [(0, (0, 0))], workers=workers, seed=seed)
+    expected: Counter[Any] = Counter()
+    before: dict[int, int] = {}
+    for epoch in range(4):
+        now = least_distances([edge for time, edge in sent if time <= epoch])
+        expected.update((epoch, (node, distance)) for node, distance in now.items() if before.get(node) != distance)
+        before = now
+    assert found == expected
+
+
+@given(sends, sizes, seeds)
+def test_a_state_machine_behind_a_gate_comes_to_its_end(sent: list[Any], workers: int, seed: int) -> None:
+    [found] = run(
+        in_loop(lambda s: s.limit_in_flight(1, lambda some: some.state_machine(numbered))), sent, workers=workers, seed=seed
+    )
+    keys = [pair[0] for _, (rounds, pair) in sent for left in range(rounds + 1) if is_given((left, pair))]
+    assert Counter(record for _, (_, record) in found.elements()) == Counter(
+        (key, n + 1) for key in set(keys) for n in range(keys.count(key))
+    )
 
 
 @attrs.frozen
