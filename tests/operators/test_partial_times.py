@@ -374,10 +374,9 @@ def test_times_without_a_total_order_are_refused_when_it_is_built(name: str, tim
 
 def test_a_total_order_need_not_have_keys() -> None:
     class Total(Elements):
-        def is_total() -> bool:  # type: ignore[misc]
+        @staticmethod
+        def is_total() -> bool:
             return True
-
-        is_total = staticmethod(is_total)  # type: ignore[assignment]
 
     times = [Product(n, Total(frozenset(range(m)))) for n, m in ((1, 0), (0, 2), (0, 1))]
     [found] = run(lambda s: s.state_machine(numbered), [(time, (0, 0)) for time in times], time=Product[int, Total])
