@@ -23,7 +23,7 @@ import pyarrow as pa
 from timely.dataflow import Exchange, OperatorInfo, Pact, Pipeline, Stream
 from timely.dataflow.deal_arrays import owners_of, rows_by_worker
 from timely.graphs.gather import gather
-from timely.graphs.input import edge_columns, node_routes, same_type, vertex_columns, weight_column
+from timely.graphs.input import edge_columns, next_time, node_routes, same_type, vertex_columns, weight_column
 from timely.graphs.marks import Marks, mark, numbered, union
 from timely.graphs.numbers import Found, Numbers, as_integers, from_integers
 from timely.graphs.pairs import MISSING, Column, Rows, bits, dense, join_rows, room
@@ -206,6 +206,8 @@ class _Encoder:
         "_dst",
         "_greatest",
         "_ids",
+        "_last_asked",
+        "_last_owned",
         "_lasting",
         "_narrow",
         "_next",
@@ -228,6 +230,8 @@ class _Encoder:
         self._narrow = narrow and weight is None
         self._type: pa.DataType | None = None
         self._owned_type: pa.DataType | None = None
+        self._last_asked: Any = None
+        self._last_owned: Any = None
         self._asked = Numbers()
         self._owned = Numbers()
         self._answers: Column = np.empty(0, np.int64)
@@ -239,8 +243,10 @@ class _Encoder:
         self._note_owned: Callable[[Given], None] = _note_nowhere
         self._note_answers: Callable[[Column, Column], None] = _note_nowhere
 
-    def ask(self, info: OperatorInfo, _: object, collected: list[list[Any]]) -> list[Any]:
+    def ask(self, info: OperatorInfo, time: Any, collected: list[list[Any]]) -> list[Any]:
         """Return the edges, of which the ends are found among the nodes asked for, and the request for those that are new."""
+        if self._lasting:  # what is asked for once is answered at that time, and not before
+            self._last_asked = next_time(info, self._last_asked, time)
         edges, vertices = collected[0], collected[1] if len(collected) > 1 else []
         expected = self._type if self._lasting else None
         ends = edge_columns(info, edges, self._src, self._dst, expected)
@@ -294,8 +300,10 @@ class _Encoder:
         codes = dense(nodes - coded.told.marks.low, np.arange(len(nodes)))
         return attrs.evolve(coded.found_in(codes), asked=dict(self._deal(info, coded.told.nodes())))
 
-    def number(self, info: OperatorInfo, _: object, collected: list[list[Any]]) -> list[Any]:
+    def number(self, info: OperatorInfo, time: Any, collected: list[list[Any]]) -> list[Any]:
         """Number the nodes that were asked for; return the answers, and the new names."""
+        if self._lasting:  # a node is named at one time, and not before
+            self._last_owned = next_time(info, self._last_owned, time)
         requests: list[_Request | _Told] = sorted(
             (request for batch in collected[0] for request in batch), key=lambda one: one.asker
         )

@@ -10,9 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
-from timely.dataflow import Capability, InputPort, OperatorInfo, OutputPort, Pipeline, Stream, records_of
+from timely.dataflow import Capability, InputPort, OperatorInfo, OutputPort, Pipeline, Stream, records_of, scope_of
 from timely.errors import CapabilityError, shown
 from timely.operators.generic import Keep, binary_frontier, unary_notify
+from timely.operators.in_order import InOrder, order_key
 from timely.operators.kept import keep_here
 from timely.operators.notificator import Notificator
 from timely.operators.pending import Pending
@@ -92,10 +93,11 @@ def _keep(held: dict[T, list[Any]]) -> Keep:
 def reclock(stream: Stream[T, D], clock: Stream[T, Any]) -> Stream[T, D]:
     """Return the stream of the same records, each at the first time at or after its own at which something comes on ``clock``.
 
-    That makes fine times coarse, so that less has to be said of progress. A record is held until both streams have passed
-    the time of the clock; one that the clock never gets to comes out at its own time, when the clock has ended. Each worker goes
-    by what comes on the clock there; in a run that goes on with another number of workers, each goes by what had come on any and
-    was still to be gone by.
+    That makes fine times coarse, so that less has to be said of progress. Where several such times are first, as in a loop, it is
+    the one that ``state_machine`` takes first. ``TimestampError`` for times without a total order, as for ``state_machine``.
+    A record is held until both streams have passed the time of the clock; one that the clock never gets to comes out at its own
+    time, when the clock has ended. Each worker goes by what comes on the clock there; in a run that goes on with another number
+    of workers, each goes by what had come on any and was still to be gone by.
 
     >>> import timely
     >>> def build(scope):
@@ -107,7 +109,7 @@ def reclock(stream: Stream[T, D], clock: Stream[T, Any]) -> Stream[T, D]:
 
     def constructor(capability: Capability[T], info: OperatorInfo) -> Callable[..., object]:
         held: Pending[T, tuple[Capability[T], list[Any]]] = Pending()
-        ticks: Pending[T, Capability[T]] = Pending()
+        ticks: InOrder[T, Capability[T]] = InOrder(order, info)
 
         def load_held(items: Iterable[tuple[T, list[Any]]]) -> None:
             for time, batches in items:
@@ -135,10 +137,13 @@ def reclock(stream: Stream[T, D], clock: Stream[T, Any]) -> Stream[T, D]:
                     held[capability.time] = (capability.retain(), [])
                 held[capability.time][1].append(batch)
             for capability, _ in clock:
-                if capability.time not in ticks:
-                    ticks[capability.time] = capability.retain()
+                ticks.at(capability.time, capability.retain)
             ahead, to_tick = records.frontier, clock.frontier
-            for tick, at_tick in ticks.take(lambda t: not ahead.less_equal(t) and not to_tick.less_equal(t)):
+
+            def due(tick: T) -> bool:
+                return not (ahead.less_equal(tick) or to_tick.less_equal(tick)) and ticks.is_next(tick, to_tick)
+
+            for tick, at_tick in ticks.take(due):
                 for _, (_, batches) in held.take(lambda time: time <= tick):  # noqa: B023  # called in this turn of the loop
                     send(at_tick, batches, output)
             if not to_tick:  # what has no tick at or after it has nothing left to wait for
@@ -148,4 +153,5 @@ def reclock(stream: Stream[T, D], clock: Stream[T, Any]) -> Stream[T, D]:
 
         return logic
 
+    order = order_key(scope_of(stream, "reclock").time, "reclock")
     return binary_frontier(stream, clock, Pipeline, Pipeline, "reclock", constructor)

@@ -1,7 +1,7 @@
 """Operators that remember what came before: a state machine for each key, and which records were seen already.
 
 Records of one key, and equal records, come together on one worker. The invariant: what is sent at a time depends on the records
-at that time and, for state machines, at earlier ones, never on when they arrived.
+at that time and, for state machines, at those that go before it in one order of all times, never on when they arrived.
 """
 
 from __future__ import annotations
@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, TypeVar
 
-from timely.dataflow import Capability, InputPort, OperatorInfo, OutputPort, Stream, records_of
+from timely.dataflow import Capability, InputPort, OperatorInfo, OutputPort, Stream, records_of, scope_of
 from timely.errors import shown
 from timely.operators.by_record import ByRecord, by_first, check_hashable
 from timely.operators.generic import unary_frontier
+from timely.operators.in_order import InOrder, order_key
 from timely.operators.kept import Changes, owner
 from timely.operators.pending import Pending
 from timely.order import PartialOrder
@@ -33,9 +34,14 @@ def state_machine(
     """Return what the state machines of all keys send: ``fold(key, value, state)`` returns ``(next state, outputs)``.
 
     Records are pairs ``(key, value)``. A new key has the state ``None``, and one whose next state is ``None`` is forgotten; so
-    are all when the stream has ended. Records come in the order of their times: one is taken only when nothing at an earlier time
-    can come any more. In which order those of one time come is not promised. Keys are what ``exchange`` takes, or else ``key(k)``
-    says what to deal them by. In a run with checkpoints states stay when the stream has ended, for the run that goes on.
+    are all when the stream has ended. Records are taken in one total order of their times, each when nothing before it can come
+    any more. In a loop that is epoch by epoch, and round by round within an epoch, however many epochs are in flight. Order
+    within a time is unspecified.
+
+    Times of a type of your own are taken by their ``sort_key()``. ``TimestampError`` for a type that has none and is not total;
+    the same, as the cause of an ``OperatorError``, for different times with equal keys. Keys of records are what ``exchange``
+    takes, or else ``key(k)`` says what to deal them by. In a run with checkpoints states stay when the stream has ended, for the
+    run that goes on.
 
     >>> import timely
     >>> def running_sum(key, value, total):
@@ -47,7 +53,7 @@ def state_machine(
 
     def constructor(capability: Capability[T], info: OperatorInfo) -> Callable[..., object]:
         states: dict[K, S] = {}
-        waiting: Pending[T, tuple[Capability[T], list[tuple[K, V]]]] = Pending()
+        waiting: InOrder[T, tuple[Capability[T], list[tuple[K, V]]]] = InOrder(order, info)
 
         def load(items: Iterable[tuple[K, S | None]]) -> None:
             for k, state in items:
@@ -63,21 +69,17 @@ def state_machine(
 
         def load_waiting(items: Iterable[tuple[T, K, V]]) -> None:
             for time, k, value in items:
-                if time not in waiting:
-                    waiting[time] = (capability.delayed(time), [])
-                waiting[time][1].append((k, value))
+                waiting.at(time, lambda: (capability.delayed(time), []))[1].append((k, value))  # noqa: B023  # called at once
 
         changes = Changes(info.keep(lambda: ((dealt_by(k), (k, state)) for k, state in states.items()), load, logged=True))
         info.keep(save_waiting, load_waiting)
         capability.drop()
 
         def logic(input: InputPort[T, tuple[K, V]], output: OutputPort[T]) -> None:
-            for capability, batch in input:
-                if capability.time not in waiting:
-                    waiting[capability.time] = (capability.retain(), [])
-                waiting[capability.time][1].extend(records_of(batch))
+            for came_with, batch in input:
+                waiting.at(came_with.time, lambda: (came_with.retain(), []))[1].extend(records_of(batch))  # noqa: B023
             frontier = input.frontier
-            for _, (held, records) in waiting.take(lambda time: not frontier.less_than(time)):
+            for _, (held, records) in waiting.take(lambda time: waiting.is_next(time, frontier)):
                 session = output.session(held)
                 for k, value in records:
                     step = fold(k, value, states.get(k))
@@ -101,6 +103,7 @@ def state_machine(
         return logic
 
     dealt_by = owner(key)
+    order = order_key(scope_of(stream, "state_machine").time, "state_machine")
     return unary_frontier(stream, by_first(key), "state_machine", constructor)
 
 

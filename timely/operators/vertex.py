@@ -52,7 +52,8 @@ class Vertex(Generic[T]):
 
     Override ``on_recv``, and ``on_notify`` if it asks for notifications. In them call ``send_by`` and ``notify_at``, for the
     callback's own time or a later one. In ``__init__``, which need not call this class's, ``notify_at`` may be called too: it
-    asks for notifications before anything has come. Each worker has a vertex of its own.
+    asks for notifications before anything has come. Each worker has a vertex of its own. Batches come as they arrive: in a loop
+    those of a later epoch may come before an earlier one is over. Keep a state for each time, or use ``state_machine``.
 
     ``reentrancy`` says how many calls of ``on_recv`` may be nested in a callback. With 0 what a vertex sends round a loop waits
     until the callback is over. With more, ``send_by`` at once delivers what leads straight back to it, by an operator that reads
