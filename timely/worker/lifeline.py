@@ -2,7 +2,8 @@
 
 A pipe leads from the parent to all of its processes, and nothing is ever written to it. Its end is what they wait for: the
 parent has ended it, since the run is over, or the system has, since the parent is gone. A process then stops its workers, and
-exits hard if it is still there after ``GRACE`` seconds. The invariant: only the parent holds the end that is written to.
+exits hard if it is still there after ``GRACE`` seconds. A signal of the kernel at the parent's death (``PR_SET_PDEATHSIG``) would
+come when the thread that forked ends. The invariant: only the parent holds the end that is written to.
 """
 
 from __future__ import annotations
