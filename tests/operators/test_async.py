@@ -21,6 +21,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import timely
+from tests.worker.test_open_files import room_for
 from timely import CapabilityError, ConfigurationError, ContainerError, OperatorError, Product, Worker
 
 WORKERS = pytest.mark.parametrize("workers", [1, 2, 3])
@@ -343,6 +344,49 @@ def test_a_worker_that_is_closed_lets_go_of_what_it_awaits(workers: int) -> None
     with pytest.raises(KeyError):
         timely.execute(program, workers=workers)
     assert sorted(ended) == sorted(begun) == sorted(["function", "source"] * workers)
+    assert loop_threads() == []
+
+
+@pytest.mark.parametrize("busy", [True, False])
+def test_a_worker_that_is_let_go_of_unclosed_leaves_no_thread(busy: bool) -> None:
+    """Nor what it had awaited, which is cancelled."""
+    begun, ended, seen = list[str](), list[str](), list[int]()
+    before = len(os.listdir("/proc/self/fd"))
+    worker = Worker()
+    with worker.dataflow(int) as scope:
+        numbers, stream = scope.new_input()
+        stream.map_async(double).inspect(seen.append)
+        if busy:
+            waiting(begun, ended)(scope)
+    numbers.send(1)
+    numbers.advance_to(1)
+    step_until(worker, lambda: len(seen) == 1 and len(begun) == 2 * busy)
+    [thread] = loop_threads()
+    del worker, scope, numbers, stream
+    gc.collect()
+    thread.join(60)
+    assert not thread.is_alive()
+    assert sorted(ended) == sorted(begun)
+    assert len(os.listdir("/proc/self/fd")) == before
+
+
+@pytest.mark.parametrize("room", [0, 1, 2])
+@pytest.mark.parametrize("source", [True, False])
+def test_where_no_file_is_left_for_a_loop_the_operator_says_so(source: bool, room: int) -> None:
+    """It waited for ever."""
+
+    async def ticks() -> AsyncIterator[tuple[int, list[int]]]:
+        yield 0, [1]
+
+    with Worker() as worker:
+        with worker.dataflow(int, name="df") as scope:
+            stream = scope.from_async("clock", ticks) if source else scope.to_stream([1]).map_async(double)
+            stream.probe()
+        message = r"operator /df/\S+ awaits on a thread of its own, .*Too many open files; raise how many .*ulimit -n"
+        with room_for(room), pytest.raises(OperatorError, match=message) as failure:
+            worker.run()
+    assert failure.value.name == ("clock" if source else "map_async")
+    assert isinstance(failure.value.__cause__, ConfigurationError)
     assert loop_threads() == []
 
 

@@ -54,7 +54,7 @@ def program(worker: timely.Worker) -> list[int]:
     return [x for _, batch in seen.extract() for x in batch]
 
 
-@pytest.mark.parametrize(("workers", "processes", "needed"), [(2, 1, 4), (5, 1, 10), (1, 2, 16), (1, 4, 38), (2, 2, 22)])
+@pytest.mark.parametrize(("workers", "processes", "needed"), [(2, 1, 4), (5, 1, 10), (1, 2, 18), (1, 4, 40), (2, 2, 24)])
 def test_workers_that_take_more_files_than_may_be_open(workers: int, processes: int, needed: int) -> None:
     right = timely.execute(program, workers=workers, processes=processes)
     asked = f"^workers={workers}{f', processes={processes}' if processes > 1 else ''} takes {needed} open files"

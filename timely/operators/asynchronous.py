@@ -20,6 +20,8 @@ from timely.operators.kept import keep_here
 from timely.order import PartialOrder
 
 if TYPE_CHECKING:
+    import asyncio
+
     from timely.operators.errands import Errands  # loaded where it is used: asyncio takes a while to load
 
 T = TypeVar("T", bound=PartialOrder)
@@ -110,11 +112,12 @@ class _Mapping(Generic[T, D, E]):
         while self._waiting and len(self._underway) < self._limit:
             self._begun += 1
             self._underway[self._begun] = waiting = self._waiting.popleft()
-            self._errands.start(self._errand, self._begun, waiting[1])
+            self._errands.start(_await, self._f, self._begun, waiting[1])
         self._errands.expect(bool(self._held))
 
-    async def _errand(self, number: int, record: D) -> None:
-        self._errands.put((number, await self._f(record)))
+
+async def _await(put: Callable[[tuple[int, E]], None], f: Callable[[D], Awaitable[E]], number: int, record: D) -> None:
+    put((number, await f(record)))
 
 
 @overload
@@ -189,7 +192,7 @@ class _Feed(Generic[T]):
         """Send on what has come."""
         if not self._started:
             self._started = True
-            self._errands.start(self._errand)
+            self._errands.start(_iterate, self._batches, self._room)
         for item in self._errands.take():
             if item is _OVER:
                 self._capability.drop()
@@ -202,14 +205,16 @@ class _Feed(Generic[T]):
             self._errands.call(self._room.release)
         self._errands.expect(self._capability.held)
 
-    async def _errand(self) -> None:
-        iterator = aiter(self._batches())
-        try:
-            async for item in iterator:
-                await self._room.acquire()
-                self._errands.put(item)
-        finally:
-            close = getattr(iterator, "aclose", None)
-            if close is not None:
-                await close()
-        self._errands.put(_OVER)
+
+async def _iterate(put: Callable[[Any], None], batches: Callable[[], AsyncIterable[Any]], room: asyncio.Semaphore) -> None:
+    """Hand over what ``batches()`` gives, as far as there is room."""
+    iterator = aiter(batches())
+    try:
+        async for item in iterator:
+            await room.acquire()
+            put(item)
+    finally:
+        close = getattr(iterator, "aclose", None)
+        if close is not None:
+            await close()
+    put(_OVER)

@@ -2,9 +2,8 @@
 
 It knows which workers there are and which threads step them. Where a run has several processes, each has a thread that listens
 for questions of the others, on a socket of its own beside the mesh; so an answer comes also from a process whose workers are all
-stuck in a program, and in every mode of progress. Whoever started the processes calls them on the same line when it is
-interrupted (``hang_up``). The invariant: workers pay nothing for it, neither in their turns nor in what they send each other;
-the thread sleeps until somebody calls, and ends with the ``with`` block.
+stuck in a program, and in every mode of progress. The invariant: workers pay nothing for it, neither in their turns nor in
+what they send each other; the thread sleeps until somebody calls, and ends with the ``with`` block.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ from __future__ import annotations
 import contextlib
 import socket
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Final, Self, TypeAlias
 
@@ -28,9 +27,6 @@ Line: TypeAlias = tuple[socket.socket, socket.socket]
 """Where a process hears that it is called, and where the others call it."""
 
 _OPEN: Final[list[Company]] = []
-
-_STOP: Final = b"!"
-"""What a process hears whose run was interrupted; all else is a question, and comes with where to answer it."""
 
 
 @attrs.frozen
@@ -62,7 +58,7 @@ class Company:
         self._lines = [called for _, called in lines]
         self._ear = lines[place][0] if lines else None
         self._listener: threading.Thread | None = None
-        self._stop: Callable[[], object] | None = None
+        self._stop_workers: Callable[[], object] | None = None
         self._stopped = False
         for other, (ear, called) in enumerate(lines):
             called.setblocking(False)
@@ -75,11 +71,23 @@ class Company:
         if self.counts_records:
             Taken.of(worker)
 
-    def when_stopped(self, stop: Callable[[], object]) -> None:
-        """Have ``stop`` called, from another thread, if whoever started this process is interrupted, or was already."""
-        self._stop = stop
+    def when_stopped(self, stop_workers: Callable[[], object]) -> None:
+        """Have ``stop_workers`` called when this process is to ``stop``, or now if it was to already."""
+        self._stop_workers = stop_workers
         if self._stopped:
-            stop()
+            stop_workers()
+
+    def stop(self) -> None:
+        """Stop the workers of this process; any thread may call it.
+
+        >>> company = Company()
+        >>> company.stop()
+        >>> company.when_stopped(lambda: print("stopped"))
+        stopped
+        """
+        self._stopped = True
+        if self._stop_workers is not None:
+            self._stop_workers()
 
     def __enter__(self) -> Self:
         _OPEN.append(self)
@@ -150,12 +158,7 @@ class Company:
         from multiprocessing.connection import Connection
 
         while True:
-            heard, handles, _, _ = socket.recv_fds(self._ear, 1, 1)
-            if heard == _STOP:
-                self._stopped = True
-                if self._stop is not None:
-                    self._stop()
-                continue
+            _, handles, _, _ = socket.recv_fds(self._ear, 1, 1)
             if not handles:
                 return
             with contextlib.suppress(OSError, EOFError), Connection(handles[0]) as caller:
@@ -186,23 +189,6 @@ def _heard(caller: Connection) -> Any:
 def company_of(worker: Worker) -> Company | None:
     """Return the company that a worker is in; ``None`` of one that was made by hand."""
     return next((company for company in tuple(_OPEN) if any(member.worker is worker for member in company.members)), None)
-
-
-def hang_up(called: Iterable[Line]) -> None:
-    """Tell the processes that these lines lead to that their run is over; those that have ended need not hear it.
-
-    >>> [line] = lines(1)
-    >>> company = Company([line])
-    >>> stopped = threading.Event()
-    >>> company.when_stopped(stopped.set)
-    >>> with company:
-    ...     hang_up([line])
-    ...     stopped.wait(60)
-    True
-    """
-    for _, line in called:
-        with contextlib.suppress(OSError):
-            line.send(_STOP)
 
 
 def lines(processes: int) -> list[Line]:

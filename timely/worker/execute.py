@@ -1,8 +1,8 @@
 """``execute``: run a program on several workers, as threads, as processes, or as threads in processes, on this machine.
 
 Every worker runs the same program. The invariant: the call ends, with every worker's result or with one error. A worker that
-raises tells the others, who stop; a process that dies without a word is noticed by its connections. Processes are forked, so
-that a program may be a closure or a lambda.
+raises tells the others, who stop; a process that dies without a word is noticed by its connections, and the others end with it,
+as all do with the one that started them. Processes are forked, so that a program may be a closure or a lambda.
 """
 
 from __future__ import annotations
@@ -37,9 +37,10 @@ from timely.errors import (
 from timely.progress import Routes
 from timely.progress.routes import Mode
 from timely.worker.arena import Arena, Shared, arenas
-from timely.worker.company import Company, Line, hang_up, lines
+from timely.worker.company import Company, Line, lines
 from timely.worker.heap import keep_what_is_freed, prepare
 from timely.worker.interruptions import SetAside
+from timely.worker.lifeline import GRACE, Lifeline
 from timely.worker.terminal import erase
 from timely.worker.transport import Inbox, PeerTransport
 from timely.worker.watch import Watch, watched
@@ -53,8 +54,9 @@ D = TypeVar("D")
 Outcome: TypeAlias = tuple[bool, Any]
 """``(True, result)`` or ``(False, error)`` of one worker."""
 
-_GRACE = 10.0
 _ASK = 0.05
+_TERMINATING = 2.0
+"""Seconds from SIGTERM to SIGKILL."""
 _ON_THE_WAY = 1 << 20
 """Bytes that a connection between two processes takes though nobody reads: a batch should fit in."""
 
@@ -72,8 +74,11 @@ def execute(
     After the program has returned, its worker goes on until every dataflow is complete. If an operator raises, the whole run
     ends with its ``OperatorError``; what a program itself raises ends the run as it is, with a note that says which worker it
     was; a process that ends without a result is a ``WorkerError``. ``ConfigurationError`` for a count below one, a
-    program that is no function, has a ``yield`` in it or is ``async``, or where the system lets no more files be opened than so
-    many workers take.
+    program that is no function, has a ``yield`` in it or is ``async``, where the system lets no more files be opened than so
+    many workers take, or for several processes in one that is daemonic.
+
+    The processes end with the one that called this, however that ends. After it was interrupted or one of them has died, the
+    others stop, and are ended if they have not after ten seconds.
 
     ``progress`` says how workers hear of each other's progress, which changes no result: ``direct`` (everybody tells everybody),
     ``process`` (those of a process tell each other, and processes each other what theirs did), ``central`` (processes tell the
@@ -189,14 +194,14 @@ def run_threads(
     """
     inboxes: dict[int, Inbox] = {}
     try:
-        with _enough_files(f"workers={len(indices)}", 2 * len(indices)):
+        with _enough_files(len(indices)):
             for index in indices:
                 inboxes[index] = Inbox()
     except ConfigurationError:
         for inbox in inboxes.values():
             inbox.close()
         raise
-    company.when_stopped(lambda: _stop(inboxes, "the run was interrupted"))
+    company.when_stopped(lambda: _stop(inboxes, "the run was interrupted, or has failed in another process"))
     transports = [PeerTransport(index, inboxes, sockets.get(index, {}), shared=shared.get(index)) for index in indices]
     if len(transports) == 1:
         return [_run_connected(transports[0], program, routes, company)]
@@ -226,7 +231,7 @@ def run_threads(
         for thread, transport, end in zip(threads, transports, ended, strict=True):
             if thread.ident is None:
                 transport.close()  # it was never started, so nobody else does
-            elif end.wait(_GRACE):
+            elif end.wait(GRACE):
                 thread.join()
         raise
     return outcomes
@@ -269,54 +274,68 @@ def _run_processes(
 
     if "fork" not in multiprocessing.get_all_start_methods():
         raise ConfigurationError(f"processes={processes}: this system cannot fork; use threads (workers={workers * processes})")
+    if multiprocessing.current_process().daemon:
+        raise ConfigurationError(
+            f"processes={processes}: this process is daemonic, as those of a multiprocessing.Pool are, and may start no others:"
+            f" use threads (workers={workers * processes}), or a concurrent.futures.ProcessPoolExecutor, whose processes may"
+        )
     prepare()
     prepare_to_deal()
     kept = _connections_of_spark()  # noqa: F841  (the children have this frame, too)
     children: list[Any] = []
     ends: list[tuple[Connection, Connection]] = []
     called: list[Line] = []
+    with _enough_files(workers, processes):
+        lifeline = Lifeline()
     try:
+        _own.append(lifeline.writer)  # which nothing that is forked may hold
         with _forking:
-            _start(children, ends, called, program, workers, processes, routes, watch)
-        return _gather([receiver for receiver, _ in ends], children, workers)
-    except BaseException:  # of this process alone, perhaps: an interruption of the others they have heard of themselves
-        hang_up(called)
+            _start(children, ends, called, lifeline, program, workers, processes, routes, watch)
+        return _gather([receiver for receiver, _ in ends], children, workers, lifeline)
+    finally:
+        lifeline.end()
+        _own.remove(lifeline.writer)
         for receiver, _ in ends:
             receiver.close()  # who has a long result to tell would wait for somebody to read it
-        raise
-    finally:
-        for child in children:
-            _join(child)
-            if child.is_alive():
-                child.kill()
-                child.join()
-        for receiver, _ in ends:
-            receiver.close()
         for _, line in called:
             line.close()
+        _end(children, lifeline)
         if watch is not None and watch.line and children and (children[0].exitcode or 0) < 0:
             erase(sys.stderr)  # the line of one that was killed
 
 
-def _join(child: Any) -> None:
-    """Wait for the end of a process for a while. It is asked for, since a process that it has started itself may hide it."""
-    deadline = time.monotonic() + _GRACE
-    while child.is_alive() and time.monotonic() < deadline:
-        child.join(_ASK)
+def _end(children: Sequence[Any], lifeline: Lifeline) -> None:
+    """Wait for the end of the processes of a run that is over, and end those that do not in time."""
+    for child in _remaining(children, lifeline.deadline):
+        child.terminate()
+    for child in _remaining(children, time.monotonic() + _TERMINATING):
+        child.kill()
+        child.join()
+
+
+def _remaining(children: Sequence[Any], deadline: float | None) -> list[Any]:
+    """Wait for the end of processes for a while, and return those that go on. They are asked for, since a process that one has
+    started itself may hide it.
+    """
+    deadline = deadline or time.monotonic() + GRACE
+    while (alive := [child for child in children if child.is_alive()]) and time.monotonic() < deadline:
+        alive[0].join(_ASK)
+    return alive
 
 
 def _start(
     children: list[Any],
     ends: list[tuple[Connection, Connection]],
     called: list[Line],
+    lifeline: Lifeline,
     program: Callable[[Worker], Any],
     workers: int,
     processes: int,
     routes: Routes,
     watch: Watch | None,
 ) -> None:
-    """Start the ``children``, each with all ``ends`` of the pipes for what they have to say and all the lines by which they are
-    ``called``, and keep what the parent needs.
+    """Start the ``children``, each with all ``ends`` of the pipes for what they have to say, all the lines by which they are
+    ``called``, and the ``lifeline``, and keep what the parent needs.
 
     One run at a time: what another thread forks meanwhile would have these connections too, so that nobody could see them end.
     """
@@ -327,14 +346,14 @@ def _start(
     shared: dict[int, dict[int, Shared]] = {}
     aside = SetAside()
     try:
-        with _enough_files(f"workers={workers}, processes={processes}", _files(workers, processes)):
+        with _enough_files(workers, processes):
             _connect(sockets, workers)
             shared |= _share(sockets)
             for _ in range(processes):
                 ends.append(context.Pipe(duplex=False))
                 called += lines(1)
             for place in range(processes):
-                arguments = program, place, workers, sockets, shared, ends, routes, called, watch, aside
+                arguments = program, place, workers, sockets, shared, ends, routes, called, lifeline, watch, aside
                 children.append(context.Process(target=_process, args=arguments, name=f"timely process {place}"))
             with aside:
                 for child in children:
@@ -342,24 +361,26 @@ def _start(
     finally:  # those that were started find out if others were not
         for _, sender in ends:
             sender.close()
+        lifeline.reader.close()
         for sock in (*(ear for ear, _ in called), *(sock for mine in sockets.values() for sock in mine.values())):
             sock.close()
         _let_go(shared, ())
 
 
-def _files(workers: int, processes: int) -> int:
-    """Return how many files are open at once while processes are started: connections, what each is told and says, and pipes."""
-    return workers * workers * processes * (processes - 1) + 6 * processes + 2
-
-
 @contextlib.contextmanager
-def _enough_files(asked: str, needed: int) -> Iterator[None]:
-    """Raise ``ConfigurationError`` where so many files cannot be opened as ``asked`` takes."""
+def _enough_files(workers: int, processes: int = 1) -> Iterator[None]:
+    """Raise ``ConfigurationError`` where so many files cannot be opened as these take: the inboxes of threads; connections, what
+    each process is told and says, and pipes while processes are started.
+    """
     try:
         yield
     except OSError as error:
         if not out_of_files(error):
             raise
+        asked, needed = f"workers={workers}", 2 * workers
+        if processes > 1:
+            asked += f", processes={processes}"
+            needed = workers * workers * processes * (processes - 1) + 6 * processes + 4
         raise ConfigurationError(f"{asked} takes {needed} open files beside those that are: {what_failed(error)}") from error
 
 
@@ -433,6 +454,7 @@ def _process(
     ends: Sequence[tuple[Connection, Connection]],
     routes: Routes,
     called: Sequence[Line],
+    lifeline: Lifeline,
     watch: Watch | None,
     aside: SetAside,
 ) -> None:
@@ -450,10 +472,11 @@ def _process(
     for index in indices:
         _own[:0] = itertools.chain(*shared.get(index, {}).values())
         _own.extend(sockets[index].values())
-    _own.extend((*itertools.chain(*called), ends[place][1]))
+    _own.extend((*itertools.chain(*called), ends[place][1], lifeline.reader))
     keep_what_is_freed()
     gc.freeze()  # to look through all that the parent had would copy every page of it that an object lies on
     company = Company(called, place, workers)
+    lifeline.follow(company.stop)
     with company, watched(company, watch, len(called)):
         try:
             aside.over()
@@ -527,22 +550,30 @@ def _result(body: bytes, otherwise: str) -> Outcome:
         return False, error
 
 
-def _gather(receivers: Sequence[Connection], children: Sequence[Any], workers: int) -> list[Outcome]:
-    """Wait for every process's outcomes; one that ends without any counts as failed."""
+def _gather(receivers: Sequence[Connection], children: Sequence[Any], workers: int, lifeline: Lifeline) -> list[Outcome]:
+    """Wait for every process's outcomes. One that ends without any counts as failed, and so do those that have not ended
+    some time after that.
+    """
     from multiprocessing.connection import wait
 
     said: dict[int, list[Outcome]] = {}
     waiting: dict[Any, int] = {receiver: place for place, receiver in enumerate(receivers)}
     while waiting:
-        for receiver in wait(list(waiting)):
+        deadline = lifeline.deadline
+        ready = wait(list(waiting), None if deadline is None else max(0.0, deadline - time.monotonic()))
+        if not ready:
+            _end(children, lifeline)
+        for receiver in ready or list(waiting):
             place = waiting.pop(receiver)
-            with contextlib.suppress(EOFError, OSError):
-                said[place] = _unpack(receivers[place].recv_bytes())
-                continue
-            _join(children[place])
+            if ready:
+                with contextlib.suppress(EOFError, OSError):
+                    said[place] = _unpack(receivers[place].recv_bytes())
+                    continue
+            _remaining([children[place]], None)
             first, last = place * workers, (place + 1) * workers - 1
-            error = WorkerError(
-                f"process {place} (workers {first} to {last}) ended with exit code {children[place].exitcode} and no result"
-            )
+            kind = WorkerError if deadline is None else PeerLostError  # who went first explains the others
+            code = children[place].exitcode
+            error = kind(f"process {place} (workers {first} to {last}) ended with exit code {code} and no result")
             said[place] = [(False, error)] * workers
+            lifeline.end()
     return [outcome for place in range(len(receivers)) for outcome in said[place]]
