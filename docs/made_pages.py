@@ -27,12 +27,13 @@ PAGES = {
 }
 
 REFERENCE = (
-    "timely",
     "timely.order",
     "timely.progress",
     "timely.scopes",
     "timely.dataflow",
     "timely.operators",
+    "timely.operators.results",
+    "timely.operators.windows",
     "timely.worker",
     "timely.recovery",
     "timely.graphs",
@@ -41,7 +42,9 @@ REFERENCE = (
     "timely.inspect",
     "timely.testing",
     "timely.errors",
+    "timely",
 )
+"""The packages of the reference, each after those whose names it has too: what several have is described at the first of them."""
 
 UNDRAWN = frozenset({"recovery_after_a_kill", "graphs_on_spark", "streaming_components"})
 """Examples whose dataflows run in other processes."""
@@ -74,8 +77,7 @@ for number, drawn in enumerate(known[:3]):
 def on_files(files: Files, config: Any) -> Files:
     """Add the pages that are made."""
     made = {page: (ROOT / source).read_text(encoding="utf-8") for page, source in PAGES.items()}
-    made["reference.md"] = "# Reference\n\n" + "\n".join(f"- [`{name}`](reference/{name}.md)" for name in REFERENCE) + "\n"
-    made |= {f"reference/{name}.md": f"# `{name}`\n\n::: {name}\n" for name in REFERENCE}
+    made |= _reference()
     examples = sorted([*(ROOT / "examples").glob("*.py"), *(ROOT / "examples" / "timestamps").glob("*.py")])
     made["examples.md"] = "# Examples\n\nEach is one file, and runs as it is.\n\n" + "".join(
         f"- [{example.stem}](examples/{example.stem}.md): {_summary(example)}\n" for example in examples
@@ -114,6 +116,68 @@ def _led(text: str, page: str) -> str:
 
     text = text.replace('<img src="docs/', f'<img src="{up}')
     return re.sub(r"\[([^\]\n]*)\]\((?!https?:|#|mailto:)([^)#\s]+)(#[^)\s]*)?\)", lead, text)
+
+
+def _reference() -> dict[str, str]:
+    """Return a page for each package of the reference, with an entry or a link for each of its public names."""
+    described: dict[str, str] = {}
+    pages = {}
+    for package in REFERENCE:
+        entries, links = [], []
+        for name in _public(package):
+            path = _defined(package, name)
+            if path in REFERENCE:
+                links.append(f"- [`{name}`]({path}.md)")
+            elif path in described:
+                links.append(f"- [`{name}`]({described[path]}.md#{path})")
+            else:
+                described[path] = package
+                entries.append(f"::: {path}\n    options:\n      heading: {name}\n      heading_level: 2\n")
+        head = f"::: {package}\n    options:\n      heading: {package}\n      heading_level: 1\n      members: false\n"
+        pages[f"reference/{package}.md"] = "\n".join([head, *links, "", *entries])
+    pages["reference.md"] = "# Reference\n\n" + "".join(f"- [`{name}`](reference/{name}.md)\n" for name in sorted(REFERENCE))
+    return pages
+
+
+def _module(name: str) -> Path | None:
+    """Return the file of a module, where there is such a module."""
+    path = ROOT / name.replace(".", "/")
+    return next((file for file in (path / "__init__.py", path.with_suffix(".py")) if file.exists()), None)
+
+
+def _tree(module: str) -> ast.Module:
+    file = _module(module)
+    assert file is not None, module
+    return ast.parse(file.read_text(encoding="utf-8"))
+
+
+def _public(module: str) -> list[str]:
+    """Return the public names of a module: those of its ``__all__``, or else those of what it defines."""
+    found = []
+    for statement in _tree(module).body:
+        match statement:
+            case ast.Assign(targets=[ast.Name("__all__")], value=value):
+                return list(ast.literal_eval(value))
+            case ast.ClassDef(name) | ast.FunctionDef(name) | ast.AnnAssign(target=ast.Name(name)):
+                found.append(name)
+            case ast.Assign(targets=[ast.Name(name)]):
+                found.append(name)
+    return [name for name in found if not name.startswith("_")]
+
+
+def _defined(module: str, name: str) -> str:
+    """Return the path of what a module has under a name: where it is defined, behind all imports.
+
+    A package's name hides the submodule that is called the same, so imports are followed here and not by mkdocstrings.
+    """
+    body = _tree(module).body
+    for statement in [*body, *(inner for outer in body if isinstance(outer, ast.Try) for inner in outer.body)]:
+        match statement:
+            case ast.ImportFrom(module=str(source), names=aliases) if source.startswith("timely") and source != module:
+                for alias in aliases:
+                    if (alias.asname or alias.name) == name:
+                        return _defined(source, alias.name)
+    return f"{module}.{name}"
 
 
 def _summary(example: Path) -> str:

@@ -8,6 +8,7 @@ import pkgutil
 import re
 import subprocess
 import sys
+import zlib
 from collections import defaultdict
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -18,6 +19,7 @@ import pyarrow as pa
 import pytest
 
 import timely
+from tests import site
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = sorted([*(ROOT / "docs").rglob("*.md"), *ROOT.glob("*.md")])
@@ -168,3 +170,18 @@ def test_the_program_of_the_command_counts_over_all_batches_of_an_input() -> Non
 )
 def test_a_name_that_is_not_there_is_found(text: str, found: list[str]) -> None:
     assert list(missing(text)) == found
+
+
+def test_what_the_site_lacks_is_found(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    entries = ["timely.worker.execute py:module 0 - -", "timely.worker.worker.Worker py:class 1 - -"]
+    head = b"# Sphinx inventory version 2\n# Project: timely\n# Version: 0\n# zlib\n"
+    (tmp_path / "objects.inv").write_bytes(head + zlib.compress("\n".join(entries).encode()))
+    (tmp_path / "good.html").write_text("<pre><code>&gt;&gt;&gt; 1</code></pre>", encoding="utf-8")
+    (tmp_path / "bad.html").write_text("<blockquote>&gt;&gt;&gt; 1</blockquote>", encoding="utf-8")
+    assert site.main(tmp_path) == 1
+    said = capsys.readouterr().out
+    assert "timely.execute has no entry in the reference (py:function timely.worker.execute.execute)" in said
+    assert "timely.Worker " not in said
+    assert "bad.html has '<blockquote' outside of code" in said
+    assert "good.html" not in said
+    assert "docs/architecture.md has 4 diagrams that are not all drawn" in said

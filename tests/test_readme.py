@@ -91,13 +91,15 @@ def test_every_link_to_a_file_leads_somewhere() -> None:
     assert [target for target in targets if not (ROOT / target).exists()] == []
 
 
-def checks(directory: Path, test: str = "true", ruff: str = "true", mypy: str = "true", python: str = "true") -> tuple[int, str]:
+def checks(
+    directory: Path, test: str = "true", ruff: str = "true", mypy: str = "true", mkdocs: str = "true", python: str = "true"
+) -> tuple[int, str]:
     """Runs .ci/run on a tree of its own, whose test command and tools do what they are told; its status and output."""
     (directory / ".ci").mkdir()
     shutil.copy(ROOT / ".ci" / "run", directory / ".ci")
     tools = directory / ".venv" / "bin"
     tools.mkdir(parents=True)
-    for name, body in {"ruff": ruff, "mypy": mypy, "python": python}.items():
+    for name, body in {"ruff": ruff, "mypy": mypy, "pip": "true", "mkdocs": mkdocs, "python": python}.items():
         (tools / name).write_text(f"#!/bin/sh\necho {name} \"$@\"\n{body}\n", encoding="utf-8")
         (tools / name).chmod(0o755)
     (directory / "README.md").write_text(f"```text\nno pytest\n```\n```sh\n{test}\n```\npytest\n", encoding="utf-8")
@@ -110,7 +112,7 @@ def test_ci_runs_the_tests_of_the_readme_then_the_tools(tmp_path: Path) -> None:
     status, output = checks(tmp_path, test="echo tested && : pytest")
     assert status == 0
     assert output.index("\ntested\n") < output.index("\nruff check .\n") < output.index("\nmypy --strict\n")
-    assert output.endswith("passed: tests, lint, types\n")
+    assert output.endswith("passed: tests, lint, types, site\n")
 
 
 @pytest.mark.parametrize(
@@ -120,6 +122,8 @@ def test_ci_runs_the_tests_of_the_readme_then_the_tools(tmp_path: Path) -> None:
         ({"test": "false | cat && : pytest"}, "tests"),
         ({"test": ": pytest", "ruff": "exit 1"}, "lint"),
         ({"test": ": pytest", "mypy": "exit 2"}, "types"),
+        ({"test": ": pytest", "mkdocs": "exit 1"}, "site"),
+        ({"test": ": pytest", "python": "exit 1"}, "site"),
         ({"test": "false || false pytest", "mypy": "exit 2"}, "tests types"),
     ],
 )
@@ -130,10 +134,10 @@ def test_ci_fails_when_any_check_fails(tmp_path: Path, commands: dict[str, str],
 
 
 def test_ci_says_that_counts_have_grown_and_passes(tmp_path: Path) -> None:
-    status, output = checks(tmp_path, test=": pytest", python="echo barrier GREW\nexit 1")
+    status, output = checks(tmp_path, test=": pytest", python='[ "$2" = benchmarks ] || exit 0\necho barrier GREW\nexit 1')
     assert status == 0
     assert output.index("python -m benchmarks counts --compare") < output.index("barrier GREW") < output.index("not a failure")
-    assert output.endswith("passed: tests, lint, types\n")
+    assert output.endswith("passed: tests, lint, types, site\n")
 
 
 @pytest.mark.parametrize("test", ["ls", ": pytest\n: pytest again"])

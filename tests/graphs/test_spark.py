@@ -338,3 +338,45 @@ def test_all_that_are_compared_find_the_same(session: SparkSession) -> None:
 def test_a_loop_that_is_not_run_to_its_end_gives_what_the_rounds_so_far_found(session: SparkSession) -> None:
     path = session.createDataFrame(pa.table({"src": [0, 1, 2], "dst": [1, 2, 3]}))
     assert found(spark_loops.distances(path, 2).found) == {0: 0, 1: 1, 2: 2}
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "arguments"),
+    [
+        (breadth_first_search, (1,)),
+        (connected_components, ()),
+        (label_propagation, ()),
+        (pagerank, ()),
+        (shortest_paths, (1,)),
+        (strongly_connected_components, ()),
+        (triangle_count, ()),
+    ],
+)
+def test_a_plan_names_its_algorithm(
+    session: SparkSession, capsys: pytest.CaptureFixture[str], algorithm: Callable[..., DataFrame], arguments: tuple[int, ...]
+) -> None:
+    edges = session.createDataFrame([(1, 2, 0.5)], "src long, dst long, weight double")
+    algorithm(edges, *arguments).explain()
+    assert f"timely {algorithm.__name__}(" in capsys.readouterr().out
+
+
+def test_a_plan_names_pregel(session: SparkSession, capsys: pytest.CaptureFixture[str]) -> None:
+    vertices = session.createDataFrame([(1, 0)], "node long, state int")
+    edges = session.createDataFrame([(1, 1)], "src long, dst long")
+    pregel(vertices, edges, lambda vertex, messages: (vertex.state, [])).explain()
+    assert "timely pregel(" in capsys.readouterr().out
+
+
+def test_a_star_import_brings_the_algorithms_and_nothing_else() -> None:
+    brought: dict[str, object] = {}
+    exec("from timely.graphs.spark import *", brought)
+    assert {name for name in brought if name != "__builtins__"} == {
+        "breadth_first_search",
+        "connected_components",
+        "label_propagation",
+        "pagerank",
+        "pregel",
+        "shortest_paths",
+        "strongly_connected_components",
+        "triangle_count",
+    }

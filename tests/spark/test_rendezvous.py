@@ -185,6 +185,25 @@ def test_a_stranger_is_refused(server: Rendezvous) -> None:
             Registration(attrs.evolve(server.invitation(run), **changed), index=0, generation=1, stage=0)
 
 
+def test_a_run_that_nobody_wants_is_forgotten_once_its_workers_have_left(
+    server: Rendezvous, pool: ThreadPoolExecutor
+) -> None:
+    def open_more() -> None:
+        for _ in range(40):
+            server.open_run(1).wanted = lambda: False
+
+    run = server.open_run(1)
+    working = complete(server, run, pool, 1)
+    run.wanted = lambda: False
+    open_more()
+    leave(*complete(server, run, pool, 2), *working)
+    while run.generation is not None:  # until the server has seen them leave
+        threading.Event().wait(0.01)
+    open_more()
+    with pytest.raises(SparkError, match="worker 0 cannot reach the driver"):
+        register(server, run, 0, 3)
+
+
 def test_who_holds_the_key_of_one_run_cannot_join_another(server: Rendezvous, caplog: pytest.LogCaptureFixture) -> None:
     mine, other = server.open_run(1), server.open_run(1)
     context = speaker(mine.identity, mine.driver.certificate)

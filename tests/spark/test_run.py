@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import hashlib
 import os
 import resource
@@ -20,6 +21,7 @@ from pyspark.sql.types import LongType, StructField, StructType
 import timely
 from tests.spark.runs import EDGES, Streams, applying, jobs_of, rows, through
 from timely import spark as ts
+from timely.spark.rendezvous import Run
 
 pytestmark = pytest.mark.spark
 
@@ -335,3 +337,23 @@ def test_a_loop_ends_across_workers(session: SparkSession) -> None:
 
     numbers = session.range(1, 40)
     assert rows(ts.run(build, {"numbers": numbers}, {"ones": "x long"}, workers=3)["ones"]) == Counter({(1,): 39})
+
+
+def runs_known() -> int:
+    """How many runs this process holds in memory."""
+    gc.collect()
+    return sum(isinstance(thing, Run) for thing in gc.get_objects())
+
+
+def test_a_run_is_forgotten_when_no_table_needs_it_any_more(session: SparkSession, edges: DataFrame) -> None:
+    def run() -> DataFrame:
+        return ts.run(through, {"edges": edges}, {"edges": "src string, dst string"}, workers=2)["edges"]
+
+    derived = run().where("src = 'a'")  # of which only Java knows that it is of the run
+    before = runs_known()
+    for _ in range(60):
+        run()
+        if runs_known() > before + 20:
+            session._jvm.System.gc()  # type: ignore[union-attr]
+    assert runs_known() < before + 40
+    assert rows(derived) == Counter([("a", "b")])

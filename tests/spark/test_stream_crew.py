@@ -40,6 +40,7 @@ class Attempt:
     id: bytes
     workers: int = WORKERS
     failure: TimelyError | None = None
+    wanted: Callable[[], bool] = lambda: True
     orders: list[tuple[str, int]] = attrs.field(factory=list)
     listeners: dict[str, Callable[..., None]] = attrs.field(factory=dict)
     ended: queue.Queue[Exception | None] = attrs.field(factory=queue.Queue)

@@ -15,6 +15,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime, time
+from functools import partial
 from numbers import Number
 from typing import Any
 
@@ -51,7 +52,18 @@ from timely.graphs.rank import check_parameters
 from timely.spark import run
 from timely.spark.session import refuse_connect
 
-Apply = Callable[..., Stream[Any, Any]]
+__all__ = [
+    "breadth_first_search",
+    "connected_components",
+    "label_propagation",
+    "pagerank",
+    "pregel",
+    "shortest_paths",
+    "strongly_connected_components",
+    "triangle_count",
+]
+
+Apply = partial[Stream[Any, Any]]
 
 _KEYS = (IntegralType, StringType, BinaryType, BooleanType, DateType, TimestampType, TimestampNTZType)
 """What a message can be sent to, one by one."""
@@ -71,11 +83,7 @@ def connected_components(
     >>> sorted(tuple(row) for row in connected_components(edges).collect())
     [('a', 'a'), ('b', 'a'), ('c', 'a'), ('d', 'd'), ('e', 'd')]
     """
-
-    def apply(edges: Stream[Any, Any], vertices: Stream[Any, Any] | None = None) -> Stream[Any, Any]:
-        return graphs.connected_components(edges, vertices=vertices)
-
-    return _run(apply, edges, src, dst, "component", None, workers, vertices)
+    return _run(partial(graphs.connected_components), edges, src, dst, "component", None, workers, vertices)
 
 
 def strongly_connected_components(
@@ -91,11 +99,7 @@ def strongly_connected_components(
     >>> sorted(tuple(row) for row in strongly_connected_components(edges).collect())
     [('a', 'a'), ('b', 'a'), ('c', 'c')]
     """
-
-    def apply(edges: Stream[Any, Any], vertices: Stream[Any, Any] | None = None) -> Stream[Any, Any]:
-        return graphs.strongly_connected_components(edges, vertices=vertices)
-
-    return _run(apply, edges, src, dst, "component", None, workers, vertices)
+    return _run(partial(graphs.strongly_connected_components), edges, src, dst, "component", None, workers, vertices)
 
 
 def pagerank(
@@ -118,10 +122,7 @@ def pagerank(
     [(1, 0.4635), (2, 0.05), (3, 0.4865)]
     """
     check_parameters(damping, tolerance, rounds)
-
-    def apply(edges: Stream[Any, Any], vertices: Stream[Any, Any] | None = None) -> Stream[Any, Any]:
-        return graphs.pagerank(edges, vertices=vertices, damping=damping, tolerance=tolerance, rounds=rounds)
-
+    apply = partial(graphs.pagerank, damping=damping, tolerance=tolerance, rounds=rounds)
     return _run(apply, edges, src, dst, "rank", DoubleType(), workers, vertices)
 
 
@@ -141,11 +142,7 @@ def breadth_first_search(
     [(1, 0), (2, 1), (3, 2)]
     """
     source = _as_source(source, _node_type(edges, src, dst), src)
-
-    def apply(edges: Stream[Any, Any]) -> Stream[Any, Any]:
-        return graphs.breadth_first_search(edges, source)
-
-    return _run(apply, edges, src, dst, "distance", LongType(), workers)
+    return _run(partial(graphs.breadth_first_search, source=source), edges, src, dst, "distance", LongType(), workers)
 
 
 def shortest_paths(
@@ -167,11 +164,7 @@ def shortest_paths(
     kind = _require(edges, weight, "edges")
     if not isinstance(kind, NumericType):
         raise SchemaError(f"column {weight!r} is {kind.simpleString()}, and a weight must be a number: cast it")
-
-    def apply(edges: Stream[Any, Any]) -> Stream[Any, Any]:
-        return graphs.shortest_paths(edges, source)
-
-    return _run(apply, edges, src, dst, "distance", DoubleType(), workers, weight=weight)
+    return _run(partial(graphs.shortest_paths, source=source), edges, src, dst, "distance", DoubleType(), workers, weight=weight)
 
 
 def label_propagation(
@@ -193,11 +186,7 @@ def label_propagation(
     [('a', 'a'), ('b', 'a'), ('c', 'a')]
     """
     check_rounds(rounds)
-
-    def apply(edges: Stream[Any, Any], vertices: Stream[Any, Any] | None = None) -> Stream[Any, Any]:
-        return graphs.label_propagation(edges, vertices=vertices, rounds=rounds)
-
-    return _run(apply, edges, src, dst, "label", None, workers, vertices)
+    return _run(partial(graphs.label_propagation, rounds=rounds), edges, src, dst, "label", None, workers, vertices)
 
 
 def triangle_count(
@@ -212,11 +201,7 @@ def triangle_count(
     >>> sorted(tuple(row) for row in triangle_count(edges).collect())
     [(1, 1), (2, 1), (3, 1), (4, 0)]
     """
-
-    def apply(edges: Stream[Any, Any], vertices: Stream[Any, Any] | None = None) -> Stream[Any, Any]:
-        return graphs.triangle_count(edges, vertices=vertices)
-
-    return _run(apply, edges, src, dst, "triangles", LongType(), workers, vertices)
+    return _run(partial(graphs.triangle_count), edges, src, dst, "triangles", LongType(), workers, vertices)
 
 
 def pregel(
@@ -277,6 +262,7 @@ def pregel(
         ended = graphs.pregel(given, along, compute, combine)
         return {"found": ended.map_batch(lambda records: _table(records, schema))}
 
+    build.__name__ = "pregel"
     return run(build, inputs, {"found": schema}, workers=workers)["found"]
 
 
@@ -377,6 +363,7 @@ def _run(
     def build(scope: ScopeBuilder[Any], **streams: Stream[Any, Any]) -> dict[str, Stream[Any, Any]]:
         return {"found": apply(**streams)}
 
+    build.__name__ = apply.func.__name__  # what Spark's plans and descriptions of jobs say
     schema = StructType([StructField("node", node), StructField(column, kind or node)])
     return run(build, inputs, {"found": schema}, workers=workers)["found"]
 

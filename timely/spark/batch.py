@@ -24,6 +24,7 @@ from timely.errors import OutputError as OutputError  # where it was before
 from timely.progress import Routes
 from timely.progress.routes import Mode
 from timely.spark.display import Monitor, monitor, name_of
+from timely.spark.lifetime import has_plan
 from timely.spark.live import Page, check_page, show
 from timely.spark.logs import log_to_spark
 from timely.spark.messages import SILENCE
@@ -179,6 +180,7 @@ def run(
     task = Task(*given, look=None if live is None else live.look)
     with this_python(context):
         packed = plan.frame(session, workers).mapInArrow(carried(task.run, f"timely {name}"), _packed_type(schemas), barrier=True)
+    entry.wanted = has_plan(packed)
     return _unpacked(packed, schemas, entry, workers, monitor(session, entry, name))
 
 

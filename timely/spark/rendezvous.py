@@ -9,7 +9,7 @@ handed out to workers of one and the same generation, and never again to one tha
 caller may assume that a worker that hangs is found out: each end says every second that it is alive, from a thread of
 its own.
 
-A run is known as long as the driver's process lives, because its DataFrames are lazy and may be asked for again.
+A run is known as long as it is :attr:`~Run.wanted`: its DataFrames are lazy, and may be asked for again.
 """
 
 from __future__ import annotations
@@ -37,6 +37,9 @@ from timely.worker.wire import LARGEST as LARGEST_FRAME
 
 Callback = Callable[[int, int, dict[str, Any]], None]
 """What hears messages of one kind: ``callback(worker, generation, content)``."""
+
+_FEW = 16
+"""Runs that are known before the first look for those that nobody wants any more."""
 
 _log = logging.getLogger(__name__)
 
@@ -97,7 +100,11 @@ class _Group:
 
 @attrs.define(eq=False)
 class Run:
-    """One run as the driver knows it: its id, its keys, what it failed of last, and a way to talk with its workers."""
+    """One run as the driver knows it: its id, its keys, what it failed of last, and a way to talk with its workers.
+
+    ``wanted`` is a function of any thread that returns whether workers of the run may still come. When it no longer does,
+    the server forgets the run.
+    """
 
     id: bytes
     workers: int
@@ -108,6 +115,7 @@ class Run:
     place: str | None = None
     largest: int = LARGEST_FRAME
     failure: TimelyError | None = None
+    wanted: Callable[[], bool] = attrs.field(default=lambda: True, repr=False)
     _runs: Mapping[bytes, Run] = attrs.field(factory=dict, repr=False)
     _call: Callable[[Callable[[], None]], None] = attrs.field(default=lambda action: None, repr=False)
     _groups: dict[int, _Group] = attrs.field(factory=dict, repr=False)
@@ -249,6 +257,7 @@ class Rendezvous:
             ) from error
         self.address: Address = (host, self._listener.getsockname()[1])
         self._runs: dict[bytes, Run] = {}
+        self._enough = _FEW
         self._selector = selectors.DefaultSelector()
         self._reception = Reception(self._selector, self._listener, self._context_of, self._admit)
         self._closing = False
@@ -276,8 +285,25 @@ class Rendezvous:
         run = Run(
             name, workers, patience, driver, identity, context, place=place, largest=largest, runs=self._runs, call=self._later
         )
+        if len(self._runs) >= self._enough:
+            self._forget_unwanted()
         self._runs[run.id] = run
         return run
+
+    def _forget_unwanted(self) -> None:
+        """Forget the runs that nobody wants; look again when as many more are known, so that a run costs two looks at most."""
+        known = list(self._runs.values())
+        unwanted = [run for run in known if not run.wanted()]
+        self._enough = max(2 * (len(known) - len(unwanted)), _FEW)
+
+        def forget() -> None:
+            # The workers of a cancelled job hold the place of their checkpoints until they have left.
+            busy = {member.run.id for member in self._members.values()}
+            for run in unwanted:
+                if run.id not in busy:
+                    self._runs.pop(run.id, None)
+
+        self._later(forget)
 
     def invitation(self, run: Run) -> Invitation:
         """Return what the run's workers need to know."""

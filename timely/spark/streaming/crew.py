@@ -230,6 +230,7 @@ class Crew:
                 self._job(attempt)
             except Exception as raised:  # Spark's, of many types
                 error = raised
+            attempt.run.wanted = lambda: False
             with self._changed:
                 self._attempt = None
                 if error is None or self._ending:  # whatever became of workers that are not wanted any more

@@ -85,15 +85,14 @@ def stream(
     ``build(scope, **streams)`` is called in every worker, as for :func:`~timely.spark.run`: it gets a stream of Arrow batches
     for each of ``inputs``, and returns one for each of ``outputs``, whose values are schemas. The rows of micro-batch *n*
     enter at time *n*. When everything at time *n* is complete, ``foreach_epoch(n, {name: DataFrame})`` is called in the
-    driver with the rows that the outputs gave at that time; every epoch, also one without rows, in order, and exactly once,
-    with one exception: if the driver is killed after the function has returned and before that is noted on disk, it is called
-    for that epoch again, with the same rows. A dataflow that does nothing but what its input rows say, in whatever order they
-    come within an epoch, is what all this rests on.
+    driver with the rows that the outputs gave at that time; every epoch, also one without rows, in order, and at least once.
+    A driver that is killed while the function runs calls it for that epoch again, with the same rows: make it idempotent by
+    the epoch's number. A dataflow that does nothing but what its input rows say, in whatever order they come within an epoch,
+    is what all this rests on.
 
     Everything that has to survive is under ``checkpoint``, a path or URI that driver and executors reach: start again with
     the same one and the stream goes on, also with another number of workers. The state of the operators is written there
-    every
-    ``checkpoint_every`` epochs and by :meth:`StreamHandle.stop`. ``trigger`` goes to Spark (``{"availableNow": True}``,
+    every ``checkpoint_every`` epochs and by :meth:`StreamHandle.stop`. ``trigger`` goes to Spark (``{"availableNow": True}``,
     ``{"processingTime": "1 second"}``), ``version`` is your own, and a checkpoint of another one is refused.
     A :class:`timely.inspect.LivePage` that is given as ``live`` shows the workers while they are up.
 
