@@ -41,7 +41,8 @@ def test_who_waits_is_woken_once_for_all_that_comes_before_it_looks() -> None:
 
 def test_who_does_not_wait_is_called_without_a_write_and_waits_no_more() -> None:
     inbox = Rung()
-    transport = PeerTransport(0, {0: inbox, 1: Inbox()}, {})
+    inboxes: dict[int, Inbox] = {0: inbox, 1: Inbox()}
+    transport, peer = (PeerTransport(index, inboxes, {}) for index in inboxes)
     for _ in range(3):
         transport.wake()
     assert inbox.times == 0
@@ -51,6 +52,7 @@ def test_who_does_not_wait_is_called_without_a_write_and_waits_no_more() -> None
     assert inbox.times == 1
     transport.wait()
     transport.close()
+    peer.close()
 
 
 def test_to_let_go_of_many_dataflows_wakes_nobody_who_runs() -> None:
@@ -67,3 +69,4 @@ def test_to_let_go_of_many_dataflows_wakes_nobody_who_runs() -> None:
     for scope in worker.scopes:
         worker.drop_dataflow(scope)
     worker.close()
+    inboxes[1].close()

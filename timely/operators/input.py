@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
+from time import monotonic
 from types import TracebackType
 from typing import Any, Generic, Self, TypeVar
 
@@ -19,6 +20,9 @@ D = TypeVar("D")
 
 CHUNK = 4096
 """Records that ``to_stream`` sends in one activation."""
+
+PROMPT = 0.05
+"""Seconds after which ``to_stream`` sends what a generator has yielded by then."""
 
 
 class Draft:
@@ -353,6 +357,8 @@ def input_from(scope: ScopeBuilder[T], handle: InputHandle[T, D], name: str = "i
 def to_stream(scope: ScopeBuilder[T], iterable: Iterable[D]) -> Stream[T, D]:
     """Return the stream of the records of ``iterable``, all at the minimum time; a bounded number is sent at each activation.
 
+    Of a generator that takes its time, what it has yielded is sent once 50 ms have passed and it yields again. Nothing else runs
+    on its worker while it waits: ``from_async`` is for what comes from outside.
     A run that goes on from a checkpoint sends those that had not been sent: it needs to be given the same records.
     ``ContainerError`` for a table of Arrow or pandas, which would be read column by column.
 
@@ -372,14 +378,15 @@ def to_stream(scope: ScopeBuilder[T], iterable: Iterable[D]) -> Stream[T, D]:
         if sent.over:
             capability.drop()
         iterator = itertools.islice(iter(iterable if capability.held else ()), sent.count, None)
+        take = _take_all if isinstance(iterable, Sized) else _take_promptly
 
         def logic(output: OutputPort[T]) -> None:
             if capability.held:
-                batch = list(itertools.islice(iterator, CHUNK))
+                batch, more = take(iterator)
                 if batch:
                     output.session(capability).give_batch(batch)
                 sent.count += len(batch)
-                if len(batch) < CHUNK:
+                if not more:
                     sent.over = True
                     capability.drop()
                 else:
@@ -388,3 +395,20 @@ def to_stream(scope: ScopeBuilder[T], iterable: Iterable[D]) -> Stream[T, D]:
         return logic
 
     return source(scope, "to_stream", constructor)
+
+
+def _take_all(records: Iterator[D]) -> tuple[list[D], bool]:
+    """Return the next batch of what is there already, and whether more may follow."""
+    batch = list(itertools.islice(records, CHUNK))
+    return batch, len(batch) == CHUNK
+
+
+def _take_promptly(records: Iterator[D]) -> tuple[list[D], bool]:
+    """Return the next batch of what is only being made, cut when it takes long, and whether more may follow."""
+    batch: list[D] = []
+    deadline = monotonic() + PROMPT
+    for record in itertools.islice(records, CHUNK):
+        batch.append(record)
+        if monotonic() >= deadline:
+            return batch, True
+    return batch, len(batch) == CHUNK
