@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import warnings
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 
@@ -112,7 +113,7 @@ def test_a_forgotten_leave_is_told_of_once(shown: list[warnings.WarningMessage],
     build(lambda stream, scope: stream.map(str).filter(bool), workers)
     [text] = told(shown)
     assert text == (
-        "nothing leaves scope /df/inner#1, and nothing in it captures, probes or ends what 'filter' sends: call leave() on the stream"
+        "nothing leaves scope /df/inner#1, and nothing in it captures or probes what 'filter' sends: call leave() on that stream"
     )
     assert shown[0].lineno == line
 
@@ -130,3 +131,52 @@ def test_a_forgotten_leave_is_told_of_once(shown: list[warnings.WarningMessage],
 def test_what_leaves_or_is_looked_at_inside_is_not(shown: list[warnings.WarningMessage], inside: Inside) -> None:
     build(inside)
     assert shown == []
+
+
+# -- what every worker sends -----------------------------------------------------------------------------------------------
+
+
+def sent(given: Callable[[timely.Worker], object], workers: int, on: object = None) -> int:
+    """How many records come in all, of what each worker is given."""
+
+    def program(worker: timely.Worker) -> int:
+        with worker.dataflow(name="df") as scope:
+            seen: timely.Capture[int, Any] = scope.to_stream(given(worker), on=on).capture()  # type: ignore[arg-type]
+        worker.run()
+        return sum(len(batch) for _, batch in seen.messages)
+
+    return sum(timely.execute(program, workers=workers))
+
+
+@pytest.mark.parametrize("given", [[1, 2, 3], (1, 2, 3), range(3), "abc", {1, 2, 3}, {1: 2, 2: 3, 3: 4}])
+def test_what_is_the_same_on_every_worker_is_told_of_once(shown: list[warnings.WarningMessage], given: object) -> None:
+    assert sent(lambda worker: given, 3) == 9
+    [text] = told(shown)
+    assert text.startswith("each of the 3 workers sends the same to /df/to_stream#0 (")
+    assert "so that every record comes 3 times: give to_stream(..., on=0)" in text
+
+
+@pytest.mark.parametrize(
+    ("given", "workers", "on", "expected"),
+    [
+        (lambda worker: [1, 2, 3], 1, None, 3),
+        (lambda worker: [1, 2, 3], 2, 0, 3),
+        (lambda worker: [1, 2, 3], 2, 1, 3),
+        (lambda worker: [1, 2, 3], 2, "each", 6),
+        (lambda worker: [1, 2, 3] if worker.index == 0 else [], 2, None, 3),
+        (lambda worker: [3 * worker.index + n for n in range(3)], 2, None, 6),
+        (lambda worker: ["go"], 2, None, 2),
+        (lambda worker: iter([1, 2, 3]), 2, None, 6),
+    ],
+)
+def test_what_is_meant_to_be_sent_is_not(
+    shown: list[warnings.WarningMessage], given: Callable[[timely.Worker], object], workers: int, on: object, expected: int
+) -> None:
+    assert sent(given, workers, on) == expected
+    assert shown == []
+
+
+@pytest.mark.parametrize("on", [2, -1, "all", 0.5])
+def test_a_worker_that_there_is_not_cannot_send(on: object) -> None:
+    with pytest.raises(timely.GraphError, match=r"to_stream\(on=.* '/df': give the number of one of the 2 workers"):
+        sent(lambda worker: [1], 2, on)

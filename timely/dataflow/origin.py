@@ -72,7 +72,7 @@ def origin() -> Origin | None:
     return None
 
 
-_SHOWN: Final[dict[object, int]] = {}
+_SHOWN: Final[dict[str | tuple[str, type[Warning], int], int]] = {}
 """The warnings that were shown, as Python's ``warnings`` keeps them for a module."""
 
 

@@ -33,7 +33,7 @@ from timely.worker.watch import LOOKS
 _LOG: Final = logging.getLogger(__name__)
 
 _MANY: Final = 100
-"""Rounds of a loop, within the seconds that are waited for, that are worth a word: a loop over much data goes round now and then."""
+"""Rounds of a loop, within the seconds that are waited for, that are worth a word: over much data a loop goes round slowly."""
 
 
 @attrs.define
@@ -103,9 +103,10 @@ class Lookout:
                 if not loop.told and now - loop.since >= self._after and round - loop.round >= _MANY:
                     loop.told = True
                     self._tell(
-                        f"the loop {subgraph.path} has gone from round {loop.round} to round {round} in {now - loop.since:.0f} s, with"
-                        f" {subgraph.under_way()} records on their way in it, and {dataflow.path} is still at"
-                        f" {', '.join(map(shown, at))}: if it is to end, have each round send fewer records to connect_loop, or"
+                        f"the loop {subgraph.path} has gone from round {loop.round} to round {round} in"
+                        f" {now - loop.since:.0f} s, with {subgraph.under_way()} records on their way in it, and"
+                        f" {dataflow.path} is still at {', '.join(map(shown, at))}: if it is to end, have each round"
+                        " send fewer records to connect_loop, or"
                         " give feedback() a summary with a limit"
                     )
         self._loops = seen

@@ -24,11 +24,11 @@ D = TypeVar("D")
 class Capture(Generic[T, D]):
     """What came at one point of a dataflow, on one worker: ``messages`` in the order of arrival, or ``extract()``."""
 
-    __slots__ = ("begun", "messages", "name")
+    __slots__ = ("messages", "name", "waits")
 
     def __init__(self) -> None:
         self.name = "a capture"
-        self.begun = False
+        self.waits: Callable[[], bool] = _never
         self.messages: list[tuple[T, Any]] = []
 
     def drain(self) -> list[tuple[T, Any]]:
@@ -50,12 +50,16 @@ class Capture(Generic[T, D]):
         >>> letters.extract()
         [(0, ['a', 'b', 'c'])]
         """
-        if not self.begun and not self.messages:
+        if not self.messages and self.waits():
             warn(
                 f"extract() of {self.name} returns nothing, since its dataflow has not been run: call worker.run(),"
                 " or step the worker, and extract() then"
             )
         return extract(self.messages)
+
+
+def _never() -> bool:
+    return False
 
 
 def extract(messages: Iterable[tuple[T, Any]]) -> list[tuple[T, list[Any]]]:
@@ -85,13 +89,15 @@ def capture(stream: Stream[T, D]) -> Capture[T, D]:
     [(0, [1, 2])]
     """
     captured: Capture[T, D] = Capture()
+    root = scope_of(stream, "capture").root
 
     def constructor(info: OperatorInfo) -> Callable[[InputPort[T, D]], object]:
         captured.name = info.path
+        captured.waits = lambda: not root.has_run
         info.keep_nothing()  # what it has is the program's, and a run that goes on captures what comes since
 
         def logic(input: InputPort[T, D]) -> None:
-            captured.begun = True
+            captured.waits = _never  # which lets go of the dataflow
             for capability, batch in input:
                 captured.messages.append((capability.time, batch))
 

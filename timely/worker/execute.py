@@ -143,7 +143,7 @@ def example(build: Callable[[ScopeBuilder[int]], Stream[int, D]]) -> list[tuple[
             if not isinstance(built, Stream):
                 raise GraphError(f"example(build): build(scope) must return the stream that is to be shown, not {shown(built)}")
             if built.scope is not scope:
-                warn(f"build(scope) returned a stream of the nested scope {built.scope.path}, with the times there: call leave() on it")
+                warn(f"build(scope) returned a stream of the nested scope {built.scope.path}, as it is there: call leave() on it")
             captured = built.capture()
         worker.run()
         return captured.extract()

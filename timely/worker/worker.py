@@ -124,7 +124,8 @@ class Worker(Turning):
             onlooker.built(number, dataflow.scope)
         if self.peers == 1:
             return
-        message = GRAPH, number, self._agreement.built(number, describe(dataflow.scope))
+        given = {path: sketch for path, (sketch, _) in dataflow.scope.given.items()}
+        message = GRAPH, number, self._agreement.built(number, describe(dataflow.scope)), given
         for peer in range(self.peers):
             if peer != self.index:
                 self.tell(peer, message)
