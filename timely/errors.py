@@ -1,4 +1,4 @@
-"""Every error that the library raises on purpose.
+"""Every error that the library raises on purpose, and the one kind of warning.
 
 One tree with one root, so that ``except timely.TimelyError`` catches all of them and nothing else. A message says which
 operator (its name and its path in the nesting), what was expected, what came, and what to do. This module imports nothing
@@ -82,6 +82,10 @@ class TimelyError(Exception):
         """
         self.__cause__ = cause
         return self
+
+
+class TimelyWarning(UserWarning):
+    """What a program does is allowed, and hardly what was meant; it names the line of the program, and is shown once for each."""
 
 
 class ConfigurationError(TimelyError, ValueError):

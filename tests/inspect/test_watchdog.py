@@ -240,3 +240,42 @@ def test_what_moves_in_another_process_is_movement() -> None:
         lookout.look()
     assert len(heard) == 1
     numbers.close()
+
+
+def looping(worker: timely.Worker, keep: Callable[[int], bool]) -> timely.InputHandle[int, int]:
+    """A dataflow that sends round, and adds one to, each record of which that is to be kept."""
+    with worker.dataflow(int, name="df") as scope:
+        numbers, stream = scope.new_input()
+        with scope.iterative("again") as loop:
+            handle, again = loop.feedback()
+            done, more = stream.enter(loop).concat(again).map(lambda x: x + 1).branch(keep)
+            more.connect_loop(handle)
+            done.leave().probe()
+    return numbers
+
+
+def test_a_loop_without_end_is_told_of_once_for_each_epoch() -> None:
+    worker, heard = timely.Worker(), list[str]()
+    numbers = looping(worker, lambda x: True)
+    dog = Watchdog(worker, after=10, say=heard.append, clock=ticking(4))
+    numbers.send(0)
+    for _ in range(20):
+        for _ in range(30):
+            worker.step()
+        dog.look()
+    [text] = heard
+    assert "the loop /df/again#1 has gone from round" in text
+    assert "/df is still at 0: if it is to end" in text
+
+
+def test_loops_that_end_are_not_told_of() -> None:
+    worker, heard = timely.Worker(), list[str]()
+    numbers = looping(worker, lambda x: x % 50 != 0)
+    dog = Watchdog(worker, after=10, say=heard.append, clock=ticking(4))
+    for epoch in range(1, 20):
+        numbers.send(0)
+        numbers.advance_to(epoch)
+        for _ in range(30):
+            worker.step()
+        dog.look()
+    assert heard == []

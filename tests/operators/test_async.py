@@ -600,6 +600,7 @@ def test_what_was_to_be_let_go_of_is_forgotten() -> None:
     assert kept_by_info[0].name == "line"
 
 
+@pytest.mark.filterwarnings("ignore:dataflow 'one' was built and never run")
 def test_one_that_fails_at_its_end_is_named_and_keeps_nobody_else_from_theirs() -> None:
     ended: list[str] = []
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from timely.worker import Worker
 from timely.worker.transport import Inbox, PeerTransport
 
 
@@ -36,3 +37,36 @@ def test_who_waits_is_woken_once_for_all_that_comes_before_it_looks() -> None:
     assert transport.receive() == [(1, ("data", "not waited for"))]
     transport.close()
     peer.close()
+
+
+def test_who_does_not_wait_is_called_without_a_write_and_waits_no_more() -> None:
+    inbox = Rung()
+    inboxes: dict[int, Inbox] = {0: inbox, 1: Inbox()}
+    transport, peer = (PeerTransport(index, inboxes, {}) for index in inboxes)
+    for _ in range(3):
+        transport.wake()
+    assert inbox.times == 0
+    transport.wait()  # it was called: it ends
+    inbox.waiting = True  # as it is while it waits
+    transport.wake()
+    assert inbox.times == 1
+    transport.wait()
+    transport.close()
+    peer.close()
+
+
+def test_to_let_go_of_many_dataflows_wakes_nobody_who_runs() -> None:
+    """A write to a socket gives up the interpreter's lock, and each would take 5 ms where another worker is busy."""
+    inboxes: dict[int, Inbox] = {0: Rung(), 1: Inbox()}
+    worker = Worker(PeerTransport(0, inboxes, {}))
+    for _ in range(10):
+        with worker.dataflow() as scope:
+            scope.new_input()[1].probe()
+    inbox = inboxes[0]
+    assert isinstance(inbox, Rung)
+    assert inbox.times == 0
+    worker.abort(RuntimeError("the test is over"))
+    for scope in worker.scopes:
+        worker.drop_dataflow(scope)
+    worker.close()
+    inboxes[1].close()

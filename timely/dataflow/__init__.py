@@ -10,6 +10,7 @@ from timely.dataflow.foreign import DataScope, Inlet, Outlet
 from timely.dataflow.info import OperatorInfo
 from timely.dataflow.keys import Key, route, route_array, route_column
 from timely.dataflow.operator import Activator, Operator
+from timely.dataflow.origin import warn
 from timely.dataflow.pact import Distribute, Exchange, Pact, Pipeline, Spill
 from timely.dataflow.ports import InputPort, OutputPort, Session
 from timely.dataflow.runnable import why_not_run
@@ -47,5 +48,6 @@ __all__ = [
     "route_array",
     "route_column",
     "scope_of",
+    "warn",
     "why_not_run",
 ]

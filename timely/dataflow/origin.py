@@ -9,10 +9,13 @@ from __future__ import annotations
 
 import os
 import sys
+import warnings
 from types import CodeType, FrameType
 from typing import Final
 
 import attrs
+
+from timely.errors import TimelyWarning
 
 _PACKAGE: Final = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 _PROGRAMS: Final = _PACKAGE + "cli" + os.sep
@@ -67,3 +70,23 @@ def origin() -> Origin | None:
             return Origin(code, frame.f_lineno)
         frame = frame.f_back
     return None
+
+
+_SHOWN: Final[dict[str | tuple[str, type[Warning], int], int]] = {}
+"""The warnings that were shown, as Python's ``warnings`` keeps them for a module."""
+
+
+def warn(message: str, place: Origin | None = None) -> None:
+    """Warn of what a line of the program does: the one at ``place``, or the one that leads here.
+
+    >>> with warnings.catch_warnings(record=True) as shown:
+    ...     warnings.simplefilter("always")
+    ...     warn("this does nothing")
+    >>> shown[0].category.__name__, is_ours(shown[0].filename)
+    ('TimelyWarning', False)
+    """
+    place = place or origin()
+    if place is None:
+        warnings.warn(message, TimelyWarning, stacklevel=2)
+    else:
+        warnings.warn_explicit(message, TimelyWarning, place.file, place.line, registry=_SHOWN)

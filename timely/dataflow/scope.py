@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 from collections.abc import AsyncIterable, Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, overload
 
 from timely.dataflow.channel import Allocator
 from timely.dataflow.opening import Opening
@@ -20,6 +20,7 @@ from timely.scopes import Scope, Subgraph
 
 if TYPE_CHECKING:
     from timely.dataflow.capability import Capability
+    from timely.dataflow.origin import Origin
     from timely.dataflow.pact import Pact
     from timely.dataflow.stream import Stream
     from timely.inspect import Picture
@@ -63,6 +64,7 @@ class ScopeBuilder(Generic[T]):
         self.root: ScopeBuilder[Any] = self if parent is None else parent.root
         self.exchange = exchange
         self.checks: list[Callable[[], None]] = [] if parent is None else parent.root.checks
+        self.given: dict[str, tuple[str, Origin | None]] = {}  # what operators send of what every worker may have, by their paths
         self.unfinished: set[str] = set() if parent is None else parent.root.unfinished
         self.scopes: list[Subgraph[Any, Any]] = [] if parent is None else parent.root.scopes
         if parent is not None:
@@ -83,6 +85,11 @@ class ScopeBuilder(Generic[T]):
 
     def __repr__(self) -> str:
         return f"ScopeBuilder({self.path!r})"
+
+    @property
+    def has_run(self) -> bool:
+        """Whether any operator of the dataflow has run."""
+        return any(getattr(child.scope, "call", 0) for subgraph in self.scopes for child in subgraph.children)
 
     # -- nesting ---------------------------------------------------------------------------------------------------
 
@@ -209,11 +216,11 @@ class ScopeBuilder(Generic[T]):
 
         return operators.iterator_source(self, name, batches, probe, records=records, times=times)
 
-    def to_stream(self, iterable: Iterable[D]) -> Stream[T, D]:
+    def to_stream(self, iterable: Iterable[D], *, on: int | Literal["each"] | None = None) -> Stream[T, D]:
         """Return the stream of the records of ``iterable``, all at the minimum time. See ``timely.operators.to_stream``."""
         from timely import operators
 
-        return operators.to_stream(self, iterable)
+        return operators.to_stream(self, iterable, on=on)
 
     def source(self, name: str, constructor: SourceConstructor[T]) -> Stream[T, Any]:
         """Return the stream of a source of one's own. See ``timely.operators.source``."""

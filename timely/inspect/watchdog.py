@@ -2,7 +2,8 @@
 
 It looks on from a thread of its own, so that it also sees an operator that does not return. Movement is any change of what the
 workers count, capabilities and messages alike, and of how often operators have read something. The invariant: it only ever reads,
-so that a worker with a watchdog does what it would do without; and it speaks once for each time that things have come to a halt.
+so that a worker with a watchdog does what it would do without; and it speaks once for each time that things have come to a halt,
+and once for each epoch in which a loop goes round and round.
 Where nothing but an open input, or somebody outside, is waited for, as a server waits for its next request, it speaks the first
 time only.
 """
@@ -16,15 +17,33 @@ from collections.abc import Callable, Sequence
 from time import monotonic
 from typing import Any, Final, Self
 
+import attrs
+
 from timely.dataflow import ScopeBuilder
-from timely.errors import ConfigurationError
+from timely.errors import ConfigurationError, shown
 from timely.inspect.census import movement, number_of, position
 from timely.inspect.explain import explained
+from timely.progress import Antichain
+from timely.scopes import Subgraph
 from timely.worker import Worker
 from timely.worker.company import Member
+from timely.worker.standing import epochs, rounds_of
 from timely.worker.watch import LOOKS
 
 _LOG: Final = logging.getLogger(__name__)
+
+_MANY: Final = 100
+"""Rounds of a loop, within the seconds that are waited for, that are worth a word: over much data a loop goes round slowly."""
+
+
+@attrs.define
+class _Loop:
+    """A loop as it was when the dataflow came to where it is: the least epochs outstanding there, the round, and the moment."""
+
+    epochs: Antichain[Any]
+    round: int
+    since: float
+    told: bool = False
 
 
 class Lookout:
@@ -53,6 +72,7 @@ class Lookout:
         self._since = clock()
         self._has_spoken = False
         self._was_waiting = not inputs
+        self._loops: dict[Subgraph[Any, Any], _Loop] = {}
 
     def look(self) -> None:
         """Look once, and speak if nothing has moved for long enough."""
@@ -64,6 +84,32 @@ class Lookout:
         elif here is not None and not self._has_spoken and now - self._since >= self._after:
             with contextlib.suppress(RuntimeError):
                 self._speak(now - self._since)
+        with contextlib.suppress(RuntimeError):  # something was changed while it was read: it is looked at again
+            self._look_at_loops(now)
+
+    def _look_at_loops(self, now: float) -> None:
+        """Speak of each loop that has gone round many times while its dataflow stayed where it is."""
+        seen: dict[Subgraph[Any, Any], _Loop] = {}
+        for _, dataflow in self._dataflows():
+            for subgraph in dataflow.scopes[1:]:
+                round = rounds_of(subgraph)
+                if round is None:
+                    continue
+                at = Antichain(epochs(dataflow.subgraph))
+                loop = self._loops.get(subgraph)
+                if loop is None or loop.epochs != at or round < loop.round:
+                    loop = _Loop(at, round, now)
+                seen[subgraph] = loop
+                if not loop.told and now - loop.since >= self._after and round - loop.round >= _MANY:
+                    loop.told = True
+                    self._tell(
+                        f"the loop {subgraph.path} has gone from round {loop.round} to round {round} in"
+                        f" {now - loop.since:.0f} s, with {subgraph.under_way()} records on their way in it, and"
+                        f" {dataflow.path} is still at {', '.join(map(shown, at))}: if it is to end, have each round"
+                        " send fewer records to connect_loop, or"
+                        " give feedback() a summary with a limit"
+                    )
+        self._loops = seen
 
     def _speak(self, seconds: float) -> None:
         members = tuple(self._members)

@@ -11,7 +11,7 @@ import os
 from collections.abc import Callable, Iterable
 from typing import Any, Generic, TypeVar
 
-from timely.dataflow import InputPort, OperatorInfo, Pipeline, Stream, records_of, scope_of
+from timely.dataflow import InputPort, OperatorInfo, Pipeline, Stream, records_of, scope_of, warn
 from timely.errors import CaptureError
 from timely.operators.events import EventSink, Messages, Progress
 from timely.operators.generic import sink as end_in
@@ -24,9 +24,11 @@ D = TypeVar("D")
 class Capture(Generic[T, D]):
     """What came at one point of a dataflow, on one worker: ``messages`` in the order of arrival, or ``extract()``."""
 
-    __slots__ = ("messages",)
+    __slots__ = ("messages", "name", "waits")
 
     def __init__(self) -> None:
+        self.name = "a capture"
+        self.waits: Callable[[], bool] = _never
         self.messages: list[tuple[T, Any]] = []
 
     def drain(self) -> list[tuple[T, Any]]:
@@ -37,7 +39,8 @@ class Capture(Generic[T, D]):
     def extract(self) -> list[tuple[T, list[D]]]:
         """Return ``[(time, records)]``: times in an order that extends theirs, the records of each sorted.
 
-        Rows of Arrow batches come as tuples. Records that cannot be compared stay in the order in which they came.
+        Rows of Arrow batches come as tuples. Records that cannot be compared stay in the order in which they came. A
+        ``TimelyWarning`` where the dataflow has not been run at all.
 
         >>> import timely
         >>> worker = timely.Worker()
@@ -47,7 +50,16 @@ class Capture(Generic[T, D]):
         >>> letters.extract()
         [(0, ['a', 'b', 'c'])]
         """
+        if not self.messages and self.waits():
+            warn(
+                f"extract() of {self.name} returns nothing, since its dataflow has not been run: call worker.run(),"
+                " or step the worker, and extract() then"
+            )
         return extract(self.messages)
+
+
+def _never() -> bool:
+    return False
 
 
 def extract(messages: Iterable[tuple[T, Any]]) -> list[tuple[T, list[Any]]]:
@@ -77,11 +89,15 @@ def capture(stream: Stream[T, D]) -> Capture[T, D]:
     [(0, [1, 2])]
     """
     captured: Capture[T, D] = Capture()
+    root = scope_of(stream, "capture").root
 
     def constructor(info: OperatorInfo) -> Callable[[InputPort[T, D]], object]:
+        captured.name = info.path
+        captured.waits = lambda: not root.has_run
         info.keep_nothing()  # what it has is the program's, and a run that goes on captures what comes since
 
         def logic(input: InputPort[T, D]) -> None:
+            captured.waits = _never  # which lets go of the dataflow
             for capability, batch in input:
                 captured.messages.append((capability.time, batch))
 

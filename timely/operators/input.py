@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
+from time import monotonic
 from types import TracebackType
-from typing import Any, Generic, Self, TypeVar
+from typing import Any, Final, Generic, Literal, Self, TypeVar
 
 from timely.dataflow import Capability, OperatorInfo, OutputPort, ScopeBuilder, Stream, check_scope
 from timely.errors import ContainerError, GraphError, InputClosedError, TimeRegressionError, TimestampError, shown
@@ -19,6 +20,15 @@ D = TypeVar("D")
 
 CHUNK = 4096
 """Records that ``to_stream`` sends in one activation."""
+
+_PLAIN: Final = (list, tuple, range, str, bytes, dict, set, frozenset)
+"""What can be read again and again, so that every worker may have been given the same."""
+
+_FEW: Final = 5
+"""Records that are compared with those of another worker."""
+
+PROMPT = 0.05
+"""Seconds after which ``to_stream`` sends what a generator has yielded by then."""
 
 
 class Draft:
@@ -350,15 +360,29 @@ def input_from(scope: ScopeBuilder[T], handle: InputHandle[T, D], name: str = "i
     return source(scope, name, constructor)
 
 
-def to_stream(scope: ScopeBuilder[T], iterable: Iterable[D]) -> Stream[T, D]:
+def to_stream(scope: ScopeBuilder[T], iterable: Iterable[D], *, on: int | Literal["each"] | None = None) -> Stream[T, D]:
     """Return the stream of the records of ``iterable``, all at the minimum time; a bounded number is sent at each activation.
 
+    Each worker sends what it is given. ``on=0`` has worker 0 alone send, whatever the others are given; ``on="each"`` says that
+    all are to send the same. Without either, a list, ``range``, string or the like that is the same on two workers is warned of,
+    once (``TimelyWarning``): each of its records comes as often as there are workers.
+
+    Of a generator that takes its time, what it has yielded is sent once 50 ms have passed and it yields again. Nothing else runs
+    on its worker while it waits: ``from_async`` is for what comes from outside.
     A run that goes on from a checkpoint sends those that had not been sent: it needs to be given the same records.
-    ``ContainerError`` for a table of Arrow or pandas, which would be read column by column.
+    ``ContainerError`` for a table of Arrow or pandas, which would be read column by column, ``GraphError`` for a worker ``on``
+    which there is none.
 
     >>> import timely
     >>> timely.example(lambda scope: scope.to_stream(range(3)))
     [(0, [0, 1, 2])]
+    >>> def program(worker):
+    ...     with worker.dataflow() as scope:
+    ...         seen = scope.to_stream(range(3), on=0).exchange(lambda x: x).capture()
+    ...     worker.run()
+    ...     return seen.extract()
+    >>> timely.execute(program, workers=2)
+    [[(0, [0, 2])], [(0, [1])]]
     """
 
     if hasattr(type(iterable), "columns"):
@@ -367,19 +391,30 @@ def to_stream(scope: ScopeBuilder[T], iterable: Iterable[D]) -> Stream[T, D]:
             " rows, or send it as a container, with new_input() and send_batch()"
         )
 
+    check_scope(scope, "to_stream")
+    if on is not None and on != "each" and on not in range(scope.allocator.peers):
+        raise GraphError(
+            f"to_stream(on={on!r}) in scope {scope.path!r}: give the number of one of the {scope.allocator.peers} workers,"
+            " or 'each'"
+        )
+
     def constructor(capability: Capability[T], info: OperatorInfo) -> Callable[[OutputPort[T]], object]:
+        if on is None and info.peers > 1 and isinstance(iterable, _PLAIN) and len(iterable) > 1:
+            scope.root.given[info.path] = _sketch(iterable), info.origin
         sent = Sent(info)
-        if sent.over:
+        if sent.over or on not in (None, "each", info.worker):
+            sent.over = True
             capability.drop()
         iterator = itertools.islice(iter(iterable if capability.held else ()), sent.count, None)
+        take = _take_all if isinstance(iterable, Sized) else _take_promptly
 
         def logic(output: OutputPort[T]) -> None:
             if capability.held:
-                batch = list(itertools.islice(iterator, CHUNK))
+                batch, more = take(iterator)
                 if batch:
                     output.session(capability).give_batch(batch)
                 sent.count += len(batch)
-                if len(batch) < CHUNK:
+                if not more:
                     sent.over = True
                     capability.drop()
                 else:
@@ -388,3 +423,28 @@ def to_stream(scope: ScopeBuilder[T], iterable: Iterable[D]) -> Stream[T, D]:
         return logic
 
     return source(scope, "to_stream", constructor)
+
+
+def _sketch(given: Any) -> str:
+    """Return what tells one worker's records from another's: type and number, the first few, and the last of a sequence."""
+    few = [shown(record) for record in itertools.islice(given, _FEW)]
+    if len(given) > _FEW:
+        few += ["...", shown(given[-1])] if isinstance(given, Sequence) else ["..."]
+    return f"{type(given).__name__} of {len(given)}: {', '.join(few)}"
+
+
+def _take_all(records: Iterator[D]) -> tuple[list[D], bool]:
+    """Return the next batch of what is there already, and whether more may follow."""
+    batch = list(itertools.islice(records, CHUNK))
+    return batch, len(batch) == CHUNK
+
+
+def _take_promptly(records: Iterator[D]) -> tuple[list[D], bool]:
+    """Return the next batch of what is only being made, cut when it takes long, and whether more may follow."""
+    batch: list[D] = []
+    deadline = monotonic() + PROMPT
+    for record in itertools.islice(records, CHUNK):
+        batch.append(record)
+        if monotonic() >= deadline:
+            return batch, True
+    return batch, len(batch) == CHUNK

@@ -70,6 +70,8 @@ class Agenda:
             self.waits[number] = False
             if number in self._later:
                 self._later.remove(number)
+            elif number == self.ready[0]:  # as mostly: whoever runs or drops many goes by their numbers
+                _pop(self.ready)
             else:
                 self.ready.remove(number)
                 heapify(self.ready)

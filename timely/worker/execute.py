@@ -20,7 +20,7 @@ import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
-from timely.dataflow import ScopeBuilder, Stream, why_not_run
+from timely.dataflow import ScopeBuilder, Stream, warn, why_not_run
 from timely.dataflow.container import prepare_to_deal
 from timely.dataflow.pickling import dumps
 from timely.errors import (
@@ -147,6 +147,8 @@ def example(build: Callable[[ScopeBuilder[int]], Stream[int, D]]) -> list[tuple[
             built = build(scope)
             if not isinstance(built, Stream):
                 raise GraphError(f"example(build): build(scope) must return the stream that is to be shown, not {shown(built)}")
+            if built.scope is not scope:
+                warn(f"build(scope) returned a stream of the nested scope {built.scope.path}, as it is there: call leave() on it")
             captured = built.capture()
         worker.run()
         return captured.extract()

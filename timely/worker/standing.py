@@ -22,8 +22,9 @@ def standing(scope: ScopeBuilder[Any]) -> tuple[int | None, int | None]:
     ...     numbers, stream = scope.new_input()
     ...     with scope.iterative() as loop:
     ...         handle, again = loop.feedback()
-    ...         _, more = stream.enter(loop).concat(again).map(lambda x: x - 1).branch(lambda x: x > 0)
+    ...         done, more = stream.enter(loop).concat(again).map(lambda x: x - 1).branch(lambda x: x > 0)
     ...         more.connect_loop(handle)
+    ...         _ = done.leave()
     >>> numbers.send_batch([5])
     >>> numbers.advance_to(2)
     >>> for _ in range(4):
@@ -36,16 +37,21 @@ def standing(scope: ScopeBuilder[Any]) -> tuple[int | None, int | None]:
     >>> standing(scope)
     (None, None)
     """
-    rounds = [number for nested in scope.scopes for each in nested.times() if (number := round_of(each)) is not None]
-    return min(_epochs(scope.subgraph), default=None), max(rounds, default=None)
+    rounds = [number for nested in scope.scopes if (number := rounds_of(nested)) is not None]
+    return min(epochs(scope.subgraph), default=None), max(rounds, default=None)
 
 
-def _epochs(subgraph: Subgraph[Any, Any]) -> set[Any]:
+def rounds_of(subgraph: Subgraph[Any, Any]) -> int | None:
+    """Return the greatest round of what is outstanding in a loop; ``None`` where there is nothing, or no loop."""
+    return max((number for each in subgraph.times() if (number := round_of(each)) is not None), default=None)
+
+
+def epochs(subgraph: Subgraph[Any, Any]) -> set[Any]:
     """Return the times of what is outstanding in a scope and in those in it, as times of this scope."""
     found = subgraph.times()
     for child in subgraph.children:
         if isinstance(child.scope, Subgraph):
-            found |= set(map(child.scope.refinement.to_outer, _epochs(child.scope)))
+            found |= set(map(child.scope.refinement.to_outer, epochs(child.scope)))
     return found
 
 

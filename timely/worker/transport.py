@@ -143,12 +143,20 @@ class Waker:
 class Inbox(Waker):
     """Where one worker's messages from others in its process arrive, and how it is woken when it waits."""
 
-    __slots__ = ("items", "waiting")
+    __slots__ = ("called", "items", "waiting")
 
     def __init__(self) -> None:
         super().__init__()
         self.items: deque[tuple[int, Any]] = deque()
+        self.called = False
         self.waiting = False
+
+    def call(self) -> None:
+        """Have a wait that is under way, or else the next one, end at once."""
+        self.called = True
+        if self.waiting:
+            self.waiting = False
+            self.wake()  # only now: a write lets other threads run, and the interpreter's lock is had back 5 ms later
 
     def put(self, sender: int, message: Any) -> None:
         """Put a message in, and wake the owner if it waits."""
@@ -278,7 +286,7 @@ class PeerTransport:
         inbox = self._inbox
         inbox.waiting = True
         try:
-            if inbox.items or self._lost:
+            if inbox.called or inbox.items or self._lost:
                 return
             backlog = [link for link in self._links.values() if link.backlog and not link.gone and not link.deaf]
             for link in backlog:
@@ -291,7 +299,7 @@ class PeerTransport:
                 if descriptor not in self._by_descriptor:
                     inbox.hush()
         finally:
-            inbox.waiting = False
+            inbox.waiting = inbox.called = False
 
     def _look(self) -> list[tuple[int, int]]:
         """Return what has come by now, if anything has: peers in step answer sooner than one who sleeps is woken."""
@@ -302,7 +310,7 @@ class PeerTransport:
 
     def wake(self) -> None:
         """Have the worker go on."""
-        self._inbox.wake()
+        self._inbox.call()
 
     def close(self, timeout: float = 5.0) -> None:
         """Say goodbye to every peer in another process, wait for theirs, and close the connections."""

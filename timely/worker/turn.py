@@ -27,6 +27,7 @@ from timely.worker.council import Council
 from timely.worker.installed import LONG, Dataflow, Pointstamp
 from timely.worker.onlooking import Onlooker
 from timely.worker.scheduler import Scheduler
+from timely.worker.silence import warn_of_the_same
 from timely.worker.stall import StallDetector
 from timely.worker.timers import Timers
 from timely.worker.transport import LocalTransport, Transport
@@ -299,6 +300,9 @@ class Turning:
             return
         if kind == GRAPH:
             self._agreement.compare(number, sender, message[2])
+            built = self._dataflows.get(number)
+            if self.index == 0 and sender == 1 and built is not None:
+                warn_of_the_same(built.scope, message[3])
             return
         if kind == PROGRESS and self._accumulator is not None:
             self._accumulator.hear(sender, number, message[2])

@@ -7,6 +7,7 @@ waits only where nothing can move before something arrives, or is due; and where
 from __future__ import annotations
 
 import contextlib
+import sys
 from collections.abc import Callable, Iterator
 from time import monotonic, perf_counter
 from types import TracebackType
@@ -23,6 +24,7 @@ from timely.worker.collector import collector_paused, find_garbage
 from timely.worker.installed import Building, Dataflow, Pointstamp
 from timely.worker.onlooking import EVERYWHERE
 from timely.worker.scheduler import Scheduler
+from timely.worker.silence import warn_of_never_run, warn_of_no_way_out
 from timely.worker.transport import Transport
 from timely.worker.turn import CONFER, DONE, ENDED, GRAPH, HELD, QUIET, SERVING, Turning
 
@@ -111,6 +113,8 @@ class Worker(Turning):
             self._being_built.remove(scope.name)
         building.installed = True
         self._install(Dataflow(number, scope, building))
+        if self.index == 0:
+            warn_of_no_way_out(scope)
 
     def _install(self, dataflow: Dataflow) -> None:
         number = dataflow.number
@@ -120,7 +124,8 @@ class Worker(Turning):
             onlooker.built(number, dataflow.scope)
         if self.peers == 1:
             return
-        message = GRAPH, number, self._agreement.built(number, describe(dataflow.scope))
+        given = {path: sketch for path, (sketch, _) in dataflow.scope.given.items()}
+        message = GRAPH, number, self._agreement.built(number, describe(dataflow.scope)), given
         for peer in range(self.peers):
             if peer != self.index:
                 self.tell(peer, message)
@@ -506,6 +511,8 @@ class Worker(Turning):
         try:
             with contextlib.ExitStack() as stack:
                 for dataflow in self._dataflows.values():
+                    if self._alone and self._failed is None and sys.exc_info()[0] is None:  # else there is an error to read
+                        stack.callback(warn_of_never_run, dataflow.scope)
                     stack.callback(dataflow.discard)
             self._dataflows.clear()
         finally:

@@ -1,0 +1,81 @@
+"""What a program has most likely forgotten, where nothing would say so: a dataflow that does nothing anybody could see.
+
+Each is looked for once, when a dataflow is built or its worker is closed, by one worker alone; a run pays nothing for it.
+The invariant: what does something, of whatever kind, is not warned of.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from timely.dataflow import Operator, ScopeBuilder, warn
+from timely.scopes import Subgraph
+
+_EFFECTS: Final = "inspect"
+"""How the operators' names begin that are there for what they do beside."""
+
+
+def warn_of_no_way_out(scope: ScopeBuilder[Any]) -> None:
+    """Warn of each nested scope that streams enter, that none leaves, and in which nothing looks at what comes.
+
+    >>> import timely, warnings
+    >>> with warnings.catch_warnings(record=True) as shown:
+    ...     warnings.simplefilter("always")
+    ...     with timely.Worker().dataflow() as scope, scope.region() as inner:
+    ...         _ = scope.to_stream([1, 2]).enter(inner).map(str)
+    >>> print(shown[0].message)
+    nothing leaves scope /dataflow0/region#0, and nothing in it captures or probes what 'map' sends: call leave() on that stream
+    """
+    for subgraph in scope.scopes[1:]:
+        if subgraph.inputs and not subgraph.outputs:
+            _warn_of(subgraph)
+
+
+def _warn_of(subgraph: Subgraph[Any, Any]) -> None:
+    dangling: list[Operator[Any]] = []
+    for child in subgraph.children:
+        operator = child.scope
+        if not isinstance(operator, Operator) or not operator.outputs or operator.name.startswith(_EFFECTS):
+            return
+        if any(not port.tee for port in operator.output_ports):
+            dangling.append(operator)
+    if dangling:
+        last = dangling[-1]
+        warn(
+            f"nothing leaves scope {subgraph.path}, and nothing in it captures or probes what {last.name!r} sends: call leave()"
+            " on that stream",
+            last.info.origin,
+        )
+
+
+def warn_of_the_same(scope: ScopeBuilder[Any], theirs: Mapping[str, str]) -> None:
+    """Warn of each operator that sends here what it sends on another worker as well."""
+    for path, (sketch, place) in scope.given.items():
+        if theirs.get(path) == sketch:
+            warn(
+                f"each of the {scope.allocator.peers} workers sends the same to {path} ({sketch}), so that every record comes"
+                f" {scope.allocator.peers} times: give to_stream(..., on=0) to have worker 0 send alone, or on='each' if that is"
+                " meant",
+                place,
+            )
+
+
+def warn_of_never_run(scope: ScopeBuilder[Any]) -> None:
+    """Warn of a dataflow none of whose operators has ever run, though it has some that read what others send.
+
+    >>> import timely, warnings
+    >>> with warnings.catch_warnings(record=True) as shown, timely.Worker() as worker:
+    ...     warnings.simplefilter("always")
+    ...     with worker.dataflow(name="df") as scope:
+    ...         _ = scope.to_stream([1, 2]).inspect(print)
+    ...     worker.close()
+    >>> print(shown[0].message)
+    dataflow 'df' was built and never run: call worker.run(), or step the worker, before it is closed
+    """
+    operators = [child.scope for subgraph in scope.scopes for child in subgraph.children if isinstance(child.scope, Operator)]
+    if not scope.has_run and any(operator.inputs for operator in operators):
+        warn(
+            f"dataflow {scope.name!r} was built and never run: call worker.run(), or step the worker, before it is closed",
+            operators[0].info.origin,
+        )
