@@ -150,7 +150,7 @@ def _mixed(bits: int) -> int:
 
 def _of_decimal(key: Decimal) -> int:
     if key.adjusted() >= _DIGITS:
-        raise RoutingError(f"{shown(key)} has too many digits to be a key: give key=, a function that returns its text, str(key)")
+        raise RoutingError(f"{shown(key)} has too many digits to be a key: give key=, a function that returns fewer of them")
     return _of_number(key)
 
 
