@@ -457,9 +457,42 @@ def test_waiting_for_what_cannot_change() -> None:
 
 
 def test_a_key_that_cannot_be_routed() -> None:
-    with pytest.raises(OperatorError, match="'exchange'.*whole number, a string, bytes.*1.5 is of type float") as error:
-        timely.example(lambda scope: scope.to_stream([1.5]).exchange(lambda x: x))
+    with pytest.raises(OperatorError, match="'exchange'.*a number, a string, bytes.*1.5j is of type complex") as error:
+        timely.example(lambda scope: scope.to_stream([1.5j]).exchange(lambda x: x))
     assert isinstance(cause(error), RoutingError)
+
+
+KEYED: dict[str, Callable[[Stream[int, Any]], Stream[int, Any]]] = {
+    "exchange": lambda stream: stream.exchange(lambda pair: pair[0]["absent"]),
+    "distinct": lambda stream: stream.distinct(key=lambda pair: pair[0]["absent"]),
+    "value_counts": lambda stream: stream.value_counts(key=lambda pair: pair[0]["absent"]),
+    "join": lambda stream: stream.join(stream, key=lambda k: k["absent"]),
+    "state_machine": lambda stream: stream.state_machine(lambda k, v, s: (s, []), key=lambda k: k["absent"]),
+}
+
+
+class Wide(dict[str, int]):
+    """A record that is hashable, without that key."""
+
+    def __hash__(self) -> int:  # type: ignore[override]
+        return 0
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize("name", KEYED)
+def test_a_key_that_fails_blames_the_operator_that_it_was_given_to(name: str, workers: int) -> None:
+    def program(worker: timely.Worker) -> None:
+        with worker.dataflow(int, name="df") as scope:
+            pairs = scope.to_stream([(Wide(), 1)]).map(lambda pair: pair)
+            KEYED[name](pairs)
+
+    with pytest.raises(OperatorError, match=rf"operator '{name}.* raised RoutingError: .*KeyError: 'absent'") as error:
+        timely.execute(program, workers=workers)
+    line = KEYED[name].__code__.co_firstlineno
+    assert str(error.value).endswith(f"was built at test_bad_input.py:{line} in <lambda>")
+    assert error.value.name.startswith(name) and f"/{name}" in error.value.path
+    failure = cause(error)
+    assert isinstance(failure, RoutingError) and isinstance(failure.__cause__, KeyError)
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Mapping, Sequence
-from typing import Final, Self
+from typing import Final, NamedTuple, Self
 
 _LINE: Final = 200
 """Characters at most that a message has of what was given."""
@@ -67,8 +67,22 @@ def what_failed(error: Exception) -> str:
     return f"{error}{advice}"
 
 
+class Place(NamedTuple):
+    """What an error is about: the kind of thing, its name and path, and the line of the program that built it, or nothing."""
+
+    kind: str
+    name: str
+    path: str
+    built: str
+
+
 class TimelyError(Exception):
-    """The root of every error that this library raises on purpose."""
+    """The root of every error that this library raises on purpose.
+
+    ``blamed`` is the place that it is about, where that is not the operator in which it was raised.
+    """
+
+    blamed: Place | None = None
 
     def caused_by(self, cause: BaseException | None) -> Self:
         """Return this error, with its cause: ``raise error.caused_by(cause)`` does what ``raise error from cause`` does.
@@ -190,6 +204,22 @@ class OperatorError(TimelyError, RuntimeError):
 
     def __reduce__(self) -> tuple[type[OperatorError], tuple[str, str, str, int]]:
         return type(self), (str(self), self.name, self.path, self.worker)
+
+
+def failure(error: Exception, place: Place, worker: int, advice: str = "") -> OperatorError:
+    """Return the error for what was raised at ``place``: it names that, or what ``error`` blames instead, and is caused by it.
+
+    >>> str(failure(ValueError("no"), Place("operator", "map", "/df/map#1", "program.py:3 in build"), 0))
+    "operator 'map' (/df/map#1) on worker 0 raised ValueError: no; 'map' was built at program.py:3 in build"
+    """
+    blamed = place
+    during = ""
+    if isinstance(error, TimelyError) and error.blamed is not None and error.blamed != place:
+        blamed = error.blamed
+        during = f", for what {place.kind} {place.name!r} ({place.path}) sent,"
+    kind, name, path, built = blamed
+    text = f"{kind} {name!r} ({path}) on worker {worker}{during} raised {told(error)}{advice}"
+    return OperatorError(text + (f"; {name!r} was built at {built}" if built else ""), name, path, worker).caused_by(error)
 
 
 class WorkerError(TimelyError, RuntimeError):

@@ -162,10 +162,31 @@ def test_what_a_scope_raises_when_it_is_told_of_progress_names_it() -> None:
 
 def test_a_key_that_fails_on_what_a_scope_sent_names_both() -> None:
     def build(scope: Any) -> Any:
-        return scope.add_scope(Doubler(), [scope.to_stream([1])])[0].exchange(lambda x: 1.5)
+        return scope.add_scope(Doubler(), [scope.to_stream([1])])[0].exchange(lambda x: 1.5j)
 
-    with pytest.raises(OperatorError, match="scope 'Doubler' .* raised RoutingError: .* input 0 of operator 'exchange'"):
+    says = "operator 'exchange' .* for what scope 'Doubler' .* sent, raised RoutingError: .* built at test_add_scope_statements"
+    with pytest.raises(OperatorError, match=says) as error:
         timely.example(build)
+    assert error.value.path == "/example/exchange#2"
+
+
+def test_a_key_that_fails_on_what_a_scope_reads_names_the_scope() -> None:
+    says = "scope 'Doubler' .* for what operator 'to_stream' .* sent, raised RoutingError: .* built at test_add_scope_statements"
+    with pytest.raises(OperatorError, match=says):
+        timely.example(lambda scope: scope.add_scope(Doubler(), [(scope.to_stream([1]), Exchange(lambda x: 1.5j))])[0])
+
+
+@pytest.mark.parametrize("method", ["connect", "get_internal_summary", "set_external_summary", "push_external_progress"])
+def test_what_a_scope_raises_while_it_is_built_or_told_names_it_and_the_line(method: str) -> None:
+    def fail(self: Any, *arguments: object) -> None:
+        raise KeyError("mine")
+
+    scripted = type("Scripted", (Doubler,), {method: fail})
+    says = r"scope 'Scripted' \(/example/Scripted#1\) on worker 0 raised KeyError: 'mine'; 'Scripted' was built at test_add_scope"
+    with pytest.raises(OperatorError, match=says) as error:
+        timely.example(lambda scope: scope.add_scope(scripted(), [scope.to_stream([1])])[0])
+    assert isinstance(error.value.__cause__, KeyError)
+    assert (error.value.name, error.value.path, error.value.worker) == ("Scripted", "/example/Scripted#1", 0)
 
 
 def test_records_move_while_the_scope_is_pulled_only() -> None:

@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import datetime
 import random
-import uuid
 import zlib
 from collections.abc import Callable
-from decimal import Decimal
-from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -174,7 +171,7 @@ def test_instants_and_spans_of_pandas_go_where_those_of_columns_go() -> None:
         assert [route(value) for value in series] == route_array(series.to_numpy()).tolist()
 
 
-@pytest.mark.parametrize("dtype", ["M8[fs]", "m8[Y]", "m8", "f8", "c16", "V3"])
+@pytest.mark.parametrize("dtype", ["M8[fs]", "m8[Y]", "m8", "c16", "V3"])
 def test_arrays_that_are_no_keys(dtype: str) -> None:
     with pytest.raises(RoutingError, match="cannot be a key"):
         route_array(np.zeros(2, dtype=dtype))
@@ -183,9 +180,6 @@ def test_arrays_that_are_no_keys(dtype: str) -> None:
 @pytest.mark.parametrize(
     "column",
     [
-        pa.array([1.5]),
-        pa.array([1.5], pa.float32()),
-        pa.array([Decimal("1.5")]),
         pa.array([[1]]),
         pa.array([{"a": 1}]),
         pa.array([datetime.time(1)]),
@@ -193,7 +187,7 @@ def test_arrays_that_are_no_keys(dtype: str) -> None:
     ids=lambda column: str(column.type),
 )
 def test_columns_that_are_no_keys_say_what_to_do(column: Any) -> None:
-    with pytest.raises(RoutingError, match=r"column of type .* cannot be a key: use whole numbers.* cast them to strings"):
+    with pytest.raises(RoutingError, match=r"column of type .* cannot be a key: use numbers.* cast them to strings"):
         route_column(column)
 
 
@@ -221,16 +215,9 @@ def test_a_type_of_ones_own_is_no_key_whatever_the_number_of_workers(workers: in
         partition(pa.record_batch({"weight": column}), "weight", workers)
 
 
-@pytest.mark.parametrize("key", [0.5, Decimal("1.0"), Fraction(1, 2), np.float64(1), np.float32(1)])
-def test_numbers_that_are_not_whole_are_no_keys_and_the_error_says_what_to_do(key: Any) -> None:
-    with pytest.raises(RoutingError, match="round it to a whole number, or use its text") as error:
-        route(key)
-    assert repr(str(key)) in str(error.value)
-
-
 def test_other_things_are_no_keys() -> None:
-    for key in (uuid.uuid4(), datetime.time(1), object(), frozenset()):
-        with pytest.raises(RoutingError, match="must be a whole number"):
+    for key in (datetime.time(1), object(), 1j, np.complex64(1)):
+        with pytest.raises(RoutingError, match="give key=, a function"):
             route(key)
 
 

@@ -178,7 +178,7 @@ def test_an_operator_that_sends_several_containers_has_them_joined_in_order() ->
     assert [[keys(batch) for _, batch in captured.messages] for captured in seen] == [[[4, 2, 0]], [[5, 3, 1]]]
 
 
-def test_a_key_that_fails_names_the_sender_and_the_exchange() -> None:
+def test_a_key_that_fails_names_the_sender_and_blames_the_exchange() -> None:
     with two_workers() as workers:
         for worker in workers:
             with worker.dataflow(int) as scope:
@@ -188,7 +188,8 @@ def test_a_key_that_fails_names_the_sender_and_the_exchange() -> None:
         handle.send_batch(KINDS[0]([2]))
         with pytest.raises(OperatorError, match=r"exchange into input 0 of operator 'exchange'.*no column 'missing'") as raised:
             to_the_end(workers)
-        assert raised.value.name == "input" and isinstance(raised.value.__cause__, RoutingError)
+        assert raised.value.name == "exchange" and isinstance(raised.value.__cause__, RoutingError)
+        assert "for what operator 'input'" in str(raised.value)
 
 
 def test_a_function_that_deals_gets_each_container_as_it_was_sent() -> None:

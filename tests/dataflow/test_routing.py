@@ -109,35 +109,33 @@ def test_columns_are_dealt_as_lists_are_among_few_workers_and_many(workers: int)
 
 
 def test_one_worker_refuses_the_keys_that_several_refuse() -> None:
-    lists: list[Any] = [[1, "a", 1.5], [None, (1, 2.5)], [object()]]
+    lists: list[Any] = [[1, "a", 1.5j], [None, (1, 2.5j)], [object()]]
     for records in lists:
         for workers in (1, 2):
             with pytest.raises(RoutingError):
                 partition(records, identity, workers)
-    columns: list[Any] = [np.array([1.5]), np.array([1, 1.5, None], object)]
+    columns: list[Any] = [np.array([1.5j]), np.array([1, 1.5j, None], object)]
     for array in columns:
         for workers in (1, 2):
             with pytest.raises(RoutingError):
                 partition(array, identity, workers)
     for workers in (1, 2):
-        with pytest.raises(RoutingError, match="column of type double cannot be a key"):
-            partition(pa.record_batch({"k": [1.5]}), "k", workers)
-        with pytest.raises(RoutingError, match="column of type double cannot be a key"):
-            partition(pa.record_batch({"k": pa.array([1.5]).dictionary_encode()}), ["k"], workers)
+        with pytest.raises(RoutingError, match="column of type list.* cannot be a key"):
+            partition(pa.record_batch({"k": [[1]]}), "k", workers)
 
 
-@pytest.mark.parametrize("key", [1.5, 1.0, [1], {"a": 1}, object(), (1, 2.5)])
+@pytest.mark.parametrize("key", [1.5j, [1], {"a": 1}, object(), (1, 2.5j), frozenset([object()])])
 def test_keys_that_cannot_be_routed(key: Any) -> None:
-    with pytest.raises(RoutingError, match="whole number, a string, bytes, or a tuple"):
+    with pytest.raises(RoutingError, match=r"a number, a string, bytes, .* or a tuple.*: give key=, a function"):
         route(key)
 
 
 def test_arrays_with_keys_that_cannot_be_routed() -> None:
-    for key in (lambda a: a / 2, lambda a: a[:1], lambda a: 3):
-        with pytest.raises(RoutingError, match="one whole number for each of its rows"):
+    for key in (lambda a: a * 1j, lambda a: a[:1], lambda a: 3):
+        with pytest.raises(RoutingError, match="one number for each of its rows"):
             partition(np.arange(4), key, 2)
-    with pytest.raises(RoutingError, match="column of type double cannot be a key"):
-        partition(pa.record_batch({"k": [1.5]}), "k", 2)
+    with pytest.raises(RoutingError, match="column of type list.* cannot be a key"):
+        partition(pa.record_batch({"k": [[1]]}), "k", 2)
     with pytest.raises(RoutingError, match="container of type str"):
         partition("text", identity, 2)
 

@@ -135,3 +135,24 @@ def test_a_stream_of_another_scope() -> None:
 
     with pytest.raises(ScopeError, match="'Sum'.*cannot read a stream of scope '/example'"):
         timely.example(build)
+
+
+class Broken(Vertex[int]):
+    """A vertex that cannot be made."""
+
+    def __init__(self, number: int) -> None:
+        raise KeyError(number)
+
+
+@pytest.mark.parametrize("make", [Broken, lambda number: Broken(number)])
+def test_what_is_raised_while_a_vertex_is_made_names_it_and_the_line(make: Any) -> None:
+    says = r"operator 'broken' \(/example/broken#1\) on worker 0 raised KeyError: 7; 'broken' was built at test_vertex_refusals"
+    with pytest.raises(OperatorError, match=says) as error:
+        timely.example(lambda scope: scope.to_stream([1]).vertex(make, 7, name="broken"))
+    assert isinstance(error.value.__cause__, KeyError)
+    assert (error.value.name, error.value.path, error.value.worker) == ("broken", "/example/broken#1", 0)
+
+
+def test_a_vertex_that_cannot_be_made_goes_by_the_name_of_its_class() -> None:
+    with pytest.raises(OperatorError, match=r"operator 'Broken' \(/example/Broken#1\).* raised TypeError"):
+        timely.example(lambda scope: scope.to_stream([1]).vertex(Broken))

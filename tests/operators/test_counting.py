@@ -38,8 +38,8 @@ def test_value_counts_takes_rows_of_arrow_batches_and_refuses_keys_that_cannot_b
         return stream.value_counts()
 
     assert timely.example(build) == [(0, [(("a",), 2), (("b",), 2)])]
-    with pytest.raises(OperatorError, match="RoutingError.* 1.5 is of type float"):
-        timely.example(lambda scope: scope.to_stream([1.5]).value_counts())
+    with pytest.raises(OperatorError, match="RoutingError.* 1.5j is of type complex: give key="):
+        timely.example(lambda scope: scope.to_stream([1.5j]).value_counts())
 
 
 rows = st.tuples(st.integers(0, 2), words | st.none(), st.integers(-3, 3) | st.none(), st.booleans())
@@ -257,8 +257,8 @@ def test_group_by_names_the_columns_that_arrow_cannot_group(
 
 
 def test_keys_of_no_kind_that_can_be_dealt_are_refused_on_one_worker_too() -> None:
-    with pytest.raises(OperatorError, match="RoutingError.*round numbers that are not whole"):
-        group([(0, pa.record_batch({"x": [1.5]}))], lambda s: s.group_by("x", n="count"), 1, None)
+    with pytest.raises(OperatorError, match="RoutingError.*a column of type time32.* cannot be a key"):
+        group([(0, pa.record_batch({"x": pa.array([1], pa.time32("s"))}))], lambda s: s.group_by("x", n="count"), 1, None)
 
 
 def test_what_waits_is_brought_together_when_it_is_as_much_as_what_is_together_already(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import pickle
 from datetime import UTC, datetime
 from functools import total_ordering
@@ -571,3 +572,26 @@ def test_what_compares_without_a_method_agrees_with_the_operator(times: Any, dat
     frontier, time = data.draw(st.lists(times, max_size=4)), data.draw(times)
     assert [less_equal(one, time) for one in frontier] == [one <= time for one in frontier]
     assert reaches(frontier, time) == any(one <= time for one in frontier)
+
+
+class OwnStep(Step):
+    __slots__ = ("reason",)
+    reason: str
+
+
+class OwnProduct(ProductSummary[int, int]):
+    pass
+
+
+class OwnLoop(LoopSummary):
+    pass
+
+
+@pytest.mark.parametrize("duplicate", [copy.copy, copy.deepcopy, lambda summary: pickle.loads(pickle.dumps(summary))])
+def test_a_copy_of_a_summary_is_of_its_class_and_has_its_attributes(duplicate: Any) -> None:
+    own = OwnStep(3, limit=9)
+    own.reason = "mine"
+    assert duplicate(own) == own and duplicate(own).reason == "mine"
+    for summary in (own, OwnProduct(Step(1), Step(2)), OwnLoop(1, keep=2, increment=3, append=(4,)), Step(1), LoopSummary()):
+        assert type(duplicate(summary)) is type(summary)
+        assert duplicate(summary) == summary and repr(duplicate(summary)) == repr(summary)

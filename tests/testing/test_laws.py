@@ -416,3 +416,29 @@ def test_a_summary_that_stops_at_a_greatest_time_does_not_advance() -> None:
     assert error.value.law == "advancing" and error.value.counterexample["a"] == 9
     check_summary(TimeKit(Nine, times, st.nothing(), steps))  # on other paths it may
     check_summary(TimeKit(int, st.integers(0, 9), st.builds(Step, st.integers(1, 2), st.just(9)), st.just(Step(0))))
+
+
+class Hour(int):
+    """A time that is a whole number of a type of its own."""
+
+    @classmethod
+    def minimum(cls) -> Hour:
+        return cls(0)
+
+    @classmethod
+    def identity(cls) -> Later:
+        return Later(0)
+
+
+class Later(Step):
+    """The step between two of them."""
+
+    def results_in(self, time: int, /) -> Hour:
+        return Hour(time + self.n)
+
+    def followed_by(self, other: Step, /) -> Later:
+        return Later(self.n + other.n)
+
+
+def test_a_summary_that_derives_from_one_of_ours_obeys_the_laws() -> None:
+    check_summary(Hour, st.builds(Later, st.integers(0, 9)), st.builds(Hour, st.integers(0, 9)))

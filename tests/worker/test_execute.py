@@ -292,9 +292,53 @@ def test_an_error_that_cannot_be_read_is_said_to_be_so(kind: type[Exception]) ->
     expected = f"cannot be read here \\({kind.__name__}: it is for its own process\\): .*Homebound: stayed at home"
     with pytest.raises(WorkerError, match=expected):
         timely.execute(lambda worker: raises(0), processes=2)
-    with pytest.raises(WorkerError, match=expected) as failure:
+    with pytest.raises(OperatorError, match="Homebound: stayed at home") as failure:
         over_three(failing(raises), "processes")
+    with pytest.raises(WorkerError, match=expected):
+        raise failure.value.__cause__ or failure.value
     assert "in raises" in "".join(traceback.format_exception(failure.value))
+
+
+def chained(record: int) -> None:
+    """Raise an error with a note, whose cause cannot be pickled; and that has a cause, which has a context."""
+    try:
+        try:
+            try:
+                raise OSError("the disk")
+            except OSError:
+                raise LookupError("the file")  # noqa: B904
+        except LookupError as error:
+            raise Stubborn(1, 2) from error
+    except Stubborn as error:
+        failure = ValueError("the record")
+        failure.add_note("a note")
+        raise failure from error
+
+
+@kinds
+def test_the_causes_of_causes_arrive(kind: str) -> None:
+    with pytest.raises(OperatorError) as failure:
+        over_three(failing(chained), kind)
+    error = failure.value.__cause__
+    assert isinstance(error, ValueError) and error.__notes__[0] == "a note"
+    second = error.__cause__
+    assert second is not None and "1 and 2" in str(second)
+    third = second.__cause__
+    assert isinstance(third, LookupError) and isinstance(third.__context__, OSError) and not third.__suppress_context__
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+def test_the_causes_of_the_members_of_a_group_arrive(processes: int) -> None:
+    def program(worker: timely.Worker) -> None:
+        member = KeyError("member")
+        member.__cause__ = OSError("why")
+        member.__cause__.__cause__ = member  # a circle must not be gone round for ever
+        raise ExceptionGroup("several", [member, ValueError("other")])
+
+    with pytest.raises(ExceptionGroup) as failure:
+        timely.execute(program, processes=processes)
+    member = failure.value.exceptions[0]
+    assert isinstance(member.__cause__, OSError) and member.__cause__.__cause__ is member
 
 
 class Mute(Exception):

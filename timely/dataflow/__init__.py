@@ -1,7 +1,7 @@
 """Streams, containers, channels and pacts, capabilities, and the operator builder: all that a user's own operator needs."""
 
 from timely.dataflow.bell import Bell
-from timely.dataflow.builder import OperatorBuilder
+from timely.dataflow.builder import OperatorBuilder, make
 from timely.dataflow.capability import Capability, InputCapability
 from timely.dataflow.capability_set import CapabilitySet
 from timely.dataflow.channel import Allocator
@@ -43,6 +43,7 @@ __all__ = [
     "Spill",
     "Stream",
     "check_scope",
+    "make",
     "records_of",
     "route",
     "route_array",

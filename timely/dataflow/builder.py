@@ -12,14 +12,15 @@ from typing import Any, Generic, Protocol, TypeAlias, TypeVar
 
 from timely.dataflow.capability import Capability
 from timely.dataflow.channel import ExchangePusher, Pusher, QueuePusher
-from timely.dataflow.info import OperatorInfo
+from timely.dataflow.info import OperatorInfo, blaming
 from timely.dataflow.operator import Operator
+from timely.dataflow.origin import origin
 from timely.dataflow.pact import Distribute, Exchange, Pact, PipelinePact, Spill
 from timely.dataflow.ports import InputPort, OutputPort
 from timely.dataflow.scope import ScopeBuilder, check_scope
 from timely.dataflow.spill import Queue, SpillQueue
 from timely.dataflow.stream import Stream, instead_of, way_between
-from timely.errors import GraphError, ScopeError, shown
+from timely.errors import GraphError, Place, ScopeError, shown
 from timely.order import PartialOrder
 from timely.progress import Antichain, PathSummary, Source, SummaryRow, Target
 from timely.scopes import INGRESS
@@ -51,6 +52,9 @@ class Waiting(Protocol[T]):
     def label(self) -> str:
         """How errors call it."""
 
+    def place(self) -> Place:
+        """Return what reads there, for errors."""
+
 
 def connect(scope: ScopeBuilder[T], stream: Stream[T, Any], pact: Pact, target: Target, input: Waiting[T]) -> None:
     """Have ``stream`` lead to ``target``, where messages wait at ``input``: draw the edge, open the way.
@@ -74,7 +78,7 @@ def connect(scope: ScopeBuilder[T], stream: Stream[T, Any], pact: Pact, target: 
     pusher: Pusher[T] = local
     if not isinstance(pact, PipelinePact):
         ending = _ending(scope, stream) if isinstance(pact, Exchange) else None
-        pusher = ExchangePusher(pact.parts, local, scope.allocator, label, ending)
+        pusher = ExchangePusher(pact.parts, local, scope.allocator, label, input.place, ending)
     scope.subgraph.add_edge(stream.source, target, local=isinstance(pact, PipelinePact))
     input.queue = queue
     stream.tee.append(pusher)
@@ -85,6 +89,20 @@ def _ending(scope: ScopeBuilder[T], stream: Stream[T, Any]) -> list[ExchangePush
     node = stream.source.node
     sender = None if node == INGRESS else scope.subgraph.children[node].scope
     return sender.ending if isinstance(sender, Operator) else None
+
+
+def make(scope: ScopeBuilder[Any], name: str, factory: Callable[..., S], *args: object) -> S:
+    """Return ``factory(*args)``, of which an operator ``name`` is to be made in ``scope``; ``OperatorError`` for what it raises.
+
+    >>> import timely
+    >>> timely.example(lambda scope: make(scope, "mine", int, "x"))  # doctest: +ELLIPSIS
+    Traceback (most recent call last):
+    timely.errors.OperatorError: operator 'mine' (/example/mine#0) on worker 0 raised ValueError: invalid ... was built at ...
+    """
+    check_scope(scope, name)
+    place = Place("operator", name, f"{scope.path}/{name}#{len(scope.subgraph.children)}", str(origin() or ""))
+    with blaming(place, scope.allocator.index):
+        return factory(*args)
 
 
 class OperatorBuilder(Generic[T]):

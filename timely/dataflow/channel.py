@@ -17,7 +17,7 @@ from timely.dataflow.container import Parts
 from timely.dataflow.joining import BYTES, ENOUGH, SMALL, alike, joined, narrow
 from timely.dataflow.keeping import Keeper
 from timely.dataflow.spill import Queue
-from timely.errors import RoutingError, TimelyError, told
+from timely.errors import Place, RoutingError, TimelyError, told
 from timely.order import PartialOrder
 from timely.scopes import Subgraph
 
@@ -92,7 +92,8 @@ class ExchangePusher(Pusher[T], Generic[T]):
 
     That is asked with one worker too, so that a key that fails does not wait for a second worker to be noticed. With several,
     and where there is a list ``ending`` of what is closed when the activation ends that messages come from, small columnar
-    containers of one time are held until then, or until something else comes, and are dealt together.
+    containers of one time are held until then, or until something else comes, and are dealt together. What a key raises blames
+    the reader's ``place()``, which the key was given to: whoever sends knows nothing of it.
     """
 
     __slots__ = (
@@ -105,6 +106,7 @@ class ExchangePusher(Pusher[T], Generic[T]):
         "_local",
         "_narrow",
         "_parts",
+        "_place",
         "_records",
         "_time",
     )
@@ -115,12 +117,14 @@ class ExchangePusher(Pusher[T], Generic[T]):
         local: QueuePusher[T],
         allocator: Allocator,
         label: str,
-        ending: list[ExchangePusher[T]] | None = None,
+        place: Callable[[], Place],
+        ending: list[ExchangePusher[T]] | None,
     ) -> None:
         self._parts = parts
         self._local = local
         self._allocator = allocator
         self._label = label
+        self._place = place
         self._channel = allocator.open_channel(local.push, label) if allocator.peers > 1 else -1
         self._ending = ending if allocator.peers > 1 else None
         self._held: list[Any] = []
@@ -172,18 +176,22 @@ class ExchangePusher(Pusher[T], Generic[T]):
         try:
             parts = self._parts(time, batch, allocator.peers)
         except RoutingError as error:
-            raise RoutingError(f"exchange into {self._label}: {error}").caused_by(error)
-        except TimelyError:
+            raise self._failure(str(error), error)
+        except TimelyError as error:
+            error.blamed = self._place()
             raise
-        except Exception as error:  # of the key, which the operator that sends knows nothing of
-            raise RoutingError(
-                f"exchange into {self._label}: the key of a record raised {told(error)}"
-            ).caused_by(error)
+        except Exception as error:
+            raise self._failure(f"the key of a record raised {told(error)}", error)
         for peer, part in parts:
             if peer == allocator.index:
                 self._local.push(time, part, len(part))
             else:
                 allocator.post(peer, self._channel, time, part)
+
+    def _failure(self, reason: str, cause: Exception) -> RoutingError:
+        error = RoutingError(f"exchange into {self._label}: {reason}").caused_by(cause)
+        error.blamed = self._place()
+        return error
 
 
 class EnterPusher(Pusher[TO], Generic[TO, TI]):

@@ -16,7 +16,7 @@ from typing import Any, Final, Protocol, Self, TypeAlias
 from timely.dataflow.keys import Key, route
 from timely.errors import ContainerError, RoutingError, shown
 
-_ROUTED: Final = frozenset({int, bool, str, bytes, type(None)})
+_ROUTED: Final = frozenset({int, bool, float, str, bytes, type(None)})
 """Types whose every value has a number: where all keys are of these there is nothing to refuse."""
 
 _NOT_BY_RECORD: Final = {

@@ -111,7 +111,7 @@ def _key_columns(batch: Array, key: Key) -> list[Array]:
     for column in columns:
         if column.shape != batch.shape[:1]:
             raise RoutingError(
-                "the key of an array must give one whole number for each of its rows, or one string: the array has shape"
+                "the key of an array must give one number for each of its rows, or one string: the array has shape"
                 f" {batch.shape}, and its key has shape {column.shape}"
             )
     return columns
@@ -196,6 +196,7 @@ def owners_of(numbers: Array, workers: int) -> Array:
     """Return the remainders, as numbers that are no longer than they need to be."""
     if workers & (workers - 1):
         return (numbers % workers).astype(np.uint16 if workers <= 1 << 16 else np.int64)
-    if workers <= 1 << 8 and numbers.dtype != object:
-        return numbers.astype(np.uint8) & np.uint8(workers - 1)  # what is cut off is a multiple of 256
+    if workers <= 1 << 8:
+        low = numbers & 0xFF if numbers.dtype == object else numbers
+        return low.astype(np.uint8) & np.uint8(workers - 1)  # what is cut off is a multiple of 256
     return (numbers & (workers - 1)).astype(np.int64)

@@ -10,12 +10,12 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from typing import Any, Generic, Protocol, TypeAlias, TypeVar
 
 from timely.dataflow.builder import connect
 from timely.dataflow.channel import Pusher
-from timely.dataflow.info import OperatorInfo
+from timely.dataflow.info import OperatorInfo, blaming
 from timely.dataflow.keeping import Keeping
 from timely.dataflow.operator import Activator
 from timely.dataflow.origin import origin
@@ -23,7 +23,7 @@ from timely.dataflow.pact import Pact, Pipeline
 from timely.dataflow.scope import ScopeBuilder
 from timely.dataflow.spill import Queue
 from timely.dataflow.stream import Stream
-from timely.errors import CapabilityError, GraphError, OperatorError, ProgressError, RecoveryError, TimestampError, shown, told
+from timely.errors import CapabilityError, GraphError, Place, ProgressError, TimestampError, shown
 from timely.order import PartialOrder
 from timely.progress import ChangeBatch, Source, Target
 from timely.scopes import Checked, Counts, Scope, Summaries
@@ -41,10 +41,11 @@ class Inlet(Generic[T]):
     their time, in that pull or in a later one; until then it counts as on its way, and holds its time back.
     """
 
-    __slots__ = ("label", "open", "queue", "read")
+    __slots__ = ("label", "open", "place", "queue", "read")
 
-    def __init__(self, label: str) -> None:
+    def __init__(self, label: str, place: Callable[[], Place]) -> None:
         self.label = label
+        self.place = place
         self.open = False
         self.queue: Queue[T] = deque()
         self.read: dict[T, int] = {}
@@ -135,7 +136,9 @@ class Foreign(Checked[T]):
         super().__init__(scope, name, f"{builder.path}/{name}#{self.index}")
         self._builder = builder
         self._takes_data = hasattr(scope, "connect")
-        self.inlets: list[Inlet[T]] = [Inlet(f"input {port} of scope {name!r} ({self.path})") for port in range(scope.inputs)]
+        self.inlets: list[Inlet[T]] = [
+            Inlet(f"input {port} of scope {name!r} ({self.path})", self.place) for port in range(scope.inputs)
+        ]
         self.tees: list[list[Pusher[T]]] = [[] for _ in range(scope.outputs)]
         self._outlets = [
             Outlet(f"output {port} of scope {name!r} ({self.path})", builder.subgraph.domain.check, tee)
@@ -145,6 +148,11 @@ class Foreign(Checked[T]):
         self._bell = allocator.hang_bell(self._activate)
         activator, keeping = Activator(builder.subgraph, self.index, allocator), Keeping(allocator.keeper)
         self.info = OperatorInfo(name, self.index, self.path, activator, allocator.index, allocator.peers, origin(), keeping)
+        self._where = self.info.place("scope")
+
+    def place(self) -> Place:
+        """Return what errors say of it."""
+        return self._where
 
     def _activate(self) -> None:
         self._builder.subgraph.activate(self.index)
@@ -153,7 +161,8 @@ class Foreign(Checked[T]):
         """Give the scope its inlets and outlets."""
         if self._takes_data:
             scope: Any = self.scope
-            scope.connect(self.inlets, self._outlets, self._bell.ring)
+            with self._blamed():
+                scope.connect(self.inlets, self._outlets, self._bell.ring)
 
     def get_internal_summary(self) -> tuple[Summaries[T], Counts[T]]:
         """Return what the scope says; ``TimestampError`` for an initial capability at what is no time here."""
@@ -165,6 +174,16 @@ class Foreign(Checked[T]):
                 except TimestampError as error:
                     raise TimestampError(f"scope {self.name!r} ({self.path}): an initial capability: {error}") from None
         return summaries, counts
+
+    def ask_internal_summary(self) -> tuple[Summaries[T], Counts[T]]:
+        """Have the scope say what it says of itself."""
+        with self._blamed():
+            return super().ask_internal_summary()
+
+    def set_external_summary(self, summaries: Summaries[T], external: Counts[T]) -> None:
+        """Pass on how the world leads back."""
+        with self._blamed():
+            super().set_external_summary(summaries, external)
 
     def keep(self) -> None:
         """Declare the scope's state, if it has a way to give and to take it back."""
@@ -248,21 +267,9 @@ class Foreign(Checked[T]):
             for time, records in inlet.read.items():
                 said.update(time, max(0, records - reported.get(time, 0)))
 
-    @contextmanager
-    def _blamed(self) -> Iterator[None]:
+    def _blamed(self) -> AbstractContextManager[None]:
         """Have what is raised name the scope."""
-        worker = self._builder.allocator.index
-        try:
-            yield
-        except RecoveryError:
-            raise  # it names the scope already
-        except Exception as error:
-            raise OperatorError(
-                f"scope {self.name!r} ({self.path}) on worker {worker} raised {told(error)}",
-                self.name,
-                self.path,
-                worker,
-            ) from error
+        return blaming(self._where, self.info.worker)
 
 
 def add_scope(

@@ -7,13 +7,14 @@ state is to be declared in the constructor, while the initial capabilities are h
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import attrs
 
 from timely.dataflow.keeping import Keeping, Load, Log, Rescale, Save, StatePart
 from timely.dataflow.origin import Origin
+from timely.errors import Place, RecoveryError, failure
 
 if TYPE_CHECKING:
     from timely.dataflow.operator import Activator
@@ -34,6 +35,10 @@ class OperatorInfo:
     origin: Origin | None = attrs.field(default=None, eq=False)
     keeping: Keeping = attrs.field(factory=lambda: Keeping(None), repr=False, eq=False)
     _endings: list[Callable[[], object]] = attrs.field(factory=list, repr=False, eq=False)
+
+    def place(self, kind: str = "operator") -> Place:
+        """Return what errors say of it."""
+        return Place(kind, self.name, self.path, "" if self.origin is None else str(self.origin))
 
     def keep(self, save: Save | None, load: Load, *, rescale: Rescale | None = None, logged: bool = False) -> Log:
         """Declare state of the operator, in its constructor, while it has its initial capabilities.
@@ -96,3 +101,20 @@ class OperatorInfo:
             for action in self._endings:
                 stack.callback(action)
             self._endings.clear()
+
+
+@contextlib.contextmanager
+def blaming(place: Place, worker: int) -> Iterator[None]:
+    """Have what is raised in the block arrive as an ``OperatorError`` that names ``place``.
+
+    >>> with blaming(Place("scope", "mine", "/df/mine#0", ""), 0):
+    ...     raise ValueError("no")
+    Traceback (most recent call last):
+    timely.errors.OperatorError: scope 'mine' (/df/mine#0) on worker 0 raised ValueError: no
+    """
+    try:
+        yield
+    except RecoveryError:
+        raise  # it names the operator already
+    except Exception as error:
+        raise failure(error, place, worker) from error

@@ -1,23 +1,34 @@
 """Keys: the number that a record is routed by. Record ``r`` goes to worker ``route(key(r)) % workers``.
 
 The invariant: equal keys have equal numbers, whatever the container, the process or the machine they are in, so nothing here
-uses Python's seeded ``hash``. Whole numbers stand for themselves, strings and bytes for a checksum of their UTF-8, dates for
-days and instants for microseconds since 1970, tuples for a number made of those of their parts, and what is missing for 0.
-``route`` is for one key, ``route_column`` and ``route_array`` are the same for all values of an Arrow column or a NumPy array at
-once, without making Python objects of them. NumPy and Arrow are imported only where such a column turns up.
+uses Python's seeded ``hash``. Whole numbers stand for themselves, in whatever type they are written, other numbers for the bits
+of the nearest ``float``; strings and bytes for a checksum of their UTF-8, dates for days and instants for microseconds since
+1970, tuples, sets and data classes for a number made of those of their parts, and what is missing for 0. ``route`` is for one
+key, ``route_column`` and ``route_array`` are the same for all values of an Arrow column or a NumPy array at once, without making
+Python objects of them. NumPy and Arrow are imported only where such a column turns up.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import datetime
+import enum
 import functools
+import operator
+import struct
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+import attrs
 
 from timely.errors import RoutingError, shown
 
 if TYPE_CHECKING:
+    from decimal import Decimal
+    from fractions import Fraction
+    from uuid import UUID
+
     import numpy as np
     import pyarrow as pa
 
@@ -30,6 +41,11 @@ several, which count as a tuple. For arrays the function is of the whole array."
 _SEED: Final = 17
 _FACTOR: Final = 1_000_003
 _MASK: Final = 0xFFFFFFFF
+_GOLDEN: Final = 0x9E3779B97F4A7C15
+_EXACT: Final = 1 << 53
+"""From here on up every ``float`` is whole."""
+_DIGITS: Final = 10_000
+"""Digits at most of a ``Decimal``, which can be as long as it likes with an exponent."""
 _EPOCH: Final = datetime.date(1970, 1, 1).toordinal()
 _NAIVE: Final = datetime.datetime(1970, 1, 1)
 _AWARE: Final = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
@@ -47,11 +63,15 @@ _BLOCK: Final = 1 << 15
 def route(key: object) -> int:
     """Return the number that ``key`` is routed by: the record goes to that number modulo the number of workers.
 
-    ``None``, which is how a missing value comes, goes where 0 goes. ``RoutingError`` for a key that is not a whole number, a
-    string, bytes, a date, a ``datetime`` or ``timedelta``, or a tuple of such.
+    ``None``, which is how a missing value comes, goes where 0 goes, and so does NaN. A key is a number, a string, bytes, a date,
+    a ``datetime`` or ``timedelta``, a UUID, a member of an enumeration, or a tuple, ``frozenset``, data class or attrs class of
+    such; ``RoutingError`` for any other, and for a class with an ``__eq__`` of its own.
 
     >>> route(7), route(None), route("abc") == route(b"abc"), route((1, "a")) == route((1, "a"))
     (7, 0, True, True)
+    >>> from fractions import Fraction
+    >>> route(7.0), route(0.5) == route(Fraction(1, 2)), route(frozenset("ab")) == route(frozenset("ba"))
+    (7, True, True)
     """
     if isinstance(key, str):
         return zlib.crc32(key.encode("utf-8", "surrogatepass"))
@@ -66,34 +86,123 @@ def route(key: object) -> int:
         return number
     if key is None:
         return 0
-    return _route_rarer(key)
+    return _router(type(key))(key)  # type: ignore[arg-type]  # a type is hashable
 
 
-def _route_rarer(key: object) -> int:
-    if isinstance(key, datetime.datetime):
-        if key != key:  # what pandas calls an instant that is missing
-            return 0
-        return (key - (_NAIVE if key.tzinfo is None else _AWARE)) // _MICROSECOND
-    if isinstance(key, datetime.date):
-        return key.toordinal() - _EPOCH
-    if isinstance(key, datetime.timedelta):
-        return key // _MICROSECOND
-    index = getattr(type(key), "__index__", None)
-    if index is not None:
-        return int(index(key))
-    if type(key).__module__ == "numpy" and getattr(getattr(key, "dtype", None), "kind", "") in ("b", "M", "m"):
-        import numpy as np
+@functools.lru_cache
+def _router(kind: type) -> Callable[[Any], int]:
+    """Return what routes keys of a type that is rarer than those which ``route`` knows."""
+    from decimal import Decimal
+    from fractions import Fraction
+    from uuid import UUID
 
-        return int(route_array(np.asarray([key]))[0])
+    rarer: list[tuple[type, Callable[[Any], int]]] = [
+        (float, _of_number),
+        (datetime.datetime, _of_instant),
+        (datetime.date, lambda key: key.toordinal() - _EPOCH),
+        (datetime.timedelta, lambda key: key // _MICROSECOND),
+        (Decimal, _of_decimal),
+        (Fraction, _of_number),
+        (UUID, _of_uuid),
+        (frozenset, _of_set),
+    ]
+    for base, number_of in rarer:
+        if issubclass(kind, base):
+            return number_of
+    if hasattr(kind, "__index__"):
+        return lambda key: int(operator.index(key))
+    if kind.__module__ == "numpy":
+        return _of_scalar
+    if issubclass(kind, enum.Enum) and kind.__eq__ is object.__eq__:
+        return _of_flag if issubclass(kind, enum.Flag) else lambda key: route(key.name)
+    parts = _parts(kind)
+    return _refuse if parts is None else lambda key: route(parts(key))
+
+
+def _refuse(key: object) -> int:
     raise RoutingError(
-        f"a key must be a whole number, a string, bytes, or a tuple of such (or a date, an instant, a span of time), and"
-        f" {shown(key)} is of type {type(key).__name__}{_advice(key)}"
+        "a key must be a number, a string, bytes, a date, an instant, a span of time, a UUID, a member of an enumeration, or a"
+        " tuple, frozenset, data class or attrs class of such, whose __eq__ is the generated one, and"
+        f" {shown(key)} is of type {type(key).__name__}: give key=, a function that returns one of these, equal for equal records"
     )
 
 
-def _advice(key: object) -> str:
-    """Return what to do about a key that is a number, but not a whole one."""
-    return f": round it to a whole number, or use its text, {str(key)!r}" if hasattr(key, "__float__") else ""
+def _of_number(key: float | Fraction | Decimal) -> int:
+    """Return a whole number as it is, and of any other the bits of the nearest ``float``: the same whatever type it is of."""
+    try:
+        whole = int(key)
+    except ValueError:  # NaN
+        return 0
+    except OverflowError:  # an infinity
+        return _mixed_bits(float(key))
+    return whole if whole == key or abs(whole) >= _EXACT else _mixed_bits(float(key))
+
+
+def _mixed_bits(number: float) -> int:
+    (bits,) = struct.unpack("<Q", struct.pack("<d", number))
+    return _mixed(bits)
+
+
+def _mixed(bits: int) -> int:
+    """Return 32 bits to which all 64 contribute: in many a ``float`` the lower half is 0."""
+    return ((bits ^ bits >> 32) * _GOLDEN >> 32) & _MASK
+
+
+def _of_decimal(key: Decimal) -> int:
+    if key.adjusted() >= _DIGITS:
+        raise RoutingError(f"{shown(key)} has too many digits to be a key: give key=, a function that returns fewer of them")
+    return _of_number(key)
+
+
+def _of_instant(key: datetime.datetime) -> int:
+    if key != key:  # what pandas calls an instant that is missing
+        return 0
+    return (key - (_NAIVE if key.tzinfo is None else _AWARE)) // _MICROSECOND
+
+
+def _of_uuid(key: UUID) -> int:
+    return zlib.crc32(key.bytes)
+
+
+def _of_set(key: frozenset[Any]) -> int:
+    """Return a number that does not depend on the order of the members."""
+    return (_SEED + sum(_mixed(route(member) & _MASK) for member in key)) & _MASK
+
+
+def _of_flag(key: enum.Flag) -> int:
+    return route(key.value)  # a combination has no name in every version of Python
+
+
+def _of_scalar(key: Any) -> int:
+    """Return the number of a scalar of NumPy."""
+    kind = key.dtype.kind
+    if kind == "f":
+        return _of_number(key)
+    if kind not in ("b", "M", "m"):
+        return _refuse(key)
+    import numpy as np
+
+    return int(route_array(np.asarray([key]))[0])
+
+
+def _parts(kind: type) -> Callable[[Any], tuple[Any, ...]] | None:
+    """Return what gives the parts by which data classes and attrs classes of a type are compared; nothing for other types.
+
+    An ``__eq__`` of somebody's own may take two for equal whose parts differ, so the class must have the generated one.
+    """
+    owner = next(base for base in kind.__mro__ if "__eq__" in base.__dict__)
+    code = getattr(owner.__dict__["__eq__"], "__code__", None)
+    if "__attrs_attrs__" in owner.__dict__ and code is not None and code.co_filename.startswith("<attrs generated "):
+        compared = [(attribute.name, attribute.eq_key) for attribute in attrs.fields(owner) if attribute.eq]
+        return lambda key: tuple(
+            getattr(key, name) if change is None else change(getattr(key, name)) for name, change in compared
+        )
+    if "__dataclass_fields__" in owner.__dict__ and code is not None:
+        names = [field.name for field in dataclasses.fields(owner) if field.compare]
+        generated = dataclasses.make_dataclass("Generated", [(name, object) for name in names]).__eq__.__code__
+        if (code.co_code, code.co_names, code.co_consts) == (generated.co_code, generated.co_names, generated.co_consts):
+            return lambda key: tuple(getattr(key, name) for name in names)
+    return None
 
 
 # -- columns -----------------------------------------------------------------------------------------------------------
@@ -102,7 +211,8 @@ def _advice(key: object) -> str:
 def route_column(column: pa.Array) -> Numbers:
     """Return the routing number of every value of an Arrow column: the same as ``route`` of the single values.
 
-    They are int64, or uint64 for a column of that type. ``RoutingError`` for a type that cannot be routed.
+    They are int64, or uint64 for a column of that type, or else Python's own numbers, where some are too large for that.
+    ``RoutingError`` for a type that cannot be routed.
 
     >>> import pyarrow as pa
     >>> route_column(pa.array([7, None, -1])).tolist()
@@ -127,9 +237,12 @@ def route_column(column: pa.Array) -> Numbers:
         return _microseconds(_plain(column.cast(pa.int64())), kind.unit)
     if _is_text(kind):
         return _of_text(column)
+    if is_.is_floating(kind):
+        return _of_floats(column.to_numpy(zero_copy_only=False))
+    if is_.is_decimal(kind):
+        return _of_objects(column.to_pylist())
     raise RoutingError(
-        f"a column of type {kind} cannot be a key: use whole numbers, strings or bytes (or dates and instants); round"
-        " numbers that are not whole, or cast them to strings"
+        f"a column of type {kind} cannot be a key: use numbers, strings or bytes (or dates and instants), or cast them to strings"
     )
 
 
@@ -225,15 +338,33 @@ def route_array(array: Numbers) -> Numbers:
         return _of_fixed_text(array)
     if kind in "Mm":
         return _of_times(array)
-    if kind == "O":
+    if kind == "O" or (kind == "f" and array.dtype.itemsize > 8):
         return _of_objects(array)
+    if kind == "f":
+        return _of_floats(array)
     raise RoutingError(
-        f"an array of type {array.dtype} cannot be a key, which must give one whole number for each of its rows, or one string:"
-        " round numbers that are not whole"
+        f"an array of type {array.dtype} cannot be a key, which must give one number for each of its rows, or one string"
     )
 
 
-def _of_objects(array: Numbers) -> Numbers:
+def _of_floats(array: Numbers) -> Numbers:
+    import numpy as np
+
+    values = array.astype(np.float64)
+    bits = values.view(np.uint64)
+    numbers: Numbers = ((bits ^ bits >> np.uint64(32)) * np.uint64(_GOLDEN) >> np.uint64(32)).astype(np.int64)
+    whole = np.trunc(values) == values
+    short = whole & (np.abs(values) < 2.0**63)
+    numbers[short] = values[short].astype(np.int64)
+    numbers[np.isnan(values)] = 0
+    long = whole & ~short & np.isfinite(values)
+    if long.any():
+        numbers = numbers.astype(object)
+        numbers[long] = [int(value) for value in values[long].tolist()]
+    return numbers
+
+
+def _of_objects(array: Iterable[Any]) -> Numbers:
     """Return the numbers of Python objects; an array of objects again where some number is too large for any other."""
     import numpy as np
 

@@ -20,7 +20,7 @@ from timely.dataflow.keeping import Keeping
 from timely.dataflow.origin import is_ours, origin
 from timely.dataflow.ports import InputPort, OutputPort, Session
 from timely.dataflow.runnable import why_not_run
-from timely.errors import ConfigurationError, OperatorError, RecoveryError, shown, told
+from timely.errors import ConfigurationError, RecoveryError, failure, shown, told
 from timely.order import PartialOrder
 from timely.progress import Account, ChangeBatch, TimeDomain
 from timely.scopes import Attachable, Calling, Counts, Subgraph, Summaries
@@ -334,13 +334,7 @@ class Operator(Attachable[T]):
 
     def fail(self, error: Exception, advice: str = "") -> Never:
         """Raise ``OperatorError`` for what the logic raised, with the operator's name, path, worker, and line of the program."""
-        built = "" if self.info.origin is None else f"; {self.name!r} was built at {self.info.origin}"
-        raise OperatorError(
-            f"operator {self.name!r} ({self.path}) on worker {self.info.worker} raised {told(error)}{advice}{built}",
-            self.name,
-            self.path,
-            self.info.worker,
-        ).caused_by(error)
+        raise failure(error, self.info.place(), self.info.worker, advice)
 
 
 def _is_of_our_call(error: Exception, frames: int) -> bool:

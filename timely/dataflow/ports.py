@@ -16,7 +16,7 @@ from timely.dataflow.capability import Capability, InputCapability
 from timely.dataflow.channel import Pusher
 from timely.dataflow.container import records_of
 from timely.dataflow.spill import Queue, SpillQueue
-from timely.errors import CapabilityError, ContainerError, GraphError, TimestampError, shown
+from timely.errors import CapabilityError, ContainerError, GraphError, Place, TimestampError, shown
 from timely.order import PartialOrder, linear_extension
 from timely.progress import Account, Antichain, PathSummary
 
@@ -76,6 +76,10 @@ class InputPort(Generic[T, D]):
     def label(self) -> str:
         """How errors call it."""
         return f"input {self.index} of operator {self.operator.name!r} ({self.operator.path})"
+
+    def place(self) -> Place:
+        """Return the operator, for errors."""
+        return self.operator.info.place()
 
     def check(self, time: object) -> None:
         """Raise ``TimestampError`` unless ``time`` is a time of the operator's scope."""

@@ -80,7 +80,7 @@ def concat(stream: Stream[T, D], *others: Stream[T, D]) -> Stream[T, D]:
 def exchange(stream: Stream[T, D], key: Callable[[D], Any] | str | Sequence[str]) -> Stream[T, D]:
     """Take each record to worker ``key(record) % workers``; for Arrow batches ``key`` names a column.
 
-    Keys are whole numbers, strings, bytes or tuples of such, and go to the same worker in every process and on every machine.
+    Keys are what ``timely.dataflow.route`` takes. Equal ones go to one worker, the same in every process and on every machine.
 
     >>> import timely
     >>> timely.example(lambda scope: scope.to_stream([1, 2, 3]).exchange(lambda x: x))

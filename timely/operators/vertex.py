@@ -24,6 +24,7 @@ from timely.dataflow import (
     Pipeline,
     ScopeBuilder,
     Stream,
+    make,
     route,
     why_not_run,
 )
@@ -347,7 +348,8 @@ def vertex(
     ``factory`` is a class that derives from ``Vertex``, a function that makes one, or one made for this place and worker.
     ``inputs`` are what its inputs read, in order: a stream, or ``(stream, pact)``. Without inputs every time is complete from
     the start, so that a vertex which asks for a notification in its ``__init__`` is a source. It is named by its class, if not
-    by ``name``. ``GraphError`` for what is no vertex, or is part of a dataflow already. Source: Naiad section 2.2.
+    by ``name``. ``GraphError`` for what is no vertex, or is part of a dataflow already, ``OperatorError`` for what ``factory``
+    raises. Source: Naiad section 2.2.
 
     >>> import timely
     >>> class Sieve(timely.Vertex):
@@ -369,7 +371,10 @@ def vertex(
         raise GraphError("vertex in a scope reads its `inputs`, each a stream or (stream, pact): it takes no pact and no others")
     if not callable(factory) and not isinstance(factory, Vertex):
         raise GraphError(f"vertex: {factory!r} must be or make a timely.Vertex")
-    made = factory if isinstance(factory, Vertex) else factory(*args)
+    if isinstance(factory, Vertex):
+        made = factory
+    else:
+        made = make(scope, name or str(getattr(factory, "__name__", "vertex")), factory, *args)
     _check(made, factory)
     pairs = [given if isinstance(given, tuple) else (given, Pipeline) for given in _listed("inputs", inputs)]
     count = whole(outputs)

@@ -210,9 +210,6 @@ class LoopSummary:
     def _fields(self) -> tuple[int, int | None, int, tuple[int, ...]]:
         return self._epoch, self._keep, self._increment, self._append
 
-    def __reduce__(self) -> tuple[type[LoopSummary], tuple[int, int | None, int, tuple[int, ...]]]:
-        return LoopSummary, self._fields()
-
     def __repr__(self) -> str:
         defaults = zip(("epoch", "keep", "increment", "append"), self._fields(), (0, None, 0, ()))
         return f"LoopSummary({', '.join(f'{name}={value}' for name, value, default in defaults if value != default)})"

@@ -155,9 +155,6 @@ class Step:
     def __hash__(self) -> int:
         return hash((self._n, self._limit))
 
-    def __reduce__(self) -> tuple[type[Step], tuple[int, int | None]]:
-        return Step, (self._n, self._limit)
-
     def __repr__(self) -> str:
         return f"Step({self._n})" if self._limit is None else f"Step({self._n}, limit={self._limit})"
 
@@ -307,9 +304,6 @@ class ProductSummary(Generic[TO, TI]):
 
     def __hash__(self) -> int:
         return hash((self._outer, self._inner))
-
-    def __reduce__(self) -> tuple[type[ProductSummary[TO, TI]], tuple[PathSummary[TO], PathSummary[TI]]]:
-        return ProductSummary, (self._outer, self._inner)
 
     def __repr__(self) -> str:
         return f"ProductSummary({self._outer!r}, {self._inner!r})"

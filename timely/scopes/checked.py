@@ -59,7 +59,7 @@ class Checked(Delegating[T]):
 
     def get_internal_summary(self) -> tuple[Summaries[T], Counts[T]]:
         """Return what the scope says, and remember it to hold the scope to it."""
-        said = super().get_internal_summary()
+        said = self.ask_internal_summary()
         try:
             summaries, counts = said
         except (TypeError, ValueError):
@@ -76,6 +76,10 @@ class Checked(Delegating[T]):
             raise capabilities_error(self.path, self.scope, counts)
         self._held = [dict(elements) for elements in initial]
         return summaries, initial
+
+    def ask_internal_summary(self) -> tuple[Summaries[T], Counts[T]]:
+        """Have the scope say its summary, which nobody has checked yet."""
+        return super().get_internal_summary()
 
     def push_external_progress(self, external: Sequence[ChangeBatch[T]]) -> None:
         """Pass on how the frontiers moved; what the scope leaves in the batches is taken as read."""

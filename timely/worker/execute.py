@@ -31,13 +31,13 @@ from timely.errors import (
     WorkerError,
     out_of_files,
     shown,
-    told,
     what_failed,
 )
 from timely.progress import Routes
 from timely.progress.routes import Mode
 from timely.worker.arena import Arena, Shared, arenas
 from timely.worker.company import Company, Line, lines
+from timely.worker.failure import Failure
 from timely.worker.heap import keep_what_is_freed, prepare
 from timely.worker.interruptions import SetAside
 from timely.worker.lifeline import GRACE, Lifeline
@@ -492,54 +492,25 @@ def _process(
 
 
 def _pack(outcomes: Sequence[Outcome]) -> bytes:
-    """Pickle outcomes; a result or an error that cannot be pickled becomes an error that can, and says so.
+    """Pickle outcomes; a result that cannot be pickled becomes an error that says so.
 
     Whether a result can be read again is for its reader to find out, since there may be much of it.
     """
-    packed = []
+    packed: list[tuple[bytes, str] | Failure] = []
     for index, (succeeded, value) in enumerate(outcomes):
-        body, trace = b"", ""
-        text = f"the result of worker {index} of its process, of type {type(value).__name__}, cannot be sent back"
         if succeeded:
+            text = f"the result of worker {index} of its process, of type {type(value).__name__}, cannot be sent back"
             try:
-                body = dumps(value)
+                packed.append((dumps(value), text))
+                continue
             except Exception as trouble:
-                succeeded, value = False, WorkerError(f"{text}: {trouble}")
-        if not succeeded:
-            body = _carry(value, value.__cause__) or _carry(value, None)
-            body = body or _carry(WorkerError(told(value)), None)
-            text, trace = told(value), "".join(traceback.format_exception(value))
-        packed.append((succeeded, body, text, trace))
+                value = WorkerError(f"{text}: {trouble}")
+        packed.append(Failure.of(value))
     return pickle.dumps(packed)
 
 
-def _carry(error: BaseException, cause: BaseException | None) -> bytes:
-    """Return ``(error, cause)`` as a pickle that can be read again, or nothing."""
-    try:
-        body = dumps((error, cause))
-        pickle.loads(body)
-    except Exception:
-        return b""
-    return body
-
-
 def _unpack(data: bytes) -> list[Outcome]:
-    outcomes: list[Outcome] = []
-    for succeeded, body, text, trace in pickle.loads(data):
-        outcomes.append(_result(body, text) if succeeded else (False, _error(body, text, trace)))
-    return outcomes
-
-
-def _error(body: bytes, text: str, trace: str) -> BaseException:
-    """Return the error in a pickle, with its cause and its traceback; one that says ``text`` if it cannot be read here."""
-    error: BaseException
-    try:
-        error, cause = pickle.loads(body)
-        error.__cause__ = cause
-    except Exception as trouble:
-        error = WorkerError(f"a worker in another process raised what cannot be read here ({told(trouble)}): {text}")
-    error.add_note(f"in another process:\n{trace}")
-    return error
+    return [(False, one.error()) if isinstance(one, Failure) else _result(*one) for one in pickle.loads(data)]
 
 
 def _result(body: bytes, otherwise: str) -> Outcome:
