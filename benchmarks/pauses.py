@@ -3,7 +3,7 @@
 A worker goes round the loop of ``barrier`` in ``benchmarks.control``, and keeps twenty small tuples of each round, as a program
 with state does, so that Python's collector has cause to run; with and without two million objects alive from the start. A unit is
 one round, in seconds of the thread's processor, so that what other programs do does not count. The 99.9th percentile and the
-longest are given, with Python's own collector, and inside a ``timely.worker.Collector``. There is no bar for them.
+longest are given, with Python's own collector, and inside a ``timely.worker.GarbageControl``. There is no bar for them.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import timely
 from benchmarks.exchange import measured
 from benchmarks.report import Row
 from timely import InputPort, Notificator, OutputPort, Pipeline, Worker
-from timely.worker import Collector
+from timely.worker import GarbageControl
 
 ALIVE = 2_000_000
 KEPT = 20
@@ -42,7 +42,7 @@ def _rounds(rounds: int, alive: int, *, collector: bool) -> Callable[[Worker], l
         with worker.dataflow() as scope:
             handle, again = scope.feedback()
             again.unary_notify(Pipeline, "barrier", [0], logic).connect_loop(handle)
-        with Collector(worker) if collector else contextlib.nullcontext():
+        with GarbageControl(worker) if collector else contextlib.nullcontext():
             worker.run()
         assert len(table) == alive
         assert len(state) == rounds + 1
@@ -63,7 +63,7 @@ def run(rounds: int = 5, quick: bool = False) -> list[Row]:
     works: dict[str, Callable[[], Sequence[float]]] = {}
     for processes, where in ((1, "1 worker"), (2, "two processes")):
         for alive, how_many in ((0, "little alive"), (ALIVE, "2 M objects alive")):
-            for collector, whose in ((False, "Python's collector"), (True, "Collector")):
+            for collector, whose in ((False, "Python's collector"), (True, "GarbageControl")):
                 program = _rounds(turns, alive, collector=collector)
                 works[f"{where}, {how_many}, {whose}"] = lambda p=program, n=processes: _worst(p, n)  # type: ignore[misc]
     rows = []

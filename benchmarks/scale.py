@@ -36,7 +36,7 @@ from timely import (
     Stream,
 )
 from timely.progress import GraphBuilder, PathSummary, Source, Target
-from timely.worker.collector import collector_paused
+from timely.worker.gc_control import collector_paused
 
 Program: TypeAlias = Callable[[ScopeBuilder[int], int], object]
 """Builds a shape with so many units, and returns what has to stay alive."""

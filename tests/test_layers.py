@@ -42,8 +42,8 @@ FACADE = {
     "timely.dataflow.stream": ("timely.operators",),
     "timely.dataflow.scope": ("timely.operators", "timely.inspect"),
     "timely.worker.worker": ("timely.inspect",),
-    "timely.worker.company": ("timely.inspect",),
-    "timely.worker.watch": ("timely.inspect",),
+    "timely.worker.local_workers": ("timely.inspect",),
+    "timely.worker.run_monitor": ("timely.inspect",),
 }
 
 # Pure state machines: no I/O, no threads, no workers.

@@ -24,7 +24,7 @@ from timely import (
 )
 from timely.testing import simulate
 from timely.worker import PeerTransport, Worker
-from timely.worker.execute import first_failure, run_worker
+from timely.worker.execution import first_failure, run_worker
 from timely.worker.transport import Inbox
 
 

@@ -47,7 +47,7 @@ def around(scope: Any, logic: Any, summary: Step) -> Any:
     output = builder.new_output({0: Antichain([summary])})
 
     def constructor(capabilities: Any, info: Any) -> Any:
-        info.keep_nothing()
+        info.declare_stateless()
         return logic
 
     builder.build(constructor)

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 import timely
 from timely import OperatorError, Pipeline, RoutingError, Worker
 from timely.dataflow import channel
-from timely.dataflow.joining import BYTES, ENOUGH, SMALL, alike, joined, narrow
+from timely.dataflow.concatenation import BYTES, ENOUGH, SMALL, alike, joined, narrow
 from timely.worker.transport import thread_transports
 
 KINDS: list[Callable[[list[int]], Any]] = [

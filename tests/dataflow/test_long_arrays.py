@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from timely.dataflow import deal_arrays
+from timely.dataflow import partition_arrays
 from timely.dataflow.container import partition
-from timely.dataflow.deal_arrays import deal_rows
+from timely.dataflow.partition_arrays import partition_rows
 
 numbers = st.lists(st.integers(0, 2**40), max_size=30).map(lambda values: np.array(values, np.int64))
 
@@ -39,10 +39,10 @@ def test_every_row_goes_to_its_worker_in_order(
 ) -> None:
     batch = SHAPES[shape](keys)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(deal_arrays, "_LONG", 2)
-        patch.setattr(deal_arrays, "_BLOCK", block)
-        patch.setattr(deal_arrays, "_FEW", few)
-        dealt = list(deal_rows(batch, keys, workers))
+        patch.setattr(partition_arrays, "_LONG", 2)
+        patch.setattr(partition_arrays, "_BLOCK", block)
+        patch.setattr(partition_arrays, "_FEW", few)
+        dealt = list(partition_rows(batch, keys, workers))
     assert [worker for worker, _ in dealt] == sorted(set((keys % workers).tolist()))
     for worker, part in dealt:
         np.testing.assert_array_equal(part, batch[keys % workers == worker])
@@ -53,15 +53,15 @@ def test_masks_stay() -> None:
     """What is more than a plain array is dealt by its own ``take``."""
     batch = np.ma.array([1, 2, 3, 4], mask=[True, False, False, True])
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(deal_arrays, "_LONG", 2)
-        dealt = dict(deal_rows(batch, np.array([0, 1, 0, 1]), 2))
+        patch.setattr(partition_arrays, "_LONG", 2)
+        dealt = dict(partition_rows(batch, np.array([0, 1, 0, 1]), 2))
     assert [part.tolist() for part in dealt.values()] == [[None, 3], [2, None]]
 
 
 def test_what_goes_to_one_worker_is_not_copied(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(deal_arrays, "_LONG", 2)
+    monkeypatch.setattr(partition_arrays, "_LONG", 2)
     for batch in (np.array([3, 1, 5]), np.zeros((2, 3)).T):
-        [(worker, part)] = deal_rows(batch, np.array([3, 1, 5]), 2)
+        [(worker, part)] = partition_rows(batch, np.array([3, 1, 5]), 2)
         assert (worker, part is batch) == (1, True)
 
 
@@ -78,6 +78,6 @@ def test_truly_long_arrays(workers: int) -> None:
 
 def test_columns_stay_columns(monkeypatch: pytest.MonkeyPatch) -> None:
     """Parts of columns that lie one after the other lie so, too."""
-    monkeypatch.setattr(deal_arrays, "_LONG", 2)
+    monkeypatch.setattr(partition_arrays, "_LONG", 2)
     batch: npt.NDArray[Any] = np.arange(8).reshape(2, 4).T
-    assert all(part.flags.f_contiguous for _, part in deal_rows(batch, batch[:, 0], 2))
+    assert all(part.flags.f_contiguous for _, part in partition_rows(batch, batch[:, 0], 2))

@@ -14,9 +14,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from timely.dataflow import deal_batches
+from timely.dataflow import partition_batches
 from timely.dataflow.container import partition
-from timely.dataflow.deal_arrays import halves
+from timely.dataflow.partition_arrays import halves
 from timely.dataflow.pickling import dumps
 
 PLAIN = [
@@ -83,7 +83,7 @@ def test_of_short_batches_of_a_few_plain_columns_arrow_takes_out_no_rows(monkeyp
     def taken(*_: object) -> None:
         raise AssertionError("Arrow was asked")
 
-    monkeypatch.setattr(deal_batches, "_taken", taken)
+    monkeypatch.setattr(partition_batches, "_taken", taken)
     for columns in (1, 2, 3):
         batch = pa.record_batch({str(place): np.arange(1000) for place in range(columns)})
         assert [len(part) for _, part in partition(batch, "0", 2)] == [500, 500]

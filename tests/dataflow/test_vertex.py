@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 import timely
 from tests.dataflow.epochs import feed, merged
 from timely import Exchange, Product, Vertex
-from timely.operators.vertex import pending
+from timely.operators.vertices import pending
 from timely.testing import simulate
 
 Program = Callable[[timely.Worker], Any]

@@ -16,7 +16,7 @@ from timely.dataflow.spill import Segment
 from timely.errors import ScopeError
 from timely.inspect import Explanation, census, explain
 from timely.progress import Antichain
-from timely.worker.company import Member
+from timely.worker.local_workers import Member
 
 
 def hoard(stream: timely.Stream[Any, Any], held: list[Any], name: str = "hoarder") -> timely.Stream[Any, Any]:
@@ -155,7 +155,7 @@ def test_workers_of_one_process_are_told_apart(aside: bool) -> None:
         ready.wait()  # all that either has to tell has been sent
         settle(worker)
         if aside:
-            gc.freeze()  # as ``timely.worker.Collector`` does
+            gc.freeze()  # as ``timely.worker.GarbageControl`` does
         found = worker.explain(probe)
         over.wait()
         gc.unfreeze()

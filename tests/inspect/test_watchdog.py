@@ -13,7 +13,7 @@ import timely
 from timely.errors import ConfigurationError
 from timely.inspect import Watchdog
 from timely.inspect.watchdog import Lookout
-from timely.worker.company import Member
+from timely.worker.local_workers import Member
 
 
 def ticking(step: float) -> Callable[[], float]:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 import timely
 from tests.operators.feeding import run, seeds, sizes
 from timely import LoopTime, Product, TimestampError, Unit
-from timely.operators.join import least_upper_bound
+from timely.operators.joins import least_upper_bound
 
 record = st.tuples(st.sampled_from(["a", "b", "c"]), st.integers(0, 3))
 sends = st.lists(st.tuples(st.integers(0, 5), record), max_size=15)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from timely.progress.agenda import Agenda
+from timely.progress.activation_queue import ActivationQueue
 
 SIZE = 6
 Deeds = list[tuple[str, int]]
@@ -13,8 +13,8 @@ numbers = st.integers(0, SIZE - 1)
 deeds = st.lists(st.tuples(st.sampled_from(["add", "remove"]), numbers), max_size=4)
 
 
-def agenda_of(size: int) -> Agenda:
-    agenda = Agenda()
+def agenda_of(size: int) -> ActivationQueue:
+    agenda = ActivationQueue()
     assert [agenda.grow() for _ in range(size)] == list(range(size))
     return agenda
 

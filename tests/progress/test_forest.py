@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from timely.order import Product
-from timely.progress.forest import MinimalForest
 from timely.progress.graph import GraphBuilder
 from timely.progress.location import Target
+from timely.progress.minimal_heap import MinimalHeap
 from timely.testing import minimal
 
 TIMES = st.builds(Product, st.integers(0, 7), st.integers(0, 7))
@@ -21,7 +21,7 @@ DIFFS = st.sampled_from([-1, 1, 1])
 
 @given(st.lists(st.lists(st.tuples(TIMES, st.sampled_from([0, -1, 1])), max_size=30)))
 def test_minimum_is_that_of_the_positive_counts(rounds: list[list[tuple[Any, int]]]) -> None:
-    forest: MinimalForest[Any] = MinimalForest()
+    forest: MinimalHeap[Any] = MinimalHeap()
     counts: dict[Any, int] = {}
     for changes in rounds:
         for time, count in changes:
@@ -37,7 +37,7 @@ def test_minimum_is_that_of_the_positive_counts(rounds: list[list[tuple[Any, int
 
 def test_totally_ordered_times_come_out_in_order() -> None:
     times = [(n * 7919) % 5003 for n in range(5003)]
-    forest = MinimalForest(times)
+    forest = MinimalHeap(times)
     counts = dict.fromkeys(times, 1)
     for time in range(5003):
         assert forest.minimum(counts) == (time,)
@@ -102,7 +102,7 @@ def test_a_time_that_came_when_there_were_few_counts_when_there_are_many() -> No
 @pytest.mark.parametrize("size", [2, 3, 4, 7])
 def test_what_stood_under_a_time_that_goes_is_not_lost_for_being_incomparable(size: int) -> None:
     first, beyond = Product(0, 0), [Product(1 + place, size - place) for place in range(size)]
-    forest: MinimalForest[Product[int, int]] = MinimalForest([first, *beyond])
+    forest: MinimalHeap[Product[int, int]] = MinimalHeap([first, *beyond])
     counts = dict.fromkeys([first, *beyond], 1)
     assert forest.minimum(counts) == (first,)
     del counts[first]

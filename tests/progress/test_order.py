@@ -20,7 +20,7 @@ from timely.order import Product, less_equal, linear_extension, reaches, sort_ke
 from timely.progress import Antichain, GraphBuilder, LoopTime, Source, Target
 from timely.progress.domain import time_domain
 from timely.progress.loop_time import LoopSummary
-from timely.progress.refinement import refinement
+from timely.progress.refinements import refinement
 from timely.progress.timestamp import ProductSummary, Step, Unit, UnitSummary
 
 MAX = 2**64 - 1

@@ -11,7 +11,7 @@ import pytest
 from tests.progress.times import Moment, TotalMoment
 from timely.errors import GraphError, ProgressError, TimestampError
 from timely.order import Product
-from timely.progress.agenda import Agenda
+from timely.progress.activation_queue import ActivationQueue
 from timely.progress.antichain import Antichain
 from timely.progress.change_batch import ChangeBatch
 from timely.progress.domain import time_domain
@@ -371,7 +371,7 @@ def test_what_is_watched_is_kept_as_it_is_reported_to_others(spec: Any) -> None:
         graph.add_edge(Source("from", 0), Target(sink, 0))
     tracker = graph.build()
     elements: list[Any] = []
-    agenda = Agenda()
+    agenda = ActivationQueue()
     agenda.grow()
     tracker.watch(tracker.observed.index(Target("watches", 0)), elements, agenda, agenda.grow())
     told: ChangeBatch[Any] = ChangeBatch()

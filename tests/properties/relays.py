@@ -22,10 +22,10 @@ from timely.progress import Routes
 from timely.testing import FlatGraph, Nesting, build_nesting
 from timely.testing.nesting import Location, Time, below, flat, nested
 from timely.testing.network import Network
-from timely.testing.onlooker import Onlooker
+from timely.testing.onlooker import Tracer
 from timely.testing.passage import Passage
 from timely.testing.simulator import SimulatedWorker
-from timely.worker.coalesce import DATA
+from timely.worker.progress_batching import DATA
 
 Record: TypeAlias = tuple[int, int]
 """A value, and how many more operators it may pass."""
@@ -247,7 +247,7 @@ class Cluster:
         self.graph = FlatGraph(plan.nesting)
         self.network = Network(plan.workers)
         passage = None if routes is None or routes.direct_only else Passage(routes)
-        self.onlooker = Onlooker(self.network, passage)
+        self.onlooker = Tracer(self.network, passage)
         transports = [self.network.transport(worker) for worker in range(plan.workers)]
         self.workers = [SimulatedWorker(transport, None, self.onlooker, routes, passage) for transport in transports]
         self.received: Received = {}

@@ -22,7 +22,7 @@ from timely.dataflow import ports
 from timely.progress import Routes
 from timely.progress.routes import MODES, Mode
 from timely.testing import Dataflow, TimeKit, dataflows, nestings, simulate
-from timely.worker import Collector, mailbag
+from timely.worker import GarbageControl, batching
 
 EVERY_KIT = pytest.mark.parametrize("kit", KITS.values(), ids=KITS)
 EVERY_MODE = pytest.mark.parametrize("mode", MODES)
@@ -69,7 +69,7 @@ def test_however_batches_are_joined_and_split_on_their_way(flow: Dataflow, small
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(ports, "SMALL", small)
         patch.setattr(ports, "FLUSH_AT", flush_at)
-        patch.setattr(mailbag, "FLUSH_AT", flush_at)
+        patch.setattr(batching, "FLUSH_AT", flush_at)
         run = simulate(flow.program, workers=2, seed=seed)
     assert flow.merged(run.results) == flow.reference()
 
@@ -107,7 +107,7 @@ def test_whenever_python_collects_garbage(threshold: int, collector: bool, flow:
         if not collector:
             return flow.program(worker)
         begun = flow.begin(worker)
-        with Collector(worker):
+        with GarbageControl(worker):
             worker.run()
         return begun.seen()
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from timely import Worker
 from timely.dataflow import records_of
 from timely.testing import Network
-from timely.testing.keeping import MemoryKeeper, Snapshot, settle
+from timely.testing.keeping import MemoryStateRegistry, Snapshot, settle
 
 Sends = Sequence[Sequence[tuple[int, Any]]]
 """For each epoch ``(how much later, record)``."""
@@ -38,7 +38,7 @@ class Phase:
     def __init__(self, build: Build, inputs: int, workers: int, start: Sequence[Snapshot], time: Any = int) -> None:
         self.network = Network(workers)
         self.workers = [Worker(self.network.transport(index)) for index in range(workers)]
-        self.keepers = [MemoryKeeper(worker, start) for worker in self.workers]
+        self.state_registries = [MemoryStateRegistry(worker, start) for worker in self.workers]
         self.handles: list[list[Any]] = []
         self.captures: list[list[Any]] = []
         for worker in self.workers:
@@ -75,7 +75,7 @@ class Phase:
     def snapshots(self, *, compact: bool = False) -> list[Snapshot]:
         """The snapshot of each worker."""
         self.settle()
-        return [keeper.snapshot(compact=compact) for keeper in self.keepers]
+        return [keeper.snapshot(compact=compact) for keeper in self.state_registries]
 
     def outputs(self) -> Counter[Any]:
         """How often each ``(stream, time, record)`` has come out, on any worker."""

@@ -18,7 +18,7 @@ from timely.errors import PeerLostError
 from timely.progress import Routes
 from timely.recovery import Recovery
 from timely.worker import Worker
-from timely.worker.execute import first_failure, run_worker
+from timely.worker.execution import first_failure, run_worker
 from timely.worker.transport import PeerTransport, thread_transports
 
 
@@ -81,7 +81,7 @@ def test_messages_that_come_late_are_waited_for(tmp_path: Path, seed: int) -> No
 def ahead(capability: Capability[int], info: OperatorInfo) -> Callable[..., object]:
     """Send each record on at once, several epochs later."""
     capability.drop()
-    info.keep_nothing()
+    info.declare_stateless()
 
     def logic(input: Any, output: Any) -> None:
         for cap, batch in input:
@@ -233,7 +233,7 @@ def test_an_operator_that_never_rests_does_not_stand_in_the_way(tmp_path: Path, 
     ended: list[int] = []
 
     def restless(capability: Any, info: OperatorInfo) -> Callable[..., object]:
-        info.keep_nothing()
+        info.declare_stateless()
         capability.drop()
 
         def logic(input: Any, output: Any) -> object:

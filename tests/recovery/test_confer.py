@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 import timely
 from tests.recovery.test_boundary import run_late
 from timely.errors import PeerLostError, RoutingError, StalledError
-from timely.worker.council import Council
+from timely.worker.all_gather import AllGather
 
 
 @given(st.integers(1, 4), st.integers(1, 5), st.randoms(use_true_random=False))
 def test_rounds_are_the_same_for_all_in_whatever_order_values_come(peers: int, rounds: int, choose: Any) -> None:
-    councils = [Council(index, peers) for index in range(peers)]
+    councils = [AllGather(index, peers) for index in range(peers)]
     came: list[list[list[Any]]] = [[] for _ in range(peers)]
     waiting: dict[tuple[int, int], list[tuple[int, Any]]] = {(a, b): [] for a in range(peers) for b in range(peers) if a != b}
     spoken = [0] * peers

@@ -19,7 +19,7 @@ import timely
 from timely.dataflow import Capability, OperatorInfo
 from timely.errors import CheckpointError, ConfigurationError, RecoveryError, StalledError, StateError
 from timely.recovery import LocalStore, Recovery, open_store
-from timely.recovery.ledger import LAYERS
+from timely.recovery.state_registry import LAYERS
 
 
 def total(found: list[int]) -> Callable[..., Any]:
@@ -139,7 +139,7 @@ def test_state_that_is_not_taken_back_at_once_is_an_error_and_not_lost(tmp_path:
 def test_state_that_is_declared_too_late_is_refused(tmp_path: Path) -> None:
     def constructor(capability: Any, info: OperatorInfo) -> Callable[..., object]:
         capability.drop()
-        info.keep_nothing()
+        info.declare_stateless()
         return lambda input, output: info.keep(list, list)
 
     with pytest.raises(timely.OperatorError, match=r"'mine' .*declares state when its dataflow is built already"):
@@ -149,7 +149,7 @@ def test_state_that_is_declared_too_late_is_refused(tmp_path: Path) -> None:
 def test_workers_that_keep_different_parts_are_told_before_a_checkpoint_is_made_of_it(tmp_path: Path) -> None:
     def constructor(capability: Any, info: OperatorInfo) -> Callable[..., object]:
         capability.drop()
-        info.keep_nothing()
+        info.declare_stateless()
         if info.worker == 1:
             info.keep(list, list)
         return lambda input, output: None
@@ -261,7 +261,7 @@ def test_what_a_store_raises_on_one_worker_ends_the_checkpoint_on_all(tmp_path: 
 @pytest.mark.parametrize("again", ["by itself", "by the clock"])
 def test_a_worker_that_has_left_is_not_waited_for_though_an_operator_never_rests(tmp_path: Path, again: str) -> None:
     def restless(capability: Any, info: OperatorInfo) -> Callable[..., object]:
-        info.keep_nothing()
+        info.declare_stateless()
         capability.drop()
 
         def logic(input: Any, output: Any) -> bool:
@@ -287,7 +287,7 @@ def test_a_worker_that_has_left_is_not_waited_for_though_an_operator_never_rests
 @pytest.mark.parametrize("workers", [1, 2])
 def test_an_operator_that_never_rests_does_not_hide_an_input_that_was_not_advanced(tmp_path: Path, workers: int) -> None:
     def restless(capability: Any, info: OperatorInfo) -> Callable[..., object]:
-        info.keep_nothing()
+        info.declare_stateless()
         capability.drop()
         return lambda input, output: True
 

@@ -10,10 +10,10 @@ import pytest
 
 import timely
 from timely.dataflow import OperatorInfo, route
-from timely.dataflow.keeping import Log, StatePart
-from timely.recovery import Recovery, ledger
-from timely.recovery.ledger import FLOOR, LAYERS, Kept
+from timely.dataflow.operator_state import Log, StatePart
+from timely.recovery import Recovery, state_registry
 from timely.recovery.manifest import Layer
+from timely.recovery.state_registry import FLOOR, LAYERS, RegisteredState
 
 
 def layers(*sizes: tuple[bool, int], peers: int = 2) -> list[Layer]:
@@ -36,9 +36,9 @@ def layers(*sizes: tuple[bool, int], peers: int = 2) -> list[Layer]:
 )
 def test_a_log_that_has_grown_is_begun_anew(before: list[Layer], full: bool) -> None:
     info = timely.OperatorInfo("name", 0, "/flow/name#0", Any, 0, 2)  # type: ignore[arg-type]
-    assert Kept(info, StatePart(0, list, list, None, Log(True))).is_full(before) == full
-    assert not Kept(info, StatePart(0, None, list, None, Log(True))).is_full(before)
-    assert Kept(info, StatePart(0, list, list, None, None)).is_full(before)
+    assert RegisteredState(info, StatePart(0, list, list, None, Log(True))).is_full(before) == full
+    assert not RegisteredState(info, StatePart(0, None, list, None, Log(True))).is_full(before)
+    assert RegisteredState(info, StatePart(0, list, list, None, None)).is_full(before)
 
 
 def counting(counts: dict[str, int], calls: list[str]) -> Callable[..., Any]:
@@ -100,7 +100,7 @@ def words(where: Path, epochs: int, workers: int) -> tuple[dict[str, int], list[
 def test_a_log_is_read_over_all_layers_and_saved_anew_when_it_has_grown(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ledger, "FLOOR", 300)
+    monkeypatch.setattr(state_registry, "FLOOR", 300)
     _, calls, found = words(tmp_path, 3, workers=1)
     assert (calls, found) == ([], [False, False, False])
     counts, calls, found = words(tmp_path, 4, workers=1)

@@ -12,7 +12,7 @@ import pytest
 import timely
 from timely import OperatorInfo, Pipeline, StateError, graphs, operators
 from timely.operators import results, windows
-from timely.testing import MemoryKeeper, Network, undeclared
+from timely.testing import MemoryStateRegistry, Network, undeclared
 
 NOT_BUILDING = {"extract", "redistribute_by_key", "results.either", "windows.tumbling", "windows.sliding"}
 NOT_BUILDING |= {"results.ok_err", "components_build"}
@@ -29,7 +29,7 @@ async def _nothing() -> Any:
 
 
 def _silent(info: OperatorInfo) -> Callable[..., object]:
-    info.keep_nothing()
+    info.declare_stateless()
     return lambda *ports: None
 
 
@@ -55,7 +55,7 @@ def _flowing(scope: Any, stream: Any) -> Any:
     return made
 
 
-keep_nothing = OperatorInfo.keep_nothing
+declare_stateless = OperatorInfo.declare_stateless
 P = Pipeline
 
 PROGRAMS: dict[str, Callable[[Any, Any], Any]] = {
@@ -64,7 +64,7 @@ PROGRAMS: dict[str, Callable[[Any, Any], Any]] = {
     "all_reduce": lambda scope, s: s.apply(operators.all_reduce, max),
     "binary": lambda scope, s: s.binary(s, P, P, "mine", _quiet),
     "binary_frontier": lambda scope, s: s.binary_frontier(s, P, P, "mine", _quiet),
-    "binary_notify": lambda scope, s: s.binary_notify(s, P, P, "mine", [], lambda *_: None, keep=keep_nothing),
+    "binary_notify": lambda scope, s: s.binary_notify(s, P, P, "mine", [], lambda *_: None, keep=declare_stateless),
     "branch": lambda scope, s: s.branch(bool),
     "branch_when": lambda scope, s: s.branch_when(bool),
     "broadcast": lambda scope, s: s.broadcast(),
@@ -111,7 +111,7 @@ PROGRAMS: dict[str, Callable[[Any, Any], Any]] = {
     "to_stream": lambda scope, s: scope.to_stream([1]),
     "unary": lambda scope, s: s.unary(P, "mine", _quiet),
     "unary_frontier": lambda scope, s: s.unary_frontier(P, "mine", _quiet),
-    "unary_notify": lambda scope, s: s.unary_notify(P, "mine", [], lambda *_: None, keep=keep_nothing),
+    "unary_notify": lambda scope, s: s.unary_notify(P, "mine", [], lambda *_: None, keep=declare_stateless),
     "value_counts": lambda scope, s: s.value_counts(),
     "vertex": lambda scope, s: s.vertex(timely.Vertex),
     "results.ok": lambda scope, s: s.apply(results.ok),
@@ -162,7 +162,7 @@ def test_there_is_a_program_for_each_public_operator() -> None:
 @pytest.mark.parametrize("name", [*PROGRAMS, *(f"graphs.{name}" for name in GRAPHS)])
 def test_every_operator_declares_what_it_keeps(name: str, workers: int) -> None:
     worker = timely.Worker(Network(workers).transport(0))
-    MemoryKeeper(worker)
+    MemoryStateRegistry(worker)
     with worker.dataflow(int) as scope:
         _, stream = scope.new_input()
         if name.startswith("graphs."):
@@ -174,7 +174,7 @@ def test_every_operator_declares_what_it_keeps(name: str, workers: int) -> None:
 
 def test_an_operator_that_declares_nothing_is_refused_by_name() -> None:
     worker = timely.Worker()
-    MemoryKeeper(worker)
+    MemoryStateRegistry(worker)
     with pytest.raises(StateError, match=r"/demo/mine#1.*/demo/told#2.*keep_nothing"), worker.dataflow(int, name="demo") as scope:
         stream = scope.to_stream([1]).unary(P, "mine", lambda capability, info: lambda input, output: None)
         stream.unary_notify(P, "told", [], lambda input, output, notificator: None)

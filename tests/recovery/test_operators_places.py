@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 import timely
 from tests.recovery.cutting import EPOCHS, Build, Cut, Phase, Sends, cuts, run, sends
 from timely import Messages, Pipeline, Progress, StateError, operators
-from timely.testing import MemoryKeeper, settle
+from timely.testing import MemoryStateRegistry, settle
 
 
 def _by_time(found: Counter[Any]) -> Counter[Any]:
@@ -122,8 +122,8 @@ def test_two_states_of_one_time_are_not_accumulated_by_one_worker() -> None:
 # -- sources ---------------------------------------------------------------------------------------------------------------
 
 
-def _feeding(worker: timely.Worker, start: Sequence[Any], make: Callable[[Any], Any]) -> tuple[MemoryKeeper, Any]:
-    keeper = MemoryKeeper(worker, start)
+def _feeding(worker: timely.Worker, start: Sequence[Any], make: Callable[[Any], Any]) -> tuple[MemoryStateRegistry, Any]:
+    keeper = MemoryStateRegistry(worker, start)
     with worker.dataflow(int) as scope:
         seen = make(scope).capture()
     return keeper, seen
@@ -159,7 +159,7 @@ def test_records_that_were_not_all_sent_go_on_with_as_many_workers_only() -> Non
         Phase(lambda scope: scope.to_stream([]), 0, 2, [keeper.snapshot()])
 
 
-def _slow(start: Sequence[Any]) -> tuple[timely.Worker, MemoryKeeper, Any, list[int], Any]:
+def _slow(start: Sequence[Any]) -> tuple[timely.Worker, MemoryStateRegistry, Any, list[int], Any]:
     """An iterator source that may have two records under way, behind a gate."""
     worker, taken = timely.Worker(), list[int]()
     probe: timely.ProbeHandle[int] = timely.ProbeHandle()
@@ -169,7 +169,7 @@ def _slow(start: Sequence[Any]) -> tuple[timely.Worker, MemoryKeeper, Any, list[
             taken.append(x)
             yield x, [x]
 
-    keeper = MemoryKeeper(worker, start)
+    keeper = MemoryStateRegistry(worker, start)
     with worker.dataflow(int) as scope:
         stream = scope.iterator_source("numbers", numbers(), probe, records=2)
         gate, hold = scope.new_input()
@@ -251,7 +251,7 @@ def test_events_without_a_path_are_not_gone_on_with_by_other_workers() -> None:
 def test_what_was_asked_and_not_answered_is_asked_again() -> None:
     answered: list[int] = []
 
-    def asking(start: Sequence[Any], willing: Callable[[int], bool]) -> tuple[timely.Worker, MemoryKeeper, Any, Any]:
+    def asking(start: Sequence[Any], willing: Callable[[int], bool]) -> tuple[timely.Worker, MemoryStateRegistry, Any, Any]:
         async def ask(x: int) -> int:
             while not willing(x):
                 await asyncio.sleep(0.001)
@@ -259,7 +259,7 @@ def test_what_was_asked_and_not_answered_is_asked_again() -> None:
             return 10 * x
 
         worker = timely.Worker()
-        keeper = MemoryKeeper(worker, start)
+        keeper = MemoryStateRegistry(worker, start)
         with worker.dataflow(int) as scope:
             handle, stream = scope.new_input()
             seen = stream.map_async(ask, limit=2).capture()
@@ -308,9 +308,9 @@ def test_an_async_iterable_that_was_over_stays_over() -> None:
 
 
 def test_a_frontier_is_reported_once() -> None:
-    def looking(start: Sequence[Any]) -> tuple[timely.Worker, MemoryKeeper, Any, list[Any]]:
+    def looking(start: Sequence[Any]) -> tuple[timely.Worker, MemoryStateRegistry, Any, list[Any]]:
         worker, seen = timely.Worker(), list[Any]()
-        keeper = MemoryKeeper(worker, start)
+        keeper = MemoryStateRegistry(worker, start)
         with worker.dataflow(int) as scope:
             handle, stream = scope.new_input()
             stream.inspect_progress(lambda time, batch: None, seen.append)
@@ -356,7 +356,7 @@ class Adder:
         return False
 
 
-class Keeping(Adder):
+class StateDeclarations(Adder):
     """The same, and it can say what it has."""
 
     def checkpoint(self) -> int:
@@ -374,9 +374,9 @@ def test_a_scope_of_ones_own_goes_on_with_its_state() -> None:
     sent = [[(0, 1)], [(0, 2)], [(0, 3)], [(0, 4)]]
     expected = Counter({(0, epoch, str(total)): 1 for epoch, total in enumerate((1, 3, 6, 10))})
     for epoch in range(EPOCHS + 1):
-        assert run(_adding(Keeping), sent, cuts=[(epoch, 1)]) == expected
+        assert run(_adding(StateDeclarations), sent, cuts=[(epoch, 1)]) == expected
     with pytest.raises(StateError, match="Keeping.* 1 workers .* cannot be dealt to 2"):
-        run(_adding(Keeping), sent, cuts=[(2, 1)], workers=2)
+        run(_adding(StateDeclarations), sent, cuts=[(2, 1)], workers=2)
 
 
 def test_a_scope_of_ones_own_that_cannot_say_what_it_has_is_refused() -> None:
@@ -431,7 +431,7 @@ def test_closures_without_state_say_so_in_one_word() -> None:
             output.session(capability).give_batch(batch)
 
     def build(scope: Any, stream: Any) -> Any:
-        return stream.unary_notify(Pipeline, "mine", [], logic, keep=timely.OperatorInfo.keep_nothing)
+        return stream.unary_notify(Pipeline, "mine", [], logic, keep=timely.OperatorInfo.declare_stateless)
 
     assert run(build, [[(0, 1)], [], [(0, 2)], []], cuts=[(1, 2)]) == Counter({(0, 0, "1"): 1, (0, 2, "2"): 1})
 
@@ -447,7 +447,7 @@ def test_requests_of_a_notificator_come_as_often_as_they_were_made(workers: int)
         told.extend((capability.time, count) for capability, count in notificator)
 
     def build(scope: Any, stream: Any) -> Any:
-        return stream.unary_notify(Pipeline, "mine", [1, 1, 5], logic, keep=timely.OperatorInfo.keep_nothing)
+        return stream.unary_notify(Pipeline, "mine", [1, 1, 5], logic, keep=timely.OperatorInfo.declare_stateless)
 
     run(build, [[(0, 1)], [(0, 1)], [], []], cuts=[(2, 1)], workers=workers)
     counts = {1: [(1, 2), (3, 2), (5, 1)], 2: [(1, 2), *[(3, 1), (5, 1)] * 2]}

@@ -12,8 +12,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from timely.errors import CheckpointError
-from timely.recovery import pieces as module
-from timely.recovery.pieces import Key, StateFile, StateWriter, blocks
+from timely.recovery import state_file as module
+from timely.recovery.state_file import Key, StateFile, StateWriter, blocks
 
 KEYS: list[Key] = [(0, "/flow/a#0", 0), (0, "/flow/a#0", 1), (1, "/flow/b#3", 0)]
 

@@ -22,7 +22,7 @@ from timely.errors import (
     TimeRegressionError,
 )
 from timely.recovery import Recovery
-from timely.recovery.pieces import digest
+from timely.recovery.state_file import digest
 
 Build = Callable[[timely.ScopeBuilder[int]], object]
 
@@ -69,7 +69,7 @@ def longer(scope: timely.ScopeBuilder[int]) -> None:
 
 def stateless(capability: Any, info: timely.OperatorInfo) -> Callable[..., object]:
     capability.drop()
-    info.keep_nothing()
+    info.declare_stateless()
     return lambda input, output: None
 
 
@@ -266,7 +266,7 @@ def test_a_boundary_that_can_never_be_reached_is_an_error_and_says_who_is_in_the
 
 def test_what_is_in_the_way_may_be_deep_inside(tmp_path: Path) -> None:
     def holding(capability: Any, info: timely.OperatorInfo) -> Callable[..., object]:
-        info.keep_nothing()
+        info.declare_stateless()
         held.append(capability)
         return lambda input, output: None
 

@@ -9,7 +9,7 @@ import pytest
 from tests.scopes.handmade import NOWHERE, STAY, HandMade, Parent, subgraph, through
 from timely import GraphError, ProgressError, Source, Step, Target
 from timely.scopes import INGRESS
-from timely.scopes.checked import Checked
+from timely.scopes.validating import ValidatingScope
 
 Said = list[tuple[int, Any, int]]
 
@@ -86,18 +86,18 @@ class Unobservant(HandMade):
 
 
 def test_what_the_scope_is_held_to_can_be_seen() -> None:
-    checked = Checked(scope(), "child", "/sub/child")
+    checked = ValidatingScope(scope(), "child", "/sub/child")
     summaries, counts = checked.get_internal_summary()
     assert checked.summaries == summaries == [[through(Step(1)), through(Step(2))], [STAY, NOWHERE]]
     assert [list(held.items()) for held in checked.held] == counts == [[(3, 1)], []]
     assert (checked.observes, checked.shared) == ((0, 1), False)
-    assert Checked(Unobservant([[STAY]], 1), "child", "/sub/child").observes == ()
+    assert ValidatingScope(Unobservant([[STAY]], 1), "child", "/sub/child").observes == ()
 
 
 def test_a_summary_of_the_wrong_shape_is_refused_by_path() -> None:
     lopsided = HandMade([[STAY], [STAY, STAY]], 1)
     with pytest.raises(GraphError, match=r"/sub/lopsided.*2 inputs and 1 outputs"):
-        Checked(lopsided, "lopsided", "/sub/lopsided").get_internal_summary()
+        ValidatingScope(lopsided, "lopsided", "/sub/lopsided").get_internal_summary()
 
 
 class SharedScope(HandMade):

@@ -8,11 +8,11 @@ import pytest
 
 from timely import Product, ProductSummary, Step
 from timely.progress import refinement
-from timely.scopes import Excursion
+from timely.scopes import RoundTripSummary
 
 INTO = refinement(int, Product[int, int])
 STAY = ProductSummary(Step(0), Step(0))
-Around = Excursion[int, Product[int, int]]
+Around = RoundTripSummary[int, Product[int, int]]
 
 
 def around(before: int = 0, world: int = 0, after: int = 0) -> Around:
@@ -112,7 +112,7 @@ class Strict:
 
 def test_summaries_that_know_nothing_of_excursions_are_not_compared_with_them() -> None:
     def excursion(before: Any, world: Any, after: Any) -> Any:
-        return Excursion(before, world, after, refinement(int, int))
+        return RoundTripSummary(before, world, after, refinement(int, int))
 
     plain = excursion(Strict(0), Strict(1), Strict(0))
     further = [excursion(*legs) for legs in ((Strict(0), plain, Strict(0)), (Strict(0), Strict(1), plain))]

@@ -12,7 +12,7 @@ import timely
 from timely import Antichain, Capability, CycleError, InputPort, OutputPort, Pipeline, Product, ScopeBuilder, Step, Stream
 from timely.dataflow import Activator
 from timely.testing import Network
-from timely.worker.coalesce import DATA, PROGRESS
+from timely.worker.progress_batching import DATA, PROGRESS
 
 
 class Holder:

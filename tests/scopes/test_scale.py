@@ -13,8 +13,8 @@ import pytest
 
 import timely
 from benchmarks.scale import REGION, SHAPES, Driven
-from timely.scopes import blueprint
-from timely.worker.collector import collector_paused
+from timely.scopes import compiler
+from timely.worker.gc_control import collector_paused
 
 
 def steps(work: Callable[[], object]) -> int:
@@ -123,7 +123,7 @@ def history() -> list[object]:
 def test_the_parent_is_told_the_same_by_frontiers_as_by_counts(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where much inside leads to many outputs the one takes the place of the other."""
     by_counts = history()
-    monkeypatch.setattr(blueprint, "_WAYS_OUT", -1)
+    monkeypatch.setattr(compiler, "_WAYS_OUT", -1)
     assert history() == by_counts
 
 

@@ -9,7 +9,7 @@ import pytest
 from tests.scopes.handmade import NOWHERE, STAY, HandMade, Parent, subgraph, through
 from timely import Antichain, CycleError, GraphError, Product, ProductSummary, Source, Step, Target
 from timely.progress import ProgressExchange, refinement
-from timely.scopes import EGRESS, INGRESS, Attachable, Excursion, Subgraph
+from timely.scopes import EGRESS, INGRESS, RoundTripSummary, Subgraph, TrustedScope
 
 
 def chain(*scopes: HandMade, peers: int = 1) -> Subgraph[int, int]:
@@ -231,7 +231,7 @@ def test_counts_at_a_shared_scope_hide_nothing_further_on(before: int) -> None:
     assert sink.frontiers == [{3: 1}]
 
 
-class Attached(HandMade, Attachable[int]):
+class Attached(HandMade, TrustedScope[int]):
     """A scope whose frontiers the scope around it keeps."""
 
     def __init__(self, inputs: int = 2) -> None:
@@ -389,7 +389,7 @@ def test_a_cycle_through_the_parent_that_does_not_advance_is_refused() -> None:
 
 def test_a_way_round_the_scope_further_out_hides_no_cycle_through_the_parent() -> None:
     """That scope has checked such ways itself; what leads back within the parent is to be checked here."""
-    further_out = Excursion(Step(0), Step(1), Step(0), refinement(int, int))
+    further_out = RoundTripSummary(Step(0), Step(1), Step(0), refinement(int, int))
     for back in ([further_out, Step(0)], [Step(0), further_out]):
         with pytest.raises(CycleError, match="/sub.*does not advance"):
             Parent(chain(HandMade([[STAY]], 1))).set([[Antichain[Any](back)]])
@@ -433,7 +433,7 @@ def test_children_hear_of_the_ways_back_inside_and_round_the_parent() -> None:
     sub.add_edge(Source(1, 0), Target(0, 1), local=True)
     sub.add_edge(Source(0, 0), Target(EGRESS, sub.new_output()), local=True)
     Parent(sub).set([[through(Step(2))]])
-    round_the_world = Excursion(stay, Step(2), stay, sub.refinement)
+    round_the_world = RoundTripSummary(stay, Step(2), stay, sub.refinement)
     assert set(body.world[0][0]) == {round_the_world}
     assert [s.results_in(Product(1, 5)) for s in body.world[0][0]] == [Product(3, 0)]
     assert again in set(body.world[0][1])

@@ -8,7 +8,7 @@ import pytest
 
 from timely import Antichain, Step
 from timely.progress import GraphBuilder, Source, SummaryRow, Target, refinement
-from timely.scopes.surroundings import EGRESS, INGRESS, Surroundings, circling
+from timely.scopes.external_summary import EGRESS, INGRESS, ExternalSummaries, circling
 
 ACROSS = [[Antichain([Step(0)])]]
 
@@ -22,7 +22,7 @@ def ways_back(edges: list[tuple[Source, Target]], world: list[Any], ports: list[
         graph.add_node(child, inputs, 1, [[Antichain([Step(step)])]] * inputs)
     for source, target in edges:
         graph.add_edge(source, target)
-    surroundings = Surroundings(graph.build(), refinement(int, int), world, len(ports), edges)
+    surroundings = ExternalSummaries(graph.build(), refinement(int, int), world, len(ports), edges)
     return [
         {
             place: min(int(path.results_in(0) or 0) for path in paths)

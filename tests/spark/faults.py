@@ -139,7 +139,7 @@ def stamped(pairs: Any) -> Any:
     """Return ``(epoch, *pair)``."""
 
     def constructor(capability: Any, info: timely.OperatorInfo) -> Callable[[Any, Any], object]:
-        info.keep_nothing()
+        info.declare_stateless()
 
         def logic(input: Any, output: Any) -> None:
             for held, batch in input:

@@ -10,9 +10,9 @@ import pyarrow as pa
 import pytest
 
 import timely
-from timely.dataflow.declared import Output
-from timely.spark import intake as module
-from timely.spark.intake import BATCHES, Intake
+from timely.dataflow.output_schema import Output
+from timely.spark import ingest as module
+from timely.spark.ingest import BATCHES, Intake
 from timely.spark.packing import Input, column_name, pack, packed_schema
 from timely.worker import Worker
 from timely.worker.transport import thread_transports

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from timely.dataflow.declared import Output
+from timely.dataflow.output_schema import Output
 from timely.errors import SchemaError
 from timely.spark.packing import EPOCH, TAG, Input, pack, packed_schema, struct_name, unpack
 

@@ -25,7 +25,7 @@ from timely import spark as ts
 from timely.spark import display
 from timely.spark.display import JobText, Monitor
 from timely.spark.metrics import REPORT, Meter, WorkerMetrics, summarize, traffic
-from timely.worker.standing import standing
+from timely.worker.dataflow_position import standing
 from timely.worker.terminal import StatusLine
 
 REPORTED = WorkerMetrics(

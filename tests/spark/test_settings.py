@@ -14,8 +14,8 @@ from timely import spark as ts
 from timely.errors import ConfigurationError, SparkError
 from timely.spark.settings import (
     RULES,
+    ClusterFacts,
     Findings,
-    Surroundings,
     executor_hosts,
     is_here,
     judge,
@@ -61,9 +61,9 @@ FINE = {
 
 def around(
     settings: dict[str, str], hosts: set[str] | None = None, *, local: bool = False, slots: int = 4, workers: int = 4
-) -> Surroundings:
+) -> ClusterFacts:
     master = "local[4]" if local else "spark://somewhere:7077"
-    return Surroundings(settings.get, master, local, slots, workers, frozenset(hosts or ()))
+    return ClusterFacts(settings.get, master, local, slots, workers, frozenset(hosts or ()))
 
 
 def named(findings: Findings) -> list[str]:

@@ -20,10 +20,10 @@ from timely.errors import (
     SparkError,
     TimelyError,
 )
-from timely.spark.streaming import crew as crews
-from timely.spark.streaming.crew import ERRORS, LOSSES, Crew
-from timely.spark.streaming.duty import COMPUTED, KEPT, READY
+from timely.spark.streaming import supervisor as crews
 from timely.spark.streaming.ledger import File, Ledger, MemoryNotes
+from timely.spark.streaming.supervisor import ERRORS, LOSSES, Supervisor
+from timely.spark.streaming.worker_task import COMPUTED, KEPT, READY
 
 WORKERS = 2
 
@@ -110,7 +110,7 @@ class Scene:
 
     cluster: Cluster
     ledger: Ledger
-    crew: Crew
+    crew: Supervisor
     pool: ThreadPoolExecutor
 
     def next(self) -> Attempt:
@@ -142,8 +142,8 @@ class Scene:
 def scene(monkeypatch: pytest.MonkeyPatch) -> Iterator[Scene]:
     monkeypatch.setattr(crews, "carried", lambda function, name: function)
     cluster, ledger = Cluster(), Ledger(MemoryNotes())
-    duty = attrs.make_class("Duty", {"run": attrs.field(default=idle)})
-    crew = Crew(cast(Any, cluster), cast(Any, cluster), WORKERS, ledger, ["sums"], 30.0, lambda run, attempt: duty())
+    duty = attrs.make_class("WorkerTask", {"run": attrs.field(default=idle)})
+    crew = Supervisor(cast(Any, cluster), cast(Any, cluster), WORKERS, ledger, ["sums"], 30.0, lambda run, attempt: duty())
     with ThreadPoolExecutor() as pool:
         yield Scene(cluster, ledger, crew, pool)
         crew.end()

@@ -14,10 +14,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from timely.errors import ChangedDataflowError, CheckpointError, ConfigurationError, SchemaError
-from timely.spark.streaming.identity import Identity
+from timely.spark.streaming.directory import Place
+from timely.spark.streaming.ingest import share
 from timely.spark.streaming.ledger import File
-from timely.spark.streaming.place import Place
-from timely.spark.streaming.taking import share
+from timely.spark.streaming.stream_identity import Identity
 
 SIZES = st.lists(st.lists(st.integers(0, 9), min_size=1, max_size=3), max_size=6)
 """How many rows each batch of each file has."""

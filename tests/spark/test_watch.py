@@ -14,7 +14,7 @@ import timely
 import timely.spark as ts
 from timely.spark.logs import log_to_spark
 from timely.spark.task import Task
-from timely.worker.watch import Watch
+from timely.worker.run_monitor import Watch
 
 
 class Release(logging.Handler):

@@ -14,8 +14,8 @@ from timely.dataflow import Session
 from timely.errors import InvariantViolation, ProgressError, StalledError
 from timely.progress import ProgressBatch
 from timely.testing import INVARIANTS, Network, Simulation
-from timely.testing.onlooker import Onlooker
-from timely.worker.coalesce import DATA, PROGRESS
+from timely.testing.onlooker import Tracer
+from timely.worker.progress_batching import DATA, PROGRESS
 
 PROGRAMS = (loops, nested_loops, rounds)
 SEEDS = range(6)
@@ -64,14 +64,14 @@ def is_named(
 def silence(monkeypatch: pytest.MonkeyPatch, invariants: Iterable[str]) -> None:
     """Have nothing said of some invariants, to see who objects where those fail to whom a fault shows first."""
     silent = frozenset(invariants)
-    look, note = Onlooker._look, Onlooker._note
+    look, note = Tracer._look, Tracer._note
 
     def audible(check: Iterator[tuple[str, str]]) -> Iterator[tuple[str, str]]:
         return ((invariant, found) for invariant, found in check if invariant not in silent)
 
-    monkeypatch.setattr(Onlooker, "_look", lambda self, check: look(self, audible(check)))
+    monkeypatch.setattr(Tracer, "_look", lambda self, check: look(self, audible(check)))
     monkeypatch.setattr(
-        Onlooker, "_note", lambda self, number, invariant, found: invariant in silent or note(self, number, invariant, found)
+        Tracer, "_note", lambda self, number, invariant, found: invariant in silent or note(self, number, invariant, found)
     )
 
 

@@ -30,7 +30,7 @@ from tests.testing.tampering import (
 from timely.errors import CycleError, InvariantViolation, OperatorError
 from timely.progress import Antichain, ProgressExchange, Source, Step, Target, Tracker
 from timely.progress import graph as graph_module
-from timely.progress.compile import Plan
+from timely.progress.compiler import Plan
 from timely.progress.engine import PartialTracker, TotalTracker
 from timely.progress.topology import Topology
 from timely.scopes import Subgraph

@@ -16,9 +16,9 @@ from tests.testing.programs import loops, nested_loops, rounds
 from tests.testing.tampering import interpreted
 from timely.errors import InvariantViolation, ProgressError
 from timely.progress import ChangeBatch
-from timely.scopes import Checked, Subgraph
+from timely.scopes import Subgraph, ValidatingScope
 from timely.testing import Dataflow, Delivery, Network, Turn, dataflows, schedules, simulate
-from timely.worker.coalesce import DATA, PROGRESS
+from timely.worker.progress_batching import DATA, PROGRESS
 
 EXAMPLES = sorted(path.stem for path in (Path(__file__).parents[2] / "examples" / "timestamps").glob("*.py"))
 
@@ -247,12 +247,12 @@ class Said:
 def test_OC6_a_nested_scope_that_speaks_of_another_workers_messages(monkeypatch: pytest.MonkeyPatch) -> None:
     """What it says would be refused if it were held to what its own worker has; and it is right."""
     start, pull = Subgraph._initial_outputs, Subgraph.pull_internal_progress
-    locally: dict[int, Checked[Any]] = {}
+    locally: dict[int, ValidatingScope[Any]] = {}
     refused = 0
 
     def initial(self: Subgraph[Any, Any]) -> Any:
         counts = start(self)
-        locally[id(self)] = Checked(Said(self, counts), self.name, self.path)  # type: ignore[arg-type]  # it is asked no more
+        locally[id(self)] = ValidatingScope(Said(self, counts), self.name, self.path)  # type: ignore[arg-type]  # it is asked no more
         locally[id(self)].get_internal_summary()
         return counts
 

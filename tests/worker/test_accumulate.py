@@ -33,7 +33,7 @@ from timely.progress import ProgressBatch, Relay, Routes
 from timely.progress.routes import MODES, Mode
 from timely.testing import TimeKit, dataflows, simulate, time_kit
 from timely.worker import thread_transports
-from timely.worker.accumulate import Accumulator, Sweep
+from timely.worker.progress_aggregation import AggregationRound, ProgressAggregator
 from timely.worker.stall import StallDetector
 
 SHAPES = [
@@ -174,7 +174,7 @@ def test_progress_that_was_told_before_a_value_was_given_has_arrived(routes: Rou
 
 
 def test_without_the_mark_of_a_round_it_may_not_have(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Accumulator, "sweeping", lambda accumulator, round: False)
+    monkeypatch.setattr(ProgressAggregator, "sweeping", lambda accumulator, round: False)
     results = [simulate(advancing, workers=4, seed=seed, routes=SHAPES[0]).results for seed in range(8)]
     assert not all(known for found in results for known in found)
 
@@ -382,7 +382,7 @@ def test_a_run_goes_on_from_a_checkpoint(tmp_path: Path, routes: Routes, stop: i
 
 
 def test_a_dataflow_that_is_complete_is_forgotten_after_the_last_word_on_it() -> None:
-    middle = Accumulator(1, [[0], [2]])
+    middle = ProgressAggregator(1, [[0], [2]])
     middle.hear(0, 7, ProgressBatch(0, 0, (("a", -1),)))
     middle.completed(7)
     assert [(peer, message[0]) for peer, message in middle.messages()] == [(2, "progress")]
@@ -390,7 +390,7 @@ def test_a_dataflow_that_is_complete_is_forgotten_after_the_last_word_on_it() ->
 
 
 def test_a_round_that_is_over_is_forgotten() -> None:
-    middle = Accumulator(1, [[0], [2]])
+    middle = ProgressAggregator(1, [[0], [2]])
     for _ in range(2):
         middle.begin(0)
         assert middle.sweeping(0)
@@ -418,13 +418,13 @@ def test_who_drops_a_dataflow_that_it_never_said_anything_of_does_not_keep_other
 
 
 def test_one_who_is_in_one_group_passes_nothing_on() -> None:
-    end = Accumulator(0, [[1, 2]])
+    end = ProgressAggregator(0, [[1, 2]])
     end.hear(1, 0, ProgressBatch(1, 0, (("a", 1),)))
     assert list(end.messages()) == [] and not end.serving
 
 
 def test_who_has_other_routes_is_found_out() -> None:
-    end = Accumulator(2, [[0]])
+    end = ProgressAggregator(2, [[0]])
     with pytest.raises(ProgressError, match=r"worker 1 tells worker 2 of progress, which hears that from \[0\]: give all"):
         end.hear(1, 0, ProgressBatch(1, 0, ()))
     with pytest.raises(ProgressError):
@@ -445,7 +445,7 @@ def test_a_mode_that_does_not_exist_is_refused() -> None:
 @given(st.permutations([2, 3, 4, 5]), st.integers(0, 4))
 def test_a_mark_goes_to_a_group_once_all_others_and_the_worker_have_come(order: list[int], begins: int) -> None:
     groups = [[2], [3, 4], [5]]
-    sweep, came, told = Sweep(groups), set[int](), []
+    sweep, came, told = AggregationRound(groups), set[int](), []
     for place, sender in enumerate([*order, None]):
         if place == begins:
             sweep.begin()

@@ -9,7 +9,7 @@ import pytest
 import timely
 from timely import GraphMismatchError, InputHandle, PeerLostError, StalledError, Worker
 from timely.worker import thread_transports
-from timely.worker.agreement import Agreement
+from timely.worker.graph_check import GraphCheck
 
 
 def two_workers() -> tuple[Worker, Worker]:
@@ -37,7 +37,7 @@ def test_a_name_that_is_no_text_is_agreed_upon_like_any_other() -> None:
 
 
 def test_what_is_the_same_everywhere_is_agreed_upon() -> None:
-    sides = [Agreement(index, 3) for index in range(3)]
+    sides = [GraphCheck(index, 3) for index in range(3)]
     told = [side.built(4, ["scope /a"]) for side in sides]
     for side, index in ((side, index) for side in range(3) for index in range(3) if side != index):
         sides[side].compare(4, index, told[index])
@@ -46,14 +46,14 @@ def test_what_is_the_same_everywhere_is_agreed_upon() -> None:
 
 
 def test_of_several_differences_the_first_is_named() -> None:
-    one, two = Agreement(0, 2), Agreement(1, 2)
+    one, two = GraphCheck(0, 2), GraphCheck(1, 2)
     one.built(0, ["scope /a", "operator /a/map#0", "operator /a/map#1"])
     with pytest.raises(GraphMismatchError, match="worker 0 has operator /a/map#0, worker 1 has operator /a/filter#0; "):
         one.compare(0, 1, two.built(0, ["scope /a", "operator /a/filter#0"]))
 
 
 def test_a_difference_beyond_what_is_told_is_still_found() -> None:
-    one, two = Agreement(0, 2), Agreement(1, 2)
+    one, two = GraphCheck(0, 2), GraphCheck(1, 2)
     lines = [f"operator {i}" for i in range(2_000)]
     one.built(0, lines)
     with pytest.raises(GraphMismatchError, match="differ beyond the first operators"):

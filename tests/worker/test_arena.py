@@ -22,9 +22,9 @@ from hypothesis import strategies as st
 
 import timely
 from timely.errors import PeerLostError
-from timely.worker.arena import LARGEST, Arena, arenas
-from timely.worker.execute import _gather
+from timely.worker.execution import _gather
 from timely.worker.link import Link
+from timely.worker.shared_memory import LARGEST, SharedMemoryBuffer, arenas
 from timely.worker.transport import SocketTransport
 from timely.worker.wire import AWAY, FAR, HEADER, FrameError, decode, framed, pickled
 
@@ -32,13 +32,13 @@ SIZE = 1 << 12
 
 
 @pytest.fixture
-def arena() -> Iterator[Arena]:
-    made = Arena(SIZE)
+def arena() -> Iterator[SharedMemoryBuffer]:
+    made = SharedMemoryBuffer(SIZE)
     yield made
     made.close()
 
 
-def put(arena: Arena, size: int, filling: int = 1) -> int:
+def put(arena: SharedMemoryBuffer, size: int, filling: int = 1) -> int:
     """Put so many bytes in, for which there must be room."""
     place = arena.put(bytes([filling]) * size)
     assert place is not None
@@ -54,7 +54,7 @@ def put(arena: Arena, size: int, filling: int = 1) -> int:
 @example(steps=[SIZE, 1, None, SIZE])
 @example(steps=[2000, 1000, None, 1500, 500, 100, None, None, 4000, None, None, 4000])
 def test_pieces_come_out_as_they_went_in_however_they_are_read(steps: list[int | None]) -> None:
-    arena = Arena(SIZE)
+    arena = SharedMemoryBuffer(SIZE)
     under_way: deque[tuple[int, bytes]] = deque()
     for number, size in enumerate(steps):
         if size is not None:
@@ -73,7 +73,7 @@ def test_pieces_come_out_as_they_went_in_however_they_are_read(steps: list[int |
     arena.close()
 
 
-def test_a_ring_goes_on_at_its_start_while_its_end_is_under_way(arena: Arena) -> None:
+def test_a_ring_goes_on_at_its_start_while_its_end_is_under_way(arena: SharedMemoryBuffer) -> None:
     places = [put(arena, 1024, number) for number in range(4)]
     assert arena.put(b"x") is None
     arena.read(2)
@@ -85,7 +85,7 @@ def test_a_ring_goes_on_at_its_start_while_its_end_is_under_way(arena: Arena) ->
     assert put(arena, SIZE) >> 32 == 0
 
 
-def test_a_piece_may_fill_the_start_up_to_the_first_that_is_under_way(arena: Arena) -> None:
+def test_a_piece_may_fill_the_start_up_to_the_first_that_is_under_way(arena: SharedMemoryBuffer) -> None:
     put(arena, 1024)
     put(arena, SIZE - 1024)
     arena.read(1)
@@ -94,7 +94,7 @@ def test_a_piece_may_fill_the_start_up_to_the_first_that_is_under_way(arena: Are
     assert arena.put(b"x") is None
 
 
-def test_a_piece_is_never_cut_in_two(arena: Arena) -> None:
+def test_a_piece_is_never_cut_in_two(arena: SharedMemoryBuffer) -> None:
     put(arena, 3000)
     second = put(arena, 1000)
     arena.read(1)
@@ -105,7 +105,7 @@ def test_a_piece_is_never_cut_in_two(arena: Arena) -> None:
 
 
 def test_both_processes_see_it() -> None:
-    arena = Arena(SIZE)
+    arena = SharedMemoryBuffer(SIZE)
     place = put(arena, 100, 7)
     child = os.fork()
     if not child:
@@ -119,7 +119,7 @@ def test_both_processes_see_it() -> None:
 
 
 @pytest.mark.parametrize("place", [SIZE + 1, 1 << 32 | SIZE, 1 << 62, SIZE << 32 | 1, (1 << 63) - 1])
-def test_a_place_that_is_not_in_it_is_refused(place: int, arena: Arena) -> None:
+def test_a_place_that_is_not_in_it_is_refused(place: int, arena: SharedMemoryBuffer) -> None:
     with pytest.raises(FrameError, match="of memory that has 4096"):
         arena.piece(place)
 
@@ -153,10 +153,10 @@ def test_where_there_is_no_memory_to_be_had_there_is_none(monkeypatch: pytest.Mo
 # -- frames ------------------------------------------------------------------------------------------------------------
 
 
-def linked() -> tuple[Link, Link, Arena]:
+def linked() -> tuple[Link, Link, SharedMemoryBuffer]:
     """Return two links that share memory, and what the first one writes to."""
     near, far = socket.socketpair()
-    there, back = Arena(1 << 20), Arena(1 << 20)
+    there, back = SharedMemoryBuffer(1 << 20), SharedMemoryBuffer(1 << 20)
     return Link(near, shared=(there, back)), Link(far, shared=(back, there)), there
 
 
@@ -250,7 +250,7 @@ def test_arrays_that_arrive_can_be_written_to_and_stay_as_they_are() -> None:
 
 
 def test_a_frame_that_says_it_is_elsewhere_is_refused_where_nothing_is_shared() -> None:
-    arena = Arena(1 << 20)
+    arena = SharedMemoryBuffer(1 << 20)
     frame = memoryview(b"".join(framed(pickled(("data", np.zeros(FAR))), arena)))
     assert np.array_equal(decode(frame[HEADER.size :], 2, arena)[1], np.zeros(FAR))
     with pytest.raises(FrameError, match="do not make up"):
@@ -313,9 +313,9 @@ def test_processes_give_what_threads_give(workers: int, processes: int) -> None:
 
 
 def test_what_processes_send_each_other_goes_that_way(monkeypatch: pytest.MonkeyPatch) -> None:
-    real, sizes = Arena.put, list[int]()
+    real, sizes = SharedMemoryBuffer.put, list[int]()
 
-    def noted(arena: Arena, piece: bytes | memoryview) -> int | None:
+    def noted(arena: SharedMemoryBuffer, piece: bytes | memoryview) -> int | None:
         sizes.append(len(piece))
         return real(arena, piece)
 
@@ -323,7 +323,7 @@ def test_what_processes_send_each_other_goes_that_way(monkeypatch: pytest.Monkey
         exchanging(2)(worker)
         return len(sizes), min(sizes)
 
-    monkeypatch.setattr(Arena, "put", noted)
+    monkeypatch.setattr(SharedMemoryBuffer, "put", noted)
     for pieces, smallest in timely.execute(program, processes=2):
         assert pieces >= 5  # arrays and batches of two epochs, and lists, which may be in one pickle
         assert smallest >= FAR

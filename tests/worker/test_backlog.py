@@ -10,8 +10,8 @@ import pytest
 from timely.errors import UnsendableError
 from timely.progress import ProgressBatch
 from timely.worker import link
-from timely.worker.coalesce import coalesce
 from timely.worker.link import Link
+from timely.worker.progress_batching import coalesce
 from timely.worker.wire import HEADER, encode, thinned
 
 

@@ -14,7 +14,7 @@ import attrs
 import pytest
 
 import timely
-from timely.worker import Collector, Worker, collector
+from timely.worker import GarbageControl, Worker, gc_control
 
 
 @pytest.fixture(autouse=True)
@@ -53,8 +53,8 @@ class Node:
 @pytest.mark.parametrize("kept", [0, 500], ids=["at once", "after a while"])
 def test_garbage_in_cycles_is_found_while_a_worker_runs(kept: int, monkeypatch: pytest.MonkeyPatch) -> None:
     part = 5000 / len(gc.get_objects())  # looks at everything once there are about 5000 more
-    monkeypatch.setattr(collector, "_LEAST", 0)
-    monkeypatch.setattr(collector, "_BUSY", part)
+    monkeypatch.setattr(gc_control, "_LEAST", 0)
+    monkeypatch.setattr(gc_control, "_BUSY", part)
     gc.set_threshold(50, 2, 2)
     alive: weakref.WeakSet[Node] = weakref.WeakSet()
     window: list[Node] = []
@@ -67,7 +67,7 @@ def test_garbage_in_cycles_is_found_while_a_worker_runs(kept: int, monkeypatch: 
 
     worker = Worker()
     loop(worker, 20_000, work)
-    with Collector(worker):
+    with GarbageControl(worker):
         worker.run()
     assert most[0] < 10_000 < 20_000  # of which so many were made
 
@@ -88,7 +88,7 @@ def test_python_does_not_run_the_collector_by_itself_meanwhile() -> None:
     note = lambda phase, info: runs.append(bool(inside))  # noqa: E731
     gc.callbacks.append(note)
     try:
-        with Collector(worker):
+        with GarbageControl(worker):
             worker.run()
     finally:
         gc.callbacks.remove(note)
@@ -142,17 +142,17 @@ def test_between_two_steps_it_looks_at_what_python_would_have_looked_at(
     count: Any, threshold: Any, expected: list[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     counting = Counting(count, threshold)
-    monkeypatch.setattr(collector, "gc", counting)
-    monkeypatch.setattr(collector, "_SHARED", collector._Shared())
-    Collector(Worker()).between()
+    monkeypatch.setattr(gc_control, "gc", counting)
+    monkeypatch.setattr(gc_control, "_SHARED", gc_control._Shared())
+    GarbageControl(Worker()).between()
     assert counting.done == expected
 
 
 def test_where_nothing_is_to_be_done_it_looks_at_what_has_grown_old(monkeypatch: pytest.MonkeyPatch) -> None:
     counting = Counting()
-    monkeypatch.setattr(collector, "gc", counting)
-    monkeypatch.setattr(collector, "_SHARED", collector._Shared())
-    idle = Collector(Worker()).idle
+    monkeypatch.setattr(gc_control, "gc", counting)
+    monkeypatch.setattr(gc_control, "_SHARED", gc_control._Shared())
+    idle = GarbageControl(Worker()).idle
     idle()
     assert counting.done == []
     counting.count = (0, 0, 1)
@@ -162,9 +162,9 @@ def test_where_nothing_is_to_be_done_it_looks_at_what_has_grown_old(monkeypatch:
 
 def test_everything_is_looked_at_again_when_enough_has_been_set_aside(monkeypatch: pytest.MonkeyPatch) -> None:
     counting = Counting()
-    monkeypatch.setattr(collector, "gc", counting)
-    monkeypatch.setattr(collector, "_LEAST", 100)
-    shared = collector._Shared()
+    monkeypatch.setattr(gc_control, "gc", counting)
+    monkeypatch.setattr(gc_control, "_LEAST", 100)
+    shared = gc_control._Shared()
 
     def come(objects: int) -> list[Any]:
         counting.objects, counting.done = objects, []
@@ -183,7 +183,7 @@ def test_what_is_garbage_already_is_not_set_aside() -> None:
     gc.disable()
     Node(alive)
     assert len(alive) == 1
-    with Collector(Worker()):
+    with GarbageControl(Worker()):
         assert len(alive) == 0
 
 
@@ -195,8 +195,8 @@ def test_all_is_as_before_when_the_last_one_is_left(enabled: bool, frozen: bool)
     if frozen:
         gc.freeze()
     one, two = Worker(), Worker()
-    with Collector(one):
-        with pytest.raises(KeyError), Collector(two):
+    with GarbageControl(one):
+        with pytest.raises(KeyError), GarbageControl(two):
             raise KeyError("also where it is left by an error")
         assert (gc.isenabled(), gc.get_freeze_count() > 0) == (False, True)
     assert (gc.isenabled(), gc.get_freeze_count() > 0) == (enabled, frozen)
@@ -205,8 +205,8 @@ def test_all_is_as_before_when_the_last_one_is_left(enabled: bool, frozen: bool)
 
 def test_one_inside_another_leaves_the_outer_one_in_charge() -> None:
     worker = Worker()
-    with Collector(worker) as outer:
-        with Collector(worker) as inner:
+    with GarbageControl(worker) as outer:
+        with GarbageControl(worker) as inner:
             assert worker.collector is inner
         assert worker.collector is outer, "Python looks for nothing by itself"
     assert worker.collector is None
@@ -214,17 +214,17 @@ def test_one_inside_another_leaves_the_outer_one_in_charge() -> None:
 
 def test_a_program_that_was_never_resumed_leaves_when_it_is_collected() -> None:
     def program(worker: Worker, holders: list[Any]) -> Iterator[None]:
-        with Collector(worker):
+        with GarbageControl(worker):
             yield
 
     worker = Worker()
-    with Collector(Worker()):
+    with GarbageControl(Worker()):
         holders: list[Any] = []
         holders.append(program(worker, holders))
         next(holders[0])
         assert worker.collector is not None
         del holders  # only the program refers to it, and it to the program
-        collector._SHARED.collect_all(1.0)
+        gc_control._SHARED.collect_all(1.0)
         assert [worker.collector, gc.isenabled()] == [None, False]
     assert gc.isenabled()
 
@@ -233,7 +233,7 @@ def test_workers_in_threads_share_it() -> None:
     def program(worker: Worker) -> list[Any]:
         with worker.dataflow() as scope:
             seen = scope.to_stream(range(worker.index, 1000, 3)).exchange(lambda x: x // 3).map(lambda x: [x]).capture()
-        with Collector(worker):
+        with GarbageControl(worker):
             worker.run()
             return seen.extract()
 
@@ -259,9 +259,9 @@ def test_while_a_dataflow_is_built_the_collector_is_paused_and_then_as_before(en
 
 def is_free() -> bool:
     """Whether the calling thread could change what is set aside."""
-    free = collector._SHARED.lock.acquire(blocking=False)
+    free = gc_control._SHARED.lock.acquire(blocking=False)
     if free:
-        collector._SHARED.lock.release()
+        gc_control._SHARED.lock.release()
     return free
 
 
@@ -269,12 +269,12 @@ def test_a_process_that_was_forked_while_another_thread_looked_may_look_too() ->
     inside, over = threading.Event(), threading.Event()
 
     def look() -> None:
-        with collector.everything_in_sight():
+        with gc_control.everything_in_sight():
             inside.set()
             over.wait()
 
     def program(worker: timely.Worker) -> bool:
-        looking = threading.Thread(target=collector.find_garbage, daemon=True)
+        looking = threading.Thread(target=gc_control.find_garbage, daemon=True)
         looking.start()
         looking.join(10)
         return looking.is_alive()
@@ -289,9 +289,9 @@ def test_a_process_that_was_forked_while_another_thread_looked_may_look_too() ->
 
 def test_what_was_set_aside_is_in_sight_and_then_set_aside_again() -> None:
     thing = [object()]
-    with Collector(Worker()):
+    with GarbageControl(Worker()):
         assert thing not in gc.get_referrers(thing[0])
-        with collector.everything_in_sight():
+        with gc_control.everything_in_sight():
             assert thing in gc.get_referrers(thing[0])
             with ThreadPoolExecutor() as pool:
                 assert not pool.submit(is_free).result()  # nobody else is to change what is set aside meanwhile

@@ -10,21 +10,21 @@ import pytest
 
 from timely import Worker
 from timely.inspect import census
-from timely.worker.company import Company, company_of, lines
+from timely.worker.local_workers import LocalWorkers, company_of, lines
 
 
 @pytest.fixture
-def companies() -> Iterator[list[Company]]:
+def companies() -> Iterator[list[LocalWorkers]]:
     """Three companies on one set of lines, as three processes have them."""
     made = lines(3)
     copies = [[(ear.dup(), called.dup()) for ear, called in made] for _ in made]
-    yield [Company(copy, place, workers=2) for place, copy in enumerate(copies)]
+    yield [LocalWorkers(copy, place, workers=2) for place, copy in enumerate(copies)]
     for line in made:
         for end in line:
             end.close()
 
 
-def test_all_others_are_asked_and_answer(companies: list[Company], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_all_others_are_asked_and_answer(companies: list[LocalWorkers], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(census, "answer", lambda members, question: (len(members), question))
     one, two, three = companies
     with one, two, three:
@@ -35,7 +35,7 @@ def test_all_others_are_asked_and_answer(companies: list[Company], monkeypatch: 
     assert not [thread for thread in threading.enumerate() if thread.name == "timely listener"]
 
 
-def test_why_there_is_no_answer_is_said(companies: list[Company], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_why_there_is_no_answer_is_said(companies: list[LocalWorkers], monkeypatch: pytest.MonkeyPatch) -> None:
     def answer(members: Any, question: str) -> Any:
         if question == "raise":
             raise LookupError("nothing is known of that")
@@ -51,7 +51,7 @@ def test_why_there_is_no_answer_is_said(companies: list[Company], monkeypatch: p
         pass  # and is gone
 
 
-def test_one_who_is_called_too_often_is_not_waited_for(companies: list[Company]) -> None:
+def test_one_who_is_called_too_often_is_not_waited_for(companies: list[LocalWorkers]) -> None:
     one, two, three = companies
     with one, three:
         for _ in range(1000):
@@ -62,7 +62,7 @@ def test_one_who_is_called_too_often_is_not_waited_for(companies: list[Company])
 
 def test_a_worker_made_by_hand_is_in_no_company() -> None:
     worker = Worker()
-    with Company() as company:
+    with LocalWorkers() as company:
         assert company_of(worker) is None
         company.admit(worker)
         assert company_of(worker) is company

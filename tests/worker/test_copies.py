@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 import timely
-from timely.worker.arena import Arena
-from timely.worker.execute import _own
+from timely.worker.execution import _own
+from timely.worker.shared_memory import SharedMemoryBuffer
 
 ROWS = 200_000
 """So many numbers go through memory that two processes share."""
@@ -60,7 +60,7 @@ def test_a_copy_that_goes_on_as_the_worker_writes_nothing_into_shared_memory(wor
 
 def test_memory_of_which_a_piece_is_being_read_is_let_go_of_with_all_the_rest(capfd: pytest.CaptureFixture[str]) -> None:
     """Another thread may be about to copy it out when the program forks."""
-    arenas = [Arena(1 << 12) for _ in range(3)]
+    arenas = [SharedMemoryBuffer(1 << 12) for _ in range(3)]
     piece = arenas[1].piece(arenas[1].put(b"a piece") or 0)
     _own.extend(arenas)
     copy = os.fork()

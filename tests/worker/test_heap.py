@@ -9,7 +9,7 @@ import types
 import pytest
 
 import timely
-from timely.worker.heap import keep_what_is_freed
+from timely.worker.allocator import keep_what_is_freed
 
 resource = pytest.importorskip("resource", reason="counts page faults")
 

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 import timely
 from timely.dataflow.ports import FLUSH_AT
-from timely.worker import mailbag as module
-from timely.worker.mailbag import Mailbag
+from timely.worker import batching as module
+from timely.worker.batching import MessageBatcher
 from timely.worker.worker import Worker
 
 puts = st.tuples(
@@ -42,7 +42,7 @@ def test_each_channel_gives_what_was_sent_in_order_at_its_times(steps: list[Any]
         told[peer, channel] += [(time, record) for record in records(batch)]
         kinds[peer, channel] += [type(batch)] * len(batch)
 
-    mailbag = Mailbag(7, tell)
+    mailbag = MessageBatcher(7, tell)
     expected: dict[Any, list[type]] = defaultdict(list)
     for step in (*steps, None):
         if step is None:
@@ -63,7 +63,7 @@ def test_each_channel_gives_what_was_sent_in_order_at_its_times(steps: list[Any]
 def test_a_list_that_others_may_have_too_is_not_added_to() -> None:
     told: list[Any] = []
     sent = [[1], [2], [3], [4]]
-    mailbag = Mailbag(7, lambda peer, message: told.append(message[4]))
+    mailbag = MessageBatcher(7, lambda peer, message: told.append(message[4]))
     for batch in sent:
         mailbag.put(1, 0, 0, batch)
     mailbag.empty()
@@ -74,7 +74,7 @@ def test_a_list_that_others_may_have_too_is_not_added_to() -> None:
 def test_what_is_held_grows_up_to_as_much_as_a_session_gathers(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "FLUSH_AT", 3)
     told: list[Any] = []
-    mailbag = Mailbag(7, lambda peer, message: told.append(message[4]))
+    mailbag = MessageBatcher(7, lambda peer, message: told.append(message[4]))
     seen = []
     for batch in ([1], [2], [3], [4], [5, 6, 7], [8, 9], [10, 11], [12]):
         mailbag.put(1, 0, 0, batch)

@@ -22,8 +22,8 @@ import timely
 from timely.errors import PeerLostError, ProgressError, RoutingError, UnsendableError
 from timely.progress import ProgressBatch, ProgressExchange
 from timely.worker import Worker, credentials, link
-from timely.worker.coalesce import coalesce
 from timely.worker.credentials import make_identity
+from timely.worker.progress_batching import coalesce
 from timely.worker.transport import Inbox, PeerTransport, SocketTransport
 from timely.worker.wire import thinned
 

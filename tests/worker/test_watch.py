@@ -20,12 +20,12 @@ import timely
 from timely.errors import ConfigurationError
 from timely.inspect import ProgressLine, attendant
 from timely.inspect.census import MOVEMENT
-from timely.worker import watch as watching
-from timely.worker.company import company_of
-from timely.worker.execute import execute_watched
-from timely.worker.taken import Taken, records_taken
+from timely.worker import run_monitor as watching
+from timely.worker.execution import execute_watched
+from timely.worker.input_counts import InputCounts, records_taken
+from timely.worker.local_workers import company_of
+from timely.worker.run_monitor import Watch
 from timely.worker.terminal import StatusLine
-from timely.worker.watch import Watch
 
 
 class Terminal:
@@ -123,12 +123,12 @@ def test_nothing_is_shown_and_nobody_looks_on_where_it_is_not_wanted(
 
     def program(worker: timely.Worker) -> tuple[set[str], list[Any]]:
         counting(worker, iter([True] * 50 + [False]).__next__)
-        return threads(), list(worker.onlookers)
+        return threads(), list(worker.tracers)
 
     with shown_on(terminal) if quiet != "no terminal" else contextlib.nullcontext():
-        [(running, onlookers)] = timely.execute(program, watch=quiet != "argument")
+        [(running, tracers)] = timely.execute(program, watch=quiet != "argument")
     assert terminal.shown() == ""
-    assert onlookers == []
+    assert tracers == []
     assert running == ({"timely watch"} if quiet in ("no terminal", "dumb") else set())
     assert threads() == set()
 
@@ -140,7 +140,7 @@ def test_the_first_of_several_processes_shows_the_line(terminal: Terminal) -> No
             return not any(worker.confer(over))
 
         counting(worker, unseen)
-        return threads(), len(worker.onlookers)
+        return threads(), len(worker.tracers)
 
     with shown_on(terminal):
         first, second = timely.execute(program, processes=2)
@@ -152,7 +152,7 @@ def test_the_records_of_all_processes_are_counted() -> None:
     def program(worker: timely.Worker) -> tuple[int, int]:
         company = company_of(worker)
         assert company is not None
-        Taken.of(worker)
+        InputCounts.of(worker)
         counting(worker, iter([True] * (worker.index + 1) + [False]).__next__)
         worker.confer(None)
         found = attendant.Intake(company)()
@@ -245,8 +245,8 @@ def test_looking_in_is_not_loaded_before_it_is_wanted() -> None:
 
 def test_a_second_run_beside_the_first_has_no_line(terminal: Terminal) -> None:
     def program(worker: timely.Worker) -> None:
-        assert worker.onlookers
-        assert timely.execute(lambda beside: list(beside.onlookers)) == [[]]
+        assert worker.tracers
+        assert timely.execute(lambda beside: list(beside.tracers)) == [[]]
 
     with shown_on(terminal):
         timely.execute(program)

@@ -17,8 +17,8 @@ import timely
 from timely.cli.running import Job, assemble, build
 from timely.errors import ConfigurationError, StalledError
 from timely.inspect import LivePage, Picture, everywhere, picture
-from timely.worker.execute import execute_watched
-from timely.worker.watch import Watch
+from timely.worker.execution import execute_watched
+from timely.worker.run_monitor import Watch
 
 _PATIENCE: Final = 1.0
 """Seconds after which a worker that waits looks again; it does not give up, so that it can be asked what it waits for."""

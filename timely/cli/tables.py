@@ -21,7 +21,7 @@ try:
     import pyarrow.dataset
     import pyarrow.parquet
 
-    from timely.dataflow.declared import Output
+    from timely.dataflow.output_schema import Output
 except ModuleNotFoundError as error:
     raise ConfigurationError("tables in files need pyarrow: pip install '.[arrow]' in a checkout of timely") from error
 

@@ -1,12 +1,11 @@
 """Streams, containers, channels and pacts, capabilities, and the operator builder: all that a user's own operator needs."""
 
-from timely.dataflow.bell import Bell
 from timely.dataflow.builder import OperatorBuilder, make
 from timely.dataflow.capability import Capability, InputCapability
 from timely.dataflow.capability_set import CapabilitySet
 from timely.dataflow.channel import Allocator
 from timely.dataflow.container import Container, records_of
-from timely.dataflow.foreign import DataScope, Inlet, Outlet
+from timely.dataflow.custom_scope import DataScope, Inlet, Outlet
 from timely.dataflow.info import OperatorInfo
 from timely.dataflow.keys import Key, route, route_array, route_column
 from timely.dataflow.operator import Activator, Operator
@@ -16,11 +15,12 @@ from timely.dataflow.ports import InputPort, OutputPort, Session
 from timely.dataflow.runnable import why_not_run
 from timely.dataflow.scope import ScopeBuilder, check_scope
 from timely.dataflow.stream import Stream, scope_of
+from timely.dataflow.sync_activator import SyncActivator
 
 __all__ = [
     "Activator",
     "Allocator",
-    "Bell",
+    "SyncActivator",
     "Capability",
     "CapabilitySet",
     "Container",

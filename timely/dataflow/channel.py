@@ -11,12 +11,12 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any, Generic, Protocol, TypeVar, cast
 
-from timely.dataflow.abandoned import Abandoned
-from timely.dataflow.bell import Bell
+from timely.dataflow.concatenation import BYTES, ENOUGH, SMALL, alike, joined, narrow
 from timely.dataflow.container import Parts
-from timely.dataflow.joining import BYTES, ENOUGH, SMALL, alike, joined, narrow
-from timely.dataflow.keeping import Keeper
+from timely.dataflow.operator_state import StateRegistry
 from timely.dataflow.spill import Queue
+from timely.dataflow.sync_activator import SyncActivator
+from timely.dataflow.unreferenced import UnreferencedCapabilities
 from timely.errors import Place, RoutingError, TimelyError, told
 from timely.order import PartialOrder
 from timely.scopes import Subgraph
@@ -48,11 +48,11 @@ class Allocator(Protocol):
         """How many workers there are."""
 
     @property
-    def keeper(self) -> Keeper | None:
+    def keeper(self) -> StateRegistry | None:
         """Who keeps the state of the operators; ``None`` without recovery."""
 
     @property
-    def abandoned(self) -> Abandoned:
+    def abandoned(self) -> UnreferencedCapabilities:
         """Where capabilities that nothing refers to any more are noted."""
 
     def open_channel(self, deliver: Callable[[Any, Any, int], None], label: str) -> int:
@@ -67,7 +67,7 @@ class Allocator(Protocol):
     def call_after(self, seconds: float, action: Callable[[], None]) -> None:
         """Have ``action()`` called on the worker's thread in so many seconds, for as long as the dataflow is not complete."""
 
-    def hang_bell(self, answer: Callable[[], None]) -> Bell:
+    def new_sync_activator(self, answer: Callable[[], None]) -> SyncActivator:
         """Return a bell for the dataflow being built: rung from any thread, it has ``answer()`` called on the worker's."""
 
 

@@ -97,25 +97,25 @@ def _dealer(kind: type) -> Callable[[Any, Key, int], Parts]:
     if "builtins.list" in bases:
         return _partition_list
     if "pyarrow.lib.RecordBatch" in bases:
-        from timely.dataflow.deal_batches import deal_batch
+        from timely.dataflow.partition_batches import partition_batch
 
-        return deal_batch
+        return partition_batch
     if "numpy.ndarray" in bases:
-        from timely.dataflow.deal_arrays import deal_array
+        from timely.dataflow.partition_arrays import partition_array
 
-        return deal_array
+        return partition_array
     return _refuse
 
 
-def prepare_to_deal() -> None:
+def prepare_to_partition() -> None:
     """Import what deals columns of NumPy and Arrow, where these are imported already: before a fork, so that no child has to.
 
-    >>> prepare_to_deal()
+    >>> prepare_to_partition()
     """
     if "pyarrow.compute" in sys.modules:
-        import timely.dataflow.deal_batches
+        import timely.dataflow.partition_batches
     elif "numpy" in sys.modules:
-        import timely.dataflow.deal_arrays  # noqa: F401
+        import timely.dataflow.partition_arrays  # noqa: F401
 
 
 def _bases(kind: type) -> set[str]:

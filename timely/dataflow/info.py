@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
-from timely.dataflow.keeping import Keeping, Load, Log, Rescale, Save, StatePart
+from timely.dataflow.operator_state import Load, Log, Rescale, Save, StateDeclarations, StatePart
 from timely.dataflow.origin import Origin
 from timely.errors import Place, RecoveryError, failure
 
@@ -33,7 +33,7 @@ class OperatorInfo:
     worker: int
     peers: int
     origin: Origin | None = attrs.field(default=None, eq=False)
-    keeping: Keeping = attrs.field(factory=lambda: Keeping(None), repr=False, eq=False)
+    keeping: StateDeclarations = attrs.field(factory=lambda: StateDeclarations(None), repr=False, eq=False)
     _endings: list[Callable[[], object]] = attrs.field(factory=list, repr=False, eq=False)
 
     def place(self, kind: str = "operator") -> Place:
@@ -77,7 +77,7 @@ class OperatorInfo:
         keeper = self.keeping.keeper
         return None if keeper is None else keeper.begins
 
-    def keep_nothing(self) -> None:
+    def declare_stateless(self) -> None:
         """Declare, in the constructor, that the operator has no state that outlives an activation."""
         self.keeping.declared = True
 

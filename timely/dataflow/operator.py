@@ -12,18 +12,18 @@ import functools
 from collections.abc import Callable, Sequence
 from typing import Any, Final, Generic, Never, SupportsFloat, TypeVar
 
-from timely.dataflow.bell import Bell
 from timely.dataflow.capability import Capability
 from timely.dataflow.channel import Allocator, ExchangePusher
 from timely.dataflow.info import OperatorInfo
-from timely.dataflow.keeping import Keeping
+from timely.dataflow.operator_state import StateDeclarations
 from timely.dataflow.origin import is_ours, origin
 from timely.dataflow.ports import InputPort, OutputPort, Session
 from timely.dataflow.runnable import why_not_run
+from timely.dataflow.sync_activator import SyncActivator
 from timely.errors import ConfigurationError, RecoveryError, failure, shown, told
 from timely.order import PartialOrder
-from timely.progress import Account, ChangeBatch, TimeDomain
-from timely.scopes import Attachable, Calling, Counts, Subgraph, Summaries
+from timely.progress import ChangeBatch, CountSink, TimeDomain
+from timely.scopes import Counts, Subgraph, Summaries, TracedSink, TrustedScope
 
 T = TypeVar("T", bound=PartialOrder)
 
@@ -68,9 +68,9 @@ class Activator:
             raise ConfigurationError(f"activate_after({seconds!r}): give a number of seconds of at least 0")
         self._allocator.call_after(seconds, self.activate)
 
-    def bell(self) -> Bell:
+    def bell(self) -> SyncActivator:
         """Return a bell that any thread may ring to have the operator run; this activator is for the worker's thread only."""
-        return self._allocator.hang_bell(self.activate)
+        return self._allocator.new_sync_activator(self.activate)
 
     def come_round(self) -> None:
         """Run those operators now that read this one's output and feed its input, as the feedback of a loop does.
@@ -129,7 +129,7 @@ class Statement(Generic[T]):
                 source.drain_into(target)
 
 
-class Operator(Attachable[T]):
+class Operator(TrustedScope[T]):
     """One operator as a scope. Its reports are right by construction.
 
     ``notified``, where somebody who looks on has set it, is told of each time that is said to be complete at which inputs.
@@ -157,7 +157,7 @@ class Operator(Attachable[T]):
         self.index = scope.add_child(name, self)
         self.path = f"{scope.path}/{name}#{self.index}"
         activator = Activator(scope, self.index, allocator)
-        keeping = Keeping(allocator.keeper)
+        keeping = StateDeclarations(allocator.keeper)
         self.info = OperatorInfo(name, self.index, self.path, activator, allocator.index, allocator.peers, origin(), keeping)
 
     @property
@@ -199,7 +199,7 @@ class Operator(Attachable[T]):
         The initial capabilities are not counted here, since they are in the internal summary; what becomes of them is.
         """
         statement: Statement[T] = Statement(len(self.input_ports), len(self.output_ports))
-        read, hold, sent = Calling(statement.read), Calling(statement.hold), Calling(statement.sent)
+        read, hold, sent = TracedSink(statement.read), TracedSink(statement.hold), TracedSink(statement.sent)
         for input in self.input_ports:
             input.account(input.index, read)
         for output in self.output_ports:
@@ -228,7 +228,7 @@ class Operator(Attachable[T]):
         self.abandoned.drop()
 
     def attach(
-        self, sources: Sequence[int], targets: Sequence[int], fanout: Sequence[list[int]], hold: Account[T], note: Account[T]
+        self, sources: Sequence[int], targets: Sequence[int], fanout: Sequence[list[int]], hold: CountSink[T], note: CountSink[T]
     ) -> list[list[T]]:
         """Count straight into these accounts from now on: capabilities in ``hold``, messages in ``note``, by these numbers.
 

@@ -18,7 +18,7 @@ from timely.dataflow.container import records_of
 from timely.dataflow.spill import Queue, SpillQueue
 from timely.errors import CapabilityError, ContainerError, GraphError, Place, TimestampError, shown
 from timely.order import PartialOrder, linear_extension
-from timely.progress import Account, Antichain, PathSummary
+from timely.progress import Antichain, CountSink, PathSummary
 
 if TYPE_CHECKING:
     from timely.dataflow.operator import Operator
@@ -33,7 +33,7 @@ SMALL = 512
 """Batches of fewer records than this are joined by operators that work by record, where several wait."""
 
 
-class _Unbuilt(Account[Any]):
+class _Unbuilt(CountSink[Any]):
     """What the ports of an operator count in that has not been built."""
 
     __slots__ = ()
@@ -60,7 +60,7 @@ class InputPort(Generic[T, D]):
         self.observed = observed
         self.queue: Queue[T] = deque()
         self._number = -1
-        self._note: Account[T] = UNBUILT
+        self._note: CountSink[T] = UNBUILT
         self.elements: list[T] = []
         self.summaries: Sequence[Antichain[PathSummary[T]]] = ()
         self.identities: frozenset[int] = frozenset()
@@ -223,7 +223,7 @@ class InputPort(Generic[T, D]):
         for time in linear_extension(found):
             yield found[time]
 
-    def account(self, number: int, note: Account[T]) -> None:
+    def account(self, number: int, note: CountSink[T]) -> None:
         """Count what is read in ``note``, under ``number``, from now on."""
         self._number = number
         self._note = note
@@ -239,9 +239,9 @@ class OutputPort(Generic[T]):
         self.index = index
         self.tee = tee
         self.number = -1
-        self.hold: Account[T] = UNBUILT
+        self.hold: CountSink[T] = UNBUILT
         self._targets: list[int] = []
-        self._note: Account[T] = UNBUILT
+        self._note: CountSink[T] = UNBUILT
 
     @property
     def label(self) -> str:
@@ -280,7 +280,7 @@ class OutputPort(Generic[T]):
         operator.sessions.append(session)
         return session
 
-    def account(self, number: int, hold: Account[T], targets: list[int], note: Account[T]) -> None:
+    def account(self, number: int, hold: CountSink[T], targets: list[int], note: CountSink[T]) -> None:
         """Count capabilities in ``hold`` under ``number``, and messages in ``note`` under ``targets``, from now on."""
         self.number = number
         self.hold = hold

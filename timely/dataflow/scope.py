@@ -12,7 +12,7 @@ from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, overload
 
 from timely.dataflow.channel import Allocator
-from timely.dataflow.opening import Opening
+from timely.dataflow.scope_context import ScopeContext
 from timely.errors import GraphError, ScopeError, shown
 from timely.order import PartialOrder, Product
 from timely.progress import PathSummary, ProgressExchange
@@ -24,10 +24,10 @@ if TYPE_CHECKING:
     from timely.dataflow.pact import Pact
     from timely.dataflow.stream import Stream
     from timely.inspect import Picture
-    from timely.operators.feedback import LoopHandle
     from timely.operators.generic import SourceConstructor
     from timely.operators.input import InputHandle
-    from timely.operators.probe import ProbeHandle
+    from timely.operators.loops import LoopHandle
+    from timely.operators.probes import ProbeHandle
     from timely.operators.unordered import UnorderedHandle
 
 T = TypeVar("T", bound=PartialOrder)
@@ -95,7 +95,7 @@ class ScopeBuilder(Generic[T]):
 
     def scoped(self, time_type: type[T2], name: str | None = None) -> AbstractContextManager[ScopeBuilder[T2]]:
         """Open a scope nested in this one, with times of ``time_type``, which must refine those of this scope."""
-        return Opening(self._nested(name or "scoped", time_type), "scoped")
+        return ScopeContext(self._nested(name or "scoped", time_type), "scoped")
 
     def region(self, name: str | None = None) -> AbstractContextManager[ScopeBuilder[T]]:
         """Open a nested scope with the same times: one box to the outside, at no cost to progress.
@@ -107,7 +107,7 @@ class ScopeBuilder(Generic[T]):
         >>> timely.example(build)
         [(0, [2, 3])]
         """
-        return Opening(self._nested(name or "region", self.time), "region")
+        return ScopeContext(self._nested(name or "region", self.time), "region")
 
     def iterative(self, name: str | None = None) -> AbstractContextManager[ScopeBuilder[Product[T, int]]]:
         """Open a nested scope for a loop: times become ``Product(outer, round)``.
@@ -123,7 +123,7 @@ class ScopeBuilder(Generic[T]):
         [(0, [128, 160])]
         """
         product: Any = Product  # the coordinates are known only now, so that a type checker has nothing to say of them
-        return Opening(self._nested(name or "iterative", product[self.time, int]), "iterative")
+        return ScopeContext(self._nested(name or "iterative", product[self.time, int]), "iterative")
 
     @contextmanager
     def _nested(self, name: str, time: Any) -> Iterator[ScopeBuilder[Any]]:
@@ -135,10 +135,10 @@ class ScopeBuilder(Generic[T]):
         inputs: Sequence[Stream[T, Any] | tuple[Stream[T, Any], Pact]] = (),
         name: str | None = None,
     ) -> list[Stream[T, Any]]:
-        """Plug in a ``Scope`` of one's own; return the streams of its outputs. See ``timely.dataflow.foreign.add_scope``."""
-        from timely.dataflow import foreign
+        """Plug in a ``Scope`` of one's own; return the streams of its outputs. See ``timely.dataflow.custom_scope.add_scope``."""
+        from timely.dataflow import custom_scope
 
-        return foreign.add_scope(self, scope_object, inputs, name)
+        return custom_scope.add_scope(self, scope_object, inputs, name)
 
     def picture(self) -> Picture:
         """Return a picture of the scope as it is now, for a notebook, as SVG, Mermaid or HTML. See ``timely.inspect.picture``.

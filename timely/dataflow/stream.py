@@ -22,9 +22,8 @@ if TYPE_CHECKING:
 
     from timely.dataflow.pact import Pact
     from timely.dataflow.scope import ScopeBuilder
-    from timely.operators.capture import Capture
+    from timely.operators.captures import Capture
     from timely.operators.events import EventSink
-    from timely.operators.feedback import LoopHandle
     from timely.operators.generic import (
         BinaryConstructor,
         BinaryNotifyLogic,
@@ -33,9 +32,10 @@ if TYPE_CHECKING:
         UnaryConstructor,
         UnaryNotifyLogic,
     )
-    from timely.operators.probe import ProbeHandle
+    from timely.operators.loops import LoopHandle
+    from timely.operators.probes import ProbeHandle
     from timely.operators.results import Err, Ok
-    from timely.operators.vertex import Vertex
+    from timely.operators.vertices import Vertex
 
 T = TypeVar("T", bound=PartialOrder)
 T2 = TypeVar("T2", bound=PartialOrder)

@@ -21,7 +21,7 @@ import numpy as np
 import pyarrow as pa
 
 from timely.dataflow import Exchange, OperatorInfo, Pact, Pipeline, Stream
-from timely.dataflow.deal_arrays import owners_of, rows_by_worker
+from timely.dataflow.partition_arrays import owners_of, rows_by_worker
 from timely.graphs.gather import gather
 from timely.graphs.input import edge_columns, next_time, node_routes, same_type, vertex_columns, weight_column
 from timely.graphs.marks import Marks, mark, numbered, union

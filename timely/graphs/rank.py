@@ -19,7 +19,7 @@ import numpy as np
 
 from timely.dataflow import Distribute, Exchange, OperatorInfo, Pact, Pipeline, Stream
 from timely.dataflow.container import partition
-from timely.dataflow.deal_arrays import deal_rows, owners_of
+from timely.dataflow.partition_arrays import owners_of, partition_rows
 from timely.errors import ConfigurationError
 from timely.graphs.decode import name_values
 from timely.graphs.encode import encode
@@ -143,7 +143,7 @@ def _by_both_ends(_: object, edges: Rows, workers: int) -> Iterable[tuple[int, R
     if not 1 < workers <= _DEALT_BY_BOTH:
         return partition(edges, first, workers)
     owners = owners_of(edges[:, 0], workers) * workers + owners_of(edges[:, 1], workers)
-    return ((owner // workers, part) for owner, part in deal_rows(edges, owners, workers * workers))
+    return ((owner // workers, part) for owner, part in partition_rows(edges, owners, workers * workers))
 
 
 def _itself(nodes: Column) -> Column:
@@ -216,7 +216,7 @@ def _by_window(parts: list[Rows], width: int, windows: int) -> list[Rows]:
     """Return edges in the order of the windows of ``width`` nodes that they lead to, and within one in theirs."""
     dealt: list[list[Rows]] = [[] for _ in range(windows)]
     for rows in parts:
-        for window, part in deal_rows(rows, (rows[:, 1] // width).astype(np.uint8), windows):
+        for window, part in partition_rows(rows, (rows[:, 1] // width).astype(np.uint8), windows):
             dealt[window].append(part)
     return [part for window in dealt for part in window]
 

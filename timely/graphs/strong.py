@@ -124,7 +124,7 @@ def root_of(colours: Column) -> Column:
 def _draw(capability: Capability[Product[T, int]], info: OperatorInfo) -> Callable[..., object]:
     """Give each node of the edges its priority of the round."""
 
-    info.keep_nothing()
+    info.declare_stateless()
 
     def logic(input: InputPort[Product[T, int], Any], output: OutputPort[Product[T, int]]) -> None:
         edges: Any

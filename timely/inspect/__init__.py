@@ -26,7 +26,7 @@ from timely.inspect.reasons import Explanation, Leg, Reason, Unfinished
 from timely.inspect.snapshot import Snapshot, Wire, snapshot
 from timely.inspect.tally import OperatorTally, Tally
 from timely.inspect.watchdog import Watchdog
-from timely.worker.onlooking import everywhere
+from timely.worker.tracer import everywhere
 
 __all__ = [
     "ChannelBuilt",

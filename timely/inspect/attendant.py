@@ -1,4 +1,4 @@
-"""What the thread does that looks after a run (:mod:`timely.worker.watch`): the line on the terminal, and the watchdog.
+"""What the thread does that looks after a run (:mod:`timely.worker.run_monitor`): the line on the terminal, and the watchdog.
 
 It only ever reads. The invariant: whatever goes wrong in it is logged, and does the run no harm.
 """
@@ -13,10 +13,10 @@ from time import monotonic
 from timely.inspect.census import MOVEMENT, RECORDS
 from timely.inspect.progress_line import Progress
 from timely.inspect.watchdog import Lookout
-from timely.worker.company import Company
-from timely.worker.taken import records_taken
+from timely.worker.input_counts import records_taken
+from timely.worker.local_workers import LocalWorkers
+from timely.worker.run_monitor import LOOKS, SHOWN_AFTER, SHOWN_EVERY, Watch
 from timely.worker.terminal import StatusLine
-from timely.worker.watch import LOOKS, SHOWN_AFTER, SHOWN_EVERY, Watch
 
 _LOG = logging.getLogger(__name__)
 
@@ -24,7 +24,7 @@ _SECONDS = 0.2
 """How long to wait for what other processes have to say of what they do."""
 
 
-def attend(company: Company, watch: Watch, line: StatusLine | None, over: threading.Event, begun: float) -> None:
+def attend(company: LocalWorkers, watch: Watch, line: StatusLine | None, over: threading.Event, begun: float) -> None:
     """Look after a run that has begun at ``begun`` until it is over; ``line`` is where to say how far it is."""
     try:
         _attend(company, watch, line, over, begun)
@@ -32,7 +32,7 @@ def attend(company: Company, watch: Watch, line: StatusLine | None, over: thread
         _LOG.exception("the run is not watched any more; it goes on")
 
 
-def _attend(company: Company, watch: Watch, line: StatusLine | None, over: threading.Event, begun: float) -> None:
+def _attend(company: LocalWorkers, watch: Watch, line: StatusLine | None, over: threading.Event, begun: float) -> None:
     elsewhere = functools.partial(company.ask, MOVEMENT, _SECONDS)
     lookout = Lookout(company.members, watch.patience, watch.say, inputs=watch.inputs, elsewhere=elsewhere)
     progress = Progress(Intake(company))
@@ -54,7 +54,7 @@ def _attend(company: Company, watch: Watch, line: StatusLine | None, over: threa
 class Intake:
     """How many records the inputs of all processes have sent, as far as each has said; it is called for the number."""
 
-    def __init__(self, company: Company) -> None:
+    def __init__(self, company: LocalWorkers) -> None:
         self._company = company
         self._others: dict[int, int] = {}
 

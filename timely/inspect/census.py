@@ -2,7 +2,7 @@
 
 The runtime counts pointstamps of all workers together, since that is all that progress needs. What a single worker has is found
 by looking for the capabilities of an output among all that refers to it, through the garbage collector, and into the queues of
-inputs: slow, and at no cost to who does not ask. Other processes do the same for theirs (:mod:`timely.worker.company`). The
+inputs: slow, and at no cost to who does not ask. Other processes do the same for theirs (:mod:`timely.worker.local_workers`). The
 invariant: nothing is counted twice, nothing that is not there is counted, and of a worker whose count is not known that is said.
 """
 
@@ -23,13 +23,13 @@ from typing import Any, Final, TypeAlias
 
 import attrs
 
-from timely.dataflow import Bell, Capability, Operator, OutputPort, ScopeBuilder
+from timely.dataflow import Capability, Operator, OutputPort, ScopeBuilder, SyncActivator
 from timely.dataflow.origin import is_ours
 from timely.dataflow.spill import waiting
 from timely.worker import Worker
-from timely.worker.collector import everything_in_sight
-from timely.worker.company import Member, company_of
-from timely.worker.taken import records_taken
+from timely.worker.gc_control import everything_in_sight
+from timely.worker.input_counts import records_taken
+from timely.worker.local_workers import Member, company_of
 
 Port: TypeAlias = tuple[str, int, bool]
 """The path of an operator, the number of a port of it, and whether that is an input (where records wait) or an output."""
@@ -232,7 +232,7 @@ def _borrowing(member: Member) -> Iterator[list[object]]:
         building.bells.remove(bell)
         borrowed.clear()
 
-    bell: Bell = building.hang_bell(give_back)
+    bell: SyncActivator = building.new_sync_activator(give_back)
     bell.expected = True
     try:
         yield borrowed

@@ -69,7 +69,7 @@ class EventLog:
         self._streams: list[_Stream] = []
         self._paths: dict[int, str] = {}
         self._aside = False
-        worker.onlookers.append(self)
+        worker.tracers.append(self)
 
     @property
     def now(self) -> float:

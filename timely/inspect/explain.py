@@ -23,8 +23,8 @@ from timely.operators import ProbeHandle
 from timely.progress import Antichain, Location, Target
 from timely.scopes import Subgraph
 from timely.worker import Worker
-from timely.worker.company import Member
-from timely.worker.installed import Building
+from timely.worker.dataflows import DataflowBuild
+from timely.worker.local_workers import Member
 
 Place: TypeAlias = Stream[Any, Any] | ProbeHandle[Any] | InputPort[Any, Any] | ScopeBuilder[Any]
 """What one may ask about: the frontier at a stream, a probe, or an operator's input; or the end of a dataflow."""
@@ -134,7 +134,7 @@ def _check_built(scope: Subgraph[Any, Any]) -> None:
 
 def _check_own(worker: Worker, allocator: object, name: str) -> None:
     """Raise ``PlaceError`` for what is in a dataflow of another worker, of which this one knows nothing."""
-    if isinstance(allocator, Building) and allocator.worker is not worker:
+    if isinstance(allocator, DataflowBuild) and allocator.worker is not worker:
         raise PlaceError(
             f"explain: {name} is in a dataflow of another worker, of index {allocator.worker.index}: ask that one, or ask worker"
             f" {worker.index} about its own part of the dataflow"

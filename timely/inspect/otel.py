@@ -16,7 +16,7 @@ from timely.errors import ConfigurationError
 from timely.inspect.event_log import EventLog
 from timely.inspect.tally import OperatorTally, Tally
 from timely.worker import Worker
-from timely.worker.standing import standing
+from timely.worker.dataflow_position import standing
 
 try:
     from opentelemetry.metrics import CallbackOptions, MeterProvider, Observation, get_meter_provider

@@ -17,10 +17,10 @@ from time import monotonic
 from typing import Final, Self, TextIO
 
 from timely.worker import Worker
-from timely.worker.standing import standing
-from timely.worker.taken import Taken, records_taken
+from timely.worker.dataflow_position import standing
+from timely.worker.input_counts import InputCounts, records_taken
+from timely.worker.run_monitor import SHOWN_AFTER, SHOWN_EVERY
 from timely.worker.terminal import StatusLine, count, is_terminal
-from timely.worker.watch import SHOWN_AFTER, SHOWN_EVERY
 
 _SAMPLES: Final = 5
 """So many looks, one after the other, are what records per second are worked out from."""
@@ -103,7 +103,7 @@ class ProgressLine:
         """Show this worker too."""
         self._workers.append(worker)
         if self._line is not None:
-            Taken.of(worker)
+            InputCounts.of(worker)
 
     def text(self) -> str | None:
         """Return what there is to be said now: nothing when all is complete, ``None`` if it changes while it is read."""

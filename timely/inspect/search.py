@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from typing import Any, TypeAlias
 
 from timely.dataflow import Operator, ScopeBuilder
-from timely.dataflow.foreign import Foreign
+from timely.dataflow.custom_scope import CustomScope
 from timely.dataflow.origin import Origin
 from timely.inspect.reasons import Kind, Leg, Reason, Unfinished
 from timely.progress import Antichain, Blocker, Location, Source, Target
@@ -129,7 +129,7 @@ def _reason(scope: Scope, blocker: Blocker[Any], way: tuple[Leg, ...]) -> Reason
 
 
 def _origin(child: Child) -> Origin | None:
-    return child.scope.info.origin if isinstance(child.scope, Operator | Foreign) else None
+    return child.scope.info.origin if isinstance(child.scope, Operator | CustomScope) else None
 
 
 def _leg(scope: Scope, blocker: Blocker[Any]) -> Leg:

@@ -13,7 +13,7 @@ from typing import Any, Literal, TypeAlias
 import attrs
 
 from timely.dataflow import Operator, ScopeBuilder
-from timely.dataflow.foreign import Foreign
+from timely.dataflow.custom_scope import CustomScope
 from timely.errors import shown
 from timely.progress import Antichain, Location, Source, Target
 from timely.scopes import EGRESS, INGRESS, Subgraph
@@ -146,7 +146,7 @@ def _child(
     if isinstance(scope, Subgraph):
         coming = () if known is None else [known[target] for target in targets]
         return attrs.evolve(_scope(child.index, scope, known is not None, coming), frontiers=frontiers)
-    origin = scope.info.origin if isinstance(scope, Operator | Foreign) else None
+    origin = scope.info.origin if isinstance(scope, Operator | CustomScope) else None
     return Snapshot(
         child.index,
         child.name,

@@ -26,9 +26,9 @@ from timely.inspect.explain import explained
 from timely.progress import Antichain
 from timely.scopes import Subgraph
 from timely.worker import Worker
-from timely.worker.company import Member
-from timely.worker.standing import epochs, rounds_of
-from timely.worker.watch import LOOKS
+from timely.worker.dataflow_position import epochs, rounds_of
+from timely.worker.local_workers import Member
+from timely.worker.run_monitor import LOOKS
 
 _LOG: Final = logging.getLogger(__name__)
 

@@ -4,12 +4,11 @@ All of them are written on the public operator interface only: what they can do,
 """
 
 from timely.operators import results, windows
-from timely.operators.aggregate import accumulate, aggregate, count, reduce_by_key, value_counts
-from timely.operators.all_reduce import all_reduce
+from timely.operators.aggregation import accumulate, aggregate, count, reduce_by_key, value_counts
 from timely.operators.asynchronous import from_async, map_async
-from timely.operators.capture import Capture, capture, capture_into, extract
+from timely.operators.captures import Capture, capture, capture_into, extract
 from timely.operators.connection import ConnectionSink, ConnectionSource
-from timely.operators.delay import delay, delay_batch, reclock
+from timely.operators.delays import delay, delay_batch, reclock
 from timely.operators.elementwise import (
     filter,
     flat_map,
@@ -21,7 +20,6 @@ from timely.operators.elementwise import (
     map_batch,
 )
 from timely.operators.events import EventSink, EventSource, Messages, Progress, StreamState
-from timely.operators.feedback import LoopHandle, connect_loop, feedback
 from timely.operators.flow_control import iterator_source, limit_in_flight
 from timely.operators.generic import (
     binary,
@@ -36,18 +34,20 @@ from timely.operators.generic import (
 )
 from timely.operators.grouping import group_by
 from timely.operators.input import InputHandle, input_from, new_input, to_stream
-from timely.operators.join import join
+from timely.operators.joins import join
 from timely.operators.keyed import distinct, state_machine
 from timely.operators.link import EventLink, LinkReader
+from timely.operators.loops import LoopHandle, connect_loop, feedback
 from timely.operators.nesting import enter, leave
 from timely.operators.notificator import Notificator
-from timely.operators.probe import ProbeHandle, probe
+from timely.operators.probes import ProbeHandle, probe
 from timely.operators.recording import FileSink, FileSource
-from timely.operators.replay import replay
+from timely.operators.reduction import all_reduce
+from timely.operators.replaying import replay
 from timely.operators.results import ok_err
 from timely.operators.routing import branch, branch_when, broadcast, concat, concatenate, exchange, partition
 from timely.operators.unordered import UnorderedHandle, new_unordered_input
-from timely.operators.vertex import Vertex, redistribute_by_key, vertex
+from timely.operators.vertices import Vertex, redistribute_by_key, vertex
 
 __all__ = [
     "Capture",

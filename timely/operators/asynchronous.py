@@ -1,6 +1,7 @@
 """Async sources and async functions of records: what is awaited is awaited beside the dataflow, not in its way.
 
-A worker has one thread, so nothing in an operator may wait; these have it done on another one (``timely.operators.errands``).
+A worker has one thread, so nothing in an operator may wait; these have it done on another one
+(``timely.operators.background_tasks``).
 The invariants: whatever is awaited holds the capability for its time, so that no frontier passes it; what is under way is
 bounded; and none of it runs any more once the dataflow is complete, has been dropped, or its worker closed. A caller may not
 assume any order among the results of one time.
@@ -16,13 +17,13 @@ from timely.dataflow import Capability, InputPort, OperatorInfo, OutputPort, Pip
 from timely.errors import ContainerError, StateError, shown
 from timely.operators.bounds import check_bound
 from timely.operators.generic import source, unary
-from timely.operators.kept import keep_here
+from timely.operators.state_log import keep_here
 from timely.order import PartialOrder
 
 if TYPE_CHECKING:
     import asyncio
 
-    from timely.operators.errands import Errands  # loaded where it is used: asyncio takes a while to load
+    from timely.operators.background_tasks import Errands  # loaded where it is used: asyncio takes a while to load
 
 T = TypeVar("T", bound=PartialOrder)
 D = TypeVar("D")
@@ -58,7 +59,7 @@ def map_async(stream: Stream[T, D], f: Callable[[D], Awaitable[E]], limit: int =
     limit = check_bound("map_async", "limit", limit)
 
     def constructor(capability: Capability[T], info: OperatorInfo) -> Callable[[InputPort[T, D], OutputPort[T]], object]:
-        from timely.operators.errands import Errands
+        from timely.operators.background_tasks import Errands
 
         mapping: _Mapping[T, D, E] = _Mapping(f, limit, Errands(info))
         keep_here(info, mapping.unanswered, lambda items: mapping.ask_again(capability, items))
@@ -149,7 +150,7 @@ def from_async(scope: ScopeBuilder[T], name: str, batches: Callable[[], AsyncIte
     """
 
     def constructor(capability: Capability[T], info: OperatorInfo) -> Callable[[OutputPort[T]], object]:
-        from timely.operators.errands import Errands
+        from timely.operators.background_tasks import Errands
 
         return _Feed(batches, capability, Errands(info), info).logic
 

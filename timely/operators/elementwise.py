@@ -69,7 +69,7 @@ def map_batch(stream: Stream[T, D], f: Callable[[Any], Any]) -> Stream[T, Any]:
     _check_plain(stream, "map_batch", f)
 
     def constructor(capability: Capability[T], info: OperatorInfo) -> Callable[[InputPort[T, D], OutputPort[T]], object]:
-        info.keep_nothing()
+        info.declare_stateless()
         return lambda input, output: input.forward(output, f)
 
     return unary(stream, Pipeline, "map_batch", constructor)
@@ -89,7 +89,7 @@ def _by_record(stream: Stream[T, D], name: str, f: Callable[[list[D]], list[E]])
     """Return the stream of what ``f(records)`` makes of some records at a time, as many of them as there are."""
 
     def constructor(capability: Capability[T], info: OperatorInfo) -> Callable[[InputPort[T, D], OutputPort[T]], object]:
-        info.keep_nothing()
+        info.declare_stateless()
         return lambda input, output: input.forward_records(output, f)
 
     return unary(stream, Pipeline, name, constructor)
@@ -145,7 +145,7 @@ def inspect_batch(stream: Stream[T, D], f: Callable[[T, Any], object]) -> Stream
 
 def _look(stream: Stream[T, D], name: str, look: Callable[[T, Any], object]) -> Stream[T, D]:
     def constructor(capability: Capability[T], info: OperatorInfo) -> Callable[[InputPort[T, D], OutputPort[T]], object]:
-        info.keep_nothing()
+        info.declare_stateless()
 
         def logic(input: InputPort[T, D], output: OutputPort[T]) -> None:
             for capability, batch in input:

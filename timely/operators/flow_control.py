@@ -29,9 +29,9 @@ from timely.dataflow import (
 from timely.errors import ConfigurationError, GraphError, ScopeError, shown
 from timely.operators.bounds import check_bound
 from timely.operators.generic import source, unary_frontier
-from timely.operators.kept import Sent, keep_here
 from timely.operators.pending import Pending
-from timely.operators.probe import ProbeHandle, probe
+from timely.operators.probes import ProbeHandle, probe
+from timely.operators.state_log import Sent, keep_here
 from timely.order import PartialOrder, Product
 
 T = TypeVar("T", bound=PartialOrder)

@@ -36,7 +36,7 @@ BinaryConstructor: TypeAlias = Callable[
 SinkConstructor: TypeAlias = Callable[[OperatorInfo], Callable[[InputPort[T, D]], object]]
 UnaryNotifyLogic: TypeAlias = Callable[[InputPort[T, D], OutputPort[T], Notificator[T]], object]
 Keep: TypeAlias = Callable[[OperatorInfo], object]
-"""Declares the state of an operator, by ``info.keep(...)`` or ``info.keep_nothing()``."""
+"""Declares the state of an operator, by ``info.keep(...)`` or ``info.declare_stateless()``."""
 BinaryNotifyLogic: TypeAlias = Callable[[InputPort[T, D], InputPort[T, E], OutputPort[T], Notificator[T]], object]
 
 
@@ -149,7 +149,8 @@ def unary_notify(
     """Return the output of ``logic(input, output, notificator)``, which may ask to be notified when a time is complete.
 
     ``initial_times`` are requests made at the start. ``keep(info)`` is called once, before the logic runs, to declare what it
-    keeps beside its requests, which are declared then too (``Notificator.keep``); ``keep=timely.OperatorInfo.keep_nothing`` says
+    keeps beside its requests, which are declared then too (``Notificator.keep``);
+    ``keep=timely.OperatorInfo.declare_stateless`` says
     that there is nothing. Without it no run with the operator can be checkpointed. Source: Naiad section 2.2 (``NotifyAt`` and
     ``OnNotify``).
 
@@ -308,7 +309,7 @@ def empty(scope: ScopeBuilder[T]) -> Stream[T, Any]:
     """
 
     def constructor(capability: Capability[T], info: OperatorInfo) -> Callable[[OutputPort[T]], object]:
-        info.keep_nothing()
+        info.declare_stateless()
         capability.drop()
         return lambda output: None
 

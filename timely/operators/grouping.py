@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
 
 from timely.dataflow import Exchange, OperatorInfo, Pipeline, Stream
 from timely.errors import ContainerError, GraphError, SchemaError, shown
-from timely.operators.aggregate import by_time
-from timely.operators.kept import keep_here
+from timely.operators.aggregation import by_time
+from timely.operators.state_log import keep_here
 from timely.order import PartialOrder
 
 if TYPE_CHECKING:

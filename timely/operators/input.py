@@ -11,7 +11,7 @@ from typing import Any, Final, Generic, Literal, Self, TypeVar
 from timely.dataflow import Capability, OperatorInfo, OutputPort, ScopeBuilder, Stream, check_scope
 from timely.errors import ContainerError, GraphError, InputClosedError, TimeRegressionError, TimestampError, shown
 from timely.operators.generic import source
-from timely.operators.kept import Sent
+from timely.operators.state_log import Sent
 from timely.order import PartialOrder
 from timely.progress import Refinement
 
@@ -296,7 +296,7 @@ class InputHandle(Generic[T, D]):
 
     def __del__(self) -> None:
         if not self._closed:
-            for outbox in self._outboxes:  # Python may let go of it in the middle of anything (timely.dataflow.abandoned)
+            for outbox in self._outboxes:  # Python may let go of it in the middle of anything (timely.dataflow.unreferenced)
                 outbox.abandon()
 
     def __repr__(self) -> str:
@@ -315,7 +315,7 @@ def new_input(scope: ScopeBuilder[T], name: str = "input") -> tuple[InputHandle[
     handles: list[InputHandle[T, Any]] = []
 
     def constructor(capability: Capability[T], info: OperatorInfo) -> Callable[[OutputPort[T]], object]:
-        info.keep_nothing()  # the program sends, and advances, what is not part of the checkpoint
+        info.declare_stateless()  # the program sends, and advances, what is not part of the checkpoint
         handle: InputHandle[T, Any] = InputHandle(capability, info, scope.subgraph.domain.check, beginning(scope, info))
         handles.append(handle)
         return handle.outbox.logic
@@ -348,7 +348,7 @@ def input_from(scope: ScopeBuilder[T], handle: InputHandle[T, D], name: str = "i
     """
 
     def constructor(capability: Capability[T], info: OperatorInfo) -> Callable[[OutputPort[T]], object]:
-        info.keep_nothing()
+        info.declare_stateless()
         return handle.feed(capability, info, beginning(scope, info)).logic
 
     check_scope(scope, name)

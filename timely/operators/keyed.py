@@ -14,8 +14,8 @@ from timely.errors import shown
 from timely.operators.by_record import ByRecord, by_first, check_hashable
 from timely.operators.generic import unary_frontier
 from timely.operators.in_order import InOrder, order_key
-from timely.operators.kept import Changes, owner
 from timely.operators.pending import Pending
+from timely.operators.state_log import Changes, owner
 from timely.order import PartialOrder
 
 T = TypeVar("T", bound=PartialOrder)

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, Generic, TypeVar
 
 from timely.errors import CaptureError
-from timely.operators.capture import extract
+from timely.operators.captures import extract
 from timely.operators.events import Event, EventSource, Messages, Progress
 from timely.order import PartialOrder
 from timely.progress import ChangeBatch

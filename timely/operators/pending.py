@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from typing import Generic, TypeVar
 
 from timely.order import PartialOrder, linear_extension
-from timely.progress import MinimalForest
+from timely.progress import MinimalHeap
 
 T = TypeVar("T", bound=PartialOrder)
 V = TypeVar("V")
@@ -35,7 +35,7 @@ class Pending(Generic[T, V]):
         self._values: dict[T, V] = {}
         self._fresh: list[T] = []  # times that came since the forest was last looked at: mostly there is one, and it goes at once
         self._planted: dict[T, int] = {}
-        self._forest: MinimalForest[T] = MinimalForest()
+        self._forest: MinimalHeap[T] = MinimalHeap()
 
     def __setitem__(self, time: T, value: V) -> None:
         if time not in self._values:

@@ -54,7 +54,7 @@ def concatenate(streams: Iterable[Stream[T, D]], scope: ScopeBuilder[T] | None =
     output = builder.new_output()
 
     def constructor(capabilities: list[Capability[T]], info: OperatorInfo) -> Callable[..., object]:
-        info.keep_nothing()
+        info.declare_stateless()
 
         def logic(*ports: Any) -> None:
             out = ports[-1]
@@ -88,7 +88,7 @@ def exchange(stream: Stream[T, D], key: Callable[[D], Any] | str | Sequence[str]
     """
 
     def constructor(capability: Capability[T], info: OperatorInfo) -> Callable[[InputPort[T, D], OutputPort[T]], object]:
-        info.keep_nothing()
+        info.declare_stateless()
         return lambda input, output: input.forward(output, _same)
 
     return unary(stream, Exchange(key), "exchange", constructor)
@@ -108,7 +108,7 @@ def broadcast(stream: Stream[T, D]) -> Stream[T, D]:
     """
 
     def send(capability: Capability[T], info: OperatorInfo) -> Callable[[InputPort[T, D], OutputPort[T]], object]:
-        info.keep_nothing()
+        info.declare_stateless()
 
         def logic(input: InputPort[T, D], output: OutputPort[T]) -> None:
             for capability, batch in input:
@@ -117,7 +117,7 @@ def broadcast(stream: Stream[T, D]) -> Stream[T, D]:
         return logic
 
     def unpack(capability: Capability[T], info: OperatorInfo) -> Callable[[InputPort[T, Any], OutputPort[T]], object]:
-        info.keep_nothing()
+        info.declare_stateless()
 
         def logic(input: InputPort[T, Any], output: OutputPort[T]) -> None:
             for capability, parcels in input:
@@ -150,7 +150,7 @@ def partition(stream: Stream[T, D], n: int, f: Callable[[D], tuple[int, E]]) -> 
     streams: list[Stream[T, E]] = [builder.new_output() for _ in range(n)]
 
     def constructor(capabilities: list[Capability[T]], info: OperatorInfo) -> Callable[..., object]:
-        info.keep_nothing()
+        info.declare_stateless()
 
         def logic(input: InputPort[T, D], *outputs: OutputPort[T]) -> None:
             for capability, batch in input:
@@ -203,7 +203,7 @@ def branch_when(stream: Stream[T, D], f: Callable[[T], bool]) -> tuple[Stream[T,
     first, second = builder.new_output(), builder.new_output()
 
     def constructor(capabilities: list[Capability[T]], info: OperatorInfo) -> Callable[..., object]:
-        info.keep_nothing()
+        info.declare_stateless()
 
         def logic(input: InputPort[T, D], no: OutputPort[T], yes: OutputPort[T]) -> None:
             for capability, batch in input:

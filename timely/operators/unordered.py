@@ -145,7 +145,7 @@ def new_unordered_input(
     made: list[tuple[UnorderedHandle[T, Any], Capability[T]]] = []
 
     def constructor(capability: Capability[T], info: OperatorInfo) -> Callable[[OutputPort[T]], object]:
-        info.keep_nothing()  # the program sends, and drops the capabilities for, what is not part of the checkpoint
+        info.declare_stateless()  # the program sends, and drops the capabilities for, what is not part of the checkpoint
         handle: UnorderedHandle[T, Any] = UnorderedHandle(capability, info, beginning(scope, info))
         made.append((handle, capability))
         return handle.logic

@@ -6,20 +6,20 @@ still appear. A caller imports the names from here, not from the modules behind 
 """
 
 from timely.order import Product
-from timely.progress.account import Account
-from timely.progress.agenda import Agenda
+from timely.progress.activation_queue import ActivationQueue
 from timely.progress.antichain import Antichain
 from timely.progress.change_batch import ChangeBatch
 from timely.progress.components import strongly_connected
+from timely.progress.count_sink import CountSink
 from timely.progress.cycles import strictly_advances
 from timely.progress.domain import TimeDomain, time_domain
 from timely.progress.exchange import ProgressBatch, ProgressExchange
-from timely.progress.forest import MinimalForest
 from timely.progress.graph import GraphBuilder
 from timely.progress.location import Location, Source, Target
 from timely.progress.loop_time import LoopSummary, LoopTime
+from timely.progress.minimal_heap import MinimalHeap
 from timely.progress.mutable_antichain import MutableAntichain
-from timely.progress.refinement import Refinement, refinement
+from timely.progress.refinements import Refinement, refinement
 from timely.progress.relay import Relay
 from timely.progress.routes import Routes
 from timely.progress.summary_row import SummaryRow, connected
@@ -27,8 +27,8 @@ from timely.progress.timestamp import PathSummary, ProductSummary, Step, Timesta
 from timely.progress.tracker import Blocker, CellState, Tracker
 
 __all__ = [
-    "Account",
-    "Agenda",
+    "CountSink",
+    "ActivationQueue",
     "Antichain",
     "Blocker",
     "CellState",
@@ -37,7 +37,7 @@ __all__ = [
     "Location",
     "LoopSummary",
     "LoopTime",
-    "MinimalForest",
+    "MinimalHeap",
     "MutableAntichain",
     "PathSummary",
     "Product",

@@ -1,6 +1,6 @@
 """The two engines that keep counts and frontiers at run time: for totally and for partially ordered times.
 
-Both walk a plan (:mod:`timely.progress.compile`) once, upward through the marked cells, those in ``dirty``, recomputing each
+Both walk a plan (:mod:`timely.progress.compiler`) once, upward through the marked cells, those in ``dirty``, recomputing each
 from its own counts and its predecessors' frontiers, and marking its successors where it changed. The invariant:
 whenever an unmarked cell is looked at, its value is what its own counts and its predecessors' values make it; and a
 marked one is recomputed from scratch in these, so that frontiers may retreat as well as advance. A caller may mix
@@ -15,8 +15,8 @@ from heapq import heapify, heappop, heappush
 from typing import Any, Final, Generic, TypeAlias, TypeVar
 
 from timely.order import PartialOrder, Product, less_equal
-from timely.progress.compile import Plan
-from timely.progress.forest import MinimalForest
+from timely.progress.compiler import Plan
+from timely.progress.minimal_heap import MinimalHeap
 from timely.progress.timestamp import PathSummary, ProductSummary, Step
 from timely.progress.tracker import Tracker
 
@@ -249,7 +249,7 @@ class PartialTracker(Tracker[T], Generic[T]):
     def __init__(self, plan: Plan[T]) -> None:
         super().__init__(plan)
         crossed: list[list[Any]] = [[] for _ in self._counts]
-        self._forests: dict[int, MinimalForest[Any]] = {}
+        self._forests: dict[int, MinimalHeap[Any]] = {}
         self._own: list[tuple[Any, ...]] = [()] * len(crossed)
         self._told: list[tuple[Any, ...]] = [()] * len(crossed)
         self._stale = [False] * len(crossed)
@@ -360,7 +360,7 @@ class PartialTracker(Tracker[T], Generic[T]):
             return least
         forest = self._forests.get(cell)
         if forest is None or len(forest) > 2 * len(counts):
-            forest = self._forests[cell] = MinimalForest(time for time, count in counts.items() if count > 0)
+            forest = self._forests[cell] = MinimalHeap(time for time, count in counts.items() if count > 0)
         else:
             for time in crossed:
                 if counts.get(time, 0) > 0:

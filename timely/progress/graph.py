@@ -14,7 +14,7 @@ from typing import Any, Generic, TypeAlias, TypeVar, overload
 from timely.errors import CycleError, GraphError, TimestampError, shown
 from timely.order import PartialOrder
 from timely.progress.antichain import Antichain
-from timely.progress.compile import Plan
+from timely.progress.compiler import Plan
 from timely.progress.cycles import find_stuck_cycle, out_of_order
 from timely.progress.domain import TimeDomain, time_domain
 from timely.progress.engine import make_tracker

@@ -12,8 +12,8 @@ from collections.abc import Iterable
 from typing import Generic, SupportsIndex, TypeVar
 
 from timely.order import PartialOrder, linear_extension
-from timely.progress.account import whole_number
 from timely.progress.antichain import Antichain
+from timely.progress.count_sink import whole_number
 
 T = TypeVar("T", bound=PartialOrder)
 

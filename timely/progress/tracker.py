@@ -20,10 +20,10 @@ import attrs
 
 from timely.errors import GraphError
 from timely.order import PartialOrder
-from timely.progress.account import Account, whole_number
-from timely.progress.agenda import Agenda
+from timely.progress.activation_queue import ActivationQueue
 from timely.progress.antichain import Antichain
-from timely.progress.compile import NOWHERE, Plan
+from timely.progress.compiler import NOWHERE, Plan
+from timely.progress.count_sink import CountSink, whole_number
 from timely.progress.location import Location, Target
 from timely.progress.summaries import Label, paths_from, paths_to
 from timely.progress.timestamp import PathSummary
@@ -32,7 +32,7 @@ from timely.progress.topology import Topology
 T = TypeVar("T", bound=PartialOrder)
 
 
-Watcher: TypeAlias = tuple[list[T], Agenda, int]
+Watcher: TypeAlias = tuple[list[T], ActivationQueue, int]
 """Who looks at a frontier without being told: the list of its elements, and the agenda and number to add when it has changed."""
 
 
@@ -64,7 +64,7 @@ class CellState(Generic[T]):
     frontier: tuple[T, ...]
 
 
-class Tracker(Account[T], Generic[T]):
+class Tracker(CountSink[T], Generic[T]):
     """The counts of pointstamps in a graph and the frontiers they amount to.
 
     The idea is that of Naiad section 2.3, told at length in the book's chapter on progress tracking.
@@ -125,17 +125,17 @@ class Tracker(Account[T], Generic[T]):
     def _value(self, cell: int) -> tuple[T, ...]:
         """Return the frontier that a cell holds."""
 
-    def watch(self, observer: int, elements: list[T], agenda: Agenda, number: int) -> None:
+    def watch(self, observer: int, elements: list[T], agenda: ActivationQueue, number: int) -> None:
         """Have ``elements``, which must be the observer's frontier now, kept so, and ``number`` put on an agenda when it moves.
 
         Nothing of this observer is among the changes that are returned any more, which spares whoever would look through
         them. Only ``propagate`` and ``propagate_observed`` change the list, in place.
 
-        >>> from timely.progress import Agenda, GraphBuilder, Target
+        >>> from timely.progress import ActivationQueue, GraphBuilder, Target
         >>> graph = GraphBuilder(int)
         >>> graph.add_node("sink", 1, 0, [[]])
         >>> tracker = graph.build()
-        >>> elements, agenda = [], Agenda()
+        >>> elements, agenda = [], ActivationQueue()
         >>> tracker.watch(0, elements, agenda, agenda.grow())
         >>> tracker.update(Target("sink", 0), 7, +1)
         >>> tracker.propagate(), elements, agenda.ready

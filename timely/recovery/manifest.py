@@ -19,7 +19,7 @@ import attrs
 
 from timely.dataflow.pickling import dumps
 from timely.errors import ChangedDataflowError, CheckpointError, shown, told
-from timely.recovery.pieces import Key, digest
+from timely.recovery.state_file import Key, digest
 from timely.recovery.store import PARTIAL
 
 FORMAT: Final = 2

@@ -22,7 +22,7 @@ from typing import Any, Final, Self, TypeVar, cast
 
 import attrs
 
-from timely.dataflow.keeping import Piece
+from timely.dataflow.operator_state import Piece
 from timely.dataflow.pickling import dumps
 from timely.errors import (
     ChangedDataflowError,
@@ -35,9 +35,8 @@ from timely.errors import (
     told,
     what_failed,
 )
-from timely.recovery import boundary
+from timely.recovery import quiesce
 from timely.recovery.history import History, superfluous
-from timely.recovery.ledger import Ledger
 from timely.recovery.manifest import (
     CLAIM,
     FENCE,
@@ -51,7 +50,8 @@ from timely.recovery.manifest import (
     run_name,
     state_name,
 )
-from timely.recovery.pieces import Key, StateFile, StateWriter
+from timely.recovery.state_file import Key, StateFile, StateWriter
+from timely.recovery.state_registry import Ledger
 from timely.recovery.store import Store, is_lost, open_store
 from timely.worker import Worker
 
@@ -131,7 +131,7 @@ class Recovery:
             raise ConfigurationError(f"keep={keep!r}: at least one checkpoint has to stay")
         if not isinstance(version, str | None):
             raise ConfigurationError(f"version={version!r}: give a string, or nothing")
-        if worker.keepers is not None:
+        if worker.state_registries is not None:
             raise ConfigurationError(f"worker {worker.index} has a Recovery already that is open: close it first")
         self._worker = worker
         self._store = open_store(where)
@@ -143,7 +143,7 @@ class Recovery:
         self._last = self._good[0] if self._good else None
         self._notes: list[Any] = [] if self._last is None else pickle.loads(dumps(self._last.notes))  # threads share manifests
         self._ledger = Ledger(worker.index, worker.peers, self._store, self._last)
-        worker.keepers = self._ledger.open
+        worker.state_registries = self._ledger.open
 
     @property
     def time(self) -> Any | None:
@@ -310,7 +310,7 @@ class Recovery:
             times = self._together("the checkpoint", lambda: self._checked(time))
             if any(other != time for other in times):
                 raise CheckpointError(f"the workers call checkpoint with different times, {shown(times)}: they must agree on one")
-            boundary.reach(worker, self._ledger.scopes, time)
+            quiesce.reach(worker, self._ledger.scopes, time)
             name = checkpoint_name(self._run, self._number)
             self._number += 1
             try:
@@ -339,7 +339,7 @@ class Recovery:
                 "this Recovery has no dataflow to keep: it keeps those that are built while it is open, so make the Recovery"
                 " before the dataflows"
             )
-        boundary.check(self._ledger.scopes, time)
+        quiesce.check(self._ledger.scopes, time)
         _check_comes_back(time)
         if self._last is not None and not _at_or_before(self._last.time, time):
             raise CheckpointError(f"{shown(time)} is not at or after {shown(self._last.time)}, the time of the checkpoint before")
@@ -457,7 +457,7 @@ class Recovery:
         """Keep nothing more; what is built from now on is not kept. The checkpoints stay."""
         if not self._closed:
             self._closed = True
-            self._worker.keepers = None
+            self._worker.state_registries = None
             self._ledger.close()
 
     def __enter__(self) -> Self:

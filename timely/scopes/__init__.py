@@ -1,23 +1,23 @@
 """Hierarchical scopes: the ``Scope`` protocol, the subgraph that wraps connected scopes, and the nesting of times."""
 
-from timely.scopes.accounts import Calling
-from timely.scopes.attachable import Attachable
-from timely.scopes.checked import Checked
-from timely.scopes.delegating import Delegating
-from timely.scopes.excursion import Excursion
+from timely.scopes.count_sinks import TracedSink
+from timely.scopes.external_summary import EGRESS, INGRESS
+from timely.scopes.forwarding import ForwardingScope
+from timely.scopes.round_trip import RoundTripSummary
 from timely.scopes.scope import Counts, Scope, Summaries, is_patient, is_shared, observed_inputs
 from timely.scopes.subgraph import Subgraph
-from timely.scopes.surroundings import EGRESS, INGRESS
+from timely.scopes.trusted import TrustedScope
+from timely.scopes.validating import ValidatingScope
 
 __all__ = [
     "EGRESS",
     "INGRESS",
-    "Attachable",
-    "Calling",
-    "Checked",
+    "TrustedScope",
+    "TracedSink",
+    "ValidatingScope",
     "Counts",
-    "Delegating",
-    "Excursion",
+    "ForwardingScope",
+    "RoundTripSummary",
     "Scope",
     "Subgraph",
     "Summaries",

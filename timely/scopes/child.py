@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from timely.progress import ChangeBatch, Source, Target
-from timely.scopes.attachable import Attachable
 from timely.scopes.scope import Scope, is_patient, is_shared
+from timely.scopes.trusted import TrustedScope
 
 if TYPE_CHECKING:
     from timely.scopes.subgraph import Subgraph
@@ -75,7 +75,7 @@ class Child:
         self.sources = sources
         self.targets = targets
         self.fanout = fanout
-        if isinstance(self.scope, Attachable):
+        if isinstance(self.scope, TrustedScope):
             return
         self.external = [ChangeBatch() for _ in targets]
         self.internal = [ChangeBatch() for _ in sources]

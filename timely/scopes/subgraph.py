@@ -25,9 +25,9 @@ from typing import Any, Generic, TypeVar
 from timely.errors import ScopeError, TimestampError, shown
 from timely.order import PartialOrder
 from timely.progress import (
-    Account,
-    Agenda,
+    ActivationQueue,
     ChangeBatch,
+    CountSink,
     ProgressExchange,
     Refinement,
     Source,
@@ -38,13 +38,21 @@ from timely.progress import (
     refinement,
     time_domain,
 )
-from timely.scopes.accounts import Broadcast, Calling, CountProjection, FrontierProjection, Notes, Projection, Recorder
-from timely.scopes.attachable import Around, Attachable, Runnable
-from timely.scopes.blueprint import Blueprint
-from timely.scopes.checked import Checked
 from timely.scopes.child import Child, Edge
+from timely.scopes.compiler import ScopePlan
+from timely.scopes.count_sinks import (
+    Broadcast,
+    CountProjection,
+    DeferredCounts,
+    FrontierProjection,
+    Projection,
+    Recorder,
+    TracedSink,
+)
+from timely.scopes.external_summary import INGRESS, ExternalSummaries
 from timely.scopes.scope import Counts, Scope, Summaries, check_internal_summary, observed_inputs
-from timely.scopes.surroundings import INGRESS, Surroundings
+from timely.scopes.trusted import Runnable, TracedRun, TrustedScope
+from timely.scopes.validating import ValidatingScope
 
 TO = TypeVar("TO", bound=PartialOrder)
 TI = TypeVar("TI", bound=PartialOrder)
@@ -128,13 +136,13 @@ class Subgraph(Generic[TO, TI]):
         self._outputs = 0
         self._frozen = False
         self._queued = False
-        self._agenda = Agenda()
+        self._agenda = ActivationQueue()
         self._busy: set[int] = set()
         self._entered: list[tuple[int, TI, int]] = []
         self._consumed: list[ChangeBatch[TO]] = []
         self._produced: list[ChangeBatch[TO]] = []
         self._runs: list[Runnable | None] = []
-        self._recorders: dict[int, tuple[Account[TI], Account[TI]]] = {}  # of the children that somebody looks on at
+        self._recorders: dict[int, tuple[CountSink[TI], CountSink[TI]]] = {}  # of the children that somebody looks on at
 
     # -- building -------------------------------------------------------------------------------------------------
 
@@ -175,8 +183,8 @@ class Subgraph(Generic[TO, TI]):
         if isinstance(scope, Subgraph):
             self.children.append(Child(index, name, scope, scope))
         else:
-            ours = isinstance(scope, Attachable | Checked)
-            self.children.append(Child(index, name, scope if ours else Checked(scope, name, f"{self.path}/{name}")))
+            ours = isinstance(scope, TrustedScope | ValidatingScope)
+            self.children.append(Child(index, name, scope if ours else ValidatingScope(scope, name, f"{self.path}/{name}")))
         self._runs.append(None)
         return index
 
@@ -201,7 +209,7 @@ class Subgraph(Generic[TO, TI]):
         parts = [child.scope.get_internal_summary() for child in self.children]
         for child, (summaries, counts) in zip(self.children, parts, strict=True):
             check_internal_summary(f"{self.path}/{child.name}", child.scope, summaries, counts)
-        blueprint: Blueprint[TO, TI] = Blueprint(
+        blueprint: ScopePlan[TO, TI] = ScopePlan(
             self.name, self.path, self.children, self.edges, self._inputs, self._outputs, self.refinement, self.peers
         )
         self._open_accounts(blueprint, [summaries for summaries, _ in parts])
@@ -217,20 +225,20 @@ class Subgraph(Generic[TO, TI]):
         self._blueprint = blueprint
         return self._internal, self._initial_outputs()
 
-    def _open_accounts(self, blueprint: Blueprint[TO, TI], summaries: Sequence[Summaries[TI]]) -> None:
+    def _open_accounts(self, blueprint: ScopePlan[TO, TI], summaries: Sequence[Summaries[TI]]) -> None:
         """Compile the graph, and put before the tracker what this scope needs to count, and no more than that."""
         tracker = self._tracker = blueprint.compile(summaries, inward=True)
         self._entry_fanout = blueprint.number(tracker)
         self._projection: Projection[TO, TI] | None = None
-        self._view: Account[TI] = tracker
+        self._view: CountSink[TI] = tracker
         if self._outputs:
             self._view = self._projection = self._project(blueprint, summaries)
-        self._said: Account[TI] = self._view
+        self._said: CountSink[TI] = self._view
         if self._exchange is not None:
             self._said = Broadcast(self.number, self._exchange, self._view)
-        self._notes = Notes(tracker.size, self._said, self._leave)
+        self._notes = DeferredCounts(tracker.size, self._said, self._leave)
 
-    def _project(self, blueprint: Blueprint[TO, TI], summaries: Sequence[Summaries[TI]]) -> Projection[TO, TI]:
+    def _project(self, blueprint: ScopePlan[TO, TI], summaries: Sequence[Summaries[TI]]) -> Projection[TO, TI]:
         """Return what works out, from the changes inside, what the parent is told."""
         exits = blueprint.exits(self._tracker) if self.peers == 1 else None
         if exits is not None:
@@ -265,12 +273,12 @@ class Subgraph(Generic[TO, TI]):
             for time, count in external[port]:
                 self._tracker.update_at(self._entry_sources[port], self.refinement.to_inner(time), count)
         self._tracker.propagate_observed()
-        around: Surroundings[TO, TI] | None = None
+        around: ExternalSummaries[TO, TI] | None = None
         for child in self.children:
             frontiers: list[list[tuple[TI, int]]] = [[] for _ in range(child.scope.inputs)]
             for port in observed_inputs(child.scope):
                 frontiers[port] = [(time, 1) for time in self._tracker.frontier(Target(child.index, port))]
-            if isinstance(child.scope, Attachable):
+            if isinstance(child.scope, TrustedScope):
                 child.scope.set_external_summary((), frontiers)  # an operator has no use for how the world leads back
                 self._attach(child, child.scope, self._said, self._notes)
             else:
@@ -280,7 +288,7 @@ class Subgraph(Generic[TO, TI]):
             self.activate(child.index)
         self._tracker.forget()
 
-    def _attach(self, child: Child, scope: Attachable[TI], hold: Account[TI], note: Account[TI]) -> None:
+    def _attach(self, child: Child, scope: TrustedScope[TI], hold: CountSink[TI], note: CountSink[TI]) -> None:
         """Have a child of our own count straight into these accounts, and keep its frontiers for it."""
         frontiers = scope.attach(child.sources, child.targets, child.fanout, hold, note)
         self._runs[child.index] = self._runs[child.index] or scope  # what times its runs goes on doing so
@@ -507,17 +515,17 @@ class Subgraph(Generic[TO, TI]):
         Several may look on: what the next one is given goes by way of this one.
         """
         for child in self.children:
-            if isinstance(child.scope, Attachable):
+            if isinstance(child.scope, TrustedScope):
                 hold, note = self._recorders.get(child.index, (self._said, self._notes))
                 holds, notes = around(child.index, hold.update_at, note.update_at)
-                hold, note = self._recorders[child.index] = Calling(holds), Calling(notes)
+                hold, note = self._recorders[child.index] = TracedSink(holds), TracedSink(notes)
                 self._attach(child, child.scope, hold, note)
 
     def time_runs(self, around: Callable[[int, Callable[[], bool]], Callable[[], bool]]) -> None:
         """Have each attached child run by way of ``around(child, run)``, which gives one like it."""
         for number, run in enumerate(self._runs):
             if run is not None:
-                self._runs[number] = Around(around(number, run.run))
+                self._runs[number] = TracedRun(around(number, run.run))
 
     @property
     def is_built(self) -> bool:

@@ -18,7 +18,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import IntegerType, StructField, StructType
 
-from timely.dataflow.declared import Output
+from timely.dataflow.output_schema import Output
 from timely.errors import ConfigurationError, TimelyError
 from timely.errors import OutputError as OutputError  # where it was before
 from timely.progress import Routes

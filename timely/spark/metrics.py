@@ -20,8 +20,8 @@ import attrs
 from pyspark.sql import DataFrame, SparkSession
 
 from timely.dataflow import ScopeBuilder
+from timely.worker.dataflow_position import standing
 from timely.worker.memory import record_memory, resident_memory
-from timely.worker.standing import standing
 from timely.worker.terminal import count
 
 REPORT: Final = "report"

@@ -14,7 +14,7 @@ import attrs
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from timely.dataflow.declared import Output
+from timely.dataflow.output_schema import Output
 from timely.errors import SchemaError
 
 TAG = "timely_table"

@@ -30,9 +30,9 @@ import pyarrow as pa
 from timely.dataflow import OperatorInfo, Pipeline, Stream
 from timely.dataflow.pickling import dumps
 from timely.errors import ConfigurationError
-from timely.operators.kept import dealt
+from timely.operators.state_log import dealt
 from timely.recovery import Recovery, open_store
-from timely.spark.intake import Intake
+from timely.spark.ingest import Intake
 from timely.spark.metrics import Meter
 from timely.spark.packing import EPOCH, Input, unpack
 from timely.spark.registration import Registration

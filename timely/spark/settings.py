@@ -82,7 +82,7 @@ class Findings(tuple[Finding, ...]):
 
 
 @attrs.frozen
-class Surroundings:
+class ClusterFacts:
     """What the rules look at: the session's settings, and where its tasks run.
 
     ``settings`` returns the value of a setting, or what it is given where the setting is not set. ``slots`` is how many tasks
@@ -118,9 +118,9 @@ class Rule:
     needed: str
     reason: str
     required: bool
-    wrong: Callable[[Surroundings], bool]
+    wrong: Callable[[ClusterFacts], bool]
 
-    def judge(self, around: Surroundings) -> Finding | None:
+    def judge(self, around: ClusterFacts) -> Finding | None:
         """Return what to say about the setting; ``None`` where it is as it should be."""
         if not self.wrong(around):
             return None
@@ -156,7 +156,7 @@ def _quantity(text: str, units: dict[str, float], plain: float) -> float:
 # -- the rules ---------------------------------------------------------------------------------------------------------
 
 
-def _kills_idle(around: Surroundings) -> bool:
+def _kills_idle(around: ClusterFacts) -> bool:
     idle = around.number(_IDLE, around.settings("spark.python.worker.idleTimeoutSeconds", "0"))
     return idle > 0 and around.on(_KILL, around.settings("spark.python.worker.killOnIdleTimeout", "false"))
 
@@ -165,21 +165,21 @@ def _is_loopback(host: str) -> bool:
     return host in ("localhost", "::1", "[::1]") or host.startswith("127.")
 
 
-def _out_of_reach(around: Surroundings) -> bool:
+def _out_of_reach(around: ClusterFacts) -> bool:
     return _is_loopback(around.settings("spark.driver.host", "")) and bool(around.hosts)
 
 
-def _waits_long_for_slots(around: Surroundings) -> bool:
+def _waits_long_for_slots(around: ClusterFacts) -> bool:
     tries = around.number("spark.scheduler.barrier.maxConcurrentTasksCheck.maxFailures", "40")
     return tries * seconds(around.settings("spark.scheduler.barrier.maxConcurrentTasksCheck.interval", "15s")) > 60
 
 
-def _sends_in_the_clear(around: Surroundings) -> bool:
+def _sends_in_the_clear(around: ClusterFacts) -> bool:
     encrypted = around.on("spark.network.crypto.enabled") or around.on("spark.ssl.rpc.enabled")
     return bool(around.hosts) and not (around.on("spark.authenticate") and encrypted)
 
 
-def _excludes(around: Surroundings) -> bool:
+def _excludes(around: ClusterFacts) -> bool:
     kinds = ("spark.excludeOnFailure.application.enabled", "spark.excludeOnFailure.taskAndStage.enabled")
     return around.on("spark.excludeOnFailure.enabled") or any(around.on(kind) for kind in kinds)
 
@@ -309,7 +309,7 @@ def check(session: SparkSession, workers: int) -> Findings:
     return judge(_look_around(session, workers, 0))
 
 
-def judge(around: Surroundings) -> Findings:
+def judge(around: ClusterFacts) -> Findings:
     """Return what the rules say of given surroundings: a function of nothing else."""
     found = [finding for rule in RULES if (finding := rule.judge(around)) is not None]
     if around.slots < around.workers + around.spare:
@@ -335,7 +335,7 @@ def require_settings(session: SparkSession, workers: int, spare: int = 0) -> Non
         raise SparkError(". Also, ".join(map(str, found)))
 
 
-def _too_few(around: Surroundings) -> Finding:
+def _too_few(around: ClusterFacts) -> Finding:
     slots = around.workers + around.spare
     if around.local:
         setting, value = "spark.master", around.master
@@ -356,7 +356,7 @@ def _too_few(around: Surroundings) -> Finding:
     return Finding(setting, value, needed, reason, True)
 
 
-def _look_around(session: SparkSession, workers: int, spare: int) -> Surroundings:
+def _look_around(session: SparkSession, workers: int, spare: int) -> ClusterFacts:
     context = context_of(session)
     of_context = _settings_of(context)
 
@@ -365,7 +365,7 @@ def _look_around(session: SparkSession, workers: int, spare: int) -> Surrounding
 
     local = is_local(context)
     hosts = frozenset() if local else frozenset(host for host in executor_hosts(context) if not is_here(host))
-    return Surroundings(settings, str(context.master), local, concurrent_tasks(context), workers, hosts, spare)
+    return ClusterFacts(settings, str(context.master), local, concurrent_tasks(context), workers, hosts, spare)
 
 
 _asked: WeakKeyDictionary[SparkContext, Callable[[str, str], str]] = WeakKeyDictionary()

@@ -19,13 +19,13 @@ import attrs
 import pyarrow as pa
 from pyspark import BarrierTaskContext
 
-from timely.dataflow import Bell, ScopeBuilder, Stream
-from timely.dataflow.declared import Output
+from timely.dataflow import ScopeBuilder, Stream, SyncActivator
+from timely.dataflow.output_schema import Output
 from timely.errors import ConfigurationError, PeerLostError, TimelyError, WorkerError, told
 from timely.operators import InputHandle
 from timely.progress import Routes
 from timely.progress.routes import Mode
-from timely.spark.intake import Intake
+from timely.spark.ingest import Intake
 from timely.spark.live import Look, looked_at
 from timely.spark.logs import LogPlan, worker_log
 from timely.spark.messages import Invitation, trace_of
@@ -35,9 +35,9 @@ from timely.spark.registration import Registration
 from timely.spark.resume import Checkpoints, Outbox, collect
 from timely.spark.verdict import FAILED, failure
 from timely.worker import LocalTransport, SocketTransport, Worker
-from timely.worker.company import Company
+from timely.worker.local_workers import LocalWorkers
 from timely.worker.mesh import connect_mesh, open_listener
-from timely.worker.watch import Watch, is_switched_off, watched
+from timely.worker.run_monitor import Watch, is_switched_off, watched
 
 Build = Callable[..., Mapping[str, Stream[int, Any]]]
 """Builds the dataflow in every worker: ``build(scope, **streams)`` returns the streams of the outputs by name."""
@@ -89,7 +89,7 @@ class Task:
                 meter = Meter(registration, index, generation, stage, self.inputs, self.outputs)
                 worker = self._join(registration, index, generation)
                 _log.info("has met the other %d workers", worker.peers - 1)
-                company = Company()
+                company = LocalWorkers()
                 watch = watched(company, None if is_switched_off() else self.watch)
                 with company, watch, looked_at(self.look, worker, registration):
                     company.admit(worker)
@@ -199,7 +199,7 @@ def _listen(worker: Worker, registration: Registration) -> None:
         if (stopped := registration.stopped()) is not None:
             raise stopped
 
-    bell = Bell(look, worker)
+    bell = SyncActivator(look, worker)
     registration.alert(bell.ring)
     bell.ring()  # for what was said before
 

@@ -19,7 +19,7 @@ from timely.testing.exchange_state import Deliver, Do, ExchangeState, Flush
 from timely.testing.flat_graph import FlatGraph
 from timely.testing.graph import GraphSpec, NodeSpec
 from timely.testing.invariants import INVARIANTS, Invariant
-from timely.testing.keeping import MemoryKeeper, settle, undeclared
+from timely.testing.keeping import MemoryStateRegistry, settle, undeclared
 from timely.testing.kits import TimeKit, antichains, change_batches, summaries, time_kit, times
 from timely.testing.laws import check_refinement, check_summary, check_timestamp
 from timely.testing.model import Configuration, Explored, explore
@@ -72,7 +72,7 @@ __all__ = [
     "Link",
     "Loop",
     "Map",
-    "MemoryKeeper",
+    "MemoryStateRegistry",
     "NaiadScheduler",
     "Nesting",
     "Network",

@@ -22,7 +22,7 @@ from timely.testing.site import Site
 from timely.testing.statements import Statements, in_parts, total
 from timely.testing.structure import Found, Laws, check_cells, check_cycles, check_summaries, ways_of
 from timely.testing.trackers import TrackerChecks
-from timely.worker.coalesce import DATA, PROGRESS
+from timely.worker.progress_batching import DATA, PROGRESS
 
 
 class Looked(Protocol):

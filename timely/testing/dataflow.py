@@ -17,7 +17,7 @@ from typing import Any, TypeAlias, cast
 import attrs
 
 import timely
-from timely.operators.capture import Capture
+from timely.operators.captures import Capture
 from timely.order import linear_extension
 from timely.progress import ProductSummary, Step, time_domain
 from timely.testing.code import Described

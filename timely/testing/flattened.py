@@ -17,7 +17,7 @@ import attrs
 from timely.dataflow.operator import Operator
 from timely.errors import ScopeError
 from timely.progress import Antichain, Location, PathSummary, Source, Target
-from timely.scopes import EGRESS, INGRESS, Checked, Subgraph
+from timely.scopes import EGRESS, INGRESS, Subgraph, ValidatingScope
 
 Place: TypeAlias = int
 """The number of a place in the flat graph."""
@@ -58,7 +58,7 @@ def leaf_of(subgraph: Subgraph[Any, Any], index: int) -> Leaf:
     if isinstance(scope, Operator):
         summaries: Any = [port.summaries for port in scope.input_ports]
         initial: Any = [{scope.domain.minimum: 1} for _ in range(scope.outputs)]
-    elif isinstance(scope, Checked):
+    elif isinstance(scope, ValidatingScope):
         summaries, initial = scope.summaries, [dict(held) for held in scope.held]
     else:
         raise ScopeError(f"{subgraph.path}/{child.name} is a scope of a kind that cannot be flattened")

@@ -1,4 +1,4 @@
-"""``MemoryKeeper``: keeps the state of a worker's dataflows in memory, for tests of operators of one's own.
+"""``MemoryStateRegistry``: keeps the state of a worker's dataflows in memory, for tests of operators of one's own.
 
 What ``timely.recovery`` does with files and agreement, without either: a test brings its workers to a boundary (``settle``),
 takes a snapshot of each, and builds the same dataflows on other workers, as many as it likes, that go on from there. The
@@ -15,8 +15,8 @@ from typing import Any, TypeAlias
 import attrs
 
 from timely.dataflow import Operator, OperatorInfo, ScopeBuilder
-from timely.dataflow.foreign import Foreign
-from timely.dataflow.keeping import Log, Piece, Save, StatePart
+from timely.dataflow.custom_scope import CustomScope
+from timely.dataflow.operator_state import Log, Piece, Save, StatePart
 from timely.dataflow.pickling import dumps
 from timely.errors import ChangedDataflowError, StateError
 from timely.testing.network import Network
@@ -59,7 +59,7 @@ def _pickled(piece: Piece, label: str) -> bytes:
         raise StateError(f"{label}: a piece of its state cannot be pickled: {error}") from error
 
 
-class MemoryKeeper:
+class MemoryStateRegistry:
     """Keeps the state of the dataflows that ``worker`` builds from now on, which go on from ``start`` where that is given: the
     snapshots of all workers of a run, of as many as there are now, or of another number.
 
@@ -70,7 +70,7 @@ class MemoryKeeper:
     >>> import timely
     >>> def run(numbers, start=()):
     ...     worker = timely.Worker()
-    ...     keeper = MemoryKeeper(worker, start)
+    ...     keeper = MemoryStateRegistry(worker, start)
     ...     with worker.dataflow(int) as scope:
     ...         handle, stream = scope.new_input()
     ...         total = stream.map(lambda x: ("all", x)).state_machine(lambda key, x, sum: ((sum or 0) + x, [(sum or 0) + x]))
@@ -89,7 +89,7 @@ class MemoryKeeper:
         self._worker = worker
         self._start = list(start)
         self._taken: dict[Place, tuple[str, _Taken]] = {}
-        worker.keepers = lambda number: _Kept(self, number)
+        worker.state_registries = lambda number: _Kept(self, number)
 
     def take(self, number: int, info: OperatorInfo, part: StatePart) -> None:
         """Take note of a declaration, and have it load what it is to go on from."""
@@ -132,7 +132,7 @@ class MemoryKeeper:
 class _Kept:
     """The keeper of one dataflow."""
 
-    keeper: MemoryKeeper
+    keeper: MemoryStateRegistry
     number: int
     begins: None = None
 
@@ -159,10 +159,10 @@ def undeclared(scope: ScopeBuilder[Any]) -> list[str]:
     return [child.path for child in _operators(scope) if not child.info.keeping.declared]
 
 
-def _operators(scope: ScopeBuilder[Any]) -> Iterator[Operator[Any] | Foreign[Any]]:
+def _operators(scope: ScopeBuilder[Any]) -> Iterator[Operator[Any] | CustomScope[Any]]:
     for subgraph in scope.root.scopes:
         for child in subgraph.children:
-            if isinstance(child.scope, Operator | Foreign):
+            if isinstance(child.scope, Operator | CustomScope):
                 yield child.scope
 
 

@@ -15,7 +15,7 @@ from typing import Any, TypeAlias
 
 from timely.dataflow import InputPort, Operator
 from timely.progress import ChangeBatch, Location, Source, Target
-from timely.scopes import EGRESS, Checked, Delegating, Subgraph
+from timely.scopes import EGRESS, ForwardingScope, Subgraph, ValidatingScope
 from timely.testing.flattened import Frontiers, Place, Sums, add, below
 from timely.testing.site import Site
 
@@ -57,7 +57,7 @@ class Ledger:
         for subgraph in site.scopes:
             subgraph.intercept(functools.partial(Watch, self, site, subgraph))
             for child in subgraph.children:
-                if isinstance(child.scope, Checked):
+                if isinstance(child.scope, ValidatingScope):
                     child.scope = Overheard(self, site, subgraph.number, child.index, child.scope)
         for scope, operator in site.operators:
             operator.notified = functools.partial(self.notify, site, scope, operator)
@@ -204,10 +204,10 @@ class Watch:
         self._ledger.fault("OC2", f"{operator.path} on worker {self._site.worker} {deed} at {time!r} that nothing supports")
 
 
-class Overheard(Delegating[Any]):
+class Overheard(ForwardingScope[Any]):
     """A scope of somebody else's as its parent sees it; what it says is noted as it is said, and was checked before."""
 
-    def __init__(self, ledger: Ledger, site: Site, number: int, child: int, scope: Checked[Any]) -> None:
+    def __init__(self, ledger: Ledger, site: Site, number: int, child: int, scope: ValidatingScope[Any]) -> None:
         super().__init__(scope)
         self._ledger = ledger
         self._site = site

@@ -23,7 +23,7 @@ from timely.testing.site import Site
 from timely.testing.structure import Found
 
 
-class Onlooker:
+class Tracer:
     """Keeps the books of every dataflow of a run, and checks all of them after each turn.
 
     Where workers pass progress on, ``passage`` is what knows of whom it is.

@@ -15,8 +15,8 @@ from typing import Any
 
 from timely.progress import ProgressBatch, Routes
 from timely.testing.network import Network
-from timely.worker.accumulate import Accumulator
-from timely.worker.coalesce import PROGRESS
+from timely.worker.progress_aggregation import ProgressAggregator
+from timely.worker.progress_batching import PROGRESS
 
 Batch = ProgressBatch[Any]
 Cargo = list[tuple[int, Batch]]
@@ -97,7 +97,7 @@ class Passage:
         return way
 
 
-class OverheardAccumulator(Accumulator):
+class OverheardAccumulator(ProgressAggregator):
     """The accumulator of a simulated worker: it tells the passage what goes in and out."""
 
     __slots__ = ("_passage",)

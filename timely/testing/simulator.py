@@ -22,12 +22,12 @@ from timely.dataflow import ScopeBuilder
 from timely.errors import ConfigurationError, InvariantViolation, StalledError, WorkerError
 from timely.progress import Routes
 from timely.testing.network import Network
-from timely.testing.onlooker import Onlooker
+from timely.testing.onlooker import Tracer
 from timely.testing.passage import OverheardAccumulator, Passage
 from timely.testing.schedule import Decision, Delivery, Turn, Whims
-from timely.testing.turns import Abandoned, Player
+from timely.testing.turns import Player, UnreferencedCapabilities
 from timely.worker import Scheduler, Transport
-from timely.worker.execute import first_failure, run_worker
+from timely.worker.execution import first_failure, run_worker
 
 T = TypeVar("T")
 
@@ -45,7 +45,7 @@ class SimulatedWorker(Worker):
     the :class:`~timely.errors.InvariantViolation` themselves.
 
     >>> network = Network(2)
-    >>> onlooker = Onlooker(network)
+    >>> onlooker = Tracer(network)
     >>> workers = [SimulatedWorker(network.transport(index), None, onlooker) for index in range(2)]
     >>> for worker in workers:
     ...     with worker.dataflow() as scope:
@@ -61,7 +61,7 @@ class SimulatedWorker(Worker):
         self,
         transport: Transport,
         scheduler: Scheduler | None,
-        onlooker: Onlooker,
+        onlooker: Tracer,
         routes: Routes | None = None,
         passage: Passage | None = None,
     ) -> None:
@@ -140,7 +140,7 @@ class Simulation(Generic[T]):
         self.decisions: list[Decision] = []
         self.network = network(workers)
         passage = None if routes is None or routes.direct_only else Passage(routes)
-        self._onlooker = Onlooker(self.network, passage)
+        self._onlooker = Tracer(self.network, passage)
         self.workers = [
             SimulatedWorker(
                 self.network.transport(index, functools.partial(self.pause, index)), self, self._onlooker, routes, passage
@@ -240,7 +240,7 @@ class Simulation(Generic[T]):
         """What a worker's thread does: what a thread of ``timely.execute`` does."""
         try:
             self._outcomes[index] = run_worker(self._program, self.workers[index])
-        except Abandoned:
+        except UnreferencedCapabilities:
             raise
         except BaseException as error:  # an interruption ends the run as it would without threads
             self._outcomes[index] = (False, error)

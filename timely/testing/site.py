@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from timely.dataflow import Inlet, InputPort, Operator
-from timely.dataflow.foreign import Foreign
+from timely.dataflow.custom_scope import CustomScope
 from timely.progress import Location, ProgressExchange, Source, Target
 from timely.scopes import EGRESS, INGRESS, Subgraph
 from timely.testing.flattened import Flattened, Place, Stamp, Sums, add
@@ -52,7 +52,7 @@ class Site:
             (self.flat.numbers[subgraph.number, Target(child.index, port)], inlet)
             for subgraph in scopes
             for child in subgraph.children
-            if isinstance(child.scope, Foreign)
+            if isinstance(child.scope, CustomScope)
             for port, inlet in enumerate(child.scope.inlets)
         ]
         self._labels = labels

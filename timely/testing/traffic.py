@@ -17,8 +17,8 @@ from timely.errors import ConfigurationError
 from timely.progress import ProgressBatch, Routes
 from timely.testing.network import Network
 from timely.worker import Worker
-from timely.worker.accumulate import Accumulator
-from timely.worker.coalesce import DATA, PROGRESS
+from timely.worker.progress_aggregation import ProgressAggregator
+from timely.worker.progress_batching import DATA, PROGRESS
 from timely.worker.wire import encode, thinned
 
 Drive = Callable[[], int]
@@ -262,7 +262,7 @@ class _Member:
     def __init__(self, index: int, routes: Routes) -> None:
         self.index = index
         self.time = 0
-        self._accumulator = Accumulator(index, routes.around(index))
+        self._accumulator = ProgressAggregator(index, routes.around(index))
         self._counts = {0: routes.workers}
 
     def hear(self, sender: int, message: Any) -> None:

@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable
 
 
-class Abandoned(BaseException):
+class UnreferencedCapabilities(BaseException):
     """Raised inside a program that is not to go on; it derives from ``BaseException`` so that a program does not catch it."""
 
 
@@ -58,7 +58,7 @@ class Player:
             self._back.release()
             self._go.acquire()
         if self._abandoned:
-            raise Abandoned
+            raise UnreferencedCapabilities
 
     def abandon(self) -> None:
         """Have the program end where it stands, with its ``finally`` clauses run."""
@@ -70,7 +70,7 @@ class Player:
         self._go.acquire()
         try:
             self._work()
-        except Abandoned:
+        except UnreferencedCapabilities:
             pass
         finally:
             self.ended = True

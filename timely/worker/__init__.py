@@ -1,16 +1,16 @@
 """The worker, its scheduler, the transports between workers, and ``execute``."""
 
-from timely.worker.collector import Collector
 from timely.worker.config import Config
 from timely.worker.coordination import Barrier, Sequencer
-from timely.worker.execute import example, execute
+from timely.worker.execution import example, execute
+from timely.worker.gc_control import GarbageControl
 from timely.worker.scheduler import Scheduler
 from timely.worker.transport import LocalTransport, PeerTransport, SocketTransport, Transport, thread_transports
 from timely.worker.worker import Worker
 
 __all__ = [
     "Barrier",
-    "Collector",
+    "GarbageControl",
     "Config",
     "LocalTransport",
     "PeerTransport",

@@ -14,11 +14,11 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeAlias
 
 from timely.errors import UnsendableError
-from timely.worker.coalesce import coalesce
+from timely.worker.progress_batching import coalesce
 from timely.worker.wire import HEADER, FrameError, Piece, announced, decode, encode, framed, pickled, restored, thinned
 
 if TYPE_CHECKING:
-    from timely.worker.arena import Shared
+    from timely.worker.shared_memory import Shared
 
 ROOM: Final = 1 << 16
 """Bytes that are read at once, where it is not known yet what comes."""

@@ -24,7 +24,7 @@ from timely.worker.link import ROOM, Frames, Link
 from timely.worker.wire import LARGEST
 
 if TYPE_CHECKING:
-    from timely.worker.arena import Shared
+    from timely.worker.shared_memory import Shared
 
 __all__ = [
     "Inbox",

@@ -13,23 +13,23 @@ from collections.abc import Callable, Iterable
 from time import monotonic
 from typing import Any, Final, cast
 
-from timely.dataflow import Bell
-from timely.dataflow.keeping import Keeper
+from timely.dataflow import SyncActivator
+from timely.dataflow.operator_state import StateRegistry
 from timely.errors import ConfigurationError, PeerLostError, RoutingError, UnsendableError, WorkerError, told
 from timely.native import mypyc_attr
-from timely.progress import Agenda, ProgressBatch, ProgressExchange, Routes
-from timely.worker.accumulate import SWEPT, Accumulator
-from timely.worker.agreement import Agreement
-from timely.worker.coalesce import DATA, PROGRESS
-from timely.worker.collector import Collector
+from timely.progress import ActivationQueue, ProgressBatch, ProgressExchange, Routes
+from timely.worker.all_gather import AllGather
 from timely.worker.config import Config
-from timely.worker.council import Council
-from timely.worker.installed import LONG, Dataflow, Pointstamp
-from timely.worker.onlooking import Onlooker
+from timely.worker.dataflows import LONG, InstalledDataflow, Pointstamp
+from timely.worker.gc_control import GarbageControl
+from timely.worker.graph_check import GraphCheck
+from timely.worker.progress_aggregation import SWEPT, ProgressAggregator
+from timely.worker.progress_batching import DATA, PROGRESS
 from timely.worker.scheduler import Scheduler
 from timely.worker.silence import warn_of_the_same
 from timely.worker.stall import StallDetector
 from timely.worker.timers import Timers
+from timely.worker.tracer import Tracer
 from timely.worker.transport import LocalTransport, Transport
 
 GRAPH: Final = "graph"
@@ -61,24 +61,24 @@ class Turning:
         self._paused = False
         self.scheduler = scheduler
         self.config = Config()
-        self.keepers: Callable[[int], Keeper] | None = None
+        self.state_registries: Callable[[int], StateRegistry] | None = None
         self.timers = Timers(clock)
         self._clock = clock
-        self.onlookers: list[Onlooker] = []
+        self.tracers: list[Tracer] = []
         self._stall = StallDetector(self.index, self.peers)
-        self._dataflows: dict[int, Dataflow] = {}
-        self._agenda = Agenda()  # of the dataflows, by number
-        self._rung: deque[Bell] = deque()
+        self._dataflows: dict[int, InstalledDataflow] = {}
+        self._agenda = ActivationQueue()  # of the dataflows, by number
+        self._rung: deque[SyncActivator] = deque()
         self._early: dict[int, list[tuple[int, Any]]] = {}
-        self._agreement = Agreement(self.index, self.peers)
-        self._council = Council(self.index, self.peers)
+        self._agreement = GraphCheck(self.index, self.peers)
+        self._council = AllGather(self.index, self.peers)
         self._serving = False
-        self._accumulator: Accumulator | None = None
+        self._accumulator: ProgressAggregator | None = None
         if routes is not None and routes.workers != self.peers:
             raise ConfigurationError(f"there are {self.peers} workers, and routes for {routes.workers}: make them for this run")
         if routes is not None and not routes.direct_only:
-            self._accumulator = Accumulator(self.index, routes.around(self.index))
-        self.collector: Collector | None = None
+            self._accumulator = ProgressAggregator(self.index, routes.around(self.index))
+        self.collector: GarbageControl | None = None
         self._failed: BaseException | None = None
         self._stepping = False
 
@@ -151,7 +151,7 @@ class Turning:
         if self._accumulator is not None:
             self._pass_on(self._accumulator)
         self._flush()
-        for onlooker in self.onlookers:
+        for onlooker in self.tracers:
             onlooker.turned()
 
     def _pass(self) -> None:
@@ -167,7 +167,7 @@ class Turning:
             if dataflow is not None and not dataflow.root.pull_internal_progress((), (), ()):
                 self._forget(number)
         agenda.end_pass()
-        for onlooker in self.onlookers:
+        for onlooker in self.tracers:
             onlooker.turned()
 
     def _speak_first(self, chosen: Iterable[int]) -> bool:
@@ -188,17 +188,17 @@ class Turning:
             self._flush()
         return said
 
-    def _takes_long(self, dataflow: Dataflow) -> bool:
+    def _takes_long(self, dataflow: InstalledDataflow) -> bool:
         """Return whether a turn of a dataflow is likely to take longer than to tell all peers something."""
         return dataflow.longest >= LONG
 
-    def _send_progress(self, dataflow: Dataflow) -> bool:
+    def _send_progress(self, dataflow: InstalledDataflow) -> bool:
         """Send the peers what this worker's operators sent, and what they did, as one batch; return whether there was any."""
         dataflow.mailbag.empty()
         batch = dataflow.exchange.flush() if dataflow.exchange is not None else None
         if batch is None:
             return False
-        for onlooker in self.onlookers:
+        for onlooker in self.tracers:
             onlooker.told(dataflow.number, batch)
         if self._accumulator is not None:
             self._accumulator.say(dataflow.number, batch)
@@ -209,7 +209,7 @@ class Turning:
                 self.tell(peer, message)
         return True
 
-    def _pass_on(self, accumulator: Accumulator) -> None:
+    def _pass_on(self, accumulator: ProgressAggregator) -> None:
         """Send those around what this worker's operators did, and what it heard from the others, as one batch."""
         for peer, message in accumulator.messages():
             self.tell(peer, message)
@@ -242,10 +242,10 @@ class Turning:
             dataflow.end()
             dataflow.discard()
             self._agenda.remove(number)  # what is let go of may have asked to be run once more
-            for onlooker in self.onlookers:
+            for onlooker in self.tracers:
                 onlooker.ended(number)
 
-    def hear(self, bell: Bell) -> None:
+    def hear(self, bell: SyncActivator) -> None:
         """Have a bell answered in the next step, which need not wait: the one method that other threads may call."""
         self._rung.append(bell)
         self.transport.wake()
@@ -314,9 +314,9 @@ class Turning:
         else:
             self._receive(target, message[2])
 
-    def _receive(self, dataflow: Dataflow, batch: ProgressBatch[Pointstamp]) -> None:
+    def _receive(self, dataflow: InstalledDataflow, batch: ProgressBatch[Pointstamp]) -> None:
         """Apply a peer's batch as a whole, before anything is derived from it."""
-        for onlooker in self.onlookers:
+        for onlooker in self.tracers:
             onlooker.heard(dataflow.number, batch.sender, batch)
         exchange = cast("ProgressExchange[Pointstamp]", dataflow.exchange)
         scopes = dataflow.scopes

@@ -3,8 +3,8 @@
 A frame is a header (two little-endian 64-bit numbers: the size of the body and how many buffers it has), the sizes of the
 buffers, and the buffers, each padded to eight bytes. The first buffer is a pickle; the others are the large flat pieces of its
 containers (arrays and large Arrow batches as they are, others as IPC), which are neither copied into the pickle nor out of it.
-Between processes that share memory (:mod:`timely.worker.arena`) a large buffer may lie there; then its place stands where its
-size would.
+Between processes that share memory (:mod:`timely.worker.shared_memory`) a large buffer may lie there; then its place stands
+where its size would.
 Frames are only ever read from peers that have shown to hold the run's key, since unpickling executes what it is told to.
 """
 
@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from timely.dataflow.pickling import dumps
 from timely.progress import ProgressBatch
-from timely.worker.coalesce import PROGRESS
+from timely.worker.progress_batching import PROGRESS
 
 if TYPE_CHECKING:
-    from timely.worker.arena import Arena
+    from timely.worker.shared_memory import SharedMemoryBuffer
 
 Piece: TypeAlias = bytes | memoryview
 
@@ -85,7 +85,7 @@ def pickled(message: Any) -> list[Piece]:
     return [main, *[piece.raw() for piece in loose]] if loose else [main]
 
 
-def framed(buffers: list[Piece], arena: Arena | None = None) -> list[Piece]:
+def framed(buffers: list[Piece], arena: SharedMemoryBuffer | None = None) -> list[Piece]:
     """Return the pieces of the frame with these buffers, of which ``arena`` takes the large ones, as far as it has room."""
     main = buffers[0]
     if len(buffers) == 1 and len(main) < FAR:
@@ -129,7 +129,7 @@ def announced(head: bytes | memoryview, at: int, largest: int | None) -> tuple[i
     return size, buffers
 
 
-def decode(body: memoryview, buffers: int, arena: Arena | None = None) -> Any:
+def decode(body: memoryview, buffers: int, arena: SharedMemoryBuffer | None = None) -> Any:
     """Return the message in the body of a frame with this many buffers; its large pieces are views of ``body``, and copies of
     what is in ``arena``.
 

@@ -14,17 +14,17 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar, overload
 
 from timely.dataflow import ScopeBuilder
-from timely.dataflow.opening import Opening
+from timely.dataflow.scope_context import ScopeContext
 from timely.errors import ConfigurationError, ScopeError, StalledError, WorkerError, shown
 from timely.native import mypyc_attr
 from timely.order import PartialOrder
 from timely.progress import ProgressExchange, Routes
-from timely.worker.agreement import describe
-from timely.worker.collector import collector_paused, find_garbage
-from timely.worker.installed import Building, Dataflow, Pointstamp
-from timely.worker.onlooking import EVERYWHERE
+from timely.worker.dataflows import DataflowBuild, InstalledDataflow, Pointstamp
+from timely.worker.gc_control import collector_paused, find_garbage
+from timely.worker.graph_check import describe
 from timely.worker.scheduler import Scheduler
 from timely.worker.silence import warn_of_never_run, warn_of_no_way_out
+from timely.worker.tracer import EVERYWHERE
 from timely.worker.transport import Transport
 from timely.worker.turn import CONFER, DONE, ENDED, GRAPH, HELD, QUIET, SERVING, Turning
 
@@ -91,12 +91,12 @@ class Worker(Turning):
         from a peer's is a ``GraphMismatchError`` as soon as that is known. In the block Python's garbage collector is paused, if
         it was on: it would look again and again at all that has been built.
         """
-        return Opening(self._open(time, name), "dataflow")
+        return ScopeContext(self._open(time, name), "dataflow")
 
     @contextlib.contextmanager
     def _open(self, time: Any, name: str | None) -> Iterator[ScopeBuilder[Any]]:
         number = self._agenda.grow()
-        building = Building(self, number)
+        building = DataflowBuild(self, number)
         exchange = ProgressExchange[Pointstamp](self.index, self.peers) if self.peers > 1 else None
         scope: ScopeBuilder[Any] = ScopeBuilder(name or f"dataflow{number}", time, building, None, building.wake, exchange)
         self._being_built.append(scope.name)
@@ -112,15 +112,15 @@ class Worker(Turning):
         finally:
             self._being_built.remove(scope.name)
         building.installed = True
-        self._install(Dataflow(number, scope, building))
+        self._install(InstalledDataflow(number, scope, building))
         if self.index == 0:
             warn_of_no_way_out(scope)
 
-    def _install(self, dataflow: Dataflow) -> None:
+    def _install(self, dataflow: InstalledDataflow) -> None:
         number = dataflow.number
         self._dataflows[number] = dataflow
         self._agenda.add(number)
-        for onlooker in self.onlookers:
+        for onlooker in self.tracers:
             onlooker.built(number, dataflow.scope)
         if self.peers == 1:
             return
@@ -152,7 +152,7 @@ class Worker(Turning):
         building = scope.allocator
         if scope.parent is not None:
             raise ScopeError(f"scope {scope.path!r} cannot be dropped: drop the dataflow {scope.root.path!r} that it is in")
-        if not isinstance(building, Building) or building.worker is not self:
+        if not isinstance(building, DataflowBuild) or building.worker is not self:
             raise ScopeError(f"dataflow {scope.path!r} is not one of worker {self.index}, which cannot drop it")
         if not building.installed:
             raise ScopeError(f"dataflow {scope.path!r} is not built yet: drop it after its with-block")
@@ -391,12 +391,12 @@ class Worker(Turning):
             self.collector.idle()
         if due is not None:
             timeout = min(due, _LONGEST if timeout is None else timeout)
-        begun = perf_counter() if self.onlookers else 0.0
+        begun = perf_counter() if self.tracers else 0.0
         if self._scheduler is not None:
             self._scheduler.park(timeout)
         else:
             self.transport.wait(timeout)
-        for onlooker in self.onlookers:
+        for onlooker in self.tracers:
             onlooker.waited(perf_counter() - begun)
 
     def _wait_with_all(self, patience: float) -> None:

@@ -24,7 +24,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 from pyspark.sql.types import StructType
 
-from timely.dataflow.declared import Output
+from timely.dataflow.output_schema import Output
 from timely.errors import CheckpointError, ConfigurationError, DeliveryError, SparkError, TimelyError
 from timely.spark.columns import check_cases
 from timely.spark.display import name_of
@@ -35,12 +35,12 @@ from timely.spark.plan import InputPlan, arrow_schema, check_build, check_names,
 from timely.spark.rendezvous import Run, rendezvous
 from timely.spark.session import addresses, check_workers, concurrent_tasks, context_of
 from timely.spark.slots import settle
-from timely.spark.streaming.crew import Crew
-from timely.spark.streaming.duty import Duty
-from timely.spark.streaming.identity import Identity
+from timely.spark.streaming.directory import Place, PlacedNotes
+from timely.spark.streaming.ingest import take_in
 from timely.spark.streaming.ledger import File, Ledger, Outputs, go_through
-from timely.spark.streaming.place import Place, PlacedNotes
-from timely.spark.streaming.taking import take_in
+from timely.spark.streaming.stream_identity import Identity
+from timely.spark.streaming.supervisor import Supervisor
+from timely.spark.streaming.worker_task import WorkerTask
 from timely.spark.task import Build
 
 ForeachEpoch = Callable[[int, Mapping[str, DataFrame]], object]
@@ -150,12 +150,12 @@ def stream(
     server, log = rendezvous(*addresses(context)), log_to_spark(context)
     hear, look = (None, None) if live is None else (live.open(name_of(build)), live.look)
 
-    def duty(run: Run, attempt: str) -> Duty:
+    def duty(run: Run, attempt: str) -> WorkerTask:
         show(run, hear)
         given = build, plan.inputs, declared, server.invitation(run)
-        return Duty(*given, log=log, look=look, place=place, version=version, attempt=attempt)
+        return WorkerTask(*given, log=log, look=look, place=place, version=version, attempt=attempt)
 
-    crew = Crew(session, server, workers, ledger, list(schemas), patience, duty)
+    crew = Supervisor(session, server, workers, ledger, list(schemas), patience, duty)
     epochs = _Epochs(session, place, schemas, foreach_epoch, crew, ledger, checkpoint_every)
     handle = StreamHandle(epochs)
     handle._start(plan.whole(), trigger or {})
@@ -200,7 +200,7 @@ class _Epochs:
         place: Place,
         schemas: Mapping[str, StructType],
         foreach_epoch: ForeachEpoch,
-        crew: Crew,
+        crew: Supervisor,
         ledger: Ledger,
         every: int,
     ) -> None:

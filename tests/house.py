@@ -1,0 +1,223 @@
+"""Figures of the package's structure: ``python -m tests.house [FOLDER]`` prints them, and exits 1 where one is past its target.
+
+Counted by parsing, nothing is imported: lines by package (code, docstring, comment), definitions whose names the project's word
+table replaces, circles of files (imports inside functions and under ``TYPE_CHECKING`` count), public classes defined twice, and
+submodules hidden by a name that their package exports.
+"""
+
+from __future__ import annotations
+
+import ast
+import io
+import re
+import sys
+import tokenize
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Final
+
+import attrs
+
+ROOT: Final = Path(__file__).resolve().parents[1]
+
+NEW_PACKAGES: Final = ("differential", "tables", "sql")
+"""What came after the target was set counts by itself."""
+
+TARGETS: Final = {"progress": 3300, "scopes": 1200, "dataflow": 3500, "operators": 4800, "worker": 3000, "testing": 2500}
+TOTAL: Final = 34_000
+FIXED_PACKAGES: Final = ("attrs", "sortedcontainers", "typing_extensions")
+
+COINED: Final = frozenset(
+    re.findall(
+        r"\w+",
+        """agenda alike arena attachable attendant bell blueprint board census company council crew deal dealt delegating duty ear
+        errand errands excursion hear heard keeper keeping kept lookout mailbag onlooker onlooking relay said say shelf speak
+        spoke surroundings sweep taken tell teller told turning""",
+    )
+)
+"""Words that the field has another term for, where they name a module, a class, a function or a method."""
+
+
+@attrs.frozen
+class Lines:
+    """Lines of a package by what stands on them; the rest is blank."""
+
+    total: int = 0
+    code: int = 0
+    docstring: int = 0
+    comment: int = 0
+
+    def __add__(self, other: Lines) -> Lines:
+        return Lines(
+            self.total + other.total,
+            self.code + other.code,
+            self.docstring + other.docstring,
+            self.comment + other.comment,
+        )
+
+
+@attrs.frozen
+class Module:
+    """One file of the package."""
+
+    name: str
+    path: Path
+    source: str
+    tree: ast.Module
+
+    @property
+    def package(self) -> str:
+        """The package below ``timely`` that it is in, or its own name where it stands at the top."""
+        return [*self.name.split("."), ""][1] or "timely"
+
+    def lines(self) -> Lines:
+        """Count its lines."""
+        docstrings: set[int] = set()
+        for node in ast.walk(self.tree):
+            if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef) and ast.get_docstring(node):
+                text = node.body[0]
+                docstrings.update(range(text.lineno, (text.end_lineno or text.lineno) + 1))
+        comments: set[int] = set()
+        code: set[int] = set()
+        silent = {tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER}
+        for token in tokenize.generate_tokens(io.StringIO(self.source).readline):
+            if token.type == tokenize.COMMENT:
+                comments.add(token.start[0])
+            elif token.type not in silent:
+                code.update(range(token.start[0], token.end[0] + 1))
+        code -= docstrings
+        return Lines(len(self.source.splitlines()), len(code), len(docstrings), len(comments - code))
+
+
+def modules(root: Path) -> dict[str, Module]:
+    """Return every file of the package below ``root``, by module name."""
+    found = {}
+    for path in sorted((root / "timely").rglob("*.py")):
+        parts = path.relative_to(root).with_suffix("").parts
+        name = ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+        source = path.read_text(encoding="utf-8")
+        found[name] = Module(name, path, source, ast.parse(source))
+    return found
+
+
+def imported(module: Module, known: Mapping[str, Module]) -> Iterator[str]:
+    """Yield the modules of the package that a file imports from, wherever the import stands."""
+    for node in ast.walk(module.tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names if alias.name in known)
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            for alias in node.names:
+                inner = f"{node.module}.{alias.name}"
+                if inner in known or node.module in known:
+                    yield inner if inner in known else node.module
+
+
+def circles(known: Mapping[str, Module]) -> list[list[str]]:
+    """Return the groups of files that import each other. A package that re-exports is not followed into its files."""
+    plain = [name for name, module in known.items() if module.path.name != "__init__.py"]
+    ahead = {name: {other for other in imported(known[name], known) if other in plain} for name in plain}
+    beyond: dict[str, set[str]] = {}
+    for name in plain:
+        seen: set[str] = set()
+        waiting = list(ahead[name])
+        while waiting:
+            other = waiting.pop()
+            if other not in seen:
+                seen.add(other)
+                waiting.extend(ahead[other])
+        beyond[name] = seen
+    groups = {tuple(sorted(other for other in beyond[name] if name in beyond[other])) for name in plain if name in beyond[name]}
+    return sorted((list(group) for group in groups if len(group) > 1), key=len, reverse=True)
+
+
+def hidden(known: Mapping[str, Module]) -> list[str]:
+    """Return the submodules that have the name of something that their package exports."""
+    found = []
+    for name, module in known.items():
+        if module.path.name == "__init__.py":
+            exported = {
+                alias.asname or alias.name
+                for node in ast.walk(module.tree)
+                if isinstance(node, ast.ImportFrom) and node.module and node.module.startswith(f"{name}.")
+                for alias in node.names
+            }
+            found += [f"{name}.{export}" for export in sorted(exported) if f"{name}.{export}" in known]
+    return found
+
+
+def definitions(module: Module) -> Iterator[tuple[str, str]]:
+    """Yield what a file defines as ``(kind, name)``: the module itself, classes, functions and methods."""
+    yield "module", module.name.rsplit(".", 1)[-1]
+    for node in ast.walk(module.tree):
+        if isinstance(node, ast.ClassDef):
+            yield "class", node.name
+        elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            yield "function", node.name
+
+
+def words(name: str) -> list[str]:
+    """Return the words of an identifier.
+
+    >>> words("_tellAllPeers"), words("keep_alone")
+    (['tell', 'all', 'peers'], ['keep', 'alone'])
+    """
+    return re.sub(r"([a-z0-9])([A-Z])", r"\1_\2", name).lower().strip("_").split("_")
+
+
+def coined(known: Iterable[Module]) -> list[str]:
+    """Return the definitions that are named by a word that the word table replaces."""
+    return sorted(
+        {
+            f"{module.name}:{name}"
+            for module in known
+            for _, name in definitions(module)
+            if not name.startswith("__") and COINED.intersection(words(name))
+        }
+    )
+
+
+def main(root: Path) -> int:
+    """Print the figures of a checkout; return how many are past their targets."""
+    known = modules(root)
+    by_package: dict[str, Lines] = defaultdict(Lines)
+    classes: dict[str, list[str]] = defaultdict(list)
+    uses: Counter[str] = Counter()
+    for module in known.values():
+        by_package[module.package] += module.lines()
+        for node in ast.walk(module.tree):
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                classes[node.name].append(module.name)
+            elif isinstance(node, ast.Import):
+                uses.update(alias.name.split(".")[0] for alias in node.names)
+            elif isinstance(node, ast.ImportFrom) and node.module:
+                uses[node.module.split(".")[0]] += 1
+    past = []
+    print(f"{'package':14}{'lines':>8}{'code':>8}{'docstring':>11}{'comment':>9}{'target':>8}")
+    for package, lines in sorted(by_package.items(), key=lambda entry: -entry[1].total):
+        target = TARGETS.get(package)
+        if target is not None and lines.total > target:
+            past.append(f"timely/{package} has {lines.total:,} lines, {target:,} at most")
+        print(f"{package:14}{lines.total:8,}{lines.code:8,}{lines.docstring:11,}{lines.comment:9,}{target or '':>8}")
+    core = sum((lines for package, lines in by_package.items() if package not in NEW_PACKAGES), Lines())
+    print(f"{'in all':14}{core.total:8,}{core.code:8,}{core.docstring:11,}{core.comment:9,}{TOTAL:>8}")
+    if core.total > TOTAL:
+        past.append(f"timely/ has {core.total:,} lines, {TOTAL:,} at most")
+    found = {
+        "files that import each other": [" ".join(group) for group in circles(known)],
+        "submodules hidden by their package": hidden(known),
+        "public classes defined twice": [f"{name}: {', '.join(at)}" for name, at in sorted(classes.items()) if len(at) > 1],
+        "names that the word table replaces": coined(known.values()),
+        "fixed packages that nothing imports": [name for name in FIXED_PACKAGES if not uses[name] and not uses[name[:4]]],
+    }
+    for title, entries in found.items():
+        print(f"\n{title}: {len(entries)}")
+        print("".join(f"  {entry}\n" for entry in entries), end="")
+        if entries:
+            past.append(f"{len(entries)} {title}")
+    print("\n" + ("past a target: " + "; ".join(past) if past else "every figure is at its target"))
+    return len(past)
+
+
+if __name__ == "__main__":
+    sys.exit(bool(main(Path(sys.argv[1]) if len(sys.argv) > 1 else ROOT)))

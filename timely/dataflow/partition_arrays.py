@@ -1,0 +1,202 @@
+"""Dealing NumPy arrays, and which rows of any columns go to which worker.
+
+The invariant is that of :mod:`timely.dataflow.container`: every row goes to one worker, and rows keep their order. Only what
+deals columns imports this module, since NumPy is imported with it: an import in a function costs as much as some of what
+follows it here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, Final, TypeAlias
+
+import numpy as np
+
+from timely.dataflow.container import Parts
+from timely.dataflow.keys import Key, combined, route_array
+from timely.errors import RoutingError
+
+Array: TypeAlias = np.ndarray[Any, Any]
+
+_PIECE: Final = 500
+"""Values that NumPy goes through without letting other threads run."""
+
+_LONG: Final = 1 << 21
+"""Rows up to which they are dealt at once: caches have room for what is looked through again."""
+
+_BLOCK: Final = 1 << 17
+"""Rows of longer columns that are dealt at a time."""
+
+_FEW: Final = 9
+"""Up to so many workers it is cheaper to look for each one's rows than to sort them: NumPy takes three times as long to find what
+one place in ten has."""
+
+
+def partition_array(batch: Array, key: Key, workers: int) -> Parts:
+    """Deal an array of rows: ``timely.dataflow.container.partition`` for NumPy.
+
+    >>> [(worker, part.tolist()) for worker, part in partition_array(np.array([3, 4, 5]), lambda array: array, 2)]
+    [(0, [4]), (1, [3, 5])]
+    """
+    columns = _key_columns(batch, key)
+    if workers == 1:
+        for column in columns:
+            route_array(column if column.dtype == object else column[:0])  # is its type one that can be routed?
+        return [(0, batch)]
+    numbers = [route_array(column) for column in columns]
+    return list(partition_rows(batch, numbers[0] if callable(key) or isinstance(key, str) else combined(numbers), workers))
+
+
+def partition_rows(batch: Array, numbers: Array, workers: int) -> Iterator[tuple[int, Array]]:
+    """Yield ``(worker, rows)`` for each worker that gets any row of an array, given the rows' routing numbers.
+
+    Of long columns, a block at a time goes to all workers: it is in a processor's cache then, and the places of rows take no
+    memory to speak of.
+
+    >>> [(worker, part.tolist()) for worker, part in partition_rows(np.array([6, 7, 8]), np.array([5, 3, 2]), 3)]
+    [(0, [7]), (2, [6, 8])]
+    """
+    columns = batch[np.newaxis] if batch.ndim == 1 else batch.T
+    plain = type(batch) is np.ndarray and not batch.dtype.hasobject and columns.ndim == 2 and columns.flags.c_contiguous
+    if len(batch) <= _LONG or not plain:
+        yield from ((worker, _taken(batch, rows)) for worker, rows in rows_by_worker(numbers, workers))
+        return
+    owners = owners_of(numbers, workers)
+    blocks = [slice(at, at + _BLOCK) for at in range(0, len(owners), _BLOCK)]
+    counts = _counts(owners, blocks, workers)
+    if len(batch) in counts:
+        yield counts.index(len(batch)), batch
+        return
+    dealt = {worker: np.empty((len(columns), count), batch.dtype) for worker, count in enumerate(counts) if count}
+    ends = dict.fromkeys(dealt, 0)
+    for block in blocks:
+        for worker, rows in _rows_of(owners[block], workers):
+            start, ends[worker] = ends[worker], ends[worker] + len(rows)
+            for column, into in zip(columns[:, block], dealt[worker][:, start : ends[worker]], strict=True):
+                column.take(rows, out=into, mode="clip")
+    for worker, part in dealt.items():
+        yield worker, part[0] if batch.ndim == 1 else part.T
+
+
+def _counts(owners: Array, blocks: list[slice], workers: int) -> list[int]:
+    """Return how many rows each worker owns."""
+    if workers <= _FEW:
+        return [int(np.count_nonzero(owners == worker)) for worker in range(workers)]
+    counts = np.zeros(workers, np.int64)
+    for block in blocks:  # they are counted as longer numbers than they are
+        counts += np.bincount(owners[block], minlength=workers)
+    return counts.tolist()
+
+
+def _taken(batch: Array, rows: Array) -> Array:
+    """Return these rows of an array, in their order: the array itself if they are all of it.
+
+    ``take`` lets other threads run however few there are; indexing for more than a piece.
+    """
+    if len(rows) == len(batch):
+        return batch
+    if batch.ndim == 2 and batch.flags.f_contiguous:  # columns that lie one after the other stay so
+        return batch.T.take(rows, axis=1).T
+    return batch[rows] if batch.ndim == 1 and len(rows) <= _PIECE else batch.take(rows, axis=0)
+
+
+def _key_columns(batch: Array, key: Key) -> list[Array]:
+    """Return what the rows of an array are routed by: the columns that ``key`` names, or the one that it returns."""
+    if not callable(key):
+        if batch.dtype.names is None:
+            raise RoutingError(f"an array of type {batch.dtype} has no column {key!r}: give a function of the array as the key")
+        columns = [batch[name] for name in checked_names(key, batch.dtype.names, "array")]
+    else:
+        columns = [np.asarray(key(batch))]
+    for column in columns:
+        if column.shape != batch.shape[:1]:
+            raise RoutingError(
+                "the key of an array must give one number for each of its rows, or one string: the array has shape"
+                f" {batch.shape}, and its key has shape {column.shape}"
+            )
+    return columns
+
+
+def checked_names(key: str | Sequence[str], names: Sequence[str], what: str) -> list[str]:
+    """Return the names of the columns of a key; ``RoutingError`` unless there is at least one, and each once among ``names``.
+
+    >>> checked_names("a", ["a", "b"], "array"), checked_names(("b", "a"), ["a", "b"], "array")
+    (['a'], ['b', 'a'])
+    """
+    wanted = [key] if isinstance(key, str) else list(key)
+    if not wanted:
+        raise RoutingError("a key needs at least one column")
+    for name in wanted:
+        if names.count(name) > 1:
+            raise RoutingError(f"there are {names.count(name)} columns {name!r} in the {what}: give each a name of its own")
+        if name not in names:
+            raise RoutingError(f"there is no column {name!r}; the {what} has {', '.join(map(repr, names))}")
+    return wanted
+
+
+def rows_by_worker(numbers: Array, workers: int) -> Iterator[tuple[int, Array]]:
+    """Yield ``(worker, rows)`` for each worker that gets any row, given the rows' routing numbers: their places, in order.
+
+    One after the other: what was taken out by then makes room for the next, or a large batch has memory given back to the
+    system and asked for again each time, which takes longer than the dealing.
+
+    >>> [(worker, rows.tolist()) for worker, rows in rows_by_worker(np.array([5, 3, 2]), 3)]
+    [(0, [1]), (2, [0, 2])]
+    """
+    return _rows_of(owners_of(numbers, workers), workers)
+
+
+def _rows_of(owners: Array, workers: int) -> Iterator[tuple[int, Array]]:
+    """Yield ``(worker, rows)`` for each worker that owns any."""
+    if workers > _FEW:
+        order, ends = in_order(owners)
+        yield from ((worker, order[start:end]) for worker, start, end in ends)
+        return
+    for worker in range(workers):
+        rows = (owners == worker).nonzero()[0]
+        if len(rows):
+            yield worker, rows
+
+
+def in_order(owners: Array) -> tuple[Array, Iterable[tuple[int, int, int]]]:
+    """Return the places of rows in order of their owners, and which of them each owner has: ``(owner, start, end)``.
+
+    >>> order, ends = in_order(np.array([2, 0, 2], np.uint8))
+    >>> order.tolist(), list(ends)
+    ([1, 0, 2], [(0, 0, 1), (2, 1, 3)])
+    """
+    counts = np.bincount(owners)
+    there = counts.nonzero()[0]
+    counts = counts[there]
+    ends = counts.cumsum()
+    order = owners.argsort(kind="stable")  # short numbers are sorted by counting
+    return order, zip(there.tolist(), (ends - counts).tolist(), ends.tolist(), strict=True)
+
+
+def halves(numbers: Array) -> tuple[list[Array], int]:
+    """Return the places of the rows of worker 0 and then of worker 1, of two, and how many are the first's; in short pieces.
+
+    NumPy lets other threads run in most of what has more to go through than a piece. Where one wants to, it takes longer to be
+    let in again than to go through a thousand values; so the rows are found piece by piece, and may be taken out so.
+
+    >>> pieces, first = halves(np.array([5, 3, 2]))
+    >>> [piece.tolist() for piece in pieces], first
+    ([[2, 0, 1]], 1)
+    """
+    even, odd = [], []
+    for start in range(0, len(numbers), _PIECE):
+        mine = owners_of(numbers[start : start + _PIECE], 2).view(np.bool_)
+        even.append((~mine).nonzero()[0] + start)
+        odd.append(mine.nonzero()[0] + start)
+    order = np.concatenate(even + odd)
+    return [order[start : start + _PIECE] for start in range(0, len(order), _PIECE)], sum(map(len, even))
+
+
+def owners_of(numbers: Array, workers: int) -> Array:
+    """Return the remainders, as numbers that are no longer than they need to be."""
+    if workers & (workers - 1):
+        return (numbers % workers).astype(np.uint16 if workers <= 1 << 16 else np.int64)
+    if workers <= 1 << 8:
+        low = numbers & 0xFF if numbers.dtype == object else numbers
+        return low.astype(np.uint8) & np.uint8(workers - 1)  # what is cut off is a multiple of 256
+    return (numbers & (workers - 1)).astype(np.int64)

@@ -1,0 +1,123 @@
+"""``join``: pairs up the records of two streams that have the same key, whenever each of them came.
+
+A pair is sent at the least upper bound of the two times, as soon as the second of the two has come. The invariant: which pairs
+come out, and at which times, depends on the two streams alone, not on how their records interleave; each pair comes once.
+Source: the symmetric hash join (Wilschut and Apers 1991), with the times of a lattice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, TypeVar, get_args, get_origin
+
+from timely.dataflow import Capability, InputPort, OperatorInfo, OutputPort, Stream, records_of, scope_of
+from timely.errors import TimestampError
+from timely.operators.by_record import by_first
+from timely.operators.generic import binary_frontier
+from timely.operators.state_log import owner
+from timely.order import PartialOrder, Product
+from timely.progress import time_domain
+
+T = TypeVar("T", bound=PartialOrder)
+K = TypeVar("K")
+V = TypeVar("V")
+W = TypeVar("W")
+
+State = dict[Any, list[tuple[Any, Any]]]
+"""What has come on one side: for each key, times and values."""
+
+
+def join(
+    stream: Stream[T, tuple[K, V]], other: Stream[T, tuple[K, W]], key: Callable[[K], Any] | None = None
+) -> Stream[T, tuple[K, tuple[V, W]]]:
+    """Return ``(key, (left, right))`` for every two records ``(key, left)`` and ``(key, right)``, at the least upper bound of
+    their times.
+
+    Both sides are kept, each until the other has ended. For records of the same time only, put the time into the key.
+    Keys are hashable and what ``exchange`` takes, or else ``key(k)`` says what to deal them by. ``TimestampError`` for times
+    without least upper bounds, see ``least_upper_bound``.
+
+    >>> import timely
+    >>> def build(scope):
+    ...     names = scope.to_stream([(1, "one"), (2, "two")])
+    ...     return names.join(scope.to_stream([(2, "II"), (3, "III")]).delay(lambda x, time: 5))
+    >>> timely.example(build)
+    [(5, [(2, ('two', 'II'))])]
+    """
+    bound: Callable[[T, T], T] = least_upper_bound(scope_of(stream, "join").time)
+
+    def constructor(capability: Capability[T], info: OperatorInfo) -> Callable[..., object]:
+        lefts: State = {}
+        rights: State = {}
+
+        def save() -> Iterator[tuple[int, tuple[bool, Any, list[tuple[T, Any]]]]]:
+            for flip, state in ((False, lefts), (True, rights)):
+                for k, values in state.items():
+                    yield dealt_by(k), (flip, k, values)
+
+        def load(items: Iterable[tuple[bool, Any, list[tuple[T, Any]]]]) -> None:
+            for flip, k, values in items:
+                (rights if flip else lefts).setdefault(k, []).extend(values)
+
+        log = info.keep(save, load, logged=True)
+
+        def logic(left: InputPort[T, Any], right: InputPort[T, Any], output: OutputPort[T]) -> None:
+            left_over, right_over = not left.frontier, not right.frontier
+            for input, mine, others, flip in ((left, lefts, rights, False), (right, rights, lefts, True)):
+                keep = not (left_over if flip else right_over)
+                for capability, batch in input:
+                    found = _match(capability.time, batch, mine if keep else None, others, flip, bound)
+                    if keep and log.kept:
+                        for k, value in records_of(batch):
+                            log.append(dealt_by(k), (flip, k, [(capability.time, value)]))
+                    for time, pairs in found.items():
+                        with capability.delayed(time) as later:
+                            output.session(later).give_batch(pairs)
+            if left_over and right_over and log.kept:
+                return  # for a run that goes on with more: the log has it in any case
+            if right_over:
+                lefts.clear()
+            if left_over:
+                rights.clear()
+
+        return logic
+
+    pact, dealt_by = by_first(key), owner(key)
+    return binary_frontier(stream, other, pact, pact, "join", constructor)
+
+
+def _match(
+    time: T, batch: Any, mine: State | None, others: State, flip: bool, bound: Callable[[T, T], T]
+) -> dict[T, list[Any]]:
+    """Pair a batch with what has come on the other side, by the times of the pairs; put it into ``mine`` as well."""
+    found: dict[T, list[Any]] = {}
+    for key, value in records_of(batch):
+        if mine is not None:
+            mine.setdefault(key, []).append((time, value))
+        for other_time, other in others.get(key, ()):
+            pair = (key, (other, value) if flip else (value, other))
+            found.setdefault(bound(time, other_time), []).append(pair)
+    return found
+
+
+def least_upper_bound(time: Any) -> Callable[[Any, Any], Any]:
+    """Return the function of two times of the type ``time`` that gives the earliest time at or after both.
+
+    Of two numbers, or times of another total order, it is the later one; of two products it is taken coordinate by coordinate; a
+    type of one's own may offer it as a method ``lub(other)``. ``TimestampError`` for a type that has none of these.
+
+    >>> least_upper_bound(int)(3, 5), least_upper_bound(Product[int, int])(Product(3, 1), Product(0, 4))
+    (5, (3, 4))
+    """
+    domain = time_domain(time)
+    if get_origin(time) is Product:
+        outer, inner = (least_upper_bound(part) for part in get_args(time))
+        return lambda one, two: Product(outer(one.outer, two.outer), inner(one.inner, two.inner))
+    if callable(getattr(time, "lub", None)):
+        return lambda one, two: one.lub(two)
+    if time is int or domain.total:
+        return lambda one, two: two if one <= two else one
+    raise TimestampError(
+        f"join needs least upper bounds, and times of type {domain.name} have none: give the type a method lub(other) that"
+        " returns the earliest time at or after both, or is_total() if every two of its times are comparable"
+    )

@@ -1,0 +1,50 @@
+"""``CountSink``: where changes to the counts of pointstamps are entered.
+
+A tracker is one, and so is whatever stands before it: what sends a change to the peers as well, puts it off until a pass is over,
+or looks on. The invariant: nothing is derived from a change when it is entered, so that several are one statement until somebody
+propagates.
+"""
+
+from __future__ import annotations
+
+import operator
+from abc import ABC, abstractmethod
+from typing import Generic, SupportsIndex, TypeVar
+
+from timely.errors import ProgressError
+from timely.native import mypyc_attr
+from timely.order import PartialOrder
+
+T = TypeVar("T", bound=PartialOrder)
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class CountSink(ABC, Generic[T]):
+    """Takes changes, one by one.
+
+    >>> class Printed(CountSink):
+    ...     def update_at(self, index, time, diff):
+    ...         print(f"{diff:+} at location {index}, time {time}")
+    >>> Printed().update_at(3, 0, -1)
+    -1 at location 3, time 0
+    """
+
+    __slots__ = ()
+
+    @abstractmethod
+    def update_at(self, index: int, time: T, diff: int) -> None:
+        """Add ``diff`` to the count of ``time`` at the location with this number; nothing is checked."""
+
+
+def whole_number(diff: SupportsIndex) -> int:
+    """Return ``diff``, by which a count changes, as an ``int``; ``ProgressError`` for what is no whole number.
+
+    It is for the changes that are given by hand: those of the engine are whole, and are not asked.
+
+    >>> whole_number(-1)
+    -1
+    """
+    try:
+        return operator.index(diff)
+    except TypeError:
+        raise ProgressError(f"a count changes by a whole number, as in +1 and -1, not by {diff!r}").caused_by(None)

@@ -1,0 +1,278 @@
+"""The workers of a stream as the driver has them: up, told what to do, and brought up again when they are lost.
+
+A thread runs one barrier job after another, each an *attempt* with a run, an id and workers of its own; most streams have
+one. The invariant: what an attempt says counts only as long as it is the newest, and an attempt that begins at the boundary
+of an older checkpoint is given all epochs since before it is given a new one. A caller may assume that waiting for an epoch
+ends: in its outputs, or in the error that made the crew give up.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import logging
+import secrets
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import attrs
+from pyspark.sql import SparkSession
+
+from timely.errors import (
+    ChangedDataflowError,
+    ConfigurationError,
+    GraphError,
+    PeerLostError,
+    SchemaError,
+    SparkError,
+    StateError,
+    TimelyError,
+)
+from timely.spark.rendezvous import Rendezvous, Run
+from timely.spark.session import context_of, this_python
+from timely.spark.shipping import carried
+from timely.spark.slots import holding
+from timely.spark.streaming.ledger import File, Ledger, Outputs
+from timely.spark.streaming.worker_task import COMPUTED, KEPT, ORDER, READY, WorkerTask
+
+LOSSES = 4
+"""Attempts in a row that may lose a worker without an epoch in between."""
+
+ERRORS = 2
+"""Attempts in a row in which the program may raise without an epoch in between: once could be an accident."""
+
+_HOPELESS = (ChangedDataflowError, ConfigurationError, GraphError, SchemaError, StateError)
+"""What a worker raises when its dataflow is built, or about it; the next one would raise the same."""
+
+_LOOK_EVERY = 1.0
+
+_log = logging.getLogger(__name__)
+
+
+@attrs.define(eq=False)
+class _Attempt:
+    """One barrier job: its workers' entry at the rendezvous, what they have been told, and what they have said."""
+
+    run: Run
+    id: str
+    boundaries: dict[int, int] = attrs.field(factory=dict)
+    pids: dict[int, int] = attrs.field(factory=dict)
+    computed: dict[int, dict[int, Any]] = attrs.field(factory=dict)
+    kept: dict[int, set[int]] = attrs.field(factory=dict)
+    next: int | None = None
+    """The epoch that is to be ordered next; ``None`` until all workers are ready."""
+
+    def order(self, deed: str, epoch: int) -> None:
+        """Tell all workers."""
+        self.run.broadcast(ORDER, {"do": deed, "epoch": epoch})
+
+    def outputs(self, epoch: int, names: Sequence[str]) -> dict[str, list[File]] | None:
+        """Return the files of an epoch once all workers have told theirs."""
+        told = self.computed.get(epoch, {})
+        if len(told) < self.run.workers:
+            return None
+        parts = [told[worker] for worker in range(self.run.workers)]
+        return {name: [File(*part[name]) for part in parts if name in part] for name in names}
+
+
+class Supervisor:
+    """The workers of one stream. :meth:`begin` first; :meth:`compute` and the others from one thread at a time; :meth:`end`
+    last.
+    """
+
+    def __init__(
+        self,
+        session: SparkSession,
+        server: Rendezvous,
+        workers: int,
+        ledger: Ledger,
+        outputs: Sequence[str],
+        patience: float,
+        duty: Callable[[Run, str], WorkerTask],
+    ) -> None:
+        self._session = session
+        self._server = server
+        self._duty = duty
+        self.workers = workers
+        self._ledger = ledger
+        self._outputs = outputs
+        self._patience = patience
+        self._changed = threading.Condition()
+        self._attempt: _Attempt | None = None
+        self._attempts = 0
+        self._group = f"timely-{secrets.token_hex(4)}"
+        self._losses = 0
+        self._errors = 0
+        self._kept: int | None = None
+        self._over = False
+        self._ending = False
+        self.failure: TimelyError | None = None
+        self.on_failure: Callable[[], object] = lambda: None
+        self._thread = threading.Thread(target=self._keep_up, name="timely-crew", daemon=True)
+
+    @property
+    def pids(self) -> dict[int, int]:
+        """The process of each worker that is up, by its index."""
+        with self._changed:
+            return dict(self._attempt.pids) if self._attempt is not None else {}
+
+    @property
+    def attempts(self) -> int:
+        """How many times the workers have been brought up."""
+        return self._attempts
+
+    def begin(self) -> None:
+        """Bring the workers up; return when they are ready. Raises what they cannot be brought up for."""
+        self._thread.start()
+        with self._changed:
+            while self._ready() is None:
+                self._changed.wait(_LOOK_EVERY)
+
+    def compute(self, epoch: int) -> Outputs:
+        """Have the outputs of an epoch computed, which has been taken in; return their files. Raises what the crew gave up
+        for.
+        """
+        with self._changed:
+            while True:
+                attempt = self._ready()
+                if attempt is not None:
+                    self._feed(attempt, epoch)
+                    outputs = attempt.outputs(epoch, self._outputs)
+                    if outputs is not None:
+                        attempt.computed.clear()
+                        self._losses = self._errors = 0
+                        return outputs
+                self._changed.wait(_LOOK_EVERY)
+
+    def checkpoint(self, boundary: int) -> None:
+        """Have the workers write a checkpoint of all epochs before ``boundary``, if they are up and have computed these."""
+        with self._changed:
+            attempt = self._attempt
+            if self.failure is None and attempt is not None and attempt.next == boundary:
+                attempt.order("checkpoint", boundary)
+
+    def kept(self) -> int | None:
+        """Return the boundary of the newest checkpoint that has been completed since the last call, if one has."""
+        with self._changed:
+            kept, self._kept = self._kept, None
+            return kept
+
+    def end(self) -> None:
+        """Have the workers leave, after what they were ordered before; return when they have."""
+        with self._changed:
+            self._ending = True
+            attempt = self._attempt
+            told = attempt is not None and attempt.next is not None
+            if attempt is not None and told:
+                attempt.order("end", -1)
+        while self._thread.is_alive():
+            if not told:  # the workers are not up yet, and the job may not be either
+                with contextlib.suppress(Exception):  # where the session has been stopped there is no job to cancel
+                    context_of(self._session).cancelJobGroup(self._group)
+            self._thread.join(None if told else _LOOK_EVERY)
+
+    # -- what the workers say --------------------------------------------------------------------------------------------
+
+    def _hear(self, attempt: _Attempt, kind: str, worker: int, _: int, content: Mapping[str, Any]) -> None:
+        """Note what a worker has said. Called on the thread of the rendezvous."""
+        with self._changed:
+            if attempt is not self._attempt:
+                return
+            epoch = int(content["epoch"])
+            if kind == READY:
+                attempt.boundaries[worker] = epoch
+                attempt.pids[worker] = int(content["pid"])
+            elif kind == COMPUTED:
+                attempt.computed.setdefault(epoch, {})[worker] = content["files"]
+            else:
+                attempt.kept.setdefault(epoch, set()).add(worker)
+                if len(attempt.kept[epoch]) == self.workers:
+                    self._kept = epoch
+                    del attempt.kept[epoch]
+            self._changed.notify_all()
+
+    def _ready(self) -> _Attempt | None:
+        """Return the attempt whose workers are all ready to be given epochs, if there is one; raise what the crew gave up for."""
+        if self.failure is not None:
+            raise self.failure
+        if self._over:
+            raise SparkError("the workers of this stream have left")
+        attempt = self._attempt
+        if attempt is None or len(attempt.boundaries) < self.workers:
+            return None
+        if attempt.next is None:
+            self._kept = None
+            boundary = min(attempt.boundaries.values())
+            self._ledger.restored(boundary)
+            attempt.next = boundary
+        return attempt
+
+    def _feed(self, attempt: _Attempt, epoch: int) -> None:
+        """Order the epochs up to and with ``epoch`` that the attempt has not been given yet."""
+        while attempt.next is not None and attempt.next <= epoch:
+            attempt.order("compute" if attempt.next > self._ledger.committed else "replay", attempt.next)
+            attempt.next += 1
+
+    # -- one attempt after another ---------------------------------------------------------------------------------------
+
+    def _keep_up(self) -> None:
+        with holding(self._session.sparkContext, self.workers):
+            self._attempt_after_attempt()
+        if self.failure is not None:
+            self.on_failure()
+
+    def _attempt_after_attempt(self) -> None:
+        while True:
+            attempt = self._open()
+            error: Exception | None = None
+            try:
+                self._job(attempt)
+            except Exception as raised:  # Spark's, of many types
+                error = raised
+            attempt.run.wanted = lambda: False
+            with self._changed:
+                self._attempt = None
+                if error is None or self._ending:  # whatever became of workers that are not wanted any more
+                    self._over = True
+                else:
+                    self.failure = self._judge(attempt, error)
+                self._changed.notify_all()
+                if self._over or self.failure is not None:
+                    break
+
+    def _open(self) -> _Attempt:
+        run = self._server.open_run(self.workers, patience=self._patience)
+        attempt = _Attempt(run, run.id.hex()[:8])
+        for kind in (READY, COMPUTED, KEPT):
+            run.listen(kind, functools.partial(self._hear, attempt, kind))
+        with self._changed:
+            self._attempt = attempt
+            self._attempts += 1
+        return attempt
+
+    def _job(self, attempt: _Attempt) -> None:
+        """Run the barrier job of an attempt to its end."""
+        context = context_of(self._session)
+        duty = self._duty(attempt.run, attempt.id)
+        context.setJobGroup(self._group, "workers of a stream", interruptOnCancel=True)
+        with this_python(context):
+            places = self._session.range(0, self.workers, 1, self.workers)
+            job = places.mapInArrow(carried(duty.run, "workers of a stream"), "nothing int", barrier=True)
+        job.collect()
+
+    def _judge(self, attempt: _Attempt, error: Exception) -> TimelyError | None:
+        """Return what to give up for after an attempt has failed; ``None`` to try again."""
+        reason = error if isinstance(error, TimelyError) else attempt.run.failure
+        if reason is None:
+            reason = SparkError(f"the workers of the stream were lost: {error}")
+            reason.__cause__ = error
+        if isinstance(reason, PeerLostError | SparkError):
+            self._losses += 1
+            over = self._losses >= LOSSES
+        else:
+            self._errors += 1
+            over = self._errors >= ERRORS or isinstance(reason, _HOPELESS)
+        then = "" if over else ", and is followed by another"
+        _log.warning("attempt %s of the workers has ended%s: %s", attempt.id, then, reason)
+        return reason if over else None

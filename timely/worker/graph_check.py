@@ -1,0 +1,109 @@
+"""``GraphCheck``: do all workers build the same dataflows?
+
+Operators and channels are known to the workers by number, so that two workers which built different graphs would take each
+other's messages for something else. Every worker tells its peers what it has built, and compares. A pure state machine: no
+message leaves from here and none is taken in but through its methods. The invariant: what a dataflow looks like is kept only
+until every peer's was compared with it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final, TypeAlias
+
+from timely.dataflow import ScopeBuilder
+from timely.errors import GraphMismatchError
+from timely.worker.digest import digest
+
+Description: TypeAlias = tuple[bytes, tuple[str, ...]]
+"""What a worker tells of a dataflow: a digest of all of it, and its first lines, for the error."""
+
+_LINES: Final = 1000
+
+
+def describe(scope: ScopeBuilder[Any]) -> tuple[str, ...]:
+    """Return the graph of a dataflow as lines of text that are the same on every worker which built the same one.
+
+    >>> import timely
+    >>> with timely.Worker().dataflow(name="demo") as scope:
+    ...     _ = scope.empty().map(str)
+    >>> for line in describe(scope):
+    ...     print(line)
+    scope /demo with times int
+    operator /demo/empty#0 with 0 inputs and 1 outputs
+    operator /demo/map#1 with 1 inputs and 1 outputs
+    edge of /demo: Source(0, 0) to Target(1, 0)
+    """
+    lines = []
+    for subgraph in scope.scopes:
+        lines.append(f"scope {subgraph.path} with times {subgraph.domain.name}")
+        for child in subgraph.children:
+            ports = f"{child.scope.inputs} inputs and {child.scope.outputs} outputs"
+            lines.append(f"operator {subgraph.path}/{child.name}#{child.index} with {ports}")
+        for edge in subgraph.edges:
+            dealt = "" if edge.local else ", exchanged"
+            lines.append(f"edge of {subgraph.path}: {edge.source!r} to {edge.target!r}{dealt}")
+    return tuple(lines)
+
+
+class GraphCheck:
+    """What one worker knows of the dataflows that it and its peers have built.
+
+    >>> zero, one = GraphCheck(0, 2), GraphCheck(1, 2)
+    >>> theirs = one.built(0, ("scope /a", "operator /a/map#0"))
+    >>> _ = zero.built(0, ("scope /a", "operator /a/filter#0"))
+    >>> zero.compare(0, 1, theirs)  # doctest: +ELLIPSIS
+    Traceback (most recent call last):
+    timely.errors.GraphMismatchError: ... worker 0 has operator /a/filter#0, worker 1 has operator /a/map#0; ...
+    """
+
+    __slots__ = ("_ended", "_index", "_known", "_open", "_peers")
+
+    def __init__(self, index: int, peers: int) -> None:
+        self._index = index
+        self._peers = peers
+        self._known: set[int] = set()
+        self._open: dict[int, tuple[Description, set[int]]] = {}
+        self._ended: dict[int, int] = {}
+
+    def built(self, number: int, lines: Sequence[str]) -> Description:
+        """Take in that this worker has built dataflow ``number``; return what to tell every peer of it."""
+        mine = digest("\n".join(lines)), tuple(lines[:_LINES])
+        self._known.add(number)
+        self._open[number] = mine, {peer for peer in range(self._peers) if peer != self._index}
+        return mine
+
+    def knows(self, number: int) -> bool:
+        """Return whether this worker has built dataflow ``number``, be it complete by now or not."""
+        return number in self._known
+
+    def compare(self, number: int, peer: int, theirs: Description) -> None:
+        """Raise ``GraphMismatchError`` if what ``peer`` has built under ``number`` is not what was built here."""
+        (checksum, lines), missing = self._open[number]
+        if checksum == theirs[0]:
+            missing.discard(peer)
+            if not missing:
+                del self._open[number]
+            return
+        difference = "they differ beyond the first operators"
+        for mine, other in zip((*lines, "nothing more"), (*theirs[1], "nothing more"), strict=False):
+            if mine != other:
+                difference = f"worker {self._index} has {mine}, worker {peer} has {other}"
+                break
+        raise GraphMismatchError(
+            f"dataflow {number} is not the same on workers {self._index} and {peer}: {difference}; every worker must build"
+            " the same dataflows in the same order"
+        )
+
+    def ended(self, peer: int, built: int) -> None:
+        """Take in that ``peer`` builds no more, and has built the dataflows below ``built``."""
+        self._ended[peer] = built
+
+    def expect(self, number: int, name: str) -> None:
+        """Raise ``GraphMismatchError`` if a peer will never build dataflow ``number``, which is wanted here."""
+        for peer, built in self._ended.items():
+            if number >= built:
+                raise GraphMismatchError(
+                    f"worker {peer} has ended without building dataflow {number} ({name!r}), which worker {self._index}"
+                    " waits for; every worker must build the same dataflows in the same order"
+                )
