@@ -385,6 +385,7 @@ def test_arguments_that_cannot_be_are_a_status_of_2(arguments: list[str], capsys
 
 @pytest.mark.parametrize("shell", COMPLETIONS)
 def test_completions_name_every_command_and_are_scripts(shell: str, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    pytest.importorskip("shtab")
     assert main(["completion", shell]) == 0
     script = capsys.readouterr().out
     assert all(word in script for word in ("demo", "run", "draw", "explain", "bench", "completion", "overwrite"))
@@ -395,9 +396,10 @@ def test_completions_name_every_command_and_are_scripts(shell: str, capsys: pyte
 
 
 def test_bash_completes(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    pytest.importorskip("shtab")
     main(["completion", "bash"])
     asks = [
-        f'COMP_WORDS=(timely {words}); COMP_CWORD={place}; _timely; echo "${{COMPREPLY[@]}}"'
+        f'COMP_WORDS=(timely {words}); COMP_CWORD={place}; _shtab_timely; echo "${{COMPREPLY[@]}}"'
         for words, place in (("r", 1), ("run --ov", 2))
     ]
     (tmp_path / "script").write_text("\n".join([capsys.readouterr().out, *asks]))

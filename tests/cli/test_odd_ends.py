@@ -55,7 +55,7 @@ def typed(arguments: list[str], stdout: int, **environment: str) -> tuple[int, s
 
 @pytest.mark.parametrize(
     ("arguments", "unbuffered"),
-    [(["draw", "{program}"], ""), (["draw", "{program}"], "1"), (["--help"], ""), (["completion", "bash"], "")],
+    [(["draw", "{program}"], ""), (["draw", "{program}"], "1"), (["--help"], "")],
 )
 def test_nothing_is_said_of_a_reader_who_has_gone_away(here: Path, arguments: list[str], unbuffered: str) -> None:
     reads, writes = os.pipe()
