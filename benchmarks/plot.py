@@ -30,6 +30,7 @@ def plot(title: str, curves: Sequence[Curve]) -> str:
     axes.set_yscale("log")
     axes.xaxis.set_major_formatter(ScalarFormatter())
     axes.yaxis.set_major_formatter(EngFormatter())
+    axes.minorticks_off()
     axes.grid(color="#e5e7eb")
     for curve in sorted(curves, key=lambda curve: -curve.points[-1][1]):
         axes.plot(*zip(*curve.points), label=curve.name)

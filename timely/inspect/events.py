@@ -1,7 +1,7 @@
-"""What a worker's event log is made of: one small record for each thing that happened, with when and where.
+"""The trace events of a worker's event log.
 
-``at`` is in seconds since the log was opened, by the worker's own clock, and never goes back. Operators are named by their paths,
-which are the same on every worker. Times of the dataflow are given as they are. Events can be pickled where these can.
+``at`` is in seconds since the log was opened, by the worker's clock, and never goes back. Operators are named by their paths,
+which are the same on every worker. ``time`` is a time of the dataflow. Events can be pickled if their times can.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import attrs
 
 @attrs.frozen
 class OperatorBuilt:
-    """An operator or a nested scope was built: its ports, and the line of the program that did it."""
+    """An operator or a nested scope was built, by the line ``built_at`` of the program."""
 
     at: float
     worker: int
@@ -26,7 +26,7 @@ class OperatorBuilt:
 
 @attrs.frozen
 class ChannelBuilt:
-    """A stream leads from an output of ``source`` to an input of ``target``, ``(path, port)`` both; maybe to other workers."""
+    """A stream connects ``source`` to ``target``, both ``(path, port)``; ``exchanged`` if records may go to other workers."""
 
     at: float
     worker: int
@@ -37,7 +37,7 @@ class ChannelBuilt:
 
 @attrs.frozen
 class Scheduled:
-    """An operator has run once, for so many seconds; those of operators that it ran in the middle are in it."""
+    """An operator has run once; ``seconds`` include the operators that it ran inside its own run."""
 
     at: float
     worker: int
@@ -46,8 +46,8 @@ class Scheduled:
 
 
 @attrs.frozen
-class Sent:
-    """An operator has sent ``records`` records at ``time`` to an input of another, on any worker."""
+class RecordsSent:
+    """An operator has sent ``records`` records at ``time`` to the input ``target``, on any worker."""
 
     at: float
     worker: int
@@ -71,7 +71,7 @@ class Read:
 
 @attrs.frozen
 class Held:
-    """An operator has ``change`` capabilities more, or fewer, for ``time`` on its output ``port``."""
+    """An operator holds ``change`` more capabilities for ``time`` at its output ``port``; negative if fewer."""
 
     at: float
     worker: int
@@ -83,7 +83,7 @@ class Held:
 
 @attrs.frozen
 class Notified:
-    """An operator was told that ``time`` is complete."""
+    """An operator was notified that ``time`` is complete."""
 
     at: float
     worker: int
@@ -92,8 +92,8 @@ class Notified:
 
 
 @attrs.frozen
-class ProgressTold:
-    """The worker told its peers what it did in a dataflow, in a batch of so many updates."""
+class ProgressSent:
+    """The worker sent its peers a progress batch of a dataflow, of ``updates`` updates."""
 
     at: float
     worker: int
@@ -102,8 +102,8 @@ class ProgressTold:
 
 
 @attrs.frozen
-class ProgressHeard:
-    """The worker took in what ``sender`` did in a dataflow."""
+class ProgressReceived:
+    """The worker received a progress batch of a dataflow from ``sender``."""
 
     at: float
     worker: int
@@ -114,7 +114,7 @@ class ProgressHeard:
 
 @attrs.frozen
 class Waited:
-    """The worker had nothing to do, for so many seconds."""
+    """The worker was idle for so many seconds."""
 
     at: float
     worker: int
@@ -131,5 +131,15 @@ class Ended:
 
 
 Event: TypeAlias = (
-    OperatorBuilt | ChannelBuilt | Scheduled | Sent | Read | Held | Notified | ProgressTold | ProgressHeard | Waited | Ended
+    OperatorBuilt
+    | ChannelBuilt
+    | Scheduled
+    | RecordsSent
+    | Read
+    | Held
+    | Notified
+    | ProgressSent
+    | ProgressReceived
+    | Waited
+    | Ended
 )

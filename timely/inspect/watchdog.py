@@ -18,8 +18,8 @@ from typing import Any, Final, Self
 
 from timely.dataflow import ScopeBuilder
 from timely.errors import ConfigurationError
-from timely.inspect.census import movement, number_of, position
-from timely.inspect.explain import explained
+from timely.inspect.capability_holders import movement, number_of, position
+from timely.inspect.explanation import explained
 from timely.worker import Worker
 from timely.worker.company import Member
 from timely.worker.watch import LOOKS

@@ -1,8 +1,7 @@
-"""``Board``: what a live page shows, put together from the reports of all workers, wherever they run.
+"""``ReportAggregator``: the state of a live page, from the reports of all workers, wherever they run.
 
-Workers of one run are shown together: a dataflow is drawn once, as the first of them sees it, and what each of its operators has
-done stands there for every worker. The invariant: what is shown is derived from the newest report of each worker alone, and of no
-attempt but the newest; so a report that is lost is missed by nobody. Any thread may call what is here.
+The workers of one run are shown together: each dataflow is drawn once, with the numbers of every worker. The state derives from
+the newest report of each worker in the newest attempt, so a lost report does no harm. Any thread may call this.
 """
 
 from __future__ import annotations
@@ -15,40 +14,39 @@ from typing import Any, Final, Generic, TypeAlias, TypeVar
 
 import attrs
 
-from timely.inspect.picture import Picture
+from timely.inspect.pictures import Picture
 from timely.inspect.report import DRAWN, shaped
-from timely.inspect.snapshot import Snapshot
+from timely.inspect.snapshots import Snapshot
 
 Report: TypeAlias = Mapping[str, Any]
-"""What ``timely.inspect.report.Reporter`` tells."""
+"""A report of ``timely.inspect.report.Reporter``."""
 
 M = TypeVar("M")
 
 _REMEMBERED: Final = 8
-"""Runs that are shown, at most: the newest."""
+"""Runs that are over and still shown, at most."""
 
 _STUCK: Final = 3
-"""Different things that workers say about what is stuck, at most."""
+"""Different explanations that are shown, at most."""
 
 _AT_ONCE: Final = 32
-"""Runs of this machine that are not over and are shown, at most: the newest."""
+"""Running runs of this machine that are shown, at most."""
 
 
 @attrs.define(eq=False)
-class _Group(Generic[M]):
-    """Workers that are peers: as many as each says, and none with the index of another."""
+class _RunGroup(Generic[M]):
+    """The workers of one run, by index."""
 
     peers: int
     members: dict[int, M] = attrs.field(factory=dict)
 
 
-class Groups(Generic[M]):
-    """Workers of this machine by the runs that they are of, with something of each of them; ``is_over`` says when that is over.
+class RunGroups(Generic[M]):
+    """Groups the workers of this machine into runs, by their number of peers and the order in which they come.
 
-    Nobody says which workers are of one run: those who say that they have so many peers, and come one after the other. So runs
-    are forgotten as a whole, those first that are over.
+    Runs are forgotten as a whole, those that are over first.
 
-    >>> groups = Groups[str](lambda member: False)
+    >>> groups = RunGroups[str](lambda member: False)
     >>> for member in ("0 of 2", "1 of 2", "1 of 2 again", "0 of 1", "0 of 2 again"):
     ...     groups.add(int(member[0]), int(member[5]), member)
     >>> groups.all()
@@ -57,26 +55,26 @@ class Groups(Generic[M]):
 
     def __init__(self, is_over: Callable[[M], bool]) -> None:
         self._is_over = is_over
-        self._groups: list[_Group[M]] = []
+        self._groups: list[_RunGroup[M]] = []
 
     def add(self, worker: int, peers: int, member: M) -> None:
-        """Take in a worker: into the newest run that it may be of."""
+        """Add a worker to the newest run that can have it."""
         for group in reversed(self._groups):
             if group.peers == peers and worker not in group.members:
                 group.members[worker] = member
                 return
         over = [group for group in self._groups if all(map(self._is_over, group.members.values()))]
         known = [group for group in self._groups if group not in over[:-_REMEMBERED]]
-        self._groups = [*known, _Group(peers, {worker: member})][-_REMEMBERED - _AT_ONCE :]
+        self._groups = [*known, _RunGroup(peers, {worker: member})][-_REMEMBERED - _AT_ONCE :]
 
     def all(self) -> list[list[M]]:
-        """Return the runs, oldest first, each with its workers in order."""
+        """Return the runs, oldest first, their workers by index."""
         return [[group.members[index] for index in sorted(group.members)] for group in self._groups]
 
 
 @attrs.define(eq=False)
-class _Told:
-    """The newest report of a worker of another process, with when it came."""
+class _Received:
+    """The newest report of a worker of another process, and when it came."""
 
     at: float
     report: Report
@@ -84,21 +82,21 @@ class _Told:
 
 @attrs.define(eq=False)
 class _Run:
-    """The newest reports of the workers of one run, with when they came; ``attempt`` is the newest that was heard of."""
+    """The newest reports of the workers of one run, and when they came; ``attempt`` is the newest known."""
 
     name: str
     attempt: int = -1
-    heard: dict[int, tuple[float, Report]] = attrs.field(factory=dict)
+    reports: dict[int, tuple[float, Report]] = attrs.field(factory=dict)
 
 
-class Board:
-    """Keeps what workers elsewhere report, and puts it together with what those of this process do.
+class ReportAggregator:
+    """Keeps the reports of workers elsewhere, and combines them with those of this process.
 
-    >>> board = Board()
-    >>> hear = board.open("ranks")
+    >>> aggregator = ReportAggregator()
+    >>> receive = aggregator.open("ranks")
     >>> report = {"worker": 0, "peers": 1, "host": "h", "process": 7, "memory": 1, "over": False, "dataflows": []}
-    >>> hear(0, 5, report)
-    >>> [(run["name"], len(run["workers"])) for run in board.state([])]
+    >>> receive(0, 5, report)
+    >>> [(run["name"], len(run["workers"])) for run in aggregator.state([])]
     [('ranks', 1)]
     """
 
@@ -106,56 +104,56 @@ class Board:
         self._clock = clock
         self._lock = threading.Lock()
         self._runs: list[_Run] = []
-        self._forked: Groups[_Told] = Groups(lambda told: bool(told.report["over"]))
+        self._forked: RunGroups[_Received] = RunGroups(lambda each: bool(each.report["over"]))
 
     def open(self, name: str) -> Callable[[int, int, Report], None]:
-        """Return what hears the reports of another run: ``hear(worker, attempt, report)``. Only the newest attempt counts."""
+        """Return a function that receives the reports of another run: ``receive(worker, attempt, report)``."""
         run = _Run(name)
 
-        def hear(worker: int, attempt: int, report: Report) -> None:
+        def receive(worker: int, attempt: int, report: Report) -> None:
             with self._lock:
                 if attempt < run.attempt:
                     return
                 if attempt > run.attempt:
-                    run.attempt, run.heard = attempt, {}
+                    run.attempt, run.reports = attempt, {}
                 if run not in self._runs:
                     self._runs = [*self._runs, run][-_REMEMBERED:]
-                run.heard[worker] = self._clock(), report
+                run.reports[worker] = self._clock(), report
 
-        return hear
+        return receive
 
-    def hear(self, report: Report) -> None:
-        """Take in what a worker of another process of this machine tells; a report that was begun before the last one is late."""
+    def receive(self, report: Report) -> None:
+        """Receive a report from another process of this machine; late ones are dropped."""
         with self._lock:
-            for told in itertools.chain.from_iterable(self._forked.all()):
-                if _who(told.report) == _who(report):
-                    if told.report["number"] < report["number"]:
-                        told.at, told.report = self._clock(), report
+            for last in itertools.chain.from_iterable(self._forked.all()):
+                if _who(last.report) == _who(report):
+                    if last.report["number"] < report["number"]:
+                        last.at, last.report = self._clock(), report
                     return
-            self._forked.add(report["worker"], report["peers"], _Told(self._clock(), report))
+            self._forked.add(report["worker"], report["peers"], _Received(self._clock(), report))
 
     def state(self, here: Sequence[Sequence[Report]]) -> list[dict[str, Any]]:
-        """Return what is to be shown of each run; ``here`` are those of this process, with the reports of their workers."""
+        """Return the state of each run; ``here`` are the reports of this process, by run."""
         with self._lock:
-            forked = [self._aged((told.at, told.report) for told in group) for group in self._forked.all()]
-            runs = [(run.name, self._aged(run.heard.values())) for run in self._runs]
+            forked = [self._aged((each.at, each.report) for each in group) for group in self._forked.all()]
+            runs = [(run.name, self._aged(run.reports.values())) for run in self._runs]
         found = [_together("", [{**report, "silent": 0.0} for report in group]) for group in here]
         found += [_together("", group) for group in forked]
-        return found + [_together(name, sorted(told, key=lambda report: int(report["worker"]))) for name, told in runs]
+        return found + [_together(name, sorted(reports, key=lambda report: int(report["worker"]))) for name, reports in runs]
 
-    def _aged(self, heard: Iterable[tuple[float, Report]]) -> list[Report]:
-        """Return reports with how many seconds nothing has been heard since, where more is to come."""
+    def _aged(self, received: Iterable[tuple[float, Report]]) -> list[Report]:
+        """Return reports with the seconds since they came, where more is to come."""
         now = self._clock()
-        return [{**report, "silent": 0.0 if report["over"] else now - at} for at, report in heard]
+        return [{**report, "silent": 0.0 if report["over"] else now - at} for at, report in received]
 
 
 def _who(report: Report) -> tuple[int, int]:
-    """Return who tells: of one process, a reporter for each worker that it has had."""
+    """Return what identifies the reporter."""
     return report["process"], report["reporter"]
 
 
 def _together(name: str, reports: Sequence[Report]) -> dict[str, Any]:
-    """Return what is shown of one run; ``reports`` are those of its workers, in order."""
+    """Return the state of one run from the reports of its workers, in order."""
     numbers = sorted({dataflow["number"] for report in reports for dataflow in report["dataflows"]})
     memory = {(report["host"], report["process"]): report["memory"] for report in reports}
     return {
@@ -167,7 +165,7 @@ def _together(name: str, reports: Sequence[Report]) -> dict[str, Any]:
 
 
 def _dataflow(number: int, reports: Sequence[Report]) -> dict[str, Any]:
-    """Return what is shown of one dataflow: what each worker has done in each operator, and how that stands as one sees it."""
+    """Return the state of one dataflow: its drawing, and each operator's numbers in each worker."""
     parts = {report["worker"]: part for report in reports for part in report["dataflows"] if part["number"] == number}
     shape = next((shaped(part["shape"]) for part in parts.values() if part["shape"] is not None), None)
     done = [parts[report["worker"]]["done"] if report["worker"] in parts else {} for report in reports]
@@ -182,7 +180,7 @@ def _dataflow(number: int, reports: Sequence[Report]) -> dict[str, Any]:
 
 
 def _stuck(parts: Mapping[int, Report]) -> list[dict[str, Any]]:
-    """Return what workers say that a dataflow is stuck at: once, where they say the same but for the first line, and who does."""
+    """Return the explanations, those that differ only in the first line once, with their workers."""
     said: dict[str, dict[str, Any]] = {}
     for worker, part in parts.items():
         if words := part["stuck"]:
@@ -191,7 +189,7 @@ def _stuck(parts: Mapping[int, Report]) -> list[dict[str, Any]]:
 
 
 def _operators(shape: Snapshot | None, done: Sequence[Mapping[str, Any]]) -> list[tuple[str, Snapshot | None]]:
-    """Return the operators by path: all that are drawn, or else those that have taken the longest."""
+    """Return the operators by path: all if the dataflow is drawn, else the slowest."""
     if shape is not None:
         return [(operator.path, operator) for operator in shape.operators()]
     seconds: dict[str, float] = {}
@@ -202,7 +200,7 @@ def _operators(shape: Snapshot | None, done: Sequence[Mapping[str, Any]]) -> lis
 
 
 def _operator(path: str, shape: Snapshot | None, done: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Return a line of the table; ``by_worker`` has runs, seconds, records read and sent of each worker, in order."""
+    """Return a row of the table; ``by_worker`` has (runs, seconds, records read, sent) of each worker."""
     return {
         "path": path,
         "built_at": "" if shape is None else shape.built_at,
