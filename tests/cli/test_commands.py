@@ -191,7 +191,7 @@ def test_what_cannot_be_run_is_told_in_one_message(
 @pytest.mark.parametrize("workers", [[], ["--workers", "2"], ["--processes", "2"]])
 def test_a_run_that_keeps_nothing_says_how_to(here: Path, workers: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["run", f"{here}:two", "--input", "edges=edges.parquet", *workers]) == 0
-    said = f"timely: what {here}:two returned was thrown away: keep it with --output one=FILE --output other=FILE\n"
+    said = f"timely: what {here}:two returned was discarded: keep it with --output one=FILE --output other=FILE\n"
     assert capsys.readouterr().err == said
     assert main(["run", f"{here}:two", "--input", "edges=edges.parquet", "--output", "one=o.csv", *workers]) == 0
     assert capsys.readouterr().err == ""

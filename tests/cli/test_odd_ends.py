@@ -189,4 +189,4 @@ def test_names_that_are_no_utf_8_are_told_in_one_message(here: Path, capsys: pyt
     odd = os.fsdecode(b"\xff.csv")
     for arguments in ([f"edges={odd}", "--output", "edges=o.csv"], ["edges=edges.csv", "--output", f"edges={odd}"]):
         assert main(["run", str(here), "--input", *arguments]) == 1
-        assert "is no UTF-8, which Arrow wants names to be: rename it" in capsys.readouterr().err
+        assert "is no UTF-8, which Arrow needs: rename it" in capsys.readouterr().err

@@ -1,8 +1,4 @@
-"""The columns that a program declares for an output, in Spark's notation (``node long, name string``), as Arrow has them.
-
-``timely run`` without Spark writes outputs with these, also one without any rows, as it would on Spark.
-The invariant: a type that is not among those known here is none, rather than another one.
-"""
+"""Columns in Spark's notation (``node long, name string``) as an Arrow schema, for ``timely run`` without Spark."""
 
 from __future__ import annotations
 
@@ -32,7 +28,7 @@ _TYPES: Final = {
 
 
 def arrow_schema(columns: object) -> pa.Schema | None:
-    """Return the schema that ``columns`` describes; ``None`` where that is no text, or has a type that is not one of one word.
+    """Return the schema that ``columns`` describes; ``None`` for other types than those of one word.
 
     >>> arrow_schema("node long, name: STRING").names, arrow_schema("path array<long>")
     (['node', 'name'], None)

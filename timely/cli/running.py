@@ -1,7 +1,6 @@
 """``timely run``: one ``build(scope, **inputs)``, from tables to tables, in workers of this machine or on Spark.
 
-The invariant: the two engines call the same program with the same rows, at time 0, and write the same folders. A run that fails
-leaves no output that looks like one.
+Both engines call the same program with the same rows, at time 0, and write the same folders. A failed run leaves no output.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ Engine: TypeAlias = Literal["local", "spark"]
 
 @attrs.frozen
 class Job:
-    """What the command was asked for: a program, its tables by name, and how to run it; ``live`` is the port of a live page."""
+    """A program, its tables by name, and how to run it; ``live`` is the port of the live page."""
 
     program: Program
     inputs: Mapping[str, Path]
@@ -37,12 +36,12 @@ class Job:
     live: int | None = None
 
     def columns(self, output: str) -> str:
-        """Return the columns that are declared for an output, in Spark's notation; nothing where none are."""
+        """Return the declared columns of an output in Spark's notation; empty if there are none."""
         return self.schemas.get(output) or self.program.schemas.get(output, "")
 
 
 def run(job: Job, engine: Engine, say: Callable[[str], object]) -> None:
-    """Run a job; ``say`` is told how many rows each output got.
+    """Run a job, and ``say`` the number of rows of each output.
 
     ``ConfigurationError`` for inputs and outputs that do not fit the program, before anything runs.
     """
@@ -54,7 +53,6 @@ def run(job: Job, engine: Engine, say: Callable[[str], object]) -> None:
 
 @contextlib.contextmanager
 def _page(job: Job, say: Callable[[str], object]) -> Iterator[LivePage | None]:
-    """Serve a live page, if one was asked for."""
     if job.live is None:
         yield None
         return
@@ -64,7 +62,7 @@ def _page(job: Job, say: Callable[[str], object]) -> Iterator[LivePage | None]:
 
 
 def _check_outputs(job: Job) -> None:
-    """Raise ``ConfigurationError`` where two outputs would be written to the same place, or one into the other."""
+    """Raise ``ConfigurationError`` if one output would be written over or into another."""
     names: dict[Path, str] = {}
     for name, path in job.outputs.items():
         other = names.setdefault(path.resolve(), name)
@@ -80,7 +78,7 @@ def _check_outputs(job: Job) -> None:
 
 
 def named(job: Job, built: object) -> Mapping[str, Any]:
-    """Return what ``build`` returned, if it is a stream for each output."""
+    """Return the streams of ``build`` by name; ``ConfigurationError`` unless there is one for each output."""
     streams = {} if built is None else built
     if not isinstance(streams, Mapping) or set(job.outputs) - set(streams):
         has = ", ".join(map(str, streams)) if isinstance(streams, Mapping) else repr(built)
@@ -129,19 +127,19 @@ def _in_workers(job: Job, say: Callable[[str], object], page: LivePage | None) -
             if not rows[name]:
                 folder.leave_empty()
         for folder in folders.values():
-            folder.check_absent()  # before any of them is put in its place
+            folder.check_absent()  # before the first one is moved into place
     for name, path in job.outputs.items():
         say(f"{name}: {rows[name]:,} rows in {path}")
     returned = found[0][1]
     if returned and not job.outputs:
         keep = " ".join(f"--output {name}=FILE" for name in returned)
-        print(f"timely: what {job.program.name} returned was thrown away: keep it with {keep}", file=sys.stderr)
+        print(f"timely: what {job.program.name} returned was discarded: keep it with {keep}", file=sys.stderr)
 
 
 def build(
     job: Job, worker: timely.Worker, parts: Mapping[str, Any]
 ) -> tuple[dict[str, timely.InputHandle[int, Any]], timely.ScopeBuilder[int], list[str]]:
-    """Build a job's dataflow; return a handle for each input, the scope, and the names of the streams that it returned."""
+    """Build a job's dataflow; return the input handles, the scope, and the names of the returned streams."""
     with worker.dataflow(int, name=job.program.title) as scope:
         handles, outputs = assemble(job, scope, job.inputs)
         for name, part in parts.items():
@@ -152,7 +150,7 @@ def build(
 def assemble(
     job: Job, scope: timely.ScopeBuilder[int], inputs: Iterable[str]
 ) -> tuple[dict[str, timely.InputHandle[int, Any]], Mapping[str, Any]]:
-    """Have the program build what is between its inputs and its outputs; return a handle for each input, and the outputs."""
+    """Have the program build its dataflow; return the input handles and the outputs."""
     handles: dict[str, timely.InputHandle[int, Any]] = {}
     streams: dict[str, timely.Stream[int, Any]] = {}
     for name in inputs:
@@ -161,7 +159,7 @@ def assemble(
 
 
 def explained(worker: timely.Worker, scope: timely.ScopeBuilder[int]) -> None:
-    """Run a worker to its end; where it cannot get there, say why in the error."""
+    """Run a worker to its end; if it stalls, explain why in the error."""
     try:
         worker.run()
     except StalledError as error:
@@ -192,7 +190,7 @@ def _on_spark(job: Job, say: Callable[[str], object], page: LivePage | None) -> 
     session = local_session(job.workers * job.processes)
     try:
         options: dict[str, Any] = {"header": True, "inferSchema": True}
-        places = {name: str(path.resolve()) for name, path in {**job.inputs, **job.outputs}.items()}  # Spark's folder is another
+        places = {name: str(path.resolve()) for name, path in {**job.inputs, **job.outputs}.items()}  # not Spark's folder
         inputs = {name: session.read.load(places[name], formats[name], **options) for name in job.inputs}
         schemas = {name: job.columns(name) for name in job.outputs}
         with _carried(job.program):
@@ -213,7 +211,7 @@ def _check_absent(job: Job) -> None:
 
 @contextlib.contextmanager
 def _carried(program: Program) -> Iterator[None]:
-    """Send Spark's workers the program's own modules, those in its folder, rather than their names: they look elsewhere."""
+    """Pickle the modules in the program's folder by value: Spark's workers cannot import them."""
     import pyspark
 
     cloudpickle: Any = pyspark.cloudpickle
@@ -229,7 +227,7 @@ def _carried(program: Program) -> Iterator[None]:
 
 
 def _is_in(module: Any, name: str, folder: Path) -> bool:
-    """Whether a module is a file of the program's folder, and nothing that is installed."""
+    """Whether a module is a file of the program's folder, and not installed."""
     file = getattr(module, "__file__", None)
     if file is None or name == "__main__" or name.partition(".")[0] == "timely" or "site-packages" in file:
         return False
@@ -245,13 +243,13 @@ def _format(kind: str) -> str:
 
 @attrs.frozen
 class _Built:
-    """The program as Spark's workers call it: the outputs that were asked for, and no others."""
+    """The program as Spark's workers call it: only with the requested outputs."""
 
     job: Job
 
     @property
     def __name__(self) -> str:
-        """What the dataflow goes by: as where it runs without Spark."""
+        """The name of the dataflow, as without Spark."""
         return self.job.program.title
 
     def __call__(self, scope: timely.ScopeBuilder[int], **inputs: timely.Stream[int, Any]) -> dict[str, Any]:

@@ -12,12 +12,20 @@ import attrs
 
 
 @attrs.frozen
-class OperatorBuilt:
-    """An operator or a nested scope was built, by the line ``built_at`` of the program."""
-
+class _Traced:
     at: float
     worker: int
+
+
+@attrs.frozen
+class _TracedAt(_Traced):
     path: str
+
+
+@attrs.frozen
+class OperatorBuilt(_TracedAt):
+    """An operator or a nested scope was built, by the line ``built_at`` of the program."""
+
     name: str
     inputs: int
     outputs: int
@@ -25,109 +33,80 @@ class OperatorBuilt:
 
 
 @attrs.frozen
-class ChannelBuilt:
+class ChannelBuilt(_Traced):
     """A stream connects ``source`` to ``target``, both ``(path, port)``; ``exchanged`` if records may go to other workers."""
 
-    at: float
-    worker: int
     source: tuple[str, int]
     target: tuple[str, int]
     exchanged: bool
 
 
 @attrs.frozen
-class Scheduled:
+class Scheduled(_TracedAt):
     """An operator has run once; ``seconds`` include the operators that it ran inside its own run."""
 
-    at: float
-    worker: int
-    path: str
     seconds: float
 
 
 @attrs.frozen
-class RecordsSent:
+class RecordsSent(_TracedAt):
     """An operator has sent ``records`` records at ``time`` to the input ``target``, on any worker."""
 
-    at: float
-    worker: int
-    path: str
     target: tuple[str, int]
     time: Any
     records: int
 
 
 @attrs.frozen
-class Read:
+class Read(_TracedAt):
     """An operator has read ``records`` records at ``time`` from its input ``port``."""
 
-    at: float
-    worker: int
-    path: str
     port: int
     time: Any
     records: int
 
 
 @attrs.frozen
-class Held:
+class Held(_TracedAt):
     """An operator holds ``change`` more capabilities for ``time`` at its output ``port``; negative if fewer."""
 
-    at: float
-    worker: int
-    path: str
     port: int
     time: Any
     change: int
 
 
 @attrs.frozen
-class Notified:
+class Notified(_TracedAt):
     """An operator was notified that ``time`` is complete."""
 
-    at: float
-    worker: int
-    path: str
     time: Any
 
 
 @attrs.frozen
-class ProgressSent:
+class ProgressSent(_TracedAt):
     """The worker sent its peers a progress batch of a dataflow, of ``updates`` updates."""
 
-    at: float
-    worker: int
-    path: str
     updates: int
 
 
 @attrs.frozen
-class ProgressReceived:
+class ProgressReceived(_TracedAt):
     """The worker received a progress batch of a dataflow from ``sender``."""
 
-    at: float
-    worker: int
-    path: str
     sender: int
     updates: int
 
 
 @attrs.frozen
-class Waited:
+class Waited(_Traced):
     """The worker was idle for so many seconds."""
 
-    at: float
-    worker: int
     seconds: float
 
 
 @attrs.frozen
-class Ended:
+class Ended(_TracedAt):
     """A dataflow is complete on this worker, or was dropped."""
-
-    at: float
-    worker: int
-    path: str
 
 
 Event: TypeAlias = (
