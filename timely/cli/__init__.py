@@ -289,26 +289,20 @@ def _add_patience(command: argparse.ArgumentParser, seconds: float) -> None:
     command.add_argument("--patience", type=_seconds, default=seconds, metavar="S", help=text)
 
 
-def _positive(text: str) -> int:
-    if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of 1 or more")
-    return int(text)
+def _checked(parse: Callable[[str], T], accepts: Callable[[T], bool], what: str) -> Callable[[str], T]:
+    def checked(text: str) -> T:
+        with contextlib.suppress(ValueError):
+            value = parse(text)
+            if accepts(value):
+                return value
+        raise argparse.ArgumentTypeError(f"{text!r} is not {what}")
+
+    return checked
 
 
-def _port(text: str) -> int:
-    if not text.isdecimal() or int(text) >= 1 << 16:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a port from 0 (any free port) to 65535")
-    return int(text)
-
-
-def _seconds(text: str) -> float:
-    try:
-        seconds = float(text)
-    except ValueError:
-        seconds = 0.0
-    if not 0 < seconds < float("inf"):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds greater than 0")
-    return seconds
+_positive = _checked(int, lambda number: number >= 1, "a whole number of 1 or more")
+_port = _checked(int, lambda port: 0 <= port < 1 << 16, "a port from 0 (any free port) to 65535")
+_seconds = _checked(float, lambda seconds: 0 < seconds < float("inf"), "a number of seconds greater than 0")
 
 
 def _pair(text: str) -> tuple[str, str]:

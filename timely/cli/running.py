@@ -47,18 +47,11 @@ def run(job: Job, engine: Engine, say: Callable[[str], object]) -> None:
     """
     job.program.check_inputs(job.inputs)
     _check_outputs(job)
-    with _page(job, say) as page:
+    with contextlib.ExitStack() as stack:
+        page = None if job.live is None else stack.enter_context(LivePage(job.live))
+        if page is not None:
+            say(f"to be seen at {page.url}")
         (_on_spark if engine == "spark" else _in_workers)(job, say, page)
-
-
-@contextlib.contextmanager
-def _page(job: Job, say: Callable[[str], object]) -> Iterator[LivePage | None]:
-    if job.live is None:
-        yield None
-        return
-    with LivePage(job.live) as page:
-        say(f"to be seen at {page.url}")
-        yield page
 
 
 def _check_outputs(job: Job) -> None:
@@ -108,14 +101,17 @@ def _in_workers(job: Job, say: Callable[[str], object], page: LivePage | None) -
         with contextlib.ExitStack() as stack:
             for part in parts.values():
                 stack.callback(part.close)
-            handles, probe, returned = build(job, worker, parts)
+            handles, scope, returned = build(job, worker, parts)
             for name, handle in handles.items():
                 for number, batch in enumerate(read(name, job.inputs[name])):
                     if number % worker.peers == worker.index:
                         handle.send_batch(batch)
                         worker.step()
                 handle.close()
-            explained(worker, probe)
+            try:
+                worker.run()
+            except StalledError as error:
+                raise StalledError(f"{error}\n{worker.explain(scope)}") from error
         return {name: part.rows for name, part in parts.items()}, returned
 
     with contextlib.ExitStack() as stack:
@@ -158,14 +154,6 @@ def assemble(
     return handles, named(job, job.program.build(scope, **streams))
 
 
-def explained(worker: timely.Worker, scope: timely.ScopeBuilder[int]) -> None:
-    """Run a worker to its end; if it stalls, explain why in the error."""
-    try:
-        worker.run()
-    except StalledError as error:
-        raise StalledError(f"{error}\n{worker.explain(scope)}") from error
-
-
 # -- Spark ---------------------------------------------------------------------------------------------------------------
 
 
@@ -194,7 +182,7 @@ def _on_spark(job: Job, say: Callable[[str], object], page: LivePage | None) -> 
         inputs = {name: session.read.load(places[name], formats[name], **options) for name in job.inputs}
         schemas = {name: job.columns(name) for name in job.outputs}
         with _carried(job.program):
-            result = run_on_spark(_Built(job), inputs, schemas, workers=job.workers * job.processes, live=page)
+            result = run_on_spark(_built(job), inputs, schemas, workers=job.workers * job.processes, live=page)
             _check_absent(job)  # somebody else may have written there since
             for name, path in job.outputs.items():
                 result[name].write.mode("overwrite").save(places[name], formats[name], header=True)
@@ -241,17 +229,12 @@ def _format(kind: str) -> str:
     return formats[kind]
 
 
-@attrs.frozen
-class _Built:
-    """The program as Spark's workers call it: only with the requested outputs."""
+def _built(job: Job) -> Any:
+    """Return the program as Spark's workers call it: under its own name, with the requested outputs only."""
 
-    job: Job
+    def built(scope: timely.ScopeBuilder[int], **inputs: timely.Stream[int, Any]) -> dict[str, Any]:
+        streams = named(job, job.program.build(scope, **inputs))
+        return {name: streams[name] for name in job.outputs}
 
-    @property
-    def __name__(self) -> str:
-        """The name of the dataflow, as without Spark."""
-        return self.job.program.title
-
-    def __call__(self, scope: timely.ScopeBuilder[int], **inputs: timely.Stream[int, Any]) -> dict[str, Any]:
-        streams = named(self.job, self.job.program.build(scope, **inputs))
-        return {name: streams[name] for name in self.job.outputs}
+    built.__name__ = job.program.title
+    return built
