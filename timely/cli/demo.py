@@ -109,5 +109,4 @@ def _spark() -> Find:
 
 
 def _rows(table: Any) -> list[tuple[Any, ...]]:
-    """Return the rows of a table."""
     return list(zip(*(column.to_pylist() for column in table.columns)))

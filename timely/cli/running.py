@@ -86,8 +86,7 @@ def named(job: Job, built: object) -> Mapping[str, Any]:
 
 
 def _in_workers(job: Job, say: Callable[[str], object], page: LivePage | None) -> None:
-    from timely.cli.columns import arrow_schema
-    from timely.cli.tables import Folder, read
+    from timely.cli.tables import Folder, arrow_schema, read
 
     folders = {
         name: Folder(name, path, overwrite=job.overwrite, columns=arrow_schema(job.columns(name)))

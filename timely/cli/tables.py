@@ -29,13 +29,29 @@ READS: Final = {".parquet": "parquet", ".csv": "csv", ".arrow": "ipc", ".feather
 
 WRITES: Final = (".parquet", ".csv", ".arrow")
 
+_TYPES: Final = {
+    "boolean": pa.bool_(),
+    "byte": pa.int8(),
+    "tinyint": pa.int8(),
+    "short": pa.int16(),
+    "smallint": pa.int16(),
+    "int": pa.int32(),
+    "integer": pa.int32(),
+    "long": pa.int64(),
+    "bigint": pa.int64(),
+    "float": pa.float32(),
+    "real": pa.float32(),
+    "double": pa.float64(),
+    "string": pa.string(),
+    "binary": pa.binary(),
+    "date": pa.date32(),
+    "timestamp": pa.timestamp("us", tz="UTC"),
+    "timestamp_ntz": pa.timestamp("us"),
+}
+
 
 def kind_of(name: str, path: Path) -> str:
-    """Return the extension of a table; ``ConfigurationError`` for an unknown one.
-
-    >>> kind_of("edges", Path("edges.csv.gz")), kind_of("edges", Path("all/edges.parquet/"))
-    ('.csv', '.parquet')
-    """
+    """Return the extension of a table; ``ConfigurationError`` for an unknown one."""
     ending = Path(path.stem).suffix if path.suffix == ".gz" else path.suffix
     if ending not in READS:
         raise ConfigurationError(f"table {name!r}: {str(path)!r} should end in one of {', '.join(READS)}")
@@ -55,6 +71,18 @@ def read(name: str, path: Path) -> Iterator[pa.RecordBatch]:
         yield from pa.dataset.dataset(str(path), format=READS[ending]).to_batches()
     except pa.ArrowException as error:
         raise SchemaError(f"input {name!r}: {str(path)!r} cannot be read as {READS[ending]}: {error}") from error
+
+
+def arrow_schema(columns: str) -> pa.Schema | None:
+    """Return the schema that ``columns`` describes; ``None`` for other types than those of one word."""
+    fields = []
+    for column in columns.split(","):
+        name, _, kind = column.replace(":", " ", 1).strip().partition(" ")
+        known = _TYPES.get(kind.strip().lower())
+        if not name or known is None:
+            return None
+        fields.append(pa.field(name.strip("`"), known))
+    return pa.schema(fields)
 
 
 class Folder:

@@ -41,7 +41,7 @@ MOVEMENT: Final = "movement"
 
 _SECONDS: Final = 2.0
 _MOST: Final = 64
-"""Ports that are looked at, at most: each takes time, and nobody reads more."""
+"""Ports that are searched for, at most: each takes time."""
 
 _LINES: Final = 8
 _TRIES: Final = 3

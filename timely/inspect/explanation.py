@@ -36,7 +36,6 @@ def explain(worker: Worker, what: Place) -> Explanation:
     ``PlaceError`` for one of another worker, and for any other argument.
 
     >>> import timely
-    >>> from timely.inspect import explain
     >>> worker = timely.Worker()
     >>> with worker.dataflow(name="df") as scope:
     ...     numbers, stream = scope.new_input()

@@ -74,7 +74,6 @@ class LivePage:
     the address cannot be served.
 
     >>> import json, timely, urllib.request
-    >>> from timely.inspect import LivePage
     >>> worker = timely.Worker()
     >>> with LivePage() as page:
     ...     page.watch(worker)

@@ -72,7 +72,6 @@ class ProgressLine:
     the records that come in per second.
 
     >>> import timely
-    >>> from timely.inspect import ProgressLine
     >>> worker = timely.Worker()
     >>> with worker.dataflow(name="df") as scope:
     ...     numbers, stream = scope.new_input()

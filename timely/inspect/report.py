@@ -89,19 +89,6 @@ class Reporter:
     """Reports on the dataflows that are built on a worker from now on. Created on the worker's thread.
 
     ``draws`` includes the shapes of the dataflows, which only one worker of a run needs to report.
-
-    >>> import timely
-    >>> from timely.inspect.report import Reporter
-    >>> worker = timely.Worker()
-    >>> reporter = Reporter(worker)
-    >>> with worker.dataflow(name="df") as scope:
-    ...     numbers, stream = scope.new_input()
-    ...     _ = stream.map(str).probe()
-    >>> numbers.send(1)
-    >>> _ = worker.step()
-    >>> [dataflow] = reporter.report()["dataflows"]
-    >>> dataflow["path"], dataflow["over"], dataflow["done"]["/df/map#1"][2:]
-    ('/df', False, [1, 1])
     """
 
     def __init__(self, worker: Worker, *, draws: bool = True, on_end: Callable[[], object] = lambda: None) -> None:
@@ -255,18 +242,7 @@ def _begin(worker: Worker, of: Callable[[], Reporter | None], send: Send, over: 
 
 @contextlib.contextmanager
 def reporting(worker: Worker, send: Send) -> Iterator[None]:
-    """Send reports on a worker during the ``with`` block, and at its end; enter it before a dataflow is built.
-
-    >>> import timely
-    >>> from timely.inspect.report import reporting
-    >>> reports = []
-    >>> with timely.Worker() as worker, reporting(worker, reports.append):
-    ...     with worker.dataflow(name="df") as scope:
-    ...         _ = scope.to_stream(range(5)).map(str).probe()
-    ...     worker.run()
-    >>> reports[-1]["over"], reports[-1]["dataflows"][0]["done"]["/df/map#1"][2:]
-    (True, [5, 5])
-    """
+    """Send reports on a worker during the ``with`` block, and at its end; enter it before a dataflow is built."""
     reporter, over = Reporter(worker, draws=worker.index == 0), threading.Event()
     thread = _begin(worker, lambda: reporter, send, over)
     try:
@@ -292,15 +268,7 @@ def _numbers(tally: OperatorTally) -> list[float]:
 
 
 def plain(shape: Snapshot) -> dict[str, Any]:
-    """Return a snapshot as JSON has it, with at most the first few times.
-
-    >>> import timely
-    >>> from timely.inspect import snapshot
-    >>> with timely.Worker().dataflow(name="df") as scope:
-    ...     _ = scope.to_stream([1]).map(str)
-    >>> shaped(plain(snapshot(scope))) == snapshot(scope)
-    True
-    """
+    """Return a snapshot as JSON has it, with at most the first few times."""
     found = attrs.asdict(shape, recurse=False)
     found["frontiers"] = [None if times is None else _few(times) for times in shape.frontiers]
     for name in ("held", "waiting"):

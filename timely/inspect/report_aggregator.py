@@ -45,12 +45,6 @@ class RunGroups(Generic[M]):
     """Groups the workers of this machine into runs, by their number of peers and the order in which they come.
 
     Runs are forgotten as a whole, those that are over first.
-
-    >>> groups = RunGroups[str](lambda member: False)
-    >>> for member in ("0 of 2", "1 of 2", "1 of 2 again", "0 of 1", "0 of 2 again"):
-    ...     groups.add(int(member[0]), int(member[5]), member)
-    >>> groups.all()
-    [['0 of 2', '1 of 2'], ['0 of 2 again', '1 of 2 again'], ['0 of 1']]
     """
 
     def __init__(self, is_over: Callable[[M], bool]) -> None:
@@ -90,15 +84,7 @@ class _Run:
 
 
 class ReportAggregator:
-    """Keeps the reports of workers elsewhere, and combines them with those of this process.
-
-    >>> aggregator = ReportAggregator()
-    >>> receive = aggregator.open("ranks")
-    >>> report = {"worker": 0, "peers": 1, "host": "h", "process": 7, "memory": 1, "over": False, "dataflows": []}
-    >>> receive(0, 5, report)
-    >>> [(run["name"], len(run["workers"])) for run in aggregator.state([])]
-    [('ranks', 1)]
-    """
+    """Keeps the reports of workers elsewhere, and combines them with those of this process."""
 
     def __init__(self, clock: Callable[[], float] = monotonic) -> None:
         self._clock = clock

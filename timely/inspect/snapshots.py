@@ -52,10 +52,10 @@ class Snapshot:
     kind: Kind
     inputs: int
     outputs: int
-    built_at: str
-    frontiers: tuple[tuple[str, ...] | None, ...]
-    held: tuple[tuple[str, int], ...]
-    waiting: tuple[tuple[str, int], ...]
+    built_at: str = ""
+    frontiers: tuple[tuple[str, ...] | None, ...] = ()
+    held: tuple[tuple[str, int], ...] = ()
+    waiting: tuple[tuple[str, int], ...] = ()
     times: str = ""
     children: tuple[Snapshot, ...] = ()
     wires: tuple[Wire, ...] = ()
@@ -110,13 +110,9 @@ def _scope(index: int, subgraph: Subgraph[Any, Any], live: bool, around: Sequenc
         "scope",
         subgraph.inputs,
         subgraph.outputs,
-        "",
-        (),
-        (),
-        (),
-        subgraph.domain.name,
-        tuple(_child(subgraph, child, counts, frontiers) for child in subgraph.children),
-        tuple(_wire(edge.source, edge.target, not edge.local) for edge in subgraph.edges),
+        times=subgraph.domain.name,
+        children=tuple(_child(subgraph, child, counts, frontiers) for child in subgraph.children),
+        wires=tuple(_wire(edge.source, edge.target, not edge.local) for edge in subgraph.edges),
     )
 
 
