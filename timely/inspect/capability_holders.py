@@ -1,9 +1,8 @@
-"""Which worker has what of a dataflow: capabilities, unread records; and where its program is: counted when somebody asks.
+"""Which worker holds what of a dataflow (capabilities, unread records), and which line its thread is at.
 
-The runtime counts pointstamps of all workers together, since that is all that progress needs. What a single worker has is found
-by looking for the capabilities of an output among all that refers to it, through the garbage collector, and into the queues of
-inputs: slow, and at no cost to who does not ask. Other processes do the same for theirs (:mod:`timely.worker.company`). The
-invariant: nothing is counted twice, nothing that is not there is counted, and of a worker whose count is not known that is said.
+Progress tracking counts the pointstamps of all workers together. What one worker holds is found on demand: the garbage collector
+lists what refers to an output, and the queues of inputs are read. That is slow, and costs nothing until somebody asks. Other
+processes answer for their own workers (:mod:`timely.worker.company`). A worker that cannot be asked is named, with the reason.
 """
 
 from __future__ import annotations
@@ -32,17 +31,17 @@ from timely.worker.company import Member, company_of
 from timely.worker.taken import records_taken
 
 Port: TypeAlias = tuple[str, int, bool]
-"""The path of an operator, the number of a port of it, and whether that is an input (where records wait) or an output."""
+"""The path of an operator, the number of a port, and whether that is an input."""
 
 RECORDS: Final = "records"
-"""The question how many records the inputs of a process have sent."""
+"""Asks a process how many records its inputs have sent."""
 
 MOVEMENT: Final = "movement"
-"""The question what ``movement`` is in a process; any other is a ``Question``."""
+"""Asks a process for its ``movement``."""
 
 _SECONDS: Final = 2.0
 _MOST: Final = 64
-"""Ports of which is found out who has what, the first of those that are asked about: more takes longer, and nobody reads on."""
+"""Ports that are searched for, at most: each takes time."""
 
 _LINES: Final = 8
 _TRIES: Final = 3
@@ -50,7 +49,7 @@ _TRIES: Final = 3
 
 @attrs.frozen
 class Question:
-    """What the workers have at these ports of a dataflow, which is called by its number."""
+    """Asks what workers hold at these ports of a dataflow."""
 
     dataflow: int
     ports: frozenset[Port]
@@ -58,7 +57,7 @@ class Question:
 
 @attrs.frozen
 class Position:
-    """Where a worker's thread is: the operators that are running, the innermost last, and the lines of the program, likewise."""
+    """Where the thread of a worker is: the running operators and the lines of the program, the innermost last."""
 
     worker: int
     operators: tuple[str, ...]
@@ -73,9 +72,9 @@ class Position:
 
 @attrs.frozen
 class Holdings:
-    """What one worker has of a dataflow: capabilities or records by port and time; and where it is.
+    """What one worker holds of a dataflow: capabilities or records by port and time, and where its thread is.
 
-    ``counts`` is ``None`` where it does not have the dataflow: not yet, or not any more.
+    ``counts`` is ``None`` if the worker does not have the dataflow.
     """
 
     worker: int
@@ -83,11 +82,11 @@ class Holdings:
     position: Position | None
 
 
-class Census:
-    """What the workers of a run have of a dataflow, as far as ``worker`` can find out.
+class CapabilityHolders:
+    """Finds what the workers of a run hold of a dataflow, as far as ``worker`` can ask them.
 
-    ``members`` are those of this process, unless ``timely.execute`` knows better. ``unheard`` are the workers that nothing could
-    be found out about, with the reason.
+    ``members`` are the workers of this process, where ``timely.execute`` does not know them. ``unreachable`` maps the workers
+    that could not be asked to the reason.
     """
 
     def __init__(self, worker: Worker, members: Sequence[Member] = ()) -> None:
@@ -95,40 +94,40 @@ class Census:
         self._peers = worker.peers
         self._company = company
         self._members = tuple(company.members) if company is not None else members or [Member(worker)]
-        self.unheard: dict[int, str] = {}
+        self.unreachable: dict[int, str] = {}
 
-    def take(self, scope: ScopeBuilder[Any], ports: Iterable[Port]) -> list[Holdings]:
-        """Return what each worker that can be asked has at these ports of the dataflow that ``scope`` is of."""
+    def find(self, scope: ScopeBuilder[Any], ports: Iterable[Port]) -> list[Holdings]:
+        """Return what each reachable worker holds at these ports of the dataflow of ``scope``."""
         question = Question(number_of(scope), frozenset(itertools.islice(dict.fromkeys(ports), _MOST)))
-        found = taken(self._members, question)
+        found = holdings(self._members, question)
         why = "in another process, which cannot be asked from here"
         if self._company is not None:
-            for place, said in self._company.ask(question, _SECONDS).items():
-                if isinstance(said, str):
-                    self.unheard.update(dict.fromkeys(self._company.workers_at(place), f"in a process that {said}"))
+            for place, reply in self._company.ask(question, _SECONDS).items():
+                if isinstance(reply, str):
+                    self.unreachable.update(dict.fromkeys(self._company.workers_at(place), f"in a process that {reply}"))
                 else:
-                    found += said
+                    found += reply
             if self._company.reaches == self._peers:
                 why = "not begun yet"
-        known = {holdings.worker for holdings in found} | set(self.unheard)
-        self.unheard.update({index: why for index in range(self._peers) if index not in known})
+        known = {each.worker for each in found} | set(self.unreachable)
+        self.unreachable.update({index: why for index in range(self._peers) if index not in known})
         return found
 
 
 def answer(members: Sequence[Member], question: Question | str) -> Any:
-    """Return what another process is told about the workers of this one."""
+    """Return the answer to another process."""
     if isinstance(question, Question):
-        return taken(members, question)
+        return holdings(members, question)
     if question == MOVEMENT:
         return movement(members)
     return sum(records_taken(member.worker) for member in members)
 
 
 def movement(members: Sequence[Member]) -> int | None:
-    """Return a number that is another one when something has moved in these workers' dataflows; ``None`` when all are complete.
+    """Return a number that changes when anything moves in these workers' dataflows; ``None`` when all are complete.
 
-    What moves is what is counted, capabilities and messages alike, and what operators read: records that come and go at one time
-    leave the counts as they were. One that only looks again whether there is something to do has not moved.
+    Movement is a change of the counts of capabilities and messages, or an operator that reads: records that come and go at one
+    time leave the counts unchanged. An operator that runs and reads nothing has not moved.
     """
     try:
         found = [
@@ -141,22 +140,19 @@ def movement(members: Sequence[Member]) -> int | None:
             for member in tuple(members)
             for dataflow in member.worker.scopes
         ]
-    except RuntimeError:  # something was changed while it was read: it moves
+    except RuntimeError:  # changed while it was read: it moves
         return monotonic_ns()
     return hash(tuple(found)) if found else None
 
 
-def taken(members: Sequence[Member], question: Question) -> list[Holdings]:
-    """Return what workers of this process have of a dataflow.
-
-    They may be running meanwhile: what they have is then as it was at some moment during the count.
-    """
+def holdings(members: Sequence[Member], question: Question) -> list[Holdings]:
+    """Return what workers of this process hold; of a running worker, at some moment during the call."""
     return [_repeatedly(member, question) for member in tuple(members)]
 
 
 def _repeatedly(member: Member, question: Question) -> Holdings:
     for _ in range(_TRIES - 1):
-        with contextlib.suppress(RuntimeError):  # something was changed while it was read
+        with contextlib.suppress(RuntimeError):  # changed while it was read
             return _of(member, question)
     return _of(member, question)
 
@@ -181,7 +177,7 @@ def _of(member: Member, question: Question) -> Holdings:
 
 
 def position(member: Member) -> Position | None:
-    """Return where a worker is; ``None`` if it is this thread's, or nobody knows which thread's it is."""
+    """Return where a worker is; ``None`` if it runs on this thread, or its thread is unknown."""
     if member.thread is None or member.thread == threading.get_ident():
         return None
     running = [operator for scope in member.worker.scopes for operator in operators_of(scope) if operator.running]
@@ -195,7 +191,7 @@ def position(member: Member) -> Position | None:
 
 
 def _lines(frame: FrameType) -> tuple[str, ...]:
-    """Return the last lines of a program that a frame has come through, without the library's own, and what has started it."""
+    """Return the innermost lines of the program in a stack, without those of the library."""
     stack = traceback.extract_stack(frame)
     begins = max((place for place, line in enumerate(stack) if line.name == "run_worker" and is_ours(line.filename)), default=0)
     lines = [line for line in stack[begins:] if not is_ours(line.filename)]
@@ -203,12 +199,12 @@ def _lines(frame: FrameType) -> tuple[str, ...]:
 
 
 def operators_of(scope: ScopeBuilder[Any]) -> list[Operator[Any]]:
-    """Return the operators of a dataflow, those in nested scopes too."""
+    """Return the operators of a dataflow, nested ones too."""
     return [child.scope for nested in scope.scopes for child in nested.children if isinstance(child.scope, Operator)]
 
 
 def number_of(scope: ScopeBuilder[Any]) -> int:
-    """Return what the workers call a dataflow among themselves."""
+    """Return the number of a dataflow, the same on every worker."""
     building: Any = scope.root.allocator
     number: int = building.number
     return number
@@ -216,10 +212,9 @@ def number_of(scope: ScopeBuilder[Any]) -> int:
 
 @contextlib.contextmanager
 def _borrowing(member: Member) -> Iterator[list[object]]:
-    """Give a list for what is looked at of a worker on another thread; the worker lets go of it, in its next step.
+    """Yield a list for references to what a worker on another thread owns; the worker clears it in its next step.
 
-    It may give something up meanwhile, so that this is the last to hold it; and to let go of a capability, or of the frame of a
-    call in which there is one, is for the worker's own thread. Until then it has somebody outside to wait for.
+    The list may come to hold the last reference, and only the worker's own thread may drop a capability.
     """
     borrowed: list[object] = []
     scopes = member.worker.scopes
@@ -243,7 +238,6 @@ def _borrowing(member: Member) -> Iterator[list[object]]:
 def _count_capabilities(
     ports: Sequence[OutputPort[Any]], counts: Counter[tuple[Port, Any]], borrowed: list[object]
 ) -> None:
-    """Count the capabilities of outputs among all that the garbage collector knows of, what was set aside (``gc.freeze``) too."""
     with everything_in_sight():
         found = gc.get_referrers(*ports)
     borrowed.append(found)

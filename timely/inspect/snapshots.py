@@ -1,8 +1,7 @@
-"""``Snapshot``: what a dataflow looks like at one moment, as plain data that pictures, pages and tables are made from.
+"""``Snapshot``: a dataflow at one moment, as plain data for pictures, pages and tables.
 
-It holds no reference to anything that runs: names and paths, what is connected to what, and, where the dataflow is built, the
-frontiers and what is held and waits. The invariant: the same for the same dataflow in the same state, on any worker but for what
-peers have not told it yet. Times are given as text, so that a snapshot can be sent anywhere.
+It holds no reference to anything that runs, and its times are text. It is the same on every worker, but for progress that has not
+arrived yet.
 """
 
 from __future__ import annotations
@@ -20,25 +19,19 @@ from timely.scopes import EGRESS, INGRESS, Subgraph
 from timely.scopes.child import Child
 
 Kind: TypeAlias = Literal["operator", "source", "scope"]
-"""A source is an operator without inputs: an input, or what makes its records by itself."""
+"""A source is an operator without inputs."""
 
 ENTRY = INGRESS
-"""The node that edges inside a scope come from where a stream enters; its ports are the scope's inputs."""
-
 EXIT = EGRESS
-"""The node that edges inside a scope lead to where a stream leaves; its ports are the scope's outputs."""
-
+"""The ends of wires at the boundary of a scope: their ports are the scope's inputs and outputs."""
 
 OMITTED = "…"
-"""What stands, at the end, for times that were left out of a snapshot, since they are many."""
+"""Stands for the last of too many times."""
 
 
 @attrs.frozen
 class Wire:
-    """A stream inside a scope: from an output of a child to an input of another, or of ``ENTRY`` and to ``EXIT``.
-
-    ``exchanged`` where its records may go to other workers.
-    """
+    """A stream between two ``(child, port)`` of a scope; ``exchanged`` if its records may go to other workers."""
 
     source: tuple[int, int]
     target: tuple[int, int]
@@ -47,10 +40,10 @@ class Wire:
 
 @attrs.frozen
 class Snapshot:
-    """An operator, or a scope with all that is in it.
+    """An operator, or a scope with everything in it.
 
-    ``frontiers`` are the times that may still come at each input, ``None`` where nobody knows: before the dataflow is built.
-    ``held`` are the times of capabilities and ``waiting`` those of unread records, with how many there are on all workers.
+    ``frontiers`` are the frontiers at the inputs, ``None`` before the dataflow is built. ``held`` are the times of capabilities,
+    ``waiting`` those of unread records, with their counts on all workers.
     """
 
     index: int
@@ -59,23 +52,23 @@ class Snapshot:
     kind: Kind
     inputs: int
     outputs: int
-    built_at: str
-    frontiers: tuple[tuple[str, ...] | None, ...]
-    held: tuple[tuple[str, int], ...]
-    waiting: tuple[tuple[str, int], ...]
+    built_at: str = ""
+    frontiers: tuple[tuple[str, ...] | None, ...] = ()
+    held: tuple[tuple[str, int], ...] = ()
+    waiting: tuple[tuple[str, int], ...] = ()
     times: str = ""
     children: tuple[Snapshot, ...] = ()
     wires: tuple[Wire, ...] = ()
 
     def operators(self) -> list[Snapshot]:
-        """Return the operators in it, those of nested scopes included; of an operator, itself."""
+        """Return the operators in it, nested ones too; of an operator itself."""
         if self.kind != "scope":
             return [self]
         return [operator for child in self.children for operator in child.operators()]
 
 
 def snapshot(scope: ScopeBuilder[Any]) -> Snapshot:
-    """Return what a scope looks like now, with what is nested in it; it may still be being built.
+    """Return a snapshot of a scope, which may still be under construction.
 
     >>> import timely
     >>> worker = timely.Worker()
@@ -92,7 +85,7 @@ def snapshot(scope: ScopeBuilder[Any]) -> Snapshot:
 
 
 def _around(scope: ScopeBuilder[Any]) -> Sequence[Antichain[Any]]:
-    """Return the frontiers at the inputs of a scope, in the times of the one around it."""
+    """Return the frontiers at the inputs of a scope, in the times of its parent."""
     if scope.parent is None or not scope.subgraph.is_built:
         return ()
     outer = scope.parent
@@ -117,18 +110,14 @@ def _scope(index: int, subgraph: Subgraph[Any, Any], live: bool, around: Sequenc
         "scope",
         subgraph.inputs,
         subgraph.outputs,
-        "",
-        (),
-        (),
-        (),
-        subgraph.domain.name,
-        tuple(_child(subgraph, child, counts, frontiers) for child in subgraph.children),
-        tuple(_wire(edge.source, edge.target, not edge.local) for edge in subgraph.edges),
+        times=subgraph.domain.name,
+        children=tuple(_child(subgraph, child, counts, frontiers) for child in subgraph.children),
+        wires=tuple(_wire(edge.source, edge.target, not edge.local) for edge in subgraph.edges),
     )
 
 
 def _coming(subgraph: Subgraph[Any, Any], around: Sequence[Antichain[Any]]) -> dict[tuple[Location, Any], int]:
-    """Return what may come into a nested scope, as capabilities at its inputs; it is told that only where somebody in it asks."""
+    """Return what may come into a nested scope, as capabilities at its inputs: the scope itself may not have been told."""
     to_inner = subgraph.refinement.to_inner
     return {(Source(INGRESS, port), to_inner(time)): 1 for port, frontier in enumerate(around) for time in frontier}
 

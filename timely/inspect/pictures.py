@@ -1,9 +1,8 @@
-"""``Picture``: a dataflow drawn, as SVG, as Mermaid, or as a page of its own that needs nothing from anywhere.
+"""``Picture``: a dataflow as SVG, as Mermaid, or as a self-contained HTML page.
 
-Operators are boxes, nested scopes boxes around theirs, streams lines from top to bottom; what leads back up is a loop, in a
-colour of its own, and dashed lines are streams whose records may go to other workers. Where the dataflow is built, each box says
-what it holds and what waits there, and tells more where the mouse rests on it. The invariant: every child and every stream of the
-snapshot is drawn, once. The same snapshot gives the same picture, to the byte.
+Operators are boxes, nested scopes boxes around theirs, streams lines from top to bottom. Feedback has its own colour; dashed
+lines may lead to other workers. In a running dataflow boxes show what is held and unread. The same snapshot gives the
+same picture, to the byte.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ import attrs
 from timely.dataflow import ScopeBuilder
 from timely.errors import ConfigurationError
 from timely.inspect.layout import LINE, TITLE, Box, Path, lay_out
-from timely.inspect.snapshot import ENTRY, EXIT, OMITTED, Snapshot, snapshot
+from timely.inspect.snapshots import ENTRY, EXIT, OMITTED, Snapshot, snapshot
 
 _STYLE: Final = """
 .timely { font: 12px ui-sans-serif, system-ui, sans-serif; background: #fff }
@@ -53,7 +52,7 @@ td, th {{ padding: .2rem .8rem; text-align: left; border-bottom: 1px solid #ddd 
 
 @attrs.frozen
 class Picture:
-    """A picture of a scope; a notebook shows it by itself."""
+    """A picture of a scope; a notebook displays it."""
 
     shape: Snapshot
 
@@ -81,7 +80,7 @@ class Picture:
         )
 
     def mermaid(self) -> str:
-        """Return a Mermaid flowchart, which many pages that are written in Markdown draw.
+        """Return a Mermaid flowchart, for Markdown.
 
         >>> import timely
         >>> with timely.Worker().dataflow(name="df") as scope:
@@ -98,7 +97,7 @@ class Picture:
         return "\n".join(["flowchart TB", *_mermaid(self.shape, "n")])
 
     def html(self) -> str:
-        """Return a page with the picture and a table of all operators, which asks nothing of any other place.
+        """Return a self-contained page with the picture and a table of all operators.
 
         >>> import timely
         >>> with timely.Worker().dataflow(name="df") as scope:
@@ -110,14 +109,11 @@ class Picture:
         return _PAGE.format(title=_escape(self.shape.path), svg=self.svg(), rows=rows)
 
     def save(self, where: str | File) -> None:
-        """Write it to a file as what its name ends in: ``.svg``, ``.html`` or ``.mmd``.
-
-        ``ConfigurationError`` for another ending.
-        """
+        """Write it as ``.svg``, ``.html`` or ``.mmd``, by the extension; ``ConfigurationError`` for another one."""
         file = File(where)
         ways = {".svg": self.svg, ".html": self.html, ".mmd": self.mermaid}
         if file.suffix not in ways:
-            raise ConfigurationError(f"a picture cannot be saved as {file.name!r}: let the name end in .svg, .html or .mmd")
+            raise ConfigurationError(f"a picture cannot be saved as {file.name!r}: use the extension .svg, .html or .mmd")
         file.write_text(ways[file.suffix]() + "\n", encoding="utf-8")
 
     def _repr_html_(self) -> str:
@@ -128,9 +124,7 @@ class Picture:
 
 
 def picture(scope: ScopeBuilder[Any]) -> Picture:
-    """Return a picture of a scope and all that is nested in it, as it is now; that of a built dataflow has counts in it.
-
-    The counts are those of the worker that the scope is of, which knows of the others' what they have told.
+    """Return a picture of a scope and everything in it; once the dataflow is built, with the counts that its worker knows.
 
     >>> import timely
     >>> worker = timely.Worker()
@@ -147,11 +141,11 @@ def picture(scope: ScopeBuilder[Any]) -> Picture:
 _MARGIN: Final = 8
 
 _UNWRITABLE: Final = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
-"""What no XML document may have in it."""
+"""Characters that XML does not allow."""
 
 
 def _lines(shape: Snapshot) -> list[str]:
-    """Return what is written in a box: its name, and what is held and waits."""
+    """Return the text of a box."""
     if shape.kind == "scope":
         return [f"{shape.name}   times {shape.times}"]
     return [shape.name, *_state(shape)]
@@ -172,9 +166,7 @@ def _few(times: list[str]) -> str:
 
 
 def _frontiers(shape: Snapshot) -> str:
-    """Return the frontiers at the inputs, in words."""
-    told = [("complete" if not f else ", ".join(f)) for f in shape.frontiers if f is not None]
-    return "; ".join(told)
+    return "; ".join("complete" if not f else ", ".join(f) for f in shape.frontiers if f is not None)
 
 
 def _escape(text: str) -> str:
@@ -198,8 +190,8 @@ def _draw(box: Box) -> Iterator[str]:
     shape = box.shape
     busy = " busy" if shape.held or shape.waiting else ""
     yield f'<g class="{shape.kind}{busy}" transform="translate({box.x:.1f} {box.y:.1f})">'
-    told = [("", shape.path), ("built at ", shape.built_at), ("frontier ", _frontiers(shape))]
-    yield f"<title>{_escape(chr(10).join(what + text for what, text in told if text))}</title>"
+    parts = [("", shape.path), ("built at ", shape.built_at), ("frontier ", _frontiers(shape))]
+    yield f"<title>{_escape(chr(10).join(what + text for what, text in parts if text))}</title>"
     yield f'<rect width="{box.width:.1f}" height="{box.height:.1f}" rx="5"/>'
     if shape.kind != "scope":
         for number, line in enumerate(box.lines):
@@ -251,7 +243,7 @@ def _mermaid(shape: Snapshot, name: str) -> Iterator[str]:
 
 
 def _mermaid_end(shape: Snapshot, name: str, end: tuple[int, int], side: str) -> str:
-    """Return what Mermaid calls an end of a wire; a nested scope's is the port on its boundary."""
+    """Return Mermaid's name of an end of a wire; for a nested scope, of the port on its boundary."""
     node, port = end
     if node in (ENTRY, EXIT):
         return f"{name}_{'in' if node == ENTRY else 'out'}{port}"

@@ -1,9 +1,7 @@
-"""Why a frontier is where it is: who holds what, on which worker, where it was built, and on which way that reaches the place.
+"""Why a frontier is where it is: who holds what, on which worker, where that was built, and on which path it arrives.
 
-What holds the frontier back is found in what this worker has counted for all of them (:mod:`timely.inspect.search`), and who has
-it by asking the workers (:mod:`timely.inspect.census`). The invariant: each element of the frontier has at least one reason, all
-reasons are given, and none that does not arrive at an element of it. Nothing here changes anything, and nothing of it is on the
-hot path: a dataflow that nobody asks about pays nothing.
+:mod:`timely.inspect.search` finds what holds a frontier back in the counts of this worker. The workers are then asked who has it
+(:mod:`timely.inspect.capability_holders`). Each element of the frontier gets all its reasons, and no others.
 """
 
 from __future__ import annotations
@@ -16,7 +14,7 @@ import attrs
 from timely.dataflow import InputPort, ScopeBuilder, Stream
 from timely.errors import PlaceError as PlaceError  # where it was before
 from timely.errors import ScopeError, shown
-from timely.inspect.census import Census, Holdings
+from timely.inspect.capability_holders import CapabilityHolders, Holdings
 from timely.inspect.reasons import Explanation, Reason, Unfinished
 from timely.inspect.search import Search
 from timely.operators import ProbeHandle
@@ -27,20 +25,17 @@ from timely.worker.company import Member
 from timely.worker.installed import Building
 
 Place: TypeAlias = Stream[Any, Any] | ProbeHandle[Any] | InputPort[Any, Any] | ScopeBuilder[Any]
-"""What one may ask about: the frontier at a stream, a probe, or an operator's input; or the end of a dataflow."""
+"""What can be explained: the frontier at a stream, a probe or an input of an operator, or the end of a dataflow."""
 
 
 def explain(worker: Worker, what: Place) -> Explanation:
     """Return why the frontier at a place is where it is, or why a dataflow is not complete, as ``worker`` sees it now.
 
-    What peers have not told this worker yet is not in it. Which worker has what, the workers of ``timely.execute`` are asked, in
-    other processes too; it takes no part of theirs, and an answer is waited for for two seconds. A dataflow that is complete or
-    dropped (which is said) has nothing that holds it back. Takes time in the size of the dataflow and of all that lives in the
-    process. ``ScopeError`` for a dataflow that is still being built, ``PlaceError`` for one of another worker, and for anything
-    else.
+    Asks the other workers of ``timely.execute`` what they hold, for at most two seconds; they do not have to cooperate. Takes
+    time linear in the dataflow and in the objects of the process. ``ScopeError`` for a dataflow that is still being built,
+    ``PlaceError`` for one of another worker, and for any other argument.
 
     >>> import timely
-    >>> from timely.inspect import explain
     >>> worker = timely.Worker()
     >>> with worker.dataflow(name="df") as scope:
     ...     numbers, stream = scope.new_input()
@@ -58,7 +53,7 @@ def explain(worker: Worker, what: Place) -> Explanation:
 
 
 def explained(worker: Worker, what: Place, members: Sequence[Member] = ()) -> Explanation:
-    """Return the same for somebody who knows the workers of this process, and the threads that they are on."""
+    """Return the same; ``members`` are the workers of this process, with their threads."""
     if isinstance(what, ScopeBuilder):
         return _end(worker, what, members)
     places = _places(what)
@@ -75,7 +70,7 @@ def explained(worker: Worker, what: Place, members: Sequence[Member] = ()) -> Ex
 
 
 def _end(worker: Worker, scope: ScopeBuilder[Any], members: Sequence[Member]) -> Explanation:
-    """Return what keeps a dataflow from being complete: the pointstamps that no other one could still result in."""
+    """Return what keeps a dataflow from being complete: the pointstamps that no other could result in."""
     _check_built(scope.root.subgraph)
     _check_own(worker, scope.allocator, scope.root.path)
     found: dict[ScopeBuilder[Any], list[Reason]] = {}
@@ -95,25 +90,24 @@ def _explanation(
     found: Mapping[ScopeBuilder[Any], list[Reason]],
     members: Sequence[Member],
 ) -> Explanation:
-    """Return the explanation with what was found in each dataflow, ascribed to the workers that have it."""
-    census = Census(worker, members)
+    """Return the explanation, with each reason ascribed to the workers that hold it."""
+    holders = CapabilityHolders(worker, members)
     reasons: list[Reason] = []
     seen: dict[int, Holdings] = {}
     for dataflow, theirs in found.items():
         if theirs:
             places = [reason.place for reason in theirs] if worker.peers > 1 else []
-            holdings = census.take(dataflow, places)
+            holdings = holders.find(dataflow, places)
             reasons += [attrs.evolve(reason, by_worker=_shares(reason, holdings, worker.peers)) for reason in theirs]
             seen |= {each.worker: each for each in holdings}
     part = {index for reason in reasons for index in reason.by_worker}
     missing = tuple(sorted(index for index, each in seen.items() if each.counts is None))
     known = [each.position for _, each in sorted(seen.items()) if each.position is not None]
     positions = tuple(where for where in known if where.operators or where.worker in part or where.worker in missing)
-    return Explanation(name, worker.index, frontier, tuple(reasons), positions, missing, census.unheard)
+    return Explanation(name, worker.index, frontier, tuple(reasons), positions, missing, holders.unreachable)
 
 
 def _shares(reason: Reason, holdings: Sequence[Holdings], peers: int) -> dict[int, int]:
-    """Return how much of it each worker has, as far as they could be asked."""
     if peers == 1:
         return {0: reason.count}
     found = {each.worker: (each.counts or {}).get((reason.place, reason.time), 0) for each in holdings}
@@ -121,7 +115,7 @@ def _shares(reason: Reason, holdings: Sequence[Holdings], peers: int) -> dict[in
 
 
 def _dataflow(worker: Worker, place: _Place) -> ScopeBuilder[Any] | None:
-    """Return the dataflow of a worker that a place is in; ``None`` if that is complete or dropped."""
+    """Return the dataflow that a place is in; ``None`` if it is complete or dropped."""
     _check_built(place.scope)
     _check_own(worker, place.allocator, place.name)
     return next((dataflow for dataflow in worker.scopes if place.scope in dataflow.scopes), None)
@@ -133,7 +127,6 @@ def _check_built(scope: Subgraph[Any, Any]) -> None:
 
 
 def _check_own(worker: Worker, allocator: object, name: str) -> None:
-    """Raise ``PlaceError`` for what is in a dataflow of another worker, of which this one knows nothing."""
     if isinstance(allocator, Building) and allocator.worker is not worker:
         raise PlaceError(
             f"explain: {name} is in a dataflow of another worker, of index {allocator.worker.index}: ask that one, or ask worker"
@@ -143,7 +136,7 @@ def _check_own(worker: Worker, allocator: object, name: str) -> None:
 
 @attrs.frozen
 class _Place:
-    """A location of a dataflow, how it is called, and what knows the worker it is on."""
+    """A location of a dataflow, its name in words, and the allocator that knows its worker."""
 
     scope: Subgraph[Any, Any]
     location: Location

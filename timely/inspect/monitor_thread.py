@@ -1,7 +1,4 @@
-"""What the thread does that looks after a run (:mod:`timely.worker.watch`): the line on the terminal, and the watchdog.
-
-It only ever reads. The invariant: whatever goes wrong in it is logged, and does the run no harm.
-"""
+"""The thread that monitors a run (:mod:`timely.worker.watch`): the line on the terminal, and the watchdog. It only reads."""
 
 from __future__ import annotations
 
@@ -10,8 +7,8 @@ import logging
 import threading
 from time import monotonic
 
-from timely.inspect.census import MOVEMENT, RECORDS
-from timely.inspect.progress_line import Progress
+from timely.inspect.capability_holders import MOVEMENT, RECORDS
+from timely.inspect.progress_line import ProgressText
 from timely.inspect.watchdog import Lookout
 from timely.worker.company import Company
 from timely.worker.taken import records_taken
@@ -21,21 +18,21 @@ from timely.worker.watch import LOOKS, SHOWN_AFTER, SHOWN_EVERY, Watch
 _LOG = logging.getLogger(__name__)
 
 _SECONDS = 0.2
-"""How long to wait for what other processes have to say of what they do."""
+"""How long to wait for answers of other processes."""
 
 
-def attend(company: Company, watch: Watch, line: StatusLine | None, over: threading.Event, begun: float) -> None:
-    """Look after a run that has begun at ``begun`` until it is over; ``line`` is where to say how far it is."""
+def monitor(company: Company, watch: Watch, line: StatusLine | None, over: threading.Event, begun: float) -> None:
+    """Monitor a run that began at ``begun`` until ``over`` is set; a failure is logged, and leaves the run alone."""
     try:
-        _attend(company, watch, line, over, begun)
+        _monitor(company, watch, line, over, begun)
     except Exception:
         _LOG.exception("the run is not watched any more; it goes on")
 
 
-def _attend(company: Company, watch: Watch, line: StatusLine | None, over: threading.Event, begun: float) -> None:
+def _monitor(company: Company, watch: Watch, line: StatusLine | None, over: threading.Event, begun: float) -> None:
     elsewhere = functools.partial(company.ask, MOVEMENT, _SECONDS)
     lookout = Lookout(company.members, watch.patience, watch.say, inputs=watch.inputs, elsewhere=elsewhere)
-    progress = Progress(Intake(company))
+    progress = ProgressText(InputRecords(company))
     every = watch.patience / LOOKS
     due = 0.0
     while True:
@@ -51,14 +48,14 @@ def _attend(company: Company, watch: Watch, line: StatusLine | None, over: threa
             return
 
 
-class Intake:
-    """How many records the inputs of all processes have sent, as far as each has said; it is called for the number."""
+class InputRecords:
+    """Called, returns how many records the inputs of all processes have sent, by their last answers."""
 
     def __init__(self, company: Company) -> None:
         self._company = company
         self._others: dict[int, int] = {}
 
     def __call__(self) -> int:
-        said = self._company.ask(RECORDS, _SECONDS)
-        self._others.update({place: number for place, number in said.items() if isinstance(number, int)})
+        answers = self._company.ask(RECORDS, _SECONDS)
+        self._others.update({place: number for place, number in answers.items() if isinstance(number, int)})
         return sum(records_taken(member.worker) for member in tuple(self._company.members)) + sum(self._others.values())
