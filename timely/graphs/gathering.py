@@ -1,9 +1,7 @@
-"""``gather``: collect everything that comes at a time, and work on it when the time is complete.
+"""``gather``: collect everything that comes at a time, and compute with it when the time is complete.
 
 What a join, a grouping or a dictionary needs. The invariant: ``finish`` runs once on each worker for each time at which
-anything came there, after the frontiers have shown that nothing more can, or the caller who knows how much is to come has
-said that it is all there; what was collected is forgotten then. A caller may assume nothing about the order of the
-containers, which is the order of arrival.
+anything came there, after nothing more can come. The order of the collected containers is unspecified.
 """
 
 from __future__ import annotations
@@ -25,6 +23,7 @@ from timely.dataflow import (
     Stream,
     scope_of,
 )
+from timely.graphs.state import register_state
 from timely.operators.generic import Keep
 from timely.order import PartialOrder, linear_extension
 from timely.progress import Antichain
@@ -34,20 +33,15 @@ T = TypeVar("T", bound=PartialOrder)
 Finish: TypeAlias = Callable[[OperatorInfo, Any, list[list[Any]]], Sequence[Any]]
 """``finish(info, time, collected)`` gets the containers of each input, and returns one for each output."""
 
-
 Whole: TypeAlias = Callable[[OperatorInfo, Any, list[list[Any]]], bool]
 """``whole(info, time, collected)`` says whether nothing more can come at a time, whatever the frontiers say."""
 
-
 Meanwhile: TypeAlias = Callable[[OperatorInfo, Any, list[list[Any]]], None]
-"""``meanwhile(info, time, collected)`` does what need not wait for the rest of a time."""
+"""``meanwhile(info, time, collected)`` does work that need not wait for the rest of a time."""
 
 
 class _Gathered(Generic[T]):
-    """What has come at one time, and the right to send at it: what came with the first of it, or what was kept of that.
-
-    The right is given up when this is forgotten.
-    """
+    """The containers of one time, by input, and a capability for each output."""
 
     __slots__ = ("capabilities", "containers")
 
@@ -62,13 +56,7 @@ class _Gather(Generic[T]):
     __slots__ = ("finish", "info", "inputs", "meanwhile", "outputs", "times", "whole")
 
     def __init__(
-        self,
-        info: OperatorInfo,
-        inputs: int,
-        outputs: int,
-        finish: Finish,
-        whole: Whole | None,
-        meanwhile: Meanwhile | None,
+        self, info: OperatorInfo, inputs: int, outputs: int, finish: Finish, whole: Whole | None, meanwhile: Meanwhile | None
     ) -> None:
         self.info = info
         self.inputs = inputs
@@ -81,24 +69,24 @@ class _Gather(Generic[T]):
     def __call__(self, *ports: Any) -> None:
         inputs: Sequence[InputPort[T, Any]] = ports[: self.inputs]
         outputs: Sequence[OutputPort[T]] = ports[self.inputs :]
-        fresh: list[InputCapability[T]] = []
+        new: list[InputCapability[T]] = []
         for index, port in enumerate(inputs):
             for capability, container in port:
                 gathered = self.times.get(capability.time)
                 if gathered is None:
                     gathered = self.times[capability.time] = _Gathered(self.inputs, [capability] * self.outputs)
-                    fresh.append(capability)
+                    new.append(capability)
                 gathered.containers[index].append(container)
         if self.times:
             frontiers = [port.frontier for port in inputs]
             for time in linear_extension([time for time in self.times if self.complete(time, frontiers)]):
                 self.send(time, self.times.pop(time), outputs)
-        for capability in fresh:
-            kept = self.times.get(capability.time)
-            if kept is not None:
-                kept.capabilities = [capability.retain(output) for output in range(self.outputs)]
+        for capability in new:
+            incomplete = self.times.get(capability.time)
+            if incomplete is not None:
+                incomplete.capabilities = [capability.retain(output) for output in range(self.outputs)]
                 if self.meanwhile is not None:
-                    self.meanwhile(self.info, capability.time, kept.containers)
+                    self.meanwhile(self.info, capability.time, incomplete.containers)
 
     def complete(self, time: T, frontiers: Sequence[Antichain[T]]) -> bool:
         """Return whether nothing more can come at a time."""
@@ -113,32 +101,31 @@ class _Gather(Generic[T]):
             if len(result):
                 output.session(capability).give_batch(result)
 
-    def keep(self, initial: list[Capability[T]], pacts: Sequence[Pact]) -> None:
-        """Declare what was collected at times that are not complete; it is dealt anew, by the pacts, to other workers."""
+    def register_state(self, initial: list[Capability[T]], pacts: Sequence[Pact]) -> None:
+        """Register what was collected at incomplete times. Other workers partition it by the pacts of the inputs."""
         worker, peers = self.info.worker, self.info.peers
 
-        def save() -> Iterator[tuple[None, tuple[T, int, Any]]]:
+        def save() -> Iterator[tuple[T, int, Any]]:
             for time, gathered in self.times.items():
                 for index, containers in enumerate(gathered.containers):
-                    yield from ((None, (time, index, container)) for container in containers)
+                    yield from ((time, index, container) for container in containers)
 
-        def load(items: Iterable[tuple[T, int, Any]]) -> None:
-            for time, index, container in items:
-                if time not in self.times:
-                    self.times[time] = _Gathered(self.inputs, [capability.delayed(time) for capability in initial])
-                self.times[time].containers[index].append(container)
+        def load(item: tuple[T, int, Any]) -> None:
+            time, index, container = item
+            if time not in self.times:
+                self.times[time] = _Gathered(self.inputs, [capability.delayed(time) for capability in initial])
+            self.times[time].containers[index].append(container)
 
-        def rescale(parts: Sequence[Iterable[tuple[T, int, Any]]]) -> None:
-            for place, items in enumerate(parts):
-                for time, index, container in items:
-                    pact = pacts[index]
-                    pact = pact.pact if isinstance(pact, Spill) else pact
-                    dealt: Sequence[tuple[int, Any]] = [(place % peers, container)]
-                    if isinstance(pact, Exchange | Distribute):
-                        dealt = pact.parts(time, container, peers)
-                    load((time, index, part) for target, part in dealt if target == worker)
+        def repartition(item: tuple[T, int, Any], sender: int, _: int) -> Iterable[tuple[T, int, Any]]:
+            time, index, container = item
+            pact = pacts[index]
+            pact = pact.pact if isinstance(pact, Spill) else pact
+            parts: Sequence[tuple[int, Any]] = [(sender % peers, container)]
+            if isinstance(pact, Exchange | Distribute):
+                parts = pact.parts(time, container, peers)
+            return ((time, index, part) for receiver, part in parts if receiver == worker)
 
-        self.info.keep(save, load, rescale=rescale)
+        register_state(self.info, save, load, repartition, logged=False)
         for capability in initial:
             capability.drop()
 
@@ -153,16 +140,13 @@ def gather(
     whole: Whole | None = None,
     meanwhile: Meanwhile | None = None,
 ) -> list[Stream[T, Any]]:
-    """Return the ``outputs`` streams of an operator that runs ``finish(info, time, collected)`` for each time that
-    is complete.
+    """Return the ``outputs`` streams of an operator that runs ``finish(info, time, collected)`` for each complete time.
 
-    Times are finished in an order that extends theirs. ``collected`` has a list of containers for each input;
-    ``finish`` returns a container for each output, and an empty one sends nothing. What was collected is part of a
-    checkpoint; where ``finish`` remembers anything from one time to the next, ``keep(info)``, called once on each worker,
-    is to declare that. ``whole(info, time, collected)`` may say that a time is complete before the frontiers do, where it is
-    known how much comes at it. ``meanwhile(info, time, collected)`` runs once for a time that is not complete when the first
-    of it has come: while others still work on what they will send, it may work on what ``finish`` will need. Source: the
-    operators of Naiad section 2.2 that wait for ``OnNotify``.
+    Times finish in an order that extends theirs. ``collected`` has a list of containers for each input. ``finish`` returns a
+    container for each output; an empty one sends nothing. What was collected is part of a checkpoint. If ``finish`` has state
+    across times, ``keep(info)`` registers it, once on each worker. ``whole(info, time, collected)`` may declare a time complete
+    before the frontiers do. ``meanwhile(info, time, collected)`` runs once for a time that is incomplete when its first
+    containers come, to work while others still send. Source: the operators of Naiad section 2.2 that wait for ``OnNotify``.
 
     >>> import timely
     >>> def build(scope):
@@ -181,7 +165,7 @@ def gather(
 
     def constructor(capabilities: list[Capability[T]], info: OperatorInfo) -> _Gather[T]:
         logic: _Gather[T] = _Gather(info, len(inputs), outputs, finish, whole, meanwhile)
-        logic.keep(capabilities, [pact for _, pact in inputs])
+        logic.register_state(capabilities, [pact for _, pact in inputs])
         if keep is not None:
             keep(info)
         return logic

@@ -1,14 +1,14 @@
-"""``pregel``: think like a vertex, for graph algorithms that nobody has written yet.
+"""``pregel``: graph algorithms written as a function of a vertex and its messages.
 
-Vertices are records here, one Python call each: what one gives up in speed against the columnar algorithms, one gains in
-what a state, an edge and a message may be. A loop with one operator in it; a superstep is a round. The invariant: what
-``compute`` gets in a superstep is everything that was sent to the vertex in the one before, from all workers, since a
-superstep runs when the frontier says that the one before is over. The loop ends when no message is under way, and only
-then do the states come out.
+Vertices are Python records, so this is slower than the columnar algorithms, and states, edges and messages may be anything. It
+is a loop with one operator in it, and a superstep is a round. The invariant: the messages of a superstep are all those that
+were sent to the vertex in the one before, on all workers. The loop ends when no message is under way, and then the states are
+output.
 """
 
 from __future__ import annotations
 
+import functools
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable
 from typing import Any, Generic, TypeAlias, TypeVar
@@ -17,7 +17,7 @@ import attrs
 
 from timely.dataflow import Exchange, OperatorInfo, Pact, Pipeline, Stream, scope_of
 from timely.errors import SchemaError
-from timely.graphs.gather import gather
+from timely.graphs.gathering import gather
 from timely.operators import enter
 from timely.order import PartialOrder, Product
 
@@ -30,7 +30,7 @@ M = TypeVar("M")
 
 @attrs.frozen
 class PregelVertex(Generic[N, S, E]):
-    """A vertex, as ``compute`` sees it: its ``node``, its ``state``, its ``edges``, and which ``superstep`` it is, from 0."""
+    """The vertex that ``compute`` runs for, in which ``superstep``, from 0."""
 
     node: N
     state: S
@@ -47,23 +47,21 @@ def pregel(
     compute: Compute[N, S, E, M],
     combine: Callable[[M, M], M] | None = None,
 ) -> Stream[T, tuple[N, S]]:
-    """Return ``(node, state)`` for every vertex, when nobody has anything to say any more.
+    """Return ``(node, state)`` for every vertex, when no more messages are sent.
 
-    ``vertices`` are records ``(node, state)``, ``edges`` are records ``(node, edge)`` for edges that start at ``node``;
-    an ``edge`` is whatever ``compute`` makes of it: the node it leads to, or that and a weight. Nodes are what an exchange
-    takes as a key. ``compute(vertex, messages)`` returns the vertex's new state, and pairs ``(node, message)`` to send. In
-    superstep 0 it is called for every vertex, without messages; after that for those that were sent any in the superstep
-    before. So a vertex that sends nothing has voted to halt. With ``combine``, a function of two messages whose order
-    makes no difference, the messages to a node become one. Each time is a graph of its own, answered when it is
-    complete. ``SchemaError``, as the cause of an ``OperatorError``, for two vertices with the same node, and for edges or
-    messages of nodes that are no vertices. Source: Malewicz et al., "Pregel: a system for large-scale graph processing"
-    (2010).
+    ``vertices`` are records ``(node, state)``, ``edges`` are ``(node, edge)`` for edges that start at ``node``; an ``edge`` is
+    whatever ``compute`` needs, as the target, or that and a weight. Nodes are keys of an exchange. ``compute(vertex,
+    messages)`` returns the new state, and pairs ``(node, message)`` to send. It runs for every vertex in superstep 0, and then
+    for those that received messages; a vertex that sends nothing has voted to halt. ``combine`` reduces the messages to a node,
+    two at a time, in any order. Each time is a graph of its own. ``SchemaError``, as the cause of an ``OperatorError``, for two
+    vertices with one node, and for edges or messages of nodes that are no vertices. Source: Malewicz et al., "Pregel: a system
+    for large-scale graph processing" (2010).
 
     >>> import timely
     >>> def greatest(vertex, messages):
     ...     state = max([vertex.state, *messages])
-    ...     told = vertex.superstep == 0 or state > vertex.state
-    ...     return state, [(target, state) for target in vertex.edges if told]
+    ...     improved = vertex.superstep == 0 or state > vertex.state
+    ...     return state, [(target, state) for target in vertex.edges if improved]
     >>> def build(scope):
     ...     vertices = scope.to_stream([("a", 3), ("b", 6), ("c", 2), ("d", 1)])
     ...     edges = scope.to_stream([("a", "b"), ("b", "a"), ("b", "d"), ("d", "c")])
@@ -99,7 +97,7 @@ class _Part:
 
 
 class _Supersteps(Generic[T]):
-    """What one worker does at the end of each round, and with all of them."""
+    """The finish functions of one worker."""
 
     __slots__ = ("_combine", "_compute", "_parts")
 
@@ -114,7 +112,7 @@ class _Supersteps(Generic[T]):
         part = self._parts[time.outer]
         for node, state in vertices:
             if node in part.states:
-                raise SchemaError(f"{info.path}: there are two vertices {node!r}; a vertex has one state to begin with")
+                raise SchemaError(f"{info.path}: there are two vertices {node!r}; a vertex has one initial state")
             part.states[node] = state
         for node, edge in edges:
             self._check(info, part, node, "an edge starts at")
@@ -129,34 +127,28 @@ class _Supersteps(Generic[T]):
         if node not in part.states:
             raise SchemaError(f"{info.path}: {what} {node!r}, which is no vertex: add it to the vertices, with its state")
 
-    def _superstep(
-        self, info: OperatorInfo, part: _Part, superstep: int, inboxes: dict[Any, list[Any]]
-    ) -> list[tuple[Any, Any]]:
-        """Call ``compute`` for all vertices at first, and then for those with messages; return what they send."""
+    def _superstep(self, info: OperatorInfo, part: _Part, superstep: int, inboxes: dict[Any, list[Any]]) -> list[tuple[Any, Any]]:
+        """Run ``compute``; return the messages."""
         outboxes: defaultdict[Any, list[Any]] = defaultdict(list)
         for node in list(part.states) if superstep == 0 else inboxes:
             vertex = PregelVertex(node, part.states[node], part.edges.get(node, []), superstep)
             found = self._compute(vertex, self._combined(inboxes.get(node, [])))
             try:
                 part.states[node], sent = found
-                letters = iter(sent)
+                messages = iter(sent)
             except (TypeError, ValueError) as error:
                 raise SchemaError(
                     f"{info.path}: compute returns a state and pairs (node, message), and for {node!r} it returned {found!r}"
                 ) from error
-            for target, message in letters:
+            for target, message in messages:
                 outboxes[target].append(message)
         return [(node, message) for node, messages in outboxes.items() for message in self._combined(messages)]
 
     def _combined(self, messages: list[Any]) -> list[Any]:
-        combine = self._combine
-        if combine is None or len(messages) < 2:
+        if self._combine is None or len(messages) < 2:
             return messages
-        whole = messages[0]
-        for message in messages[1:]:
-            whole = combine(whole, message)
-        return [whole]
+        return [functools.reduce(self._combine, messages)]
 
     def states(self, info: OperatorInfo, outer: T, collected: list[list[Any]]) -> list[Any]:
-        """Return the states, and forget the time: it is over, since nothing can come out of the loop any more."""
+        """Return the states, and forget the time."""
         return [list(self._parts.pop(outer).states.items())]

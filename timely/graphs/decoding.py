@@ -1,9 +1,4 @@
-"""From numbers back to nodes: ``name_components`` for components, ``name_values`` for a value of each node.
-
-``name_components`` names each component by its smallest node. Its invariant: every node that has a name comes out in
-one row, on one worker; a node that no membership speaks of is a component of its own. ``name_values`` leaves rows where
-they are, on the worker of their node.
-"""
+"""From numbers back to nodes: ``name_components`` for components, ``name_values`` for a value of each node."""
 
 from __future__ import annotations
 
@@ -14,17 +9,19 @@ import numpy as np
 import pyarrow as pa
 
 from timely.dataflow import Exchange, OperatorInfo, Pipeline, Stream
-from timely.graphs.gather import gather
-from timely.graphs.numbers import Names
-from timely.graphs.pairs import MISSING, Column, dense, first, join_rows, look_up
+from timely.graphs.arrays import MISSING, Column, dense, first, join_rows, look_up, run_starts
+from timely.graphs.dictionary import Values
+from timely.graphs.gathering import gather
 from timely.order import PartialOrder
 
 T = TypeVar("T", bound=PartialOrder)
 
 
 def name_components(names: Stream[T, Any], members: Stream[T, Any]) -> Stream[T, Any]:
-    """Return Arrow batches ``(node, component)`` from ``names`` as ``encode`` gives them and ``members``, arrays of
-    ``(number of the node, number of any one node of its component)``.
+    """Return Arrow batches ``(node, component)``, where a component is named by its smallest node.
+
+    ``names`` are those of ``encode``; ``members`` are arrays of ``(number of a node, number of any one node of its component)``.
+    Every named node has one row, on one worker; a node without a member is a component of its own.
 
     >>> import timely
     >>> def build(scope):
@@ -35,7 +32,7 @@ def name_components(names: Stream[T, Any], members: Stream[T, Any]) -> Stream[T,
     >>> timely.example(build)
     [(0, [('a', 'a'), ('b', 'b'), ('c', 'b')])]
     """
-    alone, together = gather("decode: look up", [(names, Pipeline), (members, Exchange(first))], 2, _look_up)
+    alone, together = gather("decode: join", [(names, Pipeline), (members, Exchange(first))], 2, _join_roots)
     (named,) = gather("decode: name", [(together, Exchange("root"))], 1, _name)
     return alone.concat(named)
 
@@ -43,10 +40,10 @@ def name_components(names: Stream[T, Any], members: Stream[T, Any]) -> Stream[T,
 def name_values(
     names: Stream[T, Any], values: Stream[T, Any], column: str, convert: Callable[[Column], Any], *, lasting: bool = True
 ) -> Stream[T, Any]:
-    """Return Arrow batches ``(node, column)`` from ``names`` as ``encode`` gives them and ``values``, arrays of ``(number
-    of the node, value)`` on the worker of the node. ``convert`` makes the column of the values.
+    """Return Arrow batches ``(node, column)`` on the worker of the node; ``convert`` makes the column of the values.
 
-    ``lasting`` says that the names are those of a lasting dictionary, and hold for all later times.
+    ``names`` are those of ``encode``, for all later times if ``lasting``; ``values`` are arrays of ``(number of the node,
+    value)`` on the worker of the node.
 
     >>> import timely
     >>> def build(scope):
@@ -57,65 +54,66 @@ def name_values(
     >>> timely.example(build)
     [(0, [('b', 5)])]
     """
-    kept = Names()
-    note: Callable[[pa.RecordBatch], None] = lambda batch: None  # noqa: E731  # what it is, is only known when it is built
+    known = Values()
+    log: Any = None
 
     def finish(info: OperatorInfo, _: object, collected: list[list[Any]]) -> list[Any]:
-        nonlocal kept
+        nonlocal known
         if not lasting:
-            kept = Names()
+            known = Values()
         for batch in collected[0]:
-            _add(kept, batch, info)
-            note(batch)
+            _append(known, batch, info)
+            if log is not None:
+                log.append(None, batch)
         rows = join_rows(collected[1], 2)
         if not len(rows):
             return [[]]
-        return [pa.record_batch({"node": kept.take(rows[:, 0] // info.peers), column: convert(rows[:, 1])})]
+        return [pa.record_batch({"node": known.take(rows[:, 0] // info.peers), column: convert(rows[:, 1])})]
 
-    def keep(info: OperatorInfo) -> None:
+    def register(info: OperatorInfo) -> None:
         def save() -> Iterator[tuple[None, pa.RecordBatch]]:
             at = 0
-            for chunk in kept.chunks:
+            for chunk in known.chunks:
                 yield None, pa.record_batch({"id": np.arange(at, at + len(chunk)) * info.peers + info.worker, "value": chunk})
                 at += len(chunk)
 
         def load(batches: Iterable[pa.RecordBatch]) -> None:
             for batch in batches:
-                _add(kept, batch, info)
+                _append(known, batch, info)
 
-        def rescale(parts: Sequence[Iterable[pa.RecordBatch]]) -> None:
-            batches = [batch for part in parts for batch in part]
+        def rescale(senders: Sequence[Iterable[pa.RecordBatch]]) -> None:
+            batches = [batch for items in senders for batch in items]
             mine = [batch.filter(pa.array(batch.column("id").to_numpy() % info.peers == info.worker)) for batch in batches]
-            load([pa.Table.from_batches(mine).sort_by("id").combine_chunks().to_batches()[0]] if sum(map(len, mine)) else [])
+            if sum(map(len, mine)):
+                load(pa.Table.from_batches(mine).sort_by("id").combine_chunks().to_batches()[:1])
 
-        nonlocal note
+        nonlocal log
         if lasting:
             log = info.keep(save, load, rescale=rescale, logged=True)
-            note = lambda batch: log.append(None, batch)  # noqa: E731
 
-    (named,) = gather("decode: values", [(names, Pipeline), (values, Pipeline)], 1, finish, keep=keep)
+    (named,) = gather("decode: values", [(names, Pipeline), (values, Pipeline)], 1, finish, keep=register)
     return named
 
 
-def _add(names: Names, batch: pa.RecordBatch, info: OperatorInfo) -> None:
-    """Take in names ``(id, value)``, in the order of their numbers, at their places; what has no name, has nulls there.
+def _append(known: Values, batch: pa.RecordBatch, info: OperatorInfo) -> None:
+    """Append names ``(id, value)``, in the order of their numbers, with nulls for numbers that have no name.
 
-    After a change of workers there are such: then the numbers of a worker are no longer all that it could have given.
+    With other workers than a checkpoint had, a worker no longer owns all the numbers that it could have given.
     """
     ids, value = batch.column("id").to_numpy(), batch.column("value")
     if not len(ids):
         return
-    known = len(names)
+    count = len(known)
     end = int(ids[-1]) // info.peers + 1
-    if ids[0] // info.peers != known or end != known + len(ids):
-        at = np.full(end - known, MISSING)
-        at[ids // info.peers - known] = np.arange(len(ids))
+    if ids[0] // info.peers != count or end != count + len(ids):
+        at = np.full(end - count, MISSING)
+        at[ids // info.peers - count] = np.arange(len(ids))
         value = value.take(pa.array(at, mask=at == MISSING))
-    names.add(value)
+    known.append(value)
 
 
-def _look_up(info: OperatorInfo, _: object, collected: list[list[Any]]) -> list[Any]:
-    """Return the components of one node each, and ``(root, value)`` of the others."""
+def _join_roots(info: OperatorInfo, _: object, collected: list[list[Any]]) -> list[Any]:
+    """Return ``(node, component)`` for components of one node, and ``(root, value)`` for the others."""
     (names,), members = collected[0], join_rows(collected[1], 2)
     table = dense(members[:, 0] // info.peers, members[:, 1])
     roots = look_up(table, names.column("id").to_numpy() // info.peers)
@@ -126,10 +124,9 @@ def _look_up(info: OperatorInfo, _: object, collected: list[list[Any]]) -> list[
 
 
 def _name(info: OperatorInfo, _: object, collected: list[list[Any]]) -> list[Any]:
-    """Sort by root and value: the first of each root is the smallest."""
+    """Return ``(node, component)``: sorted by root and value, the first of each root is the smallest."""
     table = pa.Table.from_batches(collected[0]).sort_by([("root", "ascending"), ("value", "ascending")])
-    roots = table.column("root").to_numpy()
-    starts = np.flatnonzero(np.concatenate(([True], roots[1:] != roots[:-1])))
-    sizes = np.diff(np.append(starts, len(roots)))
+    starts = run_starts(table.column("root").to_numpy())
+    sizes = np.diff(np.append(starts, table.num_rows))
     value = table.column("value").combine_chunks()
     return [pa.record_batch({"node": value, "component": value.take(pa.array(np.repeat(starts, sizes)))})]

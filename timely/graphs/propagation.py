@@ -1,15 +1,14 @@
 """``propagate``: values travel along edges until every node has the greatest that reaches it.
 
-A nested loop with one operator in it. Each node belongs to one worker, which has its outgoing edges and the best value
-that it has seen; when that improves, the node's successors are offered it, round the loop. The loop is not counted: it
-is over for a time when the frontier shows that no offer of that time is on its way anywhere. Only then are the values
-sent out, on an output that is no part of the loop, and everything that was kept for the time is dropped. Offers are
-taken as they come, whatever round they are of; greatest values make the order irrelevant to the result.
+A loop with one operator in it, without a count of rounds. Each node belongs to one worker, which has its outgoing edges and its
+best value. When that improves, the node offers it to its successors, round the loop. A time ends when the frontier shows that
+none of its offers is under way. Only then are the values output, and the state of the time is dropped. Offers may come in any
+order, since the greatest value does not depend on it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from typing import Any, Generic, TypeAlias, TypeVar
 
 import numpy as np
@@ -27,7 +26,8 @@ from timely.dataflow import (
     scope_of,
 )
 from timely.errors import StateError
-from timely.graphs.pairs import MISSING, Column, Rows, first, join_rows
+from timely.graphs.arrays import MISSING, Column, Rows, first, join_rows, last_of_equals, owned, ranges
+from timely.graphs.state import register_state
 from timely.operators import enter
 from timely.order import PartialOrder, Product
 
@@ -35,13 +35,11 @@ T = TypeVar("T", bound=PartialOrder)
 
 
 def propagate(edges: Stream[T, Any], seeds: Stream[T, Any], name: str = "propagate") -> Stream[T, Any]:
-    """Return ``(node, value)`` for every node that any of ``seeds`` reaches along ``edges``, itself included: the
-    greatest value that does.
+    """Return ``(node, value)`` for every node that any of ``seeds`` reaches along ``edges``: the greatest value that does.
 
-    ``edges`` are arrays of ``(source, target)``, ``seeds`` of ``(node, value)``, both of node numbers as ``encode``
-    gives them and with values from 0 up; several seeds at a node count as their greatest. Rows come out on the worker
-    of their node, when their time is complete. Source: the loops of Naiad section 2.1, and its connected components by
-    labels.
+    ``edges`` are arrays of ``(source, target)``, ``seeds`` of ``(node, value)``, with numbers of ``encode`` and values from 0
+    up. A seed reaches its own node. Rows come when their time is complete, on the worker of their node. Source: the loops of
+    Naiad section 2.1, and its connected components by labels.
 
     >>> import timely
     >>> def build(scope):
@@ -51,6 +49,15 @@ def propagate(edges: Stream[T, Any], seeds: Stream[T, Any], name: str = "propaga
     >>> timely.example(build)
     [(0, [[0, 10], [1, 30], [2, 30], [3, 30]])]
     """
+    return fixpoint(name, edges, seeds, _Propagate)
+
+
+def fixpoint(
+    name: str, edges: Stream[T, Any], seeds: Stream[T, Any], constructor: Callable[[list[Capability[Any]], OperatorInfo], Any]
+) -> Stream[T, Any]:
+    """Return what leaves a loop with one operator, whose logic gets the ports ``(edges, seeds, again, offers, results)``: offers
+    come ``again`` in the next round. Everything is exchanged by its first column.
+    """
     with scope_of(edges, name).iterative(name) as loop:
         handle, again = loop.feedback()
         builder = OperatorBuilder(loop, name)
@@ -58,14 +65,14 @@ def propagate(edges: Stream[T, Any], seeds: Stream[T, Any], name: str = "propaga
         builder.new_input(enter(seeds, loop), Exchange(first))
         builder.new_input(again, Pipeline)
         offers = builder.new_output()
-        values = builder.new_output()
-        builder.build(_Propagate)
+        results = builder.new_output()
+        builder.build(constructor)
         offers.connect_loop(handle, Exchange(first))
-        return values.leave()
+        return results.leave()
 
 
 class Best:
-    """The best value so far at each of a growing row of places.
+    """The best value so far at each place of a growing array.
 
     >>> best = Best(2)
     >>> best.raise_to(np.array([1, 1, 0]), np.array([5, 7, 3])).tolist()
@@ -74,30 +81,26 @@ class Best:
     ([4], [3, 7, -1, -1, 0])
     """
 
-    __slots__ = ("_mark", "values")
+    __slots__ = ("_scratch", "values")
 
     def __init__(self, places: int) -> None:
         self.values: Column = np.full(places, MISSING, np.int64)
-        self._mark: Column = np.empty(places, np.int64)
+        self._scratch: Column = np.empty(places, np.int64)
 
     def raise_to(self, places: Column, offers: Column) -> Column:
-        """Take ``offers`` at ``places`` where they are better; return the places that have changed, each once."""
+        """Set ``offers`` at ``places`` where they are better; return the places that changed, each once."""
         if len(places) and (needed := int(places.max()) + 1) > len(self.values):
             grown = Best(max(needed, len(self.values) * 5 // 4))
             grown.values[: len(self.values)] = self.values
-            grown.values[needed:] = MISSING
-            self.values, self._mark = grown.values, grown._mark
+            self.values, self._scratch = grown.values, grown._scratch
         better = offers > self.values[places]
         places = places[better]
         np.maximum.at(self.values, places, offers[better])
-        turns = np.arange(len(places))
-        self._mark[places] = turns  # of the equal places the last one stays
-        changed: Column = places[self._mark[places] == turns]
-        return changed
+        return places[last_of_equals(places, self._scratch)]
 
 
 class Propagation(Generic[T]):
-    """One worker's part of one outer time: its edges, the best values of its nodes, and what it has offered to whom."""
+    """One worker's part of one outer time: its edges, the best values of its nodes, and of its offers to each target."""
 
     __slots__ = (
         "_best",
@@ -123,23 +126,23 @@ class Propagation(Generic[T]):
 
     @property
     def waits(self) -> bool:
-        """Whether it has not got all its edges yet."""
+        """Whether more edges may come."""
         return self._edges is not None
 
+    @property
+    def pending(self) -> tuple[list[Rows], list[Rows]]:
+        """The edges and the offers that are not processed yet."""
+        return self._edges or [], self._pending
+
     def add_edges(self, edges: Rows) -> None:
-        """Take in edges that start here."""
+        """Add edges that start here."""
         assert self._edges is not None, "edges came after their time was complete"
         self._edges.append(edges)
-
-    @property
-    def given(self) -> tuple[list[Rows], list[Rows]]:
-        """The edges and the offers that it has and has done nothing with."""
-        return self._edges or [], self._pending
 
     def add_offers(
         self, offers: Rows, capability: InputCapability[Product[T, int]] | Capability[Product[T, int]], time: Product[T, int]
     ) -> None:
-        """Take in values offered to nodes here at ``time``; ``held`` is then as late as the latest of them."""
+        """Add values offered to nodes here at ``time``; hold a capability of the latest such time."""
         self._pending.append(offers)
         if self.held is None:
             self.held = capability.delayed(time)
@@ -147,27 +150,26 @@ class Propagation(Generic[T]):
             self.held.downgrade(time)
 
     def arrange(self) -> None:
-        """All edges are here: sort them by their source, and give each target that there is a slot."""
+        """Sort the edges by source, and give each distinct target a slot. All edges have come."""
         edges = join_rows(self._edges or [], 2)
         self._edges = None
         sources, targets = edges[:, 0] // self._peers, edges[:, 1]
-        there = np.zeros(int(targets.max()) + 1 if len(targets) else 0, np.bool_)
-        there[targets] = True
-        self._targets: Column = np.flatnonzero(there)
-        self._slots: Column = (np.cumsum(there) - 1)[targets[np.argsort(sources, kind="stable")]]
+        is_target = np.zeros(int(targets.max()) + 1 if len(targets) else 0, np.bool_)
+        is_target[targets] = True
+        self._targets: Column = np.flatnonzero(is_target)
+        self._slots: Column = (np.cumsum(is_target) - 1)[targets[np.argsort(sources, kind="stable")]]
         self._counts: Column = np.bincount(sources)
         self._starts: Column = np.cumsum(self._counts) - self._counts
         self._offered = Best(len(self._targets))
 
     def improve(self) -> Rows:
-        """Take the pending offers; return those to make in turn: at most one to a successor, better than before."""
+        """Process the pending offers; return the offers that result, at most one to a target, better than before."""
         offers = join_rows(self._pending, 2)
         self._pending = []
         changed = self._best.raise_to(offers[:, 0] // self._peers, offers[:, 1])
         changed = changed[changed < len(self._counts)]  # nodes after the last source have no successors
         counts = self._counts[changed]
-        ends = np.cumsum(counts)
-        edges = np.arange(ends[-1] if len(ends) else 0) + np.repeat(self._starts[changed] - ends + counts, counts)
+        edges = ranges(self._starts[changed], counts)
         slots = self._offered.raise_to(self._slots[edges], np.repeat(self._best.values[changed], counts))
         return np.column_stack((self._targets[slots], self._offered.values[slots]))
 
@@ -177,8 +179,8 @@ class Propagation(Generic[T]):
         return np.column_stack((places * self._peers + worker, self._best.values[places]))
 
 
-Waiting: TypeAlias = tuple[Any, int, list[Rows], list[Rows]]
-"""An outer time, the round that it is at, and the edges and offers that have come for it."""
+Pending: TypeAlias = tuple[Any, int, list[Rows], list[Rows]]
+"""An outer time, its round, and its edges and offers."""
 
 
 class _Propagate(Generic[T]):
@@ -190,37 +192,34 @@ class _Propagate(Generic[T]):
         self.peers = info.peers
         self.worker = info.worker
         self.times: dict[T, Propagation[T]] = {}
-        self._keep(capabilities, info)
+        self.register(capabilities, info)
         for capability in capabilities:
             capability.drop()
 
-    def _keep(self, capabilities: list[Capability[Product[T, int]]], info: OperatorInfo) -> None:
-        """Declare what has come at outer times that are not complete. One that is goes on to its end while anything moves."""
+    def register(self, capabilities: list[Capability[Product[T, int]]], info: OperatorInfo) -> None:
+        """Register the input of outer times that are not complete; a checkpoint is never in the middle of one that is."""
         offers, values = capabilities
 
-        def save() -> Iterator[tuple[None, Waiting]]:
+        def save() -> Iterator[Pending]:
             for outer, part in self.times.items():
                 if not part.waits:
-                    raise StateError(f"{info.path}: what came at {outer!r} is being worked on, which cannot be kept")
-                yield None, (outer, part.held.time.inner if part.held is not None else 0, *part.given)
+                    raise StateError(f"{info.path}: {outer!r} is being processed, which a checkpoint cannot hold")
+                yield outer, part.held.time.inner if part.held is not None else 0, *part.pending
 
-        def load(items: Iterable[Waiting]) -> None:
-            for outer, round, edges, pending in items:
-                if outer not in self.times:
-                    self.times[outer] = Propagation(self.peers, values.delayed(Product(outer, 0)))
-                for rows in edges:
-                    self.times[outer].add_edges(rows)
-                for rows in pending:
-                    self.times[outer].add_offers(rows, offers, Product(outer, round))
+        def load(item: Pending) -> None:
+            outer, round, edges, pending = item
+            if outer not in self.times:
+                self.times[outer] = Propagation(self.peers, values.delayed(Product(outer, 0)))
+            for rows in edges:
+                self.times[outer].add_edges(rows)
+            for rows in pending:
+                self.times[outer].add_offers(rows, offers, Product(outer, round))
 
-        def mine(batches: Sequence[Rows]) -> list[Rows]:
-            return [rows[rows[:, 0] % info.peers == info.worker] for rows in batches]
+        def repartition(item: Pending, *_: int) -> Iterator[Pending]:
+            outer, round, edges, pending = item
+            yield outer, round, [owned(info, rows) for rows in edges], [owned(info, rows) for rows in pending]
 
-        def rescale(parts: Sequence[Iterable[Waiting]]) -> None:
-            for items in parts:
-                load((outer, round, mine(edges), mine(pending)) for outer, round, edges, pending in items)
-
-        info.keep(save, load, rescale=rescale)
+        register_state(info, save, load, repartition, logged=False)
 
     def __call__(
         self,
@@ -251,7 +250,7 @@ class _Propagate(Generic[T]):
                 del self.times[outer]
 
     def at(self, capability: InputCapability[Product[T, int]]) -> Propagation[T]:
-        """Return the part of the capability's outer time, made when there is none yet."""
+        """Return the state of the capability's outer time."""
         outer = capability.time.outer
         part = self.times.get(outer)
         if part is None:
@@ -260,5 +259,5 @@ class _Propagate(Generic[T]):
 
 
 def _may_come(port: InputPort[Product[T, int], Any], outer: T) -> bool:
-    """Whether anything of an outer time, in whatever round, may still come at an input."""
+    """Return whether anything of an outer time, in whatever round, may still come at an input."""
     return any(time.outer <= outer for time in port.frontier)
