@@ -15,7 +15,7 @@ from timely.graphs.adjacency import Adjacency
 
 Edges = list[tuple[int, int, int]]
 Step = tuple[Edges, list[list[int]], bool]
-"""Edges that are taken in, the nodes that are asked for afterwards, and whether the edges are settled in between."""
+"""Edges that are added, the nodes of later lookups, and whether the edges are sorted in between."""
 
 sources = st.integers(0, 12) | st.integers(0, 100_000)
 edges = st.lists(st.tuples(sources, st.integers(0, 50), st.integers(-5, 5)), max_size=30)

@@ -109,7 +109,7 @@ def test_the_edges_that_were_sent_stay_as_they_were(workers: int) -> None:
 
 
 @pytest.mark.parametrize("tolerance", [1e-2, 1e-5])
-def test_ranks_are_as_near_as_they_were_asked_to_be(tolerance: float) -> None:
+def test_ranks_are_within_the_tolerance(tolerance: float) -> None:
     random = np.random.default_rng(4)
     edges = random.integers(0, 200, (900, 2)).tolist()
     (table,) = run([table_of(edges)], build=lambda edges: pagerank(edges, tolerance=tolerance), workers=2)
@@ -128,6 +128,6 @@ def test_ranks_are_as_near_as_they_were_asked_to_be(tolerance: float) -> None:
         ({"rounds": 1.5}, "rounds must be 0 or more, not 1.5"),
     ],
 )
-def test_ranks_that_cannot_be_asked_for(wrong: dict[str, Any], said: str) -> None:
+def test_parameters_that_are_refused(wrong: dict[str, Any], said: str) -> None:
     with pytest.raises(timely.ConfigurationError, match=said):
         timely.example(lambda scope: pagerank(scope.empty(), **wrong))

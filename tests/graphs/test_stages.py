@@ -21,7 +21,7 @@ Rows = list[tuple[int, int]]
 
 
 def stage(build: Any, *inputs: Rows, workers: int = 2) -> list[list[int]]:
-    """Run ``build`` on streams of arrays, each dealt row by row to the workers; return the rows of all, sorted."""
+    """Run ``build`` on streams of arrays, each partitioned row by row to the workers; return the rows of all, sorted."""
 
     def program(worker: timely.Worker) -> list[Any]:
         with worker.dataflow(int) as scope:

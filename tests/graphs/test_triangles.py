@@ -73,7 +73,7 @@ def test_edge_set_knows_the_version_of_each_edge(batches: list[list[tuple[int, i
     every = [(a, b) for a in range(8) for b in range(8)]
     rows = np.array(every)
     assert edges.versions(packed(rows[:, 0], rows[:, 1])).tolist() == [versions.get(edge, -1) for edge in every]
-    asked = np.array([5, 0, 7, 3])
-    which, targets, found = edges.find(asked)
-    mine = sorted(zip(asked[which].tolist(), targets.tolist(), found.tolist()))
-    assert mine == sorted((a, b, version) for (a, b), version in versions.items() if a in asked.tolist())
+    wanted = np.array([5, 0, 7, 3])
+    which, targets, found = edges.find(wanted)
+    mine = sorted(zip(wanted[which].tolist(), targets.tolist(), found.tolist()))
+    assert mine == sorted((a, b, version) for (a, b), version in versions.items() if a in wanted.tolist())

@@ -13,12 +13,11 @@ from timely.errors import ConfigurationError
 try:
     from timely.graphs.accumulation import accumulated
     from timely.graphs.components import connected_components
-    from timely.graphs.decoding import name_components, name_values
     from timely.graphs.distances import breadth_first_search, shortest_paths
     from timely.graphs.encoding import encode
     from timely.graphs.gathering import gather
     from timely.graphs.labels import label_propagation
-    from timely.graphs.lookup import attach, without
+    from timely.graphs.node_joins import attach, name_components, name_values, without
     from timely.graphs.propagation import propagate
     from timely.graphs.rank import pagerank
     from timely.graphs.strong import components_build, strongly_connected_components

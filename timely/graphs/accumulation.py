@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import Any, TypeAlias, TypeVar
 
 import pyarrow as pa
@@ -43,9 +43,6 @@ def accumulated(batches: Stream[T, Any]) -> Stream[T, Any]:
     last: Any = None
     log: Log | None
 
-    def tick(info: OperatorInfo, _: object, __: list[list[Any]]) -> list[Any]:
-        return [list(range(info.peers))]
-
     def finish(info: OperatorInfo, time: T, collected: list[list[Any]]) -> list[Any]:
         nonlocal last
         last = next_time(info, last, time)
@@ -73,12 +70,11 @@ def accumulated(batches: Stream[T, Any]) -> Stream[T, Any]:
             last, batches = item
             history.extend(batches)
 
-        def repartition(item: Item, sender: int, _: int) -> Iterable[Item]:
-            yield item if sender % info.peers == info.worker else (item[0], [])
-
         nonlocal log
-        log = register_state(info, save, load, repartition)
+        log = register_state(
+            info, save, load, lambda item, sender, _: [item if sender % info.peers == info.worker else (item[0], [])]
+        )
 
-    (ticks,) = gather("accumulated: tick", [(batches, Pipeline)], 1, tick)
+    (ticks,) = gather("accumulated: tick", [(batches, Pipeline)], 1, lambda info, *_: [list(range(info.peers))])
     (grown,) = gather("accumulated", [(batches, Pipeline), (ticks, Exchange(int))], 1, finish, keep=register)
     return grown

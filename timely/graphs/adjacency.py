@@ -20,9 +20,6 @@ _SCANS: Final = 16
 _SPARSE: Final = 8
 """A sorted segment has a table by node if nodes have numbers up to so many times the number of edges."""
 
-_FEW: Final = 256
-"""Up to so many nodes are searched for by bisection rather than looked up in the table."""
-
 Places: TypeAlias = Callable[[], Column]
 """Returns, for edges that were found, the place of each one's source among the nodes of the lookup."""
 
@@ -37,7 +34,6 @@ class _Unsorted:
     scans: int = 0
 
     def each_source(self) -> Column:
-        """Return the source of each edge."""
         return self.sources
 
     def find(self, nodes: Column) -> tuple[Column, Places]:
@@ -56,7 +52,6 @@ class _Unsorted:
         return edges, places
 
     def sorted(self) -> _Sorted:
-        """Return the same edges, sorted by source."""
         order = sorted_order(self.sources)
         sources = self.sources.take(order)
         starts = run_starts(sources)
@@ -75,12 +70,10 @@ class _Sorted:
     table: Column | None  # of each node, its place among the sources
 
     def each_source(self) -> Column:
-        """Return the source of each edge."""
         return np.repeat(self.sources, np.diff(self.starts))
 
     def find(self, nodes: Column) -> tuple[Column, Places]:
-        """Return which edges start at any of ``nodes``, and the place of each one's source."""
-        if self.table is not None and len(nodes) > _FEW:
+        if self.table is not None:
             at = look_up(self.table, nodes)
             present = np.flatnonzero(at != MISSING)
         else:
@@ -93,7 +86,6 @@ class _Sorted:
         return ranges(starts, counts), lambda: np.repeat(present, counts)
 
     def sorted(self) -> _Sorted:
-        """Return itself."""
         return self
 
 
@@ -107,8 +99,6 @@ class Adjacency:
     >>> sorted(zip(places.tolist(), rest[0].tolist()))
     [(0, 1), (0, 8), (2, 6), (2, 9)]
     """
-
-    __slots__ = ("_columns", "_peers", "_segments", "_worker", "scanned")
 
     def __init__(self, columns: int, worker: int = 0, peers: int = 1) -> None:
         self._columns = columns

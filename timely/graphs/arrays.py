@@ -41,52 +41,32 @@ def owned(info: OperatorInfo, rows: Rows) -> Rows:
 
 
 def both_ways(edges: Rows) -> Rows:
-    """Return the edges in both directions, without self-loops.
-
-    >>> both_ways(np.array([[1, 2], [3, 3]])).tolist()
-    [[1, 2], [2, 1]]
-    """
+    """Return the edges in both directions, without self-loops."""
     edges = edges[edges[:, 0] != edges[:, 1]]
     return np.concatenate((edges, edges[:, ::-1]))
 
 
 def join_rows(parts: Sequence[Rows], columns: int) -> Rows:
-    """Return the rows of all parts as one array of so many ``columns``.
-
-    >>> join_rows([], 2).shape
-    (0, 2)
-    """
+    """Return the rows of all parts as one array of so many ``columns``."""
     if len(parts) == 1:
         return parts[0]
     return np.concatenate(parts) if parts else np.empty((0, columns), np.int64)
 
 
 def join_columns(parts: Sequence[Column]) -> Column:
-    """Return the values of all parts as one column.
-
-    >>> join_columns([]).tolist(), join_columns([np.array([1]), np.array([2])]).tolist()
-    ([], [1, 2])
-    """
+    """Return the values of all parts as one column."""
     return np.concatenate([np.empty(0, np.int64), *parts])
 
 
 def dense(places: Column, values: Any) -> Column:
-    """Return an array with ``values`` at ``places``, and ``MISSING`` elsewhere up to the greatest place.
-
-    >>> dense(np.array([3, 0]), [7, 8]).tolist()
-    [8, -1, -1, 7]
-    """
+    """Return an array with ``values`` at ``places``, and ``MISSING`` elsewhere up to the greatest place."""
     table = np.full(int(places.max()) + 1 if len(places) else 0, MISSING, np.int64)
     table[places] = values
     return table
 
 
 def look_up(table: Column, places: Column) -> Column:
-    """Return the values of a dense array at ``places``, ``MISSING`` beyond its end.
-
-    >>> look_up(np.array([5, 6]), np.array([1, 2, 0])).tolist()
-    [6, -1, 5]
-    """
+    """Return the values of a dense array at ``places``, ``MISSING`` beyond its end."""
     found = np.full(len(places), MISSING, np.int64)
     inside = places < len(table)
     found[inside] = table[places[inside]]
@@ -97,9 +77,6 @@ def grow(table: Column, places: int, fill: int = MISSING) -> Column:
     """Return ``table`` if it has so many places, else a copy with spare ones, all filled with ``fill``.
 
     The spare places make growth in small steps cost linear time.
-
-    >>> grow(np.array([5, 6]), 2, 0).tolist(), grow(np.array([5, 6]), 3, 0)[:3].tolist()
-    ([5, 6], [5, 6, 0])
     """
     if places <= len(table):
         return table
@@ -109,11 +86,7 @@ def grow(table: Column, places: int, fill: int = MISSING) -> Column:
 
 
 def distinct(parts: Sequence[Column], bound: int) -> Column:
-    """Return each value of all ``parts`` once, in order. Values are at least 0 and below ``bound``.
-
-    >>> distinct([np.array([7, 3]), np.array([7])], 8).tolist(), distinct([np.array([7, 3, 7])], 1000).tolist()
-    ([3, 7], [3, 7])
-    """
+    """Return each value of all ``parts`` once, in order. Values are at least 0 and below ``bound``."""
     if sum(map(len, parts)) * 16 < bound:  # sorting few values is cheaper than a large bitmap
         return np.unique(np.concatenate(parts))
     present = np.zeros(bound, np.bool_)
@@ -123,11 +96,7 @@ def distinct(parts: Sequence[Column], bound: int) -> Column:
 
 
 def last_of_equals(values: Column, scratch: Column) -> Mask:
-    """Return a mask that selects each distinct value once. ``scratch`` is any array longer than the greatest value.
-
-    >>> last_of_equals(np.array([3, 1, 3]), np.empty(4, np.int64)).tolist()
-    [False, True, True]
-    """
+    """Return a mask that selects each distinct value once. ``scratch`` is any array longer than the greatest value."""
     order = np.arange(len(values))
     scratch[values] = order  # of equal values the last one stays
     mask: Mask = scratch[values] == order
@@ -135,30 +104,18 @@ def last_of_equals(values: Column, scratch: Column) -> Mask:
 
 
 def run_starts(values: npt.NDArray[Any]) -> Column:
-    """Return where each run of equal values starts.
-
-    >>> run_starts(np.array([5, 5, 7, 5])).tolist(), run_starts(np.array([])).tolist()
-    ([0, 2, 3], [])
-    """
+    """Return where each run of equal values starts."""
     return np.flatnonzero(np.concatenate((np.ones(min(len(values), 1), np.bool_), values[1:] != values[:-1])))
 
 
 def ranges(starts: Column, counts: Column) -> Column:
-    """Return the whole numbers of all the ranges that have these starts and lengths.
-
-    >>> ranges(np.array([10, 20, 30]), np.array([2, 0, 1])).tolist()
-    [10, 11, 30]
-    """
+    """Return the whole numbers of all the ranges that have these starts and lengths."""
     ends = np.cumsum(counts)
     return np.arange(ends[-1] if len(ends) else 0) + np.repeat(starts - ends + counts, counts)
 
 
 def bits(values: Floats) -> Column:
-    """Return the bits of floats as whole numbers.
-
-    >>> floats(bits(np.array([0.5, np.inf]))).tolist()
-    [0.5, inf]
-    """
+    """Return the bits of floats as whole numbers."""
     return values.view(np.int64)
 
 
@@ -171,9 +128,6 @@ def sorted_order(keys: Column) -> Column:
     """Return the order that sorts ``keys``, whole numbers from 0 up. The order is stable.
 
     A radix sort of 16 bits a pass: NumPy sorts 16-bit numbers without comparisons, several times faster than int64.
-
-    >>> sorted_order(np.array([70000, 3, 70000, 2])).tolist()
-    [3, 1, 0, 2]
     """
     order = np.argsort(keys.astype(np.uint16), kind="stable")
     left = int(keys.max(initial=0)) >> 16

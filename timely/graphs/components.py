@@ -84,8 +84,6 @@ class _Change(NamedTuple):
 class _Graph:
     """The nodes of one worker so far, by code, and which of them are connected."""
 
-    __slots__ = ("_columns", "_last", "_type", "codes", "components", "log", "values")
-
     def __init__(self, src: str, dst: str) -> None:
         self._columns = (src, dst)
         self._last: Any = None

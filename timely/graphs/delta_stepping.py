@@ -44,42 +44,12 @@ def relax(edges: Stream[T, Any], seeds: Stream[T, Any], *, weighted: bool = True
     ``edges`` are arrays of ``(source, target, weight)``, ``seeds`` of ``(node, distance)``, with numbers of a lasting ``encode``
     and the bits of floats from 0 up. Edges that are not ``weighted`` are ``(source, target)``, each of weight 1. Rows are on the
     worker of their node. ``TimestampError`` for times without an order. Source: delta-stepping (Meyer and Sanders 2003).
-
-    >>> import timely
-    >>> def build(scope):
-    ...     edges = scope.to_stream([0]).map_batch(lambda _: np.array([[0, 1, bits(np.array([2.5]))[0]]]))
-    ...     seeds = scope.to_stream([0]).map_batch(lambda _: np.array([[0, 0]]))
-    ...     return relax(edges, seeds).map_batch(lambda rows: list(zip(rows[:, 0].tolist(), floats(rows[:, 1]).tolist())))
-    >>> timely.example(build)
-    [(0, [(0, 0.0), (1, 2.5)])]
     """
     return fixpoint("relax", edges, seeds, functools.partial(_Relax[T], weighted))
 
 
 class Distances:
-    """One worker's edges, and the least distance that it knows of any node, its own or not.
-
-    >>> near = Distances(worker=0, peers=2)
-    >>> near.offer(np.array([0]), np.array([0.0]))
-    >>> offers = near.add_edges(np.array([[0, 2, 0], [0, 1, 0]]) + [0, 0, bits(np.array([1.5]))[0]])
-    >>> offers[:, 0].tolist(), floats(offers[:, 1]).tolist(), near.waiting.tolist()
-    ([1], [1.5], [0, 2])
-    """
-
-    __slots__ = (
-        "_adjacency",
-        "_common",
-        "_edges",
-        "_least",
-        "_lowered",
-        "_none_is_near",
-        "_peers",
-        "_scratch",
-        "_total",
-        "_weighted",
-        "_worker",
-        "waiting",
-    )
+    """One worker's edges, and the least distance that it knows of any node, its own or not."""
 
     def __init__(self, worker: int, peers: int, weighted: bool = True) -> None:
         self._worker = worker
@@ -89,7 +59,6 @@ class Distances:
         self._edges = 0
         self._total = 0.0  # of all weights
         self._least: Floats = np.empty(0)
-        self._none_is_near = True
         self._scratch: Column = np.empty(0, np.int64)
         self._lowered: list[Column] = []
         self.waiting: Column = np.empty(0, np.int64)
@@ -105,13 +74,10 @@ class Distances:
         self._store(edges)
         self._reach(near[:, 0])
         np.minimum.at(self._least, near[:, 0], floats(near[:, 1]))
-        self._none_is_near = self._none_is_near and not len(near)
 
     def add_edges(self, edges: Rows) -> Rows:
         """Add edges that start here; return what they offer to the nodes of other workers."""
         self._store(edges)
-        if self._none_is_near:
-            return _NOTHING
         with np.errstate(over="ignore"):
             offers = self._least[edges[:, 0]] + (floats(edges[:, 2]) if self._weighted else 1.0)
         finite = offers < np.inf
@@ -169,7 +135,6 @@ class Distances:
         nodes = nodes[less]
         if not len(nodes):
             return _NOTHING
-        self._none_is_near = False
         if isinstance(distances, float):
             nodes = self._distinct(nodes)
             self._least[nodes] = distances
@@ -201,8 +166,6 @@ class Distances:
 
 class _Time(Generic[T]):
     """The input of one outer time that is not processed yet, the offers by round, and the capabilities to send at it."""
-
-    __slots__ = ("begun", "edges", "held", "offers", "result")
 
     def __init__(self, result: Capability[Product[T, int]]) -> None:
         self.begun = False
@@ -243,8 +206,6 @@ Pending: TypeAlias = tuple[Any, list[Rows], dict[int, list[Rows]]]
 
 class _Relax(Generic[T]):
     """The logic of the operator in the loop: one outer time after another."""
-
-    __slots__ = ("columns", "distances", "info", "last", "log", "times")
 
     def __init__(self, weighted: bool, capabilities: list[Capability[Product[T, int]]], info: OperatorInfo) -> None:
         self.info = info
@@ -303,7 +264,6 @@ class _Relax(Generic[T]):
         register_state(self.info, save, load, repartition, logged=False)
 
     def mine(self, parts: Sequence[Rows]) -> list[Rows]:
-        """Return the rows of this worker's nodes."""
         return [owned(self.info, rows) for rows in parts]
 
     def __call__(

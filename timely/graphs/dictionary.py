@@ -21,16 +21,7 @@ SPARE = 1 << 16
 
 
 class Codes:
-    """The codes of values, written out on request. They stay the same when the dictionary grows.
-
-    >>> codes, _ = Dictionary().add(pa.array(["b", "a", "b"]))
-    >>> codes.write(out := np.empty(3, np.int64))
-    >>> codes.write(others := np.empty(2, np.int64), through=np.array([50, 60]))
-    >>> out.tolist(), others.tolist()
-    ([0, 1, 0], [50, 60])
-    """
-
-    __slots__ = ("_parts", "_table")
+    """The codes of values, written out on request. They stay the same when the dictionary grows."""
 
     def __init__(self, table: Column, parts: list[Column]) -> None:
         self._table = table
@@ -66,8 +57,6 @@ class Dictionary:
     ([1, 2], ['c'], 3)
     """
 
-    __slots__ = ("_codes", "_count", "_low", "_table")
-
     def __init__(self) -> None:
         self._count = 0
         self._low = 0
@@ -98,13 +87,7 @@ class Dictionary:
         return codes, from_integers(new.to_numpy(), kind)
 
     def extend(self, column: pa.Array) -> None:
-        """Give the next codes to the values of ``column``, which are new, in their order.
-
-        >>> dictionary = Dictionary()
-        >>> dictionary.extend(pa.array([9, 7, 8]))
-        >>> dictionary.encode(pa.array([7, 5, 9]))[0].tolist(), dictionary.values(pa.int64()).to_pylist()
-        ([1, 3, 0], [9, 7, 8, 5])
-        """
+        """Give the next codes to the values of ``column``, which are new, in their order."""
         keys = as_integers(column)
         codes = np.arange(self._count, self._count + len(column))
         if self._table is not None and keys is not None and self._reach([keys]):
@@ -183,16 +166,7 @@ def _hashable(column: pa.Array) -> list[Any]:
 
 
 class Values:
-    """The values of codes: what a ``Dictionary`` returned as new, in that order.
-
-    >>> values = Values()
-    >>> values.append(pa.array(["b", "a"]))
-    >>> values.append(pa.array(["c"]))
-    >>> values.take(np.array([0, 2, 0])).to_pylist()
-    ['b', 'c', 'b']
-    """
-
-    __slots__ = ("chunks",)
+    """The values of codes: what a ``Dictionary`` returned as new, in that order."""
 
     def __init__(self) -> None:
         self.chunks: list[pa.Array] = []
@@ -216,11 +190,7 @@ class Values:
 
 
 def ranks(values: pa.Array) -> Column:
-    """Return the rank of each of ``values``, which are distinct, from 0 up.
-
-    >>> ranks(pa.array(["c", "a", "b"])).tolist(), ranks(pa.array([-(2**63), 6, 9])).tolist()
-    ([2, 0, 1], [0, 1, 2])
-    """
+    """Return the rank of each of ``values``, which are distinct, from 0 up."""
     if pa.types.is_signed_integer(values.type):
         plain = values.to_numpy()
         if bool((plain[1:] > plain[:-1]).all()):
@@ -230,11 +200,7 @@ def ranks(values: pa.Array) -> Column:
 
 
 def as_integers(column: pa.Array) -> Column | None:
-    """Return the integers that a column of integers, dates or times stores; None for other types.
-
-    >>> as_integers(pa.array([3, -1], pa.int8())).tolist(), as_integers(pa.array([2**64 - 1], pa.uint64())).tolist()
-    ([3, -1], [-1])
-    """
+    """Return the integers that a column of integers, dates or times stores; None for other types."""
     kind = column.type
     if not (pa.types.is_integer(kind) or (pa.types.is_temporal(kind) and not pa.types.is_interval(kind))):
         return None
@@ -244,9 +210,5 @@ def as_integers(column: pa.Array) -> Column | None:
 
 
 def from_integers(keys: Column, kind: pa.DataType) -> pa.Array:
-    """Return the column of type ``kind`` that stores these integers.
-
-    >>> from_integers(np.array([-1, 5]), pa.uint64()).to_pylist() == [2**64 - 1, 5]
-    True
-    """
+    """Return the column of type ``kind`` that stores these integers."""
     return pa.array(keys).cast(f"int{kind.bit_width}").view(kind)

@@ -13,11 +13,7 @@ from timely.graphs.arrays import MISSING, Column, join_columns, ranges, run_star
 
 
 def packed(sources: Column, targets: Column) -> Column:
-    """Return edges as one number each.
-
-    >>> packed(np.array([1]), np.array([2])).tolist() == [(1 << 32) + 2]
-    True
-    """
+    """Return edges as one number each."""
     return sources << 32 | targets
 
 
@@ -45,8 +41,6 @@ class EdgeSet:
     >>> which.tolist(), targets.tolist(), versions.tolist()
     ([0, 2, 2], [5, 6, 8], [0, 0, 0])
     """
-
-    __slots__ = ("_segments",)
 
     def __init__(self) -> None:
         self._segments: list[_Segment] = []

@@ -19,7 +19,7 @@ from timely.dataflow.deal_arrays import rows_by_worker
 from timely.graphs.arrays import MISSING, Column, Rows, bits, grow, join_rows
 from timely.graphs.dictionary import Codes, Dictionary
 from timely.graphs.gathering import gather
-from timely.graphs.input import edge_columns, node_routes, same_type, vertex_columns, weight_column
+from timely.graphs.input import edge_columns, next_time, node_routes, same_type, vertex_columns, weight_column
 from timely.graphs.state import Log, register_state
 from timely.order import PartialOrder
 
@@ -113,12 +113,15 @@ class _Requester:
         self._dst = dst
         self._weight = weight
         self._lasting = lasting
+        self._last: Any = None
         self._type: pa.DataType | None = None
         self._dictionary = Dictionary()
         self._log: Log | None = None
 
-    def finish(self, info: OperatorInfo, _: object, collected: list[list[Any]]) -> list[Any]:
+    def finish(self, info: OperatorInfo, time: Any, collected: list[list[Any]]) -> list[Any]:
         """Return the edges with the codes of their ends, and requests for the nodes that are new."""
+        if self._lasting:  # the reply to a request comes at its time, and not before
+            self._last = next_time(info, self._last, time)
         edges, vertices = collected[0], collected[1] if len(collected) > 1 else []
         expected = self._type if self._lasting else None
         ends = edge_columns(info, edges, self._src, self._dst, expected)
@@ -138,7 +141,6 @@ class _Requester:
         return [[_Coded(codes, sum(map(len, ends)) // 2, weights, requested)], requests]
 
     def _by_owner(self, info: OperatorInfo, nodes: pa.Array) -> dict[int, Column]:
-        """Return the places of the nodes that each worker owns."""
         if info.peers == 1:
             node_routes(info, nodes[:0], self._src)  # raises for a type that cannot be routed
             return {0: np.arange(len(nodes))} if len(nodes) else {}
@@ -172,14 +174,17 @@ class _Owner:
     def __init__(self, src: str, lasting: bool) -> None:
         self._src = src
         self._lasting = lasting
+        self._last: Any = None
         self._type: pa.DataType | None = None
         self._dictionary = Dictionary()
         self._ids: Column | None = None  # of the nodes owned, where the workers were others before
         self._next = 0
         self._log: Log | None = None
 
-    def finish(self, info: OperatorInfo, _: object, collected: list[list[Any]]) -> list[Any]:
+    def finish(self, info: OperatorInfo, time: Any, collected: list[list[Any]]) -> list[Any]:
         """Return replies to the requests, and the new names."""
+        if self._lasting:  # a node is named at one time, and not before
+            self._last = next_time(info, self._last, time)
         requests: list[_Request] = sorted((one for batch in collected[0] for one in batch), key=lambda one: one.sender)
         self._type = same_type(info, [request.nodes.type for request in requests], self._type if self._lasting else None)
         if not self._lasting:
@@ -200,7 +205,6 @@ class _Owner:
         return [replies, names]
 
     def register(self, info: OperatorInfo) -> None:
-        """Register the nodes and their numbers."""
 
         def save() -> Iterator[Numbered]:
             if self._type is None:
@@ -228,7 +232,6 @@ class _Owner:
             self._log = register_state(info, save, load, repartition)
 
     def _own(self, info: OperatorInfo, batch: pa.RecordBatch) -> None:
-        """Add nodes that have numbers."""
         ids = batch.column("id").to_numpy()
         self._type = batch.column("value").type
         known = len(self._dictionary)

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Generic, TypeAlias, TypeVar
 
+import attrs
+
 from timely.dataflow import (
     Capability,
     Distribute,
@@ -40,31 +42,25 @@ Meanwhile: TypeAlias = Callable[[OperatorInfo, Any, list[list[Any]]], None]
 """``meanwhile(info, time, collected)`` does work that need not wait for the rest of a time."""
 
 
+@attrs.define(eq=False)
 class _Gathered(Generic[T]):
     """The containers of one time, by input, and a capability for each output."""
 
-    __slots__ = ("capabilities", "containers")
-
-    def __init__(self, inputs: int, capabilities: Sequence[Capability[T] | InputCapability[T]]) -> None:
-        self.containers: list[list[Any]] = [[] for _ in range(inputs)]
-        self.capabilities = capabilities
+    containers: list[list[Any]]
+    capabilities: Sequence[Capability[T] | InputCapability[T]]
 
 
+@attrs.define(eq=False)
 class _Gather(Generic[T]):
     """The logic of the operator."""
 
-    __slots__ = ("finish", "info", "inputs", "meanwhile", "outputs", "times", "whole")
-
-    def __init__(
-        self, info: OperatorInfo, inputs: int, outputs: int, finish: Finish, whole: Whole | None, meanwhile: Meanwhile | None
-    ) -> None:
-        self.info = info
-        self.inputs = inputs
-        self.outputs = outputs
-        self.finish = finish
-        self.whole = whole
-        self.meanwhile = meanwhile
-        self.times: dict[T, _Gathered[T]] = {}
+    info: OperatorInfo
+    inputs: int
+    outputs: int
+    finish: Finish
+    whole: Whole | None
+    meanwhile: Meanwhile | None
+    times: dict[T, _Gathered[T]] = attrs.field(factory=dict)
 
     def __call__(self, *ports: Any) -> None:
         inputs: Sequence[InputPort[T, Any]] = ports[: self.inputs]
@@ -72,11 +68,10 @@ class _Gather(Generic[T]):
         new: list[InputCapability[T]] = []
         for index, port in enumerate(inputs):
             for capability, container in port:
-                gathered = self.times.get(capability.time)
-                if gathered is None:
-                    gathered = self.times[capability.time] = _Gathered(self.inputs, [capability] * self.outputs)
+                if capability.time not in self.times:
+                    self.times[capability.time] = self.gathered([capability] * self.outputs)
                     new.append(capability)
-                gathered.containers[index].append(container)
+                self.times[capability.time].containers[index].append(container)
         if self.times:
             frontiers = [port.frontier for port in inputs]
             for time in linear_extension([time for time in self.times if self.complete(time, frontiers)]):
@@ -87,6 +82,10 @@ class _Gather(Generic[T]):
                 incomplete.capabilities = [capability.retain(output) for output in range(self.outputs)]
                 if self.meanwhile is not None:
                     self.meanwhile(self.info, capability.time, incomplete.containers)
+
+    def gathered(self, capabilities: Sequence[Capability[T] | InputCapability[T]]) -> _Gathered[T]:
+        """Return the state of a time, without containers."""
+        return _Gathered([[] for _ in range(self.inputs)], capabilities)
 
     def complete(self, time: T, frontiers: Sequence[Antichain[T]]) -> bool:
         """Return whether nothing more can come at a time."""
@@ -113,7 +112,7 @@ class _Gather(Generic[T]):
         def load(item: tuple[T, int, Any]) -> None:
             time, index, container = item
             if time not in self.times:
-                self.times[time] = _Gathered(self.inputs, [capability.delayed(time) for capability in initial])
+                self.times[time] = self.gathered([capability.delayed(time) for capability in initial])
             self.times[time].containers[index].append(container)
 
         def repartition(item: tuple[T, int, Any], sender: int, _: int) -> Iterable[tuple[T, int, Any]]:

@@ -30,27 +30,26 @@ def edge_columns(
     info: OperatorInfo, batches: Sequence[Any], src: str, dst: str, expected: pa.DataType | None = None
 ) -> list[pa.Array]:
     """Return the sources of all batches, then the targets; all of type ``expected``, or else of the first one's."""
-    columns = [_nodes(info, batch, name) for name in (src, dst) for batch in batches]
-    for place, column in enumerate(columns):
-        if column.type != (expected or columns[0].type):
-            name = src if place < len(batches) else dst
-            raise SchemaError(
-                f"{info.path}: column {name!r} is of type {column.type}, and {src!r} began with"
-                f" {expected or columns[0].type}; both ends of all edges must be of one type: cast one of them"
-            )
-    return columns
+    return _nodes(info, batches, (src, dst), expected, "column", f"{src!r} began with")
 
 
 def vertex_columns(info: OperatorInfo, batches: Sequence[Any], expected: pa.DataType | None = None) -> list[pa.Array]:
     """Return the column ``node`` of all batches, of type ``expected``, or else of the first one's."""
-    columns = [_nodes(info, batch, "node") for batch in batches]
-    for column in columns:
-        if column.type != (expected or columns[0].type):
+    return _nodes(info, batches, ("node",), expected, "the vertices' column", "the other nodes are of type")
+
+
+def _nodes(
+    info: OperatorInfo, batches: Sequence[Any], names: Sequence[str], expected: pa.DataType | None, what: str, but: str
+) -> list[pa.Array]:
+    columns = [(name, _node_column(info, batch, name)) for name in names for batch in batches]
+    for name, column in columns:
+        kind = expected or columns[0][1].type
+        if column.type != kind:
             raise SchemaError(
-                f"{info.path}: the vertices' column 'node' is of type {column.type}, and the ends of the edges or earlier"
-                f" vertices are of type {expected or columns[0].type}: cast one of them"
+                f"{info.path}: {what} {name!r} is of type {column.type}, and {but} {kind}; all nodes must be of one type:"
+                " cast one of them"
             )
-    return columns
+    return [column for _, column in columns]
 
 
 def weight_column(info: OperatorInfo, batches: Sequence[Any], name: str) -> Floats:
@@ -80,20 +79,18 @@ def node_routes(info: OperatorInfo, values: pa.Array, src: str) -> Column:
     try:
         routes = route_column(values)
     except RoutingError:
-        pass
-    else:
-        if not (pa.types.is_integer(values.type) or pa.types.is_temporal(values.type)):
-            return routes
-        mixed = (routes >> _BLOCK).view(np.uint64)
-        mixed *= np.uint64(_GOLDEN)
-        mixed >>= np.uint64(32)
-        mixed *= np.uint64(info.peers)
-        mixed >>= np.uint64(32)
-        return mixed.view(np.int64)
-    try:
-        return route_column(values.cast(pa.string()))
-    except pa.ArrowException as error:
-        raise SchemaError(f"{info.path}: column {src!r} is of type {values.type}, which cannot be a node: {error}") from error
+        try:
+            return route_column(values.cast(pa.string()))
+        except pa.ArrowException as error:
+            raise SchemaError(f"{info.path}: column {src!r} is of type {values.type}, which cannot be a node: {error}") from error
+    if not (pa.types.is_integer(values.type) or pa.types.is_temporal(values.type)):
+        return routes
+    mixed = (routes >> _BLOCK).view(np.uint64)
+    mixed *= np.uint64(_GOLDEN)
+    mixed >>= np.uint64(32)
+    mixed *= np.uint64(info.peers)
+    mixed >>= np.uint64(32)
+    return mixed.view(np.int64)
 
 
 def same_type(info: OperatorInfo, kinds: Sequence[pa.DataType], expected: pa.DataType | None = None) -> pa.DataType:
@@ -115,7 +112,7 @@ def next_time(info: OperatorInfo, last: T | None, time: T) -> T:
     return time
 
 
-def _nodes(info: OperatorInfo, batch: Any, name: str) -> pa.Array:
+def _node_column(info: OperatorInfo, batch: Any, name: str) -> pa.Array:
     """Return a column of nodes without dictionary, with one zero for both zeros of floats.
 
     Views become strings or bytes, and floats of 16 bits become 32, since Arrow sorts neither.

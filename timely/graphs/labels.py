@@ -19,7 +19,7 @@ from timely.graphs.arrays import Column, Rows, both_ways, first, join_rows, run_
 from timely.graphs.dictionary import ranks
 from timely.graphs.encoding import encode
 from timely.graphs.gathering import gather
-from timely.graphs.lookup import attach
+from timely.graphs.node_joins import attach
 from timely.order import PartialOrder, Product
 
 T = TypeVar("T", bound=PartialOrder)
@@ -66,10 +66,7 @@ def label_propagation(
 
 
 def check_rounds(rounds: int) -> None:
-    """Raise ``ConfigurationError`` for an invalid number of rounds.
-
-    >>> check_rounds(0)
-    """
+    """Raise ``ConfigurationError`` for an invalid number of rounds."""
     if not (isinstance(rounds, int) and rounds >= 0):
         raise ConfigurationError(f"label_propagation: rounds must be 0 or more, not {rounds!r}")
 
@@ -96,8 +93,6 @@ def _sort(info: OperatorInfo, _: object, collected: list[list[Any]]) -> list[Any
 class _Part:
     """One worker's nodes of one outer time, and the labels at the other ends of their edges."""
 
-    __slots__ = ("_by_neighbour", "_by_node", "_labels", "_peers", "_workers", "own")
-
     def __init__(self, info: OperatorInfo, edges: Rows) -> None:
         self._peers = info.peers
         nodes, neighbours = edges.T
@@ -115,7 +110,6 @@ class _Part:
         self.own: Column = np.arange(int(nodes.max()) // info.peers + 1) * info.peers + info.worker
 
     def nodes(self) -> Column:
-        """Return the nodes that have edges."""
         return self._by_node.nodes()
 
     def receive(self, messages: Rows) -> Column:
@@ -149,14 +143,11 @@ class _Part:
 class _Voting(Generic[T]):
     """The finish functions of one worker."""
 
-    __slots__ = ("_parts", "_rounds")
-
     def __init__(self, rounds: int) -> None:
         self._rounds = rounds
         self._parts: dict[T, _Part] = {}
 
     def finish(self, info: OperatorInfo, time: Product[T, int], collected: list[list[Any]]) -> list[Any]:
-        """Return the messages to the neighbours."""
         edges, messages = collected
         outer, round = time
         if edges:

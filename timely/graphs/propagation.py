@@ -72,16 +72,7 @@ def fixpoint(
 
 
 class Best:
-    """The best value so far at each place of a growing array.
-
-    >>> best = Best(2)
-    >>> best.raise_to(np.array([1, 1, 0]), np.array([5, 7, 3])).tolist()
-    [1, 0]
-    >>> best.raise_to(np.array([1, 4]), np.array([6, 0])).tolist(), best.values.tolist()
-    ([4], [3, 7, -1, -1, 0])
-    """
-
-    __slots__ = ("_scratch", "values")
+    """The best value so far at each place of a growing array."""
 
     def __init__(self, places: int) -> None:
         self.values: Column = np.full(places, MISSING, np.int64)
@@ -102,20 +93,6 @@ class Best:
 class Propagation(Generic[T]):
     """One worker's part of one outer time: its edges, the best values of its nodes, and of its offers to each target."""
 
-    __slots__ = (
-        "_best",
-        "_counts",
-        "_edges",
-        "_offered",
-        "_peers",
-        "_pending",
-        "_slots",
-        "_starts",
-        "_targets",
-        "held",
-        "result",
-    )
-
     def __init__(self, peers: int, result: Capability[Product[T, int]]) -> None:
         self._peers = peers
         self._edges: list[Rows] | None = []
@@ -135,7 +112,6 @@ class Propagation(Generic[T]):
         return self._edges or [], self._pending
 
     def add_edges(self, edges: Rows) -> None:
-        """Add edges that start here."""
         assert self._edges is not None, "edges came after their time was complete"
         self._edges.append(edges)
 
@@ -185,8 +161,6 @@ Pending: TypeAlias = tuple[Any, int, list[Rows], list[Rows]]
 
 class _Propagate(Generic[T]):
     """The logic of the operator in the loop."""
-
-    __slots__ = ("peers", "times", "worker")
 
     def __init__(self, capabilities: list[Capability[Product[T, int]]], info: OperatorInfo) -> None:
         self.peers = info.peers
@@ -250,7 +224,6 @@ class _Propagate(Generic[T]):
                 del self.times[outer]
 
     def at(self, capability: InputCapability[Product[T, int]]) -> Propagation[T]:
-        """Return the state of the capability's outer time."""
         outer = capability.time.outer
         part = self.times.get(outer)
         if part is None:

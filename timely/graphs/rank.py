@@ -9,25 +9,21 @@ whether to go on. The invariant: the ranks of all nodes add up to 1 in every rou
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any, Final, Generic, NamedTuple, TypeAlias, TypeVar
+from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar
 
+import attrs
 import numpy as np
 
-from timely.dataflow import Distribute, Exchange, OperatorInfo, Pact, Pipeline, Stream
+from timely.dataflow import Exchange, OperatorInfo, Pact, Pipeline, Stream
 from timely.dataflow.container import partition
-from timely.dataflow.deal_arrays import deal_rows, owners_of
 from timely.errors import ConfigurationError
 from timely.graphs.arrays import Column, Floats, Rows, bits, distinct, first, floats, second
-from timely.graphs.decoding import name_values
 from timely.graphs.encoding import encode
 from timely.graphs.gathering import gather
+from timely.graphs.node_joins import name_values
 from timely.order import PartialOrder, Product
 
 T = TypeVar("T", bound=PartialOrder)
-
-_FEW_WORKERS: Final = 4
-"""Among so many workers, edges are partitioned by the owners of both ends at once."""
 
 
 def pagerank(
@@ -66,7 +62,7 @@ def pagerank(
         handle, again = loop.feedback()
         ranking: _Ranking[T] = _Ranking(damping, tolerance, rounds)
         inputs: list[tuple[Stream[Product[T, int], Any], Pact]] = [
-            (numbers.enter(loop), Distribute(_by_both_ends)),
+            (numbers.enter(loop), Exchange(first)),
             (nodes.enter(loop), Exchange(_itself)),
             (again, Pipeline),
         ]
@@ -77,10 +73,7 @@ def pagerank(
 
 
 def check_parameters(damping: float, tolerance: float, rounds: int | None) -> None:
-    """Raise ``ConfigurationError`` for invalid parameters of ``pagerank``.
-
-    >>> check_parameters(0.85, 1e-6, None)
-    """
+    """Raise ``ConfigurationError`` for invalid parameters of ``pagerank``."""
     if not 0 <= damping < 1:
         raise ConfigurationError(f"pagerank: damping must be at least 0 and below 1, not {damping!r}")
     if rounds is None and not tolerance > 0:
@@ -118,14 +111,6 @@ def _all_came(info: OperatorInfo, time: Product[Any, int], collected: list[list[
     return sum(map(len, collected[2])) == info.peers
 
 
-def _by_both_ends(_: object, edges: Rows, workers: int) -> Iterable[tuple[int, Rows]]:
-    """Partition edges by the workers of their sources. Among few workers, each part leads to the nodes of one worker."""
-    if not 1 < workers <= _FEW_WORKERS:
-        return partition(edges, first, workers)
-    owners = owners_of(edges[:, 0], workers) * workers + owners_of(edges[:, 1], workers)
-    return ((owner // workers, part) for owner, part in deal_rows(edges, owners, workers * workers))
-
-
 def _itself(nodes: Column) -> Column:
     return nodes
 
@@ -133,20 +118,15 @@ def _itself(nodes: Column) -> Column:
 class _Edges:
     """Edges from one worker's nodes to the nodes of one worker, and the places there that their sums are for."""
 
-    __slots__ = ("_length", "_slots", "_sources", "places")
-
     def __init__(self, parts: list[Rows], peers: int) -> None:
         count = sum(map(len, parts))
-        self._sources, self._slots = (np.empty(count, np.int64) for _ in range(2))
+        self._sources, self._slots = ends = np.empty((2, count), np.int64)
         end = 0
         for rows in parts:
             start, end = end, end + len(rows)
-            for column, ends in enumerate((self._sources, self._slots)):
-                np.floor_divide(rows[:, column], peers, out=ends[start:end])
+            np.floor_divide(rows.T, peers, out=ends[:, start:end])
         self._length = int(self._slots.max(initial=-1)) + 1
         self.places: Places = slice(0, self._length)
-        if count >= 4 * self._length:
-            return  # a sum for every place is cheap beside the edges
         found = distinct([self._slots], self._length)
         if self._length > 2 * len(found):
             slots = np.empty(self._length, np.int64)
@@ -158,7 +138,6 @@ class _Edges:
         return len(self._sources)
 
     def degrees(self, nodes: int) -> Column:
-        """Return how many of the edges start at each node."""
         return np.bincount(self._sources, minlength=nodes)
 
     def sums(self, given: Floats, space: Floats) -> Floats:
@@ -170,14 +149,11 @@ class _Edges:
 class _Part:
     """One worker's nodes of one outer time: their ranks, and the edges that start at them, by the worker that they lead to."""
 
-    __slots__ = ("_edges", "_given", "_incoming", "_loose", "_own", "_parts", "_scale", "_space", "_total", "_worker", "ranks")
-
     def __init__(self, info: OperatorInfo, nodes: int, edges: list[Rows]) -> None:
         self._worker = info.worker
         parts: list[list[Rows]] = [[] for _ in range(info.peers)]
         for rows in edges:
-            of_one = info.peers <= _FEW_WORKERS
-            for owner, part in [(rows[0, 1] % info.peers, rows)] if of_one else partition(rows, second, info.peers):
+            for owner, part in partition(rows, second, info.peers):
                 parts[owner].append(part)
         self._edges = [_Edges(some, info.peers) for some in parts]
         self._space: Floats = np.empty(max(map(len, self._edges)))
@@ -235,16 +211,14 @@ class _Part:
         self.ranks = sums
 
 
+@attrs.frozen(eq=False)
 class _Ranking(Generic[T]):
     """The finish functions of one worker."""
 
-    __slots__ = ("_damping", "_parts", "_rounds", "_tolerance")
-
-    def __init__(self, damping: float, tolerance: float, rounds: int | None) -> None:
-        self._damping = damping
-        self._tolerance = tolerance
-        self._rounds = rounds
-        self._parts: dict[T, _Part] = {}
+    _damping: float
+    _tolerance: float
+    _rounds: int | None
+    _parts: dict[T, _Part] = attrs.field(factory=dict)
 
     def finish(self, info: OperatorInfo, time: Product[T, int], collected: list[list[Any]]) -> list[Any]:
         """Return the shares to send, and the ranks if these are the last."""

@@ -86,25 +86,21 @@ def _node(record: tuple[Any, Any]) -> Any:
     return record[0]
 
 
+@attrs.frozen(eq=False)
 class _Part:
     """One worker's vertices of one outer time."""
 
-    __slots__ = ("edges", "states")
-
-    def __init__(self) -> None:
-        self.states: dict[Any, Any] = {}
-        self.edges: defaultdict[Any, list[Any]] = defaultdict(list)
+    states: dict[Any, Any] = attrs.field(factory=dict)
+    edges: defaultdict[Any, list[Any]] = attrs.field(factory=lambda: defaultdict(list))
 
 
+@attrs.frozen(eq=False)
 class _Supersteps(Generic[T]):
     """The finish functions of one worker."""
 
-    __slots__ = ("_combine", "_compute", "_parts")
-
-    def __init__(self, compute: Callable[..., Any], combine: Callable[[Any, Any], Any] | None) -> None:
-        self._compute = compute
-        self._combine = combine
-        self._parts: defaultdict[T, _Part] = defaultdict(_Part)
+    _compute: Callable[..., Any]
+    _combine: Callable[[Any, Any], Any] | None
+    _parts: defaultdict[T, _Part] = attrs.field(factory=lambda: defaultdict(_Part))
 
     def finish(self, info: OperatorInfo, time: Product[T, int], collected: list[list[Any]]) -> list[Any]:
         """Run a superstep; return the messages."""

@@ -15,11 +15,11 @@ import numpy as np
 
 from timely.dataflow import Exchange, OperatorInfo, Pact, Pipeline, Stream
 from timely.graphs.arrays import Column, Rows, both_ways, distinct, first, grow, join_columns, join_rows, owned
-from timely.graphs.decoding import name_values
 from timely.graphs.edge_set import EdgeSet, packed
 from timely.graphs.encoding import encode
 from timely.graphs.gathering import gather
 from timely.graphs.input import next_time
+from timely.graphs.node_joins import name_values
 from timely.graphs.state import Log, register_state
 from timely.order import PartialOrder
 
@@ -68,8 +68,6 @@ def triangle_count(
 
 class _Triangles:
     """One worker's part: the edges of its nodes, their degrees, and their counts of triangles."""
-
-    __slots__ = ("_counts", "_counts_log", "_degrees", "_edges", "_edges_log", "_last", "_named", "_version")
 
     def __init__(self) -> None:
         self._edges = EdgeSet()

@@ -24,8 +24,6 @@ class UnionFind:
     [0, 1, 2, 1, 1]
     """
 
-    __slots__ = ("_nodes", "_parents", "_scratch")
-
     def __init__(self) -> None:
         self._nodes = 0
         self._parents: Column = np.empty(0, np.int64)  # longer than there are nodes
