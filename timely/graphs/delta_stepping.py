@@ -16,13 +16,36 @@ from typing import Any, Final, Generic, TypeAlias, TypeVar
 
 import numpy as np
 
-from timely.dataflow import Capability, InputCapability, InputPort, OperatorInfo, OutputPort, Stream
+from timely.dataflow import (
+    Capability,
+    Exchange,
+    InputCapability,
+    InputPort,
+    OperatorBuilder,
+    OperatorInfo,
+    OutputPort,
+    Pipeline,
+    Stream,
+    scope_of,
+)
 from timely.errors import StateError
 from timely.graphs.adjacency import Adjacency
-from timely.graphs.arrays import Column, Floats, Rows, bits, distinct, floats, join_columns, join_rows, last_of_equals, owned
+from timely.graphs.arrays import (
+    Column,
+    Floats,
+    Rows,
+    bits,
+    distinct,
+    first,
+    floats,
+    join_columns,
+    join_rows,
+    last_of_equals,
+    owned,
+)
 from timely.graphs.input import next_time
-from timely.graphs.propagation import fixpoint
 from timely.graphs.state import Log, register_state
+from timely.operators import enter
 from timely.order import PartialOrder, Product, linear_extension
 
 T = TypeVar("T", bound=PartialOrder)
@@ -45,7 +68,17 @@ def relax(edges: Stream[T, Any], seeds: Stream[T, Any], *, weighted: bool = True
     and the bits of floats from 0 up. Edges that are not ``weighted`` are ``(source, target)``, each of weight 1. Rows are on the
     worker of their node. ``TimestampError`` for times without an order. Source: delta-stepping (Meyer and Sanders 2003).
     """
-    return fixpoint("relax", edges, seeds, functools.partial(_Relax[T], weighted))
+    with scope_of(edges, "relax").iterative("relax") as loop:
+        handle, again = loop.feedback()
+        builder = OperatorBuilder(loop, "relax")
+        builder.new_input(edges.enter(loop), Exchange(first))
+        builder.new_input(enter(seeds, loop), Exchange(first))
+        builder.new_input(again, Pipeline)
+        offers = builder.new_output()
+        changed = builder.new_output()
+        builder.build(functools.partial(_Relax[T], weighted))
+        offers.connect_loop(handle, Exchange(first))
+        return changed.leave()
 
 
 class Distances:
