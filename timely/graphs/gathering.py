@@ -21,13 +21,15 @@ from timely.dataflow import (
     OperatorInfo,
     OutputPort,
     Pact,
+    Pipeline,
     Spill,
     Stream,
     scope_of,
 )
 from timely.graphs.state import register_state
+from timely.operators import enter
 from timely.operators.generic import Keep
-from timely.order import PartialOrder, linear_extension
+from timely.order import PartialOrder, Product, linear_extension
 from timely.progress import Antichain
 
 T = TypeVar("T", bound=PartialOrder)
@@ -171,3 +173,24 @@ def gather(
 
     builder.build(constructor)
     return streams
+
+
+def gather_loop(
+    name: str,
+    inputs: Sequence[tuple[Stream[T, Any], Pact]],
+    again: Pact,
+    finish: Finish,
+    *,
+    whole: Whole | None = None,
+    meanwhile: Meanwhile | None = None,
+) -> Stream[T, Any]:
+    """Return what leaves a loop around one ``gather``.
+
+    Its ``finish`` gets the ``inputs`` and what it sent in the round before; it returns what to send ``again`` and what leaves.
+    """
+    with scope_of(inputs[0][0], name).iterative(name) as loop:
+        handle, sent = loop.feedback()
+        entered: list[tuple[Stream[Product[T, int], Any], Pact]] = [(enter(stream, loop), pact) for stream, pact in inputs]
+        next_round, leaving = gather(name, [*entered, (sent, Pipeline)], 2, finish, whole=whole, meanwhile=meanwhile)
+        next_round.connect_loop(handle, again)
+        return leaving.leave()

@@ -12,13 +12,13 @@ from typing import Any, Generic, TypeVar
 import numpy as np
 import pyarrow as pa
 
-from timely.dataflow import Exchange, OperatorInfo, Pact, Pipeline, Stream
+from timely.dataflow import Exchange, OperatorInfo, Pipeline, Stream
 from timely.errors import ConfigurationError
 from timely.graphs.adjacency import Adjacency
 from timely.graphs.arrays import Column, Rows, both_ways, first, join_rows, run_starts, sorted_order
 from timely.graphs.dictionary import ranks
 from timely.graphs.encoding import encode
-from timely.graphs.gathering import gather
+from timely.graphs.gathering import gather, gather_loop
 from timely.graphs.node_joins import attach
 from timely.order import PartialOrder, Product
 
@@ -52,14 +52,8 @@ def label_propagation(
     """
     check_rounds(rounds)
     numbers, names = _in_order(*encode(edges, src, dst, vertices=vertices))
-    with edges.scope.iterative("labels") as loop:
-        handle, again = loop.feedback()
-        voting: _Voting[T] = _Voting(rounds)
-        inputs: list[tuple[Stream[Product[T, int], Any], Pact]]
-        inputs = [(numbers.map_batch(both_ways).enter(loop), Exchange(first)), (again, Pipeline)]
-        sent, over = gather("labels", inputs, 2, voting.finish)
-        sent.connect_loop(handle, Exchange(first))
-        ended = over.leave()
+    voting: _Voting[T] = _Voting(rounds)
+    ended = gather_loop("labels", [(numbers.map_batch(both_ways), Exchange(first))], Exchange(first), voting.finish)
     (labelled,) = gather("labels: node", [(names, Pipeline), (ended, Pipeline)], 1, voting.labels)
     (named,) = gather("labels: name", [(names, Pipeline), (labelled, Exchange("label"))], 1, _name)
     return named

@@ -11,10 +11,9 @@ from typing import Any, Generic, TypeVar
 
 import numpy as np
 
-from timely.dataflow import Exchange, OperatorInfo, Pact, Pipeline, Stream, scope_of
+from timely.dataflow import Exchange, OperatorInfo, Pact, Pipeline, Stream
 from timely.graphs.arrays import MISSING, Column, Rows, first, join_rows, last_of_equals, ranges
-from timely.graphs.gathering import gather
-from timely.operators import enter
+from timely.graphs.gathering import gather, gather_loop
 from timely.order import PartialOrder, Product
 
 T = TypeVar("T", bound=PartialOrder)
@@ -36,13 +35,8 @@ def propagate(edges: Stream[T, Any], seeds: Stream[T, Any], name: str = "propaga
     [(0, [[0, 10], [1, 30], [2, 30], [3, 30]])]
     """
     propagating: _Propagating[T] = _Propagating()
-    with scope_of(edges, name).iterative(name) as loop:
-        handle, again = loop.feedback()
-        inputs: list[tuple[Stream[Product[T, int], Any], Pact]]
-        inputs = [(edges.enter(loop), Exchange(first)), (enter(seeds, loop), Exchange(first)), (again, Pipeline)]
-        offers, begun = gather(name, inputs, 2, propagating.finish)
-        offers.connect_loop(handle, Exchange(first))
-        ended = begun.leave()
+    inputs: list[tuple[Stream[T, Any], Pact]] = [(edges, Exchange(first)), (seeds, Exchange(first))]
+    ended = gather_loop(name, inputs, Exchange(first), propagating.finish)
     (values,) = gather(f"{name}: values", [(ended, Pipeline)], 1, propagating.values)
     return values
 

@@ -14,12 +14,12 @@ from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar
 import attrs
 import numpy as np
 
-from timely.dataflow import Exchange, OperatorInfo, Pact, Pipeline, Stream
+from timely.dataflow import Exchange, OperatorInfo, Pact, Stream
 from timely.dataflow.container import partition
 from timely.errors import ConfigurationError
 from timely.graphs.arrays import Column, Floats, Rows, bits, distinct, first, floats, second
 from timely.graphs.encoding import encode
-from timely.graphs.gathering import gather
+from timely.graphs.gathering import gather_loop
 from timely.graphs.node_joins import name_values
 from timely.order import PartialOrder, Product
 
@@ -58,17 +58,9 @@ def pagerank(
     check_parameters(damping, tolerance, rounds)
     numbers, names = encode(edges, src, dst, vertices=vertices, narrow=True)
     nodes = names.map_batch(lambda batch: batch.column("id").to_numpy())
-    with edges.scope.iterative("pagerank") as loop:
-        handle, again = loop.feedback()
-        ranking: _Ranking[T] = _Ranking(damping, tolerance, rounds)
-        inputs: list[tuple[Stream[Product[T, int], Any], Pact]] = [
-            (numbers.enter(loop), Exchange(first)),
-            (nodes.enter(loop), Exchange(_itself)),
-            (again, Pipeline),
-        ]
-        shares, ranks = gather("pagerank", inputs, 2, ranking.finish, whole=_all_came, meanwhile=ranking.add_up)
-        shares.connect_loop(handle, Exchange(_receiver))
-        found = ranks.leave()
+    ranking: _Ranking[T] = _Ranking(damping, tolerance, rounds)
+    inputs: list[tuple[Stream[T, Any], Pact]] = [(numbers, Exchange(first)), (nodes, Exchange(_itself))]
+    found = gather_loop("pagerank", inputs, Exchange(_receiver), ranking.finish, whole=_all_came, meanwhile=ranking.add_up)
     return name_values(names, found, "rank", floats, lasting=False)
 
 

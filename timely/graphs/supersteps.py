@@ -15,10 +15,9 @@ from typing import Any, Generic, TypeAlias, TypeVar
 
 import attrs
 
-from timely.dataflow import Exchange, OperatorInfo, Pact, Pipeline, Stream, scope_of
+from timely.dataflow import Exchange, OperatorInfo, Stream
 from timely.errors import SchemaError
-from timely.graphs.gathering import gather
-from timely.operators import enter
+from timely.graphs.gathering import gather, gather_loop
 from timely.order import PartialOrder, Product
 
 T = TypeVar("T", bound=PartialOrder)
@@ -71,13 +70,7 @@ def pregel(
     """
     supersteps: _Supersteps[T] = _Supersteps(compute, combine)
     by_node = Exchange(_node)
-    with scope_of(vertices, "pregel").iterative("pregel") as loop:
-        handle, again = loop.feedback()
-        inputs: list[tuple[Stream[Product[T, int], Any], Pact]]
-        inputs = [(vertices.enter(loop), by_node), (enter(edges, loop), by_node), (again, Pipeline)]
-        messages, over = gather("pregel", inputs, 2, supersteps.finish)
-        messages.connect_loop(handle, by_node)
-        ended = over.leave()
+    ended = gather_loop("pregel", [(vertices, by_node), (edges, by_node)], by_node, supersteps.finish)
     (states,) = gather("pregel: states", [(vertices, by_node), (ended, by_node)], 1, supersteps.states)
     return states
 
