@@ -84,7 +84,7 @@ def as_node(source: Any, kind: pa.DataType, src: str) -> pa.Array:
     """Return the source as a column of type ``kind``; ``SchemaError`` unless that represents it exactly."""
     try:
         node = pa.array([source], kind)
-        why = "" if _is_exact(source, node) else f"it would become {node[0]}"
+        why = "" if _is_exact(source, node) else f"it would be {node[0]}"
     except (pa.ArrowException, TypeError, OverflowError, ValueError) as error:
         why = str(error)
     if why:

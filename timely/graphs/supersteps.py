@@ -15,7 +15,7 @@ from typing import Any, Generic, TypeAlias, TypeVar
 
 import attrs
 
-from timely.dataflow import Exchange, OperatorInfo, Stream
+from timely.dataflow import Exchange, OperatorInfo, Pact, Stream
 from timely.errors import SchemaError
 from timely.graphs.gathering import gather, gather_loop
 from timely.order import PartialOrder, Product
@@ -70,7 +70,8 @@ def pregel(
     """
     supersteps: _Supersteps[T] = _Supersteps(compute, combine)
     by_node = Exchange(_node)
-    ended = gather_loop("pregel", [(vertices, by_node), (edges, by_node)], by_node, supersteps.finish)
+    inputs: list[tuple[Stream[T, Any], Pact]] = [(vertices, by_node), (edges, by_node)]
+    ended = gather_loop("pregel", inputs, by_node, supersteps.finish)
     (states,) = gather("pregel: states", [(vertices, by_node), (ended, by_node)], 1, supersteps.states)
     return states
 
