@@ -78,7 +78,7 @@ Places: TypeAlias = Column | slice
 """Places of a worker's nodes: a slice, if there are sums for most of them."""
 
 
-class Share(NamedTuple):
+class _Share(NamedTuple):
     """What one worker sends another in a round. In the first, ranks are 1: the number of nodes is not known before."""
 
     receiver: int
@@ -94,7 +94,7 @@ class Share(NamedTuple):
     """In the first round: the receiver's places that all sums of this sender are for."""
 
 
-def _receiver(share: Share) -> int:
+def _receiver(share: _Share) -> int:
     return share.receiver
 
 
@@ -159,18 +159,18 @@ class _Part:
         self._scale = 1.0
         self._incoming: dict[int, Places] = {}
 
-    def first_shares(self) -> list[Share]:
-        """Share out a rank of 1 for each node, with what the first shares say in addition."""
+    def first_shares(self) -> list[_Share]:
+        """_Share out a rank of 1 for each node, with what the first shares say in addition."""
         nodes, places = len(self.ranks), [edges.places for edges in self._edges]
         return [share._replace(nodes=nodes, places=places[share.receiver]) for share in self.shares(np.inf)]
 
-    def shares(self, moved: float) -> list[Share]:
-        """Share out the ranks, without the sums for this worker: ``add_up`` makes those."""
+    def shares(self, moved: float) -> list[_Share]:
+        """_Share out the ranks, without the sums for this worker: ``add_up`` makes those."""
         self._given, self._own = self.ranks * self._parts, None
         none = np.empty(0)
         sums = [none if peer == self._worker else self._sums(peer) for peer in range(len(self._edges))]
         loose = float(self.ranks[self._loose].sum())
-        return [Share(peer, self._worker, part, loose, moved) for peer, part in enumerate(sums)]
+        return [_Share(peer, self._worker, part, loose, moved) for peer, part in enumerate(sums)]
 
     def add_up(self) -> Floats:
         """Return this round's sums for this worker's own nodes."""
@@ -181,14 +181,14 @@ class _Part:
     def _sums(self, peer: int) -> Floats:
         return self._edges[peer].sums(self._given, self._space)
 
-    def begin(self, shares: list[Share]) -> None:
+    def begin(self, shares: list[_Share]) -> None:
         """Give all nodes the same rank, with what the first shares say."""
         self._total = sum(share.nodes for share in shares)
         self._scale = 1 / self._total
         self._incoming = {share.sender: share.places for share in shares if share.places is not None}
         self.ranks *= self._scale
 
-    def advance(self, shares: list[Share], damping: float) -> None:
+    def advance(self, shares: list[_Share], damping: float) -> None:
         """Compute the ranks of the next round."""
         sums = self.add_up()
         if len(sums) < len(self.ranks):
