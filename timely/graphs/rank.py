@@ -160,12 +160,12 @@ class _Part:
         self._incoming: dict[int, Places] = {}
 
     def first_shares(self) -> list[_Share]:
-        """_Share out a rank of 1 for each node, with what the first shares say in addition."""
+        """Share out a rank of 1 for each node, with what the first shares say in addition."""
         nodes, places = len(self.ranks), [edges.places for edges in self._edges]
         return [share._replace(nodes=nodes, places=places[share.receiver]) for share in self.shares(np.inf)]
 
     def shares(self, moved: float) -> list[_Share]:
-        """_Share out the ranks, without the sums for this worker: ``add_up`` makes those."""
+        """Share out the ranks, without the sums for this worker: ``add_up`` makes those."""
         self._given, self._own = self.ranks * self._parts, None
         none = np.empty(0)
         sums = [none if peer == self._worker else self._sums(peer) for peer in range(len(self._edges))]
