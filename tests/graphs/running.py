@@ -44,7 +44,7 @@ def run(
     processes: int = 1,
     rows: int = 20_000,
 ) -> list[pa.Table]:
-    """Run ``build`` on a table of edges for each epoch, dealt to the workers in batches; return the rows of each epoch.
+    """Run ``build`` on a table of edges for each epoch, partitioned to the workers in batches; return the rows of each epoch.
 
     ``others`` are further streams that ``build`` gets, in the same way.
     """

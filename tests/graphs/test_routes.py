@@ -22,7 +22,7 @@ def owners(values: pa.Array, peers: int) -> Any:
 @pytest.mark.parametrize("peers", [1, 2, 3, 7])
 @pytest.mark.parametrize("first", [0, -50_000, 2**62])
 @pytest.mark.parametrize("stride", [1, 2, 1024, 2**20])
-def test_whole_numbers_are_dealt_evenly(peers: int, first: int, stride: int) -> None:
+def test_integers_are_partitioned_evenly(peers: int, first: int, stride: int) -> None:
     many = np.bincount(owners(pa.array(first + stride * np.arange(100_000)), peers), minlength=peers)
     assert many.max() <= 1.05 * 100_000 / peers + 1024  # a block
 
