@@ -13,9 +13,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.support.exchange_simulation import ExchangeSimulation
 from timely.errors import ConfigurationError, InvariantViolation, ProgressError
 from timely.progress import LoopTime, Product, ProgressBatch, ProgressExchange, Source, Step, Target, Unit
-from timely.testing import ExchangeSimulation, GraphSpec, NodeSpec, graphs, times
+from timely.testing import GraphSpec, NodeSpec, graphs, times
 
 FEED, RELAY = NodeSpec(0, 1, {}, ()), NodeSpec(1, 1, {(0, 0): (Step(0),)}, (0,))
 LINE = GraphSpec(int, (FEED, RELAY), ((Source(0, 0), Target(1, 0), False),))
