@@ -69,10 +69,11 @@ class ScopeChecks:
         if len(self._times) >= _TIMES or time in self._times:
             return
         self._times.append(time)
-        inside = {"pqr": self._summaries, "abc": self._times}
-        across = {"abc": [self._refinement.to_outer(seen) for seen in self._times], "xy": self._times}
-        for law, pools in [(law, inside) for law in self._laws] + [(law, across) for law in self._nesting_laws]:
-            for values, found in violations(law, pools):
+        for law in (*self._laws, *self._nesting_laws):
+            several = len(law.variables.strip("pqr")) > 1
+            times = self._times if several else [time]  # a law of one time held of the others when they were seen
+            outer = [self._refinement.to_outer(seen) for seen in times] if law in self._nesting_laws else times
+            for values, found in violations(law, {"pqr": self._summaries, "abc": outer, "xy": times}):
                 yield "G1", f"in {self._path}, the law {law.name!r} is broken by {values}: {found}"
 
     def check_graph(self, trackers: Sequence[Tracker[Any]]) -> Found:
