@@ -142,7 +142,7 @@ def test_a_graph_that_grows_refuses_times_without_order() -> None:
                 handle, again = loop.feedback()
                 once = stream.enter(loop)
                 once.connect_loop(handle)
-                connected_components(once.concat(again).map_batch(lambda _: table_of([(1, 2)]).to_batches()[0]))
+                connected_components(once.concat(again).map_batch(lambda _: table_of([(1, 2)]).to_batches()[0])).probe()
         for epoch in range(2):
             numbers.send(epoch)
             numbers.advance_to(epoch + 1)

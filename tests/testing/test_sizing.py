@@ -7,10 +7,10 @@ from xml.etree import ElementTree
 import pytest
 
 from benchmarks.plot import Curve, plot
+from benchmarks.progress_traffic import Drive, lockstep, model, scattered
 from benchmarks.sizing_traffic import DATAFLOWS, barrier, cost, cost_scattered
 from timely import ConfigurationError, Worker
 from timely.progress import Routes
-from timely.testing.traffic import Drive, lockstep, model, scattered
 
 ROUTES = [
     (Routes.direct(4), 1),
@@ -68,7 +68,7 @@ def test_a_worker_that_answers_each_message_by_itself_says_more() -> None:
 
 
 def test_what_never_ends_an_iteration_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("timely.testing.traffic._MOST_TURNS", 10)
+    monkeypatch.setattr("benchmarks.progress_traffic._MOST_TURNS", 10)
 
     def idle(worker: Worker) -> Drive:
         with worker.dataflow() as scope:

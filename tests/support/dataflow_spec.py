@@ -3,7 +3,7 @@
 A :class:`Dataflow` is a sequence of operators, each of which reads streams made before it, and what is sent to its inputs at
 which times, which may be of any type. The invariant: what the operators make of the records of a time depends on these records
 alone, so that every schedule and every number of workers must give the multisets of the reference
-(:mod:`timely.testing.reference`, test T7). A caller may run :meth:`Dataflow.program` wherever a program runs: in
+(:mod:`tests.support.reference_interpreter`, test T7). A caller may run :meth:`Dataflow.program` wherever a program runs: in
 ``timely.execute``, on simulated workers, on Spark.
 """
 
@@ -17,11 +17,8 @@ from typing import Any, TypeAlias, cast
 import attrs
 
 import timely
-from timely.operators.capture import Capture
-from timely.order import linear_extension
-from timely.progress import ProductSummary, Step, time_domain
-from timely.testing.code import Described
-from timely.testing.parts import (
+from tests.support.code_printing import Described
+from tests.support.operator_specs import (
     MODULUS,
     Advance,
     Concat,
@@ -39,7 +36,10 @@ from timely.testing.parts import (
     Total,
     record_wise,
 )
-from timely.testing.reference import Contents, at_most, interpret
+from tests.support.reference_interpreter import Contents, at_most, interpret
+from timely.operators.capture import Capture
+from timely.order import linear_extension
+from timely.progress import ProductSummary, Step, time_domain
 
 Stream: TypeAlias = "timely.Stream[Any, Any]"
 

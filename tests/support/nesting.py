@@ -14,6 +14,7 @@ from typing import Any, TypeAlias, get_args, get_origin
 
 import attrs
 
+from tests.support.code_printing import Described
 from timely import (
     Product,
     ProductSummary,
@@ -22,7 +23,6 @@ from timely import (
     Target,
 )
 from timely.progress import PathSummary, time_domain
-from timely.testing.code import Described
 
 Time: TypeAlias = tuple[Any, ...]
 """A time as a tuple of its coordinates, the outermost first: numbers, or times of other types."""

@@ -1,8 +1,8 @@
 """The sequential reference: what a dataflow computes, without workers, frontiers or batches.
 
 It takes each operator in turn and all the records of each time together, goes through a loop round by round, and round a cycle
-time by time. The invariant is what each operator says of itself (:mod:`timely.testing.parts`): whatever a run gives is compared
-with it, and it with nothing (test T7). A caller may rely on the answers being right for every type of times that obeys the laws.
+time by time. The invariant is what each operator says of itself (:mod:`tests.support.operator_specs`): whatever a run gives is
+compared with it, and it with nothing (test T7). The answers are right for every type of times that obeys the laws.
 """
 
 from __future__ import annotations
@@ -11,9 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeAlias
 
-from timely.order import linear_extension
-from timely.progress import refinement
-from timely.testing.parts import (
+from tests.support.operator_specs import (
     MODULUS,
     Advance,
     Concat,
@@ -29,6 +27,8 @@ from timely.testing.parts import (
     Total,
     record_wise,
 )
+from timely.order import linear_extension
+from timely.progress import refinement
 
 Contents: TypeAlias = dict[Any, Counter[int]]
 """What a stream carries: for each time, how often each record."""

@@ -15,7 +15,7 @@ import attrs
 
 from timely.errors import ConfigurationError
 from timely.progress import ProgressBatch, Routes
-from timely.testing.network import Network
+from timely.testing.transport import Network
 from timely.worker import Worker
 from timely.worker.accumulate import Accumulator
 from timely.worker.coalesce import DATA, PROGRESS

@@ -1,9 +1,7 @@
-"""``MemoryKeeper``: keeps the state of a worker's dataflows in memory, for tests of operators of one's own.
+"""``MemoryKeeper``: snapshots of operator state in memory, to test the recovery of your own operators.
 
-What ``timely.recovery`` does with files and agreement, without either: a test brings its workers to a boundary (``settle``),
-takes a snapshot of each, and builds the same dataflows on other workers, as many as it likes, that go on from there. The
-invariant: what an operator loads was pickled and unpickled, so that nothing is shared with the one that saved it. A caller sees
-to it that nothing is on its way when a snapshot is taken.
+Bring all workers to a boundary (``settle``), take a snapshot of each, and build the same dataflows on any number of other
+workers. State is pickled, so that an operator shares nothing with the one that saved it.
 """
 
 from __future__ import annotations
@@ -19,26 +17,26 @@ from timely.dataflow.foreign import Foreign
 from timely.dataflow.keeping import Log, Piece, Save, StatePart
 from timely.dataflow.pickling import dumps
 from timely.errors import ChangedDataflowError, StateError
-from timely.testing.network import Network
+from timely.testing.transport import Network
 from timely.worker import Worker
 
-Place: TypeAlias = tuple[int, str, int]
-"""One declaration: the number of the dataflow, the path of the operator, and the number of the declaration there."""
+Registration: TypeAlias = tuple[int, str, int]
+"""One registration: the number of the dataflow, the path of the operator, and the number of the registration there."""
 
-Snapshot: TypeAlias = dict[Place, list[bytes]]
-"""The pieces of all that was declared on one worker, pickled one by one, in order."""
+Snapshot: TypeAlias = dict[Registration, list[bytes]]
+"""The state of one worker, in pieces pickled one by one."""
 
 
 @attrs.define(eq=False)
-class _Taken:
-    """A declaration, and the pieces that were there before its log began; ``None`` where ``save`` has to be asked first."""
+class _Registered:
+    """One registration; ``base`` are the pieces before its log began, ``None`` if ``save`` must be called first."""
 
     save: Save | None
     log: Log | None
     base: list[bytes] | None
 
     def pieces(self, label: str, *, compact: bool) -> list[bytes]:
-        """Return all of the state; ``StateError`` for what cannot be pickled."""
+        """Return all of the state."""
         save, log = self.save, self.log
         if log is None or self.base is None or (compact and save is not None):
             if save is None:
@@ -60,12 +58,10 @@ def _pickled(piece: Piece, label: str) -> bytes:
 
 
 class MemoryKeeper:
-    """Keeps the state of the dataflows that ``worker`` builds from now on, which go on from ``start`` where that is given: the
-    snapshots of all workers of a run, of as many as there are now, or of another number.
+    """Holds the state of the dataflows that ``worker`` builds from now on; ``start`` are the snapshots that they resume from.
 
-    ``StateError`` while a dataflow is built, for operators that have not declared what they keep, and for state that cannot be
-    dealt to another number of workers; from ``snapshot``, for what cannot be pickled. ``ChangedDataflowError`` for a declaration
-    that the run before did not have.
+    Building a dataflow raises ``StateError`` for an operator that has not registered its state, and for state that cannot be
+    repartitioned to another number of workers; ``ChangedDataflowError`` for a registration that the run before did not have.
 
     >>> import timely
     >>> def run(numbers, start=()):
@@ -88,21 +84,23 @@ class MemoryKeeper:
     def __init__(self, worker: Worker, start: Sequence[Snapshot] = ()) -> None:
         self._worker = worker
         self._start = list(start)
-        self._taken: dict[Place, tuple[str, _Taken]] = {}
-        worker.keepers = lambda number: _Kept(self, number)
+        self._registered: dict[Registration, tuple[str, _Registered]] = {}
+        worker.keepers = lambda number: _DataflowKeeper(self, number)
 
     def take(self, number: int, info: OperatorInfo, part: StatePart) -> None:
-        """Take note of a declaration, and have it load what it is to go on from."""
-        place = (number, info.path, part.number)
+        """Register one part of an operator's state, and load it."""
+        registration = (number, info.path, part.number)
         label = f"operator {info.name!r} ({info.path})"
-        self._taken[place] = label, _Taken(part.save, part.log, self._load(place, label, part) if self._start else [])
+        base = self._load(registration, label, part) if self._start else []
+        self._registered[registration] = label, _Registered(part.save, part.log, base)
 
-    def _load(self, place: Place, label: str, part: StatePart) -> list[bytes] | None:
-        """Have one declaration load its pieces; return them, as far as they were not dealt anew."""
-        if not all(place in snapshot for snapshot in self._start):
-            raise ChangedDataflowError(f"{label}: declaration {place[2]} of dataflow {place[0]} was not there in the run before")
+    def _load(self, registration: Registration, label: str, part: StatePart) -> list[bytes] | None:
+        """Load the pieces of one registration; return them, unless they were repartitioned."""
+        if not all(registration in snapshot for snapshot in self._start):
+            number, _, part_number = registration
+            raise ChangedDataflowError(f"{label}: declaration {part_number} of dataflow {number} was not there in the run before")
         index, peers = self._worker.index, self._worker.peers
-        of_workers = [[pickle.loads(piece) for piece in snapshot.get(place, ())] for snapshot in self._start]
+        of_workers = [[pickle.loads(piece) for piece in snapshot.get(registration, ())] for snapshot in self._start]
         routed = [piece for pieces in of_workers for piece in pieces if piece[0] is not None and piece[0] % peers == index]
         if len(self._start) == peers:
             mine = [piece for piece in of_workers[index] if piece[0] is None]
@@ -121,15 +119,12 @@ class MemoryKeeper:
         return [dumps(piece) for piece in routed]
 
     def snapshot(self, *, compact: bool = False) -> Snapshot:
-        """Return the state of all that was declared. With ``compact`` logs are begun anew, where their operators can ``save``.
-
-        ``StateError`` for an operator that cannot be asked, or whose state cannot be pickled.
-        """
-        return {place: taken.pieces(label, compact=compact) for place, (label, taken) in self._taken.items()}
+        """Return all registered state; ``compact`` replaces logs by what ``save`` returns. ``StateError`` if it has no pickle."""
+        return {key: registered.pieces(label, compact=compact) for key, (label, registered) in self._registered.items()}
 
 
 @attrs.frozen
-class _Kept:
+class _DataflowKeeper:
     """The keeper of one dataflow."""
 
     keeper: MemoryKeeper
@@ -148,7 +143,7 @@ class _Kept:
 
 
 def undeclared(scope: ScopeBuilder[Any]) -> list[str]:
-    """Return the paths of the operators and foreign scopes of a dataflow that have not declared what they keep.
+    """Return the paths of the operators and custom scopes of a dataflow that have not registered their state.
 
     >>> import timely
     >>> with timely.Worker().dataflow(int) as scope:
@@ -167,7 +162,7 @@ def _operators(scope: ScopeBuilder[Any]) -> Iterator[Operator[Any] | Foreign[Any
 
 
 def settle(workers: Sequence[Worker], network: Network | None = None) -> None:
-    """Step all ``workers`` of a run until none of them has anything to do and nothing is on its way between them.
+    """Step all ``workers`` of a run until none has anything to do and no message is in flight.
 
     >>> import timely
     >>> worker = timely.Worker()

@@ -1,9 +1,4 @@
-"""A dataflow on one simulated worker: what it counts and what it has not said yet, as counts of the flat graph.
-
-Every scope keeps its own account, under numbers of its own and in its own times. The invariant: what is read here changes
-nothing, and means the same on every worker, since all of them build the same graph. A caller may read it at any time
-between two turns.
-"""
+"""A dataflow on one simulated worker: what it counts and what it has not sent yet, as counts of the flat graph."""
 
 from __future__ import annotations
 
@@ -14,14 +9,14 @@ from timely.dataflow import Inlet, InputPort, Operator
 from timely.dataflow.foreign import Foreign
 from timely.progress import Location, ProgressExchange, Source, Target
 from timely.scopes import EGRESS, INGRESS, Subgraph
-from timely.testing.flattened import Flattened, Place, Stamp, Sums, add
+from timely.testing.flat_dataflow import Counts, FlatDataflow, Place, Stamp, add
 
 
-class Site:
-    """A dataflow on one worker: its scopes, its end of the exchange of progress, and what numbers stand for in them.
+class WorkerState:
+    """A dataflow on one worker. Reading changes nothing.
 
-    ``operators`` are ``(scope, operator)`` for every operator of ours, ``inputs`` the place and the port of each of their inputs,
-    ``shown`` those ports that are shown their frontier, by place; ``inlets`` the inputs of scopes of somebody's own.
+    ``operators`` are ``(scope, operator)``, ``inputs`` the place and port of each of their inputs, ``shown`` those ports with a
+    frontier, by place; ``inlets`` are the inputs of custom scopes.
     """
 
     def __init__(
@@ -34,7 +29,7 @@ class Site:
         self.worker = worker
         self.scopes = scopes
         self.exchange = exchange
-        self.flat = Flattened(scopes)
+        self.flat = FlatDataflow(scopes)
         self.locations = [_locations(subgraph) for subgraph in scopes]
         self.operators: list[tuple[int, Operator[Any]]] = [
             (subgraph.number, child.scope)
@@ -66,61 +61,56 @@ class Site:
             self._channels = [named[label] for label in self._labels]
         return self._channels[number]
 
-    def stamps(self, scope: int, location: Location, time: Any) -> Iterator[Stamp]:
-        """Yield what a count at a location of a scope stands for in the flat graph; what is derived from others: nothing."""
+    def _stamps(self, scope: int, location: Location, time: Any) -> Iterator[Stamp]:
+        """Yield what a count stands for in the flat graph: nothing, at an output of a nested scope."""
         if isinstance(location, Target):
-            yield from self.flat.spread(scope, location, time)
+            yield from self.flat.stamps(scope, location, time)
         elif (scope, location) in self.flat.numbers:
             yield self.flat.numbers[scope, location], time
 
-    def view(self) -> Sums:
-        """Return what the worker counts, in all its scopes together, as counts of the flat graph.
-
-        What a nested scope has heard of and its parent has not taken from it yet belongs to it.
-        """
-        found: Sums = {}
+    def view(self) -> Counts:
+        """Return what the worker counts in all its scopes, with what a nested scope has yet to report to its parent."""
+        found: Counts = {}
         for subgraph in self.scopes:
             scope = subgraph.number
             for (location, time), count in subgraph.trackers[0].counts().items():
-                for stamp in self.stamps(scope, location, time):
+                for stamp in self._stamps(scope, location, time):
                     add(found, stamp, count)
             for child in subgraph.children:
                 if isinstance(child.scope, Subgraph):
-                    self._add_unreported(found, scope, child.index, child.scope)
+                    consumed, produced = child.scope.unreported
+                    for port, batch in enumerate(consumed):
+                        self._spread(found, scope, Target(child.index, port), [(time, -diff) for time, diff in batch])
+                    for port, batch in enumerate(produced):
+                        self._spread(found, scope, Source(child.index, port), batch)
         return found
 
-    def _add_unreported(self, found: Sums, scope: int, index: int, nested: Subgraph[Any, Any]) -> None:
-        consumed, produced = nested.unreported
-        read: list[tuple[Location, Any, int]]
-        read = [(Target(index, port), time, -diff) for port, batch in enumerate(consumed) for time, diff in batch]
-        sent = [(Source(index, port), time, diff) for port, batch in enumerate(produced) for time, diff in batch]
-        for location, time, diff in (*read, *sent):
-            for stamp in self.flat.spread(scope, location, time):
+    def _spread(self, found: Counts, scope: int, location: Location, changes: Any) -> None:
+        for time, diff in changes:
+            for stamp in self.flat.stamps(scope, location, time):
                 add(found, stamp, diff)
 
-    def said(self, updates: Sequence[tuple[tuple[int, int, Any], int]]) -> Sums:
+    def changes(self, updates: Sequence[tuple[tuple[int, int, Any], int]]) -> Counts:
         """Return the content of a batch as changes of counts of the flat graph."""
-        found: Sums = {}
+        found: Counts = {}
         for (scope, number, time), diff in updates:
             outputs = self.scopes[scope].outputs
             if number >= 0:
-                for stamp in self.stamps(scope, self.locations[scope][number], time):
+                for stamp in self._stamps(scope, self.locations[scope][number], time):
                     add(found, stamp, diff)
             elif ~number < outputs:
-                for stamp in self.flat.spread(scope, Target(EGRESS, ~number), time):
-                    add(found, stamp, diff)
+                self._spread(found, scope, Target(EGRESS, ~number), [(time, diff)])
             else:
-                for stamp in self.flat.spread(scope, Source(INGRESS, ~number - outputs), time):
-                    add(found, stamp, -diff)
+                self._spread(found, scope, Source(INGRESS, ~number - outputs), [(time, -diff)])
         return found
 
-    def unsaid(self) -> Sums:
-        """Return what the worker has not told its peers yet."""
-        return {} if self.exchange is None else self.said(self.exchange.unsaid())
+    def unsent(self) -> Counts:
+        """Return what the worker has not sent to its peers yet."""
+        return {} if self.exchange is None else self.changes(self.exchange.unsaid())
 
 
 def _locations(subgraph: Subgraph[Any, Any]) -> dict[int, Location]:
-    """Return which location each number of a scope's account stands for."""
+    """Return the location that each number of a scope's account stands for."""
     named: dict[int, Location] = {}
     for child in subgraph.children:
         named.update((number, Source(child.index, port)) for port, number in enumerate(child.sources))

@@ -10,14 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
+from tests.support.nesting import Link, Location, Nesting, Time, below, flat, nested
 from timely.progress import Source, Target, refinement
-from timely.testing.nesting import Link, Location, Nesting, Time, below, flat, nested
 
 
 class FlatGraph:
     """The whole nesting as one graph: from each location, where one step leads and what it makes of a time.
 
-    >>> from timely.testing import OpSpec, ScopeSpec, Shift
+    >>> from tests.support.nesting import OpSpec, ScopeSpec, Shift
     >>> inner = OpSpec(1, 1, (((Shift((0, 1), (None, None)),),),), (True,))
     >>> scopes, link = (ScopeSpec(0, False), ScopeSpec(0, True)), Link(Source(0, 0), Target(0, 0))
     >>> loop = Nesting(scopes, (inner,), (link,), ((True, 1), (False, 0)))

@@ -15,6 +15,7 @@ from typing import Any, get_args, get_origin
 import attrs
 
 from timely.progress import Antichain, ChangeBatch
+from timely.testing import Deliver, Delivery, Do, Flush, GraphSpec, NodeSpec, Resume
 
 MODULE_OF_DATES = "datetime"
 """What its values print begins with its name, also inside of what others print."""
@@ -68,7 +69,7 @@ def as_code(value: Any) -> str:
         return "{" + ", ".join(f"{as_code(key)}: {as_code(content)}" for key, content in value.items()) + "}"
     if isinstance(value, type) or get_origin(value) is not None:
         return _type_code(value)
-    if isinstance(value, Described):
+    if isinstance(value, Described | GraphSpec | NodeSpec | Do | Flush | Deliver | Resume | Delivery):
         return f"{type(value).__name__}({', '.join(_arguments(value))})"
     return _own_code(value)
 

@@ -8,17 +8,15 @@ scopes, fewer records.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any, Final, TypeAlias
+from collections.abc import Callable, Iterator
+from typing import Any, Final, TypeAlias, get_origin
 
 from hypothesis import assume
 from hypothesis import strategies as st
 
-from timely.progress import Source, Target
-from timely.testing.dataflow import Dataflow, Sending
-from timely.testing.kits import TimeKit, time_kit
-from timely.testing.nesting import Link, Nesting, OpSpec, ScopeSpec, Shift
-from timely.testing.parts import (
+from tests.support.dataflow_spec import Dataflow, Sending
+from tests.support.nesting import Link, Nesting, OpSpec, ScopeSpec, Shift
+from tests.support.operator_specs import (
     Advance,
     Concat,
     Cycle,
@@ -33,6 +31,10 @@ from timely.testing.parts import (
     Shuffle,
     Total,
 )
+from timely.errors import ConfigurationError
+from timely.order import Product
+from timely.progress import Source, Target
+from timely.testing import TimeKit, smallest, time_kit
 
 Wires: TypeAlias = tuple[tuple[bool, int, bool], ...]
 """For each input of an operator: whether something leads there, from which output (counted round), and exchanged or not."""
@@ -110,7 +112,7 @@ def _scopes(draw: st.DrawFn, parent: int, around: TimeKit) -> tuple[ScopeSpec, T
 
 @st.composite
 def _ops(draw: st.DrawFn, scope: int, kit: TimeKit, limits: bool) -> OpSpec:
-    coordinates = kit.coordinates()
+    coordinates = _coordinates(kit)
     inputs, outputs = draw(st.integers(0, 2)), draw(st.sampled_from([1, 1, 1, 0, 2]))
     rows = []
     for _ in range(inputs):
@@ -135,6 +137,23 @@ def _shifts(draw: st.DrawFn, kits: list[TimeKit], *, advancing: bool, limits: bo
         n + draw(st.integers(0, 3)) if type(n) is int and limits and draw(st.integers(0, 7)) == 7 else None for n in by
     ]
     return Shift(tuple(by), tuple(bounds))
+
+
+def _coordinates(kit: TimeKit) -> list[TimeKit]:
+    """Return the kits of the coordinates of a product nested in its outer coordinate, the outermost first; else the kit."""
+    if kit.parts is not None:
+        return [*_coordinates(kit.parts[0]), kit.parts[1]]
+    if get_origin(kit.spec) is Product:
+        raise ConfigurationError(f"the kit of {kit.spec} does not say what it is a product of: make it by TimeKit.product")
+    return [kit]
+
+
+def smallest_nesting(strategy: st.SearchStrategy[Nesting], condition: Callable[[Nesting], bool]) -> Nesting:
+    """Return the simplest nesting that fulfils a condition: what Hypothesis finds, and then without whatever can be left out."""
+    found = smallest(strategy, condition)
+    while (smaller := next(filter(condition, found.smaller()), None)) is not None:
+        found = smaller
+    return found
 
 
 MOST_RECORDS: Final = 1_000

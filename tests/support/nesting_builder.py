@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from typing import Any, TypeAlias
 
+from tests.support.nesting import Nesting, OpSpec, ScopeSpec
 from timely import (
     Antichain,
     Capability,
@@ -24,7 +25,6 @@ from timely import (
     Target,
     Worker,
 )
-from timely.testing.nesting import Nesting, OpSpec, ScopeSpec
 
 Make: TypeAlias = Callable[[int, list[InputPort[Any, Any]], list[Capability[Any]], OperatorInfo], Callable[..., object]]
 

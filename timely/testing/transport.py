@@ -1,8 +1,6 @@
-"""A network between workers of one process on which a message travels only when somebody says so.
+"""A network between workers of one process; its messages arrive when the schedule, or a test, delivers them.
 
-The invariant is that of every transport, and no more: what one worker sends to another arrives in the order in which it was
-sent. When it arrives is a decision of whoever holds the network: the simulator's schedule, or a test that steps its workers
-by hand. A caller may look at what is on its way at any time; to break the rule on purpose, derive from ``Network``.
+Messages of one worker to another arrive in the order in which they were sent, as on every transport.
 """
 
 from __future__ import annotations
@@ -15,9 +13,9 @@ from timely.errors import StalledError
 
 
 class Network:
-    """What is on its way: ``sent[source, target]`` was sent, ``inboxes[target]`` has arrived and was not received; oldest first.
+    """``sent[source, target]`` are the messages in flight, ``inboxes[target]`` those that arrived and were not received.
 
-    ``count`` is how many messages were sent in all.
+    ``count`` is the number of messages ever sent. To break the order on purpose, override ``send`` or ``deliver``.
 
     >>> network = Network(2)
     >>> zero, one = network.transport(0), network.transport(1)
@@ -39,11 +37,11 @@ class Network:
         self.inboxes: list[list[tuple[int, Any]]] = [[] for _ in range(peers)]
 
     def transport(self, index: int, pause: Callable[[bool], None] | None = None) -> SimulatedTransport:
-        """Return the end of worker ``index``; ``pause`` is called, with whether it waits, before it receives anything."""
+        """Return the transport of worker ``index``; ``pause(waits)`` is called before it receives anything."""
         return SimulatedTransport(self, index, pause)
 
     def send(self, source: int, target: int, message: Any) -> None:
-        """Take a message on its way."""
+        """Put a message in flight."""
         self.sent[source, target].append(message)
 
     def deliver(self, source: int, target: int, count: int = 1) -> int:
@@ -55,16 +53,16 @@ class Network:
         return arrived
 
     def waiting(self) -> list[tuple[int, int]]:
-        """Return the pairs of workers between which something is on its way."""
+        """Return the pairs of workers with messages in flight."""
         return [pair for pair, queue in self.sent.items() if queue]
 
     def messages(self) -> Iterator[tuple[int, Any]]:
-        """Return ``(target, message)`` for all that no worker has received yet."""
+        """Yield ``(target, message)`` for all that no worker has received yet."""
         for source, target in self.sent:
             yield from ((target, message) for message in self.between(source, target))
 
     def between(self, source: int, target: int) -> list[Any]:
-        """Return all that one worker has sent to another and the other has not received yet, oldest first."""
+        """Return the messages of one worker that another has not received yet, oldest first."""
         arrived = [message for sender, message in self.inboxes[target] if sender == source]
         return [*arrived, *self.sent[source, target]]
 
@@ -85,10 +83,10 @@ class SimulatedTransport:
         self._network.send(self.index, peer, message)
 
     def flush(self) -> None:
-        """What was sent is on its way already."""
+        """Do nothing: messages are in flight at once."""
 
     def receive(self) -> Sequence[tuple[int, Any]]:
-        """Return what has arrived; a simulated worker comes to a halt before that, until it is its turn."""
+        """Return what has arrived. A simulated worker pauses first."""
         if self._pause is not None and not self._rested:
             self._pause(False)
         self._rested = False
@@ -97,17 +95,14 @@ class SimulatedTransport:
         return arrived
 
     def wait(self, timeout: float | None = None) -> None:
-        """Come to a halt until something has arrived, or the schedule has it that the time is up.
-
-        ``StalledError`` for a worker that is stepped by hand: nothing can arrive while it waits.
-        """
+        """Pause until the schedule resumes the worker; ``StalledError`` for a worker that is stepped by hand."""
         if self._pause is None:
             raise StalledError("this worker is stepped by hand, so nothing can arrive while it waits: use step(), and deliver()")
         self._pause(True)
         self._rested = True
 
     def wake(self) -> None:
-        """A simulated worker goes on when the schedule has it so."""
+        """Do nothing: the schedule resumes a worker."""
 
     def close(self, timeout: float = 5.0) -> None:
-        """There is nothing to close."""
+        """Do nothing."""
