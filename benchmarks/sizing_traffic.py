@@ -15,11 +15,11 @@ import attrs
 
 import timely
 from benchmarks.plot import Curve, plot
+from benchmarks.progress_traffic import Counted, Drive, lockstep, model, scattered
 from benchmarks.report import Row
 from timely import Exchange, InputPort, Notificator, OutputPort, Pipeline, Product, Step, Worker
 from timely.progress import Routes
 from timely.progress.routes import FAN_OUT
-from timely.testing.traffic import Counted, Drive, lockstep, model, scattered
 
 INNER = 10
 SIZES = tuple(2**k for k in range(1, 11))

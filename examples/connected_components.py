@@ -8,25 +8,17 @@ from __future__ import annotations
 
 from collections import Counter
 
-import pyarrow as pa
 import pyarrow.compute as pc
-from pyarrow import csv
 
 import timely
-from timely.cli.debian import debian
+from timely.cli.debian import requirements
 from timely.graphs import connected_components
 
 KINDS = ("depends", "recommends", "suggests")
 
 
-def read() -> pa.Table:
-    """Who requires whom, and how: package, requires, kind."""
-    with debian() as data:
-        return csv.read_csv(data.requires)
-
-
 def main() -> None:
-    table = read()
+    table = requirements()  # package, requires, kind
     batches = [table.filter(pc.equal(table["kind"], kind)).combine_chunks().to_batches(20_000) for kind in KINDS]
 
     def program(worker: timely.Worker) -> list[tuple[int, list[tuple[str, str]]]]:

@@ -8,21 +8,18 @@ asked why the counts do not come.
 
 from __future__ import annotations
 
-import csv
-import gzip
 import json
 import re
 import urllib.request
 
 import timely
-from timely.cli.debian import debian
+from timely.cli.debian import packages
 from timely.inspect import EventLog, LivePage, Read
 
 
 def descriptions() -> list[str]:
     """What Debian says of its packages, a line for each."""
-    with debian() as data, gzip.open(data.packages, "rt", encoding="utf-8", newline="") as lines:
-        return [row["description"] for row in csv.DictReader(lines)]
+    return list(packages()["description"].to_pylist())
 
 
 def main() -> None:

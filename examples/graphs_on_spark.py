@@ -9,18 +9,14 @@ from __future__ import annotations
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from timely.cli.debian import debian
+from timely.cli.debian import DATA
 from timely.graphs.spark import breadth_first_search, connected_components, pagerank
 from timely.spark import local_session
 
 
 def read() -> DataFrame:
     """Return who depends on whom, in Spark's cache."""
-    with debian() as data:
-        requires = local_session(2).read.csv(str(data.requires), header=True)
-        edges = requires.where("kind = 'depends'").selectExpr("package AS src", "requires AS dst").persist()
-        edges.count()
-    return edges
+    return local_session(2).read.parquet(str(DATA)).selectExpr("package AS src", "explode(depends) AS dst").persist()
 
 
 def main() -> None:

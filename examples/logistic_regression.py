@@ -7,8 +7,6 @@ the same round. At the end the weights are compared with those of the same desce
 
 from __future__ import annotations
 
-import csv
-import gzip
 import re
 from collections import Counter
 
@@ -16,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 import timely
-from timely.cli.debian import debian
+from timely.cli.debian import packages
 from timely.operators import all_reduce
 
 Array = npt.NDArray[np.float64]
@@ -30,8 +28,7 @@ ENOUGH = 1e-3
 
 def read() -> tuple[list[str], Array, Array]:
     """The 100 most frequent words, which of them each package's description has, and whether the package is a game."""
-    with debian() as data, gzip.open(data.packages, "rt", encoding="utf-8", newline="") as lines:
-        rows = [row for row in csv.DictReader(lines) if row["section"] in ("games", "utils")]
+    rows = [row for row in packages().to_pylist() if row["section"] in ("games", "utils")]
     described = [set(re.findall(r"[a-z]{3,}", row["description"].lower())) for row in rows]
     counts = Counter(word for words in described for word in words)
     words = sorted(sorted(counts), key=lambda word: -counts[word])[:100]

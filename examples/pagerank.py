@@ -5,24 +5,13 @@ The loop ends by itself when the ranks hold still: when all of them together hav
 
 from __future__ import annotations
 
-import pyarrow as pa
-import pyarrow.compute as pc
-from pyarrow import csv
-
 import timely
-from timely.cli.debian import debian
+from timely.cli.debian import requirements
 from timely.graphs import pagerank
 
 
-def read() -> pa.Table:
-    """Who depends on whom: package, requires."""
-    with debian() as data:
-        table = csv.read_csv(data.requires)
-    return table.filter(pc.equal(table["kind"], "depends")).select(["package", "requires"])
-
-
 def main() -> None:
-    batches = read().to_batches()
+    batches = requirements("depends").select(["package", "requires"]).to_batches()
 
     def program(worker: timely.Worker) -> list[tuple[str, float]]:
         with worker.dataflow(int) as scope:

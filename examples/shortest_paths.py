@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyarrow import csv
 
 import timely
-from timely.cli.debian import debian
+from timely.cli.debian import packages, requirements
 from timely.graphs import shortest_paths
 
 START = "gnome"
@@ -20,10 +19,8 @@ KINDS = ("depends", "recommends")
 
 def read() -> pa.Table:
     """Who requires whom, how, and how large that one is: package, requires, kind, size (in MiB)."""
-    with debian() as data:
-        requires, packages = csv.read_csv(data.requires), csv.read_csv(data.packages)
-    sizes = packages.select(["package", "installed_kib"]).rename_columns(["requires", "kib"])
-    table = requires.join(sizes, "requires", join_type="left outer").combine_chunks()
+    sizes = packages().select(["package", "installed_kib"]).rename_columns(["requires", "kib"])
+    table = requirements(*KINDS).join(sizes, "requires", join_type="left outer").combine_chunks()
     return table.append_column("size", pc.divide(pc.fill_null(table["kib"], 0), 1024.0))
 
 

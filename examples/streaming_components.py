@@ -14,22 +14,19 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
-from pyarrow import csv, parquet
+from pyarrow import parquet
 from pyspark.sql import DataFrame
 
 import timely
-from timely.cli.debian import debian
+from timely.cli.debian import KINDS, requirements
 from timely.graphs import connected_components
 from timely.spark import local_session, stream
 
 
 def pieces() -> Iterator[tuple[str, pa.Table]]:
     """The pieces of the graph by name: package, requires."""
-    with debian() as data:
-        table = csv.read_csv(data.requires)
-    for kind in ("depends", "recommends", "suggests"):
-        edges = table.filter(pc.equal(table["kind"], kind)).select(["package", "requires"])
+    for kind in KINDS:
+        edges = requirements(kind).select(["package", "requires"])
         half = edges.num_rows // 2
         yield f"{kind} 1", edges.slice(0, half)
         yield f"{kind} 2", edges.slice(half)

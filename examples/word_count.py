@@ -7,23 +7,20 @@ already being read.
 
 from __future__ import annotations
 
-import csv
-import gzip
 import re
 from collections import Counter, defaultdict
 from functools import partial
 
 import timely
 from timely import InputPort, Notificator, OutputPort, Stream
-from timely.cli.debian import debian
+from timely.cli.debian import packages
 
 
 def read() -> dict[str, list[str]]:
     """The descriptions of the packages of each section."""
     sections: defaultdict[str, list[str]] = defaultdict(list)
-    with debian() as data, gzip.open(data.packages, "rt", encoding="utf-8", newline="") as lines:
-        for row in csv.DictReader(lines):
-            sections[row["section"]].append(row["description"])
+    for row in packages().to_pylist():
+        sections[row["section"]].append(row["description"])
     return dict(sorted(sections.items()))
 
 

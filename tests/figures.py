@@ -77,8 +77,9 @@ class Figures:
 
     def _watch(self) -> None:
         """Have simulations and searches report themselves, those of rules that are broken on purpose excepted."""
+        from tests.support.exchange_simulation import ExchangeSimulation
         from timely import testing
-        from timely.testing import Configuration, ExchangeRules, ExchangeSimulation, Explored, Simulation, model
+        from timely.testing import Configuration, ExchangeRules, Explored, Simulation, model_checker
 
         def ran(_: None, run: Simulation[Any], *values: Any, **named: Any) -> None:
             self.totals.update(runs=1, decisions=len(run.decisions))
@@ -96,8 +97,8 @@ class Figures:
         report_after(Simulation, "run", ran)
         report_after(ExchangeSimulation, "__init__", began)
         report_after(ExchangeSimulation, "decide", went_on)
-        report_after(model, "explore", searched)
-        testing.explore = model.explore
+        report_after(model_checker, "explore", searched)
+        testing.explore = model_checker.explore
 
     def count_case(self) -> None:
         """Note that a case of a property held."""

@@ -30,7 +30,7 @@ def test_the_table_has_no_error_that_is_not_there() -> None:
 
 
 def test_errors_have_the_names_by_which_they_could_be_imported_before() -> None:
-    places, batch = import_module("timely.inspect.explain"), import_module("timely.spark.batch")
+    places, batch = import_module("timely.inspect.explanation"), import_module("timely.spark.batch")
     assert places.PlaceError is errors.PlaceError is timely.PlaceError
     assert batch.OutputError is errors.OutputError is timely.OutputError
     assert str(errors.OutputError("no output 'a'")) == "no output 'a'"

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import gzip
 import os
 import re
 import subprocess
@@ -13,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from timely.cli.debian import debian
+from timely.cli.debian import packages
 
 ROOT = Path(__file__).resolve().parents[1]
 EXAMPLES = ROOT / "examples"
@@ -116,8 +114,7 @@ def test_L2_collatz(tmp_path: Path) -> None:
 
 
 def test_diagnostics(tmp_path: Path) -> None:
-    with debian() as data, gzip.open(data.packages, "rt", encoding="utf-8", newline="") as lines:
-        texts = [row["description"].lower() for row in csv.DictReader(lines)]
+    texts = [text.lower() for text in packages()["description"].to_pylist()]
     words = Counter(word for text in texts for word in re.findall(r"[a-z]{4,}", text))
     top = ", ".join(f"{word} {count:,}" for word, count in sorted(words.items(), key=lambda pair: (-pair[1], pair[0]))[:4])
     assert run("diagnostics", tmp_path) == [

@@ -191,7 +191,7 @@ def test_what_cannot_be_run_is_told_in_one_message(
 @pytest.mark.parametrize("workers", [[], ["--workers", "2"], ["--processes", "2"]])
 def test_a_run_that_keeps_nothing_says_how_to(here: Path, workers: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["run", f"{here}:two", "--input", "edges=edges.parquet", *workers]) == 0
-    said = f"timely: what {here}:two returned was thrown away: keep it with --output one=FILE --output other=FILE\n"
+    said = f"timely: what {here}:two returned was discarded: keep it with --output one=FILE --output other=FILE\n"
     assert capsys.readouterr().err == said
     assert main(["run", f"{here}:two", "--input", "edges=edges.parquet", "--output", "one=o.csv", *workers]) == 0
     assert capsys.readouterr().err == ""
@@ -385,6 +385,7 @@ def test_arguments_that_cannot_be_are_a_status_of_2(arguments: list[str], capsys
 
 @pytest.mark.parametrize("shell", COMPLETIONS)
 def test_completions_name_every_command_and_are_scripts(shell: str, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    pytest.importorskip("shtab")
     assert main(["completion", shell]) == 0
     script = capsys.readouterr().out
     assert all(word in script for word in ("demo", "run", "draw", "explain", "bench", "completion", "overwrite"))
@@ -395,9 +396,10 @@ def test_completions_name_every_command_and_are_scripts(shell: str, capsys: pyte
 
 
 def test_bash_completes(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    pytest.importorskip("shtab")
     main(["completion", "bash"])
     asks = [
-        f'COMP_WORDS=(timely {words}); COMP_CWORD={place}; _timely; echo "${{COMPREPLY[@]}}"'
+        f'COMP_WORDS=(timely {words}); COMP_CWORD={place}; _shtab_timely; echo "${{COMPREPLY[@]}}"'
         for words, place in (("r", 1), ("run --ov", 2))
     ]
     (tmp_path / "script").write_text("\n".join([capsys.readouterr().out, *asks]))

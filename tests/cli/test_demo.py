@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import csv
-import gzip
+import itertools
 import os
 import subprocess
 import sys
-from collections import Counter, defaultdict
+import xml.etree.ElementTree as ET
+from collections import Counter
 from pathlib import Path
 
 import numpy as np
@@ -18,16 +18,16 @@ from scipy.sparse.csgraph import connected_components
 
 import timely
 from timely.cli import main
-from timely.cli.circles import KINDS
-from timely.cli.debian import debian
+from timely.cli.circles import DRAWN, LISTED, Circle, circles, picture, table
+from timely.cli.debian import DATA, KINDS, packages, requirements
 
 ROOT = Path(__file__).resolve().parents[2]
+SVG = "{http://www.w3.org/2000/svg}"
 
 
 def expected(kinds: tuple[str, ...]) -> dict[str, str]:
     """The component of each package by SciPy, named by its smallest package."""
-    with debian() as data, gzip.open(data.requires, "rt", encoding="utf-8", newline="") as lines:
-        edges = [(row["package"], row["requires"]) for row in csv.DictReader(lines) if row["kind"] in kinds]
+    edges = [(row["package"], row["requires"]) for row in requirements(*kinds).to_pylist()]
     names = sorted({end for edge in edges for end in edge})
     number = {name: place for place, name in enumerate(names)}
     ends = np.array([(number[package], number[requires]) for package, requires in edges])
@@ -141,6 +141,7 @@ import sys
 sys.modules[{missing!r}] = None  # as if it were not installed
 
 from timely.cli import main
+from timely.cli.circles import DRAWN, LISTED, Circle, circles, picture, table
 
 sys.exit(main(["demo", "--engine", {engine!r}, "--output", "out"]))
 """
@@ -166,19 +167,62 @@ def test_a_missing_package_is_told_with_what_to_install(engine: str, missing: st
 
 
 def test_the_data_are_what_their_readme_says() -> None:
-    with debian() as data:
-        with gzip.open(data.packages, "rt", encoding="utf-8", newline="") as lines:
-            packages = {row["package"]: row for row in csv.DictReader(lines)}
-        with gzip.open(data.requires, "rt", encoding="utf-8", newline="") as lines:
-            requires = list(csv.DictReader(lines))
-        readme = data.packages.with_name("README.md").read_text(encoding="utf-8")
-    kinds = Counter(row["kind"] for row in requires)
-    unknown = {row["requires"] for row in requires} - set(packages)
-    counts = [len(packages), len(requires), *kinds.values(), len(unknown)]
+    names, requires = set(packages()["package"].to_pylist()), requirements()
+    unknown = set(requires["requires"].to_pylist()) - names
+    counts = [len(names), requires.num_rows, *Counter(requires["kind"].to_pylist()).values(), len(unknown)]
+    readme = DATA.with_name("README.md").read_text(encoding="utf-8")
     assert [count for count in counts if f"{count:,}" not in readme] == []
-    assert {row["package"] for row in requires} <= set(packages)
-    assert all(row["description"] for row in packages.values())
-    by_package: defaultdict[str, set[str]] = defaultdict(set)
-    for row in requires:
-        by_package[row["package"]].add(row["requires"])
-    assert {"gpgv", "gpgv1", "gpgv2"} <= by_package["apt"]
+    assert all(packages()["description"].to_pylist())
+    assert {"gpgv", "gpgv1", "gpgv2"} <= {row["requires"] for row in requires.to_pylist() if row["package"] == "apt"}
+
+
+# -- what is shown, from components that are known -----------------------------------------------------------------------
+
+
+def wheel(size: int, name: str = "package") -> Circle:
+    """A circle in which each package requires the next, and suggests the first."""
+    names = [f"{name}-{place:04}" for place in range(size)]
+    edges = [(one, other, "depends") for one, other in itertools.pairwise([*names, names[0]])]
+    (found,) = circles(dict.fromkeys(names, names[0]), [*edges, *((other, names[0], "suggests") for other in names)])
+    return found
+
+
+def test_circles_come_by_size_and_their_packages_by_how_many_require_them() -> None:
+    members = {package: name for name, packages in {"b": "bc", "x": "xyz", "a": "ad", "e": "e"}.items() for package in packages}
+    found = circles(members, [("x", "z", "depends"), ("y", "z", "depends"), ("z", "y", "depends"), ("x", "x", "depends")])
+    assert [circle.name for circle in found] == ["x", "a", "b"]
+    assert found[0].packages == ("z", "y", "x")
+
+
+def test_a_pair_has_the_strictest_of_its_kinds() -> None:
+    (found,) = circles({"a": "a", "b": "a"}, [("a", "b", kind) for kind in KINDS])
+    assert found.requirements == {("a", "b"): "depends"}
+
+
+@pytest.mark.parametrize("width", [40, 60, 100])
+def test_a_large_circle_is_listed_in_part_and_no_line_is_wider_than_the_terminal(width: int) -> None:
+    large, small = wheel(1234), wheel(LISTED, "small")
+    lines = list(table([large, small], {large.packages[1]: "x" * 300}, width))
+    assert lines[1] == "   1,234  package-0000"
+    assert lines[3].endswith("…") and max(map(len, lines)) == width
+    assert lines[2 + LISTED].strip() == f"and {1234 - LISTED:,} more"
+    assert len(lines) == 1 + (2 + LISTED) + (1 + LISTED)
+
+
+@pytest.mark.parametrize("size", [2, 3, DRAWN, DRAWN + 1, 500])
+def test_a_picture_has_labels_that_do_not_overlap_and_an_arrow_for_each_requirement(size: int) -> None:
+    found = wheel(size)
+    root = ET.fromstring(picture([found]))
+    drawn = found.packages[:DRAWN]
+    labels = [text for text in root.iter(f"{SVG}text") if text.get("class") == "label"]
+    assert sorted(str(text.text) for text in labels) == sorted(drawn)
+    for one, other in itertools.combinations(labels, 2):
+        same_side = one.get("text-anchor") == other.get("text-anchor")
+        assert not same_side or abs(float(one.attrib["y"]) - float(other.attrib["y"])) >= 13
+    arrows = [path for path in root.iter(f"{SVG}path") if "class" in path.attrib]
+    assert len(arrows) == sum(package in drawn and other in drawn for package, other in found.requirements)
+
+
+def test_a_picture_escapes_names_and_may_be_empty() -> None:
+    assert "a&lt;b" in picture(circles({"a<b": "a<b", "c": "a<b"}, []))
+    assert ET.fromstring(picture([])).findall(f".//{SVG}circle") == []

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,18 +13,15 @@ from scipy.sparse import coo_matrix
 from scipy.sparse.csgraph import connected_components
 
 import timely
+from timely.cli.debian import requirements
 from timely.graphs import strongly_connected_components
-
-DATA = Path(__file__).resolve().parents[2] / "timely" / "cli" / "data"
 
 Edges = Sequence[tuple[Any, Any]]
 
 
 def debian(kind: str | None = None) -> pa.Table:
     """Who requires whom in Debian, as ``(src, dst)``: of one kind, or of all."""
-    table = pyarrow.csv.read_csv(DATA / "debian12-requires.csv.gz")
-    if kind is not None:
-        table = table.filter(pc.equal(table["kind"], kind))
+    table = requirements() if kind is None else requirements(kind)
     return table.select(["package", "requires"]).rename_columns(["src", "dst"])
 
 
@@ -48,7 +44,7 @@ def run(
     processes: int = 1,
     rows: int = 20_000,
 ) -> list[pa.Table]:
-    """Run ``build`` on a table of edges for each epoch, dealt to the workers in batches; return the rows of each epoch.
+    """Run ``build`` on a table of edges for each epoch, partitioned to the workers in batches; return the rows of each epoch.
 
     ``others`` are further streams that ``build`` gets, in the same way.
     """

@@ -55,7 +55,7 @@ def test_labels_of_each_epoch(graphs: list[Edges]) -> None:
     assert [labels_of(table) for table in found] == [voted(graph) for graph in graphs]
 
 
-def test_nothing_is_kept_of_an_epoch_that_is_over(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_state_of_a_complete_epoch_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[_Voting[int]] = []
     begin = _Voting.__init__
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 import timely
 from timely import testing
 from timely.graphs import PregelVertex, pregel
-from timely.graphs.pregel import Compute
+from timely.graphs.supersteps import Compute
 
 Vertex = PregelVertex[Any, Any, Any]
 Records = list[tuple[Any, Any]]
@@ -26,7 +26,7 @@ def run_pregel(
     workers: int = 1,
     seed: int | None = None,
 ) -> list[dict[Any, Any]]:
-    """Run on the vertices and edges of each epoch, dealt to the workers; return the states of each.
+    """Run on the vertices and edges of each epoch, partitioned to the workers; return the states of each.
 
     With ``seed``, under the schedule that it stands for.
     """
@@ -95,8 +95,8 @@ def test_messages_of_one_superstep_come_together_in_the_next(workers: int) -> No
         return state, [(0, f"{vertex.node}@{vertex.superstep}")] if vertex.superstep <= (vertex.node == 0) else []
 
     (states,) = run_pregel([([(node, []) for node in range(size)], [])], collect, workers=workers)
-    told = sorted(f"{node}@0" for node in range(size))
-    assert states == {0: [(0, []), (1, told), (2, ["0@1"])], **{node: [(0, [])] for node in range(1, size)}}
+    said = sorted(f"{node}@0" for node in range(size))
+    assert states == {0: [(0, []), (1, said), (2, ["0@1"])], **{node: [(0, [])] for node in range(1, size)}}
 
 
 def test_messages_are_combined_before_they_travel() -> None:
@@ -113,7 +113,7 @@ def test_messages_are_combined_before_they_travel() -> None:
     assert states["all"] == 33
 
 
-def told_off(vertices: Records, edges: Records, compute: Compute[Any, Any, Any, Any] | None = None) -> str:
+def refused(vertices: Records, edges: Records, compute: Compute[Any, Any, Any, Any] | None = None) -> str:
     with pytest.raises(timely.OperatorError) as caught:
         run_pregel([(vertices, edges)], compute or (lambda vertex, _: (0, [(target, 0) for target in vertex.edges])), workers=2)
     assert isinstance(caught.value.__cause__, timely.SchemaError)
@@ -121,15 +121,15 @@ def told_off(vertices: Records, edges: Records, compute: Compute[Any, Any, Any, 
 
 
 def test_pregel_refuses_what_is_no_vertex() -> None:
-    assert "a message was sent to 2, which is no vertex: add it to the vertices" in told_off([(1, 0)], [(1, 2)])
-    assert "an edge starts at 2, which is no vertex" in told_off([(1, 0)], [(2, 1)])
-    assert "two vertices 1" in told_off([(1, 0), (1, 0)], [])
+    assert "a message was sent to 2, which is no vertex: add it to the vertices" in refused([(1, 0)], [(1, 2)])
+    assert "an edge starts at 2, which is no vertex" in refused([(1, 0)], [(2, 1)])
+    assert "two vertices 1" in refused([(1, 0), (1, 0)], [])
 
 
 @pytest.mark.parametrize("wrong", [None, 5, (1,), (1, None)])
 def test_pregel_says_what_compute_is_to_return(wrong: Any) -> None:
-    told = told_off([("a", 0)], [], lambda vertex, messages: wrong)
-    assert f"compute returns a state and pairs (node, message), and for 'a' it returned {wrong!r}" in told
+    said = refused([("a", 0)], [], lambda vertex, messages: wrong)
+    assert f"compute returns a state and pairs (node, message), and for 'a' it returned {wrong!r}" in said
 
 
 def test_what_compute_raises_names_the_operator() -> None:

@@ -13,15 +13,15 @@ from hypothesis import strategies as st
 import timely
 from tests.graphs.running import Edges, run, table_of
 from timely.graphs import attach, encode, propagate, without
-from timely.graphs.encode import _Answer, _Coded, _Encoder
-from timely.graphs.numbers import Found
+from timely.graphs.dictionary import Codes
+from timely.graphs.encoding import _Coded, _Reply, _Translator
 from timely.graphs.strong import priority, root_of
 
 Rows = list[tuple[int, int]]
 
 
 def stage(build: Any, *inputs: Rows, workers: int = 2) -> list[list[int]]:
-    """Run ``build`` on streams of arrays, each dealt row by row to the workers; return the rows of all, sorted."""
+    """Run ``build`` on streams of arrays, each partitioned row by row to the workers; return the rows of all, sorted."""
 
     def program(worker: timely.Worker) -> list[Any]:
         with worker.dataflow(int) as scope:
@@ -72,11 +72,18 @@ def test_without(workers: int) -> None:
     assert stage(lambda e, v: without(e, v, 0), EDGES, [], workers=workers) == [[0, 1], [1, 2], [9, 0]]
 
 
-@settings(deadline=None, max_examples=20)
-@given(st.lists(st.tuples(st.text(max_size=2), st.text(max_size=2)), min_size=1, max_size=20), st.integers(1, 3))
-def test_encode_is_exact_and_dense(edges: Edges, workers: int) -> None:
-    table = table_of(edges, pa.string())
-    names: dict[int, str] = {}
+KINDS = {pa.string(): st.text(max_size=2), pa.int64(): st.integers(100, 130) | st.sampled_from([-5, 10**12])}
+edges_of_a_kind = st.sampled_from(list(KINDS)).flatmap(
+    lambda kind: st.tuples(st.just(kind), st.lists(st.tuples(KINDS[kind], KINDS[kind]), min_size=1, max_size=20))
+)
+
+
+@settings(deadline=None, max_examples=40)
+@given(edges_of_a_kind, st.integers(1, 3))
+def test_encode_is_exact_and_dense(given: tuple[pa.DataType, Edges], workers: int) -> None:
+    kind, edges = given
+    table = table_of(edges, kind)
+    names: dict[int, Any] = {}
 
     def build(stream: timely.Stream[int, Any]) -> timely.Stream[int, Any]:
         numbers, named = encode(stream)
@@ -112,12 +119,12 @@ def test_narrow_numbers_are_the_same_ones_in_32_bits() -> None:
 
 @pytest.mark.parametrize(("greatest", "kind"), [(2**30 - 1, np.int32), (2**30, np.int64), (2**31 + 5, np.int64)])
 def test_numbers_that_are_too_great_are_not_narrowed(greatest: int, kind: type) -> None:
-    encoder = _Encoder("src", "dst", None, lasting=False, narrow=True)
+    """White box: no test can have so many nodes."""
+    translator = _Translator(lasting=False, narrow=True)
     both = np.arange(2)
-    coded = _Coded(Found(both, [both[:1], both[1:]]), 1, None, {0: both})
-    answer = _Answer(0, 0, np.array([7, greatest]))
-    info: Any = None  # it asks nothing of it
-    (rows,) = encoder.apply(info, None, [[coded], [[answer]]])
+    coded = _Coded(Codes(both, [both[:1], both[1:]]), 1, None, {0: both})
+    info: Any = None  # which it does not use
+    (rows,) = translator.finish(info, None, [[[coded]], [[_Reply(0, 0, np.array([7, greatest]))]]])
     assert (rows.dtype, rows.tolist()) == (kind, [[7, greatest]])
 
 

@@ -62,18 +62,18 @@ def test_triangles_with_a_hub(workers: int) -> None:
 
 @settings(deadline=None, max_examples=60)
 @given(st.lists(st.lists(st.tuples(st.integers(0, 6), st.integers(0, 6)), max_size=12), max_size=6))
-def test_edge_set_knows_when_each_edge_came(batches: list[list[tuple[int, int]]]) -> None:
+def test_edge_set_knows_the_version_of_each_edge(batches: list[list[tuple[int, int]]]) -> None:
     edges = EdgeSet()
-    turns: dict[tuple[int, int], int] = {}
-    for turn, batch in enumerate(batches):
+    versions: dict[tuple[int, int], int] = {}
+    for version, batch in enumerate(batches):
         rows = np.array(batch, np.int64).reshape(-1, 2)
-        new = edges.add(packed(rows[:, 0], rows[:, 1]), turn)
-        assert sorted(zip((new >> 32).tolist(), (new & 0xFFFFFFFF).tolist())) == sorted({*batch} - turns.keys())
-        turns.update({edge: turn for edge in batch if edge not in turns})
+        new = edges.add(packed(rows[:, 0], rows[:, 1]), version)
+        assert sorted(zip((new >> 32).tolist(), (new & 0xFFFFFFFF).tolist())) == sorted({*batch} - versions.keys())
+        versions.update({edge: version for edge in batch if edge not in versions})
     every = [(a, b) for a in range(8) for b in range(8)]
     rows = np.array(every)
-    assert edges.turns(packed(rows[:, 0], rows[:, 1])).tolist() == [turns.get(edge, -1) for edge in every]
-    asked = np.array([5, 0, 7, 3])
-    which, targets, found = edges.find(asked)
-    mine = sorted(zip(asked[which].tolist(), targets.tolist(), found.tolist()))
-    assert mine == sorted((a, b, turn) for (a, b), turn in turns.items() if a in asked.tolist())
+    assert edges.versions(packed(rows[:, 0], rows[:, 1])).tolist() == [versions.get(edge, -1) for edge in every]
+    wanted = np.array([5, 0, 7, 3])
+    which, targets, found = edges.find(wanted)
+    mine = sorted(zip(wanted[which].tolist(), targets.tolist(), found.tolist()))
+    assert mine == sorted((a, b, version) for (a, b), version in versions.items() if a in wanted.tolist())

@@ -17,11 +17,11 @@ from timely.inspect import (
     Held,
     Notified,
     OperatorBuilt,
-    ProgressHeard,
-    ProgressTold,
+    ProgressReceived,
+    ProgressSent,
     Read,
+    RecordsSent,
     Scheduled,
-    Sent,
 )
 
 
@@ -54,7 +54,7 @@ def test_a_log_changes_nothing_and_tells_of_every_record(workers: int) -> None:
     held: Counter[Any] = Counter()
     for events in logs.values():
         for event in events:
-            if isinstance(event, Sent):
+            if isinstance(event, RecordsSent):
                 sent[event.target, event.time] += event.records
             elif isinstance(event, Read):
                 read[(event.path, event.port), event.time] += event.records
@@ -95,8 +95,8 @@ def test_progress_between_workers_is_told_and_heard() -> None:
     logs: dict[int, list[Event]] = defaultdict(list)
     timely.execute(lambda worker: collatz(worker, logs[worker.index]), workers=2)
     for index in range(2):
-        assert any(isinstance(event, ProgressTold) for event in logs[index])
-        assert {event.sender for event in logs[index] if isinstance(event, ProgressHeard)} == {1 - index}
+        assert any(isinstance(event, ProgressSent) for event in logs[index])
+        assert {event.sender for event in logs[index] if isinstance(event, ProgressReceived)} == {1 - index}
 
 
 def test_X9_logging_replay(tmp_path: Path) -> None:
@@ -125,7 +125,7 @@ def test_several_logs_of_one_worker_tell_the_same() -> None:
     for events in logs:
         EventLog(worker, lambda: 0.0).subscribe(events.append)
     collatz(worker, None)
-    assert {Scheduled, Notified, Held, Read, Sent} < set(map(type, logs[0]))
+    assert {Scheduled, Notified, Held, Read, RecordsSent} < set(map(type, logs[0]))
     assert logs[0] == logs[1] == logs[2]
 
 
@@ -147,7 +147,7 @@ def test_dataflows_of_one_name_are_told_of_as_they_are() -> None:
     with worker.dataflow(name="df") as scope:
         scope.to_stream([1, 2]).map(str).map(len).probe()
     worker.run()
-    sent = [(event.path, event.target, event.records) for event in events if isinstance(event, Sent)]
+    sent = [(event.path, event.target, event.records) for event in events if isinstance(event, RecordsSent)]
     assert sent == [
         ("/df/to_stream#0", ("/df/probe#1", 0), 1),
         ("/df/to_stream#0", ("/df/map#1", 0), 2),
@@ -169,5 +169,5 @@ def test_a_subscriber_that_raises_is_not_the_dataflows_trouble(caplog: pytest.Lo
         seen = scope.to_stream([1, 2]).map(str).capture()
     worker.run()
     assert seen.extract() == [(0, ["1", "2"])]
-    assert {OperatorBuilt, ChannelBuilt, Sent, Read, Ended} <= set(map(type, events))
+    assert {OperatorBuilt, ChannelBuilt, RecordsSent, Read, Ended} <= set(map(type, events))
     assert [record.exc_info[0] for record in caplog.records if record.exc_info] == [LookupError]

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 import timely
 from timely.dataflow.spill import Segment
 from timely.errors import ScopeError
-from timely.inspect import Explanation, census, explain
+from timely.inspect import Explanation, capability_holders, explain
 from timely.progress import Antichain
 from timely.worker.local_workers import Member
 
@@ -316,9 +316,9 @@ def test_a_capability_that_is_given_up_while_another_thread_asks_is_let_go_of_by
 
     [reason] = explain(worker, scope).reasons
     monkeypatch.setattr(gc, "get_referrers", found_as_it_goes)
-    members, found = [Member(worker, threading.get_ident())], list[census.Holdings]()
-    question = census.Question(0, frozenset([reason.place]))
-    thread = threading.Thread(target=lambda: found.extend(census.taken(members, question)))
+    members, found = [Member(worker, threading.get_ident())], list[capability_holders.Holdings]()
+    question = capability_holders.Question(0, frozenset([reason.place]))
+    thread = threading.Thread(target=lambda: found.extend(capability_holders.holdings(members, question)))
     thread.start()
     thread.join()
     monkeypatch.undo()
@@ -364,11 +364,11 @@ def test_a_call_that_ends_while_another_thread_looks_at_it_is_let_go_of_by_the_w
     worker = timely.Worker()
     with worker.dataflow(int, name="df") as scope:
         numbers, _ = scope.new_input()
-    monkeypatch.setattr(census, "_lines", lines)
+    monkeypatch.setattr(capability_holders, "_lines", lines)
     thread = threading.Thread(target=work)
     thread.start()
     assert begun.wait(60)
-    found = census.position(Member(worker, thread.ident))
+    found = capability_holders.position(Member(worker, thread.ident))
     assert found is not None
     assert found.lines == ("somewhere",)
     looked.set()
@@ -394,7 +394,7 @@ def test_what_waits_on_disk_is_counted_and_not_read(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(Segment, "read", lambda self, at, sizes: pytest.fail("it is for the worker to read"))
     [reason] = [reason for reason in explain(worker, scope).reasons if reason.kind == "message"]
     assert reason.count == 5
-    found = census.taken([Member(worker)], census.Question(0, frozenset([reason.place])))
+    found = capability_holders.holdings([Member(worker)], capability_holders.Question(0, frozenset([reason.place])))
     assert [dict(each.counts or {}) for each in found] == [{(reason.place, 0): 5}]
     worker.close()
 

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 import timely
-from timely.inspect import Explanation, census
+from timely.inspect import Explanation, capability_holders
 from timely.progress.routes import Mode
 
 SHAPES: list[tuple[int, int, Mode]] = [
@@ -31,7 +31,7 @@ SHAPES: list[tuple[int, int, Mode]] = [
 @pytest.fixture(autouse=True)
 def patience(monkeypatch: pytest.MonkeyPatch) -> None:
     """Who is asked has as long as a busy machine may need to let it answer."""
-    monkeypatch.setattr(census, "_SECONDS", 60.0)
+    monkeypatch.setattr(capability_holders, "_SECONDS", 60.0)
 
 
 def keeper(stream: timely.Stream[Any, Any], held: list[Any], on: int) -> timely.Stream[Any, Any]:
@@ -178,7 +178,7 @@ def test_a_worker_that_has_not_built_the_dataflow_is_named(workers: int, process
 
 
 def test_a_process_that_does_not_answer_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(census, "_SECONDS", 0.1)
+    monkeypatch.setattr(capability_holders, "_SECONDS", 0.1)
 
     def program(worker: timely.Worker) -> str:
         with worker.dataflow(int, name="df") as scope:
@@ -196,7 +196,7 @@ def test_a_process_that_does_not_answer_is_named(monkeypatch: pytest.MonkeyPatch
 
     said, _ = timely.execute(program, processes=2)
     assert "nothing is known of worker 1: in a process that does not answer within 0.1 s" in said
-    assert "1 that no worker has who could be asked" in said
+    assert "1 on no worker that could be asked" in said
 
 
 def test_a_process_that_has_ended_is_named(tmp_path: Path) -> None:

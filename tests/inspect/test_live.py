@@ -20,11 +20,11 @@ import pytest
 
 import timely
 from timely.errors import ConfigurationError
-from timely.inspect import LivePage, Picture, board, live
+from timely.inspect import LivePage, Picture, live, report_aggregator
 from timely.inspect import report as module
-from timely.inspect.board import Board, Groups
 from timely.inspect.report import Reporter, plain, reporting, shaped
-from timely.inspect.snapshot import snapshot
+from timely.inspect.report_aggregator import ReportAggregator, RunGroups
+from timely.inspect.snapshots import snapshot
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 
@@ -157,7 +157,7 @@ def test_what_another_thread_is_taking_in_is_waited_for(monkeypatch: pytest.Monk
         goes_on.wait(60)
         return [report]
 
-    monkeypatch.setattr(live._Wire, "take", take)
+    monkeypatch.setattr(live._Channel, "receive", take)
     found: list[Any] = []
     with LivePage() as page:  # its own thread takes the report
         assert taken.wait(60)
@@ -216,7 +216,7 @@ def test_dataflows_of_one_name_are_told_apart() -> None:
     for _ in range(3):
         worker.step()
     assert [dataflow["over"] for dataflow in reporter.report()["dataflows"]] == [True, False]
-    [run] = Board().state([[reporter.report()]])
+    [run] = ReportAggregator().state([[reporter.report()]])
     assert [(each["path"], each["over"]) for each in run["dataflows"]] == [("/df", True), ("/df", False)]
     assert not run["workers"][0]["over"]
     second.close()
@@ -276,7 +276,7 @@ def test_nobody_tells_of_a_worker_that_is_gone() -> None:
     told: list[Any] = []
     before = set(threading.enumerate())
     worker = timely.Worker()
-    module.tell_of(worker, told.append)
+    module.report_always(worker, told.append)
     hold(worker).close()
     worker.run()
     assert any(report["over"] for report in told)
@@ -308,18 +308,18 @@ def test_a_run_goes_on_where_nobody_takes_what_is_told(caplog: pytest.LogCapture
     with timely.Worker() as worker, reporting(worker, refuse):
         hold(worker).close()
         worker.run()
-    assert caplog.text.count("could not be told to the live page") == 1
+    assert caplog.text.count("could not be sent to the live page") == 1
 
 
 def test_what_another_process_tells_is_lost_where_nobody_takes_it() -> None:
-    wire = live._Wire()
+    wire = live._Channel()
     for number in range(2_000):
         wire.send({"number": number, "much": os.urandom(500).hex()})
-    taken = [report["number"] for report in wire.take()]
+    taken = [report["number"] for report in wire.receive()]
     assert taken == list(range(len(taken))) and 0 < len(taken) < 2_000
-    assert wire.take() == []
+    assert wire.receive() == []
     wire.send({"number": -1, "more": "than a datagram has room for", "much": os.urandom(1 << 20).hex()})
-    assert wire.take() == []
+    assert wire.receive() == []
     wire.close()
     wire.send({"number": 0})
 
@@ -371,7 +371,7 @@ def test_of_a_dataflow_without_end_what_took_longest_is_told(monkeypatch: pytest
     worker.step()
     reporter.tally.operators["/df/map#7"].seconds = 100.0
     report = reporter.report()
-    [dataflow] = Board().state([[report]])[0]["dataflows"]
+    [dataflow] = ReportAggregator().state([[report]])[0]["dataflows"]
     assert report["dataflows"][0]["shape"] is None and dataflow["svg"] is None
     assert len(dataflow["operators"]) == 5
     assert dataflow["operators"][0]["path"] == "/df/map#7"
@@ -387,7 +387,7 @@ def told(worker: int, peers: int = 2, **more: Any) -> dict[str, Any]:
 
 def test_only_the_newest_attempt_of_a_run_is_shown_and_who_falls_silent() -> None:
     now = [0.0]
-    board = Board(lambda: now[0])
+    board = ReportAggregator(lambda: now[0])
     hear = board.open("ranks")
     hear(0, 5, told(0))
     hear(1, 5, told(1, process=8))
@@ -404,17 +404,17 @@ def test_only_the_newest_attempt_of_a_run_is_shown_and_who_falls_silent() -> Non
 
 
 def test_workers_that_are_peers_are_shown_together_and_others_apart() -> None:
-    board = Board()
+    board = ReportAggregator()
     for process, (worker, peers) in enumerate([(0, 2), (0, 2), (1, 2), (0, 1), (1, 2)]):
-        board.hear(told(worker, peers, process=process))
+        board.receive(told(worker, peers, process=process))
     runs = [[worker["process"] for worker in run["workers"]] for run in board.state([])]
     assert runs == [[0, 4], [1, 2], [3]]
 
 
 def test_runs_are_forgotten_as_a_whole_those_first_that_are_over(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(board, "_REMEMBERED", 2)
-    monkeypatch.setattr(board, "_AT_ONCE", 3)
-    groups = Groups[tuple[str, int]](lambda member: member[0] != "on")
+    monkeypatch.setattr(report_aggregator, "_REMEMBERED", 2)
+    monkeypatch.setattr(report_aggregator, "_AT_ONCE", 3)
+    groups = RunGroups[tuple[str, int]](lambda member: member[0] != "on")
     for name in ("on", "a", "b", "c", "d"):
         for worker in range(3):
             groups.add(worker, 3, (name, worker))
@@ -425,11 +425,11 @@ def test_runs_are_forgotten_as_a_whole_those_first_that_are_over(monkeypatch: py
 
 
 def test_a_report_that_comes_late_is_not_shown() -> None:
-    board = Board()
-    board.hear(told(0, 1, number=7, over=True))
-    board.hear(told(0, 1, number=6))
+    board = ReportAggregator()
+    board.receive(told(0, 1, number=7, over=True))
+    board.receive(told(0, 1, number=6))
     assert [worker["over"] for run in board.state([]) for worker in run["workers"]] == [True]
-    board.hear(told(0, 1, number=0, reporter=1))  # of another worker that the process has had
+    board.receive(told(0, 1, number=0, reporter=1))  # of another worker that the process has had
     assert [worker["over"] for run in board.state([]) for worker in run["workers"]] == [True, False]
 
 
@@ -439,12 +439,12 @@ def test_what_several_workers_are_stuck_at_is_said_once() -> None:
 
     same = [stuck(worker, f"the end on worker {worker} is not reached, because\n  - 'input' may still send") for worker in (0, 1)]
     other = [stuck(worker, "operator /df/map#1 is running, and has not returned") for worker in (2, 3)]
-    [dataflow] = Board().state([[*same, *other]])[0]["dataflows"]
+    [dataflow] = ReportAggregator().state([[*same, *other]])[0]["dataflows"]
     assert [each["workers"] for each in dataflow["stuck"]] == [[0, 1], [2, 3]]
 
 
 def test_workers_that_are_long_over_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(board, "_REMEMBERED", 2)
+    monkeypatch.setattr(report_aggregator, "_REMEMBERED", 2)
     with LivePage() as page:
         for _ in range(6):
             worker = timely.Worker()

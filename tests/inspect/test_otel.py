@@ -52,8 +52,8 @@ def test_operators_and_workers_are_counted_on_all_workers_of_a_process() -> None
     assert found["timely.operator.records.sent"][0, "/df/map#2"] == 10
     assert found["timely.operator.runs"][0, "/df/map#2"] >= 1
     assert found["timely.operator.time"][0, "/df/map#2"] > 0
-    assert found["timely.worker.progress.told"][1, None] > 0
-    assert found["timely.worker.progress.heard"][0, None] > 0
+    assert found["timely.worker.progress.sent"][1, None] > 0
+    assert found["timely.worker.progress.received"][0, None] > 0
     assert found["timely.worker.waited"][0, None] >= 0
     assert "timely.dataflow.epoch" not in found
 

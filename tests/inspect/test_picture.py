@@ -173,7 +173,7 @@ def test_a_picture_is_saved_as_its_name_says(tmp_path: Path) -> None:
     for ending, start in [(".svg", "<svg"), (".html", "<!doctype html>"), (".mmd", "flowchart")]:
         drawn.save(tmp_path / f"picture{ending}")
         assert (tmp_path / f"picture{ending}").read_text().startswith(start)
-    with pytest.raises(ConfigurationError, match=r"let the name end in \.svg"):
+    with pytest.raises(ConfigurationError, match=r"use the extension \.svg"):
         drawn.save(tmp_path / "picture.gif")
 
 

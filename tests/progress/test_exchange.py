@@ -13,9 +13,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.support.exchange_simulation import ExchangeSimulation
 from timely.errors import ConfigurationError, InvariantViolation, ProgressError
 from timely.progress import LoopTime, Product, ProgressBatch, ProgressExchange, Source, Step, Target, Unit
-from timely.testing import ExchangeSimulation, GraphSpec, NodeSpec, graphs, times
+from timely.testing import GraphSpec, NodeSpec, graphs, times
 
 FEED, RELAY = NodeSpec(0, 1, {}, ()), NodeSpec(1, 1, {(0, 0): (Step(0),)}, (0,))
 LINE = GraphSpec(int, (FEED, RELAY), ((Source(0, 0), Target(1, 0), False),))
@@ -61,9 +62,9 @@ def test_S0_consumption_and_production_apart() -> None:
     rest = ProgressBatch(0, 0, tuple(update for update in batch.updates if update[1] > 0))
     half = frozenset[Any]()  # worker 1's view once it has counted the consumption alone
     torn = attrs.evolve(simulation.state, queues=((), (rest,), (), ()), views=(simulation.state.views[0], half))
-    with pytest.raises(InvariantViolation, match="I3: worker 0 tells of .* without a right to it"):
-        simulation.rules.check(torn, before)
-    found = {violation.invariant for violation in simulation.rules.violations(torn, before)}
+    with pytest.raises(InvariantViolation, match="I3: worker 0 sends .* without a right to it"):
+        simulation.checks.check(torn, before)
+    found = {invariant for invariant, _ in simulation.checks.violations(torn, before)}
     assert found >= {"S0", "I3", "I6", "X4"}
 
 
@@ -87,9 +88,9 @@ def test_S0_batches_that_overtake() -> None:
     with pytest.raises(ProgressError, match="worker 1 expected progress batch 1 of worker 0 but got 2"):
         simulation.state.exchanges[1].receive(last)
     overtaken = attrs.evolve(simulation.state, queues=((), (first,), (), ()), views=(simulation.state.views[0], frozenset()))
-    with pytest.raises(InvariantViolation, match="X2: worker 0 tells"):
-        simulation.rules.check(overtaken, simulation.state)
-    assert "S0" in {violation.invariant for violation in simulation.rules.violations(overtaken, simulation.state)}
+    with pytest.raises(InvariantViolation, match="X2: worker 0 sends"):
+        simulation.checks.check(overtaken, simulation.state)
+    assert "S0" in {invariant for invariant, _ in simulation.checks.violations(overtaken, simulation.state)}
 
 
 def test_a_consumption_may_be_heard_before_the_production() -> None:

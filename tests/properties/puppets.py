@@ -11,9 +11,10 @@ from typing import Any
 
 from hypothesis import strategies as st
 
+from tests.support.flat_graph import FlatGraph
+from tests.support.nesting import Location, Nesting, Time, below, flat, nested
+from tests.support.nesting_builder import build_nesting
 from timely import Capability, InputPort, OperatorInfo, OutputPort, Source, Target, Worker
-from timely.testing import FlatGraph, Nesting, build_nesting
-from timely.testing.nesting import Location, Time, below, flat, nested
 
 
 class Choices:

@@ -17,14 +17,15 @@ import attrs
 from hypothesis import strategies as st
 
 from tests.properties.puppets import Choices
+from tests.support.flat_graph import FlatGraph
+from tests.support.nesting import Location, Nesting, Time, below, flat, nested
+from tests.support.nesting_builder import build_nesting
 from timely import Capability, InputPort, Notificator, OperatorInfo, OutputPort, Source, Target
 from timely.progress import Routes
-from timely.testing import FlatGraph, Nesting, build_nesting
-from timely.testing.nesting import Location, Time, below, flat, nested
-from timely.testing.network import Network
-from timely.testing.onlooker import Tracer
-from timely.testing.passage import Passage
+from timely.testing.checker import InvariantChecker
+from timely.testing.provenance import BatchProvenance
 from timely.testing.simulator import SimulatedWorker
+from timely.testing.transport import Network
 from timely.worker.progress_batching import DATA
 
 Record: TypeAlias = tuple[int, int]
@@ -246,8 +247,8 @@ class Cluster:
         self.plan = plan
         self.graph = FlatGraph(plan.nesting)
         self.network = Network(plan.workers)
-        passage = None if routes is None or routes.direct_only else Passage(routes)
-        self.onlooker = Tracer(self.network, passage)
+        passage = None if routes is None or routes.direct_only else BatchProvenance(routes)
+        self.onlooker = InvariantChecker(self.network, passage)
         transports = [self.network.transport(worker) for worker in range(plan.workers)]
         self.workers = [SimulatedWorker(transport, None, self.onlooker, routes, passage) for transport in transports]
         self.received: Received = {}

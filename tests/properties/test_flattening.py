@@ -7,8 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.properties.puppets import Choices, Stage
+from tests.support.nesting import Nesting
+from tests.support.random_dataflows import nestings
 from timely import CycleError
-from timely.testing import Nesting, nestings
 
 
 @settings(max_examples=4 * settings().max_examples)

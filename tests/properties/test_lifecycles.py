@@ -15,11 +15,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import timely
+from tests.support.dataflow_spec import Begun, Dataflow
+from tests.support.random_dataflows import dataflows
 from tests.testing.kits import KITS
 from timely.progress import Routes
 from timely.progress.routes import MODES, Mode
-from timely.testing import Dataflow, dataflows, simulate
-from timely.testing.dataflow import Begun
+from timely.testing import simulate
 
 WORKERS = 4
 LASTING = KITS["int"], KITS["sets"], KITS["quarters_in_hours"], KITS["loop_in_loop_time"]

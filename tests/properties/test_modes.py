@@ -17,11 +17,13 @@ from hypothesis import strategies as st
 import timely
 from tests.properties.puppets import Choices
 from tests.properties.relays import Cluster, plans, reference
+from tests.support.dataflow_spec import Dataflow
+from tests.support.random_dataflows import dataflows, nestings
 from tests.testing.kits import KITS
 from timely.dataflow import ports
 from timely.progress import Routes
 from timely.progress.routes import MODES, Mode
-from timely.testing import Dataflow, TimeKit, dataflows, nestings, simulate
+from timely.testing import TimeKit, simulate
 from timely.worker import GarbageControl, batching
 
 EVERY_KIT = pytest.mark.parametrize("kit", KITS.values(), ids=KITS)

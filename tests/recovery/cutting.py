@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from timely import Worker
 from timely.dataflow import records_of
 from timely.testing import Network
-from timely.testing.keeping import MemoryStateRegistry, Snapshot, settle
+from timely.testing.operator_state import MemoryStateRegistry, Snapshot, settle
 
 Sends = Sequence[Sequence[tuple[int, Any]]]
 """For each epoch ``(how much later, record)``."""

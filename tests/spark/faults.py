@@ -9,8 +9,6 @@ keeps labels for all epochs).
 from __future__ import annotations
 
 import bisect
-import csv
-import gzip
 import os
 import random
 import resource
@@ -26,7 +24,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 import timely
-from timely.cli.debian import debian
+from timely.cli.debian import requirements as required
 from timely.dataflow import route
 
 Streams = dict[str, timely.Stream[int, Any]]
@@ -38,8 +36,7 @@ COLUMNS = ["what", "epoch", "a", "b"]
 
 def requirements(session: SparkSession, rows: int, epochs: int = EPOCHS) -> DataFrame:
     """Return ``rows`` of the rows ``(epoch, package, requires)`` of Debian's graph, always the same."""
-    with debian() as data, gzip.open(data.requires, "rt", encoding="utf-8") as file:
-        pairs = [(row["package"], row["requires"]) for row in csv.DictReader(file) if row["kind"] == "depends"]
+    pairs = [(row["package"], row["requires"]) for row in required("depends").to_pylist()]
     kept = random.Random(rows).sample(pairs, rows)
     rows_of = [(place % epochs, *pair) for place, pair in enumerate(kept)]
     return session.createDataFrame(rows_of, "epoch int, package string, requires string")

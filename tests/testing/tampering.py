@@ -14,7 +14,7 @@ from timely.dataflow import Session
 from timely.errors import InvariantViolation, ProgressError, StalledError
 from timely.progress import ProgressBatch
 from timely.testing import INVARIANTS, Network, Simulation
-from timely.testing.onlooker import Tracer
+from timely.testing.checker import InvariantChecker
 from timely.worker.progress_batching import DATA, PROGRESS
 
 PROGRAMS = (loops, nested_loops, rounds)
@@ -64,15 +64,18 @@ def is_named(
 def silence(monkeypatch: pytest.MonkeyPatch, invariants: Iterable[str]) -> None:
     """Have nothing said of some invariants, to see who objects where those fail to whom a fault shows first."""
     silent = frozenset(invariants)
-    look, note = Tracer._look, Tracer._note
+    raise_first, note = InvariantChecker._raise_first, InvariantChecker._note
 
     def audible(check: Iterator[tuple[str, str]]) -> Iterator[tuple[str, str]]:
         return ((invariant, found) for invariant, found in check if invariant not in silent)
 
-    monkeypatch.setattr(Tracer, "_look", lambda self, check: look(self, audible(check)))
-    monkeypatch.setattr(
-        Tracer, "_note", lambda self, number, invariant, found: invariant in silent or note(self, number, invariant, found)
-    )
+    monkeypatch.setattr(InvariantChecker, "_raise_first", lambda self, check: raise_first(self, audible(check)))
+
+    def note_audible(self: InvariantChecker, number: int, invariant: str, found: str) -> None:
+        if invariant not in silent:
+            note(self, number, invariant, found)
+
+    monkeypatch.setattr(InvariantChecker, "_note", note_audible)
 
 
 def epochs(worker: timely.Worker) -> None:

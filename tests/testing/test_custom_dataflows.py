@@ -10,28 +10,19 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-import timely.testing.dataflow
 from tests.properties.puppets import Choices, Stage
 from tests.properties.relays import Cluster, plans, reference
+from tests.support import dataflow_spec
+from tests.support.code_printing import as_program
+from tests.support.dataflow_spec import Dataflow
+from tests.support.flat_graph import FlatGraph
+from tests.support.nesting import Nesting, flat
+from tests.support.nesting_builder import build_nesting
+from tests.support.operator_specs import Cycle, Input, Scoped, Total
+from tests.support.random_dataflows import dataflows, nestings, smallest_nesting
 from tests.testing.kits import KITS, QUARTERS, Quarter, again
-from timely import ConfigurationError, Product, Source, Step, Target
-from timely.testing import (
-    Cycle,
-    Dataflow,
-    FlatGraph,
-    Input,
-    Nesting,
-    Scoped,
-    TimeKit,
-    Total,
-    as_program,
-    build_nesting,
-    dataflows,
-    nestings,
-    simulate,
-    smallest,
-)
-from timely.testing.nesting import flat
+from timely import ConfigurationError, Source, Step, Target, Worker
+from timely.testing import TimeKit, simulate, smallest
 
 FEWER = settings(max_examples=settings().max_examples // 2)
 """For what is tried with every kit."""
@@ -115,7 +106,7 @@ def differs(flow: Dataflow) -> bool:
 
 @pytest.mark.parametrize("name", ["naiad_loop_time", "quarters_in_hours", "sets"])
 def test_T9_a_wrong_operator_is_shrunk_to_a_program_that_shows_it_when_pasted(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(timely.testing.dataflow, "_total", hasty)
+    monkeypatch.setattr(dataflow_spec, "_total", hasty)
     flow = smallest(dataflows(KITS[name], max_operators=2, max_sendings=3), differs)
     assert [type(operator) for operator in flow.operators if not isinstance(operator, Input)] in ([Total], [Cycle])
     assert sum(len(sending.records) for sending in flow.sendings) <= 3
@@ -148,7 +139,7 @@ def shows_too_little(nesting: Nesting) -> bool:
             capability.drop()
         return lambda *ports: len(capabilities)  # which holds them
 
-    worker = timely.Worker()
+    worker = Worker()
     build_nesting(nesting, worker, make)
     for _ in range(10):
         worker.step()
@@ -165,19 +156,13 @@ def shows_too_little(nesting: Nesting) -> bool:
 def test_T9_a_wrong_refinement_is_shrunk_to_a_nesting_that_shows_it_when_pasted() -> None:
     quarters = attrs.evolve(QUARTERS, spec=Hasty, times=QUARTERS.times.map(lambda time: Hasty(time.n)))
     kit = attrs.evolve(KITS["int"], inside=(quarters,))
-    nesting = smallest(nestings(kit, max_ops=4, max_scopes=3).map(Nesting.repaired), shows_too_little)
+    nesting = smallest_nesting(nestings(kit, max_ops=4, max_scopes=3).map(Nesting.repaired), shows_too_little)
     assert len(nesting.scopes) == 2
     assert len(nesting.ops) == 3
     assert len(nesting.links) == 2
     assert shows_too_little(again(as_program(nesting=nesting), "nesting"))
     right = attrs.evolve(nesting, scopes=tuple(attrs.evolve(scope, time=scope.time and Quarter) for scope in nesting.scopes))
     assert not shows_too_little(right)
-
-
-def test_the_times_of_a_kit_must_be_of_known_parts() -> None:
-    whole = TimeKit(Product[int, int], st.nothing(), st.nothing(), st.nothing())
-    with pytest.raises(ConfigurationError, match="does not say what it is a product of: make it by TimeKit.product"):
-        whole.coordinates()
 
 
 def test_an_input_in_a_nested_scope_is_refused() -> None:

@@ -23,13 +23,13 @@ from examples.timestamps import (
     sets,
     system_and_event_time,
 )
+from tests.support.naiad_scheduler import NaiadScheduler
 from tests.testing.kits import KITS
 from timely import LoopSummary, LoopTime, Product
 from timely.errors import CycleError, TimestampError
 from timely.progress import Antichain, Location, Source, Target
 from timely.testing import (
     GraphSpec,
-    NaiadScheduler,
     NodeSpec,
     changes,
     check_summary,

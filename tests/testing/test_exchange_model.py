@@ -11,10 +11,11 @@ from typing import Any
 
 import pytest
 
+from tests.support.exchange_simulation import ExchangeSimulation
 from tests.testing.exchanges import CHAIN, EITHER_WAY, GRAPHS, LINE, LOOP, ROUNDS
 from timely.errors import ProgressError
 from timely.progress import Source, Target
-from timely.testing import Configuration, Do, ExchangeSimulation, explore
+from timely.testing import Configuration, Do, explore
 
 # -- every interleaving --------------------------------------------------------------------------------------------------
 
@@ -81,7 +82,7 @@ def test_OC2_OC4_what_is_not_permitted_is_refused() -> None:
         simulation.do(0, [(Source(1, 0), 1, 1)])
     simulation.do(1, [(Target(1, 0), 1, 1)])
     simulation.do(0, [(Target(1, 0), 1, -1), (Target(2, 0), 1, 1)])
-    with pytest.raises(ProgressError, match="nothing is on its way"):
+    with pytest.raises(ProgressError, match="nothing is in flight"):
         simulation.deliver(0, 1)
     assert simulation.decisions == [
         Do(0, ((Source(1, 0), 2, 1), (Source(1, 0), 0, -1))),

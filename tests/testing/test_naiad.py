@@ -8,10 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.support.naiad_scheduler import NaiadScheduler
 from tests.testing.kits import KITS
 from timely.errors import ProgressError
 from timely.progress import LoopTime, Product, Source, Step, Target, time_domain
-from timely.testing import GraphSpec, NaiadScheduler, NodeSpec, Oracle, TimeKit, could_result_in, graphs, histories, times
+from timely.testing import GraphSpec, NodeSpec, Oracle, TimeKit, could_result_in, graphs, histories, times
 
 
 @pytest.mark.parametrize("kit", KITS.values(), ids=KITS.keys())

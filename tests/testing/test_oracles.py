@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.support.code_printing import as_code, as_program
 from timely.errors import InvariantViolation
 from timely.order import Product
 from timely.progress import Antichain, LoopTime, ProductSummary, Source, Step, Target
@@ -20,12 +21,9 @@ from timely.testing import (
     GraphSpec,
     NodeSpec,
     Oracle,
-    as_code,
-    as_program,
     changes,
     check_tracker,
     could_result_in,
-    frontier_oracle,
     graphs,
     path_summaries,
     scenarios,
@@ -52,7 +50,7 @@ def test_summaries_of_a_loop_of_two_kinds_of_steps() -> None:
     steps = (ProductSummary(Step(1), Step(0)), ProductSummary(Step(0), Step(1)))
     graph = GraphSpec(Product[int, int], (NodeSpec(1, 1, {(0, 0): steps}, (0,)),), ((Source(0, 0), Target(0, 0), False),))
     assert path_summaries(graph, Target(0, 0))[Source(0, 0)] == list(steps)
-    assert set(frontier_oracle(graph, {(Target(0, 0), Product(0, 0)): 1}, Source(0, 0))) == {Product(1, 0), Product(0, 1)}
+    assert Oracle(graph).frontiers({(Target(0, 0), Product(0, 0)): 1})[Source(0, 0)] == {Product(1, 0), Product(0, 1)}
 
 
 @pytest.mark.parametrize("spec", [int, Product[int, int], LoopTime], ids=["int", "product", "loop_time"])
@@ -112,7 +110,7 @@ def test_T9_changes_that_get_lost_on_the_way() -> None:
             self.engine.propagate()
             return []
 
-    with pytest.raises(InvariantViolation, match="G10: the changes told of Target"):
+    with pytest.raises(InvariantViolation, match="G10: the reported changes of Target"):
         check_tracker(LINE, [[(Source(0, 0), 3, 1)]], cast("Any", Lossy()))
 
 

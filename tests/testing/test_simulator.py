@@ -14,10 +14,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import timely
+from tests.support.dataflow_spec import Dataflow
+from tests.support.random_dataflows import dataflows
 from tests.testing.programs import loops, nested_loops, rounds
 from timely.errors import ConfigurationError, GraphMismatchError, InvariantViolation, OperatorError, StalledError
 from timely.progress import Source
-from timely.testing import Dataflow, Delivery, Simulation, Turn, dataflows, schedules, shrink, simulate
+from timely.testing import Delivery, Resume, Simulation, schedules, shrink, simulate
 
 PROGRAMS = (loops, nested_loops, rounds)
 PLAIN = {program: timely.execute(program, workers=3) for program in PROGRAMS}
@@ -37,7 +39,7 @@ def test_random_dataflows_give_what_the_reference_says(flow: Dataflow, workers: 
 
 
 @given(schedules(3, max_size=40), st.sampled_from(PROGRAMS))
-def test_any_decisions_will_do(decisions: list[Turn | Delivery], program: Any) -> None:
+def test_any_decisions_will_do(decisions: list[Resume | Delivery], program: Any) -> None:
     assert simulate(program, decisions=decisions).results == PLAIN[program]
 
 
@@ -62,7 +64,7 @@ def test_a_run_is_a_function_of_its_decisions(program: Any) -> None:
 def test_decisions_print_as_code() -> None:
     decisions = simulate(rounds, 2, 3).decisions
     assert eval(repr(decisions)) == decisions
-    assert {type(decision) for decision in decisions} == {Turn, Delivery}
+    assert {type(decision) for decision in decisions} == {Resume, Delivery}
 
 
 def test_several_dataflows_run_in_any_order() -> None:
@@ -255,7 +257,7 @@ def test_bad_arguments() -> None:
     with pytest.raises(ConfigurationError, match="at least one"):
         simulate(rounds, 0)
     with pytest.raises(ConfigurationError, match="does not fail"):
-        shrink(rounds, [Turn(0)])
+        shrink(rounds, [Resume(0)])
 
 
 def test_shrinking_leaves_what_it_takes() -> None:

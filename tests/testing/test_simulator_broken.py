@@ -228,7 +228,7 @@ def test_T9_G1_summaries_that_do_not_compose() -> None:
             builder.build(lambda capabilities, info: lambda input, output: drain(input))
         worker.run()
 
-    with pytest.raises(InvariantViolation, match=r"^G1: .* in /dataflow0, Odd\(\) followed by"):
+    with pytest.raises(InvariantViolation, match=r"^G1: .* in /dataflow0, the law 'composition' is broken by \(Odd\(\)"):
         simulate(program, 2)
 
 
@@ -248,7 +248,7 @@ def test_T9_G2_a_loop_that_does_not_advance(monkeypatch: pytest.MonkeyPatch) -> 
         simulate(program, 2)
     monkeypatch.setattr(graph_module, "find_stuck_cycle", lambda topology: None)
     for workers in (1, 2):
-        with pytest.raises(InvariantViolation, match="^G2: whoever goes round a cycle comes back strictly later"):
+        with pytest.raises(InvariantViolation, match="^G2: whatever goes round a cycle comes back strictly later"):
             simulate(program, workers)
 
 

@@ -10,9 +10,9 @@ import pytest
 import timely
 from tests.testing import test_simulator_broken, test_simulator_negative
 from timely.testing import INVARIANTS, Invariant
-from timely.testing.flattened import Flattened, Sums
-from timely.testing.invariants import BUILT, CHANGE, END, REST, TURN, violation
-from timely.testing.statements import Statements
+from timely.testing.batch_checks import BatchChecks
+from timely.testing.flat_dataflow import Counts, FlatDataflow
+from timely.testing.invariants import BUILT, CHANGE, END, REST, STEP, violation
 
 PAGE = Path(__file__).parents[2] / "docs" / "invariants.md"
 
@@ -43,7 +43,7 @@ def test_every_invariant_says_when_it_is_checked_and_the_page_agrees(invariant: 
         assert INVARIANTS[invariant.checked].checked not in INVARIANTS
         expected = f"Checked by {invariant.checked}"
     else:
-        assert all(when in (BUILT, CHANGE, TURN, REST, END) for when in invariant.checked.split(", and "))
+        assert all(when in (BUILT, CHANGE, STEP, REST, END) for when in invariant.checked.split(", and "))
         expected = f"Checked {invariant.checked}"
     assert expected in paragraphs()[invariant.id].replace("\n", " ")
 
@@ -68,12 +68,12 @@ def test_T9_for_every_invariant_that_is_checked_something_is_broken() -> None:
     assert objected_to() & set(INVARIANTS) == checked
 
 
-def graph() -> Flattened:
+def graph() -> FlatDataflow:
     """An input, whose output is place 0, and an exchange with its input and output at places 1 and 2."""
     worker = timely.Worker()
     with worker.dataflow(int) as scope:
         scope.new_input()[1].exchange(lambda x: x)
-    return Flattened(scope.scopes)
+    return FlatDataflow(scope.scopes)
 
 
 @pytest.mark.parametrize(
@@ -92,26 +92,26 @@ def graph() -> Flattened:
         ({(1, 5): -1}, {}, True, True),  # a message that was read for nothing
     ],
 )
-def test_X1_X2_I3_what_is_upright_and_what_is_justified(changes: Sums, held: Sums, upright: bool, justified: bool) -> None:
-    statements = Statements(graph())
-    assert (not list(statements.check_upright("X1", changes, held))) is upright
-    assert (not list(statements.check_justified(changes, held))) is justified
-    together = {invariant for invariant, _ in statements.check_together(changes, held)}
+def test_X1_X2_I3_what_is_upright_and_what_is_justified(changes: Counts, held: Counts, upright: bool, justified: bool) -> None:
+    checks = BatchChecks(graph())
+    assert (not list(checks.check_upright("X1", changes, held))) is upright
+    assert (not list(checks.check_justified(changes, held))) is justified
+    together = {invariant for invariant, _ in checks.check_together(changes, held)}
     assert together == (set() if upright and justified else {"I3"})
-    named = {invariant for invariant, _ in statements.check_ends({}, [changes], held)}
+    named = {invariant for invariant, _ in checks.check_ends({}, [changes], held)}
     assert named == ({"X2"} if not upright else set() if justified else {"I3"})
-    named = {invariant for invariant, _ in statements.check_ends(changes, [], held)}
+    named = {invariant for invariant, _ in checks.check_ends(changes, [], held)}
     assert named == ({"X1"} if not upright else set() if justified else {"I3"})
 
 
 def test_X2_every_end_is_looked_at() -> None:
     """What is sent and what it was sent with, in two batches: the latter alone would do no harm, the former would."""
     drop, send = {(0, 5): -1}, {(1, 5): 1}
-    statements = Statements(graph())
-    assert not list(statements.check_ends(drop, [send], {}))
-    assert not list(statements.check_ends({}, [send, drop], {}))
-    assert [invariant for invariant, _ in statements.check_ends({}, [drop, send], {})] == ["X2"]
-    assert [invariant for invariant, _ in statements.check_ends(send, [drop], {})] == ["X1"]
+    checks = BatchChecks(graph())
+    assert not list(checks.check_ends(drop, [send], {}))
+    assert not list(checks.check_ends({}, [send, drop], {}))
+    assert [invariant for invariant, _ in checks.check_ends({}, [drop, send], {})] == ["X2"]
+    assert [invariant for invariant, _ in checks.check_ends(send, [drop], {})] == ["X1"]
 
 
 def test_a_violation_says_what_should_be_and_what_is() -> None:

@@ -38,7 +38,7 @@ from tests.testing.tampering import (
 )
 from timely.errors import InvariantViolation, ProgressError
 from timely.testing import Simulation, shrink, simulate
-from timely.testing.onlooker import Tracer
+from timely.testing.checker import InvariantChecker
 
 
 @pytest.mark.parametrize("workers", [2, 3])
@@ -84,8 +84,8 @@ def test_T9_without_the_checks_of_the_simulator_the_protocol_itself_objects(
     network: type[Tampered], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Batches may be late, and are then taken in order; one that comes twice or out of order is refused with a typed error."""
-    monkeypatch.setattr(Tracer, "check", lambda self, turned: None)
-    monkeypatch.setattr(Tracer, "check_end", lambda self: None)
+    monkeypatch.setattr(InvariantChecker, "check", lambda self, turned: None)
+    monkeypatch.setattr(InvariantChecker, "check_end", lambda self: None)
     with pytest.raises(ProgressError, match="expected progress batch"):
         for seed in SEEDS:
             simulate(rounds, 2, seed, network=network)

@@ -12,12 +12,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import timely
+from tests.support.dataflow_spec import Dataflow
+from tests.support.random_dataflows import dataflows
 from tests.testing.programs import loops, nested_loops, rounds
 from tests.testing.tampering import interpreted
 from timely.errors import InvariantViolation, ProgressError
 from timely.progress import ChangeBatch
 from timely.scopes import Subgraph, ValidatingScope
-from timely.testing import Dataflow, Delivery, Network, Turn, dataflows, schedules, simulate
+from timely.testing import Delivery, Network, Resume, schedules, simulate
 from timely.worker.progress_batching import DATA, PROGRESS
 
 EXAMPLES = sorted(path.stem for path in (Path(__file__).parents[2] / "examples" / "timestamps").glob("*.py"))
@@ -94,7 +96,7 @@ def test_two_random_dataflows_under_one_schedule(one: Dataflow, other: Dataflow,
 
 
 @given(schedules(3, max_size=40), st.booleans())
-def test_dataflows_that_feed_each_other(decisions: list[Turn | Delivery], swapped: bool) -> None:
+def test_dataflows_that_feed_each_other(decisions: list[Resume | Delivery], swapped: bool) -> None:
     """An operator of one dataflow sends into another, which is built before it or after it; both run in any order."""
 
     def program(worker: timely.Worker) -> list[int]:
@@ -135,7 +137,7 @@ def test_a_dataflow_that_one_worker_has_dropped_before_another_builds_it() -> No
             worker.step()
         worker.drop_dataflow(scope)
 
-    decisions: list[Turn | Delivery] = [Turn(2), Turn(0), Turn(1), Turn(1), Delivery(1, 2, 9), Turn(2), Turn(2)]
+    decisions: list[Resume | Delivery] = [Resume(2), Resume(0), Resume(1), Resume(1), Delivery(1, 2, 9), Resume(2), Resume(2)]
     assert simulate(program, decisions=decisions).results == [None] * 3
 
 

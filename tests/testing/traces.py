@@ -1,7 +1,7 @@
 """What random programs do, step by step, as text: ``python -m tests.testing.traces SEED COUNT``.
 
-For each program there is a line with its number and a digest of everything that can be seen of its run: after each turn the
-frontier at every input of the worker whose turn it was, and what it sent, word for word. With ``--full NUMBER`` the run of that
+For each program there is a line with its number and a digest of everything that can be seen of its run: after each step the
+frontier at every input of the worker that was stepped, and what it sent, word for word. With ``--full NUMBER`` the run of that
 program is written out instead. The invariant: all of it is a function of the seed and of what the library does, so that two
 builds of the same source write the same. To be run with a fixed ``PYTHONHASHSEED``.
 """
@@ -17,11 +17,13 @@ from typing import Any
 from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
 
+from tests.support.dataflow_spec import Dataflow
+from tests.support.random_dataflows import dataflows
 from tests.testing.kits import KITS
 from timely.dataflow import Operator
 from timely.progress import Routes
 from timely.progress.routes import MODES
-from timely.testing import Dataflow, Network, Simulation, dataflows
+from timely.testing import Network, Resume, Simulation
 
 WORKERS = 4
 
@@ -40,14 +42,14 @@ class Telling(Network):
 
 
 class Traced(Simulation[Any]):
-    """A simulation that writes down what each turn has led to."""
+    """A simulation that writes down what each step has led to."""
 
     def __init__(self, program: Any, seed: int, routes: Routes) -> None:
         self.lines: list[str] = []
         super().__init__(program, WORKERS, seed, network=Telling, routes=routes)
 
-    def _turn(self, decision: Any) -> bool:
-        nothing = super()._turn(decision)
+    def _resume(self, decision: Resume) -> bool:
+        nothing = super()._resume(decision)
         network: Any = self.network
         told, network.told = network.told, []
         self.lines += [repr(decision), *told, *frontiers(self.workers[decision.worker])]

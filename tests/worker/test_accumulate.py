@@ -16,6 +16,7 @@ import timely
 from tests.recovery.programs import Stopped, expected
 from tests.recovery.programs import program as recovering
 from tests.recovery.test_boundary import run_late
+from tests.support.random_dataflows import dataflows
 from tests.testing.programs import loops, nested_loops
 from tests.testing.tampering import silence
 from timely import Pipeline, Worker
@@ -31,7 +32,7 @@ from timely.errors import (
 )
 from timely.progress import ProgressBatch, Relay, Routes
 from timely.progress.routes import MODES, Mode
-from timely.testing import TimeKit, dataflows, simulate, time_kit
+from timely.testing import TimeKit, simulate, time_kit
 from timely.worker import thread_transports
 from timely.worker.progress_aggregation import AggregationRound, ProgressAggregator
 from timely.worker.stall import StallDetector

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from timely import Worker
-from timely.inspect import census
+from timely.inspect import capability_holders
 from timely.worker.local_workers import LocalWorkers, company_of, lines
 
 
@@ -25,7 +25,7 @@ def companies() -> Iterator[list[LocalWorkers]]:
 
 
 def test_all_others_are_asked_and_answer(companies: list[LocalWorkers], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(census, "answer", lambda members, question: (len(members), question))
+    monkeypatch.setattr(capability_holders, "answer", lambda members, question: (len(members), question))
     one, two, three = companies
     with one, two, three:
         two.admit(Worker())
@@ -41,7 +41,7 @@ def test_why_there_is_no_answer_is_said(companies: list[LocalWorkers], monkeypat
             raise LookupError("nothing is known of that")
         return lambda: None  # which cannot be pickled
 
-    monkeypatch.setattr(census, "answer", answer)
+    monkeypatch.setattr(capability_holders, "answer", answer)
     one, two, three = companies
     with one, two:
         assert one.ask("raise", 0.1)[1] == "cannot say: nothing is known of that"

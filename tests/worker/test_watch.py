@@ -18,8 +18,8 @@ import pytest
 
 import timely
 from timely.errors import ConfigurationError
-from timely.inspect import ProgressLine, attendant
-from timely.inspect.census import MOVEMENT
+from timely.inspect import ProgressLine, monitor_thread
+from timely.inspect.capability_holders import MOVEMENT
 from timely.worker import run_monitor as watching
 from timely.worker.execution import execute_watched
 from timely.worker.input_counts import InputCounts, records_taken
@@ -54,7 +54,7 @@ class Terminal:
 def terminal(monkeypatch: pytest.MonkeyPatch) -> Iterator[Terminal]:
     """A terminal, on which a line is shown at once; a test makes it the standard error with ``shown_on``."""
     monkeypatch.setenv("TERM", "xterm")
-    for module in (watching, attendant):
+    for module in (watching, monitor_thread):
         monkeypatch.setattr(module, "SHOWN_AFTER", 0.01)
         monkeypatch.setattr(module, "SHOWN_EVERY", 0.01)
     terminal = Terminal()
@@ -155,7 +155,7 @@ def test_the_records_of_all_processes_are_counted() -> None:
         InputCounts.of(worker)
         counting(worker, iter([True] * (worker.index + 1) + [False]).__next__)
         worker.confer(None)
-        found = attendant.Intake(company)()
+        found = monitor_thread.InputRecords(company)()
         worker.confer(None)
         return records_taken(worker), found
 
@@ -225,7 +225,7 @@ def test_a_watch_that_fails_does_the_run_no_harm(caplog: pytest.LogCaptureFixtur
     def fail(*arguments: Any, **more: Any) -> None:
         raise LookupError("no such thing")
 
-    monkeypatch.setattr(attendant, "Lookout", fail)
+    monkeypatch.setattr(monitor_thread, "Lookout", fail)
     timely.execute(lambda worker: counting(worker, lambda: not caplog.records), watch=0.01)
     assert "the run is not watched any more" in caplog.text
 
@@ -315,7 +315,7 @@ def test_a_run_that_only_another_process_works_in_is_not_stuck(monkeypatch: pyte
         def look(self) -> None:
             pass
 
-    monkeypatch.setattr(attendant, "Lookout", Looker)
+    monkeypatch.setattr(monitor_thread, "Lookout", Looker)
 
     def program(worker: timely.Worker) -> None:
         company = company_of(worker)

@@ -1,9 +1,7 @@
 """The ``timely`` command.
 
-Reads the arguments and calls what does the work. The invariant: whatever the library refuses is told in one message on
-the standard error, without a traceback, and with a status of 1; arguments that cannot be are a status of 2. What is printed has
-gone out when the command ends, or that it could not is told in the same way; of a reader who has gone away nothing is said.
-Nothing beyond the core is imported before a command needs it, so ``timely --version`` works wherever the package does.
+An error of the library is one message on the standard error and status 1; bad arguments are status 2. Only the core is imported
+before a command needs more.
 """
 
 from __future__ import annotations
@@ -15,13 +13,12 @@ import io
 import os
 import sys
 from collections.abc import Callable, Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from traceback import extract_tb
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import timely
-from timely.cli.circles import KINDS
-from timely.cli.demo import Demo, default_engine
 from timely.dataflow.origin import is_ours
 from timely.errors import ConfigurationError, OperatorError, TimelyError
 
@@ -34,11 +31,11 @@ T = TypeVar("T")
 
 COMPLETIONS = ("bash", "zsh", "fish")
 
-_NOBODY_READS: Final = 141
-"""The status of a command whose output nobody reads any more, as a shell has it for what the signal of that has ended."""
+_READER_GONE: Final = 141
+"""The status that a shell gives a command that SIGPIPE has ended."""
 
-_say: Final = functools.partial(print, flush=True)
-"""Prints at once, also where the output goes into a file or to another command."""
+_print: Final = functools.partial(print, flush=True)
+"""Prints at once, also into a file or a pipe."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -50,23 +47,22 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         status = _status(argv)
     except SystemExit:  # of the arguments, which may have printed help, or of a program
-        lost = _flushed()
+        lost = _flush()
         if lost:
             return lost
         raise
-    return _flushed() or status
+    return _flush() or status
 
 
 def _status(argv: Sequence[str] | None) -> int:
-    """Run the command; return its status, and tell what it refused."""
     arguments = parser().parse_args(argv)
     command: Callable[[argparse.Namespace], int | None] = arguments.command
     if command is not _live and isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="backslashreplace")  # rather than fail for a name that cannot be shown
+        sys.stdout.reconfigure(errors="backslashreplace")  # a name that the terminal cannot show is no error
     try:
         return command(arguments) or 0
     except BrokenPipeError:
-        return _NOBODY_READS
+        return _READER_GONE
     except (TimelyError, OSError) as error:
         print(f"timely: {error}{_line(error)}", file=sys.stderr)
         return 1
@@ -75,40 +71,40 @@ def _status(argv: Sequence[str] | None) -> int:
         return 130
 
 
-def _flushed() -> int:
-    """Have all that was printed go out, and return 0, or the status if it cannot: Python itself would say no more than that."""
+def _flush() -> int:
+    """Write out what was printed; return 0, or the status if it cannot be written."""
     try:
         if sys.stdout is not None:
             sys.stdout.flush()
         return 0
     except OSError as error:
         with contextlib.suppress(OSError, ValueError):
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is left is tried again at the end
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python flushes again at exit
         if isinstance(error, BrokenPipeError):
-            return _NOBODY_READS
+            return _READER_GONE
         print(f"timely: the output cannot be written: {error}", file=sys.stderr)
         return 1
 
 
 def _line(error: BaseException) -> str:
-    """Return, for what a program raised in an operator, the line of the program that it came from."""
+    """Return the line of the program that raised the cause of an ``OperatorError``."""
     cause = error.__cause__
     if not isinstance(error, OperatorError) or cause is None or isinstance(cause, TimelyError):
         return ""
     frames = [frame for frame in extract_tb(cause.__traceback__) if not is_ours(frame.filename)]
     if not frames or Path(frames[0].filename).is_relative_to(Path(__file__).parent):  # the command's own operators
         return ""
-    last = [frame for frame in frames if frame.filename == frames[0].filename][-1]  # and not what their line has called
+    last = [frame for frame in frames if frame.filename == frames[0].filename][-1]  # the program's line, not what it calls
     return f" (at {last.filename}:{last.lineno} in {last.name})"
 
 
-# -- what the commands do ------------------------------------------------------------------------------------------------
+# -- commands ------------------------------------------------------------------------------------------------------------
 
 
 def _demo(arguments: argparse.Namespace) -> None:
     from timely.cli import demo
 
-    demo.run(Demo(arguments.engine, arguments.workers, arguments.kind, arguments.output, arguments.top))
+    demo.run(arguments.engine, arguments.workers, arguments.kind, arguments.output, arguments.top)
 
 
 def _job(arguments: argparse.Namespace, **more: Any) -> Job:
@@ -119,7 +115,6 @@ def _job(arguments: argparse.Namespace, **more: Any) -> Job:
 
 
 def _once(option: str, pairs: Sequence[tuple[str, T]]) -> dict[str, T]:
-    """Return what an option gives by name, if it gives nothing twice."""
     given = dict(pairs)
     if len(given) < len(pairs):
         raise ConfigurationError(f"{option} gives {', '.join(name for name, _ in pairs)}: give each name once")
@@ -139,7 +134,7 @@ def _run(arguments: argparse.Namespace) -> None:
         patience=arguments.patience,
         live=arguments.live,
     )
-    running.run(job, arguments.engine, _say)
+    running.run(job, arguments.engine, _print)
 
 
 def _draw(arguments: argparse.Namespace) -> None:
@@ -156,7 +151,7 @@ def _draw(arguments: argparse.Namespace) -> None:
 def _live(arguments: argparse.Namespace) -> None:
     from timely.cli import looking
 
-    looking.live(arguments.script, arguments.arguments, arguments.port, _say)
+    looking.live(arguments.script, arguments.arguments, arguments.port, _print)
 
 
 def _explain(arguments: argparse.Namespace) -> int:
@@ -171,62 +166,28 @@ def _explain(arguments: argparse.Namespace) -> int:
 def _bench(arguments: argparse.Namespace) -> None:
     from timely.cli import bench
 
-    bench.run(arguments.seconds, _say)
+    bench.run(arguments.seconds, _print)
 
 
 def _completion(arguments: argparse.Namespace) -> None:
-    from timely.cli.completion import script
+    try:
+        import shtab
+    except ModuleNotFoundError as error:
+        raise ConfigurationError(
+            "timely completion needs the package shtab: pip install '.[completion]' in a checkout of timely"
+        ) from error
+    print(shtab.complete(parser(shtab.FILE), arguments.shell))
 
-    print(script(parser(), arguments.shell))
+
+# -- arguments -----------------------------------------------------------------------------------------------------------
 
 
-# -- what they take ------------------------------------------------------------------------------------------------------
-
-
-def parser() -> argparse.ArgumentParser:
-    """Return what reads the arguments."""
+def parser(files: object = None) -> argparse.ArgumentParser:
+    """Return the parser; ``files`` is how shtab completes the name of a file."""
     parser = argparse.ArgumentParser(prog="timely", description="Timely dataflow for Python.")
     parser.add_argument("--version", action="version", version=f"timely {timely.__version__}")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    _add_demo(commands)
-    _add_run(commands)
-    draw = _add_program(commands, "draw", _draw, "draw the dataflow of a program", "Draws the dataflow that a program builds.")
-    draw.add_argument("--output", type=Path, metavar="FILE", help="a .svg, .html or .mmd to write (default: print Mermaid)")
-    explain = _add_program(
-        commands,
-        "explain",
-        _explain,
-        "run a program, and say what it is stuck at",
-        "Runs a program. If it cannot end, or nothing moves for a while, says which operator holds what, on which worker, where"
-        " it was built, and how that reaches the end, and ends with a status of 1.",
-    )
-    _add_workers(explain)
-    _add_patience(explain, 5.0)
-    live = commands.add_parser(
-        "live",
-        help="run a script, and serve a page that shows its dataflows",
-        description="Runs a Python script as it is, and serves a page, for this machine, that shows its dataflows.",
-    )
-    live.add_argument("--port", type=_port, default=0, help="port of the page (default: any that is free)")
-    live.add_argument("script", type=Path, metavar="SCRIPT", help="the script to run")
-    live.add_argument("arguments", nargs=argparse.REMAINDER, metavar="...", help="its arguments")
-    live.set_defaults(command=_live)
-    bench = commands.add_parser(
-        "bench", help="measure this installation", description="Measures the control plane and the data plane for a few seconds."
-    )
-    bench.add_argument("--seconds", type=_seconds, default=1.0, metavar="S", help="how long each of them runs (default: 1)")
-    bench.set_defaults(command=_bench)
-    completion = commands.add_parser(
-        "completion",
-        help="print a script that completes this command in a shell",
-        description="Prints a script for a shell: put its output where the shell looks, such as ~/.bashrc.",
-    )
-    completion.add_argument("shell", choices=COMPLETIONS)
-    completion.set_defaults(command=_completion)
-    return parser
 
-
-def _add_demo(commands: Any) -> None:
     demo = commands.add_parser(
         "demo",
         help="find the Debian packages that require each other in circles",
@@ -235,46 +196,73 @@ def _add_demo(commands: Any) -> None:
         "Parquet, prints the largest, and draws them (SVG).",
         formatter_class=argparse.ArgumentDefaultsHelpFormatter,
     )
-    demo.add_argument(
-        "--engine",
-        choices=("spark", "local"),
-        default=default_engine(),
-        help="where the workers run: in Spark in local mode, or in threads of this process",
-    )
+    engine = "local" if find_spec("pyspark") is None else "spark"
+    demo.add_argument("--engine", choices=("spark", "local"), default=engine, help="run in local Spark, or in threads")
     demo.add_argument("--workers", type=_positive, default=2, metavar="N", help="number of workers")
-    demo.add_argument("--kind", choices=(*KINDS, "all"), default="all", help="kind of requirement to look at")
+    kinds = ("depends", "recommends", "suggests", "all")
+    demo.add_argument("--kind", choices=kinds, default="all", help="kind of requirement to look at")
     demo.add_argument("--output", type=Path, default=Path("timely-demo"), metavar="DIR", help="directory to write to")
     demo.add_argument("--top", type=_positive, default=10, metavar="N", help="number of circles to print")
     demo.set_defaults(command=_demo)
 
-
-def _add_run(commands: Any) -> None:
     run = _add_program(
         commands,
         "run",
         _run,
         "run a program from tables to tables",
-        "Runs build(scope, **inputs), which returns its outputs by name, on the rows of files; inputs and outputs are streams of"
-        " Arrow record batches.",
+        "Runs build(scope, **inputs) on the rows of files, and writes the outputs that it returns by name. Inputs and outputs are"
+        " streams of Arrow record batches.",
     )
-    run.add_argument(
-        "--output", type=_table, action="append", default=[], metavar="NAME=FOLDER", help="what to write; may be repeated"
-    )
+    _add_pairs(run, "--output", _table, "NAME=FOLDER", "table to write")
     _add_workers(run)
     run.add_argument("--engine", choices=("local", "spark"), default="local", help="where the workers run (default: local)")
-    run.add_argument(
-        "--schema",
-        type=_pair,
-        action="append",
-        default=[],
-        metavar="NAME=COLUMNS",
-        help="columns of an output on Spark, such as 'node long, degree long', unless the program's OUTPUTS has them",
-    )
-    run.add_argument(
-        "--live", type=_port, nargs="?", const=0, metavar="PORT", help="serve a page, for this machine, that shows the run"
-    )
-    run.add_argument("--overwrite", action="store_true", help="replace outputs that are there already")
+    columns = "columns of an output, such as 'node long, degree long'; default: the program's OUTPUTS"
+    _add_pairs(run, "--schema", _pair, "NAME=COLUMNS", columns)
+    run.add_argument("--live", type=_port, nargs="?", const=0, metavar="PORT", help="serve the live page on this machine")
+    run.add_argument("--overwrite", action="store_true", help="replace existing outputs")
     _add_patience(run, 30.0)
+
+    draw = _add_program(commands, "draw", _draw, "draw the dataflow of a program", "Draws the dataflow that a program builds.")
+    output = draw.add_argument("--output", type=Path, metavar="FILE", help="a .svg, .html or .mmd file (default: print Mermaid)")
+
+    explain = _add_program(
+        commands,
+        "explain",
+        _explain,
+        "run a program, and explain what it is stuck at",
+        "Runs a program. If it cannot end, or nothing moves for a while, says which operator holds what, on which worker, where"
+        " it was built, and how that reaches the end. The status is then 1.",
+    )
+    _add_workers(explain)
+    _add_patience(explain, 5.0)
+
+    live = commands.add_parser(
+        "live",
+        help="run a script with the live page",
+        description="Runs a Python script unchanged, and serves a page on this machine that shows its dataflows.",
+    )
+    live.add_argument("--port", type=_port, default=0, help="port of the page (default: any free port)")
+    script = live.add_argument("script", type=Path, metavar="SCRIPT", help="the script to run")
+    live.add_argument("arguments", nargs=argparse.REMAINDER, metavar="...", help="its arguments")
+    live.set_defaults(command=_live)
+
+    bench = commands.add_parser(
+        "bench", help="measure this installation", description="Measures the control plane and the data plane for a few seconds."
+    )
+    bench.add_argument("--seconds", type=_seconds, default=1.0, metavar="S", help="seconds for each figure (default: 1)")
+    bench.set_defaults(command=_bench)
+
+    completion = commands.add_parser(
+        "completion",
+        help="print a shell completion script",
+        description="Prints a completion script: load it in the shell's start-up file, such as ~/.bashrc.",
+    )
+    completion.add_argument("shell", choices=COMPLETIONS)
+    completion.set_defaults(command=_completion)
+    if files is not None:
+        for action in (output, script):
+            action.complete = files  # type: ignore[attr-defined]
+    return parser
 
 
 def _add_program(
@@ -282,11 +270,13 @@ def _add_program(
 ) -> argparse.ArgumentParser:
     added: argparse.ArgumentParser = commands.add_parser(name, help=help, description=description)
     added.add_argument("program", metavar="MODULE:BUILD", help="a file or a module, and the function in it that builds")
-    added.add_argument(
-        "--input", type=_table, action="append", default=[], metavar="NAME=FILE", help="what to read; may be repeated"
-    )
+    _add_pairs(added, "--input", _table, "NAME=FILE", "table to read")
     added.set_defaults(command=command)
     return added
+
+
+def _add_pairs(command: argparse.ArgumentParser, name: str, type: Callable[[str], object], metavar: str, help: str) -> None:
+    command.add_argument(name, type=type, action="append", default=[], metavar=metavar, help=f"{help}; may be repeated")
 
 
 def _add_workers(command: argparse.ArgumentParser) -> None:
@@ -295,43 +285,24 @@ def _add_workers(command: argparse.ArgumentParser) -> None:
 
 
 def _add_patience(command: argparse.ArgumentParser, seconds: float) -> None:
-    command.add_argument(
-        "--patience",
-        type=_seconds,
-        default=seconds,
-        metavar="S",
-        help=f"seconds without any movement after which to say what is stuck (default: {seconds:g})",
-    )
+    text = f"seconds without movement before the run is explained (default: {seconds:g})"
+    command.add_argument("--patience", type=_seconds, default=seconds, metavar="S", help=text)
 
 
-def _positive(text: str) -> int:
-    try:
-        number = int(text)
-    except ValueError:
-        number = 0
-    if number < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of 1 or more")
-    return number
+def _checked(parse: Callable[[str], T], accepts: Callable[[T], bool], what: str) -> Callable[[str], T]:
+    def checked(text: str) -> T:
+        with contextlib.suppress(ValueError):
+            value = parse(text)
+            if accepts(value):
+                return value
+        raise argparse.ArgumentTypeError(f"{text!r} is not {what}")
+
+    return checked
 
 
-def _port(text: str) -> int:
-    try:
-        port = int(text)
-    except ValueError:
-        port = -1
-    if not 0 <= port < 1 << 16:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a port from 0 (any that is free) to 65535")
-    return port
-
-
-def _seconds(text: str) -> float:
-    try:
-        seconds = float(text)
-    except ValueError:
-        seconds = 0.0
-    if not 0 < seconds < float("inf"):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds greater than 0")
-    return seconds
+_positive = _checked(int, lambda number: number >= 1, "a whole number of 1 or more")
+_port = _checked(int, lambda port: 0 <= port < 1 << 16, "a port from 0 (any free port) to 65535")
+_seconds = _checked(float, lambda seconds: 0 < seconds < float("inf"), "a number of seconds greater than 0")
 
 
 def _pair(text: str) -> tuple[str, str]:

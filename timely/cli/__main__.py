@@ -1,4 +1,4 @@
-"""``python -m timely.cli``: the ``timely`` command, for where its script is not on the path."""
+"""``python -m timely.cli``: the ``timely`` command."""
 
 import sys
 

@@ -1,40 +1,47 @@
-"""The data of the demo: who requires whom in Debian 12, and what each package is for.
-
-Two compressed CSV files that come with the package. The invariant: the files are read, never written. A caller may
-assume that the paths stay valid until the ``with`` block ends, wherever the package is installed.
-"""
+"""The data of the demo and of the examples: the packages of Debian 12. ``data/README.md`` describes the columns."""
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator
-from importlib.resources import as_file, files
 from pathlib import Path
+from typing import Final
 
-import attrs
+from timely.errors import ConfigurationError
+
+try:
+    import pyarrow as pa
+    import pyarrow.compute as pc
+    import pyarrow.parquet as pq
+except ModuleNotFoundError as error:
+    raise ConfigurationError("Debian's data need the package pyarrow: pip install '.[arrow]' in a checkout of timely") from error
+
+DATA: Final = Path(__file__).parent / "data" / "debian12.parquet"
+"""One row for each package, with the names that it requires in a list for each kind."""
+
+KINDS: Final = ("depends", "recommends", "suggests")
+"""The kinds of requirement, the strictest first."""
 
 
-@attrs.frozen
-class Debian:
-    """Where the files are. ``requires``: package, requires, kind. ``packages``: package, section, installed_kib,
-    description.
+def packages() -> pa.Table:
+    """Return package, section, installed_kib and description of each package.
+
+    >>> packages().num_rows
+    63436
     """
-
-    requires: Path
-    packages: Path
+    return pq.read_table(DATA, columns=["package", "section", "installed_kib", "description"])
 
 
-@contextlib.contextmanager
-def debian() -> Iterator[Debian]:
-    """Return the files of the demo, as paths that can be opened inside the block.
+def requirements(*kinds: str) -> pa.Table:
+    """Return package, requires and kind of each requirement of these kinds (of all by default), one kind after the other.
 
-    >>> with debian() as data:
-    ...     data.requires.name, data.packages.exists()
-    ('debian12-requires.csv.gz', True)
+    >>> requirements("suggests").slice(0, 1).to_pylist()
+    [{'package': '0ad-data', 'requires': '0ad', 'kind': 'suggests'}]
     """
-    data = files("timely.cli") / "data"
-    with (
-        as_file(data / "debian12-requires.csv.gz") as requires,
-        as_file(data / "debian12-packages.csv.gz") as packages,
-    ):
-        yield Debian(requires, packages)
+    parts = []
+    for kind in kinds or KINDS:
+        table = pq.read_table(DATA, columns=["package", kind]).combine_chunks()
+        required = table[kind].combine_chunks()
+        requires = pc.list_flatten(required)
+        package = table["package"].take(pc.list_parent_indices(required))
+        kinds_of = pa.repeat(kind, len(requires))
+        parts.append(pa.table({"package": package, "requires": requires, "kind": kinds_of}))
+    return pa.concat_tables(parts)

@@ -1,9 +1,7 @@
 """``timely demo``: which Debian packages require each other in circles?
 
-The main job of the library from end to end: who requires whom, read from CSV; the strongly connected components of that
-graph, by loops inside a loop; a Parquet file of them, a table of the largest circles, and a picture. This module is
-what the two engines have in common. The invariant: the engines differ in how they find the circles, and in nothing that
-is shown.
+Finds the strongly connected components of the graph of who requires whom, and writes them as Parquet. The two engines differ
+in where the workers run, and in nothing that is shown.
 """
 
 from __future__ import annotations
@@ -11,96 +9,104 @@ from __future__ import annotations
 import shutil
 import time
 from collections.abc import Callable, Sequence
-from importlib.util import find_spec
 from pathlib import Path
-from typing import Literal, Protocol
+from typing import Any, Final, TypeAlias
 
-import attrs
+import timely
+from timely.cli.circles import circles, picture, table
+from timely.cli.debian import DATA, KINDS, packages, requirements
+from timely.errors import ConfigurationError
 
-from timely.cli.circles import KINDS, Findings
-from timely.cli.debian import Debian, debian
-from timely.cli.picture import picture
-from timely.cli.table import summary, table
+Find: TypeAlias = Callable[[Sequence[str], Path, int], None]
+"""Write (node, component) of the graph of these kinds of requirement to a Parquet folder, with so many workers."""
 
-Engine = Literal["spark", "local"]
-
-DRAWN = 6
-"""Circles in the picture."""
+_DRAWN: Final = 6
 
 
-@attrs.frozen
-class Demo:
-    """What the command was asked for.
+def run(engine: str, workers: int, kind: str, output: Path, top: int) -> None:
+    """Write the components and a picture of the largest circles into ``output``, and print the ``top`` largest."""
+    import pyarrow.parquet as pq
 
-    ``kind`` is one of the kinds of requirement, or ``"all"``; of the largest circles, ``top`` are printed.
-    """
-
-    engine: Engine
-    workers: int
-    kind: str
-    output: Path
-    top: int
-
-    @property
-    def kinds(self) -> tuple[str, ...]:
-        """The kinds of requirement to look at."""
-        return KINDS if self.kind == "all" else (self.kind,)
-
-
-def default_engine() -> Engine:
-    """Return ``"spark"`` where PySpark is installed, else ``"local"``.
-
-    >>> default_engine() in ("spark", "local")
-    True
-    """
-    return "local" if find_spec("pyspark") is None else "spark"
-
-
-def run(demo: Demo) -> Findings:
-    """Run the demo: write into ``demo.output``, print what was found, and return it.
-
-    Raises :class:`~timely.errors.TimelyError` where the engine cannot be had, :class:`OSError` where the files cannot
-    be written.
-    """
-    where = {"spark": "Spark, local mode", "local": "threads of this process, without Spark"}[demo.engine]
-    looked_at = "requirements of all kinds" if demo.kind == "all" else f"requirements of kind {demo.kind!r}"
-    find = _engine(demo.engine)
-    demo.output.mkdir(parents=True, exist_ok=True)
-    components, drawing = demo.output / "components.parquet", demo.output / "circles.svg"
+    kinds = KINDS if kind == "all" else (kind,)
+    find = _spark() if engine == "spark" else _threads()
+    where = "Spark, local mode" if engine == "spark" else "threads of this process, without Spark"
+    output.mkdir(parents=True, exist_ok=True)
+    parquet, drawing = output / "components.parquet", output / "circles.svg"
+    what = "requirements of all kinds" if kind == "all" else f"requirements of kind {kind!r}"
     print("Which Debian packages require each other in circles?")
-    workers = "one worker" if demo.workers == 1 else f"{demo.workers} workers"
-    print(f"Looking at {looked_at}, with {workers} in {where}.", flush=True)
+    print(f"Looking at {what}, with {workers} worker{'' if workers == 1 else 's'} in {where}.", flush=True)
     started = time.perf_counter()
+    find(kinds, parquet, workers)
+    print(f"  {time.perf_counter() - started:5.1f} s to read the requirements and to write their components")
 
-    def say(what: str) -> None:
-        print(f"  {time.perf_counter() - started:5.1f} s  {what}", flush=True)
-
-    with debian() as data:
-        findings = find(data, components, kinds=demo.kinds, workers=demo.workers, top=demo.top, say=say)
-    drawing.write_text(picture(findings.largest[:DRAWN]), encoding="utf-8")
-    say("picked the largest circles and drew them")
-    print(f"\n{summary(findings)} The largest:\n")
-    for line in table(findings.largest, shutil.get_terminal_size((100, 24)).columns):
+    component = dict(_rows(pq.read_table(parquet, columns=["node", "component"])))
+    requires = requirements(*kinds)
+    found = circles(component, _rows(requires))
+    drawing.write_text(picture(found[:_DRAWN]), encoding="utf-8")
+    within = sum(len(circle.packages) for circle in found)
+    print(
+        f"\n{len(found):,} circles of packages that require each other: {within:,} of {len(component):,} packages,"
+        f" {requires.num_rows:,} requirements looked at. The largest:\n"
+    )
+    descriptions = dict(_rows(packages().select(["package", "description"])))
+    for line in table(found[:top], descriptions, shutil.get_terminal_size((100, 24)).columns):
         print(line)
-    print(f"\nEvery package with its component (Parquet): {components}")
+    print(f"\nEvery package with its component (Parquet): {parquet}")
     print(f"The largest circles (SVG):                  {drawing}")
-    return findings
 
 
-class _Find(Protocol):
-    """What an engine does."""
+def _threads() -> Find:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
 
-    def __call__(
-        self, data: Debian, parquet: Path, *, kinds: Sequence[str], workers: int, top: int, say: Callable[[str], None]
-    ) -> Findings: ...
+    from timely.graphs import components_build
+
+    build = components_build("package", "requires")
+
+    def find(kinds: Sequence[str], parquet: Path, workers: int) -> None:
+        batches = requirements(*kinds).select(["package", "requires"]).to_batches(max_chunksize=1 << 16)
+
+        def program(worker: timely.Worker) -> list[Any]:
+            with worker.dataflow(int, name="circles") as scope:
+                edges, stream = scope.new_input()
+                found = build(scope, stream)["components"].capture()
+            with edges:
+                for batch in batches[worker.index :: worker.peers]:
+                    edges.send_batch(batch)
+            worker.run()
+            return [batch for _, batch in found.messages]
+
+        schema = pa.schema([("node", pa.string()), ("component", pa.string())])
+        found = [batch for part in timely.execute(program, workers=workers) for batch in part]
+        shutil.rmtree(parquet, ignore_errors=True)
+        parquet.mkdir()
+        pq.write_table(pa.Table.from_batches(found, schema), parquet / "part-00000.parquet")
+
+    return find
 
 
-def _engine(name: Engine) -> _Find:
-    """Return how the engine asked for finds the circles; no other is imported."""
-    if name == "spark":
-        from timely.cli import cluster
+def _spark() -> Find:
+    try:
+        from pyspark.sql import functions as F
+    except ModuleNotFoundError as error:
+        raise ConfigurationError(
+            "the demo on Spark needs the package pyspark: pip install '.[spark]' in a checkout of timely, or run"
+            " timely demo --engine local"
+        ) from error
+    from timely.graphs.spark import strongly_connected_components
+    from timely.spark import local_session
 
-        return cluster.find
-    from timely.cli import local
+    def find(kinds: Sequence[str], parquet: Path, workers: int) -> None:
+        session = local_session(workers)
+        try:
+            edges = session.read.parquet(str(DATA)).select("package", F.explode(F.concat(*kinds)).alias("requires"))
+            components = strongly_connected_components(edges, src="package", dst="requires", workers=workers)
+            components.write.mode("overwrite").parquet(str(parquet))
+        finally:
+            session.stop()
 
-    return local.find
+    return find
+
+
+def _rows(table: Any) -> list[tuple[Any, ...]]:
+    return list(zip(*(column.to_pylist() for column in table.columns)))

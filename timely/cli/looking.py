@@ -1,4 +1,4 @@
-"""``timely draw``, ``timely explain`` and ``timely live``: what a program builds, what it is stuck at, and what it does."""
+"""``timely draw``, ``timely explain`` and ``timely live``."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from timely.worker.execution import execute_watched
 from timely.worker.run_monitor import Watch
 
 _PATIENCE: Final = 1.0
-"""Seconds after which a worker that waits looks again; it does not give up, so that it can be asked what it waits for."""
+"""Seconds that a worker parks. It never gives up, so that it can be asked what it waits for."""
 
 
 def draw(job: Job) -> Picture:
-    """Return a picture of what a program builds; no input is read, and those that it needs and are not given are made up."""
+    """Return a picture of what a program builds; no input is read."""
     inputs = dict.fromkeys([*job.program.needed, *job.inputs])
     job.program.check_inputs(inputs)
     with timely.Worker().dataflow(int, name=job.program.title) as scope:
@@ -34,7 +34,7 @@ def draw(job: Job) -> Picture:
 
 
 def live(script: Path, arguments: Sequence[str], port: int, say: Callable[[str], object]) -> None:
-    """Run a script as if it were called with ``arguments``, with a page that shows the workers of this process."""
+    """Run a script as if called with ``arguments``, with a page that shows the workers of this process."""
     if not script.is_file():
         raise ConfigurationError(f"there is no script {str(script)!r}")
     with LivePage(port) as page, everywhere(page.watch):
@@ -43,34 +43,34 @@ def live(script: Path, arguments: Sequence[str], port: int, say: Callable[[str],
         sys.path.insert(0, str(script.resolve().parent))
         try:
             runpy.run_path(str(script), run_name="__main__")
-        except Exception as error:  # the script's own: told as it would be without this command
+        except Exception as error:  # the script's own: shown as Python would show it
             traceback.print_exception(error)
             sys.exit(1)
 
 
 def explain(job: Job, patience: float) -> str | None:
-    """Run a program; return what it is stuck at as soon as nothing has moved for ``patience`` seconds, ``None`` if it ends.
+    """Run a program; return why it is stuck once nothing has moved for ``patience`` seconds, ``None`` if it ends.
 
-    The workers are left to themselves where they do not return: threads end with this process, and processes are ended.
+    Stuck threads end with this process; stuck processes are killed.
     """
     job.program.check_inputs(job.inputs)
-    heard, told = multiprocessing.Pipe(duplex=False)
+    receiver, sender = multiprocessing.Pipe(duplex=False)
     failed: list[BaseException] = []
 
-    def tell(what: str | None) -> None:
-        with contextlib.suppress(OSError):  # what is said first is what counts, and nobody listens after that
-            told.send(what)
+    def send(what: str | None) -> None:
+        with contextlib.suppress(OSError):  # only the first message is received
+            sender.send(what)
 
     def work() -> None:
         try:
-            execute_watched(functools.partial(_run, job, tell), job.workers, job.processes, "direct", Watch(patience, say=tell))
+            execute_watched(functools.partial(_run, job, send), job.workers, job.processes, "direct", Watch(patience, say=send))
         except BaseException as error:
             failed.append(error)
-        tell(None)
+        send(None)
 
     thread = threading.Thread(target=work, name="timely explain", daemon=True)
     thread.start()
-    found: str | None = heard.recv()
+    found: str | None = receiver.recv()
     if found is None and failed:
         raise failed[0]
     if job.processes > 1:
@@ -81,7 +81,7 @@ def explain(job: Job, patience: float) -> str | None:
 
 
 def _run(job: Job, say: Callable[[str], object], worker: timely.Worker) -> None:
-    """Run a program on one of its workers; where it is alone, and cannot get to its end, say why at once."""
+    """Run a program on one of its workers; a lone worker that stalls says why at once."""
     from timely.cli.tables import read
 
     handles, scope, _ = build(job, worker, {})

@@ -1,7 +1,7 @@
-"""Programs that the command is given by name: ``module:build``, the same ``build(scope, **inputs)`` that runs on Spark.
+"""Programs by name: ``module:build``, the same ``build(scope, **inputs)`` that runs on Spark.
 
-The module is a file or a dotted name; a file's folder, or else the current one, is where its own imports are looked for. The
-invariant: what is wrong with a name is told before anything runs, with the names that there are.
+The module is a file or a dotted name; its own imports are found in the file's folder, or in the current one. A wrong name is
+reported before anything runs.
 """
 
 from __future__ import annotations
@@ -22,17 +22,16 @@ from timely.errors import ConfigurationError
 
 
 class Build(Protocol):
-    """What a program defines: it is called with a scope and a stream for each input, and returns its outputs by name."""
+    """A program: called with a scope and a stream for each input, it returns its outputs by name."""
 
     def __call__(self, scope: ScopeBuilder[int], /, **inputs: Stream[int, Any]) -> Mapping[str, Stream[int, Any]] | None: ...
 
 
 @attrs.frozen
 class Program:
-    """A program that was found: its ``name`` as it was given, what builds it, and the schemas of its outputs where it has any.
+    """A loaded program; ``title`` is the name of its function and of its dataflow.
 
-    These are what the module calls ``OUTPUTS``: from the name of an output to its columns in Spark's notation. Its ``title``,
-    which is what its dataflow is called, is the name of the function.
+    ``schemas`` is ``OUTPUTS`` of its module: the columns of each output in Spark's notation.
     """
 
     name: str
@@ -42,19 +41,19 @@ class Program:
 
     @property
     def folder(self) -> Path | None:
-        """The folder that its module is in; ``None`` of one that is installed."""
+        """The folder of its module; ``None`` if the module is installed."""
         file = inspect.getsourcefile(inspect.unwrap(self.build))
         return None if file is None or "site-packages" in file else Path(file).resolve().parent
 
     @property
     def inputs(self) -> list[str]:
-        """The names of the inputs that ``build`` asks for."""
+        """The names of the inputs of ``build``."""
         parameters = list(inspect.signature(self.build).parameters.values())[1:]
         return [p.name for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
 
     @property
     def needed(self) -> list[str]:
-        """The names of those inputs that ``build`` cannot do without."""
+        """The names of the inputs without a default."""
         parameters = inspect.signature(self.build).parameters
         return [name for name in self.inputs if parameters[name].default is inspect.Parameter.empty]
 
@@ -75,13 +74,9 @@ class Program:
 
 
 def load(name: str) -> Program:
-    """Return the program ``module:build``; ``build`` may be left out where it is called that.
+    """Return the program ``module:build``; the default function is ``build``.
 
-    ``ConfigurationError`` where there is no such module, or nothing in it that can be called by that name.
-
-    >>> load("timely.operators:union")  # doctest: +ELLIPSIS
-    Traceback (most recent call last):
-    timely.errors.ConfigurationError: timely.operators has no function 'union' to build a dataflow with; it has accumulate, ...
+    ``ConfigurationError`` if there is no such module, or no such function in it.
     """
     place, _, what = name.rpartition(":") if ":" in name else (name, "", "build")
     module = _module(place)
@@ -97,7 +92,6 @@ def load(name: str) -> Program:
 
 
 def _schemas(place: str, outputs: object) -> Mapping[str, str]:
-    """Return what a module has as ``OUTPUTS``, if it is that."""
     if isinstance(outputs, Mapping) and all(isinstance(text, str) for text in (*outputs, *outputs.values())):
         return outputs
     raise ConfigurationError(
@@ -125,9 +119,9 @@ def _module(place: str) -> ModuleType:
 def _imported(name: str) -> ModuleType:
     unknown = f"there is no module {name!r}: give module:build, where module is a file or a dotted name"
     if not all(name.split(".")):
-        raise ConfigurationError(unknown)  # which would mean one beside another
+        raise ConfigurationError(unknown)  # a relative import
     if "" not in sys.path:
-        sys.path.insert(0, "")  # a command that is a script has its own folder there instead of the current one
+        sys.path.insert(0, "")  # a console script has its own folder there
     try:
         return importlib.import_module(name)
     except ModuleNotFoundError as error:

@@ -1,7 +1,6 @@
 """``timely run``: one ``build(scope, **inputs)``, from tables to tables, in workers of this machine or on Spark.
 
-The invariant: the two engines call the same program with the same rows, at time 0, and write the same folders. A run that fails
-leaves no output that looks like one.
+Both engines call the same program with the same rows, at time 0, and write the same folders. A failed run leaves no output.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ Engine: TypeAlias = Literal["local", "spark"]
 
 @attrs.frozen
 class Job:
-    """What the command was asked for: a program, its tables by name, and how to run it; ``live`` is the port of a live page."""
+    """A program, its tables by name, and how to run it; ``live`` is the port of the live page."""
 
     program: Program
     inputs: Mapping[str, Path]
@@ -37,34 +36,26 @@ class Job:
     live: int | None = None
 
     def columns(self, output: str) -> str:
-        """Return the columns that are declared for an output, in Spark's notation; nothing where none are."""
+        """Return the declared columns of an output in Spark's notation; empty if there are none."""
         return self.schemas.get(output) or self.program.schemas.get(output, "")
 
 
 def run(job: Job, engine: Engine, say: Callable[[str], object]) -> None:
-    """Run a job; ``say`` is told how many rows each output got.
+    """Run a job, and ``say`` the number of rows of each output.
 
     ``ConfigurationError`` for inputs and outputs that do not fit the program, before anything runs.
     """
     job.program.check_inputs(job.inputs)
     _check_outputs(job)
-    with _page(job, say) as page:
+    with contextlib.ExitStack() as stack:
+        page = None if job.live is None else stack.enter_context(LivePage(job.live))
+        if page is not None:
+            say(f"to be seen at {page.url}")
         (_on_spark if engine == "spark" else _in_workers)(job, say, page)
 
 
-@contextlib.contextmanager
-def _page(job: Job, say: Callable[[str], object]) -> Iterator[LivePage | None]:
-    """Serve a live page, if one was asked for."""
-    if job.live is None:
-        yield None
-        return
-    with LivePage(job.live) as page:
-        say(f"to be seen at {page.url}")
-        yield page
-
-
 def _check_outputs(job: Job) -> None:
-    """Raise ``ConfigurationError`` where two outputs would be written to the same place, or one into the other."""
+    """Raise ``ConfigurationError`` if one output would be written over or into another."""
     names: dict[Path, str] = {}
     for name, path in job.outputs.items():
         other = names.setdefault(path.resolve(), name)
@@ -80,7 +71,7 @@ def _check_outputs(job: Job) -> None:
 
 
 def named(job: Job, built: object) -> Mapping[str, Any]:
-    """Return what ``build`` returned, if it is a stream for each output."""
+    """Return the streams of ``build`` by name; ``ConfigurationError`` unless there is one for each output."""
     streams = {} if built is None else built
     if not isinstance(streams, Mapping) or set(job.outputs) - set(streams):
         has = ", ".join(map(str, streams)) if isinstance(streams, Mapping) else repr(built)
@@ -95,8 +86,7 @@ def named(job: Job, built: object) -> Mapping[str, Any]:
 
 
 def _in_workers(job: Job, say: Callable[[str], object], page: LivePage | None) -> None:
-    from timely.cli.columns import arrow_schema
-    from timely.cli.tables import Folder, read
+    from timely.cli.tables import Folder, arrow_schema, read
 
     folders = {
         name: Folder(name, path, overwrite=job.overwrite, columns=arrow_schema(job.columns(name)))
@@ -110,14 +100,17 @@ def _in_workers(job: Job, say: Callable[[str], object], page: LivePage | None) -
         with contextlib.ExitStack() as stack:
             for part in parts.values():
                 stack.callback(part.close)
-            handles, probe, returned = build(job, worker, parts)
+            handles, scope, returned = build(job, worker, parts)
             for name, handle in handles.items():
                 for number, batch in enumerate(read(name, job.inputs[name])):
                     if number % worker.peers == worker.index:
                         handle.send_batch(batch)
                         worker.step()
                 handle.close()
-            explained(worker, probe)
+            try:
+                worker.run()
+            except StalledError as error:
+                raise StalledError(f"{error}\n{worker.explain(scope)}") from error
         return {name: part.rows for name, part in parts.items()}, returned
 
     with contextlib.ExitStack() as stack:
@@ -129,19 +122,19 @@ def _in_workers(job: Job, say: Callable[[str], object], page: LivePage | None) -
             if not rows[name]:
                 folder.leave_empty()
         for folder in folders.values():
-            folder.check_absent()  # before any of them is put in its place
+            folder.check_absent()  # before the first one is moved into place
     for name, path in job.outputs.items():
         say(f"{name}: {rows[name]:,} rows in {path}")
     returned = found[0][1]
     if returned and not job.outputs:
         keep = " ".join(f"--output {name}=FILE" for name in returned)
-        print(f"timely: what {job.program.name} returned was thrown away: keep it with {keep}", file=sys.stderr)
+        print(f"timely: what {job.program.name} returned was discarded: keep it with {keep}", file=sys.stderr)
 
 
 def build(
     job: Job, worker: timely.Worker, parts: Mapping[str, Any]
 ) -> tuple[dict[str, timely.InputHandle[int, Any]], timely.ScopeBuilder[int], list[str]]:
-    """Build a job's dataflow; return a handle for each input, the scope, and the names of the streams that it returned."""
+    """Build a job's dataflow; return the input handles, the scope, and the names of the returned streams."""
     with worker.dataflow(int, name=job.program.title) as scope:
         handles, outputs = assemble(job, scope, job.inputs)
         for name, part in parts.items():
@@ -152,20 +145,12 @@ def build(
 def assemble(
     job: Job, scope: timely.ScopeBuilder[int], inputs: Iterable[str]
 ) -> tuple[dict[str, timely.InputHandle[int, Any]], Mapping[str, Any]]:
-    """Have the program build what is between its inputs and its outputs; return a handle for each input, and the outputs."""
+    """Have the program build its dataflow; return the input handles and the outputs."""
     handles: dict[str, timely.InputHandle[int, Any]] = {}
     streams: dict[str, timely.Stream[int, Any]] = {}
     for name in inputs:
         handles[name], streams[name] = scope.new_input()
     return handles, named(job, job.program.build(scope, **streams))
-
-
-def explained(worker: timely.Worker, scope: timely.ScopeBuilder[int]) -> None:
-    """Run a worker to its end; where it cannot get there, say why in the error."""
-    try:
-        worker.run()
-    except StalledError as error:
-        raise StalledError(f"{error}\n{worker.explain(scope)}") from error
 
 
 # -- Spark ---------------------------------------------------------------------------------------------------------------
@@ -192,11 +177,11 @@ def _on_spark(job: Job, say: Callable[[str], object], page: LivePage | None) -> 
     session = local_session(job.workers * job.processes)
     try:
         options: dict[str, Any] = {"header": True, "inferSchema": True}
-        places = {name: str(path.resolve()) for name, path in {**job.inputs, **job.outputs}.items()}  # Spark's folder is another
+        places = {name: str(path.resolve()) for name, path in {**job.inputs, **job.outputs}.items()}  # not Spark's folder
         inputs = {name: session.read.load(places[name], formats[name], **options) for name in job.inputs}
         schemas = {name: job.columns(name) for name in job.outputs}
         with _carried(job.program):
-            result = run_on_spark(_Built(job), inputs, schemas, workers=job.workers * job.processes, live=page)
+            result = run_on_spark(_built(job), inputs, schemas, workers=job.workers * job.processes, live=page)
             _check_absent(job)  # somebody else may have written there since
             for name, path in job.outputs.items():
                 result[name].write.mode("overwrite").save(places[name], formats[name], header=True)
@@ -213,7 +198,7 @@ def _check_absent(job: Job) -> None:
 
 @contextlib.contextmanager
 def _carried(program: Program) -> Iterator[None]:
-    """Send Spark's workers the program's own modules, those in its folder, rather than their names: they look elsewhere."""
+    """Pickle the modules in the program's folder by value: Spark's workers cannot import them."""
     import pyspark
 
     cloudpickle: Any = pyspark.cloudpickle
@@ -229,7 +214,7 @@ def _carried(program: Program) -> Iterator[None]:
 
 
 def _is_in(module: Any, name: str, folder: Path) -> bool:
-    """Whether a module is a file of the program's folder, and nothing that is installed."""
+    """Whether a module is a file of the program's folder, and not installed."""
     file = getattr(module, "__file__", None)
     if file is None or name == "__main__" or name.partition(".")[0] == "timely" or "site-packages" in file:
         return False
@@ -243,17 +228,12 @@ def _format(kind: str) -> str:
     return formats[kind]
 
 
-@attrs.frozen
-class _Built:
-    """The program as Spark's workers call it: the outputs that were asked for, and no others."""
+def _built(job: Job) -> Any:
+    """Return the program as Spark's workers call it: under its own name, with the requested outputs only."""
 
-    job: Job
+    def built(scope: timely.ScopeBuilder[int], **inputs: timely.Stream[int, Any]) -> dict[str, Any]:
+        streams = named(job, job.program.build(scope, **inputs))
+        return {name: streams[name] for name in job.outputs}
 
-    @property
-    def __name__(self) -> str:
-        """What the dataflow goes by: as where it runs without Spark."""
-        return self.job.program.title
-
-    def __call__(self, scope: timely.ScopeBuilder[int], **inputs: timely.Stream[int, Any]) -> dict[str, Any]:
-        streams = named(self.job, self.job.program.build(scope, **inputs))
-        return {name: streams[name] for name in self.job.outputs}
+    built.__name__ = job.program.title
+    return built

@@ -1,7 +1,6 @@
-"""Tables in files for ``timely run`` without Spark: read batch by batch, written as they come, each in whole or not at all.
+"""Tables in files for ``timely run`` without Spark. A table is a file, or a folder of files as Spark writes it.
 
-A table is a file or a folder of files, as Spark writes it: ``.parquet``, ``.csv``, ``.arrow`` or ``.feather``, ``.json`` or
-``.jsonl``. What is XX nothing that was there before is lost when it fails.
+Inputs are read batch by batch. An output appears as a whole when the run is over, or not at all.
 """
 
 from __future__ import annotations
@@ -26,29 +25,45 @@ except ModuleNotFoundError as error:
     raise ConfigurationError("tables in files need pyarrow: pip install '.[arrow]' in a checkout of timely") from error
 
 READS: Final = {".parquet": "parquet", ".csv": "csv", ".arrow": "ipc", ".feather": "ipc", ".json": "json", ".jsonl": "json"}
-"""What a name may end in, and what Arrow calls it; a ``.gz`` behind it is for what is packed."""
+"""The extensions, and Arrow's names of the formats; ``.gz`` may follow."""
 
 WRITES: Final = (".parquet", ".csv", ".arrow")
 
+_TYPES: Final = {
+    "boolean": pa.bool_(),
+    "byte": pa.int8(),
+    "tinyint": pa.int8(),
+    "short": pa.int16(),
+    "smallint": pa.int16(),
+    "int": pa.int32(),
+    "integer": pa.int32(),
+    "long": pa.int64(),
+    "bigint": pa.int64(),
+    "float": pa.float32(),
+    "real": pa.float32(),
+    "double": pa.float64(),
+    "string": pa.string(),
+    "binary": pa.binary(),
+    "date": pa.date32(),
+    "timestamp": pa.timestamp("us", tz="UTC"),
+    "timestamp_ntz": pa.timestamp("us"),
+}
+
 
 def kind_of(name: str, path: Path) -> str:
-    """Return what a table's name ends in; ``ConfigurationError`` for an ending that says nothing.
-
-    >>> kind_of("edges", Path("edges.csv.gz")), kind_of("edges", Path("all/edges.parquet/"))
-    ('.csv', '.parquet')
-    """
+    """Return the extension of a table; ``ConfigurationError`` for an unknown one."""
     ending = Path(path.stem).suffix if path.suffix == ".gz" else path.suffix
     if ending not in READS:
         raise ConfigurationError(f"table {name!r}: {str(path)!r} should end in one of {', '.join(READS)}")
     try:
         str(path).encode()
     except UnicodeEncodeError:
-        raise ConfigurationError(f"table {name!r}: {str(path)!r} is no UTF-8, which Arrow wants names to be: rename it") from None
+        raise ConfigurationError(f"table {name!r}: {str(path)!r} is no UTF-8, which Arrow needs: rename it") from None
     return ending
 
 
 def read(name: str, path: Path) -> Iterator[pa.RecordBatch]:
-    """Yield the batches of a table; ``ConfigurationError`` where there is none, ``SchemaError`` where it cannot be read."""
+    """Yield the batches of a table; ``ConfigurationError`` if it is missing, ``SchemaError`` if it cannot be read."""
     ending = kind_of(name, path)
     if not path.exists():
         raise ConfigurationError(f"input {name!r}: there is no file or folder {str(path)!r}")
@@ -58,17 +73,26 @@ def read(name: str, path: Path) -> Iterator[pa.RecordBatch]:
         raise SchemaError(f"input {name!r}: {str(path)!r} cannot be read as {READS[ending]}: {error}") from error
 
 
-class Folder:
-    """What a run writes one output to: a part for each worker, and all of it in its place when the run is over.
+def arrow_schema(columns: str) -> pa.Schema | None:
+    """Return the schema that ``columns`` describes; ``None`` for other types than those of one word."""
+    fields = []
+    for column in columns.split(","):
+        name, _, kind = column.replace(":", " ", 1).strip().partition(" ")
+        known = _TYPES.get(kind.strip().lower())
+        if not name or known is None:
+            return None
+        fields.append(pa.field(name.strip("`"), known))
+    return pa.schema(fields)
 
-    Where columns are declared, each part has those, and one without rows has them too.
-    """
+
+class Folder:
+    """One output: a part for each worker, moved into place as a whole at the end of the ``with`` block."""
 
     def __init__(self, name: str, path: Path, *, overwrite: bool, columns: pa.Schema | None = None) -> None:
         self._name = name
         self._path = path
         self._kind = kind_of(name, path)
-        if path.suffix not in WRITES:  # nothing that is written is packed
+        if path.suffix not in WRITES:  # outputs are not compressed
             raise ConfigurationError(f"output {name!r}: {path.name!r} should end in one of {', '.join(WRITES)}")
         self._overwrite = overwrite
         self._declared = None if columns is None else Output(name, columns)
@@ -76,7 +100,7 @@ class Folder:
         self._draft = path.with_name(f".{path.name}.unfinished")
 
     def check_absent(self) -> None:
-        """Raise ``ConfigurationError`` if something is there that is not to be replaced."""
+        """Raise ``ConfigurationError`` if the output exists and must not be replaced."""
         if os.path.lexists(self._path) and not self._overwrite:
             raise ConfigurationError(
                 f"output {self._name!r}: {str(self._path)!r} is there already; give --overwrite to replace it"
@@ -90,13 +114,13 @@ class Folder:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
         try:
             if error is None:
-                self.check_absent()  # somebody else may have written there since
+                self.check_absent()  # another program may have written it since
                 self._replace()
         finally:
             shutil.rmtree(self._draft, ignore_errors=True)
 
     def _replace(self) -> None:
-        """Put the draft in its place; where that fails, what was there before is there again."""
+        """Move the draft into place; restore what was there if that fails."""
         before = self._path.with_name(f".{self._path.name}.before")
         _remove(before)
         if os.path.lexists(self._path):
@@ -110,11 +134,11 @@ class Folder:
         _remove(before)
 
     def part(self, worker: int) -> Part:
-        """Return the part of one worker, to be closed when it is over."""
+        """Return the part of one worker."""
         return Part(self._name, self._draft / f"part-{worker:05}{self._kind}", self._kind, self._declared)
 
     def leave_empty(self) -> None:
-        """Write a part that has the columns that are declared, if any are, and no rows."""
+        """Write a part without rows, if columns are declared."""
         if self._declared is not None:
             part = self.part(0)
             part.write(0, pa.RecordBatch.from_pylist([], self._declared.schema))
@@ -129,7 +153,7 @@ def _remove(path: Path) -> None:
 
 
 class Part:
-    """One file of an output, opened with the schema of its first batch; without any batch there is no file."""
+    """One file of an output, created with the schema of its first batch."""
 
     def __init__(self, name: str, path: Path, kind: str, declared: Output | None = None) -> None:
         self._name = name
@@ -144,7 +168,7 @@ class Part:
         self.rows = 0
 
     def write(self, time: int, batch: object) -> None:
-        """Add a batch; ``SchemaError`` for what is no Arrow batch, or one with other columns than declared, or than before."""
+        """Add a batch; ``SchemaError`` if it is no Arrow batch, or differs from the declared columns or the first batch."""
         if not isinstance(batch, pa.RecordBatch):
             raise SchemaError(
                 f"output {self._name!r} takes Arrow record batches, not a {type(batch).__name__}: make them with map_batch(...)"
@@ -159,6 +183,6 @@ class Part:
         self.rows += rows.num_rows
 
     def close(self) -> None:
-        """Finish the file."""
+        """Finish the file, if there is one."""
         if self._writer is not None:
             self._writer.close()

@@ -173,25 +173,6 @@ def in_order(owners: Array) -> tuple[Array, Iterable[tuple[int, int, int]]]:
     return order, zip(there.tolist(), (ends - counts).tolist(), ends.tolist(), strict=True)
 
 
-def halves(numbers: Array) -> tuple[list[Array], int]:
-    """Return the places of the rows of worker 0 and then of worker 1, of two, and how many are the first's; in short pieces.
-
-    NumPy lets other threads run in most of what has more to go through than a piece. Where one wants to, it takes longer to be
-    let in again than to go through a thousand values; so the rows are found piece by piece, and may be taken out so.
-
-    >>> pieces, first = halves(np.array([5, 3, 2]))
-    >>> [piece.tolist() for piece in pieces], first
-    ([[2, 0, 1]], 1)
-    """
-    even, odd = [], []
-    for start in range(0, len(numbers), _PIECE):
-        mine = owners_of(numbers[start : start + _PIECE], 2).view(np.bool_)
-        even.append((~mine).nonzero()[0] + start)
-        odd.append(mine.nonzero()[0] + start)
-    order = np.concatenate(even + odd)
-    return [order[start : start + _PIECE] for start in range(0, len(order), _PIECE)], sum(map(len, even))
-
-
 def owners_of(numbers: Array, workers: int) -> Array:
     """Return the remainders, as numbers that are no longer than they need to be."""
     if workers & (workers - 1):

@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 
 from timely.dataflow.container import Parts
 from timely.dataflow.keys import Key, combined, route_column
-from timely.dataflow.partition_arrays import Array, checked_names, halves, in_order, owners_of, rows_by_worker
+from timely.dataflow.partition_arrays import Array, checked_names, in_order, owners_of, rows_by_worker
 from timely.errors import RoutingError
 
 _TAKE: Final = pc.get_function("take")
@@ -30,22 +30,6 @@ _SMALL: Final = 2_000
 
 _MOST: Final = 1 << 14
 """Rows up to which parts may be slices of one batch, which stays in memory for as long as any of them does."""
-
-_BRIEF: Final = 1_000
-"""Rows of a few plain columns that NumPy deals to two workers in no more time than Arrow, and lets no other thread run."""
-
-_NARROW: Final = 3
-"""Columns of which that holds."""
-
-_STORED: Final = {
-    kind.id: np.dtype(f"u{kind.bit_width // 8}")
-    for kind in (
-        *(pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.uint8(), pa.uint16(), pa.uint32(), pa.uint64()),
-        *(pa.float16(), pa.float32(), pa.float64(), pa.date32(), pa.date64(), pa.time32("s"), pa.time64("us")),
-        *(pa.timestamp("us"), pa.duration("us")),
-    )
-}
-"""What plain columns hold, by the number that Arrow gives to a type: whole numbers of so many bytes, whatever they mean."""
 
 _PLACE: Final = pa.from_numpy_dtype(np.intp)
 """Arrow's type for the places of rows, as NumPy has them."""
@@ -68,8 +52,6 @@ def partition_batch(batch: pa.RecordBatch, key: Key, workers: int) -> Parts:
                 route_column(column[:0])
         return [(0, batch)]
     numbers = route_column(columns[0]) if isinstance(key, str) else combined([route_column(column) for column in columns])
-    if workers == 2 and 0 < len(numbers) <= _BRIEF and (plain := _plain_columns(batch)):
-        return _halves(batch, plain, numbers)
     if len(numbers) <= min(_SMALL * (workers - 2), _MOST):
         return _slices(batch, owners_of(numbers, workers))
     return [(worker, _taken(batch, rows)) for worker, rows in rows_by_worker(numbers, workers)]
@@ -84,35 +66,6 @@ def _slices(batch: pa.RecordBatch, owners: Array) -> Parts:
     found = list(ends)
     ordered = _ordered(batch, order) if len(found) > 1 else batch
     return [(worker, ordered.slice(start, end - start)) for worker, start, end in found]
-
-
-def _plain_columns(batch: pa.RecordBatch) -> list[Array]:
-    """Return what the columns hold, if there are few, they are plain, and no value is missing; or else nothing."""
-    if batch.num_columns > _NARROW:
-        return []
-    found = []
-    for column in batch.columns:
-        kind = _STORED.get(column.type.id)
-        if kind is None or column.null_count:
-            return []
-        found.append(np.frombuffer(column.buffers()[1], kind, len(column), column.offset * kind.itemsize))
-    return found
-
-
-def _halves(batch: pa.RecordBatch, columns: list[Array], numbers: Array) -> Parts:
-    """Return the parts for two workers as slices of one batch, in which the rows of the first come first.
-
-    No other thread runs in between: Arrow would let them, for so few rows, at each of the two calls that it takes.
-    """
-    pieces, first = halves(numbers)
-    if not 0 < first < len(batch):
-        return [(0 if first else 1, batch)]
-    arrays = []
-    for kind, values in zip(batch.schema.types, columns, strict=True):
-        ordered = np.concatenate([values[piece] for piece in pieces])
-        arrays.append(pa.Array.from_buffers(kind, len(ordered), [None, pa.py_buffer(ordered)]))
-    whole = pa.RecordBatch.from_arrays(arrays, schema=batch.schema)
-    return [(0, whole.slice(0, first)), (1, whole.slice(first))]
 
 
 def _places(key: str | Sequence[str], schema: pa.Schema) -> list[int]:

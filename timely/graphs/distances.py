@@ -1,7 +1,6 @@
 """Breadth-first search and shortest paths: the distances from one node, and how they shrink as edges are added.
 
-Both are ``relax`` on numbered edges, between a lasting dictionary and the names of its nodes; a breadth-first search
-is one in which every edge has the weight 1.
+Both are delta-stepping on numbered edges; in a breadth-first search every edge has the weight 1.
 """
 
 from __future__ import annotations
@@ -14,10 +13,10 @@ import pyarrow.compute as pc
 
 from timely.dataflow import Stream
 from timely.errors import SchemaError
-from timely.graphs.decode import name_values
-from timely.graphs.encode import encode
-from timely.graphs.pairs import Column, Rows, floats
-from timely.graphs.relax import relax
+from timely.graphs.arrays import Column, Rows, floats
+from timely.graphs.delta_stepping import relax
+from timely.graphs.encoding import encode
+from timely.graphs.node_joins import name_values
 from timely.order import PartialOrder
 
 T = TypeVar("T", bound=PartialOrder)
@@ -26,11 +25,8 @@ T = TypeVar("T", bound=PartialOrder)
 def breadth_first_search(edges: Stream[T, Any], source: Any, src: str = "src", dst: str = "dst") -> Stream[T, Any]:
     """Return Arrow batches ``(node, distance)``: at each time the nodes whose distance from ``source`` is new or less.
 
-    ``edges`` are Arrow batches with the columns ``src`` and ``dst``, both of one type; ``source`` is a node. The
-    distance is the least number of edges on a path from ``source``, along their direction, as int64. Nodes that are not
-    reached have no row, and while ``source`` is no end of any edge, there is no row at all. Edges stay for all later
-    times, so the latest row of a node is its answer. A time costs what its edges do, and the edges of the nodes whose
-    distance changes. Errors are those of ``shortest_paths``. Source: as there.
+    ``edges`` are Arrow batches with the columns ``src`` and ``dst``, both of one type; ``source`` is a node. The distance is the
+    least number of edges on a path from ``source`` in their direction, as int64. Everything else is as for ``shortest_paths``.
 
     >>> import timely
     >>> worker = timely.Worker()
@@ -49,7 +45,7 @@ def breadth_first_search(edges: Stream[T, Any], source: Any, src: str = "src", d
     """
     numbers, names = encode(edges, src, dst, lasting=True, narrow=True)
     found = relax(numbers, names.map_batch(lambda batch: _seed(batch, source, src)), weighted=False)
-    return name_values(names, found, "distance", _whole)
+    return name_values(names, found, "distance", _as_integers)
 
 
 def shortest_paths(
@@ -57,15 +53,13 @@ def shortest_paths(
 ) -> Stream[T, Any]:
     """Return Arrow batches ``(node, distance)``: at each time the nodes whose distance from ``source`` is new or less.
 
-    ``edges`` are Arrow batches with the columns ``src`` and ``dst``, both of one type, and ``weight``, of finite numbers
-    from 0 up; ``source`` is a node. The distance is the least sum of weights on a path from ``source``, along the
-    direction of its edges, as float64. Nodes that are not reached have no row, and while ``source`` is no end of any
-    edge, there is no row at all. Edges stay for all later times, so the latest row of a node is its answer. A time costs
-    what its edges do, and the edges of the nodes whose distance changes, which are visited more than once where weights
-    differ much. A path whose sum is beyond all floats leads nowhere. ``SchemaError``, as the cause of an
-    ``OperatorError``, for a column that is missing or has nulls, types that differ, a weight below 0, or a ``source``
-    that is of another type than the nodes; ``TimestampError`` for times of which neither comes before the other.
-    Source: delta-stepping (Meyer and Sanders 2003), in a loop of Naiad section 2.1.
+    ``edges`` are Arrow batches with the columns ``src`` and ``dst``, both of one type, and ``weight``, finite numbers from 0
+    up; ``source`` is a node. The distance is the least sum of weights on a path from ``source``, as float64; a sum beyond all
+    floats is no distance. Nodes that no path reaches have no row. Edges stay for all later times, and the latest row of a node
+    is its answer. A time costs its edges, and those of the nodes whose distance changes. ``SchemaError``, as the cause of an
+    ``OperatorError``, for a column that is missing or has nulls, types that differ, a weight below 0, or a ``source`` of
+    another type than the nodes; ``TimestampError`` for times without an order. Source: delta-stepping (Meyer and Sanders 2003),
+    in a loop of Naiad section 2.1.
 
     >>> import timely
     >>> def build(scope):
@@ -82,26 +76,26 @@ def shortest_paths(
 def _seed(names: pa.RecordBatch, source: Any, src: str) -> Rows:
     """Return ``(number, bits of 0.0)`` of the source, if it is among the names."""
     values = names.column("value")
-    place = _place(values, as_node(source, values.type, src))
-    return np.array([[names.column("id")[place].as_py(), 0]] if place >= 0 else np.empty((0, 2)), np.int64)
+    index = _index(values, as_node(source, values.type, src))
+    return np.array([[names.column("id")[index].as_py(), 0]] if index >= 0 else np.empty((0, 2)), np.int64)
 
 
 def as_node(source: Any, kind: pa.DataType, src: str) -> pa.Array:
-    """Return the source as the one value of a column of nodes; ``SchemaError`` unless it is the same as such."""
+    """Return the source as a column of type ``kind``; ``SchemaError`` unless that represents it exactly."""
     try:
         node = pa.array([source], kind)
-        why = "" if _is_same(source, node) else f"as such it would be {node[0]}"
+        why = "" if _is_exact(source, node) else f"it would be {node[0]}"
     except (pa.ArrowException, TypeError, OverflowError, ValueError) as error:
         why = str(error)
     if why:
         raise SchemaError(
-            f"the source is {source!r}, and the nodes in column {src!r} are of type {kind}: give one of these ({why})"
+            f"the source is {source!r}, and the nodes in column {src!r} are of type {kind}: give a value of that type ({why})"
         )
     return node
 
 
-def _is_same(source: Any, node: pa.Array) -> bool:
-    """Whether nothing was lost on the way from a source to a node, but what floats round off.
+def _is_exact(source: Any, node: pa.Array) -> bool:
+    """Return whether a node is equal to the source, but for rounding of floats.
 
     A string may be given as its bytes, and an instant in any time zone.
     """
@@ -109,7 +103,7 @@ def _is_same(source: Any, node: pa.Array) -> bool:
     if node.null_count:
         return False
     if isinstance(source, pa.Scalar | np.datetime64 | np.timedelta64):
-        return True  # Arrow takes none of another type, or another unit
+        return True  # Arrow itself refuses another type or unit
     if pa.types.is_floating(kind):
         return bool(node[0].as_py() == source) or not np.isinf(node[0].as_py())
     if pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_binary(kind) or pa.types.is_large_binary(kind):
@@ -121,7 +115,7 @@ def _is_same(source: Any, node: pa.Array) -> bool:
 
 
 def _finest(source: Any, kind: pa.DataType) -> pa.Array:
-    """Return a source in nanoseconds, or in microseconds where it is too far away for these."""
+    """Return a source in nanoseconds, or in microseconds if these cannot hold it."""
     if pa.types.is_time(kind):
         return pa.array([source], pa.time64("ns"))
     units = [pa.timestamp(unit, kind.tz) if pa.types.is_timestamp(kind) else pa.duration(unit) for unit in ("ns", "us")]
@@ -131,16 +125,16 @@ def _finest(source: Any, kind: pa.DataType) -> pa.Array:
         return pa.array([source], units[1])
 
 
-def _place(values: pa.Array, node: pa.Array) -> int:
-    """Return where a node is among values, or -1; all that are not numbers are one node."""
+def _index(values: pa.Array, node: pa.Array) -> int:
+    """Return where a node is among values, or -1. All NaN are one node."""
     if pa.types.is_floating(values.type) and np.isnan(node[0].as_py()):
-        place = pc.is_nan(values).index(True)
-    elif pa.types.is_duration(values.type):  # of which Arrow finds none
-        place = values.view(pa.int64()).index(node.view(pa.int64())[0])
+        index = pc.is_nan(values).index(True)
+    elif pa.types.is_duration(values.type):  # Arrow does not find durations
+        index = values.view(pa.int64()).index(node.view(pa.int64())[0])
     else:
-        place = values.index(node[0])
-    return int(place.as_py())
+        index = values.index(node[0])
+    return int(index.as_py())
 
 
-def _whole(column: Column) -> Column:
+def _as_integers(column: Column) -> Column:
     return floats(column).astype(np.int64)

@@ -1,7 +1,7 @@
-"""What graph algorithms take in: Arrow batches, with the columns that they are told of.
+"""The input of graph algorithms: columns of Arrow batches, validated, and the worker that each node belongs to.
 
-The invariant: a column that is handed on is there once, has no nulls and one type in all batches, and its dictionary is
-resolved; weights are numbers from 0 up. Anything else is a ``SchemaError`` that says where it came and what to do.
+The invariant: a column that is returned is in its batch once, has no nulls, one type in all batches, and no dictionary. Anything
+else is a ``SchemaError`` that names the operator and says what to do.
 """
 
 from __future__ import annotations
@@ -14,47 +14,46 @@ import pyarrow as pa
 
 from timely.dataflow import OperatorInfo, route_column
 from timely.errors import RoutingError, SchemaError, TimestampError
-from timely.graphs.pairs import Column, Floats
+from timely.graphs.arrays import Column, Floats
 from timely.order import PartialOrder
 
 T = TypeVar("T", bound=PartialOrder)
 
 _BLOCK: Final = 10
-"""Nodes that are whole numbers and differ in no more than so many of their last bits belong to one worker."""
+"""Integers that differ only in so many of their last bits belong to one worker."""
 
 _GOLDEN: Final = 0x9E3779B97F4A7C15
-"""What the golden ratio is behind the point, in 64 bits."""
+"""The fraction of the golden ratio in 64 bits, for Fibonacci hashing."""
 
 
 def edge_columns(
     info: OperatorInfo, batches: Sequence[Any], src: str, dst: str, expected: pa.DataType | None = None
 ) -> list[pa.Array]:
-    """Return the sources of all batches, and after them the targets; all ``expected``, or else as the first."""
-    columns = [_nodes(info, batch, name) for name in (src, dst) for batch in batches]
-    for place, column in enumerate(columns):
-        if column.type != (expected or columns[0].type):
-            name = src if place < len(batches) else dst
-            raise SchemaError(
-                f"{info.path}: column {name!r} is of type {column.type}, and {src!r} began with"
-                f" {expected or columns[0].type}; both ends of all edges must be of one type: cast one of them"
-            )
-    return columns
+    """Return the sources of all batches, then the targets; all of type ``expected``, or else of the first one's."""
+    return _nodes(info, batches, (src, dst), expected, "column", f"{src!r} began with")
 
 
 def vertex_columns(info: OperatorInfo, batches: Sequence[Any], expected: pa.DataType | None = None) -> list[pa.Array]:
-    """Return the column ``node`` of all batches, of the type of the edges' ends where there are any."""
-    columns = [_nodes(info, batch, "node") for batch in batches]
-    for column in columns:
-        if column.type != (expected or columns[0].type):
+    """Return the column ``node`` of all batches, of type ``expected``, or else of the first one's."""
+    return _nodes(info, batches, ("node",), expected, "the vertices' column", "the other nodes are of type")
+
+
+def _nodes(
+    info: OperatorInfo, batches: Sequence[Any], names: Sequence[str], expected: pa.DataType | None, what: str, but: str
+) -> list[pa.Array]:
+    columns = [(name, _node_column(info, batch, name)) for name in names for batch in batches]
+    for name, column in columns:
+        kind = expected or columns[0][1].type
+        if column.type != kind:
             raise SchemaError(
-                f"{info.path}: the vertices' column 'node' is of type {column.type}, and the ends of the edges or earlier"
-                f" vertices are of type {expected or columns[0].type}: cast one of them"
+                f"{info.path}: {what} {name!r} is of type {column.type}, and {but} {kind}; all nodes must be of one type:"
+                " cast one of them"
             )
-    return columns
+    return [column for _, column in columns]
 
 
 def weight_column(info: OperatorInfo, batches: Sequence[Any], name: str) -> Floats:
-    """Return the weights of all batches, as floats from 0 up."""
+    """Return the weights of all batches: finite floats, at least 0."""
     columns = [_column(info, batch, name) for batch in batches]
     for column in columns:
         kind = column.type
@@ -72,35 +71,30 @@ def weight_column(info: OperatorInfo, batches: Sequence[Any], name: str) -> Floa
 
 
 def node_routes(info: OperatorInfo, values: pa.Array, src: str) -> Column:
-    """Return numbers that say which worker each node belongs to; types that cannot be routed are, as text.
+    """Return the routing number of each node.
 
-    Nodes that are whole numbers below the surface and lie close together belong to one worker, since they are often
-    neighbours. Blocks of them are dealt by the golden ratio, which is even for consecutive ones, and for those at most
-    other distances.
+    Integers, dates and times are partitioned in blocks of consecutive ones, since these are often neighbours, and blocks by
+    Fibonacci hashing, which spreads consecutive ones evenly. Types without a route of their own are routed as text.
     """
     try:
         routes = route_column(values)
     except RoutingError:
-        pass
-    else:
-        if not (pa.types.is_integer(values.type) or pa.types.is_temporal(values.type)):
-            return routes
-        mixed = (routes >> _BLOCK).view(np.uint64)
-        mixed *= np.uint64(_GOLDEN)
-        mixed >>= np.uint64(32)
-        mixed *= np.uint64(info.peers)
-        mixed >>= np.uint64(32)
-        return mixed.view(np.int64)
-    try:
-        return route_column(values.cast(pa.string()))
-    except pa.ArrowException as error:
-        raise SchemaError(
-            f"{info.path}: column {src!r} is of type {values.type}, which cannot be a node: {error}"
-        ) from error
+        try:
+            return route_column(values.cast(pa.string()))
+        except pa.ArrowException as error:
+            raise SchemaError(f"{info.path}: column {src!r} is of type {values.type}, which cannot be a node: {error}") from error
+    if not (pa.types.is_integer(values.type) or pa.types.is_temporal(values.type)):
+        return routes
+    mixed = (routes >> _BLOCK).view(np.uint64)
+    mixed *= np.uint64(_GOLDEN)
+    mixed >>= np.uint64(32)
+    mixed *= np.uint64(info.peers)
+    mixed >>= np.uint64(32)
+    return mixed.view(np.int64)
 
 
 def same_type(info: OperatorInfo, kinds: Sequence[pa.DataType], expected: pa.DataType | None = None) -> pa.DataType:
-    """Return the type of the nodes that workers have sent, which is ``expected`` or else the first."""
+    """Return the type of the nodes that workers have sent: ``expected``, or else the first one's."""
     kind = expected or kinds[0]
     for other in kinds:
         if other != kind:
@@ -109,19 +103,19 @@ def same_type(info: OperatorInfo, kinds: Sequence[pa.DataType], expected: pa.Dat
 
 
 def next_time(info: OperatorInfo, last: T | None, time: T) -> T:
-    """Return ``time``; ``TimestampError`` if it does not come after ``last``, the time before, if there was one."""
+    """Return ``time``; ``TimestampError`` unless it is after ``last``, the time before, if there was one."""
     if last is not None and not last <= time:
         raise TimestampError(
-            f"{info.path}: what came at {time!r} builds upon what came before, and {last!r}, the time before, is not less:"
+            f"{info.path}: {time!r} does not come after {last!r}, the time before:"
             " the times of a graph that grows must be totally ordered"
         )
     return time
 
 
-def _nodes(info: OperatorInfo, batch: Any, name: str) -> pa.Array:
-    """Return a column of nodes, its dictionary resolved, with one zero where floats have two that are equal.
+def _node_column(info: OperatorInfo, batch: Any, name: str) -> pa.Array:
+    """Return a column of nodes without dictionary, with one zero for both zeros of floats.
 
-    Views are strings or bytes then, and floats of 16 bits have 32, since Arrow cannot sort either.
+    Views become strings or bytes, and floats of 16 bits become 32, since Arrow sorts neither.
     """
     column = _column(info, batch, name)
     while pa.types.is_dictionary(column.type):
@@ -147,7 +141,7 @@ def _without_views(column: pa.Array) -> pa.Array:
 
 
 def _remedy(kind: pa.DataType) -> str:
-    """Return what to do about a type of which Arrow can tell no two values apart, or does not sort them; nothing for others."""
+    """Return what to do about a type whose values Arrow cannot compare; an empty string for other types."""
     if isinstance(kind, pa.BaseExtensionType):
         return f"cast it to what it is stored as, {kind.storage_type}"
     if pa.types.is_decimal(kind) and kind.bit_width < 128:

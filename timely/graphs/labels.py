@@ -1,9 +1,8 @@
-"""Label propagation: every node takes the label that most of its neighbours have, round after round.
+"""Label propagation: in each round every node takes the label that most of its neighbours have.
 
-A loop with one operator in it. Each worker has, for every edge of its nodes, the label that the node at the other end had
-last; only nodes that have changed their label tell it on, and only nodes that were told something look again. So a
-round costs what has changed and its edges. The loop ends when no label changes, or at the bound that is given. Nodes are
-numbered in their own order here, so that the smaller of two labels is that of the smaller node on any number of workers.
+A loop with one operator in it. Each worker stores, for every edge of its nodes, the last label of the node at the other end. Only
+nodes with a new label send it, and only nodes that received one vote again, so a round costs the edges of what has changed. Nodes
+are numbered in their own order, so that the smaller label is the smaller node on any number of workers.
 """
 
 from __future__ import annotations
@@ -13,14 +12,14 @@ from typing import Any, Generic, TypeVar
 import numpy as np
 import pyarrow as pa
 
-from timely.dataflow import Exchange, OperatorInfo, Pact, Pipeline, Stream
+from timely.dataflow import Exchange, OperatorInfo, Pipeline, Stream
 from timely.errors import ConfigurationError
 from timely.graphs.adjacency import Adjacency
-from timely.graphs.encode import encode
-from timely.graphs.gather import gather
-from timely.graphs.lookup import attach
-from timely.graphs.numbers import ranks
-from timely.graphs.pairs import Column, Rows, both_ways, first, join_rows, sorted_order
+from timely.graphs.arrays import Column, Rows, both_ways, first, join_rows, run_starts, sorted_order
+from timely.graphs.dictionary import ranks
+from timely.graphs.encoding import encode
+from timely.graphs.gathering import gather, gather_loop
+from timely.graphs.node_joins import attach
 from timely.order import PartialOrder, Product
 
 T = TypeVar("T", bound=PartialOrder)
@@ -36,15 +35,13 @@ def label_propagation(
 ) -> Stream[T, Any]:
     """Return Arrow batches ``(node, label)``: one row for each node of the graph, over all workers together.
 
-    ``edges`` are Arrow batches with the columns ``src`` and ``dst``, both of one type, which may be any that Arrow can
-    sort; ``vertices`` are batches with a column ``node``, for nodes that no edge names. Directions make no difference,
-    loops are left out, and an edge that comes twice counts twice. At first each node is its own label. In a round all
-    nodes at once take the label that most of their edges lead to, of several the smallest. That ends when no label
-    changes, or after so many ``rounds``: two nodes with one edge between them would exchange their labels for ever.
-    Each time is a graph of its own, answered when it is complete (``accumulated`` makes later times build upon earlier
-    ones). A round costs the edges of the nodes next to those that have changed. ``SchemaError``, as the cause of an
-    ``OperatorError``, for columns that are missing, have nulls or other types; ``ConfigurationError`` for ``rounds``
-    below 0. Source: Raghavan, Albert and Kumara 2007.
+    ``edges`` are Arrow batches with the columns ``src`` and ``dst``, both of one type that Arrow can sort; ``vertices`` are
+    batches with a column ``node``, for nodes without edges. Directions make no difference, self-loops are dropped, and repeated
+    edges count. At first each node is its own label. In a round all nodes at once take the label that most of their edges lead
+    to, of several the smallest. That ends when no label changes, or after so many ``rounds``: the two nodes of a lone edge
+    would swap labels for ever. Each time is a graph of its own. ``SchemaError``, as the cause of an ``OperatorError``, for
+    columns that are missing, have nulls or other types; ``ConfigurationError`` for ``rounds`` below 0. Source: Raghavan, Albert
+    and Kumara 2007.
 
     >>> import timely
     >>> def build(scope):
@@ -55,30 +52,21 @@ def label_propagation(
     """
     check_rounds(rounds)
     numbers, names = _in_order(*encode(edges, src, dst, vertices=vertices))
-    with edges.scope.iterative("labels") as loop:
-        handle, again = loop.feedback()
-        voting: _Voting[T] = _Voting(rounds)
-        inputs: list[tuple[Stream[Product[T, int], Any], Pact]]
-        inputs = [(numbers.map_batch(both_ways).enter(loop), Exchange(first)), (again, Pipeline)]
-        told, over = gather("labels", inputs, 2, voting.finish)
-        told.connect_loop(handle, Exchange(first))
-        ended = over.leave()
+    voting: _Voting[T] = _Voting(rounds)
+    ended = gather_loop("labels", [(numbers.map_batch(both_ways), Exchange(first))], Exchange(first), voting.finish)
     (labelled,) = gather("labels: node", [(names, Pipeline), (ended, Pipeline)], 1, voting.labels)
     (named,) = gather("labels: name", [(names, Pipeline), (labelled, Exchange("label"))], 1, _name)
     return named
 
 
 def check_rounds(rounds: int) -> None:
-    """``ConfigurationError`` for a number of rounds that cannot be.
-
-    >>> check_rounds(0)
-    """
+    """Raise ``ConfigurationError`` for an invalid number of rounds."""
     if not (isinstance(rounds, int) and rounds >= 0):
         raise ConfigurationError(f"label_propagation: rounds must be 0 or more, not {rounds!r}")
 
 
 def _in_order(numbers: Stream[T, Any], names: Stream[T, Any]) -> tuple[Stream[T, Any], Stream[T, Any]]:
-    """Return what ``encode`` gave, with other numbers: those of the order of the nodes, found by worker 0."""
+    """Return the result of ``encode`` with other numbers, in the order of the nodes. Worker 0 sorts them."""
     routed = names.map_batch(lambda batch: batch.append_column("to", pa.array(np.zeros(len(batch), np.int64))))
     places, ordered = gather("labels: order", [(routed, Exchange("to"))], 2, _sort)
     attached = attach(attach(numbers, places, 0), places, 1).map_batch(lambda rows: rows[:, 2:])
@@ -87,7 +75,7 @@ def _in_order(numbers: Stream[T, Any], names: Stream[T, Any]) -> tuple[Stream[T,
 
 
 def _sort(info: OperatorInfo, _: object, collected: list[list[Any]]) -> list[Any]:
-    """Return ``(number, place in the order)``, and the names in their order."""
+    """Return ``(number, rank)``, and the names in their order."""
     batch = pa.concat_batches(collected[0])
     place = ranks(batch.column("value"))
     order = np.empty(len(place), np.int64)
@@ -99,8 +87,6 @@ def _sort(info: OperatorInfo, _: object, collected: list[list[Any]]) -> list[Any
 class _Part:
     """One worker's nodes of one outer time, and the labels at the other ends of their edges."""
 
-    __slots__ = ("_at", "_by_neighbour", "_by_node", "_labels", "_peers", "own")
-
     def __init__(self, info: OperatorInfo, edges: Rows) -> None:
         self._peers = info.peers
         nodes, neighbours = edges.T
@@ -111,82 +97,75 @@ class _Part:
         self._by_neighbour = Adjacency(2)
         self._by_neighbour.add(np.vstack((neighbours, edge, nodes)).T)
         at = np.unique(nodes * info.peers + neighbours % info.peers)
-        self._at = Adjacency(1)
-        self._at.add(np.vstack((at // info.peers, at % info.peers)).T)
-        for edges_by in (self._by_node, self._by_neighbour, self._at):
-            edges_by.settle()  # the first rounds ask for nearly all
+        self._workers = Adjacency(1)
+        self._workers.add(np.vstack((at // info.peers, at % info.peers)).T)
+        for adjacency in (self._by_node, self._by_neighbour, self._workers):
+            adjacency.sort()  # the first rounds find nearly all edges
         self.own: Column = np.arange(int(nodes.max()) // info.peers + 1) * info.peers + info.worker
 
     def nodes(self) -> Column:
-        """Return the nodes that have edges."""
         return self._by_node.nodes()
 
-    def take(self, told: Rows) -> Column:
-        """Take in ``(worker, node, label)`` of neighbours; return the nodes that are next to them."""
-        which, (edges, nodes) = self._by_neighbour.find(told[:, 1])
-        self._labels[edges] = told[which, 2]
+    def receive(self, messages: Rows) -> Column:
+        """Store the labels of neighbours, ``(worker, node, label)``; return the nodes next to them."""
+        places, (edges, nodes) = self._by_neighbour.find(messages[:, 1])
+        self._labels[edges] = messages[places, 2]
         return np.unique(nodes)
 
     def vote(self, nodes: Column) -> Rows:
         """Give ``nodes`` the labels that most of their edges lead to; return ``(node, label)`` for those that change."""
-        which, (edges,) = self._by_node.find(nodes)
-        labels = self._labels[edges]
-        votes = which << 32 | labels
+        places, (edges,) = self._by_node.find(nodes)
+        votes = places << 32 | self._labels[edges]
         votes = votes[sorted_order(votes)]
-        starts = np.flatnonzero(np.concatenate(([True], votes[1:] != votes[:-1])))
+        starts = run_starts(votes)
         counts = np.diff(np.append(starts, len(votes)))
         voter, label = votes[starts] >> 32, votes[starts] & 0xFFFFFFFF
-        begins = np.flatnonzero(np.concatenate(([True], voter[1:] != voter[:-1])))
-        most = np.maximum.reduceat(counts, begins)
+        most = np.maximum.reduceat(counts, run_starts(voter))
         winning = np.flatnonzero(counts == most[voter])
-        _, once = np.unique(voter[winning], return_index=True)  # of several the first, which has the smallest label
-        won = label[winning[once]]
+        won = label[winning[run_starts(voter[winning])]]  # of several the first, which is the smallest label
         changed = won != self.own[nodes // self._peers]
         nodes, won = nodes[changed], won[changed]
         self.own[nodes // self._peers] = won
         return np.vstack((nodes, won)).T
 
-    def tell(self, changed: Rows) -> Rows:
-        """Return ``(worker, node, label)`` for every worker that has neighbours of a node that has changed."""
-        which, (workers,) = self._at.find(changed[:, 0])
-        return np.vstack((workers, changed[which].T)).T
+    def messages(self, changed: Rows) -> Rows:
+        """Return ``(worker, node, label)`` for every worker that has neighbours of a changed node."""
+        places, (workers,) = self._workers.find(changed[:, 0])
+        return np.vstack((workers, changed[places].T)).T
 
 
 class _Voting(Generic[T]):
-    """What the operator in the loop does at the end of each round."""
-
-    __slots__ = ("_parts", "_rounds")
+    """The finish functions of one worker."""
 
     def __init__(self, rounds: int) -> None:
         self._rounds = rounds
         self._parts: dict[T, _Part] = {}
 
     def finish(self, info: OperatorInfo, time: Product[T, int], collected: list[list[Any]]) -> list[Any]:
-        """Return what to tell the neighbours."""
-        edges, told = collected
+        edges, messages = collected
         outer, round = time
         if edges:
             part = self._parts[outer] = _Part(info, join_rows(edges, 2))
             nodes = part.nodes()
         else:
             part = self._parts[outer]
-            nodes = part.take(join_rows(told, 3))
+            nodes = part.receive(join_rows(messages, 3))
         if round == self._rounds:
             return [[], []]
-        return [part.tell(part.vote(nodes)), []]
+        return [part.messages(part.vote(nodes)), []]
 
     def labels(self, info: OperatorInfo, outer: T, collected: list[list[Any]]) -> list[Any]:
-        """Return ``(label, node by name)``, and forget the time: it is over, since nothing can leave the loop any more."""
+        """Return ``(number of the label, node)``, and forget the time."""
         (names,) = collected[0]
         labels = names.column("id").to_numpy().copy()
         part = self._parts.pop(outer, None)
-        if part is not None:  # nodes after the last one with edges are their own labels
+        if part is not None:  # nodes after the last one that has edges are their own labels
             labels[: len(part.own)] = part.own
         return [pa.record_batch({"label": labels, "node": names.column("value")})]
 
 
 def _name(info: OperatorInfo, _: object, collected: list[list[Any]]) -> list[Any]:
-    """Return ``(node, label)``, both by name, on the worker of the label."""
+    """Return ``(node, label)``."""
     if not collected[1]:
         return [[]]
     (names,), labelled = collected[0], pa.concat_batches(collected[1])

@@ -1,36 +1,29 @@
 """PageRank: every node's rank is shared out along its edges, round after round, until the ranks hold still.
 
-A loop with one operator in it. Each node belongs to one worker, which has its rank and its outgoing edges; in each
-round it adds up what its nodes give to each target, and sends every worker one message: the sums for the targets there,
-and what all workers must know, which is how much rank is on nodes without edges and how much the ranks have changed.
-What it gives to its own nodes it adds up while the others' messages are under way. Where the sums go is fixed, and is told
-in the first message alone. With a share of each worker a round is complete, which is known before the frontier tells: a
-round is one message from each worker to each. All see the same shares and add them
-in the same order, so that all come to the same decision whether to go on. The invariant: the ranks of all nodes add up
-to 1 in every round.
+A loop with one operator in it. Each node belongs to one worker, which has its rank and its outgoing edges. In a round a worker
+sends every worker one message: the sums for the targets there, the rank on nodes without edges, and how much the ranks have
+changed. It adds up what it gives to its own nodes while these messages are under way. With a share of each worker a round is
+complete, which is known before the frontier shows it. All workers add up the same shares in the same order, and so decide alike
+whether to go on. The invariant: the ranks of all nodes add up to 1 in every round.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any, Final, Generic, NamedTuple, TypeAlias, TypeVar
+from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar
 
+import attrs
 import numpy as np
 
-from timely.dataflow import Distribute, Exchange, OperatorInfo, Pact, Pipeline, Stream
+from timely.dataflow import Exchange, OperatorInfo, Pact, Stream
 from timely.dataflow.container import partition
-from timely.dataflow.partition_arrays import owners_of, partition_rows
 from timely.errors import ConfigurationError
-from timely.graphs.decode import name_values
-from timely.graphs.encode import encode
-from timely.graphs.gather import gather
-from timely.graphs.pairs import Column, Floats, Rows, bits, distinct, first, floats, second, translate
+from timely.graphs.arrays import Column, Floats, Rows, bits, distinct, first, floats, second
+from timely.graphs.encoding import encode
+from timely.graphs.gathering import gather_loop
+from timely.graphs.node_joins import name_values
 from timely.order import PartialOrder, Product
 
 T = TypeVar("T", bound=PartialOrder)
-
-_DEALT_BY_BOTH: Final = 4
-"""Among so many workers, edges are dealt by the owners of both of their ends at once."""
 
 
 def pagerank(
@@ -43,18 +36,15 @@ def pagerank(
     tolerance: float = 1e-6,
     rounds: int | None = None,
 ) -> Stream[T, Any]:
-    """Return Arrow batches ``(node, rank)``: one row for each node, with ranks as float64 that add up to 1.
+    """Return Arrow batches ``(node, rank)``: one row for each node; ranks are float64 and add up to 1.
 
-    ``edges`` are Arrow batches with the columns ``src`` and ``dst``, both of one type; an edge that comes twice counts
-    twice. ``vertices`` are batches with a column ``node``, for nodes that no edge names. All ranks start equal. In a
-    round each node gives ``damping`` of its rank to its targets, in equal parts, or to all nodes if it has none; the rest
-    is dealt to all nodes. With ``rounds`` that many are done; without, they go on until the ranks have changed by no more
-    than ``tolerance`` in a round, summed over all nodes, and are then at most ``tolerance * damping / (1 - damping)``
-    from where they lead. Each time is a graph of its own, answered when it is complete (``accumulated`` makes later
-    times build upon earlier ones). A round costs a pass over all edges. ``SchemaError``, as the cause of an
-    ``OperatorError``, for columns that are missing, have nulls or other types; ``ConfigurationError`` for a ``damping``
-    outside of 0 to 1, below 1, for a ``tolerance`` that is not above 0, or for ``rounds`` below 0. Source: Page, Brin,
-    Motwani and Winograd 1999.
+    ``edges`` are Arrow batches with the columns ``src`` and ``dst``, both of one type; repeated edges count. ``vertices`` are
+    batches with a column ``node``, for nodes without edges. All ranks start equal. In a round each node gives ``damping`` of
+    its rank to its targets in equal parts, or to all nodes if it has none; the rest goes to all nodes. That ends after so many
+    ``rounds``, or when the ranks change by at most ``tolerance`` in a round, summed over all nodes. They are then at most
+    ``tolerance * damping / (1 - damping)`` from the limit. Each time is a graph of its own. ``SchemaError``, as the cause of an
+    ``OperatorError``, for columns that are missing, have nulls or other types; ``ConfigurationError`` for a ``damping`` outside
+    of [0, 1), a ``tolerance`` that is not above 0, or ``rounds`` below 0. Source: Page, Brin, Motwani and Winograd 1999.
 
     >>> import pyarrow as pa
     >>> import timely
@@ -68,25 +58,14 @@ def pagerank(
     check_parameters(damping, tolerance, rounds)
     numbers, names = encode(edges, src, dst, vertices=vertices, narrow=True)
     nodes = names.map_batch(lambda batch: batch.column("id").to_numpy())
-    with edges.scope.iterative("pagerank") as loop:
-        handle, again = loop.feedback()
-        ranking: _Ranking[T] = _Ranking(damping, tolerance, rounds)
-        inputs: list[tuple[Stream[Product[T, int], Any], Pact]] = [
-            (numbers.enter(loop), Distribute(_by_both_ends)),
-            (nodes.enter(loop), Exchange(_itself)),
-            (again, Pipeline),
-        ]
-        shares, ranks = gather("pagerank", inputs, 2, ranking.finish, whole=_all_here, meanwhile=ranking.add_up)
-        shares.connect_loop(handle, Exchange(_receiver))
-        found = ranks.leave()
+    ranking: _Ranking[T] = _Ranking(damping, tolerance, rounds)
+    inputs: list[tuple[Stream[T, Any], Pact]] = [(numbers, Exchange(first)), (nodes, Exchange(_itself))]
+    found = gather_loop("pagerank", inputs, Exchange(_receiver), ranking.finish, whole=_all_came, meanwhile=ranking.add_up)
     return name_values(names, found, "rank", floats, lasting=False)
 
 
 def check_parameters(damping: float, tolerance: float, rounds: int | None) -> None:
-    """``ConfigurationError`` for parameters that ``pagerank`` cannot go by.
-
-    >>> check_parameters(0.85, 1e-6, None)
-    """
+    """Raise ``ConfigurationError`` for invalid parameters of ``pagerank``."""
     if not 0 <= damping < 1:
         raise ConfigurationError(f"pagerank: damping must be at least 0 and below 1, not {damping!r}")
     if rounds is None and not tolerance > 0:
@@ -95,55 +74,33 @@ def check_parameters(damping: float, tolerance: float, rounds: int | None) -> No
         raise ConfigurationError(f"pagerank: rounds must be 0 or more, not {rounds!r}")
 
 
-_BLOCK: Final = 1 << 17
-"""Edges that a processor's cache has room for, with what is read and written for each."""
-
-_NEAR: Final = 1 << 19
-"""Up to so many ranks and sums, which are 4 MB, are near enough to a processor to go from one to the other all the time."""
-
-_WINDOW: Final = 1 << 17
-"""Sums that the cache which a processor has for itself has room for."""
-
-_WINDOWS: Final = 4
-"""Up to so many windows, edges are brought into the order of those that they lead to: a pass over them for each window, once."""
-
-
 Places: TypeAlias = Column | slice
-"""Places of a worker's nodes: as a slice, where there are sums for most of them."""
+"""Places of a worker's nodes: a slice, if there are sums for most of them."""
 
 
-class Share(NamedTuple):
-    """What one worker tells another in a round: ``sums`` for the ``places`` it named in the first, and what all must know.
-
-    ``loose``: the rank on nodes without edges. ``moved``: by how much the ranks of its nodes changed in the last round.
-    ``nodes``: how many nodes the sender has, which is told in the first, too. How many there are together is known only after
-    that one: in it, each node has rank 1, and the receiver divides.
-    """
+class _Share(NamedTuple):
+    """What one worker sends another in a round. In the first, ranks are 1: the number of nodes is not known before."""
 
     receiver: int
     sender: int
     sums: Floats
     loose: float
+    """The rank on nodes without edges."""
     moved: float
+    """By how much the ranks of the sender's nodes changed in the last round."""
     nodes: int = 0
+    """In the first round: how many nodes the sender has."""
     places: Places | None = None
+    """In the first round: the receiver's places that all sums of this sender are for."""
 
 
-def _receiver(share: Share) -> int:
+def _receiver(share: _Share) -> int:
     return share.receiver
 
 
-def _all_here(info: OperatorInfo, time: Product[Any, int], collected: list[list[Any]]) -> bool:
-    """Whether there is a share of each worker. At first those without nodes send none, and then the frontier tells."""
+def _all_came(info: OperatorInfo, time: Product[Any, int], collected: list[list[Any]]) -> bool:
+    """Return whether a share of each worker has come. Workers without nodes send no first one; the frontier shows these."""
     return sum(map(len, collected[2])) == info.peers
-
-
-def _by_both_ends(_: object, edges: Rows, workers: int) -> Iterable[tuple[int, Rows]]:
-    """Deal edges to the workers of their sources; of few workers, each gets those to the nodes of one worker as one part."""
-    if not 1 < workers <= _DEALT_BY_BOTH:
-        return partition(edges, first, workers)
-    owners = owners_of(edges[:, 0], workers) * workers + owners_of(edges[:, 1], workers)
-    return ((owner // workers, part) for owner, part in partition_rows(edges, owners, workers * workers))
 
 
 def _itself(nodes: Column) -> Column:
@@ -151,90 +108,47 @@ def _itself(nodes: Column) -> Column:
 
 
 class _Edges:
-    """Edges from one worker's nodes to the nodes of one worker, and where their sums go there.
+    """Edges from one worker's nodes to the nodes of one worker, and the places there that their sums are for."""
 
-    To add up what is given to one worker's nodes at a time keeps the sums, and the edges' shares of them, in the caches of a
-    processor that other workers do not share.
-    """
-
-    __slots__ = ("_blockwise", "_length", "_slots", "_sources", "places")
-
-    def __init__(self, parts: list[Rows], nodes: int, peers: int) -> None:
+    def __init__(self, parts: list[Rows], peers: int) -> None:
         count = sum(map(len, parts))
-        reach = max((int(rows[:, 1].max(initial=-1)) for rows in parts), default=-1) // peers + 1
-        windows = -(-reach // _WINDOW)
-        near = nodes + reach <= _NEAR
-        self._blockwise = near or windows <= _WINDOWS
-        if 1 < windows <= _WINDOWS and not near:
-            parts = _by_window(parts, peers * _WINDOW, windows)
-        self._sources, self._slots = (np.empty(count, np.int64) for _ in range(2))
+        self._sources, self._slots = ends = np.empty((2, count), np.int64)
         end = 0
         for rows in parts:
             start, end = end, end + len(rows)
-            for column, ends in enumerate((self._sources, self._slots)):
-                np.floor_divide(rows[:, column], peers, out=ends[start:end])
-        self.places: Places = slice(0, reach)
-        self._length = reach
-        if count >= 4 * reach:
-            return  # one sum for each place is little beside the edges, whichever of them are targets
-        found = distinct([self._slots], reach)
-        if reach > 2 * len(found):
-            slots = np.empty(reach, np.int64)
+            np.floor_divide(rows.T, peers, out=ends[:, start:end])
+        self._length = int(self._slots.max(initial=-1)) + 1
+        self.places: Places = slice(0, self._length)
+        found = distinct([self._slots], self._length)
+        if self._length > 2 * len(found):
+            slots = np.empty(self._length, np.int64)
             slots[found] = np.arange(len(found))
-            translate(self._slots, slots)
+            self._slots = slots.take(self._slots)
             self.places, self._length = found, len(found)
 
     def __len__(self) -> int:
         return len(self._sources)
 
     def degrees(self, nodes: int) -> Column:
-        """Return how many of the edges start at each node."""
         return np.bincount(self._sources, minlength=nodes)
 
-    @property
-    def block(self) -> int:
-        """How many edges ``sums`` needs room for."""
-        return min(len(self), _BLOCK) if self._blockwise else len(self)
-
-    def sums(self, given: Floats, room: Floats) -> Floats:
-        """Return the sums of what each source has ``given`` to each of its targets, with ``room`` for the edges of a block.
-
-        Of too many ranks and sums, those of all edges are read first, and then all sums made: half as much is looked up at random
-        at a time.
-        """
-        if not self._blockwise:
-            values = np.take(given, self._sources, out=room[: len(self)], mode="clip")
-            return np.asarray(np.bincount(self._slots, values, self._length), np.float64)
-        sums = np.zeros(self._length)
-        for start in range(0, len(self), _BLOCK):
-            sources, slots = self._sources[start : start + _BLOCK], self._slots[start : start + _BLOCK]
-            np.add.at(sums, slots, np.take(given, sources, out=room[: len(sources)], mode="clip"))
-        return sums
-
-
-def _by_window(parts: list[Rows], width: int, windows: int) -> list[Rows]:
-    """Return edges in the order of the windows of ``width`` nodes that they lead to, and within one in theirs."""
-    dealt: list[list[Rows]] = [[] for _ in range(windows)]
-    for rows in parts:
-        for window, part in partition_rows(rows, (rows[:, 1] // width).astype(np.uint8), windows):
-            dealt[window].append(part)
-    return [part for window in dealt for part in window]
+    def sums(self, given: Floats, space: Floats) -> Floats:
+        """Return the sums of what each source has ``given`` to each of its targets; ``space`` is for a float per edge."""
+        values = np.take(given, self._sources, out=space[: len(self)], mode="clip")
+        return np.asarray(np.bincount(self._slots, values, self._length), np.float64)
 
 
 class _Part:
-    """One worker's nodes of one outer time: their ranks, and the edges that start at them, by whom they lead to."""
-
-    __slots__ = ("_edges", "_given", "_incoming", "_loose", "_own", "_parts", "_room", "_scale", "_total", "_worker", "ranks")
+    """One worker's nodes of one outer time: their ranks, and the edges that start at them, by the worker that they lead to."""
 
     def __init__(self, info: OperatorInfo, nodes: int, edges: list[Rows]) -> None:
         self._worker = info.worker
-        dealt: list[list[Rows]] = [[] for _ in range(info.peers)]
+        parts: list[list[Rows]] = [[] for _ in range(info.peers)]
         for rows in edges:
-            together = info.peers <= _DEALT_BY_BOTH
-            for owner, part in [(rows[0, 1] % info.peers, rows)] if together else partition(rows, second, info.peers):
-                dealt[owner].append(part)
-        self._edges = [_Edges(parts, nodes, info.peers) for parts in dealt]
-        self._room: Floats = np.empty(max(edges.block for edges in self._edges))
+            for owner, part in partition(rows, second, info.peers):
+                parts[owner].append(part)
+        self._edges = [_Edges(some, info.peers) for some in parts]
+        self._space: Floats = np.empty(max(map(len, self._edges)))
         degrees = np.sum([edges.degrees(nodes) for edges in self._edges], axis=0)
         self._loose: Column = np.flatnonzero(degrees == 0)
         self._parts: Floats = 1 / np.maximum(degrees, 1)
@@ -245,44 +159,43 @@ class _Part:
         self._scale = 1.0
         self._incoming: dict[int, Places] = {}
 
-    def first_shares(self) -> list[Share]:
-        """Share out a rank of 1 for each node, and tell all workers how many nodes are here, and which places sums are for."""
-        nodes = len(self.ranks)
-        told = [edges.places for edges in self._edges]
-        return [share._replace(nodes=nodes, places=told[share.receiver]) for share in self.shares(np.inf)]
+    def first_shares(self) -> list[_Share]:
+        """Share out a rank of 1 for each node, with what the first shares say in addition."""
+        nodes, places = len(self.ranks), [edges.places for edges in self._edges]
+        return [share._replace(nodes=nodes, places=places[share.receiver]) for share in self.shares(np.inf)]
 
-    def shares(self, moved: float) -> list[Share]:
-        """Share out the ranks. What stays here is added up when the others' part is under way: ``add_up``."""
+    def shares(self, moved: float) -> list[_Share]:
+        """Share out the ranks, without the sums for this worker: ``add_up`` makes those."""
         self._given, self._own = self.ranks * self._parts, None
         none = np.empty(0)
         sums = [none if peer == self._worker else self._sums(peer) for peer in range(len(self._edges))]
         loose = float(self.ranks[self._loose].sum())
-        return [Share(peer, self._worker, part, loose, moved) for peer, part in enumerate(sums)]
+        return [_Share(peer, self._worker, part, loose, moved) for peer, part in enumerate(sums)]
 
     def add_up(self) -> Floats:
-        """Return the sums of what this worker's nodes give each other in this round."""
+        """Return this round's sums for this worker's own nodes."""
         if self._own is None:
             self._own = self._sums(self._worker)
         return self._own
 
     def _sums(self, peer: int) -> Floats:
-        return self._edges[peer].sums(self._given, self._room)
+        return self._edges[peer].sums(self._given, self._space)
 
-    def begin(self, shares: list[Share]) -> None:
-        """Take in what the first shares tell, and give all nodes the same rank."""
+    def begin(self, shares: list[_Share]) -> None:
+        """Give all nodes the same rank, with what the first shares say."""
         self._total = sum(share.nodes for share in shares)
         self._scale = 1 / self._total
         self._incoming = {share.sender: share.places for share in shares if share.places is not None}
         self.ranks *= self._scale
 
-    def take(self, shares: list[Share], damping: float) -> None:
-        """Make the ranks of the next round."""
+    def advance(self, shares: list[_Share], damping: float) -> None:
+        """Compute the ranks of the next round."""
         sums = self.add_up()
         if len(sums) < len(self.ranks):
             sums, own = np.zeros(len(self.ranks)), sums
             sums[self._edges[self._worker].places] += own
         for share in shares:
-            if len(share.sums):  # a worker without nodes has named no places, and what stays here is there already
+            if len(share.sums):  # not so from a worker without nodes, or from this one
                 sums[self._incoming[share.sender]] += share.sums
         scale, self._scale = damping * self._scale, 1.0
         sums *= scale
@@ -290,16 +203,14 @@ class _Part:
         self.ranks = sums
 
 
+@attrs.frozen(eq=False)
 class _Ranking(Generic[T]):
-    """What the operator in the loop does at the end of each round."""
+    """The finish functions of one worker."""
 
-    __slots__ = ("_damping", "_parts", "_rounds", "_tolerance")
-
-    def __init__(self, damping: float, tolerance: float, rounds: int | None) -> None:
-        self._damping = damping
-        self._tolerance = tolerance
-        self._rounds = rounds
-        self._parts: dict[T, _Part] = {}
+    _damping: float
+    _tolerance: float
+    _rounds: int | None
+    _parts: dict[T, _Part] = attrs.field(factory=dict)
 
     def finish(self, info: OperatorInfo, time: Product[T, int], collected: list[list[Any]]) -> list[Any]:
         """Return the shares to send, and the ranks if these are the last."""
@@ -315,13 +226,13 @@ class _Ranking(Generic[T]):
         moved = sum(share.moved for share in shares)
         if moved > self._tolerance if self._rounds is None else round <= self._rounds:
             before = part.ranks
-            part.take(shares, self._damping)
+            part.advance(shares, self._damping)
             if round != self._rounds:
                 return [part.shares(float(np.abs(part.ranks - before).sum()) if self._rounds is None else np.inf), []]
         return [[], self._ranks(info, outer)]
 
     def add_up(self, info: OperatorInfo, time: Product[T, int], collected: list[list[Any]]) -> None:
-        """Do what can be done before all shares are there."""
+        """Add up this worker's own sums before all shares are there."""
         outer, round = time
         if round > 0 and outer in self._parts:
             self._parts[outer].add_up()

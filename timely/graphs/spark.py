@@ -47,8 +47,8 @@ from timely.dataflow import ScopeBuilder, Stream
 from timely.errors import ConfigurationError, SchemaError
 from timely.graphs.distances import as_node
 from timely.graphs.labels import check_rounds
-from timely.graphs.pregel import Compute
 from timely.graphs.rank import check_parameters
+from timely.graphs.supersteps import Compute
 from timely.spark import run
 from timely.spark.session import refuse_connect
 

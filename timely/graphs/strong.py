@@ -1,17 +1,14 @@
 """Strongly connected components: nested loops that peel components off what is left of a graph.
 
-The outer loop's variable is the edges that are left. In each round every node draws a priority; a first inner loop
-carries the priorities forward, so that each node is coloured by the greatest that reaches it. A node that keeps its own
-colour is a root, and whatever of its colour reaches it is its component: a second inner loop goes backward from all
-roots at once, inside the colours. Components found leave the loop, and so do edges from them or between colours; the
-rest goes round again. The invariant: an edge inside a component that is not found yet never leaves. No loop counts:
-each ends when nothing circulates.
+The outer loop carries the edges that are left. In each round every node draws a priority. A first inner loop propagates them
+forward: each node gets the colour that is the greatest to reach it. A node of its own colour is a root, and its component is
+whatever of its colour reaches it: a second inner loop propagates backward from all roots at once, inside the colours.
+Components found leave the loop, and so do edges from them or between colours. The invariant: an edge inside a component that is
+not found yet never leaves.
 
-Priorities are mixed anew in each round, however the nodes are numbered. Of all the nodes that reach a given one, each
-is equally likely to become its root, and only those that this root reaches, outside its own component, are left before
-it. Of two such nodes at most one reaches the other without being reached back, so a round leaves half of them on
-average, and the outer rounds grow as the logarithm of the number of nodes. Nodes in no circle may leave without being
-peeled: ``name_components`` makes each a component of its own.
+Priorities are random in each round. So each node that reaches a given one is equally likely to be its root, a round leaves half
+of them on average, and the outer rounds grow as the logarithm of the nodes. Nodes on no cycle may leave without a root:
+``name_components`` makes each a component of its own.
 """
 
 from __future__ import annotations
@@ -22,11 +19,10 @@ from typing import Any, TypeAlias, TypeVar
 import numpy as np
 
 from timely.dataflow import Capability, InputPort, OperatorInfo, OutputPort, Pipeline, ScopeBuilder, Stream
-from timely.graphs.decode import name_components
-from timely.graphs.encode import encode
-from timely.graphs.lookup import attach, without
-from timely.graphs.pairs import Column, Rows
-from timely.graphs.propagate import propagate
+from timely.graphs.arrays import Column, Rows, distinct
+from timely.graphs.encoding import encode
+from timely.graphs.node_joins import attach, name_components, without
+from timely.graphs.propagation import propagate
 from timely.order import PartialOrder, Product
 
 T = TypeVar("T", bound=PartialOrder)
@@ -39,12 +35,11 @@ def strongly_connected_components(
 ) -> Stream[T, Any]:
     """Return Arrow batches ``(node, component)``: one row for each node of the graph, over all workers together.
 
-    ``edges`` are Arrow batches with the columns ``src`` and ``dst``, both of one type, which may be any that Arrow can
-    sort; ``vertices`` are batches with a column ``node``, for nodes that no edge names. Two nodes have the same
-    ``component`` if each reaches the other; it is the smallest node among them. Each time is a graph of its own, answered
-    when it is complete. ``SchemaError``, as the cause of an ``OperatorError``, for a column that is missing or has nulls
-    and for types that differ. Source: colouring with many pivots, as a dataflow of Naiad's nested loops (section 2.1), each
-    ended by progress tracking.
+    ``edges`` are Arrow batches with the columns ``src`` and ``dst``, both of one type that Arrow can sort; ``vertices`` are
+    batches with a column ``node``, for nodes without edges. Two nodes have the same ``component``, the smallest node among
+    them, if each reaches the other. Each time is a graph of its own. ``SchemaError``, as the cause of an ``OperatorError``, for
+    a column that is missing or has nulls and for types that differ. Source: colouring with many pivots, as nested loops of
+    Naiad (section 2.1).
 
     >>> import pyarrow as pa
     >>> import timely
@@ -59,7 +54,7 @@ def strongly_connected_components(
 
 
 def components_build(src: str = "src", dst: str = "dst") -> Build:
-    """Return ``build(scope, edges)``, which gives ``{"components": ...}``: the same job for any engine, Spark or none.
+    """Return ``build(scope, edges)``, which returns ``{"components": ...}``, for runs with or without Spark.
 
     >>> import pyarrow as pa
     >>> import timely
@@ -76,16 +71,9 @@ def components_build(src: str = "src", dst: str = "dst") -> Build:
 
 
 def strong_members(edges: Stream[T, Any]) -> Stream[T, Any]:
-    """Return ``(node, root)`` for the nodes of each component, found by its root, from edges as ``encode`` gives them.
+    """Return ``(node, root)`` for the nodes of each component, from edges as ``encode`` returns them.
 
-    Nodes that are in no circle may be missing.
-
-    >>> import timely
-    >>> edges = np.array([[0, 1], [1, 0], [1, 2]])
-    >>> found = timely.example(lambda scope: strong_members(scope.to_stream([0]).map_batch(lambda _: edges)))
-    >>> (one, root), (other, same) = [row for row in found[0][1] if row[0] < 2]
-    >>> (one, other), root == same
-    ((0, 1), True)
+    Nodes on no cycle may be missing.
     """
     with edges.scope.iterative("peel") as loop:
         handle, again = loop.feedback()
@@ -98,13 +86,9 @@ def strong_members(edges: Stream[T, Any]) -> Stream[T, Any]:
 
 
 def priority(nodes: Column, round: int) -> Column:
-    """Return the priority of each node in a round: 31 mixed bits, and the node's number to tell equals apart.
+    """Return the priority of each node in a round: 31 random bits, then the node's number, which breaks ties.
 
-    The mixing is the finalizer of SplitMix64, which spreads any difference of its argument over all bits.
-
-    >>> drawn = priority(np.arange(1000), 3)
-    >>> len(set(drawn.tolist())), bool((drawn >= 0).all()), root_of(drawn).tolist() == list(range(1000))
-    (1000, True, True)
+    The bits are those of the SplitMix64 finalizer.
     """
     mixed = nodes.astype(np.uint64) + np.uint64((round + 1) * 0x9E3779B97F4A7C15 & 0xFFFFFFFFFFFFFFFF)
     mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
@@ -113,25 +97,17 @@ def priority(nodes: Column, round: int) -> Column:
 
 
 def root_of(colours: Column) -> Column:
-    """Return the node whose priority each colour is.
-
-    >>> root_of(priority(np.array([7]), 0)).tolist()
-    [7]
-    """
+    """Return the node that each colour is the priority of."""
     return colours & 0xFFFFFFFF
 
 
 def _draw(capability: Capability[Product[T, int]], info: OperatorInfo) -> Callable[..., object]:
-    """Give each node of the edges its priority of the round."""
-
     info.declare_stateless()
 
     def logic(input: InputPort[Product[T, int], Any], output: OutputPort[Product[T, int]]) -> None:
         edges: Any
         for capability, edges in input:
-            there = np.zeros(int(edges.max()) + 1, np.bool_)
-            there[edges.ravel()] = True
-            nodes = np.flatnonzero(there)
+            nodes = distinct([edges.ravel()], int(edges.max()) + 1)
             output.session(capability).give_batch(np.column_stack((nodes, priority(nodes, capability.time.inner))))
 
     return logic
@@ -143,7 +119,7 @@ def _without_self_loops(edges: Rows) -> Rows:
 
 
 def _of_one_colour(rows: Rows) -> Rows:
-    """Of ``(source, target, colour of the source, colour of the target)`` keep the edges inside a colour."""
+    """Return the edges inside a colour, from ``(source, target, colour of the source, colour of the target)``."""
     inside: Rows = rows[rows[:, 2] == rows[:, 3], :2]
     return inside
 
@@ -153,6 +129,6 @@ def _reversed(edges: Rows) -> Rows:
 
 
 def _roots(colours: Rows) -> Rows:
-    """Return ``(root, root)`` for the nodes that have kept their own colour."""
+    """Return ``(root, root)`` for the nodes of their own colour."""
     roots = colours[root_of(colours[:, 1]) == colours[:, 0], 0]
     return np.column_stack((roots, roots))

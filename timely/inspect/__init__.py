@@ -1,7 +1,4 @@
-"""Looking into a dataflow: what it looks like, why a frontier is where it is, and who holds it there.
-
-Nothing here changes what a dataflow does, and one that nobody looks at pays nothing for it.
-"""
+"""Looking into a dataflow: trace events, pictures, explanations of stuck frontiers, the live page. None of it changes a run."""
 
 from timely.inspect.event_log import EventLog
 from timely.inspect.events import (
@@ -11,19 +8,19 @@ from timely.inspect.events import (
     Held,
     Notified,
     OperatorBuilt,
-    ProgressHeard,
-    ProgressTold,
+    ProgressReceived,
+    ProgressSent,
     Read,
+    RecordsSent,
     Scheduled,
-    Sent,
     Waited,
 )
-from timely.inspect.explain import explain
+from timely.inspect.explanation import explain
 from timely.inspect.live import LivePage
-from timely.inspect.picture import Picture, picture
+from timely.inspect.pictures import Picture, picture
 from timely.inspect.progress_line import ProgressLine
 from timely.inspect.reasons import Explanation, Leg, Reason, Unfinished
-from timely.inspect.snapshot import Snapshot, Wire, snapshot
+from timely.inspect.snapshots import Snapshot, Wire, snapshot
 from timely.inspect.tally import OperatorTally, Tally
 from timely.inspect.watchdog import Watchdog
 from timely.worker.tracer import everywhere
@@ -41,13 +38,13 @@ __all__ = [
     "OperatorBuilt",
     "OperatorTally",
     "Picture",
-    "ProgressHeard",
+    "ProgressReceived",
     "ProgressLine",
-    "ProgressTold",
+    "ProgressSent",
     "Read",
     "Reason",
     "Scheduled",
-    "Sent",
+    "RecordsSent",
     "Snapshot",
     "Tally",
     "Unfinished",

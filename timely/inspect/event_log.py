@@ -1,8 +1,7 @@
-"""``EventLog``: all that a worker does, as structured events, for a program, a file, or another dataflow.
+"""``EventLog``: a tracer that records what a worker does as trace events, for a program, a file or another dataflow.
 
-It is opened on a worker before the dataflows that it is to tell of are built. The invariant: the events of one worker come in the
-order in which things happened; of what an operator does in one run, its ``Scheduled`` comes last. A worker without a log pays
-nothing for it; with one, each run of an operator and each message costs a few microseconds more.
+Open it before the dataflows are built. The events of a worker come in order; ``Scheduled`` comes after all else that the operator
+did in that run. Workers without a log pay nothing. With one, each run of an operator and each message costs a few microseconds.
 """
 
 from __future__ import annotations
@@ -22,14 +21,14 @@ from timely.inspect.events import (
     Held,
     Notified,
     OperatorBuilt,
-    ProgressHeard,
-    ProgressTold,
+    ProgressReceived,
+    ProgressSent,
     Read,
+    RecordsSent,
     Scheduled,
-    Sent,
     Waited,
 )
-from timely.inspect.snapshot import ENTRY, EXIT, Snapshot, snapshot
+from timely.inspect.snapshots import ENTRY, EXIT, Snapshot, snapshot
 from timely.operators import Messages, Progress
 from timely.operators.events import EventSink
 from timely.progress import Location, ProgressBatch, Source, Target
@@ -44,10 +43,9 @@ Listener = Callable[[Any, Sequence[InputPort[Any, Any]]], None]
 
 
 class EventLog:
-    """The events of one worker, given to whoever asked for them with ``subscribe`` or ``into``.
+    """The trace events of one worker, for those who ``subscribe`` and for the sinks that it is recorded ``into``.
 
-    What a scope of one's own (``add_scope``) does is not told, but that it is there, and what comes to it and from it is read by
-    others.
+    The inside of a custom scope (``add_scope``) is not traced.
 
     >>> import timely
     >>> from timely.inspect import EventLog, Scheduled
@@ -65,7 +63,7 @@ class EventLog:
         self.worker = worker.index
         self._clock = clock
         self._start = clock()
-        self._takers: list[Callable[[Event], object]] = []
+        self._subscribers: list[Callable[[Event], object]] = []
         self._streams: list[_Stream] = []
         self._paths: dict[int, str] = {}
         self._aside = False
@@ -76,19 +74,18 @@ class EventLog:
         """Seconds since the log was opened."""
         return self._clock() - self._start
 
-    def subscribe(self, take: Callable[[Event], object]) -> None:
-        """Have each event from now on given to ``take``, on the worker's thread, as it happens.
+    def subscribe(self, receive: Callable[[Event], object]) -> None:
+        """Call ``receive`` with each event from now on, on the worker's thread.
 
-        If it raises, the dataflow goes on without it: the error goes to the log ``timely.inspect.event_log``.
+        A subscriber that raises is removed, and the error goes to the log ``timely.inspect.event_log``; the dataflow goes on.
         """
-        self._takers.append(take)
+        self._subscribers.append(receive)
 
     def into(self, sink: EventSink) -> None:
-        """Record the events from now on as a stream into ``sink``, with their microseconds since the log was opened as times.
+        """Record the events from now on as a stream into ``sink``; its times are microseconds since the log was opened.
 
-        It can be replayed as a dataflow where ``sink`` is one for that: a ``timely.EventLink``, a ``timely.FileSink``, a
-        ``timely.ConnectionSink``. It is over with ``close``. A dataflow on the same worker that replays it is built within
-        ``aside``, or it would have events of its own to read for ever. Who reads a file of events says that they trust it.
+        Replay it from a ``timely.EventLink``, ``timely.FileSink`` or ``timely.ConnectionSink``; ``close`` ends it. Build a
+        dataflow that replays it on the same worker within ``aside``, or it traces itself for ever.
 
         >>> import timely
         >>> worker, link = timely.Worker(), timely.EventLink()
@@ -110,40 +107,40 @@ class EventLog:
         """
         stream = _Stream(sink)
         self._streams.append(stream)
-        self._takers.append(stream.take)
+        self._subscribers.append(stream.receive)
 
     def close(self) -> None:
-        """End what is recorded; events that come later are not told to anybody."""
+        """End the recorded streams, and drop all later events."""
         for stream in self._streams:
             stream.close(int(self.now * 1e6))
         self._streams.clear()
-        self._takers.clear()
+        self._subscribers.clear()
 
     @contextlib.contextmanager
     def aside(self) -> Iterator[None]:
-        """Let dataflows that are built in the ``with`` block be none of the log's business."""
+        """Leave out the dataflows that are built in the ``with`` block."""
         before, self._aside = self._aside, True
         try:
             yield
         finally:
             self._aside = before
 
-    def _tell(self, event: Event) -> None:
-        for take in self._takers:
+    def _emit(self, event: Event) -> None:
+        for receive in self._subscribers:
             try:
-                take(event)
+                receive(event)
             except Exception:
-                self._takers = [other for other in self._takers if other is not take]
-                _LOG.exception("a subscriber of the event log of worker %d failed, and is told nothing more", self.worker)
+                self._subscribers = [other for other in self._subscribers if other is not receive]
+                _LOG.exception("a subscriber of the event log of worker %d failed, and was removed", self.worker)
 
-    # -- what the worker tells ---------------------------------------------------------------------------------------------
+    # -- the tracer ---------------------------------------------------------------------------------------------
 
     def built(self, number: int, scope: ScopeBuilder[Any]) -> None:
-        """Tell what was built, and look on at every operator from now on."""
+        """Record what was built, and trace its operators from now on."""
         if self._aside:
             return
         self._paths[number] = scope.path
-        self._tell_structure(snapshot(scope))
+        self._emit_structure(snapshot(scope))
         for subgraph in scope.scopes:
             subgraph.intercept(functools.partial(self._around, subgraph, subgraph.trackers[0].locations))
             subgraph.time_runs(functools.partial(self._timed, subgraph))
@@ -151,46 +148,46 @@ class EventLog:
                 if isinstance(child.scope, Operator):
                     child.scope.notified = functools.partial(self._notified, child.scope.path, child.scope.notified)
 
-    def _tell_structure(self, shape: Snapshot) -> None:
+    def _emit_structure(self, shape: Snapshot) -> None:
         for child in shape.children:
-            self._tell(OperatorBuilt(self.now, self.worker, child.path, child.name, child.inputs, child.outputs, child.built_at))
+            self._emit(OperatorBuilt(self.now, self.worker, child.path, child.name, child.inputs, child.outputs, child.built_at))
         for wire in shape.wires:
             source = _end(shape, wire.source, ENTRY)
             target = _end(shape, wire.target, EXIT)
-            self._tell(ChannelBuilt(self.now, self.worker, source, target, wire.exchanged))
+            self._emit(ChannelBuilt(self.now, self.worker, source, target, wire.exchanged))
         for child in shape.children:
-            self._tell_structure(child)
+            self._emit_structure(child)
 
     def _around(
         self, subgraph: Subgraph[Any, Any], places: Sequence[Location], child: int, hold: Recorder, note: Recorder
     ) -> Iterable[Recorder]:
-        """Return what counts as ``hold`` and ``note`` do, and tells of it."""
+        """Return ``hold`` and ``note`` with tracing around them."""
         path = f"{subgraph.path}/{subgraph.children[child].name}#{child}"
 
         def holds(number: int, time: Any, diff: int) -> None:
             hold(number, time, diff)
             place = places[number]
-            if self._takers and isinstance(place, Source):
-                self._tell(Held(self.now, self.worker, path, place.port, time, diff))
+            if self._subscribers and isinstance(place, Source):
+                self._emit(Held(self.now, self.worker, path, place.port, time, diff))
 
         def notes(number: int, time: Any, diff: int) -> None:
             note(number, time, diff)
-            if not self._takers:
+            if not self._subscribers:
                 return
             if number < 0:
-                self._tell(Sent(self.now, self.worker, path, (subgraph.path, ~number), time, diff))
+                self._emit(RecordsSent(self.now, self.worker, path, (subgraph.path, ~number), time, diff))
                 return
             place = places[number]
             if isinstance(place, Target) and diff < 0:
-                self._tell(Read(self.now, self.worker, path, place.port, time, -diff))
+                self._emit(Read(self.now, self.worker, path, place.port, time, -diff))
             elif isinstance(place, Target):
                 to = f"{subgraph.path}/{subgraph.children[place.node].name}#{place.node}"
-                self._tell(Sent(self.now, self.worker, path, (to, place.port), time, diff))
+                self._emit(RecordsSent(self.now, self.worker, path, (to, place.port), time, diff))
 
         return holds, notes
 
     def _timed(self, subgraph: Subgraph[Any, Any], child: int, run: Callable[[], bool]) -> Callable[[], bool]:
-        """Return what runs an operator as ``run`` does, and tells how long it took."""
+        """Return ``run`` with a clock around it."""
         path = f"{subgraph.path}/{subgraph.children[child].name}#{child}"
 
         def timed() -> bool:
@@ -198,53 +195,53 @@ class EventLog:
             try:
                 return run()
             finally:
-                if self._takers:
+                if self._subscribers:
                     over = self._clock()
-                    self._tell(Scheduled(over - self._start, self.worker, path, over - begun))
+                    self._emit(Scheduled(over - self._start, self.worker, path, over - begun))
 
         return timed
 
     def _notified(self, path: str, other: Listener | None, time: Any, inputs: Sequence[InputPort[Any, Any]]) -> None:
         if other is not None:
             other(time, inputs)  # another log of the same worker
-        if self._takers:
-            self._tell(Notified(self.now, self.worker, path, time))
+        if self._subscribers:
+            self._emit(Notified(self.now, self.worker, path, time))
 
     def told(self, number: int, batch: ProgressBatch[Any]) -> None:
-        """Tell of a progress batch that goes to the peers."""
-        if self._takers and number in self._paths:
-            self._tell(ProgressTold(self.now, self.worker, self._paths[number], len(batch.updates)))
+        """Record a progress batch for the peers."""
+        if self._subscribers and number in self._paths:
+            self._emit(ProgressSent(self.now, self.worker, self._paths[number], len(batch.updates)))
 
     def heard(self, number: int, sender: int, batch: ProgressBatch[Any]) -> None:
-        """Tell of a progress batch that came from a peer."""
-        if self._takers and number in self._paths:
-            self._tell(ProgressHeard(self.now, self.worker, self._paths[number], sender, len(batch.updates)))
+        """Record a progress batch from a peer."""
+        if self._subscribers and number in self._paths:
+            self._emit(ProgressReceived(self.now, self.worker, self._paths[number], sender, len(batch.updates)))
 
     def waited(self, seconds: float) -> None:
-        """Tell that there was nothing to do."""
-        if self._takers:
-            self._tell(Waited(self.now, self.worker, seconds))
+        """Record idle time."""
+        if self._subscribers:
+            self._emit(Waited(self.now, self.worker, seconds))
 
     def turned(self) -> None:
-        """Pass on what the turn has brought to those who record it."""
+        """Pass the events of a step on to the sinks."""
         for stream in self._streams:
             stream.flush(int(self.now * 1e6))
 
     def ended(self, number: int) -> None:
-        """Tell that a dataflow is over."""
+        """Record that a dataflow is complete or dropped."""
         path = self._paths.pop(number, None)
         if path is not None:
-            self._tell(Ended(self.now, self.worker, path))
+            self._emit(Ended(self.now, self.worker, path))
 
 
 def _end(shape: Snapshot, end: tuple[int, int], boundary: int) -> tuple[str, int]:
-    """Return the path and the port of an end of a wire; on the boundary, those of the scope."""
+    """Return the path and the port of an end of a wire; on the boundary those of the scope."""
     node, port = end
     return (shape.path if node == boundary else shape.children[node].path), port
 
 
 class _Stream:
-    """Events on their way into a sink, as one stream with times in microseconds."""
+    """Writes events into a sink as one stream, with times in microseconds."""
 
     def __init__(self, sink: EventSink) -> None:
         self._sink = sink
@@ -252,11 +249,11 @@ class _Stream:
         self._batch: list[Event] = []
         sink.append(Progress([(0, 1)]))
 
-    def take(self, event: Event) -> None:
+    def receive(self, event: Event) -> None:
         self._batch.append(event)
 
     def flush(self, now: int) -> None:
-        """Hand over what was gathered, and say that nothing before ``now`` comes any more."""
+        """Write the gathered events, and advance to ``now``."""
         if self._batch:
             batch, self._batch = self._batch, []
             self._sink.append(Messages(self._time, batch))

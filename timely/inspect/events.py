@@ -1,7 +1,7 @@
-"""What a worker's event log is made of: one small record for each thing that happened, with when and where.
+"""The trace events of a worker's event log.
 
-``at`` is in seconds since the log was opened, by the worker's own clock, and never goes back. Operators are named by their paths,
-which are the same on every worker. Times of the dataflow are given as they are. Events can be pickled where these can.
+``at`` is in seconds since the log was opened, by the worker's clock, and never goes back. Operators are named by their paths,
+which are the same on every worker. ``time`` is a time of the dataflow. Events can be pickled if their times can.
 """
 
 from __future__ import annotations
@@ -12,12 +12,20 @@ import attrs
 
 
 @attrs.frozen
-class OperatorBuilt:
-    """An operator or a nested scope was built: its ports, and the line of the program that did it."""
-
+class _Traced:
     at: float
     worker: int
+
+
+@attrs.frozen
+class _TracedAt(_Traced):
     path: str
+
+
+@attrs.frozen
+class OperatorBuilt(_TracedAt):
+    """An operator or a nested scope was built, by the line ``built_at`` of the program."""
+
     name: str
     inputs: int
     outputs: int
@@ -25,111 +33,92 @@ class OperatorBuilt:
 
 
 @attrs.frozen
-class ChannelBuilt:
-    """A stream leads from an output of ``source`` to an input of ``target``, ``(path, port)`` both; maybe to other workers."""
+class ChannelBuilt(_Traced):
+    """A stream connects ``source`` to ``target``, both ``(path, port)``; ``exchanged`` if records may go to other workers."""
 
-    at: float
-    worker: int
     source: tuple[str, int]
     target: tuple[str, int]
     exchanged: bool
 
 
 @attrs.frozen
-class Scheduled:
-    """An operator has run once, for so many seconds; those of operators that it ran in the middle are in it."""
+class Scheduled(_TracedAt):
+    """An operator has run once; ``seconds`` include the operators that it ran inside its own run."""
 
-    at: float
-    worker: int
-    path: str
     seconds: float
 
 
 @attrs.frozen
-class Sent:
-    """An operator has sent ``records`` records at ``time`` to an input of another, on any worker."""
+class RecordsSent(_TracedAt):
+    """An operator has sent ``records`` records at ``time`` to the input ``target``, on any worker."""
 
-    at: float
-    worker: int
-    path: str
     target: tuple[str, int]
     time: Any
     records: int
 
 
 @attrs.frozen
-class Read:
+class Read(_TracedAt):
     """An operator has read ``records`` records at ``time`` from its input ``port``."""
 
-    at: float
-    worker: int
-    path: str
     port: int
     time: Any
     records: int
 
 
 @attrs.frozen
-class Held:
-    """An operator has ``change`` capabilities more, or fewer, for ``time`` on its output ``port``."""
+class Held(_TracedAt):
+    """An operator holds ``change`` more capabilities for ``time`` at its output ``port``; negative if fewer."""
 
-    at: float
-    worker: int
-    path: str
     port: int
     time: Any
     change: int
 
 
 @attrs.frozen
-class Notified:
-    """An operator was told that ``time`` is complete."""
+class Notified(_TracedAt):
+    """An operator was notified that ``time`` is complete."""
 
-    at: float
-    worker: int
-    path: str
     time: Any
 
 
 @attrs.frozen
-class ProgressTold:
-    """The worker told its peers what it did in a dataflow, in a batch of so many updates."""
+class ProgressSent(_TracedAt):
+    """The worker sent its peers a progress batch of a dataflow, of ``updates`` updates."""
 
-    at: float
-    worker: int
-    path: str
     updates: int
 
 
 @attrs.frozen
-class ProgressHeard:
-    """The worker took in what ``sender`` did in a dataflow."""
+class ProgressReceived(_TracedAt):
+    """The worker received a progress batch of a dataflow from ``sender``."""
 
-    at: float
-    worker: int
-    path: str
     sender: int
     updates: int
 
 
 @attrs.frozen
-class Waited:
-    """The worker had nothing to do, for so many seconds."""
+class Waited(_Traced):
+    """The worker was idle for so many seconds."""
 
-    at: float
-    worker: int
     seconds: float
 
 
 @attrs.frozen
-class Ended:
+class Ended(_TracedAt):
     """A dataflow is complete on this worker, or was dropped."""
-
-    at: float
-    worker: int
-    path: str
 
 
 Event: TypeAlias = (
-    OperatorBuilt | ChannelBuilt | Scheduled | Sent | Read | Held | Notified | ProgressTold | ProgressHeard | Waited | Ended
+    OperatorBuilt
+    | ChannelBuilt
+    | Scheduled
+    | RecordsSent
+    | Read
+    | Held
+    | Notified
+    | ProgressSent
+    | ProgressReceived
+    | Waited
+    | Ended
 )

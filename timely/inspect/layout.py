@@ -1,10 +1,8 @@
-"""Where everything stands in a picture of a dataflow: boxes in layers from top to bottom, each scope a box around its own.
+"""The layout of a picture: boxes in layers from top to bottom, each scope a box around its own.
 
-Every child stands below those that it reads from; what leads back up, as each loop does, is the exception, and is led round at
-the right. What passes by a layer gets a place in it, so that no line runs through a box that it has no business with; what would
-pass by many is led along the left instead, by a lane that all such streams from one output share. So a picture takes time in
-proportion to its streams, or little more. The invariant: boxes of one scope do not overlap, and lie inside it. The same snapshot
-is laid out the same way, to the pixel.
+Each child stands below those that it reads from; feedback is led round at the right. A stream that passes a layer gets a place
+in it, and so crosses no box. One that would pass many layers runs along the left, in a lane shared by the streams of one output:
+so the work is about linear in the streams. Boxes never overlap. The same snapshot gives the same layout.
 """
 
 from __future__ import annotations
@@ -16,11 +14,11 @@ from typing import Final
 
 import attrs
 
-from timely.inspect.snapshot import ENTRY, EXIT, Snapshot, Wire
+from timely.inspect.snapshots import ENTRY, EXIT, Snapshot, Wire
 
 Point = tuple[float, float]
 Key = tuple[str, int, int]
-"""What has a place in a layer: a child, a port of the scope's own boundary, or the passage of a wire."""
+"""A thing with a place in a layer: a child, a port of the scope's boundary, or the passage of a wire."""
 
 CHARACTER: Final = 6.9
 LINE: Final = 15.0
@@ -31,15 +29,12 @@ _BELOW: Final = 34.0
 _LANE: Final = 12.0
 _SWEEPS: Final = 6
 _FAR: Final = 12
-"""Layers that a stream passes by, at most, before it is led along the side."""
+"""A stream that passes more layers is led along the side."""
 
 
 @attrs.define
 class Box:
-    """A child or a scope, with its place in the scope around it; ``lines`` are what is written in it.
-
-    ``entries`` and ``exits`` say where along its upper and its lower side its inputs and outputs are.
-    """
+    """A child or a scope, with its place in its parent; ``entries`` and ``exits`` are the x of its inputs and outputs."""
 
     shape: Snapshot
     lines: list[str]
@@ -55,7 +50,7 @@ class Box:
 
 @attrs.frozen
 class Path:
-    """The way of a wire: the points that it goes through, whether it leads back up, and whether it goes along a side."""
+    """The points of a wire, whether it leads back up, and whether it runs along a side."""
 
     wire: Wire
     points: tuple[Point, ...]
@@ -64,7 +59,7 @@ class Path:
 
 
 def lay_out(shape: Snapshot, write: Callable[[Snapshot], list[str]]) -> Box:
-    """Return the box of a snapshot, with all that is in it placed; ``write`` says what is written in an operator's box."""
+    """Return the box of a snapshot, everything in it placed; ``write`` returns the text of a box."""
     lines = write(shape)
     if shape.kind != "scope":
         width = max(len(line) for line in lines) * CHARACTER + 2 * _PAD
@@ -96,12 +91,12 @@ class _Plan:
     # -- layers ------------------------------------------------------------------------------------------------------
 
     def _find_back(self) -> set[int]:
-        """Return which wires lead back to what they come from: found in a walk from the scope's inputs and sources."""
+        """Return the wires that close cycles, in a depth-first walk from the scope's inputs and sources."""
         after: dict[int, list[tuple[int, int]]] = {}
         for number, wire in enumerate(self._shape.wires):
             after.setdefault(wire.source[0], []).append((number, wire.target[0]))
         back: set[int] = set()
-        state: dict[int, bool] = {}  # False while what comes after a node is gone through, True when that is done
+        state: dict[int, bool] = {}  # False while a node is on the stack, True when it is done
         fed = {wire.target[0] for wire in self._shape.wires}
         for start in [ENTRY, *sorted(self._boxes, key=lambda index: (index in fed, index))]:
             if start in state:
@@ -123,7 +118,7 @@ class _Plan:
         return back
 
     def _rank(self) -> dict[int, int]:
-        """Return the layer of each child: one below the lowest that it reads from. The scope's own inputs are above all."""
+        """Return the layer of each child: one below the lowest that it reads from."""
         ahead = [wire for number, wire in enumerate(self._shape.wires) if number not in self._back]
         waits = dict.fromkeys(self._boxes, 0)
         after: dict[int, list[int]] = {}
@@ -150,7 +145,7 @@ class _Plan:
         return 0 if key[0] == "in" else self._last if key[0] == "out" else self._ranks[key[1]]
 
     def _fill(self) -> None:
-        """Put all that has a place into its layer, and bring the layers into an order with few crossings."""
+        """Fill the layers, and order them so that few wires cross."""
         self._last = max(self._ranks.values(), default=0) + 1
         self._layers = [[] for _ in range(self._last + 1)]
         self._layers[0] = [("in", port, 0) for port in range(self._shape.inputs)]
@@ -187,7 +182,7 @@ class _Plan:
         return self._boxes[key[1]].width if key[0] == "box" else _LANE
 
     def _place(self) -> None:
-        """Give everything in the layers its middle, near the middle of what it is connected to."""
+        """Place everything near the middle of what it is connected to."""
         for layer in self._layers:
             self._spread(layer, [0.0] * len(layer))
         for sweep in range(_SWEEPS):
@@ -196,7 +191,7 @@ class _Plan:
                 self._spread(layer, [_mean([self._x[n] for n in near.get(key, ())], self._x[key]) for key in layer])
 
     def _spread(self, layer: Sequence[Key], wished: Sequence[float]) -> None:
-        """Place a layer in its order, each as near to where it is wished as its neighbours let it, to both sides alike."""
+        """Place a layer in its order, each key as near to its wished place as the neighbours allow."""
         right, left = [0.0] * len(layer), [0.0] * len(layer)
         edge = -float("inf")
         for place, key in enumerate(layer):
@@ -211,9 +206,7 @@ class _Plan:
             self._x[key] = (right[place] + left[place]) / 2
 
     def _lanes(self, wires: Iterable[tuple[int, Hashable]]) -> tuple[dict[int, int], int]:
-        """Return a lane for each of these wires, and how many lanes there are: those that come with the same thing share one,
-        and so do those of which one ends before the next begins.
-        """
+        """Return the lane of each wire, and the number of lanes: wires with the same thing share a lane, as do disjoint ones."""
         sharing: dict[Hashable, list[int]] = {}
         for number, thing in wires:
             sharing.setdefault(thing, []).append(number)
@@ -258,7 +251,7 @@ class _Plan:
         return self._box
 
     def _center(self, left: float, right: float) -> float:
-        """Move everything to the right of the lanes at the left, centred over what the title needs; return its width."""
+        """Move everything between the lanes, centred below the title; return its width."""
         edges = [(self._x[key] - self._width(key) / 2, self._x[key] + self._width(key) / 2) for key in self._x]
         leftmost, rightmost = min((start for start, _ in edges), default=0.0), max((end for _, end in edges), default=0.0)
         title = max((len(line) for line in self._lines), default=0) * CHARACTER + 2 * _PAD
@@ -269,7 +262,7 @@ class _Plan:
         return inner
 
     def _stack(self) -> None:
-        """Put the layers below each other, and the boxes into theirs."""
+        """Stack the layers, and put the boxes into them."""
         boxes = [[self._boxes[key[1]] for key in layer if key[0] == "box"] for layer in self._layers]
         self._heights = [max((child.height for child in layer), default=0.0) for layer in boxes]
         self._tops, y = [], TITLE
@@ -282,7 +275,7 @@ class _Plan:
             child.y = self._tops[rank] + (self._heights[rank] - child.height) / 2
 
     def _through(self, number: int) -> tuple[Point, ...]:
-        """Return the way of a wire that leads downwards: straight within the layers, and bent between them."""
+        """Return the points of a wire that leads down: straight within layers, bent between them."""
         wire, chain = self._shape.wires[number], self._chains[number]
         (from_x, from_y), (to_x, to_y) = self._leaves(wire.source), self._arrives(wire.target)
         points = [(from_x, from_y), (from_x, max(from_y, self._bottom(self._rank_of(chain[0]))))]
@@ -295,7 +288,7 @@ class _Plan:
         return self._tops[rank] + self._heights[rank]
 
     def _leaves(self, end: tuple[int, int]) -> Point:
-        """Return where a wire begins: at the bottom of a child, or at the top of the scope."""
+        """Return the start of a wire: the bottom of a child, or the top of the scope."""
         node, port = end
         if node == ENTRY:
             return self._box.entries[port], 0.0
@@ -303,7 +296,7 @@ class _Plan:
         return child.x + child.exits[port], child.y + child.height
 
     def _arrives(self, end: tuple[int, int]) -> Point:
-        """Return where a wire ends: at the top of a child, or at the bottom of the scope."""
+        """Return the end of a wire: the top of a child, or the bottom of the scope."""
         node, port = end
         if node == EXIT:
             return self._box.exits[port], self._box.height
@@ -311,7 +304,7 @@ class _Plan:
         return child.x + child.entries[port], child.y
 
     def _aside(self, wire: Wire, lane: float) -> tuple[Point, ...]:
-        """Return the way of a wire along a side: to its lane below the source's layer, and from there above the target's."""
+        """Return the points of a wire along a side, in its lane."""
         (from_x, from_y), (to_x, to_y) = self._leaves(wire.source), self._arrives(wire.target)
         first, last = self._rank_of(self._end(wire.source)), self._rank_of(self._end(wire.target))
         out, back = self._bottom(first) + _BELOW / 3, self._tops[last] - _BELOW / 3

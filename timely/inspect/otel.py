@@ -1,8 +1,6 @@
-"""The numbers of workers for OpenTelemetry, through its own interface: ``pip install '.[otel]'`` in a checkout of timely.
+"""The numbers of workers for OpenTelemetry, by its own interface: ``pip install '.[otel]'`` in a checkout of timely.
 
-Which exporter they go to, and how often, is said to OpenTelemetry as for any other program. It asks when it wants to know, and
-what it is given is read from a :class:`~timely.inspect.Tally` that each worker keeps, and from what is counted for progress. The
-invariant: counters only grow, for as long as the process lives; attributes are the same for the same dataflow on every worker.
+OpenTelemetry asks when it wants to export. Counters only grow, and attributes are the same for the same dataflow on every worker.
 """
 
 from __future__ import annotations
@@ -33,25 +31,25 @@ _OPERATORS: Final[tuple[tuple[str, str, str, Callable[[OperatorTally], float]], 
 )
 
 _WORKERS: Final[tuple[tuple[str, str, str, Callable[[Tally], float]], ...]] = (
-    ("timely.worker.waited", "s", "seconds in which the worker had nothing to do", lambda tally: tally.waited),
-    ("timely.worker.progress.told", "{batch}", "progress batches for the peers", lambda tally: tally.told),
-    ("timely.worker.progress.heard", "{batch}", "progress batches from the peers", lambda tally: tally.heard),
+    ("timely.worker.waited", "s", "seconds in which the worker was idle", lambda tally: tally.waited),
+    ("timely.worker.progress.sent", "{batch}", "progress batches sent", lambda tally: tally.progress_sent),
+    ("timely.worker.progress.received", "{batch}", "progress batches received", lambda tally: tally.progress_received),
 )
 
 _DATAFLOWS: Final[tuple[tuple[str, str, str, Callable[[ScopeBuilder[Any]], float | None]], ...]] = (
     ("timely.dataflow.epoch", "{epoch}", "the earliest epoch that is not complete", lambda scope: standing(scope)[0]),
-    ("timely.dataflow.lag", "{epoch}", "epochs from there to the latest that anything has got to", lambda scope: _lag(scope)),
-    ("timely.dataflow.records", "{record}", "records under way", lambda scope: sum(s.under_way() for s in scope.scopes)),
+    ("timely.dataflow.lag", "{epoch}", "epochs between that and the latest one in use", lambda scope: _lag(scope)),
+    ("timely.dataflow.records", "{record}", "records in flight", lambda scope: sum(s.under_way() for s in scope.scopes)),
 )
 
 
 class WorkerMeter:
-    """Gives OpenTelemetry the numbers of the workers that it is to ``watch``, those of this process; one for each provider.
+    """Gives OpenTelemetry the numbers of the workers of this process that it is to ``watch``.
 
-    ``provider`` is that of OpenTelemetry if none is given. Of operators there are ``timely.operator.time``, ``.runs``,
-    ``.records.read`` and ``.records.sent``, with the attributes ``worker`` and ``path``; of workers ``timely.worker.waited``,
-    ``.progress.told`` and ``.progress.heard``; and of dataflows that go on and have integers as times, as each worker knows them,
-    ``timely.dataflow.epoch``, ``.lag`` (how far the frontier is behind what the inputs have got to) and ``.records`` under way.
+    The default ``provider`` is the global one. Operators have ``timely.operator.time``, ``.runs``, ``.records.read`` and
+    ``.records.sent``, with the attributes ``worker`` and ``path``. Workers have ``timely.worker.waited``, ``.progress.sent`` and
+    ``.progress.received``. Running dataflows with integer times have ``timely.dataflow.epoch``, ``.lag`` (how far the frontier is
+    behind the inputs) and ``.records`` in flight.
 
     >>> import timely
     >>> from opentelemetry.sdk.metrics import MeterProvider
@@ -80,7 +78,7 @@ class WorkerMeter:
             meter.create_observable_gauge(name, [_observing(self._of_dataflows, of_dataflow)], unit, text)
 
     def watch(self, worker: Worker) -> None:
-        """Give the numbers of this worker too; called before its dataflows are built."""
+        """Give the numbers of this worker too; call it before its dataflows are built."""
         watched = _Watched(worker)
         self._tallies.append(Tally.of(watched))
         self._watched = [known for known in self._watched if known() is not None]
@@ -104,7 +102,7 @@ class WorkerMeter:
 
 
 class _Watched(EventLog):
-    """The log of a worker that is there as long as the worker is: a compiled worker itself takes no weak reference."""
+    """A log that lives as long as its worker: a compiled worker has no weak references."""
 
     def __init__(self, worker: Worker) -> None:
         super().__init__(worker)
@@ -112,7 +110,7 @@ class _Watched(EventLog):
 
 
 def _observing(observe: Callable[[Any], Iterable[Observation]], number: Any) -> Callable[[CallbackOptions], list[Observation]]:
-    """Return what OpenTelemetry calls; it is given nothing where something changes while it is read."""
+    """Return what OpenTelemetry calls; it gives nothing if the numbers change while they are read."""
 
     def callback(options: CallbackOptions) -> list[Observation]:
         try:
@@ -124,6 +122,6 @@ def _observing(observe: Callable[[Any], Iterable[Observation]], number: Any) -> 
 
 
 def _lag(scope: ScopeBuilder[Any]) -> int | None:
-    """Return how far what is the furthest on is before what is the furthest behind; ``None`` where times are no integers."""
+    """Return how many epochs lie between the last time in use and the first; ``None`` if times are no integers."""
     epoch, times = standing(scope)[0], scope.subgraph.times()
     return None if not isinstance(epoch, int) or not times else max(times) - epoch

@@ -1,9 +1,6 @@
-"""``ProgressLine``: how far the workers of this process are, on one line of the terminal that renews itself.
+"""``ProgressLine``: how far the workers of this process are, on one line of the terminal.
 
-It appears when a run takes longer than a moment, is gone when the run is over, makes way for what the program prints, and is
-never written where no terminal is. ``timely.execute`` shows one by itself. A daemon thread of its own looks now and then. The
-invariant: what is written about an epoch was true a moment ago: nothing before it is still under way on the worker that is the
-furthest behind.
+It appears when a run takes longer than a moment, and is gone when the run is over; without a terminal nothing is written.
 """
 
 from __future__ import annotations
@@ -23,11 +20,11 @@ from timely.worker.run_monitor import SHOWN_AFTER, SHOWN_EVERY
 from timely.worker.terminal import StatusLine, count, is_terminal
 
 _SAMPLES: Final = 5
-"""So many looks, one after the other, are what records per second are worked out from."""
+"""Samples from which records per second are computed."""
 
 
-class Progress:
-    """What there is to be said of how far a run is, again and again; ``records`` says how many its inputs have sent by now."""
+class ProgressText:
+    """The text of the line; ``records`` returns how many records the inputs have sent."""
 
     def __init__(self, records: Callable[[], int], clock: Callable[[], float] = monotonic) -> None:
         self._records = records
@@ -35,9 +32,9 @@ class Progress:
         self._samples: deque[tuple[float, int]] = deque(maxlen=_SAMPLES)
 
     def text(self, workers: Sequence[Worker]) -> str | None:
-        """Return it, for each dataflow of the worker that is the furthest behind; empty when all is complete.
+        """Return the state of each dataflow on the worker that is furthest behind; empty when all are complete.
 
-        ``None`` where something was changed while it was read.
+        ``None`` if it changed while it was read.
         """
         try:
             parts = _standings(workers)
@@ -69,13 +66,12 @@ def _standings(workers: Sequence[Worker]) -> list[str]:
 
 
 class ProgressLine:
-    """Shows, while its ``with`` block lasts, how far the workers are that it is to ``watch``; nothing unless on a terminal.
+    """Shows in its ``with`` block how far the workers are that it is to ``watch``; ``timely.execute`` shows one by itself.
 
-    For each dataflow of the worker that is the furthest behind: the epoch, the round of its loops, and the records on their way;
-    and how many records a second come in at the inputs of dataflows that were built since.
+    For each dataflow, on the worker that is furthest behind: the epoch, the round of its loops, the records in flight. At the end
+    the records that come in per second.
 
     >>> import timely
-    >>> from timely.inspect import ProgressLine
     >>> worker = timely.Worker()
     >>> with worker.dataflow(name="df") as scope:
     ...     numbers, stream = scope.new_input()
@@ -93,7 +89,7 @@ class ProgressLine:
         self._line = StatusLine(chosen) if is_terminal(chosen) else None
         self._terminal = chosen
         self._workers: list[Worker] = []
-        self._progress = Progress(lambda: sum(map(records_taken, self._workers)), clock)
+        self._progress = ProgressText(lambda: sum(map(records_taken, self._workers)), clock)
         self._clock = clock
         self._begun = clock()
         self._over = threading.Event()
@@ -106,11 +102,11 @@ class ProgressLine:
             InputCounts.of(worker)
 
     def text(self) -> str | None:
-        """Return what there is to be said now: nothing when all is complete, ``None`` if it changes while it is read."""
+        """Return the text now: empty when all is complete, ``None`` if it changed while it was read."""
         return self._progress.text(self._workers)
 
     def show(self) -> None:
-        """Write it once, if the run has gone on for long enough; what the thread does, again and again."""
+        """Write the line, if the run has lasted long enough; the thread calls this again and again."""
         seconds = self._clock() - self._begun
         if self._line is None or seconds < SHOWN_AFTER:
             return

@@ -1,7 +1,6 @@
-"""The numbers of a worker for Prometheus, through its own client: ``pip install '.[metrics]'`` in a checkout of timely.
+"""A worker's numbers for Prometheus, by its own client: ``pip install '.[metrics]'`` in a checkout of timely.
 
-A collector is asked when somebody scrapes, and reads a :class:`~timely.inspect.Tally` that the worker keeps. The invariant:
-counters only grow, for as long as the process lives; labels are the same for the same dataflow on every worker.
+Counters only grow, and labels are the same for the same dataflow on every worker.
 """
 
 from __future__ import annotations
@@ -23,16 +22,16 @@ except ModuleNotFoundError as error:
 
 
 class WorkerCollector(Collector):
-    """What one worker's operators have done: seconds, runs, and records read and sent, with the labels ``worker`` and ``path``.
+    """Seconds, runs, records read and sent of each operator of one worker, with the labels ``worker`` and ``path``.
 
-    Beside them ``timely_waited_seconds`` and the progress batches told and heard, with the label ``worker``.
+    Also the idle seconds and the progress batches sent and received of the worker, with the label ``worker``.
     """
 
     def __init__(self, tally: Tally) -> None:
         self._tally = tally
 
     def collect(self) -> Iterator[Metric]:
-        """Return the numbers as they are."""
+        """Yield the current numbers."""
         worker, operators = str(self._tally.worker), list(self._tally.operators.items())
         for name, text, numbers in (
             ("seconds", "seconds that the operator has run", [operator.seconds for _, operator in operators]),
@@ -42,27 +41,25 @@ class WorkerCollector(Collector):
         ):
             family = CounterMetricFamily(f"timely_operator_{name}", text, labels=["worker", "path"])
             for (path, _), number in zip(operators, numbers, strict=True):
-                # A name may come from a file's, and have what is no character: a scrape would fail for all others too.
+                # A name that is no valid text would fail the whole scrape.
                 family.add_metric([worker, path.encode(errors="backslashreplace").decode()], number)
             yield family
         for name, text, number in (
-            ("waited_seconds", "seconds in which the worker had nothing to do", self._tally.waited),
-            ("progress_told", "progress batches for the peers", float(self._tally.told)),
-            ("progress_heard", "progress batches from the peers", float(self._tally.heard)),
+            ("waited_seconds", "seconds in which the worker was idle", self._tally.waited),
+            ("progress_sent", "progress batches sent to the peers", float(self._tally.progress_sent)),
+            ("progress_received", "progress batches received from the peers", float(self._tally.progress_received)),
         ):
             family = CounterMetricFamily(f"timely_{name}", text, labels=["worker"])
             family.add_metric([worker], number)
             yield family
 
     def describe(self) -> Iterator[Metric]:
-        """Say nothing beforehand: what there is depends on the dataflows."""
+        """Yield nothing: the metrics depend on the dataflows."""
         return iter(())
 
 
 def export(worker: Worker, registry: CollectorRegistry = REGISTRY) -> WorkerCollector:
-    """Have a worker's numbers scraped from ``registry``; called before its dataflows are built.
-
-    ``registry.unregister`` what is returned to end that.
+    """Register a worker's numbers in ``registry``, before its dataflows are built; return the collector, to unregister.
 
     >>> import timely
     >>> from prometheus_client import CollectorRegistry, generate_latest

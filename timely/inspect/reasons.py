@@ -1,7 +1,6 @@
-"""``Explanation``: why a frontier is where it is, as data, and in plain words when it is printed.
+"""``Explanation``: why a frontier is where it is, as data, and in words when printed.
 
-It holds no reference to anything that runs. The invariant: what the words say is what the data says, shortened: reasons of one
-kind, of one operator and on one way are told together, and no more than the first few of many.
+The words say what the data say, shortened: reasons of one operator and one path are grouped, and only the first are shown.
 """
 
 from __future__ import annotations
@@ -15,11 +14,11 @@ import attrs
 
 from timely.dataflow.origin import Origin
 from timely.errors import shown
-from timely.inspect.census import Port, Position
+from timely.inspect.capability_holders import Port, Position
 from timely.progress import PathSummary
 
 Kind: TypeAlias = Literal["input", "capability", "message"]
-"""What holds a frontier back: a source that may still send, a capability of another operator, or records that are not read."""
+"""What holds a frontier back: a source that may still send, a capability of another operator, or unread records."""
 
 _SHOWN: Final = 10
 _TIMES: Final = 3
@@ -27,9 +26,7 @@ _TIMES: Final = 3
 
 @attrs.frozen
 class Leg:
-    """The part of a way that lies in one scope: the operators that it passes, the summary of the path through them, and when
-    what sets out at the beginning gets to the end, in the scope's own time.
-    """
+    """The part of a path within one scope: its operators, its summary, and the time at its end, in the scope's own times."""
 
     scope: str
     operators: tuple[str, ...]
@@ -41,10 +38,9 @@ class Leg:
 class Reason:
     """One thing that holds a frontier back.
 
-    ``operator`` holds ``count`` capabilities of the output ``port``, or has not read as many records at the input ``port``, at
-    ``time``, in all workers together; ``by_worker`` says how many of them each worker has, as far as that could be found out.
-    ``way`` leads from there to the place that was asked about, a leg for each scope, and arrives as ``arrives_at``. ``origin`` is
-    where it was built.
+    ``operator``, built at ``origin``, holds ``count`` capabilities of its output ``port`` for ``time``, or has that many unread
+    records at its input ``port``. ``by_worker`` has the counts of the workers that could be asked. ``way`` is the path to the
+    explained place, a leg for each scope, where the time arrives as ``arrives_at``.
     """
 
     kind: Kind
@@ -60,16 +56,16 @@ class Reason:
 
     @property
     def place(self) -> Port:
-        """The port that it is at."""
+        """The port, as :mod:`timely.inspect.capability_holders` names it."""
         return self.path, self.port, self.kind == "message"
 
     def __str__(self) -> str:
-        return _told([self])
+        return _words([self])
 
 
 @attrs.frozen
 class Unfinished:
-    """A scope of a user's own that has said, when it was last pulled, that it has work left: it keeps its dataflow alive.
+    """A custom scope that reported unfinished work when it was last pulled, and so keeps its dataflow alive.
 
     >>> str(Unfinished("Feed", "/df/Feed#0", None))
     "scope 'Feed' (/df/Feed#0) has work left: it returned True when it was last pulled"
@@ -86,14 +82,12 @@ class Unfinished:
 
 @attrs.frozen
 class Explanation:
-    """Why the frontier at ``place`` is ``frontier``, as one worker sees it: its ``reasons``, in words when it is printed.
+    """Why the frontier at ``place`` is ``frontier``, as one worker sees it; for the end of a dataflow ``frontier`` is empty.
 
-    That of the end of a dataflow is empty, and what still keeps it from being reached are the reasons. ``positions`` are where
-    the programs are of workers that have part in it, or run an operator just now; the thread that asks is left out. ``missing``
-    are workers that have not built the dataflow, or have dropped it; ``unheard`` those that could not be asked, with the reason.
-    ``unfinished`` are scopes of a user's own that keep the dataflow from its end on this worker, whether they hold something
-    or not; no frontier waits for that. ``dropped`` says whether the dataflow, or one of those that a probe is attached to, was
-    dropped on this worker before it was complete: what it held is let go of, and is no reason any more.
+    ``positions`` are the threads of workers that hold a reason, or run an operator; the thread that asks is left out.
+    ``missing`` are workers that have not built the dataflow or have dropped it, ``unreachable`` those that could not be asked,
+    with the reason. ``unfinished`` are custom scopes that keep the dataflow alive; no frontier waits for them. ``dropped`` says
+    whether the dataflow was dropped on this worker before it was complete.
     """
 
     place: str
@@ -102,13 +96,13 @@ class Explanation:
     reasons: tuple[Reason, ...]
     positions: tuple[Position, ...] = ()
     missing: tuple[int, ...] = ()
-    unheard: Mapping[int, str] = attrs.field(factory=dict)
+    unreachable: Mapping[int, str] = attrs.field(factory=dict)
     unfinished: tuple[Unfinished, ...] = ()
     dropped: bool = False
 
     @property
     def waits_for_inputs(self) -> bool:
-        """Whether there is nothing but inputs that may still send, and no operator is running."""
+        """Whether only inputs hold the frontier back, and no operator is running."""
         return all(reason.kind == "input" for reason in self.reasons) and not any(where.operators for where in self.positions)
 
     def __str__(self) -> str:
@@ -121,15 +115,15 @@ class Explanation:
         groups: dict[Any, list[Reason]] = {}
         for reason in self.reasons:
             groups.setdefault((reason.place, tuple(leg.operators for leg in reason.way)), []).append(reason)
-        lines += [_item(_told(group)) for group in list(groups.values())[:_SHOWN]]
+        lines += [_item(_words(group)) for group in list(groups.values())[:_SHOWN]]
         if len(groups) > _SHOWN:
             lines.append(_item(f"and {len(groups) - _SHOWN} more, see .reasons"))
         lines += [_item(str(scope)) for scope in self.unfinished]
         lines += [str(position) for position in self.positions]
         if self.missing:
             lines.append(f"this dataflow is not built yet, or is dropped, on {_names(self.missing)}")
-        for why in dict.fromkeys(self.unheard.values()):
-            which = [worker for worker, reason in self.unheard.items() if reason == why]
+        for why in dict.fromkeys(self.unreachable.values()):
+            which = [worker for worker, reason in self.unreachable.items() if reason == why]
             lines.append(f"nothing is known of {_names(which)}: {why}")
         return "\n".join(lines)
 
@@ -138,8 +132,8 @@ def _item(text: str) -> str:
     return textwrap.indent(text, "    ").replace("    ", "  - ", 1)
 
 
-def _told(reasons: Sequence[Reason]) -> str:
-    """Return reasons that are of one kind, of one operator and on one way, in words."""
+def _words(reasons: Sequence[Reason]) -> str:
+    """Return reasons of one operator and one path in words."""
     first = reasons[0]
     built = "" if first.origin is None else f", built at {first.origin}"
     lines = [f"{first.operator!r} ({first.path}{built}) {_deed(reasons)}", f"  {_where(reasons)}"]
@@ -151,7 +145,7 @@ def _told(reasons: Sequence[Reason]) -> str:
 
 
 def _deed(reasons: Sequence[Reason]) -> str:
-    """Return what the operator does, or leaves undone, and what would end that."""
+    """Return what the operator holds or has not read, and what to do about it."""
     kind, count = reasons[0].kind, sum(reason.count for reason in reasons)
     times = ", ".join(shown(reason.time) for reason in reasons[:_TIMES])
     if len(reasons) > _TIMES:
@@ -164,14 +158,14 @@ def _deed(reasons: Sequence[Reason]) -> str:
 
 
 def _where(reasons: Sequence[Reason]) -> str:
-    """Return on which workers it is, in words."""
+    """Return how much each worker has, in words."""
     found: Counter[int] = Counter()
     for reason in reasons:
         found.update(reason.by_worker)
     parts = [f"{count} on worker {worker}" for worker, count in sorted(found.items())]
     unseen = sum(reason.count for reason in reasons) - found.total()
     if unseen > 0:
-        parts.append(f"{unseen} that no worker has who could be asked: on the way, or given up and not told yet")
+        parts.append(f"{unseen} on no worker that could be asked: in flight, or released and not reported yet")
     return ", ".join(parts)
 
 
@@ -180,6 +174,5 @@ def _several(count: int, one: str, more: str) -> str:
 
 
 def _names(workers: Sequence[int]) -> str:
-    """Return workers by number, in words."""
     named = ", ".join(map(str, workers[:_SHOWN])) + (f" and {len(workers) - _SHOWN} more" if len(workers) > _SHOWN else "")
     return f"worker {named}" if len(workers) == 1 else f"workers {named}"

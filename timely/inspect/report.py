@@ -1,9 +1,7 @@
-"""``Reporter``: what a live page is told of one worker, as plain data of bounded size, whether the worker runs here or elsewhere.
+"""``Reporter``: reports on one worker for the live page, as plain data of bounded size.
 
-It keeps a tally as the worker goes, and reads all the rest when a report is asked for, on whatever thread. A worker in another
-process, or of Spark, has a thread that tells its reports to whoever shows them (``reporting``). The invariant: no worker waits
-for that, it takes a tenth of the time at most, and no record of a dataflow is in a report, only counts and times. A caller may
-assume that a report goes through JSON unchanged.
+A tally grows as the worker runs; the rest is read when a report is due, on a thread beside the worker. No worker waits for it. A
+report has counts and times, no records, and survives JSON unchanged.
 """
 
 from __future__ import annotations
@@ -22,35 +20,35 @@ from typing import Any, Final, TypeAlias
 import attrs
 
 from timely.dataflow import Operator, ScopeBuilder
-from timely.inspect.census import number_of
+from timely.inspect.capability_holders import number_of
 from timely.inspect.event_log import EventLog
 from timely.inspect.events import Ended, Event, OperatorBuilt
-from timely.inspect.explain import explain
-from timely.inspect.snapshot import OMITTED, Snapshot, Wire, snapshot
+from timely.inspect.explanation import explain
+from timely.inspect.snapshots import OMITTED, Snapshot, Wire, snapshot
 from timely.inspect.tally import OperatorTally, Tally
 from timely.worker import Worker
 from timely.worker.memory import resident_memory
 
-Tell: TypeAlias = Callable[[dict[str, Any]], object]
-"""Takes a report to whoever shows it; called on a thread of its own."""
+Send: TypeAlias = Callable[[dict[str, Any]], object]
+"""Sends a report to whoever shows it; called on a thread of its own."""
 
 DRAWN: Final = 400
-"""Operators of a dataflow of which everything is told; of a larger one, what those that took the longest have done."""
+"""Operators that are drawn; of a larger dataflow only the numbers of the slowest are reported."""
 
 EVERY: Final = 0.5
-"""Seconds between two reports of a worker, at least."""
+"""Least seconds between two reports."""
 
 _SHARE: Final = 10
-"""A report that takes so long is followed by a pause of so many times that."""
+"""The pause after a report is at least so many times as long as the report took."""
 
 _STILL: Final = 5.0
-"""Seconds without any movement after which a report says what is stuck."""
+"""Seconds without movement after which a report explains what is stuck."""
 
 _REMEMBERED: Final = 4
-"""Dataflows that are over of which is told, at most."""
+"""Dataflows that are over and still reported, at most."""
 
 _FLOWS: Final = 16
-"""Dataflows of which is told, at most: the newest."""
+"""Dataflows that are reported, at most: the newest."""
 
 _TRIES: Final = 20
 _TIMES: Final = 8
@@ -62,7 +60,7 @@ _REPORTERS: Final = itertools.count()
 
 
 class _Flow:
-    """A dataflow of the worker: its scope while it goes on, and what it looked like and had done when it was over."""
+    """A dataflow: its scope while it runs, then its last snapshot and numbers."""
 
     def __init__(self, scope: ScopeBuilder[Any]) -> None:
         self.path = scope.path
@@ -72,45 +70,32 @@ class _Flow:
         self.done: Mapping[str, list[float]] = {}
 
     def look(self) -> Snapshot:
-        """Return what it looks like: again, where something was changed in the middle. RuntimeError where that goes on."""
+        """Return a snapshot; tries again if it changes meanwhile, and raises RuntimeError if that goes on."""
         for _ in range(_TRIES):
             scope = self.scope
             if scope is None and self.shape is not None:
                 return self.shape
             with contextlib.suppress(RuntimeError):
                 return snapshot(scope)  # type: ignore[arg-type]
-        raise RuntimeError(f"dataflow {self.path} changes too fast to be looked at")
+        raise RuntimeError(f"dataflow {self.path} changes too fast to be read")
 
     def end(self, done: Mapping[str, list[float]]) -> None:
-        """Keep what it looks like and has done, and let go of it. On the worker's thread."""
+        """Keep the last snapshot and numbers. On the worker's thread."""
         if self.scope is not None:
             self.shape, self.done, self.scope = snapshot(self.scope), done, None
 
 
 class Reporter:
-    """Reports on one worker: the dataflows that are built on it from now on. Made on the worker's thread.
+    """Reports on the dataflows that are built on a worker from now on. Created on the worker's thread.
 
-    ``draws`` says whether a report has what the dataflows look like, which one worker of a run need tell.
-
-    >>> import timely
-    >>> from timely.inspect.report import Reporter
-    >>> worker = timely.Worker()
-    >>> reporter = Reporter(worker)
-    >>> with worker.dataflow(name="df") as scope:
-    ...     numbers, stream = scope.new_input()
-    ...     _ = stream.map(str).probe()
-    >>> numbers.send(1)
-    >>> _ = worker.step()
-    >>> [dataflow] = reporter.report()["dataflows"]
-    >>> dataflow["path"], dataflow["over"], dataflow["done"]["/df/map#1"][2:]
-    ('/df', False, [1, 1])
+    ``draws`` includes the shapes of the dataflows, which only one worker of a run needs to report.
     """
 
     def __init__(self, worker: Worker, *, draws: bool = True, on_end: Callable[[], object] = lambda: None) -> None:
         self.worker = worker
         log = EventLog(worker)
         self.tally = Tally.of(log)
-        log.subscribe(self._take)
+        log.subscribe(self._receive)
         self._draws = draws
         self._on_end = on_end
         self._flows: dict[int, _Flow] = {}
@@ -121,8 +106,8 @@ class Reporter:
         self._number = next(_REPORTERS)
         self._reports = itertools.count()
 
-    def _take(self, event: Event) -> None:
-        """Take in that a dataflow was built, or is over. On the worker's thread."""
+    def _receive(self, event: Event) -> None:
+        """Follow which dataflows there are. On the worker's thread."""
         if isinstance(event, OperatorBuilt):
             scope = self.worker.scopes[-1]
             if number_of(scope) not in self._flows:
@@ -138,7 +123,7 @@ class Reporter:
             self._on_end()
 
     def _end(self, flow: _Flow, *, alone: bool) -> None:
-        """Keep what a dataflow has come to; the tally is kept of others only, which may have the same name."""
+        """Keep the end of a dataflow; forget its tally, unless another dataflow has the same name."""
         flow.end(self._done(flow.path))
         if alone:
             for path in self._paths(flow.path):
@@ -148,31 +133,28 @@ class Reporter:
         return [path for path in list(self.tally.operators) if path.startswith(f"{dataflow}/")]
 
     def _done(self, dataflow: str) -> dict[str, list[float]]:
-        """Return what the operators of a dataflow have done, those that took the longest first."""
+        """Return the numbers of the operators of a dataflow, the slowest first."""
         tallies = ((path, self.tally.operators.get(path)) for path in self._paths(dataflow))
         done = [(path, _numbers(tally)) for path, tally in tallies if tally is not None]
         return dict(sorted(done, key=lambda each: -each[1][1])[:DRAWN])
 
     @property
     def over(self) -> bool:
-        """Whether all that was built is over, or the worker is."""
+        """Whether the worker, or everything built on it, is over."""
         flows = list(self._flows.values())
         return self._closed or (bool(flows) and not any(self._is_on(flow.scope) for flow in flows))
 
     def _is_on(self, scope: ScopeBuilder[Any] | None) -> bool:
-        with contextlib.suppress(RuntimeError):  # others come and go meanwhile
+        with contextlib.suppress(RuntimeError):  # dataflows come and go meanwhile
             return scope is not None and self.worker.has(scope)
         return True
 
     def close(self) -> None:
-        """Say that nothing more comes."""
+        """Mark the worker as over."""
         self._closed = True
 
     def report(self) -> dict[str, Any]:
-        """Return what there is to tell now; ``number`` is higher than in those that were begun before it.
-
-        RuntimeError where the worker changes everything again and again meanwhile.
-        """
+        """Return a report; ``number`` grows from report to report. RuntimeError if the worker is too busy to be read."""
         number = next(self._reports)
         worker, flows = self.worker, list(self._flows.values())[-_FLOWS:]
         scopes = [flow.scope for flow in flows]
@@ -190,8 +172,8 @@ class Reporter:
             "process": os.getpid(),
             "memory": resident_memory(),
             "waited": self.tally.waited,
-            "told": self.tally.told,
-            "heard": self.tally.heard,
+            "progress_sent": self.tally.progress_sent,
+            "progress_received": self.tally.progress_received,
             "still": monotonic() - self._moved,
             "running": [path for scope in scopes if scope is not None for path in _running(scope)],
             "over": self.over,
@@ -209,7 +191,7 @@ class Reporter:
         }
 
     def _stuck(self, flow: _Flow, scope: ScopeBuilder[Any] | None) -> str | None:
-        """Return who keeps a dataflow where it is, if nothing has moved for long; asked again now and then."""
+        """Return why a dataflow is stuck, if nothing has moved for long."""
         now = monotonic()
         if scope is None or not self._is_on(scope) or now - self._moved < _STILL:
             return None
@@ -221,70 +203,59 @@ class Reporter:
             self._words[flow.number] = now, words
         return words
 
-    def tell(self, tell: Tell) -> None:
-        """Tell one report. What keeps that from being done is logged, once; the run goes on."""
+    def send_to(self, send: Send) -> None:
+        """Send one report. The first failure is logged; the run goes on."""
         try:
-            tell(self.report())
-        except RuntimeError:  # too busy to be looked at
+            send(self.report())
+        except RuntimeError:  # too busy to be read
             return
         except Exception:
             if not self._has_logged:
                 self._has_logged = True
-                _LOG.exception("what worker %d does could not be told to the live page", self.worker.index)
+                _LOG.exception("the report of worker %d could not be sent to the live page", self.worker.index)
 
 
-def keep_telling(of: Callable[[], Reporter | None], tell: Tell, over: threading.Event, every: float = EVERY) -> None:
-    """Tell a report now and then, until ``over`` is set, or ``of()`` has nobody any more; what a thread of its own does."""
+def keep_sending(of: Callable[[], Reporter | None], send: Send, over: threading.Event, every: float = EVERY) -> None:
+    """Send reports until ``over`` is set, or ``of()`` returns ``None``; the body of a thread."""
     pause = 0.0
     while not over.wait(pause):
         reporter = of()
         if reporter is None:
             return
         begun = monotonic()
-        reporter.tell(tell)
+        reporter.send_to(send)
         pause = max(every, _SHARE * (monotonic() - begun))
-        del reporter  # nobody waits for a report of a worker that is gone
+        del reporter  # does not keep a worker that is gone
 
 
-def tell_of(worker: Worker, tell: Tell) -> None:
-    """Have what a worker does told to ``tell`` for as long as there is the worker, and whenever a dataflow of it is over."""
-    reporter = Reporter(worker, on_end=lambda: reporter.tell(tell))
-    _begin(worker, weakref.ref(reporter), tell, threading.Event())
+def report_always(worker: Worker, send: Send) -> None:
+    """Send reports on a worker for as long as it lives, and whenever one of its dataflows ends."""
+    reporter = Reporter(worker, on_end=lambda: reporter.send_to(send))
+    _begin(worker, weakref.ref(reporter), send, threading.Event())
 
 
-def _begin(worker: Worker, of: Callable[[], Reporter | None], tell: Tell, over: threading.Event) -> threading.Thread:
-    thread = threading.Thread(target=keep_telling, args=(of, tell, over), name=f"timely live {worker.index}", daemon=True)
+def _begin(worker: Worker, of: Callable[[], Reporter | None], send: Send, over: threading.Event) -> threading.Thread:
+    thread = threading.Thread(target=keep_sending, args=(of, send, over), name=f"timely live {worker.index}", daemon=True)
     thread.start()
     return thread
 
 
 @contextlib.contextmanager
-def reporting(worker: Worker, tell: Tell) -> Iterator[None]:
-    """Have what a worker does told to ``tell`` while the ``with`` block lasts, and at its end; begun before a dataflow is built.
-
-    >>> import timely
-    >>> from timely.inspect.report import reporting
-    >>> told = []
-    >>> with timely.Worker() as worker, reporting(worker, told.append):
-    ...     with worker.dataflow(name="df") as scope:
-    ...         _ = scope.to_stream(range(5)).map(str).probe()
-    ...     worker.run()
-    >>> told[-1]["over"], told[-1]["dataflows"][0]["done"]["/df/map#1"][2:]
-    (True, [5, 5])
-    """
+def reporting(worker: Worker, send: Send) -> Iterator[None]:
+    """Send reports on a worker during the ``with`` block, and at its end; enter it before a dataflow is built."""
     reporter, over = Reporter(worker, draws=worker.index == 0), threading.Event()
-    thread = _begin(worker, lambda: reporter, tell, over)
+    thread = _begin(worker, lambda: reporter, send, over)
     try:
         yield
     finally:
         over.set()
         thread.join()
         reporter.close()
-        reporter.tell(tell)
+        reporter.send_to(send)
 
 
 def _running(scope: ScopeBuilder[Any]) -> list[str]:
-    """Return the operators that are running just now: more than one where one runs another in its middle."""
+    """Return the operators that are running: more than one if one runs another."""
     children = [child.scope for nested in scope.scopes for child in nested.children]
     return [child.path for child in children if isinstance(child, Operator) and child.running]
 
@@ -297,15 +268,7 @@ def _numbers(tally: OperatorTally) -> list[float]:
 
 
 def plain(shape: Snapshot) -> dict[str, Any]:
-    """Return a snapshot as JSON has it, with so many times and so much of each as one can read.
-
-    >>> import timely
-    >>> from timely.inspect import snapshot
-    >>> with timely.Worker().dataflow(name="df") as scope:
-    ...     _ = scope.to_stream([1]).map(str)
-    >>> shaped(plain(snapshot(scope))) == snapshot(scope)
-    True
-    """
+    """Return a snapshot as JSON has it, with at most the first few times."""
     found = attrs.asdict(shape, recurse=False)
     found["frontiers"] = [None if times is None else _few(times) for times in shape.frontiers]
     for name in ("held", "waiting"):
@@ -317,14 +280,14 @@ def plain(shape: Snapshot) -> dict[str, Any]:
     return found
 
 
-def shaped(told: Mapping[str, Any]) -> Snapshot:
-    """Return the snapshot that ``plain`` has made plain data of. TypeError, KeyError or ValueError for anything else."""
-    found = dict(told)
-    found["frontiers"] = tuple(None if times is None else tuple(times) for times in told["frontiers"])
+def shaped(data: Mapping[str, Any]) -> Snapshot:
+    """Return the snapshot of ``plain`` data. TypeError, KeyError or ValueError for anything else."""
+    found = dict(data)
+    found["frontiers"] = tuple(None if times is None else tuple(times) for times in data["frontiers"])
     for name in ("held", "waiting"):
-        found[name] = tuple((time, count) for time, count in told[name])
-    found["children"] = tuple(shaped(child) for child in told["children"])
-    found["wires"] = tuple(_wire(*wire) for wire in told["wires"])
+        found[name] = tuple((time, count) for time, count in data[name])
+    found["children"] = tuple(shaped(child) for child in data["children"])
+    found["wires"] = tuple(_wire(*wire) for wire in data["wires"])
     return Snapshot(**found)
 
 

@@ -1,10 +1,8 @@
 """Follows what holds a frontier back from scope to scope, to the operators that hold it.
 
-What holds a frontier back is a pointstamp: a capability that an operator holds, or a message that it has not read. Each scope
-counts those of its own operators, of all workers. Of a nested scope it knows what the frontiers at the outputs are, which is all
-that progress needs; here, what is counted inside is carried out again, all of it, and so is what may come in from outside. The
-invariant: every pointstamp that arrives at the place asked about is found, however deep, and each of them once for each minimal
-path.
+A scope counts the pointstamps of its own operators: capabilities and unread messages, on all workers. Of a nested scope it only
+knows the frontiers at the outputs. The search carries the counts inside out, and what may come from outside in. It finds every
+pointstamp that arrives at the place, once for each minimal path.
 """
 
 from __future__ import annotations
@@ -25,7 +23,7 @@ Scope: TypeAlias = Subgraph[Any, Any]
 
 
 class Search:
-    """Looks into one dataflow, as it is at this moment: what is counted in a scope is read once."""
+    """Searches one dataflow as it is now; the counts of each scope are read once."""
 
     def __init__(self, dataflow: ScopeBuilder[Any]) -> None:
         self._around: dict[int, tuple[Scope, int]] = {
@@ -38,7 +36,7 @@ class Search:
         self._all: dict[int, Counts] = {}
 
     def reasons(self, scope: Scope, location: Location) -> Iterator[Reason]:
-        """Yield the reasons of the frontier at a location of ``scope``."""
+        """Yield the reasons for the frontier at a location of ``scope``."""
         arrivals = self._arrivals(scope, location)
         frontier = Antichain(blocker.arrives_at for blocker in arrivals).elements
         for blocker in arrivals:
@@ -46,7 +44,7 @@ class Search:
                 yield from self._trace(scope, blocker, ())
 
     def origins(self, scope: Scope) -> Iterator[Reason]:
-        """Yield what operators of ``scope`` itself hold or have not read that is not a mere consequence of something else."""
+        """Yield what operators of ``scope`` hold or have not read, unless another pointstamp could result in it."""
         tracker, counts = scope.trackers[0], self._counts(scope)
         for location, time in tracker.origins(counts):
             if location.node >= 0 and not _is_nested(scope, location):
@@ -54,18 +52,18 @@ class Search:
                 yield _reason(scope, itself, (_leg(scope, itself),))
 
     def unfinished(self, scope: Scope) -> Iterator[Unfinished]:
-        """Yield what has said, when it was last pulled, that it has work left: a user's scope, which need hold nothing."""
+        """Yield the custom scopes that reported unfinished work when they were last pulled."""
         for index in scope.unfinished():
             child = scope.children[index]
             yield Unfinished(child.name, f"{scope.path}/{child.name}#{index}", _origin(child))
 
-    # -- what is counted ---------------------------------------------------------------------------------------------------
+    # -- counts ---------------------------------------------------------------------------------------------------
 
     def _arrivals(self, scope: Scope, location: Location) -> list[Blocker[Any]]:
         return scope.trackers[0].arrivals(location, self._counts(scope))
 
     def _counts(self, scope: Scope) -> Counts:
-        """Return what is counted in a scope, and what may come into it."""
+        """Return the counts of a scope, with what may come into it."""
         found = self._all.get(scope.number)
         if found is None:
             found = self._all[scope.number] = dict(self._counted_inside(scope))
@@ -77,7 +75,7 @@ class Search:
         return found
 
     def _counted_inside(self, scope: Scope) -> Counts:
-        """Return what is counted in a scope, with all that is in those nested in it as if these held it at their outputs."""
+        """Return the counts of a scope, with those of nested scopes as if these held them at their outputs."""
         found = self._own.get(scope.number)
         if found is None:
             counts = scope.trackers[0].counts()
@@ -92,13 +90,13 @@ class Search:
         return found
 
     def _leaving(self, scope: Scope, output: int) -> list[Blocker[Any]]:
-        """Return how what is inside a nested scope arrives at an output of it."""
+        """Return how the counts inside a nested scope arrive at one of its outputs."""
         return scope.trackers[0].arrivals(Target(EGRESS, output), self._counted_inside(scope))
 
-    # -- who it is -----------------------------------------------------------------------------------------------------------
+    # -- operators -----------------------------------------------------------------------------------------------------------
 
     def _trace(self, scope: Scope, blocker: Blocker[Any], rest: tuple[Leg, ...]) -> Iterator[Reason]:
-        """Yield the operators behind one pointstamp of ``scope``; ``rest`` is the way on from where its path ends."""
+        """Yield the operators behind a pointstamp of ``scope``; ``rest`` is the path from there on."""
         way = (_leg(scope, blocker), *rest)
         location = blocker.location
         if location.node == INGRESS:
@@ -116,7 +114,7 @@ class Search:
 
 
 def _is_nested(scope: Scope, location: Location) -> bool:
-    """Whether it is an output of a nested scope: what is counted there stands for what is inside."""
+    """Whether this is an output of a nested scope, whose counts stand for what is inside."""
     return isinstance(location, Source) and location.node >= 0 and isinstance(scope.children[location.node].scope, Subgraph)
 
 
@@ -133,7 +131,7 @@ def _origin(child: Child) -> Origin | None:
 
 
 def _leg(scope: Scope, blocker: Blocker[Any]) -> Leg:
-    """Return a path through one scope as the operators on it, each once."""
+    """Return the path through one scope, each operator once."""
     names: list[str] = []
     for location in blocker.path:
         name = _name(scope, location.node)
@@ -143,5 +141,5 @@ def _leg(scope: Scope, blocker: Blocker[Any]) -> Leg:
 
 
 def _name(scope: Scope, node: int) -> str:
-    """Return the name of a child with its index; nothing for the boundary of the scope."""
+    """Return the name of a child with its index; empty for the boundary of the scope."""
     return f"{scope.children[node].name}#{node}" if node >= 0 else ""

@@ -1,7 +1,6 @@
-"""``Tally``: what each operator of one worker has done so far, added up from its event log.
+"""``Tally``: what each operator of one worker has done, added up from its event log.
 
-The invariant: what is added up is what the log told, no more and no less. Dataflows of one name are added up as one. Another
-thread may read it while it grows: each number in it is one that was true a moment ago.
+Dataflows of one name are added up as one. Other threads may read it while it grows: each number was true a moment ago.
 """
 
 from __future__ import annotations
@@ -9,15 +8,12 @@ from __future__ import annotations
 import attrs
 
 from timely.inspect.event_log import EventLog
-from timely.inspect.events import Ended, Event, ProgressHeard, ProgressTold, Read, Scheduled, Sent, Waited
+from timely.inspect.events import Ended, Event, ProgressReceived, ProgressSent, Read, RecordsSent, Scheduled, Waited
 
 
 @attrs.define
 class OperatorTally:
-    """Of one operator: how often it has run, for how many seconds in all and at most, and the records that it has read and sent.
-
-    A record that goes to two inputs counts twice.
-    """
+    """The runs of one operator, their seconds in all and at most, and records read and sent (to two inputs: twice)."""
 
     runs: int = 0
     seconds: float = 0.0
@@ -28,7 +24,7 @@ class OperatorTally:
 
 @attrs.define
 class Tally:
-    """The numbers of one worker; ``operators`` are by path, ``ended`` the paths of dataflows that are complete.
+    """The numbers of one worker: ``operators`` by path, progress batches, and the paths of dataflows that have ended.
 
     >>> import timely
     >>> from timely.inspect import EventLog, Tally
@@ -46,14 +42,14 @@ class Tally:
     operators: dict[str, OperatorTally] = attrs.field(factory=dict)
     ended: list[str] = attrs.field(factory=list)
     waited: float = 0.0
-    told: int = 0
-    heard: int = 0
+    progress_sent: int = 0
+    progress_received: int = 0
 
     @classmethod
     def of(cls, log: EventLog) -> Tally:
-        """Return a tally that adds up what ``log`` tells from now on."""
+        """Return a tally of the events of ``log`` from now on."""
         tally = cls(log.worker)
-        log.subscribe(tally.take)
+        log.subscribe(tally.add)
         return tally
 
     def _operator(self, path: str) -> OperatorTally:
@@ -62,22 +58,22 @@ class Tally:
             found = self.operators[path] = OperatorTally()
         return found
 
-    def take(self, event: Event) -> None:
+    def add(self, event: Event) -> None:
         """Add one event."""
         if isinstance(event, Scheduled):
             operator = self._operator(event.path)
             operator.runs += 1
             operator.seconds += event.seconds
             operator.longest = max(operator.longest, event.seconds)
-        elif isinstance(event, Sent):
+        elif isinstance(event, RecordsSent):
             self._operator(event.path).sent += event.records
         elif isinstance(event, Read):
             self._operator(event.path).read += event.records
         elif isinstance(event, Waited):
             self.waited += event.seconds
-        elif isinstance(event, ProgressTold):
-            self.told += 1
-        elif isinstance(event, ProgressHeard):
-            self.heard += 1
+        elif isinstance(event, ProgressSent):
+            self.progress_sent += 1
+        elif isinstance(event, ProgressReceived):
+            self.progress_received += 1
         elif isinstance(event, Ended):
             self.ended.append(event.path)

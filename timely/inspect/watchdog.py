@@ -21,8 +21,8 @@ import attrs
 
 from timely.dataflow import ScopeBuilder
 from timely.errors import ConfigurationError, shown
-from timely.inspect.census import movement, number_of, position
-from timely.inspect.explain import explained
+from timely.inspect.capability_holders import movement, number_of, position
+from timely.inspect.explanation import explained
 from timely.progress import Antichain
 from timely.scopes import Subgraph
 from timely.worker import Worker

@@ -1,8 +1,4 @@
-"""The laws of times, of path summaries and of refinements, one by one: what each says, and how to see that it is broken.
-
-The invariant: progress tracking is right for every type that obeys all of them (:mod:`timely.testing.laws` tries them on random
-values). A law looks at one group of values only, and a caller may ask any of them about values of its own choice.
-"""
+"""The laws of times, path summaries and refinements, each by itself. ``timely.testing.laws`` tries them on random values."""
 
 from __future__ import annotations
 
@@ -22,7 +18,7 @@ Seen = str | None
 
 @attrs.frozen
 class Law:
-    """One law: what it says of its ``variables`` (a letter each), and ``broken``, which says what came out instead.
+    """One law about its ``variables``; ``broken(*values)`` returns what came out instead, or None where the law holds.
 
     A letter stands for a time (``a b c``), an inner time (``x y``) or a summary (``p q r``).
 
@@ -38,11 +34,7 @@ class Law:
 
 
 def order_laws(letters: str, *, strict: bool = True) -> list[Law]:
-    """Return the laws of a partial order among values of one kind; ``strict`` asks for ``<`` and the like as well.
-
-    >>> [law.name for law in order_laws("abc", strict=False)]
-    ['equality', 'hash', 'reflexive', 'antisymmetric', 'transitive']
-    """
+    """Return the laws of a partial order among values of one kind; ``strict`` adds those of ``<``, ``>=`` and ``>``."""
     a, b, c = letters[0], letters[1], letters[2]
 
     def reflexive(p: Any) -> Seen:
@@ -87,12 +79,7 @@ def order_laws(letters: str, *, strict: bool = True) -> list[Law]:
 
 
 def time_laws(domain: TimeDomain[Any]) -> list[Law]:
-    """Return the laws of what a time type offers besides its order.
-
-    >>> from timely.progress import time_domain
-    >>> [law.name for law in time_laws(time_domain(int))]
-    ['minimum', 'identity', 'sort key', 'total', 'least upper bound']
-    """
+    """Return the laws of what a time type offers besides its order."""
 
     def minimum(a: Any) -> Seen:
         return None if domain.minimum <= a else f"minimum() is {domain.minimum!r}"
@@ -129,11 +116,7 @@ def time_laws(domain: TimeDomain[Any]) -> list[Law]:
 
 
 def identity_closed(domain: TimeDomain[Any]) -> Law:
-    """Return the law that the identity gives times of the type, which equal ones of another type are not.
-
-    >>> from timely.progress import time_domain
-    >>> identity_closed(time_domain(int)).broken(4)
-    """
+    """Return the law that the identity returns times of the type, and not equal ones of another type."""
 
     def closed(a: Any) -> Seen:
         return _no_time("identity().results_in(a)", domain.identity.results_in(a), domain)
@@ -142,16 +125,10 @@ def identity_closed(domain: TimeDomain[Any]) -> Law:
 
 
 def summary_laws(domain: TimeDomain[Any]) -> list[Law]:
-    """Return the laws of path summaries among themselves and with times.
-
-    >>> from timely import Step
-    >>> from timely.progress import time_domain
-    >>> [law.broken(Step(1), 4) for law in summary_laws(time_domain(int)) if law.variables == "pa"]
-    [None, None]
-    """
+    """Return the laws of path summaries among themselves and with times."""
 
     def closed(p: Any, a: Any) -> Seen:
-        summary, time = copy(p), copy(a)  # so that other laws see what was drawn, whatever becomes of these
+        summary, time = copy(p), copy(a)  # other laws must see the values as they were drawn
         before = repr(summary), repr(time)
         seen = _no_time("p.results_in(a)", summary.results_in(time), domain)
         after = repr(summary), repr(time)
@@ -204,12 +181,7 @@ def summary_laws(domain: TimeDomain[Any]) -> list[Law]:
 
 
 def advancing_law() -> Law:
-    """Return the law of summaries that are said to advance time, as the one of a loop has to: at every time, without end.
-
-    >>> from timely import Step
-    >>> advancing_law().broken(Step(1), 4), advancing_law().broken(Step(0), 4)
-    (None, 'p.results_in(a) is 4')
-    """
+    """Return the law of summaries that are declared to advance every time."""
 
     def advancing(p: Any, a: Any) -> Seen:
         result = p.results_in(a)
@@ -219,13 +191,7 @@ def advancing_law() -> Law:
 
 
 def refinement_laws(into: Refinement[Any, Any]) -> list[Law]:
-    """Return the laws of translating between the times of a nested scope and those around it.
-
-    >>> from timely import Product
-    >>> from timely.progress import refinement
-    >>> [law.broken(7) for law in refinement_laws(refinement(int, Product[int, int])) if law.name == "round trip"]
-    [None]
-    """
+    """Return the laws of translating between the times of a nested scope and those around it."""
 
     def closed(a: Any, x: Any) -> Seen:
         inward = _no_time("to_inner(a)", into.to_inner(a), into.inner)

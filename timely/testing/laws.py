@@ -1,10 +1,6 @@
-"""The laws of times, path summaries and refinements, checked on random values, with the smallest counterexample.
+"""The laws of times, path summaries and refinements, checked on random values; a violation shows the smallest counterexample.
 
-Progress tracking is right for every type that obeys these laws, and may be silently wrong for one that does not: a
-frontier that passes too early, or one that never passes. The invariant: a check that returns has found no violation in
-all cases it tried; one that raises names a law that is broken, the values that break it, as small as they were found, and
-what came out. A caller may check a type that the library has never seen, through the protocols alone, and needs to give
-a Hypothesis strategy only for types that Hypothesis cannot make by itself.
+Progress tracking is right for every type that obeys these laws. If a type breaks one, a frontier may pass too early, or never.
 """
 
 from __future__ import annotations
@@ -21,41 +17,42 @@ from hypothesis.errors import HypothesisException, NoSuchExample
 from timely.errors import LawViolation
 from timely.progress import Refinement, TimeDomain, refinement, time_domain
 from timely.testing.axioms import Law, advancing_law, identity_closed, order_laws, refinement_laws, summary_laws, time_laws
-from timely.testing.kits import TimeKit, time_kit
-from timely.testing.kits import summaries as summaries_of
-from timely.testing.kits import times as times_of
+from timely.testing.time_strategies import TimeKit, time_kit
+from timely.testing.time_strategies import summaries as summaries_of
+from timely.testing.time_strategies import times as times_of
 
 Pools = dict[str, list[Any]]
 
 GROUP = 8
-"""How many values of a kind are drawn at a time: laws are tried on all triples of them, which finds rare ones."""
+"""Values drawn of each kind at a time. Every law is tried on all triples of them, which finds rare violations."""
 
 FURTHER = 30
-"""How many more groups are drawn where a law is broken, to tell it by values that are as simple as can be."""
+"""More groups drawn after a violation, to show it with the simplest values."""
 
 
 def check_timestamp(
     time: Any, strategy: st.SearchStrategy[Any] | None = None, *, examples: int | None = None
 ) -> None:
-    """Return if the times of type ``time`` obey every law of a timestamp; raise a ``LawViolation`` if they do not.
+    """Raise a ``LawViolation`` unless the times of type ``time`` obey every law of a timestamp.
 
-    ``time`` is what a dataflow is given (``int``, a class, ``Product[...]``), or a ``TimeKit`` for it. ``strategy`` makes its
-    times; by default it is ``timely.testing.times(time)``. ``examples`` is how many random groups of times are tried, by
-    default as many as Hypothesis' profile says; every law is tried on every pair and triple of a group. The laws: ``<=`` is
-    *reflexive*, *antisymmetric* and *transitive*; *strict*: ``<`` is ``<=`` and ``!=``; *converse*: ``>=`` and ``>`` are
-    ``<=`` and ``<`` turned round; *equality* is symmetric and the opposite of ``!=``; *hash*: equal times have equal hashes;
-    *minimum* is before all; *identity* changes nothing, and gives a time of the type; *sort key*, if offered, extends the
-    order to a total one; *total*: a type that says so compares any two times; *least upper bound*, if offered: ``lub`` is
-    the earliest time at or after both.
+    ``time`` is a time type (``int``, a class, ``Product[...]``) or a ``TimeKit``. ``strategy`` makes its times, by default
+    ``timely.testing.times(time)``; ``examples`` is the number of random groups, by default the profile's. The laws:
 
-    A :class:`~timely.errors.TimestampError` for what is no type of times at all. Source: Naiad section 2.1; the axioms of
-    Abadi and others, "Formal analysis of a distributed algorithm for tracking progress", 2013.
+    - *reflexive*, *antisymmetric*, *transitive*: ``<=`` is a partial order.
+    - *strict*: ``<`` is ``<=`` and ``!=``. *converse*: ``>=`` and ``>`` are ``<=`` and ``<`` with the operands swapped.
+    - *equality* is symmetric and the opposite of ``!=``. *hash*: equal times have equal hashes.
+    - *minimum* is before all times. *identity* changes nothing, and returns a time of the type.
+    - Optional methods: *sort key* extends the order to a total one; *total*: any two times are comparable; *least upper bound*:
+      ``lub`` is the earliest time at or after both.
+
+    Raises a :class:`~timely.errors.TimestampError` if ``time`` is no time type. Source: Naiad section 2.1; the axioms of Abadi
+    and others, "Formal analysis of a distributed algorithm for tracking progress", 2013.
 
     >>> from timely import Product
     >>> check_timestamp(Product[int, int])
     >>> from typing import NamedTuple
     >>> from timely import ProductSummary, Step
-    >>> class Pair(NamedTuple):  # its < is that of tuples, which is another order than its <=
+    >>> class Pair(NamedTuple):  # inherits the < of tuples, which does not belong to its <=
     ...     left: int
     ...     right: int
     ...     __le__ = lambda self, other: self.left <= other.left and self.right <= other.right
@@ -71,7 +68,7 @@ def check_timestamp(
     domain: TimeDomain[Any] = time_domain(_type(time))
     strategies = {"abc": times_of(time) if strategy is None else strategy}
     _check(domain.name, [*order_laws("abc"), *time_laws(domain)], strategies, examples)
-    _check(domain.name, [identity_closed(domain)], strategies, 1)  # at last: one time shows it, and would hide what takes several
+    _check(domain.name, [identity_closed(domain)], strategies, 1)  # last: any time shows it, and it would hide other violations
 
 
 def check_summary(
@@ -81,18 +78,17 @@ def check_summary(
     *,
     examples: int | None = None,
 ) -> None:
-    """Return if path summaries of times of type ``time`` obey every law; raise a ``LawViolation`` if they do not.
+    """Raise a ``LawViolation`` unless the path summaries of times of type ``time`` obey every law.
 
-    ``summaries`` and ``times`` make them; by default they are ``timely.testing.summaries(time)`` and ``times(time)``. The
-    laws, with None ("nothing gets through") as the greatest result of all: ``<=`` on summaries is a partial order as for
-    times (*reflexive* to *hash*); *closed*: what comes out is a time of the type, and what went in
-    is as it was; *monotone in time*: of two times the earlier does not come out later;
-    *monotone in summary*: nor does a time by the lesser of two summaries;
-    *identity*: composing with it changes nothing; *composition*: ``followed_by`` does what the two do in turn;
-    *monotone composition*: what follows or goes before keeps the order of two summaries. Where no ``summaries`` are given,
-    *advancing*: those that the ``TimeKit`` says advance do so at every time. Other summaries need not, and that time advances
-    on each cycle is what ``GraphBuilder.build`` looks at; but it tries two times only, and not each, which a summary that
-    stops at a greatest time gets by.
+    ``summaries`` and ``times`` are strategies, by default ``timely.testing.summaries(time)`` and ``times(time)``. The laws, where
+    None ("nothing gets through") is later than every time:
+
+    - ``<=`` on summaries is a partial order (*reflexive* to *hash*, as for times).
+    - *closed*: the result is a time of the type, and neither operand changes.
+    - *monotone in time*, *monotone in summary*: ``results_in`` keeps the order of both.
+    - *identity*, *composition*, *monotone composition*: ``followed_by`` is the composition of ``results_in``.
+    - *advancing*, only without ``summaries``: those that the ``TimeKit`` calls advancing do so at every time.
+      ``GraphBuilder.build`` tries just two times.
 
     Source: Naiad section 2.3; the axioms of Brun and others, "Verified progress tracking for timely dataflow", 2021.
 
@@ -129,18 +125,17 @@ def check_refinement(
     inner_times: st.SearchStrategy[Any] | None = None,
     examples: int | None = None,
 ) -> None:
-    """Return if the times ``inner`` of a nested scope refine the times ``outer`` around it; raise a ``LawViolation`` if not.
+    """Raise a ``LawViolation`` unless the times ``inner`` of a nested scope refine the times ``outer`` around it.
 
-    ``summaries`` are those of the inner times. The laws: *closed*: translating gives times of the other type; *round trip*:
-    what enters and leaves at once is back at its time; *monotone inward* and *monotone outward*; *conservative*: what
-    ``summarize`` says outside of a path through the scope is never later than what happens on it.
+    ``summaries`` are those of the inner times. The laws: *closed*: translation returns times of the other type; *round trip*:
+    a time that enters and leaves is unchanged; *monotone inward*, *monotone outward*; *conservative*: ``summarize`` never
+    promises a later time than a path through the scope takes.
 
-    A :class:`~timely.errors.TimestampError` for types of which neither is a refinement of the other. Source: the 2014
-    posts on scopes; that what is said outside is never later is what makes a nested scope safe to believe.
+    Raises a :class:`~timely.errors.TimestampError` if the types do not refine each other. Source: the 2014 posts on scopes.
 
     >>> from timely import Product, Step
     >>> check_refinement(int, Product[int, int])
-    >>> class Late(int):  # enters an hour later than it leaves
+    >>> class Late(int):  # enters at a later time than it leaves
     ...     minimum = classmethod(lambda cls: cls(0))
     ...     identity = classmethod(lambda cls: Step(0))
     ...     to_inner = classmethod(lambda cls, outer: cls(outer + 1))
@@ -167,7 +162,7 @@ def _type(time: Any) -> Any:
 
 
 def _check(subject: str, laws: Sequence[Law], strategies: dict[str, st.SearchStrategy[Any]], examples: int | None) -> None:
-    """Look for groups of values that break any of the laws, and shrink the first ones found for the law they break."""
+    """Look for values that break a law, and shrink the first ones found."""
     chosen: list[Law] = []
     tried: dict[str, dict[str, Any]] = {letters: {} for letters in strategies}
 
@@ -179,7 +174,7 @@ def _check(subject: str, laws: Sequence[Law], strategies: dict[str, st.SearchStr
     def breaks(pools: Pools) -> bool:
         note(pools)
         for law in chosen or laws:
-            if next(_violations(law, pools), None) is not None:
+            if next(violations(law, pools), None) is not None:
                 chosen[:] = [law]
                 return True
         return False
@@ -192,14 +187,14 @@ def _check(subject: str, laws: Sequence[Law], strategies: dict[str, st.SearchStr
         shrunk = find(groups, breaks, settings=profile)
     except NoSuchExample:
         return
-    with suppress(HypothesisException):  # that there is none is as it should be, and another complaint would hide the law
+    with suppress(HypothesisException):  # NoSuchExample is expected here, and any other error would hide the law
         find(groups, note, settings=settings(profile, max_examples=FURTHER))
     simplest = {letters: [shown[text] for text in sorted(shown, key=_size)[:GROUP]] for letters, shown in tried.items()}
     raise _violation(subject, chosen[0], {letters: pool + simplest[letters] for letters, pool in shrunk.items()})
 
 
-def _violations(law: Law, pools: Pools) -> Iterator[tuple[tuple[Any, ...], str]]:
-    """The values in the pools that break the law, and what came out."""
+def violations(law: Law, pools: Pools) -> Iterator[tuple[tuple[Any, ...], str]]:
+    """Yield the values in the pools that break a law, each with what came out instead."""
     choices = [next(pool for letters, pool in pools.items() if letter in letters) for letter in law.variables]
     for values in product(*choices):
         seen = law.broken(*values)
@@ -208,17 +203,12 @@ def _violations(law: Law, pools: Pools) -> Iterator[tuple[tuple[Any, ...], str]]
 
 
 def _size(text: str) -> tuple[int, str]:
-    """Order what is printed by its length first."""
     return len(text), text
 
 
 def _violation(subject: str, law: Law, pools: Pools) -> LawViolation:
-    """The violation by the values that are printed in the fewest letters.
-
-    The pools have what the search ended with, and small values that it met on its way: shrinking makes one value smaller at a
-    time, so that it ends with 2 and 3 where it takes two neighbours, and 0 and 1 are.
-    """
-    values, seen = min(_violations(law, pools), key=lambda violation: [_size(repr(value)) for value in violation[0]])
+    """Return the violation whose values print shortest: shrinking one value at a time may end with 2 and 3 instead of 0 and 1."""
+    values, seen = min(violations(law, pools), key=lambda violation: [_size(repr(value)) for value in violation[0]])
     counterexample = dict(zip(law.variables, values))
     lines = [f"  {letter} = {value!r}" for letter, value in counterexample.items()]
     message = "\n".join([f'{subject} breaks the law "{law.name}": {law.statement}', *lines, f"but {seen}"])

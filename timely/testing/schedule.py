@@ -1,8 +1,6 @@
-"""Schedules of a simulation: the decisions that there are to take, and two ways to come by them.
+"""Schedules of a simulation: which worker runs next, and which messages arrive.
 
-A run is a function of its decisions: which worker goes on, or which messages arrive. The invariant: any list of decisions may be
-given to any run, which passes over those that cannot be taken. A caller draws them with Hypothesis (``schedules``), or has them
-made up as the run goes, by a seed.
+A run is a function of its decisions. Any list of decisions may be given to any run, which skips those that cannot be taken.
 """
 
 from __future__ import annotations
@@ -14,28 +12,26 @@ from typing import Protocol, TypeAlias
 import attrs
 from hypothesis import strategies as st
 
-from timely.testing.code import Described
-from timely.testing.network import Network
+from timely.testing.transport import Network
 
 
-@attrs.frozen(repr=False)
-class Turn(Described):
-    """The decision that ``worker`` goes on: it takes in what has arrived, and runs until it would take in more, or wait.
+@attrs.frozen
+class Resume:
+    """The decision that ``worker`` runs until it would receive messages again, or wait. Waiting ends with it.
 
-    Of several dataflows that have something to do it runs the ``dataflow``-th, counted round and round; all of them if ``None``.
-    A worker that waits has waited for long enough.
+    Of the dataflows that have something to do it runs the ``dataflow``-th, modulo their number; all of them if ``None``.
 
     >>> from timely.testing import simulate
     >>> simulate(lambda worker: worker.index, workers=2, seed=4).decisions[0]
-    Turn(1)
+    Resume(worker=1, dataflow=None)
     """
 
     worker: int
     dataflow: int | None = None
 
 
-@attrs.frozen(repr=False)
-class Delivery(Described):
+@attrs.frozen
+class Delivery:
     """The decision that the oldest messages from worker ``source`` to worker ``target`` arrive: at most ``count`` of them.
 
     >>> from timely.testing import simulate
@@ -44,7 +40,7 @@ class Delivery(Described):
     ...         seen = scope.to_stream([worker.index]).exchange(lambda x: 0).capture()
     ...     worker.run()
     ...     return seen.extract()
-    >>> simulate(program, workers=2, decisions=[Turn(0), Turn(1), Delivery(1, 0, 5)]).results
+    >>> simulate(program, workers=2, decisions=[Resume(0), Resume(1), Delivery(1, 0, 5)]).results
     [[(0, [0, 1])], []]
     """
 
@@ -53,11 +49,11 @@ class Delivery(Described):
     count: int = 1
 
 
-Decision: TypeAlias = Turn | Delivery
+Decision: TypeAlias = Resume | Delivery
 
 
-class Run(Protocol):
-    """What a seeded schedule goes by."""
+class Schedulable(Protocol):
+    """What a seeded schedule knows of a simulation."""
 
     network: Network
 
@@ -72,47 +68,46 @@ class Run(Protocol):
         """Return whether a worker can go on without having waited in vain."""
 
 
-class Whims:
-    """A seeded schedule: for a while some workers are slow and some messages are late, and then others."""
+class RandomSchedule:
+    """A seeded schedule: for a while some workers are slow and some messages late, and then others."""
 
-    def __init__(self, simulation: Run, seed: int) -> None:
+    def __init__(self, simulation: Schedulable, seed: int) -> None:
         self._simulation = simulation
         self._random = Random(seed)
-        self._lazy: set[int] = set()
+        self._slow: set[int] = set()
         self._late: set[tuple[int, int]] = set()
         self._left = 0
 
     def decisions(self) -> Iterator[Decision]:
-        """Yield decisions, each made for how things stand when it is asked for."""
+        """Yield decisions, each made for the state of the simulation when it is asked for."""
         while True:
-            self._change_mood()
+            self._left -= 1
+            if self._left < 0:
+                self._choose_slow()
             yield self._decision()
 
-    def _change_mood(self) -> None:
-        """Once in a while, choose anew who is slow and what is late."""
-        self._left -= 1
-        if self._left < 0:
-            random, simulation = self._random, self._simulation
-            self._left = random.choice([3, 10, 30, 100])
-            self._lazy = {index for index in range(len(simulation.workers)) if random.random() < 0.2}
-            share = random.choice([0.0, 0.3, 0.8])
-            self._late = {pair for pair in simulation.network.sent if random.random() < share}
+    def _choose_slow(self) -> None:
+        random, simulation = self._random, self._simulation
+        self._left = random.choice([3, 10, 30, 100])
+        self._slow = {index for index in range(len(simulation.workers)) if random.random() < 0.2}
+        share = random.choice([0.0, 0.3, 0.8])
+        self._late = {pair for pair in simulation.network.sent if random.random() < share}
 
     def _decision(self) -> Decision:
         simulation, random = self._simulation, self._random
-        under_way = simulation.network.waiting()
-        deliveries = [pair for pair in under_way if pair not in self._late]
+        in_flight = simulation.network.waiting()
+        deliveries = [pair for pair in in_flight if pair not in self._late]
         ready = [index for index in simulation.waiting() if simulation.runnable(index)]
-        turns = [index for index in ready if index not in self._lazy]
-        if not turns and not deliveries:
+        workers = [index for index in ready if index not in self._slow]
+        if not workers and not deliveries:
             self._left = 0
-            turns, deliveries = ready, under_way
-        if (not turns and not deliveries) or random.random() < 0.02:
-            turns = simulation.waiting()  # somebody has waited for long enough
-        if deliveries and (not turns or random.random() < 0.5):
+            workers, deliveries = ready, in_flight
+        if (not workers and not deliveries) or random.random() < 0.02:
+            workers = simulation.waiting()  # one of them has waited long enough
+        if deliveries and (not workers or random.random() < 0.5):
             source, target = random.choice(deliveries)
             return Delivery(source, target, random.choice([1, 1, 1, 2, 5, 1000]))
-        return Turn(random.choice(turns), random.choice([None, None, None, 0, 1, 2]))
+        return Resume(random.choice(workers), random.choice([None, None, None, 0, 1, 2]))
 
 
 def schedules(workers: int = 3, *, max_size: int = 60) -> st.SearchStrategy[list[Decision]]:
@@ -120,12 +115,12 @@ def schedules(workers: int = 3, *, max_size: int = 60) -> st.SearchStrategy[list
 
     >>> from hypothesis import find
     >>> find(schedules(2), lambda decisions: len(decisions) > 1)
-    [Turn(0), Turn(0)]
+    [Resume(worker=0, dataflow=None), Resume(worker=0, dataflow=None)]
     """
     index = st.integers(0, workers - 1)
-    turns: st.SearchStrategy[Decision] = st.builds(Turn, index, st.none() | st.integers(0, 2))
+    resumes: st.SearchStrategy[Decision] = st.builds(Resume, index, st.none() | st.integers(0, 2))
     if workers < 2:
-        return st.lists(turns, max_size=max_size)
+        return st.lists(resumes, max_size=max_size)
     pairs = st.permutations(range(workers))
     deliveries = st.builds(lambda pair, count: Delivery(pair[0], pair[1], count), pairs, st.sampled_from([1, 2, 1000]))
-    return st.lists(turns | deliveries, max_size=max_size)
+    return st.lists(resumes | deliveries, max_size=max_size)

@@ -1,12 +1,8 @@
-"""The simulator: a program's workers in one thread, under a schedule that decides who does what when.
+"""The simulator: all workers of a program in one process, under a schedule that decides which worker runs and what arrives.
 
-``simulate`` runs what ``timely.execute`` would run, unchanged. Every worker's program comes to a halt whenever its worker is
-about to take in messages or to wait; then the schedule decides: which worker goes on, or which messages arrive. The invariant: a
-run is a function of its decisions. They are recorded, so that any run can be run again, and cut down to what it takes for
-whatever went wrong. After each turn all that can be seen from outside is checked (:mod:`timely.testing.onlooker`).
-
-A caller must see to it that a program depends on nothing else: no clock, no unseeded random numbers, no order of a set of
-strings. Cycles of garbage are not collected during a run, since when they are is not a function of the decisions.
+``simulate`` runs what ``timely.execute`` would run. A run is a function of its decisions, so any run can be repeated and shrunk.
+After each step :mod:`timely.testing.checker` checks every invariant. A program must depend on nothing else: no clock, no unseeded
+random numbers, no order of a set of strings. Garbage cycles are not collected during a run, as that would not be repeatable.
 """
 
 from __future__ import annotations
@@ -21,32 +17,31 @@ from timely import Worker
 from timely.dataflow import ScopeBuilder
 from timely.errors import ConfigurationError, InvariantViolation, StalledError, WorkerError
 from timely.progress import Routes
-from timely.testing.network import Network
-from timely.testing.onlooker import Tracer
-from timely.testing.passage import OverheardAccumulator, Passage
-from timely.testing.schedule import Decision, Delivery, Turn, Whims
-from timely.testing.turns import Player, UnreferencedCapabilities
+from timely.testing.checker import InvariantChecker
+from timely.testing.coroutine import Coroutine, CoroutineExit
+from timely.testing.provenance import BatchProvenance, TracedAccumulator
+from timely.testing.schedule import Decision, Delivery, RandomSchedule, Resume
+from timely.testing.transport import Network
 from timely.worker import Scheduler, Transport
 from timely.worker.execution import first_failure, run_worker
 
 T = TypeVar("T")
 
 _PATIENCE = 10_000
-"""After so many turns in which nothing whatever happens, a run is taken to have stalled."""
+"""A run has stalled after so many steps in which nothing happens."""
 
 _STEP = 0.001
-"""Seconds that a worker's step takes by its own clock, which stands still otherwise, unless it waits."""
+"""Seconds that a step takes by the worker's own clock."""
 
 _WORTH_PRINTING = 60
 
 
 class SimulatedWorker(Worker):
-    """A worker that is looked at after each of its turns. It may be stepped by hand, without a simulation; then its steps raise
-    the :class:`~timely.errors.InvariantViolation` themselves.
+    """A worker whose steps are checked. Stepped by hand, without a simulation, it raises ``InvariantViolation`` itself.
 
     >>> network = Network(2)
-    >>> onlooker = Tracer(network)
-    >>> workers = [SimulatedWorker(network.transport(index), None, onlooker) for index in range(2)]
+    >>> checker = InvariantChecker(network)
+    >>> workers = [SimulatedWorker(network.transport(index), None, checker) for index in range(2)]
     >>> for worker in workers:
     ...     with worker.dataflow() as scope:
     ...         probe = scope.to_stream([worker.index]).exchange(lambda x: 0).probe()
@@ -61,47 +56,47 @@ class SimulatedWorker(Worker):
         self,
         transport: Transport,
         scheduler: Scheduler | None,
-        onlooker: Tracer,
+        checker: InvariantChecker,
         routes: Routes | None = None,
-        passage: Passage | None = None,
+        provenance: BatchProvenance | None = None,
     ) -> None:
-        self._onlooker = onlooker
+        self._checker = checker
         self.elapsed = 0.0
         self._long = False
         super().__init__(transport, scheduler, lambda: self.elapsed)
-        if routes is not None and passage is not None:
-            self._accumulator = OverheardAccumulator(self.index, routes, passage)
-        onlooker.watch(self)
+        if routes is not None and provenance is not None:
+            self._accumulator = TracedAccumulator(self.index, routes, provenance)
+        checker.add_worker(self)
 
     def _turn(self) -> None:
         self.elapsed += _STEP
         super()._turn()
-        self._onlooker.check(self.index)
+        self._checker.check(self.index)
 
     def _takes_long(self, dataflow: Any) -> bool:
-        self._long = not self._long  # as if every other turn were: nothing may depend on it
+        self._long = not self._long  # every other step: nothing may depend on it
         return self._long
 
     def _speak_first(self, chosen: Iterable[int]) -> bool:
         said = super()._speak_first(chosen)
         if said:
-            self._onlooker.check(self.index)  # what was done between turns is told by itself, as what the turn does is
+            self._checker.check(self.index)  # what was done between steps is sent by itself
         return said
 
     def _send_progress(self, dataflow: Any) -> bool:
         said = super()._send_progress(dataflow)
-        self._onlooker.flushed(self.index, dataflow.number)
+        self._checker.flushed(self.index, dataflow.number)
         return said
 
     def _install(self, dataflow: Any) -> None:
-        self._onlooker.built(self.index, dataflow.number, dataflow.scopes, dataflow.exchange, dataflow.labels)
+        self._checker.built(self.index, dataflow.number, dataflow.scopes, dataflow.exchange, dataflow.labels)
         super()._install(dataflow)
 
     def drop_dataflow(self, scope: ScopeBuilder[Any]) -> None:
-        """Drop a dataflow; what is true of it from now on is nobody's to say."""
+        """Drop a dataflow, which is not checked from now on."""
         for number, dataflow in self._dataflows.items():
             if dataflow.scope is scope:
-                self._onlooker.dropped(number)
+                self._checker.dropped(number)
         super().drop_dataflow(scope)
 
     def alive(self) -> frozenset[int]:
@@ -109,15 +104,14 @@ class SimulatedWorker(Worker):
         return frozenset(self._dataflows)
 
     def early(self, sender: int) -> list[Any]:
-        """Return what has come from a peer for dataflows that are not built here yet, oldest first."""
+        """Return the messages of a peer for dataflows that are not built here yet, oldest first."""
         return [message for messages in self._early.values() for source, message in messages if source == sender]
 
 
 class Simulation(Generic[T]):
-    """One run of a program: ``simulate`` makes one and runs it; one that fails is made by hand, to look at it afterwards.
+    """One run of a program. ``simulate`` makes and runs one; make one by hand to inspect a run that fails.
 
-    ``results`` are what the programs returned, in worker order, ``decisions`` all that was decided, and ``network`` and
-    ``workers`` are there to be looked at.
+    ``results`` are what the programs returned, in worker order; ``decisions`` are all that were taken.
 
     >>> run = simulate(lambda worker: worker.index, workers=2)
     >>> run.results, [worker.peers for worker in run.workers]
@@ -139,43 +133,43 @@ class Simulation(Generic[T]):
         self.results: list[T] = []
         self.decisions: list[Decision] = []
         self.network = network(workers)
-        passage = None if routes is None or routes.direct_only else Passage(routes)
-        self._onlooker = Tracer(self.network, passage)
+        provenance = None if routes is None or routes.direct_only else BatchProvenance(routes)
+        self._checker = InvariantChecker(self.network, provenance)
         self.workers = [
             SimulatedWorker(
-                self.network.transport(index, functools.partial(self.pause, index)), self, self._onlooker, routes, passage
+                self.network.transport(index, functools.partial(self.pause, index)), self, self._checker, routes, provenance
             )
             for index in range(workers)
         ]
         self._program = program
         self._outcomes: list[tuple[bool, Any]] = [(False, WorkerError(f"worker {w} has not ended")) for w in range(workers)]
-        self._players = [Player(functools.partial(self._play, w), f"simulated worker {w}") for w in range(workers)]
+        self._coroutines = [Coroutine(functools.partial(self._work, w), f"simulated worker {w}") for w in range(workers)]
         self._waits = [False] * workers
         self._dataflow: int | None = None
         self._current = self.workers[0]
-        schedule = Whims(self, seed).decisions() if decisions is None else iter(decisions)
+        schedule = RandomSchedule(self, seed).decisions() if decisions is None else iter(decisions)
         self._schedule: Iterator[Decision] = schedule
 
     # -- what the workers see ----------------------------------------------------------------------------------------
 
     def pause(self, worker: int, waits: bool) -> None:
-        """Bring a worker's program to a halt until its next turn."""
+        """Pause a worker's program until it is resumed."""
         self._waits[worker] = waits
-        self._players[worker].pause()
+        self._coroutines[worker].pause()
 
     def choose(self, active: Sequence[int]) -> Sequence[int]:
-        """Return which dataflows run in this step: the scheduler of every worker here."""
+        """Return which dataflows run in this step, as the scheduler of every worker."""
         return active if self._dataflow is None else [active[self._dataflow % len(active)]]
 
     def park(self, timeout: float | None) -> None:
-        """Wait, as the worker whose turn it is: its own time goes on by as much as it would have waited at most."""
+        """Let the current worker wait; its own clock advances by the timeout."""
         self._current.transport.wait(timeout)
         self._current.elapsed += timeout or 0.0
 
     # -- running -----------------------------------------------------------------------------------------------------
 
     def run(self) -> Simulation[T]:
-        """Take all decisions, the given ones first; return this, or raise what ``timely.execute`` would, or what was violated."""
+        """Run to the end; return this run, or raise what ``timely.execute`` would, or an ``InvariantViolation``."""
         try:
             with _no_collection():
                 self._take_all()
@@ -183,8 +177,8 @@ class Simulation(Generic[T]):
             self._annotate(error)
             raise
         finally:
-            for player in self._players:
-                player.abandon()
+            for coroutine in self._coroutines:
+                coroutine.close()
         failure = first_failure(self._outcomes)
         if failure is not None:
             self._annotate(failure)
@@ -203,73 +197,72 @@ class Simulation(Generic[T]):
             if idle > _PATIENCE:
                 raise self._stalled()
         if all(succeeded for succeeded, _ in self._outcomes):
-            self._onlooker.check_end()
+            self._checker.check_end()
 
     @property
     def ended(self) -> bool:
         """Whether every program has ended."""
-        return all(player.ended for player in self._players)
+        return all(coroutine.ended for coroutine in self._coroutines)
 
     def _decide(self, decision: Decision) -> bool:
-        """Take a decision; return whether it was a turn in which nothing happened. One that cannot be taken is passed over."""
+        """Take a decision, if it can be taken; return whether it was a step in which nothing happened."""
         if isinstance(decision, Delivery):
             pair = (decision.source, decision.target)
             if pair in self.network.sent and self.network.deliver(*pair, decision.count):
                 self.decisions.append(decision)
             return False
-        if not 0 <= decision.worker < len(self.workers) or self._players[decision.worker].ended:
+        if not 0 <= decision.worker < len(self.workers) or self._coroutines[decision.worker].ended:
             return False
         self.decisions.append(decision)
-        return self._turn(decision)
+        return self._resume(decision)
 
-    def _turn(self, decision: Turn) -> bool:
-        """Let a worker go on; return whether nothing has come of it."""
+    def _resume(self, decision: Resume) -> bool:
+        """Resume a worker; return whether nothing happened."""
         index = decision.worker
-        worker, player = self.workers[index], self._players[index]
-        busy = bool(self.network.inboxes[index]) or not worker.idle or not player.started
+        worker, coroutine = self.workers[index], self._coroutines[index]
+        busy = bool(self.network.inboxes[index]) or not worker.idle or not coroutine.started
         sent = self.network.count
         self._dataflow, self._current = decision.dataflow, worker
-        player.turn()
-        if player.ended and not self._outcomes[index][0]:
-            self._onlooker.give_up()
-        busy = busy or player.ended or not worker.idle or self.network.count != sent
-        self._onlooker.raise_fault()
+        coroutine.resume()
+        if coroutine.ended and not self._outcomes[index][0]:
+            self._checker.disable()
+        busy = busy or coroutine.ended or not worker.idle or self.network.count != sent
+        self._checker.raise_fault()
         return not busy
 
-    def _play(self, index: int) -> None:
-        """What a worker's thread does: what a thread of ``timely.execute`` does."""
+    def _work(self, index: int) -> None:
         try:
             self._outcomes[index] = run_worker(self._program, self.workers[index])
-        except UnreferencedCapabilities:
+        except CoroutineExit:
             raise
-        except BaseException as error:  # an interruption ends the run as it would without threads
+        except BaseException as error:  # KeyboardInterrupt ends the run as it would without threads
             self._outcomes[index] = (False, error)
 
     def runnable(self, index: int) -> bool:
         """Return whether a worker can go on without having waited in vain."""
-        return not self._players[index].ended and (not self._waits[index] or bool(self.network.inboxes[index]))
+        return not self._coroutines[index].ended and (not self._waits[index] or bool(self.network.inboxes[index]))
 
     def waiting(self) -> list[int]:
         """Return the workers whose programs have not ended, whether they can go on or not."""
-        return [index for index, player in enumerate(self._players) if not player.ended]
+        return [index for index, coroutine in enumerate(self._coroutines) if not coroutine.ended]
 
     def _in_turn(self) -> Iterator[Decision]:
-        """The plain schedule, for when there are no more decisions: everything arrives, and one after the other goes on."""
+        """The schedule when there are no more decisions: everything arrives, and all workers run in turn."""
         while True:
             for source, target in self.network.waiting():
                 yield Delivery(source, target, len(self.network.sent[source, target]))
             ready = [index for index in self.waiting() if self.runnable(index)]
             for index in ready or self.waiting():
-                yield Turn(index)
+                yield Resume(index)
 
     def _stalled(self) -> StalledError:
         names = ", ".join(f"worker {index}" for index in self.waiting())
         return StalledError(
-            f"the programs of {names} wait for something that never comes: in {_PATIENCE} turns nothing was sent and nothing done"
+            f"the programs of {names} wait for something that never comes: in {_PATIENCE} steps nothing was sent and nothing done"
         )
 
     def _annotate(self, error: BaseException) -> None:
-        """Say, in a note on the error, how to run into it again."""
+        """Add a note to the error that says how to repeat the run."""
         decided = tuple(self.decisions)
         if isinstance(error, InvariantViolation):
             error.decisions = decided
@@ -282,7 +275,6 @@ class Simulation(Generic[T]):
 
 @contextmanager
 def _no_collection() -> Iterator[None]:
-    """Collect no cycles of garbage meanwhile."""
     enabled = gc.isenabled()
     gc.disable()
     try:
@@ -301,15 +293,13 @@ def simulate(
     network: Callable[[int], Network] = Network,
     routes: Routes | None = None,
 ) -> Simulation[T]:
-    """Run ``program(worker)`` on simulated workers, as ``timely.execute`` would on real ones, and check every invariant.
+    """Run ``program(worker)`` on simulated workers, as ``timely.execute`` would, check every invariant, and return the run.
 
-    The schedule is the one that ``seed`` stands for, or the ``decisions`` given: those that cannot be taken are passed over, and
-    when they are used up everything arrives and all go on in turn, to the end. ``network`` makes the network between the workers;
-    ``routes`` say who tells whom of progress, where not everybody tells everybody.
+    The schedule follows from ``seed``, or from the ``decisions`` given; once they are used up everything arrives and all workers
+    run in turn. ``network`` makes the network between the workers; ``routes`` are those of progress messages.
 
-    Returns the run, with its ``results`` and ``decisions``. Raises what ``timely.execute`` raises;
-    :class:`~timely.errors.InvariantViolation` for what does not hold; ``StalledError`` where programs wait for what never comes.
-    Source of what is checked: :mod:`timely.testing.invariants`.
+    Raises what ``timely.execute`` raises, :class:`~timely.errors.InvariantViolation` for what does not hold, ``StalledError`` for
+    programs that wait for what never comes. Source of the checks: :mod:`timely.testing.invariants`.
 
     >>> def program(worker):
     ...     with worker.dataflow() as scope:
@@ -322,7 +312,7 @@ def simulate(
     >>> again = simulate(program, workers=2, decisions=run.decisions)
     >>> again.decisions == run.decisions
     True
-    >>> simulate(program, workers=2, decisions=[Turn(1), Turn(1), Delivery(1, 0), Turn(0)]).results == run.results
+    >>> simulate(program, workers=2, decisions=[Resume(1), Resume(1), Delivery(1, 0), Resume(0)]).results == run.results
     True
     """
     return Simulation(program, workers, seed, decisions=decisions, network=network, routes=routes).run()
@@ -337,17 +327,16 @@ def shrink(
     network: Callable[[int], Network] = Network,
     routes: Routes | None = None,
 ) -> list[Decision]:
-    """Return as few of ``decisions`` as it takes for the program to fail still, by leaving out more and more of them.
+    """Return as few of ``decisions`` as the program needs to fail still: none, if it fails under every schedule.
 
-    ``failing`` says which failure is meant: a type of error, or a function of the error. ``ConfigurationError`` if the program
-    does not fail so to begin with. The answer may be empty, where the program fails under the plain schedule too. Source: delta
-    debugging (Zeller and Hildebrandt 2002).
+    ``failing`` is the type of error, or a predicate of it. ``ConfigurationError`` if the program does not fail so to begin with.
+    Source: delta debugging (Zeller and Hildebrandt 2002).
 
     >>> from timely import StalledError
     >>> def forgetful(worker):
     ...     with worker.dataflow() as scope:
     ...         handle, stream = scope.new_input()
-    ...     return handle  # which keeps it open
+    ...     return handle  # keeps it open
     >>> run = Simulation(forgetful, workers=2, seed=1)
     >>> try:
     ...     run.run()

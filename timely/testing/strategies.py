@@ -1,63 +1,49 @@
-"""Hypothesis strategies for graphs of progress, and for what happens on them.
+"""Hypothesis strategies for progress graphs, and for what happens on them.
 
-Every strategy takes a type of times, or a :class:`~timely.testing.TimeKit` for one's own, and the invariant is that what it
-makes is legal: a graph strictly advances on every cycle, rounds of changes keep the promises of local edges, and each
-statement of a history is permitted by what was held before it. What it makes is data, whose ``repr`` makes it again. A
-caller may rely on small cases coming first when Hypothesis shrinks: fewer nodes, fewer edges, smaller times.
+Every strategy takes a time type or a :class:`~timely.testing.TimeKit`. What it makes is legal, and small cases come first when
+Hypothesis shrinks.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any, TypeVar
 
 from hypothesis import find, settings
 from hypothesis import strategies as st
 
 from timely.progress import Antichain, Location, Source, Target
-from timely.testing.exchange import ExchangeSimulation
-from timely.testing.exchange_state import Statement
+from timely.testing.exchange_rules import Do, ExchangeRules, Statement
 from timely.testing.graph import GraphSpec, NodeSpec
-from timely.testing.kits import time_kit, times
 from timely.testing.oracles import Change
+from timely.testing.time_strategies import time_kit, times
 
 X = TypeVar("X")
 
 
 def smallest(strategy: st.SearchStrategy[X], condition: Callable[[X], bool] = lambda _: True) -> X:
-    """Return the simplest of what a strategy makes that fulfils a condition.
-
-    Hypothesis' ``NoSuchExample`` if there seems to be none. The same every time, whatever was looked for before. What
-    Hypothesis leaves is made smaller still by its own method ``smaller()``, which returns candidates, if it has one.
+    """Return the simplest value of a strategy that fulfils a condition, the same every time; ``NoSuchExample`` if there is none.
 
     >>> smallest(st.lists(st.integers()), lambda numbers: sum(numbers) > 9)
     [10]
     """
-    found = find(strategy, condition, settings=settings(database=None, derandomize=True, max_examples=2_000))
-    while (smaller := next(filter(condition, _smaller(found)), None)) is not None:
-        found = smaller
-    return found
+    return find(strategy, condition, settings=settings(database=None, derandomize=True, max_examples=2_000))
 
 
-def _smaller(value: Any) -> Iterable[Any]:
-    return value.smaller() if hasattr(value, "smaller") else ()
-
-
-# How many ports a side has, how many summaries a pair of ports: by default, and in a tangle. Small numbers first, to shrink to.
+# Ports on a side and summaries of a pair of ports, by default and in a tangle. Small numbers come first, to shrink to.
 _PORTS = (st.sampled_from([0, 1, 1, 2, 2, 3]), st.sampled_from([0, 1, 2, 2, 2, 2, 2, 3, 3, 3, 3, 3]))
 _SUMMARIES = (st.sampled_from([0, 1, 1, 1, 2, 3]), st.sampled_from([0, 1, 1, 1, 1, 2]))
 
 
 @st.composite
 def graphs(draw: st.DrawFn, spec: Any, *, max_nodes: int = 6, local: bool = True) -> GraphSpec:
-    """Make graphs of nodes with up to three ports a side; a summary advances wherever a cycle could otherwise close.
+    """Make graphs of nodes with up to three ports a side. Half of them are tangles, in which almost everything is connected.
 
-    An edge to a node of a higher number is free. One that leads back goes to an input whose every summary advances, so
-    that every cycle has such an input on it (Naiad section 2.1). Half of the graphs are tangles, in which almost
-    everything is connected. Some edges are local, if ``local``.
+    An edge back to a lower node leads to an input whose every summary advances, so every cycle advances (Naiad section 2.1).
+    Some edges are local, if ``local``.
 
-    >>> smallest(graphs(int), lambda graph: len(graph.edges) > 0)
-    GraphSpec(int, (NodeSpec(1, 1, {}, ()),), ((Source(0, 0), Target(0, 0), False),))
+    >>> smallest(graphs(int), lambda graph: len(graph.edges) > 0).edges
+    ((Source(0, 0), Target(0, 0), False),)
     """
     kit = time_kit(spec)
     tangled = draw(st.booleans())
@@ -81,7 +67,7 @@ def graphs(draw: st.DrawFn, spec: Any, *, max_nodes: int = 6, local: bool = True
 
 @st.composite
 def _edges(draw: st.DrawFn, nodes: list[NodeSpec], looping: list[Target], local: bool) -> list[tuple[Source, Target, bool]]:
-    """Random edges that lead back only to the inputs in ``looping``; few inputs are left without one."""
+    """Make edges that lead back only to the inputs in ``looping``; few inputs are left without one."""
     edges: list[tuple[Source, Target, bool]] = []
     for number, node in enumerate(nodes):
         for target in (Target(number, port) for port in range(node.inputs)):
@@ -98,9 +84,7 @@ def _edges(draw: st.DrawFn, nodes: list[NodeSpec], looping: list[Target], local:
 
 @st.composite
 def ladders(draw: st.DrawFn, spec: Any) -> GraphSpec:
-    """Make graphs of nodes in a line, joined both ways to their neighbours and here and there to others.
-
-    No single location cuts all the cycles of most. Input 0 is reached from the node before, the others from behind.
+    """Make graphs of nodes in a line, joined both ways to their neighbours, and some to others: no one location cuts all cycles.
 
     >>> len(smallest(ladders(int), lambda graph: True).nodes)
     1
@@ -125,9 +109,7 @@ def ladders(draw: st.DrawFn, spec: Any) -> GraphSpec:
 
 @st.composite
 def changes(draw: st.DrawFn, spec: Any, graph: GraphSpec, *, max_rounds: int = 6) -> list[list[Change]]:
-    """Make rounds of any changes of a graph's counts, but none that is promised not to be negative ever is.
-
-    For the tracker, which must be exact whatever it is told; :func:`histories` makes what a computation could do.
+    """Make rounds of any changes of a graph's counts, for a tracker; the counts of local edges are never negative.
 
     >>> graph = GraphSpec(int, (NodeSpec(1, 0, {}, (0,)),), ())
     >>> smallest(changes(int, graph), lambda rounds: any(diff < 0 for changes in rounds for _, _, diff in changes))
@@ -163,8 +145,8 @@ def changes(draw: st.DrawFn, spec: Any, graph: GraphSpec, *, max_rounds: int = 6
 def scenarios(spec: Any) -> st.SearchStrategy[tuple[GraphSpec, list[list[Change]]]]:
     """Return a strategy for a graph and rounds of changes for it.
 
-    >>> smallest(scenarios(int), lambda scenario: True)
-    (GraphSpec(int, (NodeSpec(0, 0, {}, ()),), ()), [[]])
+    >>> smallest(scenarios(int), lambda scenario: True)[1]
+    [[]]
     """
     shapes = [graphs(spec)] if time_kit(spec).advancing.is_empty else [graphs(spec), ladders(spec)]
     return st.one_of(shapes).flatmap(lambda graph: st.tuples(st.just(graph), changes(spec, graph)))
@@ -172,21 +154,21 @@ def scenarios(spec: Any) -> st.SearchStrategy[tuple[GraphSpec, list[list[Change]
 
 @st.composite
 def histories(draw: st.DrawFn, spec: Any, graph: GraphSpec, *, max_size: int = 20) -> list[Statement]:
-    """Make legal histories of one worker: atomic statements, each permitted by what was held or consumed (OC2).
+    """Make legal histories of one worker: atomic statements, each permitted by what it held or consumed (OC2).
 
-    Before the first there is one capability at the minimum at each output. Add them up in order for a tracker, a scheduler, or
-    a scope of one's own; no count is ever negative.
+    At the start each output has one capability at the minimum. Summed up in order, no count is ever negative.
 
-    >>> graph = GraphSpec(int, (NodeSpec(0, 1, {}, ()), NodeSpec(1, 0, {}, (0,))), ((Source(0, 0), Target(1, 0), False),))
+    >>> graph = GraphSpec(int, (NodeSpec(0, 1, {}), NodeSpec(1, 0, {}, (0,))), ((Source(0, 0), Target(1, 0), False),))
     >>> smallest(histories(int, graph), lambda history: any(location == Target(1, 0) for s in history for location, _, _ in s))
     [((Target(1, 0), 0, 1),)]
     """
-    simulation = ExchangeSimulation(graph, 1, draw(st.lists(times(spec), max_size=3, unique=True)))
+    rules = ExchangeRules(graph, 1, draw(st.lists(times(spec), max_size=3, unique=True)))
+    state = rules.initial()
     made: list[Statement] = []
     for _ in range(draw(st.integers(0, max_size))):
-        statements = simulation.statements(0)
+        statements = list(rules.statements(state, 0))
         if not statements:
             break
         made.append(draw(st.sampled_from(statements)))
-        simulation.do(0, made[-1])
+        state = rules.after(state, Do(0, made[-1]))
     return made

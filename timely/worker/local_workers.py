@@ -170,10 +170,10 @@ class LocalWorkers:
                     caller.send(f"cannot say: {error}")
 
     def _answer(self, question: Any) -> Any:
-        from timely.inspect import census
+        from timely.inspect import capability_holders
 
         try:
-            return census.answer(self.members, question)
+            return capability_holders.answer(self.members, question)
         except Exception as error:
             return f"cannot say: {error}"
 

@@ -111,9 +111,9 @@ def _attended(company: LocalWorkers, watch: Watch, line: StatusLine | None) -> I
 
     def attend() -> None:
         if not over.wait(first):
-            from timely.inspect import attendant
+            from timely.inspect import monitor_thread
 
-            attendant.attend(company, watch, line, over, begun)
+            monitor_thread.monitor(company, watch, line, over, begun)
 
     thread = threading.Thread(target=attend, name="timely watch", daemon=True)
     thread.start()

@@ -30,7 +30,7 @@ from timely.worker.turn import CONFER, DONE, ENDED, GRAPH, HELD, QUIET, SERVING,
 
 if TYPE_CHECKING:
     from timely.inspect import Explanation
-    from timely.inspect.explain import Place
+    from timely.inspect.explanation import Place
 
 T = TypeVar("T", bound=PartialOrder)
 V = TypeVar("V")

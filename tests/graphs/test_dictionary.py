@@ -1,0 +1,161 @@
+"""The dictionary of nodes: numbers that stay, for values of any type, while more keep coming."""
+
+from __future__ import annotations
+
+import datetime
+import decimal
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from tests.graphs.running import answers, run, table_of
+from timely.graphs import connected_components
+from timely.graphs.arrays import bits, floats, sorted_order
+from timely.graphs.dictionary import SPARE, Dictionary, Values, as_integers, from_integers, ranks
+
+NAN = float("nan")
+DAY = datetime.date(2024, 2, 29)
+
+VALUES: dict[pa.DataType, st.SearchStrategy[Any]] = {
+    pa.int64(): st.integers(-(2**63), 2**63 - 1) | st.integers(-5, 5) | st.integers(10**9, 10**9 + 5),
+    pa.int8(): st.integers(-128, 127),
+    pa.uint64(): st.integers(0, 2**64 - 1) | st.integers(2**64 - 4, 2**64 - 1),
+    pa.uint16(): st.integers(0, 2**16 - 1),
+    pa.string(): st.text(max_size=2),
+    pa.binary(): st.binary(max_size=2),
+    pa.bool_(): st.booleans(),
+    pa.float64(): st.floats(allow_nan=False) | st.sampled_from([0.5, 1.5]),
+    pa.date32(): st.dates(),
+    pa.timestamp("us"): st.datetimes(),
+    pa.duration("s"): st.integers(0, 9).map(lambda n: datetime.timedelta(seconds=n)),
+    pa.decimal128(9, 2): st.integers(0, 10**6).map(lambda n: decimal.Decimal(n) / 100),
+}
+
+
+@settings(deadline=None, max_examples=200)
+@given(st.sampled_from(list(VALUES)).flatmap(lambda kind: st.tuples(st.just(kind), st.lists(st.lists(VALUES[kind])))))
+@example((pa.int64(), [[5, 3], [2 * SPARE], [3, 10**15, 5], [3, -1]]))
+@example((pa.int64(), [[2**63 - 1], [-(2**63)]]))
+@example((pa.float64(), [[0.0, 1.0], [-0.0]]))
+def test_numbers_stay(given: tuple[pa.DataType, list[list[Any]]]) -> None:
+    kind, batches = given
+    numbers, names, known = Dictionary(), Values(), dict[Any, int]()
+    for batch in batches:
+        found, fresh = numbers.encode(pa.array(batch, kind))
+        assert fresh.type == kind
+        assert sorted(set(batch) - known.keys()) == sorted(fresh.to_pylist())
+        known.update(zip(fresh.to_pylist(), range(len(known), len(numbers))))
+        names.append(fresh)
+        assert found.tolist() == [known[value] for value in batch]
+        assert len(numbers) == len(known)
+        assert names.take(found).to_pylist() == batch
+
+
+@settings(deadline=None, max_examples=100)
+@given(
+    st.sampled_from([pa.int64(), pa.int8(), pa.uint64(), pa.string(), pa.date32()]).flatmap(
+        lambda kind: st.tuples(st.just(kind), st.lists(st.lists(VALUES[kind], max_size=6), min_size=1, max_size=4))
+    ),
+    st.lists(st.integers(10, 19), max_size=4),
+    st.integers(0, 30),
+)
+def test_numbers_are_found_column_by_column_and_later(
+    given: tuple[pa.DataType, list[list[Any]]], before: list[int], room: int
+) -> None:
+    kind, columns = given
+    numbers, plain = Dictionary(), Dictionary()
+    if before and kind == pa.int64():
+        numbers.encode(pa.array(before))
+        plain.encode(pa.array(before))
+    found, fresh = numbers.add(*(pa.array(column, kind) for column in columns))
+    expected, same = plain.encode(pa.array([value for column in columns for value in column], kind))
+    assert fresh.equals(same)
+    room = min(room, len(found))
+    found.write(some := np.empty(room, np.int64))
+    assert some.tolist() == expected.tolist()[:room]
+    squares = np.arange(len(numbers)) ** 2
+    found.write(some, through=squares)
+    assert some.tolist() == [number**2 for number in expected.tolist()[:room]]
+
+
+def test_what_was_found_stays_when_more_is_given() -> None:
+    numbers = Dictionary()
+    found, _ = numbers.add(pa.array([7, 5, 7]))
+    for values in ([6, 5], [2 * SPARE], [10**15, 5]):  # within the table, in a larger one, and in a dictionary
+        numbers.encode(pa.array(values))
+        found.write(now := np.empty(3, np.int64))
+        assert now.tolist() == [1, 0, 1]
+
+
+def test_what_is_no_number_is_one_node() -> None:
+    numbers = Dictionary()
+    assert numbers.encode(pa.array([NAN, 1.0, -NAN]))[0].tolist() == [0, 1, 0]
+    found, fresh = numbers.encode(pa.array([2.0, NAN]))
+    assert (found.tolist(), fresh.to_pylist()) == ([2, 0], [2.0])
+
+
+def test_names_of_many_batches() -> None:
+    names = Values()
+    for start in range(100):
+        names.append(pa.array([f"{start}", f"{start}a"]))
+    assert names.take(np.array([199, 0, 57])).to_pylist() == ["99a", "0", "28a"]
+    assert names.take(np.array([], np.int64)).to_pylist() == []
+
+
+@settings(deadline=None)
+@given(st.sampled_from(list(VALUES)).flatmap(lambda kind: st.tuples(st.just(kind), st.sets(VALUES[kind]))))
+def test_ranks_are_places_in_the_order(given: tuple[pa.DataType, set[Any]]) -> None:
+    kind, values = given
+    found = ranks(pa.array(list(values), kind)).tolist()
+    assert [value for _, value in sorted(zip(found, values))] == sorted(values)
+
+
+@pytest.mark.parametrize(
+    ("kind", "value"),
+    [(pa.uint64(), 2**64 - 1), (pa.int16(), -3), (pa.date32(), DAY), (pa.date64(), DAY), (pa.time32("s"), datetime.time(3))],
+)
+def test_whole_numbers_below_the_surface(kind: pa.DataType, value: Any) -> None:
+    column = pa.array([value], kind)
+    keys = as_integers(column)
+    assert keys is not None
+    assert from_integers(keys, kind).equals(column)
+
+
+FOUR: dict[pa.DataType, list[Any]] = {
+    pa.binary(): [b"", b"b", b"c", b"d"],
+    pa.int8(): [-128, -1, 0, 127],
+    pa.uint64(): [1, 2, 2**63, 2**64 - 1],
+    pa.float64(): [-0.5, 0.25, 1e300, float("inf")],
+    pa.date32(): [DAY.replace(day=n) for n in (1, 2, 3, 4)],
+    pa.timestamp("us"): [datetime.datetime(2024, 2, n, 1, 2, 3, 4) for n in (1, 2, 3, 4)],
+    pa.duration("s"): [datetime.timedelta(seconds=n) for n in (1, 2, 3, 4)],
+    pa.decimal128(9, 2): [decimal.Decimal(n) / 100 for n in (1, 20, 300, 4000)],
+}
+
+
+@pytest.mark.parametrize("kind", FOUR, ids=str)
+@pytest.mark.parametrize("workers", [1, 2])
+def test_components_of_nodes_of_any_type(kind: pa.DataType, workers: int) -> None:
+    one, two, three, four = FOUR[kind]
+    epochs = [table_of([(four, three), (two, two)], kind), table_of([(two, four), (one, one)], kind)]
+    found = run(epochs, build=connected_components, workers=workers)
+    assert found[0].schema == pa.schema([("node", kind), ("component", kind)])
+    assert answers(found) == [
+        {four: three, three: three, two: two},
+        {four: two, three: two, two: two, one: one},
+    ]
+
+
+@settings(deadline=None)
+@given(st.lists(st.integers(0, 2**62) | st.integers(0, 3) | st.integers(2**16 - 1, 2**16 + 1)))
+def test_sorted_order_is_stable(keys: list[int]) -> None:
+    assert sorted_order(np.array(keys, np.int64)).tolist() == sorted(range(len(keys)), key=lambda place: keys[place])
+
+
+def test_bits_of_a_column_that_is_not_alone() -> None:
+    rows = np.vstack((np.arange(3), bits(np.array([0.5, -1.0, 1e300])))).T
+    assert floats(rows[:, 1]).tolist() == [0.5, -1.0, 1e300]

@@ -1,0 +1,181 @@
+"""Joins by node number, time by time: ``attach`` and ``without`` with values, ``name_components`` and ``name_values`` with names.
+
+Rows are joined on the worker of the node in question. The invariant: a row comes out at most once, at its own time, on that
+worker; a node has at most one value at a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, TypeVar
+
+import numpy as np
+import pyarrow as pa
+
+from timely.dataflow import Exchange, OperatorInfo, Pipeline, Stream
+from timely.graphs.arrays import MISSING, Column, Rows, dense, first, join_rows, look_up, run_starts, second
+from timely.graphs.dictionary import Values
+from timely.graphs.gathering import gather
+from timely.order import PartialOrder
+
+T = TypeVar("T", bound=PartialOrder)
+
+
+def attach(rows: Stream[T, Any], values: Stream[T, Any], column: int) -> Stream[T, Any]:
+    """Return ``rows`` with one more column: the value of the node in ``column`` (0 or 1). Rows without a value are dropped.
+
+    >>> import timely
+    >>> def build(scope):
+    ...     edges = scope.to_stream([0]).map_batch(lambda _: np.array([[0, 1], [1, 2]]))
+    ...     values = scope.to_stream([0]).map_batch(lambda _: np.array([[1, 50]]))
+    ...     return attach(edges, values, 0)
+    >>> timely.example(build)
+    [(0, [[1, 2, 50]])]
+    """
+
+    def select(rows: Rows, values: Column) -> Rows:
+        known = values != MISSING
+        return np.column_stack((rows[known], values[known]))
+
+    return _join("attach", rows, values, column, select)
+
+
+def without(rows: Stream[T, Any], values: Stream[T, Any], column: int) -> Stream[T, Any]:
+    """Return those of ``rows`` whose node in ``column`` (0 or 1) has no value.
+
+    >>> import timely
+    >>> def build(scope):
+    ...     edges = scope.to_stream([0]).map_batch(lambda _: np.array([[0, 1], [1, 2]]))
+    ...     values = scope.to_stream([0]).map_batch(lambda _: np.array([[1, 50]]))
+    ...     return without(edges, values, 0)
+    >>> timely.example(build)
+    [(0, [[0, 1]])]
+    """
+    return _join("without", rows, values, column, lambda rows, values: rows[values == MISSING])
+
+
+def _join(
+    name: str, rows: Stream[T, Any], values: Stream[T, Any], column: int, select: Callable[[Rows, Column], Rows]
+) -> Stream[T, Any]:
+    def finish(info: OperatorInfo, _: object, collected: list[list[Any]]) -> list[Rows]:
+        rows, known = join_rows(collected[0], 2), join_rows(collected[1], 2)
+        table = dense(known[:, 0] // info.peers, known[:, 1])
+        return [select(rows, look_up(table, rows[:, column] // info.peers))]
+
+    (selected,) = gather(name, [(rows, Exchange((first, second)[column])), (values, Exchange(first))], 1, finish)
+    return selected
+
+
+def name_components(names: Stream[T, Any], members: Stream[T, Any]) -> Stream[T, Any]:
+    """Return Arrow batches ``(node, component)``, where a component is named by its smallest node.
+
+    ``names`` are those of ``encode``; ``members`` are arrays of ``(number of a node, number of any one node of its component)``.
+    Every named node has one row, on one worker; a node without a member is a component of its own.
+
+    >>> import timely
+    >>> def build(scope):
+    ...     one = scope.to_stream([0])
+    ...     names = one.map_batch(lambda _: pa.record_batch({"id": [0, 1, 2], "value": ["c", "b", "a"]}))
+    ...     members = one.map_batch(lambda _: np.array([[0, 0], [1, 0]]))
+    ...     return name_components(names, members)
+    >>> timely.example(build)
+    [(0, [('a', 'a'), ('b', 'b'), ('c', 'b')])]
+    """
+    alone, together = gather("decode: join", [(names, Pipeline), (members, Exchange(first))], 2, _join_roots)
+    (named,) = gather("decode: name", [(together, Exchange("root"))], 1, _name)
+    return alone.concat(named)
+
+
+def name_values(
+    names: Stream[T, Any], values: Stream[T, Any], column: str, convert: Callable[[Column], Any], *, lasting: bool = True
+) -> Stream[T, Any]:
+    """Return Arrow batches ``(node, column)`` on the worker of the node; ``convert`` makes the column of the values.
+
+    ``names`` are those of ``encode``, for all later times if ``lasting``; ``values`` are arrays of ``(number of the node,
+    value)`` on the worker of the node.
+
+    >>> import timely
+    >>> def build(scope):
+    ...     one = scope.to_stream([0])
+    ...     names = one.map_batch(lambda _: pa.record_batch({"id": [0, 1], "value": ["b", "a"]}))
+    ...     values = one.map_batch(lambda _: np.array([[0, 5]]))
+    ...     return name_values(names, values, "size", lambda sizes: sizes)
+    >>> timely.example(build)
+    [(0, [('b', 5)])]
+    """
+    known = Values()
+    log: Any = None
+
+    def finish(info: OperatorInfo, _: object, collected: list[list[Any]]) -> list[Any]:
+        nonlocal known
+        if not lasting:
+            known = Values()
+        for batch in collected[0]:
+            _append(known, batch, info)
+            if log is not None:
+                log.append(None, batch)
+        rows = join_rows(collected[1], 2)
+        if not len(rows):
+            return [[]]
+        return [pa.record_batch({"node": known.take(rows[:, 0] // info.peers), column: convert(rows[:, 1])})]
+
+    def register(info: OperatorInfo) -> None:
+        def save() -> Iterator[tuple[None, pa.RecordBatch]]:
+            at = 0
+            for chunk in known.chunks:
+                yield None, pa.record_batch({"id": np.arange(at, at + len(chunk)) * info.peers + info.worker, "value": chunk})
+                at += len(chunk)
+
+        def load(batches: Iterable[pa.RecordBatch]) -> None:
+            for batch in batches:
+                _append(known, batch, info)
+
+        def rescale(senders: Sequence[Iterable[pa.RecordBatch]]) -> None:
+            batches = [batch for items in senders for batch in items]
+            mine = [batch.filter(pa.array(batch.column("id").to_numpy() % info.peers == info.worker)) for batch in batches]
+            if sum(map(len, mine)):
+                load(pa.Table.from_batches(mine).sort_by("id").combine_chunks().to_batches()[:1])
+
+        nonlocal log
+        if lasting:
+            log = info.keep(save, load, rescale=rescale, logged=True)
+
+    (named,) = gather("decode: values", [(names, Pipeline), (values, Pipeline)], 1, finish, keep=register)
+    return named
+
+
+def _append(known: Values, batch: pa.RecordBatch, info: OperatorInfo) -> None:
+    """Append names ``(id, value)``, in the order of their numbers, with nulls for numbers that have no name.
+
+    With other workers than a checkpoint had, a worker no longer owns all the numbers that it could have given.
+    """
+    ids, value = batch.column("id").to_numpy(), batch.column("value")
+    if not len(ids):
+        return
+    count = len(known)
+    end = int(ids[-1]) // info.peers + 1
+    if ids[0] // info.peers != count or end != count + len(ids):
+        at = np.full(end - count, MISSING)
+        at[ids // info.peers - count] = np.arange(len(ids))
+        value = value.take(pa.array(at, mask=at == MISSING))
+    known.append(value)
+
+
+def _join_roots(info: OperatorInfo, _: object, collected: list[list[Any]]) -> list[Any]:
+    """Return ``(node, component)`` for components of one node, and ``(root, value)`` for the others."""
+    (names,), members = collected[0], join_rows(collected[1], 2)
+    table = dense(members[:, 0] // info.peers, members[:, 1])
+    roots = look_up(table, names.column("id").to_numpy() // info.peers)
+    value = names.column("value")
+    alone = value.filter(pa.array(roots == MISSING))
+    together = {"root": roots[roots != MISSING], "value": value.filter(pa.array(roots != MISSING))}
+    return [pa.record_batch({"node": alone, "component": alone}), pa.record_batch(together)]
+
+
+def _name(info: OperatorInfo, _: object, collected: list[list[Any]]) -> list[Any]:
+    """Return ``(node, component)``: sorted by root and value, the first of each root is the smallest."""
+    table = pa.Table.from_batches(collected[0]).sort_by([("root", "ascending"), ("value", "ascending")])
+    starts = run_starts(table.column("root").to_numpy())
+    sizes = np.diff(np.append(starts, table.num_rows))
+    value = table.column("value").combine_chunks()
+    return [pa.record_batch({"node": value, "component": value.take(pa.array(np.repeat(starts, sizes)))})]

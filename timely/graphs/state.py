@@ -1,0 +1,38 @@
+"""``register_state``: operator state that belongs to a worker and not to a key, and how other workers repartition it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, TypeAlias
+
+from timely.dataflow import OperatorInfo
+
+Log: TypeAlias = Callable[[Any], None]
+"""Adds a change of an operator's state to the next checkpoint."""
+
+
+def register_state(
+    info: OperatorInfo,
+    save: Callable[[], Iterable[Any]],
+    load: Callable[[Any], object],
+    repartition: Callable[[Any, int, int], Iterable[Any]],
+    *,
+    logged: bool = True,
+) -> Log | None:
+    """Register state of an operator, in its constructor; return the log for its changes, None without recovery.
+
+    ``save()`` returns all of it as items, ``load(item)`` adds one. With another number of workers each worker loads, for each
+    item of worker ``sender`` of so many ``senders``, the items that ``repartition(item, sender, senders)`` returns.
+    """
+
+    def load_all(items: Iterable[Any]) -> None:
+        for item in items:
+            load(item)
+
+    def rescale(saved: Sequence[Iterable[Any]]) -> None:
+        for sender, items in enumerate(saved):
+            for item in items:
+                load_all(repartition(item, sender, len(saved)))
+
+    log = info.keep(lambda: ((None, item) for item in save()), load_all, rescale=rescale, logged=logged)
+    return (lambda item: log.append(None, item)) if log.kept else None

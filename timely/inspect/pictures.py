@@ -1,0 +1,266 @@
+"""``Picture``: a dataflow as SVG, as Mermaid, or as a self-contained HTML page.
+
+Operators are boxes, nested scopes boxes around theirs, streams lines from top to bottom. Feedback has its own colour; dashed
+lines may lead to other workers. In a running dataflow boxes show what is held and unread. The same snapshot gives the
+same picture, to the byte.
+"""
+
+from __future__ import annotations
+
+import html
+import re
+from collections.abc import Iterator
+from pathlib import Path as File
+from typing import Any, Final
+
+import attrs
+
+from timely.dataflow import ScopeBuilder
+from timely.errors import ConfigurationError
+from timely.inspect.layout import LINE, TITLE, Box, Path, lay_out
+from timely.inspect.snapshots import ENTRY, EXIT, OMITTED, Snapshot, snapshot
+
+_STYLE: Final = """
+.timely { font: 12px ui-sans-serif, system-ui, sans-serif; background: #fff }
+.timely rect { stroke: #7b8794; fill: #fff }
+.timely .scope > rect { fill: #3d6b99; fill-opacity: .07; stroke: #3d6b99; stroke-opacity: .5 }
+.timely .source > rect { fill: #e6f4ea; stroke: #4f8a5b }
+.timely .busy > rect { stroke: #b8560f; stroke-width: 2 }
+.timely text { fill: #1f2933 }
+.timely .scope > text { fill: #3d6b99; font-weight: 600; paint-order: stroke; stroke: #eef3f7; stroke-width: 4px }
+.timely .live { fill: #6b4a1f; font-size: 11px }
+.timely path { fill: none; stroke: #52606d; stroke-width: 1.3 }
+.timely path.exchanged { stroke-dasharray: 5 3 }
+.timely path.back { stroke: #c2410c; stroke-width: 1.6 }
+.timely marker path { fill: #52606d; stroke: none } .timely marker.back path { fill: #c2410c }
+"""
+
+_PAGE: Final = """<!doctype html>
+<html lang="en"><head><meta charset="utf-8"><title>{title}</title><style>
+body {{ margin: 2rem; font: 14px/1.5 ui-sans-serif, system-ui, sans-serif; color: #1f2933 }}
+h1 {{ font-size: 1.3rem }} figure {{ margin: 0; overflow: auto }}
+table {{ border-collapse: collapse; margin-top: 2rem }}
+td, th {{ padding: .2rem .8rem; text-align: left; border-bottom: 1px solid #ddd }}
+</style></head><body><h1>{title}</h1>
+<figure>{svg}</figure>
+<table><thead><tr><th>operator</th><th>built at</th><th>frontiers</th><th>held</th><th>unread records</th></tr></thead>
+<tbody>
+{rows}
+</tbody></table></body></html>
+"""
+
+
+@attrs.frozen
+class Picture:
+    """A picture of a scope; a notebook displays it."""
+
+    shape: Snapshot
+
+    def svg(self) -> str:
+        """Return an SVG document.
+
+        >>> import timely
+        >>> with timely.Worker().dataflow(name="df") as scope:
+        ...     _ = scope.to_stream([1]).map(str)
+        >>> drawn = scope.picture().svg()
+        >>> drawn[:4], drawn.count('class="operator'), drawn.count('class="source'), drawn.count("<path class=")
+        ('<svg', 1, 1, 1)
+        """
+        box = lay_out(self.shape, _lines)
+        width, height = box.width + 2 * _MARGIN, box.height + 2 * _MARGIN
+        return "\n".join(
+            [
+                f'<svg xmlns="http://www.w3.org/2000/svg" class="timely" width="{width:.0f}" height="{height:.0f}"'
+                f' viewBox="{-_MARGIN} {-_MARGIN} {width:.0f} {height:.0f}" role="img" aria-label="{_escape(self.shape.path)}">',
+                f"<style>{_STYLE}</style>",
+                *_arrowheads(),
+                *_draw(box),
+                "</svg>",
+            ]
+        )
+
+    def mermaid(self) -> str:
+        """Return a Mermaid flowchart, for Markdown.
+
+        >>> import timely
+        >>> with timely.Worker().dataflow(name="df") as scope:
+        ...     _ = scope.to_stream([1]).map(str)
+        ...     before = scope.picture()
+        >>> print(before.mermaid())
+        flowchart TB
+        subgraph n["df"]
+          n_0(["to_stream"])
+          n_1["map"]
+          n_0 --> n_1
+        end
+        """
+        return "\n".join(["flowchart TB", *_mermaid(self.shape, "n")])
+
+    def html(self) -> str:
+        """Return a self-contained page with the picture and a table of all operators.
+
+        >>> import timely
+        >>> with timely.Worker().dataflow(name="df") as scope:
+        ...     _ = scope.empty()
+        >>> "<td>/df/empty#0</td>" in scope.picture().html()
+        True
+        """
+        rows = "\n".join(_row(operator) for operator in self.shape.operators())
+        return _PAGE.format(title=_escape(self.shape.path), svg=self.svg(), rows=rows)
+
+    def save(self, where: str | File) -> None:
+        """Write it as ``.svg``, ``.html`` or ``.mmd``, by the extension; ``ConfigurationError`` for another one."""
+        file = File(where)
+        ways = {".svg": self.svg, ".html": self.html, ".mmd": self.mermaid}
+        if file.suffix not in ways:
+            raise ConfigurationError(f"a picture cannot be saved as {file.name!r}: use the extension .svg, .html or .mmd")
+        file.write_text(ways[file.suffix]() + "\n", encoding="utf-8")
+
+    def _repr_html_(self) -> str:
+        return self.svg()
+
+    def __str__(self) -> str:
+        return self.mermaid()
+
+
+def picture(scope: ScopeBuilder[Any]) -> Picture:
+    """Return a picture of a scope and everything in it; once the dataflow is built, with the counts that its worker knows.
+
+    >>> import timely
+    >>> worker = timely.Worker()
+    >>> with worker.dataflow(name="df") as scope:
+    ...     numbers, stream = scope.new_input()
+    >>> numbers.advance_to(3)
+    >>> _ = worker.step()
+    >>> "holds 3" in picture(scope).svg()
+    True
+    """
+    return Picture(snapshot(scope))
+
+
+_MARGIN: Final = 8
+
+_UNWRITABLE: Final = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+"""Characters that XML does not allow."""
+
+
+def _lines(shape: Snapshot) -> list[str]:
+    """Return the text of a box."""
+    if shape.kind == "scope":
+        return [f"{shape.name}   times {shape.times}"]
+    return [shape.name, *_state(shape)]
+
+
+def _state(shape: Snapshot) -> list[str]:
+    lines = []
+    if shape.held:
+        lines.append(f"holds {_few([time for time, _ in shape.held])}")
+    if shape.waiting:
+        lines.append(f"{sum(count for _, count in shape.waiting)} unread at {_few([time for time, _ in shape.waiting])}")
+    return lines
+
+
+def _few(times: list[str]) -> str:
+    rest = "more" if times[-1] == OMITTED else f"{len(times) - 2} more"
+    return ", ".join(times[:2]) + (f" and {rest}" if len(times) > 2 else "")
+
+
+def _frontiers(shape: Snapshot) -> str:
+    return "; ".join("complete" if not f else ", ".join(f) for f in shape.frontiers if f is not None)
+
+
+def _escape(text: str) -> str:
+    return html.escape(_UNWRITABLE.sub("\ufffd", text), quote=True)
+
+
+# -- SVG ---------------------------------------------------------------------------------------------------------------
+
+
+def _arrowheads() -> Iterator[str]:
+    yield "<defs>"
+    for kind in ("ahead", "back"):
+        yield (
+            f'<marker id="timely-{kind}" class="{kind}" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="7" markerHeight="7"'
+            ' orient="auto"><path d="M0,0 L8,4 L0,8 z"/></marker>'
+        )
+    yield "</defs>"
+
+
+def _draw(box: Box) -> Iterator[str]:
+    shape = box.shape
+    busy = " busy" if shape.held or shape.waiting else ""
+    yield f'<g class="{shape.kind}{busy}" transform="translate({box.x:.1f} {box.y:.1f})">'
+    parts = [("", shape.path), ("built at ", shape.built_at), ("frontier ", _frontiers(shape))]
+    yield f"<title>{_escape(chr(10).join(what + text for what, text in parts if text))}</title>"
+    yield f'<rect width="{box.width:.1f}" height="{box.height:.1f}" rx="5"/>'
+    if shape.kind != "scope":
+        for number, line in enumerate(box.lines):
+            live = ' class="live"' if number else ""
+            y = (box.height - len(box.lines) * LINE) / 2 + (number + 0.75) * LINE
+            yield f'<text{live} x="{box.width / 2:.1f}" y="{y:.1f}" text-anchor="middle">{_escape(line)}</text>'
+    for path in box.paths:
+        yield _wire(path)
+    if shape.kind == "scope":
+        yield f'<text x="10" y="{TITLE - 7:.0f}">{_escape(box.lines[0])}</text>'
+    for child in box.boxes:
+        yield from _draw(child)
+    yield "</g>"
+
+
+def _wire(path: Path) -> str:
+    kinds = " ".join(filter(None, ["back" if path.back else "ahead", "exchanged" if path.wire.exchanged else ""]))
+    (x, y), *rest = path.points
+    parts = [f"M{x:.1f},{y:.1f}"]
+    for to_x, to_y in rest:
+        middle = (y + to_y) / 2
+        straight = path.aside or x == to_x
+        bend = f"L{to_x:.1f},{to_y:.1f}" if straight else f"C{x:.1f},{middle:.1f} {to_x:.1f},{middle:.1f} {to_x:.1f},{to_y:.1f}"
+        parts.append(bend)
+        x, y = to_x, to_y
+    return f'<path class="{kinds}" d="{" ".join(parts)}" marker-end="url(#timely-{"back" if path.back else "ahead"})"/>'
+
+
+# -- Mermaid -----------------------------------------------------------------------------------------------------------
+
+
+def _mermaid(shape: Snapshot, name: str) -> Iterator[str]:
+    yield f'subgraph {name}["{_quoted(shape.name)}"]'
+    for port in range(shape.inputs):
+        yield f"  {name}_in{port}(( ))"
+    for child in shape.children:
+        inner = f"{name}_{child.index}"
+        if child.kind == "scope":
+            yield from (f"  {line}" for line in _mermaid(child, inner))
+        else:
+            text = "<br>".join(_quoted(line) for line in _lines(child))
+            yield f'  {inner}(["{text}"])' if child.kind == "source" else f'  {inner}["{text}"]'
+    for port in range(shape.outputs):
+        yield f"  {name}_out{port}(( ))"
+    for wire in shape.wires:
+        arrow = "-.->" if wire.exchanged else "-->"
+        yield f"  {_mermaid_end(shape, name, wire.source, 'out')} {arrow} {_mermaid_end(shape, name, wire.target, 'in')}"
+    yield "end"
+
+
+def _mermaid_end(shape: Snapshot, name: str, end: tuple[int, int], side: str) -> str:
+    """Return Mermaid's name of an end of a wire; for a nested scope, of the port on its boundary."""
+    node, port = end
+    if node in (ENTRY, EXIT):
+        return f"{name}_{'in' if node == ENTRY else 'out'}{port}"
+    child = shape.children[node]
+    return f"{name}_{node}_{side}{port}" if child.kind == "scope" else f"{name}_{node}"
+
+
+def _quoted(text: str) -> str:
+    text = " ".join(_UNWRITABLE.sub("\ufffd", text).splitlines()).replace("#", "#35;")
+    return text.replace("&", "#amp;").replace('"', "#quot;").replace("<", "#lt;").replace(">", "#gt;")
+
+
+# -- the page's table --------------------------------------------------------------------------------------------------
+
+
+def _row(operator: Snapshot) -> str:
+    held = ", ".join(f"{count} at {time}" for time, count in operator.held)
+    waiting = ", ".join(f"{count} at {time}" for time, count in operator.waiting)
+    cells = (operator.path, operator.built_at, _frontiers(operator), held, waiting)
+    return f"<tr>{''.join(f'<td>{_escape(cell)}</td>' for cell in cells)}</tr>"

@@ -1,0 +1,197 @@
+"""``ReportAggregator``: the state of a live page, from the reports of all workers, wherever they run.
+
+The workers of one run are shown together: each dataflow is drawn once, with the numbers of every worker. The state derives from
+the newest report of each worker in the newest attempt, so a lost report does no harm. Any thread may call this.
+"""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from time import monotonic
+from typing import Any, Final, Generic, TypeAlias, TypeVar
+
+import attrs
+
+from timely.inspect.pictures import Picture
+from timely.inspect.report import DRAWN, shaped
+from timely.inspect.snapshots import Snapshot
+
+Report: TypeAlias = Mapping[str, Any]
+"""A report of ``timely.inspect.report.Reporter``."""
+
+M = TypeVar("M")
+
+_REMEMBERED: Final = 8
+"""Runs that are over and still shown, at most."""
+
+_STUCK: Final = 3
+"""Different explanations that are shown, at most."""
+
+_AT_ONCE: Final = 32
+"""Running runs of this machine that are shown, at most."""
+
+
+@attrs.define(eq=False)
+class _RunGroup(Generic[M]):
+    """The workers of one run, by index."""
+
+    peers: int
+    members: dict[int, M] = attrs.field(factory=dict)
+
+
+class RunGroups(Generic[M]):
+    """Groups the workers of this machine into runs, by their number of peers and the order in which they come.
+
+    Runs are forgotten as a whole, those that are over first.
+    """
+
+    def __init__(self, is_over: Callable[[M], bool]) -> None:
+        self._is_over = is_over
+        self._groups: list[_RunGroup[M]] = []
+
+    def add(self, worker: int, peers: int, member: M) -> None:
+        """Add a worker to the newest run that can have it."""
+        for group in reversed(self._groups):
+            if group.peers == peers and worker not in group.members:
+                group.members[worker] = member
+                return
+        over = [group for group in self._groups if all(map(self._is_over, group.members.values()))]
+        known = [group for group in self._groups if group not in over[:-_REMEMBERED]]
+        self._groups = [*known, _RunGroup(peers, {worker: member})][-_REMEMBERED - _AT_ONCE :]
+
+    def all(self) -> list[list[M]]:
+        """Return the runs, oldest first, their workers by index."""
+        return [[group.members[index] for index in sorted(group.members)] for group in self._groups]
+
+
+@attrs.define(eq=False)
+class _Received:
+    """The newest report of a worker of another process, and when it came."""
+
+    at: float
+    report: Report
+
+
+@attrs.define(eq=False)
+class _Run:
+    """The newest reports of the workers of one run, and when they came; ``attempt`` is the newest known."""
+
+    name: str
+    attempt: int = -1
+    reports: dict[int, tuple[float, Report]] = attrs.field(factory=dict)
+
+
+class ReportAggregator:
+    """Keeps the reports of workers elsewhere, and combines them with those of this process."""
+
+    def __init__(self, clock: Callable[[], float] = monotonic) -> None:
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._runs: list[_Run] = []
+        self._forked: RunGroups[_Received] = RunGroups(lambda each: bool(each.report["over"]))
+
+    def open(self, name: str) -> Callable[[int, int, Report], None]:
+        """Return a function that receives the reports of another run: ``receive(worker, attempt, report)``."""
+        run = _Run(name)
+
+        def receive(worker: int, attempt: int, report: Report) -> None:
+            with self._lock:
+                if attempt < run.attempt:
+                    return
+                if attempt > run.attempt:
+                    run.attempt, run.reports = attempt, {}
+                if run not in self._runs:
+                    self._runs = [*self._runs, run][-_REMEMBERED:]
+                run.reports[worker] = self._clock(), report
+
+        return receive
+
+    def receive(self, report: Report) -> None:
+        """Receive a report from another process of this machine; late ones are dropped."""
+        with self._lock:
+            for last in itertools.chain.from_iterable(self._forked.all()):
+                if _who(last.report) == _who(report):
+                    if last.report["number"] < report["number"]:
+                        last.at, last.report = self._clock(), report
+                    return
+            self._forked.add(report["worker"], report["peers"], _Received(self._clock(), report))
+
+    def state(self, here: Sequence[Sequence[Report]]) -> list[dict[str, Any]]:
+        """Return the state of each run; ``here`` are the reports of this process, by run."""
+        with self._lock:
+            forked = [self._aged((each.at, each.report) for each in group) for group in self._forked.all()]
+            runs = [(run.name, self._aged(run.reports.values())) for run in self._runs]
+        found = [_together("", [{**report, "silent": 0.0} for report in group]) for group in here]
+        found += [_together("", group) for group in forked]
+        return found + [_together(name, sorted(reports, key=lambda report: int(report["worker"]))) for name, reports in runs]
+
+    def _aged(self, received: Iterable[tuple[float, Report]]) -> list[Report]:
+        """Return reports with the seconds since they came, where more is to come."""
+        now = self._clock()
+        return [{**report, "silent": 0.0 if report["over"] else now - at} for at, report in received]
+
+
+def _who(report: Report) -> tuple[int, int]:
+    """Return what identifies the reporter."""
+    return report["process"], report["reporter"]
+
+
+def _together(name: str, reports: Sequence[Report]) -> dict[str, Any]:
+    """Return the state of one run from the reports of its workers, in order."""
+    numbers = sorted({dataflow["number"] for report in reports for dataflow in report["dataflows"]})
+    memory = {(report["host"], report["process"]): report["memory"] for report in reports}
+    return {
+        "name": name,
+        "memory": sum(memory.values()),
+        "workers": [{key: value for key, value in report.items() if key != "dataflows"} for report in reports],
+        "dataflows": [_dataflow(number, reports) for number in numbers],
+    }
+
+
+def _dataflow(number: int, reports: Sequence[Report]) -> dict[str, Any]:
+    """Return the state of one dataflow: its drawing, and each operator's numbers in each worker."""
+    parts = {report["worker"]: part for report in reports for part in report["dataflows"] if part["number"] == number}
+    shape = next((shaped(part["shape"]) for part in parts.values() if part["shape"] is not None), None)
+    done = [parts[report["worker"]]["done"] if report["worker"] in parts else {} for report in reports]
+    return {
+        "number": number,
+        "path": next(part["path"] for part in parts.values()),
+        "over": all(part["over"] for part in parts.values()),
+        "svg": None if shape is None else Picture(shape).svg(),
+        "stuck": _stuck(parts)[:_STUCK],
+        "operators": [_operator(*each, done) for each in _operators(shape, done)],
+    }
+
+
+def _stuck(parts: Mapping[int, Report]) -> list[dict[str, Any]]:
+    """Return the explanations, those that differ only in the first line once, with their workers."""
+    said: dict[str, dict[str, Any]] = {}
+    for worker, part in parts.items():
+        if words := part["stuck"]:
+            said.setdefault(words.partition("\n")[2] or words, {"workers": [], "words": words})["workers"].append(worker)
+    return list(said.values())
+
+
+def _operators(shape: Snapshot | None, done: Sequence[Mapping[str, Any]]) -> list[tuple[str, Snapshot | None]]:
+    """Return the operators by path: all if the dataflow is drawn, else the slowest."""
+    if shape is not None:
+        return [(operator.path, operator) for operator in shape.operators()]
+    seconds: dict[str, float] = {}
+    for each in done:
+        for path, numbers in each.items():
+            seconds[path] = seconds.get(path, 0.0) + numbers[1]
+    return [(path, None) for path in sorted(seconds, key=lambda path: -seconds[path])[:DRAWN]]
+
+
+def _operator(path: str, shape: Snapshot | None, done: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return a row of the table; ``by_worker`` has (runs, seconds, records read, sent) of each worker."""
+    return {
+        "path": path,
+        "built_at": "" if shape is None else shape.built_at,
+        "frontiers": [] if shape is None else shape.frontiers,
+        "held": [] if shape is None else shape.held,
+        "waiting": [] if shape is None else shape.waiting,
+        "by_worker": [each.get(path, (0, 0.0, 0, 0)) for each in done],
+    }

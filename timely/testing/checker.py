@@ -1,0 +1,102 @@
+"""The check of every invariant after each step of a simulation.
+
+A dataflow is checked from the moment when the first worker has built it, until it is dropped or a worker fails. A violation is a
+fault of the engine, or of an operator that bypasses it.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from typing import Any
+
+from timely.errors import InvariantViolation
+from timely.progress import ProgressExchange
+from timely.scopes import Subgraph
+from timely.testing.dataflow_checker import CheckedWorker, DataflowChecker
+from timely.testing.graph_checks import Found
+from timely.testing.invariants import violation
+from timely.testing.provenance import BatchProvenance
+from timely.testing.transport import Network
+from timely.testing.worker_state import WorkerState
+
+
+class InvariantChecker:
+    """Checks every dataflow of a run after each step; ``provenance`` is for workers that aggregate progress."""
+
+    def __init__(self, network: Network, provenance: BatchProvenance | None = None) -> None:
+        self._network = network
+        self._provenance = provenance
+        self._workers: dict[int, CheckedWorker] = {}
+        self._dataflows: dict[int, DataflowChecker] = {}
+        self._closed: set[int] = set()
+        self._fault: InvariantViolation | None = None
+        self._disabled = False
+
+    def add_worker(self, worker: CheckedWorker) -> None:
+        """Check this worker, too."""
+        self._workers[worker.index] = worker
+
+    def built(
+        self,
+        worker: int,
+        number: int,
+        scopes: Sequence[Subgraph[Any, Any]],
+        exchange: ProgressExchange[tuple[int, int, Any]] | None,
+        labels: Sequence[str],
+    ) -> None:
+        """Check a dataflow that a worker has just built."""
+        if number in self._closed:
+            return
+        state = WorkerState(worker, scopes, exchange, labels)
+        checker = self._dataflows.get(number)
+        if checker is None:
+            fault = functools.partial(self._note, number)
+            checker = self._dataflows[number] = DataflowChecker(number, state, self._network, fault, self._provenance)
+            self._raise_first(checker.check_graph())
+        elif state.flat.places != checker.flat.places:
+            self.dropped(number)  # the workers find out themselves that their graphs differ
+            return
+        checker.truth.add_worker(state)
+
+    def flushed(self, worker: int, number: int) -> None:
+        """Note that a worker has just flushed its progress of a dataflow."""
+        if number in self._dataflows:
+            self._dataflows[number].flushed(worker)
+
+    def dropped(self, number: int) -> None:
+        """Check a dataflow no longer: it was dropped somewhere, with what it held."""
+        self._closed.add(number)
+        self._dataflows.pop(number, None)
+
+    def disable(self) -> None:
+        """Check nothing more: a worker has failed, so that nothing need hold."""
+        self._disabled = True
+
+    def _note(self, number: int, invariant: str, found: str) -> None:
+        """Note the first violation, to be raised when the step is over: an operator's errors would be wrapped."""
+        if self._fault is None and number not in self._closed:
+            self._fault = violation(invariant, found)
+
+    def _raise_first(self, check: Found) -> None:
+        """Raise the first violation of a check, and note it, since it may be wrapped or caught on its way."""
+        for invariant, found in check:
+            self._fault = violation(invariant, found)
+            raise self._fault
+
+    def check(self, stepped: int) -> None:
+        """Check everything after the step of a worker; raise the first :class:`~timely.errors.InvariantViolation`."""
+        self.raise_fault()
+        if not self._disabled:
+            for checker in self._dataflows.values():
+                self._raise_first(checker.check(stepped, self._workers))
+
+    def raise_fault(self) -> None:
+        """Raise the violation that was found, if there was one, whatever has become of it since."""
+        if self._fault is not None:
+            raise self._fault
+
+    def check_end(self) -> None:
+        """Z5: check, after every program has ended well, that nothing is left."""
+        for checker in self._dataflows.values():
+            self._raise_first(checker.check_end())

@@ -1,0 +1,233 @@
+"""The true counts of a simulated dataflow: every capability that an operator holds, and every message that nobody has read.
+
+Each change is noted when an operator makes it, before any part of the engine sees it, and checked: the operator contract (OC2,
+OC4), no count below zero (I1), no message where a view (S0) or a frontier (G4) has passed, no late read (Z3), no early
+notification (Z4).
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, TypeAlias
+
+from timely.dataflow import InputPort, Operator
+from timely.progress import ChangeBatch, Location, Source, Target
+from timely.scopes import EGRESS, ForwardingScope, Subgraph, ValidatingScope
+from timely.testing.flat_dataflow import Counts, Frontiers, Place, add, below
+from timely.testing.worker_state import WorkerState
+
+Count: TypeAlias = Callable[[int, Any, int], None]
+
+Fault: TypeAlias = Callable[[str, str], None]
+"""Takes note of a violation: ``fault(invariant, what was found)``."""
+
+
+class GlobalState:
+    """``counts`` are those of all pointstamps of all workers, ``held[w]`` the capabilities of worker ``w``.
+
+    ``acted`` are the workers whose capabilities have changed since it was cleared. ``concluded[w]`` are the frontiers of the view
+    of worker ``w`` when it was checked last.
+    """
+
+    def __init__(self, first: WorkerState, workers: int, fault: Fault) -> None:
+        self.flat = first.flat
+        self.counts: Counts = {}
+        self.held: list[dict[Place, dict[Any, int]]] = [{} for _ in range(workers)]
+        self.states: dict[int, WorkerState] = {}
+        self.acted: set[int] = set()
+        self.concluded: dict[int, Frontiers] = {}
+        self.fault = fault
+        self._initial: Counts = {}
+        for (scope, child), operator in self.flat.operators.items():
+            for output, counts in enumerate(operator.initial):
+                for time, count in counts.items():
+                    self._initial[self.flat.numbers[scope, Source(child, output)], time] = count
+        for (place, time), count in self._initial.items():
+            self.counts[place, time] = workers * count
+            for held in self.held:
+                held.setdefault(place, {})[time] = count
+
+    def add_worker(self, state: WorkerState) -> None:
+        """Take in the dataflow as a worker has built it, with what its operators did meanwhile; note what they do from now on."""
+        self.states[state.worker] = state
+        for (place, time), diff in (self._since_start(state) if state.exchange is None else state.unsent()).items():
+            self._change(state.worker, place, time, diff)
+        for subgraph in state.scopes:
+            subgraph.intercept(functools.partial(ChangeRecorder, self, state, subgraph))
+            for child in subgraph.children:
+                if isinstance(child.scope, ValidatingScope):
+                    child.scope = RecordedScope(self, state, subgraph.number, child.index, child.scope)
+        for scope, operator in state.operators:
+            operator.notified = functools.partial(self.notify, state, scope, operator)
+
+    def _since_start(self, state: WorkerState) -> Counts:
+        """Return what a worker without peers did while it built the dataflow."""
+        found = state.view()
+        for stamp, count in self._initial.items():
+            add(found, stamp, -count)
+        return found
+
+    def _change(self, worker: int, place: Place, time: Any, diff: int) -> int:
+        self.acted.add(worker)
+        held = self.held[worker].setdefault(place, {})
+        count = held.get(time, 0) + diff
+        if count:
+            held[time] = count
+        else:
+            held.pop(time, None)
+        add(self.counts, (place, time), diff)
+        return count
+
+    def hold(self, worker: int, place: Place, time: Any, diff: int) -> None:
+        """Note a change of a worker's capabilities (OC4). G4: it gets none where its own view has passed."""
+        allowed = self.concluded.get(worker) if diff > 0 else None
+        if allowed is not None and not below(allowed[place], time):
+            self.fault("G4", f"worker {worker} counts a capability {self.flat.show((place, time))}, and had passed it")
+        if self._change(worker, place, time, diff) < 0:
+            self.fault("OC4", f"worker {worker} gave up a capability that it did not have, {self.flat.show((place, time))}")
+
+    def send(self, state: WorkerState, scope: int, location: Location, time: Any, diff: int) -> None:
+        """Note messages to a location. S0: no worker's view may have passed them; G4: nor a frontier that their sender shows."""
+        for place, arrival in self.flat.stamps(scope, location, time):
+            add(self.counts, (place, arrival), diff)
+            for worker, allowed in self.concluded.items():
+                if not below(allowed[place], arrival):
+                    found = f"worker {state.worker} sent a message for {self.flat.show((place, arrival))}"
+                    self.fault("S0", f"{found}, which worker {worker} had passed")
+            port = state.shown.get(place)
+            if port is not None and not below(port.elements, arrival):
+                found = f"worker {state.worker} counts a message at {arrival!r} for {port.label}"
+                self.fault("G4", f"{found}, where it shows {port.elements}")
+
+    def notify(
+        self, state: WorkerState, scope: int, operator: Operator[Any], time: Any, inputs: Sequence[InputPort[Any, Any]]
+    ) -> None:
+        """Check a notification that a time is complete. Z4: nothing at or before it may come to these inputs."""
+        true = self.flat.frontiers(self.counts)
+        for port in inputs:
+            if below(true[self.flat.numbers[scope, Target(operator.index, port.index)]], time):
+                found = f"{operator.path} on worker {state.worker} is notified of {time!r}"
+                self.fault("Z4", f"{found}, and {port.label} is not done with it")
+
+    def read(self, worker: int, place: Place, time: Any, diff: int) -> None:
+        """Note that a worker has read so many messages."""
+        if add(self.counts, (place, time), -diff) < 0:
+            self.fault("I1", f"worker {worker} read more messages than were sent, {self.flat.show((place, time))}")
+
+    def held_by(self, worker: int) -> Counts:
+        """Return the capabilities that a worker has."""
+        return {(place, time): count for place, times in self.held[worker].items() for time, count in times.items()}
+
+
+class ChangeRecorder:
+    """Stands between one operator and the accounts of its scope: records and checks each change, and passes it on."""
+
+    def __init__(
+        self, truth: GlobalState, state: WorkerState, subgraph: Subgraph[Any, Any], child: int, hold: Count, note: Count
+    ) -> None:
+        self._truth = truth
+        self._state = state
+        self._scope = subgraph.number
+        self._operator: Operator[Any] = subgraph.children[child].scope  # type: ignore[assignment]  # no other is attached
+        self._locations = state.locations[subgraph.number]
+        self._edges = {edge.target: edge.source.port for edge in subgraph.edges if edge.source.node == child}
+        self._hold = hold
+        self._note = note
+        self._call = -1
+        self._consumed: list[tuple[int, Any]] = []
+        self._dropped: list[tuple[int, Any]] = []
+
+    def __iter__(self) -> Iterator[Count]:
+        """Yield what the operator counts capabilities with, and messages."""
+        return iter((self.hold, self.note))
+
+    def hold(self, number: int, time: Any, diff: int) -> None:
+        """Record a change of capabilities."""
+        location = self._locations[number]
+        if diff > 0:
+            self._check_support(location.port, time, "got a capability")
+        elif self._operator.running:
+            self._begin()
+            self._dropped.append((location.port, time))
+        if diff not in (1, -1):
+            self._truth.fault("OC4", f"{self._operator.path} changed a count of capabilities by {diff}")
+        self._truth.hold(self._state.worker, self._state.flat.numbers[self._scope, location], time, diff)
+        self._hold(number, time, diff)
+
+    def note(self, number: int, time: Any, diff: int) -> None:
+        """Record that messages were sent, or read."""
+        location = self._locations[number] if number >= 0 else Target(EGRESS, ~number)
+        if diff > 0:
+            self._truth.send(self._state, self._scope, location, time, diff)
+            self._check_support(self._edges[location], time, "sent a message")  # type: ignore[index]  # it is a target
+        else:
+            self._read(location.port, time, -diff)
+        self._note(number, time, diff)
+
+    def _begin(self) -> None:
+        """Forget what an earlier activation read and gave up."""
+        if self._call != self._operator.call:
+            self._call = self._operator.call
+            self._consumed.clear()
+            self._dropped.clear()
+
+    def _read(self, port: int, time: Any, count: int) -> None:
+        self._begin()
+        self._consumed.append((port, time))
+        input = self._operator.input_ports[port]
+        if input.observed and not below(input.elements, time):
+            self._truth.fault("Z3", f"{input.label} reads a message at {time!r}, and was shown {input.elements} before")
+        place = self._state.flat.numbers[self._scope, Target(self._operator.index, port)]
+        self._truth.read(self._state.worker, place, time, count)
+
+    def _check_support(self, output: int, time: Any, deed: str) -> None:
+        """OC2: a capability held at the output in this activation, or a message read in it, must allow the time.
+
+        A session may send after the capability that it was opened for was dropped.
+        """
+        operator = self._operator
+        place = self._state.flat.numbers[self._scope, Source(operator.index, output)]
+        held: Mapping[Any, int] = self._truth.held[self._state.worker].get(place, {})
+        if any(count > 0 and have <= time for have, count in held.items()):
+            return
+        if operator.running and self._call == operator.call:
+            if any(port == output and had <= time for port, had in self._dropped):
+                return
+            for port, arrived in self._consumed:
+                for summary in operator.input_ports[port].summaries[output]:
+                    result = summary.results_in(arrived)
+                    if result is not None and result <= time:
+                        return
+        self._truth.fault("OC2", f"{operator.path} on worker {self._state.worker} {deed} at {time!r} that nothing supports")
+
+
+class RecordedScope(ForwardingScope[Any]):
+    """A custom scope as its parent sees it, whose reports are recorded."""
+
+    def __init__(self, truth: GlobalState, state: WorkerState, number: int, child: int, scope: ValidatingScope[Any]) -> None:
+        super().__init__(scope)
+        self._truth = truth
+        self._state = state
+        self._number = number
+        self._child = child
+
+    def pull_internal_progress(
+        self,
+        internal: Sequence[ChangeBatch[Any]],
+        consumed: Sequence[ChangeBatch[Any]],
+        produced: Sequence[ChangeBatch[Any]],
+    ) -> bool:
+        """Pull the scope, and record its report."""
+        busy = super().pull_internal_progress(internal, consumed, produced)
+        numbers, worker = self._state.flat.numbers, self._state.worker
+        for port, changes in enumerate(consumed):
+            for time, count in changes:
+                self._truth.read(worker, numbers[self._number, Target(self._child, port)], time, count)
+        for port, changes in enumerate(produced):
+            for time, count in changes:
+                self._truth.send(self._state, self._number, Source(self._child, port), time, count)
+        for port, changes in enumerate(internal):
+            for time, diff in changes:
+                self._truth.hold(worker, numbers[self._number, Source(self._child, port)], time, diff)
+        return busy

@@ -1,0 +1,111 @@
+"""What each aggregated batch of progress is made of: whose batches, which a sum does not say.
+
+The account assumes what an aggregating worker should do, not what it does, so that a wrong sum shows up in the counts.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from itertools import pairwise
+from typing import Any, TypeAlias
+
+from timely.progress import ProgressBatch, Routes
+from timely.testing.transport import Network
+from timely.worker.progress_aggregation import ProgressAggregator
+from timely.worker.progress_batching import PROGRESS
+
+Batch: TypeAlias = ProgressBatch[Any]
+
+Origins: TypeAlias = list[tuple[int, Batch]]
+"""Batches as they were flushed, each with its worker, oldest first."""
+
+
+class BatchProvenance:
+    """The batches in the sums that workers pass on by these ``routes``.
+
+    >>> network, provenance = Network(3), BatchProvenance(Routes.central(3))
+    >>> batch = ProgressBatch(1, 0, (("a", 1),))
+    >>> provenance.flushed(1, 7, batch)
+    >>> for peer, message in provenance.sent(1, [(0, ("progress", 7, batch))]):
+    ...     network.send(1, peer, message)
+    >>> provenance.batches(network, 7, 1, 2, lambda worker, sender: []) == [batch]
+    True
+    """
+
+    def __init__(self, routes: Routes) -> None:
+        self._routes = routes
+        self._groups = [
+            {member: group for group, members in enumerate(routes.around(worker)) for member in members}
+            for worker in range(routes.workers)
+        ]
+        self._group_counts = [len(routes.around(worker)) for worker in range(routes.workers)]
+        self._waiting: defaultdict[tuple[int, int, int], Origins] = defaultdict(list)
+        self._in_flight: dict[tuple[int, int, int, int], Origins] = {}
+
+    def flushed(self, worker: int, number: int, batch: Batch) -> None:
+        """Note that a worker has flushed a batch of a dataflow, to be sent to each of its groups."""
+        for group in range(self._group_counts[worker]):
+            self._waiting[worker, group, number].append((worker, batch))
+
+    def received(self, worker: int, sender: int, number: int, batch: Batch) -> None:
+        """Note that a worker has received a sum, to be sent to its other groups."""
+        origins = self._in_flight.get((sender, worker, number, batch.sequence), [])
+        for group in range(self._group_counts[worker]):
+            if group != self._groups[worker][sender]:
+                self._waiting[worker, group, number] += origins
+
+    def sent(self, worker: int, messages: Sequence[tuple[int, Any]]) -> Sequence[tuple[int, Any]]:
+        """Note and return what a worker sends at the end of a step; what else was waiting has cancelled."""
+        found: dict[tuple[int, int, int], Origins] = {}
+        for peer, message in messages:
+            if message[0] == PROGRESS:
+                _, number, batch = message
+                key = self._groups[worker][peer], number, batch.sequence
+                if key not in found:
+                    found[key] = self._waiting.pop((worker, *key[:2]), [])
+                self._in_flight[worker, peer, number, batch.sequence] = found[key]
+        for gone in [key for key in self._waiting if key[0] == worker]:
+            del self._waiting[gone]
+        return messages
+
+    def batches(
+        self, network: Network, number: int, source: int, target: int, early: Callable[[int, int], Sequence[Any]]
+    ) -> list[Batch]:
+        """Return the batches of one worker that another has not applied yet, oldest first.
+
+        ``early(worker, sender)`` are messages that came before their dataflow was built.
+        """
+        found: list[Batch] = []
+        for sender, receiver in reversed(list(pairwise(self._routes.way(source, target)))):
+            for message in (*early(receiver, sender), *network.between(sender, receiver)):
+                if message[0] == PROGRESS and message[1] == number:
+                    origins = self._in_flight.get((sender, receiver, number, message[2].sequence), [])
+                    found += [batch for origin, batch in origins if origin == source]
+            waiting = self._waiting.get((sender, self._groups[sender][receiver], number), ())
+            found += [batch for origin, batch in waiting if origin == source]
+        return found
+
+
+class TracedAccumulator(ProgressAggregator):
+    """The accumulator of a simulated worker, which reports what goes in and out."""
+
+    __slots__ = ("_provenance",)
+
+    def __init__(self, index: int, routes: Routes, provenance: BatchProvenance) -> None:
+        super().__init__(index, routes.around(index))
+        self._provenance = provenance
+
+    def say(self, number: int, batch: Batch) -> None:
+        """Take in a batch of this worker."""
+        self._provenance.flushed(self._index, number, batch)
+        super().say(number, batch)
+
+    def hear(self, sender: int, number: int, batch: Batch) -> None:
+        """Take in a sum from a member of a group."""
+        self._provenance.received(self._index, sender, number, batch)
+        super().hear(sender, number, batch)
+
+    def messages(self) -> Iterator[tuple[int, Any]]:
+        """Yield ``(peer, message)`` for all that is to be sent now."""
+        yield from self._provenance.sent(self._index, list(super().messages()))
