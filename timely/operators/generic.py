@@ -1,8 +1,7 @@
-"""Operators of one's own: unary, binary, sources and sinks, with or without frontiers and notifications.
+"""Operators of your own: unary, binary, sources and sinks, with or without frontiers and notifications.
 
-These are short-cuts through the operator builder for the usual shapes. A constructor gets the initial capability (to keep,
-delay or drop; one that is ignored holds nothing back) and the operator's information, and returns the logic, which is called
-with the inputs and then the output whenever there is something to do.
+A constructor gets the initial capability (hold, delay or drop it; one that is ignored is dropped) and the operator's information.
+It returns the logic, which is called with the inputs and then the output whenever there is something to do.
 """
 
 from __future__ import annotations
@@ -35,9 +34,9 @@ BinaryConstructor: TypeAlias = Callable[
 ]
 SinkConstructor: TypeAlias = Callable[[OperatorInfo], Callable[[InputPort[T, D]], object]]
 UnaryNotifyLogic: TypeAlias = Callable[[InputPort[T, D], OutputPort[T], Notificator[T]], object]
-Keep: TypeAlias = Callable[[OperatorInfo], object]
-"""Declares the state of an operator, by ``info.keep(...)`` or ``info.declare_stateless()``."""
 BinaryNotifyLogic: TypeAlias = Callable[[InputPort[T, D], InputPort[T, E], OutputPort[T], Notificator[T]], object]
+Keep: TypeAlias = Callable[[OperatorInfo], object]
+"""Registers the state of an operator, or declares that it has none."""
 
 
 def source(scope: ScopeBuilder[T], name: str, constructor: SourceConstructor[T]) -> Stream[T, Any]:
@@ -77,7 +76,7 @@ def sink(stream: Stream[T, D], pact: Pact, name: str, constructor: SinkConstruct
     ...     return logic
     >>> def build(scope):
     ...     numbers = scope.to_stream([1, 2, 3])
-    ...     numbers.sink(timely.Pipeline, "keep", constructor)
+    ...     numbers.sink(timely.Pipeline, "collect", constructor)
     ...     return numbers
     >>> _ = timely.example(build)
     >>> seen
@@ -110,7 +109,7 @@ def unary(stream: Stream[T, D], pact: Pact, name: str, constructor: UnaryConstru
 
 
 def unary_frontier(stream: Stream[T, D], pact: Pact, name: str, constructor: UnaryConstructor[T, D]) -> Stream[T, Any]:
-    """As ``unary``, and the logic also runs when the frontier of its input has moved; ``input.frontier`` shows it.
+    """As ``unary``, and the logic also runs when ``input.frontier`` has moved.
 
     >>> import timely
     >>> def total(capability, info):
@@ -146,13 +145,11 @@ def unary_notify(
     *,
     keep: Keep | None = None,
 ) -> Stream[T, Any]:
-    """Return the output of ``logic(input, output, notificator)``, which may ask to be notified when a time is complete.
+    """Return the output of ``logic(input, output, notificator)``, which may request notifications of complete times.
 
-    ``initial_times`` are requests made at the start. ``keep(info)`` is called once, before the logic runs, to declare what it
-    keeps beside its requests, which are declared then too (``Notificator.keep``);
-    ``keep=timely.OperatorInfo.declare_stateless`` says
-    that there is nothing. Without it no run with the operator can be checkpointed. Source: Naiad section 2.2 (``NotifyAt`` and
-    ``OnNotify``).
+    ``initial_times`` are requested at the start. ``keep(info)`` is called once, before the logic runs, to register its state; the
+    requests are registered too. ``keep=timely.OperatorInfo.declare_stateless`` declares that there is no other state. Without
+    ``keep`` no run with the operator can be checkpointed. Source: Naiad section 2.2 (``NotifyAt`` and ``OnNotify``).
 
     >>> import timely
     >>> def logic(input, output, notificator):
@@ -160,7 +157,7 @@ def unary_notify(
     ...         notificator.notify_at(capability.retain())
     ...     for capability, count in notificator:
     ...         output.session(capability).give(f"{capability.time} is complete")
-    >>> timely.example(lambda scope: scope.to_stream([1, 2]).unary_notify(timely.Pipeline, "tell", [], logic))
+    >>> timely.example(lambda scope: scope.to_stream([1, 2]).unary_notify(timely.Pipeline, "notify", [], logic))
     [(0, ['0 is complete'])]
     """
     builder = OperatorBuilder(scope_of(stream, name), name)
@@ -261,7 +258,8 @@ def binary_notify(
     keep: Keep | None = None,
 ) -> Stream[T, Any]:
     """Return the output of ``logic(left, right, output, notificator)``; a time is complete when both inputs have passed it.
-    ``keep`` is as for ``unary_notify``.
+
+    ``initial_times`` and ``keep`` are as for ``unary_notify``.
 
     >>> import timely
     >>> def logic(left, right, output, notificator):
@@ -272,7 +270,7 @@ def binary_notify(
     ...         output.session(capability).give((capability.time, count))
     >>> def build(scope):
     ...     one, two = scope.to_stream([1, 2]), scope.to_stream([3])
-    ...     return one.binary_notify(two, timely.Pipeline, timely.Pipeline, "tell", [], logic)
+    ...     return one.binary_notify(two, timely.Pipeline, timely.Pipeline, "notify", [], logic)
     >>> timely.example(build)
     [(0, [(0, 2)])]
     """
@@ -292,16 +290,16 @@ def binary_notify(
 def _request(
     notificator: Notificator[T], info: OperatorInfo, capability: Capability[T], times: Iterable[T], keep: Keep | None
 ) -> None:
-    """Make the initial requests; declare them, and whatever else there is, as state where that is wanted."""
+    """Make the initial requests, and register the state where ``keep`` is given."""
     if keep is None:
         notificator.request(capability, times)
     else:
-        notificator.keep(info, capability, times)
+        notificator.register(info, capability, times)
         keep(info)
 
 
 def empty(scope: ScopeBuilder[T]) -> Stream[T, Any]:
-    """Return a stream on which nothing ever comes, and which is complete from the start.
+    """Return a stream without records, complete from the start.
 
     >>> import timely
     >>> timely.example(lambda scope: scope.empty())

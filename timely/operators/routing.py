@@ -1,4 +1,4 @@
-"""Operators that bring streams together, take them apart, and move records between workers."""
+"""Operators that merge and split streams, and move records between workers."""
 
 from __future__ import annotations
 
@@ -28,9 +28,7 @@ E = TypeVar("E")
 
 
 def concatenate(streams: Iterable[Stream[T, D]], scope: ScopeBuilder[T] | None = None) -> Stream[T, D]:
-    """Return the stream of the records of all ``streams``, each at its time. Without any, ``scope`` says where.
-
-    ``GraphError`` for what is no stream, or no list of them.
+    """Return the stream of the records of all ``streams``, each at its time; ``scope`` is needed for an empty list only.
 
     >>> import timely
     >>> def build(scope):
@@ -43,7 +41,7 @@ def concatenate(streams: Iterable[Stream[T, D]], scope: ScopeBuilder[T] | None =
     given = list(streams)
     place = scope or next((stream.scope for stream in given if isinstance(stream, Stream)), None)
     if place is None and given:
-        place = scope_of(given[0], "concatenate")  # which says what it is that is no stream
+        place = scope_of(given[0], "concatenate")  # which raises
     if place is None:
         raise GraphError("concatenate of no streams needs to know the scope: use scope.concatenate([])")
     if not given:
@@ -78,9 +76,9 @@ def concat(stream: Stream[T, D], *others: Stream[T, D]) -> Stream[T, D]:
 
 
 def exchange(stream: Stream[T, D], key: Callable[[D], Any] | str | Sequence[str]) -> Stream[T, D]:
-    """Take each record to worker ``key(record) % workers``; for Arrow batches ``key`` names a column.
+    """Send each record to worker ``key(record) % workers``; for Arrow batches ``key`` names a column, or several.
 
-    Keys are what ``timely.dataflow.route`` takes. Equal ones go to one worker, the same in every process and on every machine.
+    Keys are what ``timely.dataflow.route`` takes: equal ones go to one worker, the same in every process and on every machine.
 
     >>> import timely
     >>> timely.example(lambda scope: scope.to_stream([1, 2, 3]).exchange(lambda x: x))
@@ -95,7 +93,7 @@ def exchange(stream: Stream[T, D], key: Callable[[D], Any] | str | Sequence[str]
 
 
 def broadcast(stream: Stream[T, D]) -> Stream[T, D]:
-    """Take each record to every worker. Containers travel whole, whatever they are made of.
+    """Send each record to every worker, in containers of any kind.
 
     >>> import timely
     >>> def program(worker):
@@ -120,21 +118,21 @@ def broadcast(stream: Stream[T, D]) -> Stream[T, D]:
         info.declare_stateless()
 
         def logic(input: InputPort[T, Any], output: OutputPort[T]) -> None:
-            for capability, parcels in input:
+            for capability, copies in input:
                 session = output.session(capability)
-                for _, batch in parcels:
+                for _, batch in copies:
                     session.give_batch(batch)
 
         return logic
 
-    parcels = unary(stream, Pipeline, "broadcast", send)
-    return unary(parcels, Exchange(lambda parcel: parcel[0]), "broadcast (received)", unpack)
+    copies = unary(stream, Pipeline, "broadcast", send)
+    return unary(copies, Exchange(lambda copy: copy[0]), "broadcast (received)", unpack)
 
 
 def partition(stream: Stream[T, D], n: int, f: Callable[[D], tuple[int, E]]) -> list[Stream[T, E]]:
-    """Return ``n`` streams: ``f(record)`` says ``(which, record to send there)``.
+    """Return ``n`` streams, where ``f(record)`` returns ``(index of the stream, record to send)``.
 
-    ``RoutingError`` for a ``which`` that is not between 0 and ``n - 1``, ``GraphError`` unless ``n`` is at least 1.
+    ``RoutingError`` for an index that is not between 0 and ``n - 1``, ``GraphError`` unless ``n`` is at least 1.
 
     >>> import timely
     >>> def build(scope):
