@@ -38,7 +38,7 @@ def by_time(
 ) -> Stream[T, Any]:
     """Return the containers ``finish(state)`` for each complete time, where ``add(state, container)`` folded what came.
 
-    ``register`` registers the states.
+    ``register`` registers the states, see ``merged`` and ``keyed``.
     """
     states: dict[T, S] = {}
 
@@ -58,6 +58,49 @@ def by_time(
     return unary_notify(stream, pact, name, [], logic, keep=lambda info: register(info, states))
 
 
+def merged(merge: Callable[[S, S], S] | None) -> Callable[[OperatorInfo, dict[T, S]], None]:
+    """Return what registers a worker's states by time, where ``merge`` combines those of two workers, or cannot."""
+
+    def register(info: OperatorInfo, states: dict[T, S]) -> None:
+        def load(items: Iterable[tuple[T, S]]) -> None:
+            for time, state in items:
+                if time not in states:
+                    states[time] = state
+                elif merge is not None:
+                    states[time] = merge(states[time], state)
+                else:
+                    raise StateError(
+                        f"operator {info.name!r} ({info.path}): two workers had begun to accumulate what came at"
+                        f" {shown(time)}, and here one is to go on with both: go on with as many workers as there were, or"
+                        " use aggregate"
+                    )
+
+        register_list_state(info, states.items, load)
+
+    return register
+
+
+def keyed(
+    key: Callable[[K], Any] | None, put: Callable[[dict[T, dict[K, S]], T, K, S], object]
+) -> Callable[[OperatorInfo, dict[T, dict[K, S]]], None]:
+    """Return what registers states by time and key, where ``put(times, time, key, state)`` restores one."""
+    route = key_route(key)
+
+    def register(info: OperatorInfo, times: dict[T, dict[K, S]]) -> None:
+        def save() -> Iterator[tuple[T, K, S]]:
+            for time, states in times.items():
+                for k, state in states.items():
+                    yield time, k, state
+
+        def load(items: Iterable[tuple[T, K, S]]) -> None:
+            for time, k, state in items:
+                put(times, time, k, state)
+
+        register_keyed_state(info, save, load, lambda item: route(item[1]))
+
+    return register
+
+
 def accumulate(stream: Stream[T, D], initial: S, f: Callable[[S, D], S]) -> Stream[T, S]:
     """Return, for each time with records on this worker, their fold ``f(state, record)`` from ``initial``.
 
@@ -74,23 +117,10 @@ def accumulate(stream: Stream[T, D], initial: S, f: Callable[[S, D], S]) -> Stre
             state = f(state, record)
         return state
 
-    def register(info: OperatorInfo, states: dict[T, S]) -> None:
-        def load(items: Iterable[tuple[T, S]]) -> None:
-            for time, state in items:
-                if time in states:
-                    raise StateError(
-                        f"operator {info.name!r} ({info.path}): two workers had begun to accumulate what came at"
-                        f" {shown(time)}, and here one is to go on with both: go on with as many workers as there were, or"
-                        " use aggregate"
-                    )
-                states[time] = state
-
-        register_list_state(info, states.items, load)
-
     def start() -> S:
         return copy(initial) if isinstance(initial, list | dict | set) else initial
 
-    return by_time(stream, Pipeline, "accumulate", start, add, lambda state: [[state]], register)
+    return by_time(stream, Pipeline, "accumulate", start, add, lambda state: [[state]], merged(None))
 
 
 def count(stream: Stream[T, Any]) -> Stream[T, int]:
@@ -101,14 +131,10 @@ def count(stream: Stream[T, Any]) -> Stream[T, int]:
     [(0, [3])]
     """
 
-    def register(info: OperatorInfo, numbers: dict[T, int]) -> None:
-        def load(items: Iterable[tuple[T, int]]) -> None:
-            for time, number in items:
-                numbers[time] = numbers.get(time, 0) + number
+    def add(number: int, batch: Any) -> int:
+        return number + len(batch)
 
-        register_list_state(info, numbers.items, load)
-
-    return by_time(stream, Pipeline, "count", lambda: 0, lambda number, batch: number + len(batch), lambda n: [[n]], register)
+    return by_time(stream, Pipeline, "count", int, add, lambda number: [[number]], merged(int.__add__))
 
 
 def value_counts(stream: Stream[T, D], key: Callable[[D], Any] | None = None) -> Stream[T, tuple[D, int]]:
@@ -182,17 +208,12 @@ def _combine_by_key(
     key: Callable[[K], Any] | None,
 ) -> Stream[T, tuple[K, V]]:
     """Return ``(key, value)`` for each key of each time: ``add(states, container)`` locally, then ``combine`` across workers."""
-    route = key_route(key)
 
-    def load(times: dict[T, dict[K, V]], items: Iterable[tuple[T, K, V]]) -> None:
-        for time, k, value in items:
-            _combined(times.setdefault(time, start()), [(k, value)], combine)
+    def put(times: dict[T, dict[K, V]], time: T, k: K, value: V) -> None:
+        _combined(times.setdefault(time, start()), [(k, value)], combine)
 
-    def register_local(info: OperatorInfo, times: dict[T, dict[K, V]]) -> None:
-        register_list_state(info, lambda: _items(times), lambda items: load(times, items))
-
-    def register_keyed(info: OperatorInfo, times: dict[T, dict[K, V]]) -> None:
-        register_keyed_state(info, lambda: _items(times), lambda items: load(times, items), lambda item: route(item[1]))
+    def merge(one: dict[K, V], other: dict[K, V]) -> dict[K, V]:
+        return _combined(one, other.items(), combine)
 
     def add_partial(states: dict[K, V], batch: list[tuple[K, V]]) -> dict[K, V]:
         return _combined(states, batch, combine)
@@ -200,14 +221,8 @@ def _combine_by_key(
     def finish(states: dict[K, V]) -> list[list[tuple[K, V]]]:
         return [list(states.items())]
 
-    local: Stream[T, tuple[K, V]] = by_time(stream, Pipeline, f"{name} (local)", start, add, finish, register_local)
-    return by_time(local, by_first(key), name, start, add_partial, finish, register_keyed)
-
-
-def _items(times: dict[T, dict[K, S]]) -> Iterator[tuple[T, K, S]]:
-    for time, states in times.items():
-        for k, state in states.items():
-            yield time, k, state
+    local: Stream[T, tuple[K, V]] = by_time(stream, Pipeline, f"{name} (local)", start, add, finish, merged(merge))
+    return by_time(local, by_first(key), name, start, add_partial, finish, keyed(key, put))
 
 
 def aggregate(
@@ -228,7 +243,6 @@ def aggregate(
     >>> timely.example(build)
     [(0, [(0, 20), (1, 25)])]
     """
-    route = key_route(key)
 
     def add(states: dict[K, S], batch: Iterable[tuple[K, V]]) -> dict[K, S]:
         known = states.get
@@ -239,14 +253,10 @@ def aggregate(
     def finish(states: dict[K, S]) -> list[list[E]]:
         return [[emit(k, state) for k, state in states.items()]]
 
-    def register(info: OperatorInfo, times: dict[T, dict[K, S]]) -> None:
-        def load(items: Iterable[tuple[T, K, S]]) -> None:
-            for time, k, state in items:
-                times.setdefault(time, {})[k] = state
+    def put(times: dict[T, dict[K, S]], time: T, k: K, state: S) -> None:
+        times.setdefault(time, {})[k] = state
 
-        register_keyed_state(info, lambda: _items(times), load, lambda item: route(item[1]))
-
-    return by_time(stream, by_first(key), "aggregate", dict, add, finish, register)
+    return by_time(stream, by_first(key), "aggregate", dict, add, finish, keyed(key, put))
 
 
 def all_reduce(stream: Stream[T, D], combine: Callable[[D, D], D]) -> Stream[T, D]:
@@ -278,13 +288,6 @@ def all_reduce(stream: Stream[T, D], combine: Callable[[D, D], D]) -> Stream[T, 
             result = combine(result, record)
         return result
 
-    def register(info: OperatorInfo, times: dict[T, list[Any]]) -> None:
-        def load(items: Iterable[tuple[T, list[Any]]]) -> None:
-            for time, records in items:
-                times.setdefault(time, []).extend(records)
-
-        register_list_state(info, times.items, load)
-
     def to_all(records: list[D]) -> list[Any]:
         partial = reduced(records)
         return [[(peer, index, partial) for peer in range(peers)]]
@@ -292,5 +295,5 @@ def all_reduce(stream: Stream[T, D], combine: Callable[[D, D], D]) -> Stream[T, 
     def from_all(parts: list[tuple[int, int, D]]) -> list[Any]:
         return [[reduced([record for _, _, record in sorted(parts, key=lambda part: part[1])])]]
 
-    parts = by_time(stream, Pipeline, "all_reduce (local)", list, add, to_all, register)
-    return by_time(parts, Exchange(lambda part: part[0]), "all_reduce", list, add, from_all, register)
+    parts = by_time(stream, Pipeline, "all_reduce (local)", list, add, to_all, merged(list.__add__))
+    return by_time(parts, Exchange(lambda part: part[0]), "all_reduce", list, add, from_all, merged(list.__add__))

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 from timely.dataflow import Capability, InputPort, OperatorInfo, OutputPort, Pipeline, Stream, records_of, scope_of
 from timely.errors import CapabilityError, shown
+from timely.operators.aggregation import merged
 from timely.operators.generic import binary_frontier, unary_notify
 from timely.operators.notificator import Notificator
 from timely.operators.pending import InOrder, Pending, order_key
@@ -44,7 +45,7 @@ def delay(stream: Stream[T, D], f: Callable[[D, T], T]) -> Stream[T, D]:
         for complete, _ in notificator:
             output.session(complete).give_batch(held.pop(complete.time, []))
 
-    return unary_notify(stream, Pipeline, "delay", [], logic, keep=lambda info: _register(info, held))
+    return unary_notify(stream, Pipeline, "delay", [], logic, keep=lambda info: merged(list.__add__)(info, held))
 
 
 def delay_batch(stream: Stream[T, D], f: Callable[[T], T]) -> Stream[T, D]:
@@ -70,15 +71,7 @@ def delay_batch(stream: Stream[T, D], f: Callable[[T], T]) -> Stream[T, D]:
             for batch in held.pop(complete.time, []):
                 session.give_batch(batch)
 
-    return unary_notify(stream, Pipeline, "delay_batch", [], logic, keep=lambda info: _register(info, held))
-
-
-def _register(info: OperatorInfo, held: dict[T, list[Any]]) -> None:
-    def load(items: Iterable[tuple[T, list[Any]]]) -> None:
-        for time, what in items:
-            held.setdefault(time, []).extend(what)
-
-    register_list_state(info, held.items, load)
+    return unary_notify(stream, Pipeline, "delay_batch", [], logic, keep=lambda info: merged(list.__add__)(info, held))
 
 
 def reclock(stream: Stream[T, D], clock: Stream[T, Any]) -> Stream[T, D]:

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 from timely.dataflow import Capability, InputPort, OperatorInfo, OutputPort, Pipeline, Stream, records_of, scope_of
 from timely.errors import ConfigurationError
-from timely.operators.generic import unary, unary_frontier
+from timely.operators.generic import stateless, unary_frontier
 from timely.operators.state import register_union_state
 from timely.order import PartialOrder
 from timely.progress import Antichain
@@ -69,11 +69,7 @@ def map_batch(stream: Stream[T, D], f: Callable[[Any], Any]) -> Stream[T, Any]:
     """
     _check_plain(stream, "map_batch", f)
 
-    def constructor(capability: Capability[T], info: OperatorInfo) -> Callable[[InputPort[T, D], OutputPort[T]], object]:
-        info.declare_stateless()
-        return lambda input, output: input.forward(output, f)
-
-    return unary(stream, Pipeline, "map_batch", constructor)
+    return stateless(stream, Pipeline, "map_batch", lambda input, output: input.forward(output, f))
 
 
 def _check_plain(stream: Stream[Any, Any], name: str, f: object) -> None:
@@ -88,12 +84,7 @@ def _check_plain(stream: Stream[Any, Any], name: str, f: object) -> None:
 
 def _by_record(stream: Stream[T, D], name: str, f: Callable[[list[D]], list[E]]) -> Stream[T, E]:
     """Return the stream of the records ``f(records)``, a batch at a time."""
-
-    def constructor(capability: Capability[T], info: OperatorInfo) -> Callable[[InputPort[T, D], OutputPort[T]], object]:
-        info.declare_stateless()
-        return lambda input, output: input.forward_records(output, f)
-
-    return unary(stream, Pipeline, name, constructor)
+    return stateless(stream, Pipeline, name, lambda input, output: input.forward_records(output, f))
 
 
 def inspect(stream: Stream[T, D], f: Callable[[D], object]) -> Stream[T, D]:
@@ -145,17 +136,12 @@ def inspect_batch(stream: Stream[T, D], f: Callable[[T, Any], object]) -> Stream
 
 
 def _inspect(stream: Stream[T, D], name: str, f: Callable[[T, Any], object]) -> Stream[T, D]:
-    def constructor(capability: Capability[T], info: OperatorInfo) -> Callable[[InputPort[T, D], OutputPort[T]], object]:
-        info.declare_stateless()
+    def logic(input: InputPort[T, D], output: OutputPort[T]) -> None:
+        for capability, batch in input:
+            f(capability.time, batch)
+            output.session(capability).give_batch(batch)
 
-        def logic(input: InputPort[T, D], output: OutputPort[T]) -> None:
-            for capability, batch in input:
-                f(capability.time, batch)
-                output.session(capability).give_batch(batch)
-
-        return logic
-
-    return unary(stream, Pipeline, name, constructor)
+    return stateless(stream, Pipeline, name, logic)
 
 
 def inspect_progress(

@@ -6,7 +6,7 @@ It returns the logic, which is called with the inputs and then the output whenev
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeAlias, TypeVar
 
 from timely.dataflow import (
@@ -92,20 +92,15 @@ def unary(stream: Stream[T, D], pact: Pact, name: str, constructor: UnaryConstru
     ``logic(input, output)``.
 
     >>> import timely
-    >>> def running_maximum(capability, info):
-    ...     largest = [0]
+    >>> def smaller(capability, info):
     ...     def logic(input, output):
     ...         for capability, batch in input:
-    ...             with output.session(capability) as session:
-    ...                 for x in batch:
-    ...                     if x > largest[0]:
-    ...                         largest[0] = x
-    ...                         session.give(x)
+    ...             output.session(capability).give_many(x for x in batch if x < 4)
     ...     return logic
-    >>> timely.example(lambda scope: scope.to_stream([3, 1, 4, 1, 5]).unary(timely.Pipeline, "maximum", running_maximum))
-    [(0, [3, 4, 5])]
+    >>> timely.example(lambda scope: scope.to_stream([3, 1, 4, 1, 5]).unary(timely.Pipeline, "smaller", smaller))
+    [(0, [1, 1, 3])]
     """
-    return _unary(stream, pact, name, constructor, notify=False)
+    return _operator([(stream, pact)], name, constructor, notify=False)
 
 
 def unary_frontier(stream: Stream[T, D], pact: Pact, name: str, constructor: UnaryConstructor[T, D]) -> Stream[T, Any]:
@@ -125,15 +120,7 @@ def unary_frontier(stream: Stream[T, D], pact: Pact, name: str, constructor: Una
     >>> timely.example(lambda scope: scope.to_stream(range(10)).unary_frontier(timely.Pipeline, "total", total))
     [(0, [45])]
     """
-    return _unary(stream, pact, name, constructor, notify=True)
-
-
-def _unary(stream: Stream[T, D], pact: Pact, name: str, constructor: UnaryConstructor[T, D], *, notify: bool) -> Stream[T, Any]:
-    builder = OperatorBuilder(scope_of(stream, name), name)
-    builder.new_input(stream, pact, notify=notify)
-    output = builder.new_output()
-    builder.build(lambda capabilities, info: constructor(capabilities.pop(), info))
-    return output
+    return _operator([(stream, pact)], name, constructor, notify=True)
 
 
 def unary_notify(
@@ -160,16 +147,7 @@ def unary_notify(
     >>> timely.example(lambda scope: scope.to_stream([1, 2]).unary_notify(timely.Pipeline, "notify", [], logic))
     [(0, ['0 is complete'])]
     """
-    builder = OperatorBuilder(scope_of(stream, name), name)
-    notificator = Notificator([builder.new_input(stream, pact)])
-    output = builder.new_output()
-
-    def constructor(capabilities: list[Capability[T]], info: OperatorInfo) -> UnaryNotifyLogic[T, D]:
-        _request(notificator, info, capabilities.pop(), initial_times, keep)
-        return logic
-
-    builder.build(constructor, notificator)
-    return output
+    return _notified([(stream, pact)], name, initial_times, logic, keep)
 
 
 def binary(
@@ -185,18 +163,14 @@ def binary(
 
     >>> import timely
     >>> def both(capability, info):
-    ...     def logic(left, right, output):
-    ...         for input in (left, right):
-    ...             for capability, batch in input:
-    ...                 output.session(capability).give_batch(batch)
-    ...     return logic
+    ...     return lambda left, right, output: [output.session(cap).give_batch(x) for port in (left, right) for cap, x in port]
     >>> def build(scope):
     ...     one, two = scope.to_stream([1, 2]), scope.to_stream([3])
     ...     return one.binary(two, timely.Pipeline, timely.Pipeline, "both", both)
     >>> timely.example(build)
     [(0, [1, 2, 3])]
     """
-    return _binary(stream, other, pact, other_pact, name, constructor, notify=False)
+    return _operator([(stream, pact), (other, other_pact)], name, constructor, notify=False)
 
 
 def binary_frontier(
@@ -225,25 +199,7 @@ def binary_frontier(
     >>> timely.example(build)
     [(0, ['both are over'])]
     """
-    return _binary(stream, other, pact, other_pact, name, constructor, notify=True)
-
-
-def _binary(
-    stream: Stream[T, D],
-    other: Stream[T, E],
-    pact: Pact,
-    other_pact: Pact,
-    name: str,
-    constructor: BinaryConstructor[T, D, E],
-    *,
-    notify: bool,
-) -> Stream[T, Any]:
-    builder = OperatorBuilder(scope_of(stream, name), name)
-    builder.new_input(stream, pact, notify=notify)
-    builder.new_input(other, other_pact, notify=notify)
-    output = builder.new_output()
-    builder.build(lambda capabilities, info: constructor(capabilities.pop(), info))
-    return output
+    return _operator([(stream, pact), (other, other_pact)], name, constructor, notify=True)
 
 
 def binary_notify(
@@ -274,28 +230,53 @@ def binary_notify(
     >>> timely.example(build)
     [(0, [(0, 2)])]
     """
-    builder = OperatorBuilder(scope_of(stream, name), name)
-    inputs: list[InputPort[T, Any]] = [builder.new_input(stream, pact), builder.new_input(other, other_pact)]
-    notificator = Notificator(inputs)
+    return _notified([(stream, pact), (other, other_pact)], name, initial_times, logic, keep)
+
+
+def _operator(
+    inputs: Sequence[tuple[Stream[T, Any], Pact]], name: str, constructor: Callable[..., Callable[..., object]], *, notify: bool
+) -> Stream[T, Any]:
+    builder = OperatorBuilder(scope_of(inputs[0][0], name), name)
+    for stream, pact in inputs:
+        builder.new_input(stream, pact, notify=notify)
+    output = builder.new_output()
+    builder.build(lambda capabilities, info: constructor(capabilities.pop(), info))
+    return output
+
+
+def _notified(
+    inputs: Sequence[tuple[Stream[T, Any], Pact]],
+    name: str,
+    times: Iterable[T],
+    logic: Callable[..., object],
+    keep: Keep | None,
+) -> Stream[T, Any]:
+    builder = OperatorBuilder(scope_of(inputs[0][0], name), name)
+    notificator = Notificator([builder.new_input(stream, pact) for stream, pact in inputs])
     output = builder.new_output()
 
-    def constructor(capabilities: list[Capability[T]], info: OperatorInfo) -> BinaryNotifyLogic[T, D, E]:
-        _request(notificator, info, capabilities.pop(), initial_times, keep)
+    def constructor(capabilities: list[Capability[T]], info: OperatorInfo) -> Callable[..., object]:
+        if keep is None:
+            notificator.request(capabilities.pop(), times)
+        else:
+            notificator.register(info, capabilities.pop(), times)
+            keep(info)
         return logic
 
     builder.build(constructor, notificator)
     return output
 
 
-def _request(
-    notificator: Notificator[T], info: OperatorInfo, capability: Capability[T], times: Iterable[T], keep: Keep | None
-) -> None:
-    """Make the initial requests, and register the state where ``keep`` is given."""
-    if keep is None:
-        notificator.request(capability, times)
-    else:
-        notificator.register(info, capability, times)
-        keep(info)
+def stateless(
+    stream: Stream[T, Any], pact: Pact, name: str, logic: Callable[[InputPort[T, Any], OutputPort[T]], object]
+) -> Stream[T, Any]:
+    """Return the output of an operator without state or constructor, as ``unary`` does."""
+
+    def constructor(capability: Capability[T], info: OperatorInfo) -> Callable[[InputPort[T, Any], OutputPort[T]], object]:
+        info.declare_stateless()
+        return logic
+
+    return unary(stream, pact, name, constructor)
 
 
 def empty(scope: ScopeBuilder[T]) -> Stream[T, Any]:
