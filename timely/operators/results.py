@@ -6,7 +6,7 @@ An operator that must not fail for one bad record returns an ``Err``, and the er
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Generic, TypeAlias, TypeVar
+from typing import Any, Generic, TypeAlias, TypeVar
 
 import attrs
 
@@ -81,7 +81,10 @@ def ok_err(stream: Stream[T, D], f: Callable[[D], Result[A, E]]) -> tuple[Stream
     [(0, [1, 2])]
     """
 
-    oks, errors = partition(stream, 2, lambda record: either(f(record), lambda value: (0, value), lambda error: (1, error)))
+    def choose(record: D) -> tuple[int, Any]:
+        return either(f(record), lambda value: (0, value), lambda error: (1, error))
+
+    oks, errors = partition(stream, 2, choose)
     return oks, errors
 
 
@@ -122,7 +125,11 @@ def map_err(stream: Stream[T, Result[A, E]], f: Callable[[E], F]) -> Stream[T, R
     >>> timely.example(lambda scope: scope.to_stream([Err("a"), Err("b")]).apply(map_err, str.upper))
     [(0, [Err('A'), Err('B')])]
     """
-    return map(stream, lambda record: either(record, Ok, lambda error: Err(f(error))))
+
+    def change(error: E) -> Result[A, F]:
+        return Err(f(error))
+
+    return map(stream, lambda record: either(record, Ok, change))
 
 
 def and_then(stream: Stream[T, Result[A, E]], f: Callable[[A], Result[B, E]]) -> Stream[T, Result[B, E]]:
