@@ -49,11 +49,8 @@ def source(scope: ScopeBuilder[T], name: str, constructor: SourceConstructor[T])
     ...     def logic(output):
     ...         if capability.held:
     ...             output.session(capability).give(capability.time)
-    ...             if capability.time < 3:
-    ...                 capability.downgrade(capability.time + 1)
-    ...                 info.activator.activate()
-    ...             else:
-    ...                 capability.drop()
+    ...             capability.downgrade(capability.time + 1) if capability.time < 3 else capability.drop()
+    ...             info.activator.activate()
     ...     return logic
     >>> timely.example(lambda scope: scope.source("count to three", constructor))
     [(0, [0]), (1, [1]), (2, [2]), (3, [3])]
@@ -108,14 +105,14 @@ def unary_frontier(stream: Stream[T, D], pact: Pact, name: str, constructor: Una
 
     >>> import timely
     >>> def total(capability, info):
-    ...     held, sums = {}, {}
+    ...     sums = {}
     ...     def logic(input, output):
     ...         for capability, batch in input:
-    ...             if capability.time not in held:
-    ...                 held[capability.time] = capability.retain()
-    ...             sums[capability.time] = sums.get(capability.time, 0) + sum(batch)
-    ...         for time in [time for time in held if not input.frontier.less_equal(time)]:
-    ...             output.session(held.pop(time)).give(sums.pop(time))
+    ...             held, earlier = sums.get(capability.time) or (capability.retain(), 0)
+    ...             sums[capability.time] = held, earlier + sum(batch)
+    ...         for time in [time for time in sums if not input.frontier.less_equal(time)]:
+    ...             held, found = sums.pop(time)
+    ...             output.session(held).give(found)
     ...     return logic
     >>> timely.example(lambda scope: scope.to_stream(range(10)).unary_frontier(timely.Pipeline, "total", total))
     [(0, [45])]
@@ -187,9 +184,7 @@ def binary_frontier(
     >>> def ends(capability, info):
     ...     held = [capability]
     ...     def logic(left, right, output):
-    ...         for input in (left, right):
-    ...             for _ in input:
-    ...                 pass
+    ...         _ = list(left), list(right)
     ...         if held and not left.frontier and not right.frontier:
     ...             output.session(held.pop()).give("both are over")
     ...     return logic

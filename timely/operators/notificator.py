@@ -53,19 +53,6 @@ class Notificator(Generic[T]):
         """As ``request``, in a constructor, and register the requests as state: those of a checkpoint replace ``times``.
 
         On another number of workers each worker requests every time that any worker had, since any may get the state for it.
-
-        >>> import timely
-        >>> def alarm(scope):
-        ...     builder = timely.OperatorBuilder(scope, "alarm")
-        ...     notificator = Notificator([builder.new_input(scope.empty(), timely.Pipeline)])
-        ...     output = builder.new_output()
-        ...     def constructor(capabilities, info):
-        ...         notificator.register(info, capabilities.pop(), [3])
-        ...         return lambda input, output: [output.session(capability).give("now") for capability, _ in notificator]
-        ...     builder.build(constructor)
-        ...     return output
-        >>> timely.example(alarm)
-        [(3, ['now'])]
         """
         counts = Counter(times)
         restored: dict[T, int] | None = None

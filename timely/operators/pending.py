@@ -40,7 +40,7 @@ class Pending(Generic[T, V]):
         self._values: dict[T, V] = {}
         self._fresh: list[T] = []  # not in the heap yet: usually there is one time, which never needs to be
         self._members: dict[T, int] = {}
-        # A SortedDict takes a total order in half the time (1.6 instead of 4 µs a time), within 5 % of an epoch's cost.
+        # Partial orders need the heap. A SortedDict needs 1.6 instead of 4 µs a total time; an epoch of delay_batch takes 18.
         self._heap: MinimalHeap[T] = MinimalHeap()
 
     def __setitem__(self, time: T, value: V) -> None:

@@ -110,16 +110,6 @@ class Vertex(Generic[T]):
         """Return the state from which ``restore`` makes another vertex continue: by default a deep copy of all attributes.
 
         Override both if an attribute cannot be copied, or pickled. Requests are not part of it: see ``pending``.
-
-        >>> class Count(Vertex):
-        ...     def __init__(self):
-        ...         self.counts = {}
-        >>> old, new = Count(), Count()
-        >>> old.counts["a"] = 1
-        >>> new.restore(old.checkpoint())
-        >>> old.counts["a"] += 1
-        >>> old.counts, new.counts
-        ({'a': 2}, {'a': 1})
         """
         return copy.deepcopy(_attributes(self))
 
