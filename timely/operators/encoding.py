@@ -1,7 +1,7 @@
 """Recorded events as frames of bytes.
 
-A frame is a header of ``HEADER`` bytes (its number, the size of its body, the number of its parts, checksums of body and header)
-and a body: the sizes of the parts, and the parts, padded to eight bytes. The first part is a pickle, the others the buffers of
+A frame is a header of ``HEADER`` bytes (its number, the size of its body, the number of its pieces, checksums of body and header)
+and a body: the sizes of the pieces, and the pieces, padded to eight bytes. The first piece is a pickle, the others the buffers of
 Arrow batches and arrays. The last frame has the number of events, so that truncation, damage and loss are noticed.
 
 Unpickling executes code. So a decoder accepts plain data only (numbers, strings, bytes, dates, built-in collections, the
@@ -22,7 +22,7 @@ from timely.operators.events import Event, Messages, Progress, StreamState
 from timely.order import PartialOrder
 
 T = TypeVar("T", bound=PartialOrder)
-Part: TypeAlias = bytes | memoryview
+Piece: TypeAlias = bytes | memoryview
 
 _FRAME: Final = struct.Struct("<QQII")
 _SUM: Final = struct.Struct("<Q")
@@ -39,15 +39,19 @@ _PLAIN: Final = frozenset(
     | {("timely.progress.timestamp", "Unit"), ("timely.progress.loop_time", "LoopTime")}
 )
 
+
 _READERS: Final = frozenset({"read_array", "read_objects", "read_scalar"})
 
 
 class Damaged(Exception):
-    """A frame is not what it says it is."""
+    """A frame is not as it was written."""
+
+
+# -- containers --------------------------------------------------------------------------------------------------------
 
 
 class _Pickler(pickle.Pickler):
-    """Pickles Arrow batches as IPC streams and arrays as their memory, each a part beside the pickle."""
+    """Pickles with Arrow batches as IPC streams and arrays as they lie in memory, each a piece beside the pickle."""
 
     def reducer_override(self, obj: Any) -> Any:
         kind = type(obj)
@@ -74,7 +78,7 @@ def _ipc(batch: Any) -> Any:
 
 
 def read_batch(stream: Any, check: bool = False) -> Any:
-    """Return the Arrow batch in an IPC stream, validated if ``check``."""
+    """Return the Arrow batch in an IPC stream, looked through for what does not fit together if ``check``."""
     import pyarrow as pa
 
     with pa.ipc.open_stream(pa.py_buffer(stream)) as reader:
@@ -100,26 +104,26 @@ def _describe(dtype: Any) -> Any:
 
 
 def read_scalar(description: Any, raw: bytes) -> Any:
-    """Return the scalar of a NumPy type."""
+    """Return the single value of this NumPy type."""
     return read_array(description, (1,), "C", raw)[0]
 
 
 def read_array(description: Any, shape: tuple[int, ...], order: Any, raw: Any) -> Any:
-    """Return the array of a type and shape whose memory is ``raw``."""
+    """Return the array of this type and shape that lies in ``raw``."""
     import numpy as np
 
     return np.frombuffer(raw, np.uint8).view(np.lib.format.descr_to_dtype(description)).reshape(shape, order=order)
 
 
 def read_objects(shape: tuple[int, ...], values: list[Any]) -> Any:
-    """Return the array of Python objects of a shape."""
+    """Return the array of this shape that has Python objects for elements."""
     import numpy as np
 
     return np.fromiter(values, object, len(values)).reshape(shape)
 
 
 class _PlainUnpickler(pickle.Unpickler):
-    """Refuses every class or function that is not plain data before it is called."""
+    """Makes plain data only: every other class or function that a pickle names is refused before anything is done with it."""
 
     def find_class(self, module: str, name: str) -> Any:
         if module == __name__ and name == read_batch.__name__:
@@ -136,15 +140,18 @@ def _read_batch_checked(stream: Any) -> Any:
     return read_batch(stream, check=True)
 
 
-def frame(number: int, content: Any) -> list[Part]:
-    """Return the bytes of the frame for ``content``, in consecutive parts."""
+# -- frames ------------------------------------------------------------------------------------------------------------
+
+
+def frame(number: int, content: Any) -> list[Piece]:
+    """Return the bytes of the frame for ``content``, in consecutive pieces."""
     loose: list[pickle.PickleBuffer] = []
-    add: Callable[[pickle.PickleBuffer], object] = loose.append
+    keep: Callable[[pickle.PickleBuffer], object] = loose.append
     main = io.BytesIO()
-    _Pickler(main, 5, buffer_callback=add).dump(content)
-    parts: list[Part] = [main.getvalue(), *(buffer.raw() for buffer in loose)]
+    _Pickler(main, 5, buffer_callback=keep).dump(content)
+    parts: list[Piece] = [main.getvalue(), *(piece.raw() for piece in loose)]
     sizes = [len(part) for part in parts]
-    body: list[Part] = [struct.pack(f"<{len(sizes)}Q", *sizes)]
+    body: list[Piece] = [struct.pack(f"<{len(sizes)}Q", *sizes)]
     for part, size in zip(parts, sizes, strict=True):
         body += [part, b"\0" * (-size % 8)]
     checksum = 0
@@ -154,30 +161,33 @@ def frame(number: int, content: Any) -> list[Part]:
     return [head + _SUM.pack(zlib.crc32(head)), *body]
 
 
-def parse_header(header: Part, number: int) -> tuple[int, int, int]:
-    """Return the body's size, number of parts and checksum; ``Damaged`` if this is not frame ``number``."""
+def parse_header(header: Piece, number: int) -> tuple[int, int, int]:
+    """Return the body's size, number of pieces and checksum; ``Damaged`` if this is not frame ``number``."""
     if _SUM.unpack_from(header, _FRAME.size)[0] != zlib.crc32(header[: _FRAME.size]):
         raise Damaged(f"the header of frame {number} does not have the checksum that it should have")
-    found, size, parts, checksum = _FRAME.unpack_from(header)
+    found, size, pieces, checksum = _FRAME.unpack_from(header)
     if found != number:
         raise Damaged(f"frame {found} stands where frame {number} should")
-    return size, parts, checksum
+    return size, pieces, checksum
 
 
-def parse_body(body: memoryview, parts: int, checksum: int, number: int, trusted: bool) -> Any:
+def parse_body(body: memoryview, pieces: int, checksum: int, number: int, trusted: bool) -> Any:
     """Return the content of a frame; ``Damaged`` if it was changed or cannot be read."""
     if zlib.crc32(body) != checksum:
         raise Damaged(f"frame {number} does not have the checksum that it should have")
-    at = 8 * parts
-    buffers = []
+    at = 8 * pieces
+    parts = []
     try:
-        for size in struct.unpack_from(f"<{parts}Q", body):
-            buffers.append(body[at : at + size])
+        for size in struct.unpack_from(f"<{pieces}Q", body):
+            parts.append(body[at : at + size])
             at += size + -size % 8
-        unpickler = (pickle.Unpickler if trusted else _PlainUnpickler)(io.BytesIO(buffers[0]), buffers=buffers[1:])
+        unpickler = (pickle.Unpickler if trusted else _PlainUnpickler)(io.BytesIO(parts[0]), buffers=parts[1:])
         return unpickler.load()
     except Exception as error:
         raise Damaged(f"frame {number} cannot be read: {error}") from error
+
+
+# -- streams -----------------------------------------------------------------------------------------------------------
 
 
 class Encoder(Generic[T]):
@@ -186,15 +196,15 @@ class Encoder(Generic[T]):
     def __init__(self) -> None:
         self.state: StreamState[T] = StreamState()
 
-    def encode(self, event: Event[T]) -> list[Part]:
+    def encode(self, event: Event[T]) -> list[Piece]:
         """Return the bytes of the next event; ``CaptureError`` if it breaks the rules or cannot be pickled."""
         number = self.state.events
         try:
-            parts = frame(number, _content(event))
+            pieces = frame(number, _content(event))
         except Exception as error:
             raise self.state.broken(f"event {number} cannot be recorded: {error}") from error
         self.state.apply(event)
-        return [*parts, *frame(number + 1, (_END, number + 1))] if self.state.over else parts
+        return [*pieces, *frame(number + 1, (_END, number + 1))] if self.state.over else pieces
 
 
 def _content(event: Any) -> tuple[Any, ...]:
@@ -215,15 +225,15 @@ class Decoder(Generic[T]):
         self._trusted = trusted
         self._last: Event[T] | None = None
 
-    def decode(self, header: Part, body: memoryview) -> Event[T] | None:
+    def decode(self, header: Piece, body: memoryview) -> Event[T] | None:
         """Return the event in the next frame, or ``None`` for the last one until the stream has ended.
 
         ``Damaged`` for a frame that was changed, ``CaptureError`` for an event that breaks the rules.
         """
-        size, parts, checksum = parse_header(header, self.frames)
+        size, pieces, checksum = parse_header(header, self.frames)
         if size != len(body):
             raise Damaged(f"frame {self.frames} has {len(body)} bytes of {size}")
-        content = parse_body(body, parts, checksum, self.frames, self._trusted)
+        content = parse_body(body, pieces, checksum, self.frames, self._trusted)
         if self._last is not None:
             return self._end(content)
         self.frames += 1

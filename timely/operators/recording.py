@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from typing import Final, Generic, TypeVar
 
 from timely.errors import CaptureError, what_failed
-from timely.operators.encoding import HEADER, Damaged, Decoder, Encoder, Part, parse_header
+from timely.operators.encoding import HEADER, Damaged, Decoder, Encoder, Piece, parse_header
 from timely.operators.events import Event, EventSource
 from timely.order import PartialOrder
 
@@ -78,7 +78,7 @@ class FileSink(Generic[T]):
             os.fsync(self._file)
             self.close()
 
-    def _write(self, parts: Sequence[Part], event: Event[T] | None = None) -> None:
+    def _write(self, parts: Sequence[Piece], event: Event[T] | None = None) -> None:
         left = [memoryview(part).cast("B") for part in parts if len(part)]
         try:
             while left:
@@ -164,7 +164,7 @@ class FileSource(EventSource[T]):
             else:
                 gone = True  # read once more what it wrote last
 
-    def _next_frame(self) -> tuple[Part, memoryview] | None:
+    def _next_frame(self) -> tuple[Piece, memoryview] | None:
         """Return the header and body of the next frame, or ``None`` if it is incomplete."""
         if self._position == 0 and not self._has_preamble():
             return None
