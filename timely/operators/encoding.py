@@ -144,7 +144,7 @@ def _read_batch_checked(stream: Any) -> Any:
 
 
 def frame(number: int, content: Any) -> list[Piece]:
-    """Return the bytes of the frame for ``content``, in consecutive pieces."""
+    """Return the pieces of the frame for ``content``, to be written one after another."""
     loose: list[pickle.PickleBuffer] = []
     keep: Callable[[pickle.PickleBuffer], object] = loose.append
     main = io.BytesIO()
