@@ -120,11 +120,11 @@ def test_diagnostics(tmp_path: Path) -> None:
     assert run("diagnostics", tmp_path) == [
         f"/words/input#0                   read       0 sent {len(texts):7,}",
         f"/words/flat_map#1                read {len(texts):7,} sent {words.total():7,}",
-        f"/words/value_counts (here)#2     read {words.total():7,} sent       0",
+        f"/words/value_counts (local)#2    read {words.total():7,} sent       0",
         "",
         "the counts do not come, since the input /words/input#0 may still send at 0",
         f"it is closed, and here they are: {top}",
-        f"by the log, /words/value_counts (here)#2 has read the most: {words.total():,} records",
+        f"by the log, /words/value_counts (local)#2 has read the most: {words.total():,} records",
     ]
 
 

@@ -196,7 +196,7 @@ RUNNING: dict[str, tuple[Build, type[Exception], str]] = {
     "reduces what are no pairs": (
         lambda scope: scope.to_stream([("a", 1), ("b", 2, 3)]).reduce_by_key(max),
         RoutingError,
-        r"operator 'reduce_by_key \(here\)' .*pairs of a key and a value, and \('b', 2, 3\) came",
+        r"operator 'reduce_by_key \(local\)' .*pairs of a key and a value, and \('b', 2, 3\) came",
     ),
     "aggregates what are no pairs": (
         lambda scope: scope.to_stream([None]).aggregate(lambda k, v, s: s, lambda k, s: k),

@@ -97,7 +97,7 @@ def test_a_recording_says_what_came_and_how_far_it_was() -> None:
     state: StreamState[int] = StreamState()
     for event in events:
         assert not state.over
-        state.take_in(event)
+        state.apply(event)
     assert state.over
     assert replayed(events) == [(0, [0, 1]), (1, [2, 3])]
 
@@ -334,7 +334,7 @@ class Scripted(EventSource[Any]):
     def take(self) -> Any:
         event = self.script.pop()
         if event is not None:
-            self.state.take_in(event)
+            self.state.apply(event)
         return event
 
 

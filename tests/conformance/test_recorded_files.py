@@ -93,7 +93,7 @@ def test_E9_a_file_cut_off_anywhere_is_an_error_that_says_how_much_was_good(tmp_
         good_before = error.events
         state: StreamState[int] = StreamState()
         for event in events[: error.events]:
-            state.take_in(event)
+            state.apply(event)
         assert error.frontier == tuple(state.frontier)
         assert error.position is not None
         assert error.position <= size

@@ -56,9 +56,9 @@ def test_E9_changes_that_are_no_changes_are_an_error(changes: Any, tmp_path: Pat
 def test_E8_times_that_do_not_go_together_open_no_stream() -> None:
     state: StreamState[Any] = StreamState()
     with pytest.raises(CaptureError, match="does not go with those before"):
-        state.take_in(Progress([("a", 1), (1, 1)]))
+        state.apply(Progress([("a", 1), (1, 1)]))
     assert (state.events, state.over, state.frontier.elements) == (0, False, ())
-    state.take_in(Progress([(1, 1)]))
+    state.apply(Progress([(1, 1)]))
     assert state.frontier.elements == (1,)
 
 

@@ -354,7 +354,7 @@ def test_an_async_function_where_nothing_awaits_it(name: str, f: Any) -> None:
 @pytest.mark.parametrize("record", [[1], {"a": 1}, ("a", [1])])
 def test_records_that_must_be_hashable(record: Any) -> None:
     builds: dict[str, Any] = {
-        r"value_counts \(here\)": lambda s: s.to_stream([7, record]).value_counts(),
+        r"value_counts \(local\)": lambda s: s.to_stream([7, record]).value_counts(),
         "distinct": lambda s: s.to_stream([7, record]).distinct(key=lambda _: 0),
     }
     for name, build in builds.items():

@@ -50,9 +50,7 @@ def first(batch: Any) -> Any:
     return batch.select(["key"]) if isinstance(batch, pa.RecordBatch) else batch[:, 0]
 
 
-@given(
-    st.lists(st.tuples(st.sampled_from([in_a_list, in_a_batch, in_an_array]), pairs), max_size=4), sizes, seeds, st.data()
-)
+@given(st.lists(st.tuples(st.sampled_from([in_a_list, in_a_batch, in_an_array]), pairs), max_size=4), sizes, seeds, st.data())
 @pytest.mark.parametrize("name", [name for name in BUILDS if name != "distinct keys"])
 def test_equal_keys_meet_whatever_they_came_in(
     name: str, batches: list[Any], workers: int, seed: int | None, data: st.DataObject

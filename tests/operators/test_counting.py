@@ -255,7 +255,6 @@ def test_group_by_names_the_columns_that_arrow_cannot_group(
     assert isinstance(caught.value.__cause__.__cause__, pa.ArrowException)
 
 
-
 def test_keys_of_no_kind_that_can_be_dealt_are_refused_on_one_worker_too() -> None:
     with pytest.raises(OperatorError, match="RoutingError.*a column of type time32.* cannot be a key"):
         group([(0, pa.record_batch({"x": pa.array([1], pa.time32("s"))}))], lambda s: s.group_by("x", n="count"), 1, None)
@@ -272,7 +271,7 @@ def test_what_waits_is_brought_together_when_it_is_as_much_as_what_is_together_a
         return together(batches)
 
     monkeypatch.setattr(grouping, "_together", counting)
-    groups = grouping.Groups(["k"], [("n", None)], [("n", ("n", "sum"))])
+    groups = grouping.PartialAggregates(["k"], [("n", None)], [("n", ("n", "sum"))])
     for number in range(75):
         groups = groups.add(pa.record_batch({"k": [number]}))
     assert gathered == [10, 10, 20]

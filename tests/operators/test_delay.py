@@ -41,9 +41,7 @@ def test_delay_with_partially_ordered_times(sent: list[tuple[int, int]], workers
 
 
 @given(st.lists(st.integers(0, 12), max_size=25), sizes, seeds)
-def test_delayed_records_come_in_order_and_not_before_their_time(
-    records: list[int], workers: int, seed: int | None
-) -> None:
+def test_delayed_records_come_in_order_and_not_before_their_time(records: list[int], workers: int, seed: int | None) -> None:
     """When a batch comes for a time, nothing at or before it can come in any more; and there is one batch for each time."""
 
     def program(worker: timely.Worker) -> list[Any]:

@@ -25,7 +25,8 @@ def functions() -> list[tuple[str, Callable[..., Any]]]:
     """Every public function of the operators, those of the convenience modules included."""
     found = {name: value for name, value in vars(operators).items() if inspect.isfunction(value)}
     for module in (operators.results, operators.windows):
-        found |= {f"{module.__name__}.{name}": value for name, value in vars(module).items() if inspect.isfunction(value)}
+        own = [(name, value) for name, value in vars(module).items() if getattr(value, "__module__", "") == module.__name__]
+        found |= {f"{module.__name__}.{name}": value for name, value in own if inspect.isfunction(value)}
     return [(name, value) for name, value in sorted(found.items()) if not value.__name__.startswith("_")]
 
 

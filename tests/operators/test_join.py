@@ -22,9 +22,7 @@ product_sends = st.lists(st.tuples(st.builds(Product, st.integers(0, 2), st.inte
 
 
 def all_pairs(left: list[Any], right: list[Any], bound: Any) -> Counter[Any]:
-    return Counter(
-        (bound(one, two), (key, (a, b))) for one, (key, a) in left for two, (other, b) in right if key == other
-    )
+    return Counter((bound(one, two), (key, (a, b))) for one, (key, a) in left for two, (other, b) in right if key == other)
 
 
 @given(sends, sends, sizes, seeds)

@@ -103,9 +103,7 @@ BUILDS: dict[str, Any] = {
     "state_machine": lambda stream: stream.state_machine(lambda k, v, state: (v, [v])),
     "distinct": lambda stream: stream.distinct(),
     "delay": lambda stream: stream.delay(lambda pair, time: Compared(time + 1)),
-    "windows": lambda stream: windows(
-        stream, tumbling(1), at=lambda pair: pair[0], due=lambda end, time: Compared(end)
-    )[0],
+    "windows": lambda stream: windows(stream, tumbling(1), at=lambda pair: pair[0], due=lambda end, time: Compared(end))[0],
     "sessions": lambda stream: sessions(stream, 1, at=lambda pair: pair[0], key=lambda pair: pair[0], due=Compared)[0],
     "vertex": lambda stream: stream.vertex(Tell),
     "limit_in_flight": lambda stream: stream.limit_in_flight(2, lambda some: some),

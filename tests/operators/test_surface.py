@@ -440,5 +440,3 @@ def test_an_input_may_not_be_set_back_in_any_of_its_streams() -> None:
         handle.advance_to(2)
     worker.step_while(lambda: probe.less_than(3))
     assert probe.frontier() == Antichain([3])
-
-

@@ -127,9 +127,7 @@ def test_windows_of_each_system_time_by_itself() -> None:
     sent = [(Product(0, 0), 3), (Product(0, 10), 4), (Product(1, 0), 5), (Product(1, 9), 6)]
 
     def build(stream: Any) -> Any:
-        found, late = windows(
-            stream, tumbling(10), at=lambda x: x, due=lambda end, time: Product(time.outer, end)
-        )
+        found, late = windows(stream, tumbling(10), at=lambda x: x, due=lambda end, time: Product(time.outer, end))
         return found.map(complete), late
 
     found, late = run(build, sent, time=Product[int, int])
@@ -181,9 +179,7 @@ def grouped(events: list[int], gap: int) -> list[tuple[Window, tuple[int, ...]]]
 
 
 @given(sends, st.integers(1, 8), sizes, seeds)
-def test_sessions_are_the_groups_of_events_in_time(
-    sent: list[tuple[int, int]], gap: int, workers: int, seed: int | None
-) -> None:
+def test_sessions_are_the_groups_of_events_in_time(sent: list[tuple[int, int]], gap: int, workers: int, seed: int | None) -> None:
     def build(stream: Any) -> Any:
         found, late = sessions(stream, gap, at=lambda event: event, key=lambda event: event % 2)
         return found.map(complete), late

@@ -1,10 +1,10 @@
 """The ready-made operators, as functions of streams and scopes; each is a method of ``Stream`` or ``ScopeBuilder`` too.
 
-All of them are written on the public operator interface only: what they can do, anyone's operator can do.
+They use the public operator interface only.
 """
 
 from timely.operators import results, windows
-from timely.operators.aggregation import accumulate, aggregate, count, reduce_by_key, value_counts
+from timely.operators.aggregation import accumulate, aggregate, all_reduce, count, reduce_by_key, value_counts
 from timely.operators.asynchronous import from_async, map_async
 from timely.operators.captures import Capture, capture, capture_into, extract
 from timely.operators.connection import ConnectionSink, ConnectionSource
@@ -37,12 +37,10 @@ from timely.operators.input import InputHandle, input_from, new_input, to_stream
 from timely.operators.joins import join
 from timely.operators.keyed import distinct, state_machine
 from timely.operators.link import EventLink, LinkReader
-from timely.operators.loops import LoopHandle, connect_loop, feedback
-from timely.operators.nesting import enter, leave
+from timely.operators.loops import LoopHandle, connect_loop, enter, feedback, leave
 from timely.operators.notificator import Notificator
 from timely.operators.probes import ProbeHandle, probe
 from timely.operators.recording import FileSink, FileSource
-from timely.operators.reduction import all_reduce
 from timely.operators.replaying import replay
 from timely.operators.results import ok_err
 from timely.operators.routing import branch, branch_when, broadcast, concat, concatenate, exchange, partition

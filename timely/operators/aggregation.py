@@ -1,8 +1,7 @@
-"""Operators that say one thing about all the records of a time, or about all the records of a key.
+"""Operators that send one result for all records of a time, or for each key of a time, once the time is complete.
 
-They wait until a time is complete, so that what they say needs no revision. The invariant: the answer depends on the records of
-the time alone, not on how they were batched or in which order they came, as long as the functions given do not.
-What is kept for a time is dropped with its answer.
+Invariant: a result depends on the records of its time alone, not on how they were batched or ordered, where the functions given
+do not depend on these either.
 """
 
 from __future__ import annotations
@@ -12,12 +11,12 @@ from collections.abc import Callable, Iterable, Iterator
 from copy import copy
 from typing import Any, TypeVar
 
-from timely.dataflow import InputPort, OperatorInfo, OutputPort, Pact, Pipeline, Stream, records_of
+from timely.dataflow import Exchange, InputPort, OperatorInfo, OutputPort, Pact, Pipeline, Stream, records_of, scope_of
 from timely.errors import StateError, shown
 from timely.operators.by_record import by_first, check_hashable, check_pair
 from timely.operators.generic import unary_notify
 from timely.operators.notificator import Notificator
-from timely.operators.state_log import keep_here, owner
+from timely.operators.state import key_route, register_keyed_state, register_list_state
 from timely.order import PartialOrder
 
 T = TypeVar("T", bound=PartialOrder)
@@ -28,14 +27,85 @@ V = TypeVar("V")
 S = TypeVar("S")
 
 
-def accumulate(stream: Stream[T, D], initial: S, f: Callable[[S, D], S]) -> Stream[T, S]:
-    """Return, for each time that has records, what ``f(state, record)`` makes of them, one after the other, from ``initial``.
+def by_time(
+    stream: Stream[T, D],
+    pact: Pact,
+    name: str,
+    start: Callable[[], S],
+    add: Callable[[S, Any], S],
+    finish: Callable[[S], Iterable[Any]],
+    register: Callable[[OperatorInfo, dict[T, S]], None],
+) -> Stream[T, Any]:
+    """Return the containers ``finish(state)`` for each complete time, where ``add(state, container)`` folded what came.
 
-    Each worker accumulates its own records, and sends its answer when the time is complete. ``f`` returns the next state.
-    Every time starts from ``initial``, or from a copy of its own where that is a list, dict or set, so that ``f`` may add to such
-    a state; nothing else, nor what is in these, may it change. To accumulate over all workers, ``exchange`` to one of them first.
-    ``StateError`` where a run goes on with fewer workers and two have begun with the same time, as nobody can say what their
-    states make together.
+    ``register`` registers the states, see ``merged`` and ``keyed``.
+    """
+    states: dict[T, S] = {}
+
+    def logic(input: InputPort[T, D], output: OutputPort[T], notificator: Notificator[T]) -> None:
+        for capability, batch in input:
+            time = capability.time
+            if time not in states:
+                states[time] = start()
+                notificator.notify_at(capability.retain())
+            states[time] = add(states[time], batch)
+        for complete, _ in notificator:
+            if complete.time in states:
+                session = output.session(complete)
+                for batch in finish(states.pop(complete.time)):
+                    session.give_batch(batch)
+
+    return unary_notify(stream, pact, name, [], logic, keep=lambda info: register(info, states))
+
+
+def merged(merge: Callable[[S, S], S] | None) -> Callable[[OperatorInfo, dict[T, S]], None]:
+    """Return what registers a worker's states by time, where ``merge`` combines those of two workers, or cannot."""
+
+    def register(info: OperatorInfo, states: dict[T, S]) -> None:
+        def load(items: Iterable[tuple[T, S]]) -> None:
+            for time, state in items:
+                if time not in states:
+                    states[time] = state
+                elif merge is not None:
+                    states[time] = merge(states[time], state)
+                else:
+                    raise StateError(
+                        f"operator {info.name!r} ({info.path}): two workers had begun to accumulate what came at"
+                        f" {shown(time)}, and here one is to go on with both: go on with as many workers as there were, or"
+                        " use aggregate"
+                    )
+
+        register_list_state(info, states.items, load)
+
+    return register
+
+
+def keyed(
+    key: Callable[[K], Any] | None, put: Callable[[dict[T, dict[K, S]], T, K, S], object]
+) -> Callable[[OperatorInfo, dict[T, dict[K, S]]], None]:
+    """Return what registers states by time and key, where ``put(times, time, key, state)`` restores one."""
+    route = key_route(key)
+
+    def register(info: OperatorInfo, times: dict[T, dict[K, S]]) -> None:
+        def save() -> Iterator[tuple[T, K, S]]:
+            for time, states in times.items():
+                for k, state in states.items():
+                    yield time, k, state
+
+        def load(items: Iterable[tuple[T, K, S]]) -> None:
+            for time, k, state in items:
+                put(times, time, k, state)
+
+        register_keyed_state(info, save, load, lambda item: route(item[1]))
+
+    return register
+
+
+def accumulate(stream: Stream[T, D], initial: S, f: Callable[[S, D], S]) -> Stream[T, S]:
+    """Return, for each time with records on this worker, their fold ``f(state, record)`` from ``initial``.
+
+    Each time starts from ``initial``, or from a shallow copy of a list, dict or set, which ``f`` may modify. ``exchange`` first
+    to fold over all workers. ``StateError`` where a run resumes with fewer workers and two have begun with the same time.
 
     >>> import timely
     >>> timely.example(lambda scope: scope.to_stream(range(10)).accumulate(0, lambda total, x: total + x))
@@ -47,50 +117,31 @@ def accumulate(stream: Stream[T, D], initial: S, f: Callable[[S, D], S]) -> Stre
             state = f(state, record)
         return state
 
-    def keep(info: OperatorInfo, states: dict[T, S]) -> None:
-        def load(items: Iterable[tuple[T, S]]) -> None:
-            for time, state in items:
-                if time in states:
-                    raise StateError(
-                        f"operator {info.name!r} ({info.path}): two workers had begun to accumulate what came at"
-                        f" {shown(time)}, and here one is to go on with both: go on with as many workers as there were, or"
-                        " use aggregate"
-                    )
-                states[time] = state
-
-        keep_here(info, states.items, load)
-
     def start() -> S:
         return copy(initial) if isinstance(initial, list | dict | set) else initial
 
-    return by_time(stream, Pipeline, "accumulate", start, add, lambda state: [[state]], keep)
+    return by_time(stream, Pipeline, "accumulate", start, add, lambda state: [[state]], merged(None))
 
 
 def count(stream: Stream[T, Any]) -> Stream[T, int]:
-    """Return, for each time that has records, how many there are on this worker; for containers of every kind.
+    """Return, for each time with records on this worker, their number; for containers of every kind.
 
     >>> import timely
     >>> timely.example(lambda scope: scope.to_stream("abc").count())
     [(0, [3])]
     """
 
-    def keep(info: OperatorInfo, numbers: dict[T, int]) -> None:
-        def load(items: Iterable[tuple[T, int]]) -> None:
-            for time, number in items:
-                numbers[time] = numbers.get(time, 0) + number
+    def add(number: int, batch: Any) -> int:
+        return number + len(batch)
 
-        keep_here(info, numbers.items, load)
-
-    return by_time(stream, Pipeline, "count", lambda: 0, lambda number, batch: number + len(batch), lambda n: [[n]], keep)
+    return by_time(stream, Pipeline, "count", int, add, lambda number: [[number]], merged(int.__add__))
 
 
 def value_counts(stream: Stream[T, D], key: Callable[[D], Any] | None = None) -> Stream[T, tuple[D, int]]:
-    """Return, for each time, ``(record, how often)`` for each different record, on all workers together.
+    """Return, for each time, ``(record, count)`` for each distinct record on all workers.
 
-    Records are hashable: ``RoutingError``, as the cause of an ``OperatorError``, for one that is not. Each worker first counts
-    its own, and only these counts go to the worker that a record belongs to, when the time is complete. Records are what
-    ``exchange`` takes as keys, or else ``key(record)`` says what to deal them by. Arrow batches are read as rows; ``group_by``
-    counts on columns.
+    Each worker first counts its own, and only the counts are exchanged, by ``key(record)`` or by the record itself.
+    ``RoutingError`` for a record that is not hashable. ``group_by`` counts on Arrow columns.
 
     >>> import timely
     >>> timely.example(lambda scope: scope.to_stream(["to be or", "not to be"]).flat_map(str.split).value_counts())
@@ -100,25 +151,23 @@ def value_counts(stream: Stream[T, D], key: Callable[[D], Any] | None = None) ->
     def add(counts: dict[D, int], batch: Any) -> dict[D, int]:
         records = records_of(batch)
         try:
-            counts.update(records)  # of a Counter, which is what it is
+            counts.update(records)  # of a Counter
         except TypeError:
             check_hashable(records)
             raise
         return counts
 
-    return _here_first(stream, "value_counts", Counter, add, int.__add__, key)
+    return _combine_by_key(stream, "value_counts", Counter, add, int.__add__, key)
 
 
 def reduce_by_key(
     stream: Stream[T, tuple[K, V]], combine: Callable[[V, V], V], key: Callable[[K], Any] | None = None
 ) -> Stream[T, tuple[K, V]]:
-    """Return, for each time, ``(key, value)`` for each key: all its values, of all workers, combined two by two.
+    """Return, for each time, ``(key, value)`` for each key: its values on all workers, combined two by two.
 
-    Records are pairs ``(key, value)``. Each worker first combines its own, and only what comes of that goes to the worker that a
-    key belongs to, when the time is complete: of many records with few keys next to nothing is exchanged, where ``aggregate``
-    exchanges all of them. ``combine(a, b)`` must be associative and commutative, since values come in any order, and must change
-    neither of them. Keys are what ``exchange`` takes, or else ``key(k)`` says what to deal them by. ``RoutingError``, as the
-    cause of an ``OperatorError``, for a record that is no pair. Source: the combiners of Dean and Ghemawat 2004, MapReduce.
+    Records are pairs ``(key, value)``; ``RoutingError`` for one that is not. ``combine(a, b)`` is associative and commutative,
+    and modifies neither. Each worker first combines its own, and one pair per key and worker is exchanged, by ``key(k)`` or by
+    the key itself. Source: the combiners of Dean and Ghemawat 2004, MapReduce.
 
     >>> import timely
     >>> pairs = [("a", 3), ("b", 4), ("a", 5)]
@@ -135,14 +184,14 @@ def reduce_by_key(
                 check_pair(record)
             raise
 
-    return _here_first(stream, "reduce_by_key", dict, add, combine, key)
+    return _combine_by_key(stream, "reduce_by_key", dict, add, combine, key)
 
 
 _NOTHING: Any = object()
 
 
 def _combined(states: dict[K, V], pairs: Iterable[tuple[K, V]], combine: Callable[[V, V], V]) -> dict[K, V]:
-    """Return ``states`` after the values of some pairs have come to them."""
+    """Return ``states`` with the values of ``pairs`` combined into it."""
     known = states.get
     for k, value in pairs:
         state = known(k, _NOTHING)
@@ -150,7 +199,7 @@ def _combined(states: dict[K, V], pairs: Iterable[tuple[K, V]], combine: Callabl
     return states
 
 
-def _here_first(
+def _combine_by_key(
     stream: Stream[T, D],
     name: str,
     start: Callable[[], dict[K, V]],
@@ -158,34 +207,22 @@ def _here_first(
     combine: Callable[[V, V], V],
     key: Callable[[K], Any] | None,
 ) -> Stream[T, tuple[K, V]]:
-    """Return ``(key, value)`` for each key of each time, where each worker does ``add(states, container)`` for what it has, and
-    what it has then for a key is combined with what the others have.
-    """
-    dealt_by = owner(key)
+    """Return ``(key, value)`` for each key of each time: ``add(states, container)`` locally, then ``combine`` across workers."""
 
-    def items(times: dict[T, dict[K, V]]) -> Iterator[tuple[T, K, V]]:
-        for time, states in times.items():
-            for k, value in states.items():
-                yield time, k, value
+    def put(times: dict[T, dict[K, V]], time: T, k: K, value: V) -> None:
+        _combined(times.setdefault(time, start()), [(k, value)], combine)
 
-    def load(times: dict[T, dict[K, V]], found: Iterable[tuple[T, K, V]]) -> None:
-        for time, k, value in found:
-            _combined(times.setdefault(time, start()), [(k, value)], combine)
+    def merge(one: dict[K, V], other: dict[K, V]) -> dict[K, V]:
+        return _combined(one, other.items(), combine)
 
-    def keep_alone(info: OperatorInfo, times: dict[T, dict[K, V]]) -> None:
-        keep_here(info, lambda: items(times), lambda found: load(times, found))
-
-    def keep_by_key(info: OperatorInfo, times: dict[T, dict[K, V]]) -> None:
-        info.keep(lambda: ((dealt_by(item[1]), item) for item in items(times)), lambda found: load(times, found))
-
-    def add_up(states: dict[K, V], batch: list[tuple[K, V]]) -> dict[K, V]:
+    def add_partial(states: dict[K, V], batch: list[tuple[K, V]]) -> dict[K, V]:
         return _combined(states, batch, combine)
 
     def finish(states: dict[K, V]) -> list[list[tuple[K, V]]]:
         return [list(states.items())]
 
-    here: Stream[T, tuple[K, V]] = by_time(stream, Pipeline, f"{name} (here)", start, add, finish, keep_alone)
-    return by_time(here, by_first(key), name, start, add_up, finish, keep_by_key)
+    local: Stream[T, tuple[K, V]] = by_time(stream, Pipeline, f"{name} (local)", start, add, finish, merged(merge))
+    return by_time(local, by_first(key), name, start, add_partial, finish, keyed(key, put))
 
 
 def aggregate(
@@ -194,11 +231,10 @@ def aggregate(
     emit: Callable[[K, S], E],
     key: Callable[[K], Any] | None = None,
 ) -> Stream[T, E]:
-    """Return ``emit(key, state)`` for each key of each time, where ``fold(key, value, state)`` was applied to its values.
+    """Return ``emit(key, state)`` for each key of each time, after ``state = fold(key, value, state)`` for each of its values.
 
-    Records are pairs ``(key, value)``; those of one key come together on one worker, all of them (``reduce_by_key`` combines
-    on each worker first). ``fold`` returns the next state, and gets ``None`` for the first value of a key. Keys are what
-    ``exchange`` takes, or else ``key(k)`` says what to deal them by.
+    Records are pairs ``(key, value)``, exchanged by ``key(k)`` or by the key itself. The first state of a key is ``None``.
+    ``reduce_by_key`` exchanges less, where values can be combined.
 
     >>> import timely
     >>> def build(scope):
@@ -217,48 +253,47 @@ def aggregate(
     def finish(states: dict[K, S]) -> list[list[E]]:
         return [[emit(k, state) for k, state in states.items()]]
 
-    dealt_by = owner(key)
+    def put(times: dict[T, dict[K, S]], time: T, k: K, state: S) -> None:
+        times.setdefault(time, {})[k] = state
 
-    def keep(info: OperatorInfo, times: dict[T, dict[K, S]]) -> None:
-        def save() -> Iterator[tuple[int, tuple[T, K, S]]]:
-            for time, states in times.items():
-                for k, state in states.items():
-                    yield dealt_by(k), (time, k, state)
-
-        def load(items: Iterable[tuple[T, K, S]]) -> None:
-            for time, k, state in items:
-                times.setdefault(time, {})[k] = state
-
-        info.keep(save, load)
-
-    return by_time(stream, by_first(key), "aggregate", dict, add, finish, keep)
+    return by_time(stream, by_first(key), "aggregate", dict, add, finish, keyed(key, put))
 
 
-def by_time(
-    stream: Stream[T, D],
-    pact: Pact,
-    name: str,
-    start: Callable[[], S],
-    add: Callable[[S, Any], S],
-    finish: Callable[[S], Iterable[Any]],
-    keep: Callable[[OperatorInfo, dict[T, S]], None],
-) -> Stream[T, Any]:
-    """Return the containers ``finish(state)`` for each time once it is complete, where ``add(state, container)`` was applied to
-    what came. ``keep`` declares the states.
+def all_reduce(stream: Stream[T, D], combine: Callable[[D, D], D]) -> Stream[T, D]:
+    """Return the stream with one record on each worker for each time: all records of the time on all workers, combined.
+
+    ``combine`` is associative. Records are combined in order of arrival on a worker, then in the order of the workers, so that
+    each worker gets the same result to the last bit. Containers are read by record; ``map_batch(lambda batch: [batch])`` before
+    it combines whole arrays. Source: Naiad section 6.2.
+
+    >>> import timely
+    >>> def program(worker):
+    ...     with worker.dataflow() as scope:
+    ...         total = scope.to_stream([1 + worker.index]).apply(timely.operators.all_reduce, int.__add__).capture()
+    ...     worker.run()
+    ...     return total.extract()
+    >>> timely.execute(program, workers=3)
+    [[(0, [6])], [(0, [6])], [(0, [6])]]
     """
-    states: dict[T, S] = {}
+    allocator = scope_of(stream, "all_reduce").allocator
+    index, peers = allocator.index, allocator.peers
 
-    def logic(input: InputPort[T, D], output: OutputPort[T], notificator: Notificator[T]) -> None:
-        for capability, batch in input:
-            time = capability.time
-            if time not in states:
-                states[time] = start()
-                notificator.notify_at(capability.retain())
-            states[time] = add(states[time], batch)
-        for complete, _ in notificator:
-            if complete.time in states:
-                session = output.session(complete)
-                for batch in finish(states.pop(complete.time)):
-                    session.give_batch(batch)
+    def add(records: list[Any], batch: Any) -> list[Any]:
+        records.extend(records_of(batch))
+        return records
 
-    return unary_notify(stream, pact, name, [], logic, keep=lambda info: keep(info, states))
+    def reduced(records: list[D]) -> D:
+        result, *others = records
+        for record in others:
+            result = combine(result, record)
+        return result
+
+    def to_all(records: list[D]) -> list[Any]:
+        partial = reduced(records)
+        return [[(peer, index, partial) for peer in range(peers)]]
+
+    def from_all(parts: list[tuple[int, int, D]]) -> list[Any]:
+        return [[reduced([record for _, _, record in sorted(parts, key=lambda part: part[1])])]]
+
+    parts = by_time(stream, Pipeline, "all_reduce (local)", list, add, to_all, merged(list.__add__))
+    return by_time(parts, Exchange(lambda part: part[0]), "all_reduce", list, add, from_all, merged(list.__add__))

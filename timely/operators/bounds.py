@@ -1,4 +1,4 @@
-"""Whole numbers that are given to operators: counts of outputs, and bounds of what is under way."""
+"""Whole numbers given to operators: numbers of outputs, and bounds of what is in flight."""
 
 from __future__ import annotations
 
@@ -9,11 +9,7 @@ from timely.errors import ConfigurationError, shown
 
 
 def whole(given: Any) -> int | None:
-    """Return a whole number of whatever type as an ``int``, which counts beyond what that type holds; nothing for what is none.
-
-    >>> whole(3), whole(3.0), whole(int)
-    (3, None, None)
-    """
+    """Return a whole number of any type as an unbounded ``int``, or ``None`` for anything else."""
     try:
         return index(given)
     except TypeError:
@@ -21,7 +17,7 @@ def whole(given: Any) -> int | None:
 
 
 def check_bound(where: str, name: str, bound: object) -> int:
-    """Return a bound as an ``int``; ``ConfigurationError`` for one that is no whole number, or lets nothing through."""
+    """Return a bound as an ``int``; ``ConfigurationError`` for one that is no whole number of at least 1."""
     number = None if isinstance(bound, bool) else whole(bound)
     if number is None or number < 1:
         raise ConfigurationError(f"{where}: {name}={shown(bound)} lets nothing through: give a whole number of at least 1")

@@ -1,8 +1,6 @@
-"""``ByRecord``: the pact of operators that work record by record, on whatever container their records come in.
+"""``ByRecord``: the pact of operators that read records, from containers of any kind.
 
-``Exchange`` by a function takes arrays whole and refuses Arrow batches: its point is that these never become Python objects.
-An operator that reads records makes objects of them in any case, so here they are made before the exchange. The invariant: equal
-keys meet on one worker, whichever kinds of containers the records came in.
+Invariant: equal keys meet on one worker, whichever containers they came in.
 """
 
 from __future__ import annotations
@@ -11,6 +9,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 import attrs
+from typing_extensions import override
 
 from timely.dataflow import Exchange, records_of
 from timely.errors import ContainerError, RoutingError, shown
@@ -18,7 +17,9 @@ from timely.errors import ContainerError, RoutingError, shown
 
 @attrs.frozen
 class ByRecord(Exchange):
-    """Every record goes to the worker that ``key(record)`` belongs to; rows of Arrow batches are tuples, as for ``map``.
+    """Exchange each record by ``key(record)``; rows of Arrow batches are tuples.
+
+    ``Exchange`` itself keeps arrays whole and refuses Arrow batches, so that these never become Python objects.
 
     >>> ByRecord(lambda pair: pair[0]).parts(0, [(3, "x"), (4, "y")], 2)
     [(0, [(4, 'y')]), (1, [(3, 'x')])]
@@ -26,6 +27,7 @@ class ByRecord(Exchange):
 
     key: Callable[[Any], Any]
 
+    @override
     def parts(self, time: object, batch: Any, workers: int) -> list[tuple[int, Any]]:
         """Return ``(worker, records)`` for each worker that gets some of a container."""
         records = records_of(batch)
@@ -35,7 +37,7 @@ class ByRecord(Exchange):
 
 
 def by_first(key: Callable[[Any], Any] | None) -> ByRecord:
-    """Return the pact that brings pairs with equal first parts together, dealt by ``key(first)`` where it is given.
+    """Return the pact that exchanges pairs by ``key(first)``, or by their first part.
 
     >>> by_first(None).key((7, "x")), by_first(len).key(("abc", "x"))
     (7, 3)
@@ -47,10 +49,7 @@ def by_first(key: Callable[[Any], Any] | None) -> ByRecord:
 
 
 def check_pair(record: Any) -> None:
-    """``RoutingError`` for a record that is no pair.
-
-    >>> check_pair((7, "x"))
-    """
+    """``RoutingError`` for a record that is no pair."""
     try:
         _, _ = record
     except (TypeError, ValueError):
@@ -58,10 +57,7 @@ def check_pair(record: Any) -> None:
 
 
 def check_hashable(records: Iterable[Any]) -> None:
-    """``RoutingError`` for the first record that is not hashable.
-
-    >>> check_hashable([(7, "x"), "y"])
-    """
+    """``RoutingError`` for the first record that is not hashable."""
     for record in records:
         try:
             hash(record)
@@ -70,7 +66,6 @@ def check_hashable(records: Iterable[Any]) -> None:
 
 
 def _first(pair: Any) -> Any:
-    """Return the first part of a pair; ``RoutingError`` for a record that is none."""
     try:
         return pair[0]
     except (TypeError, LookupError):

@@ -1,8 +1,6 @@
-"""``capture`` and ``capture_into``: collect what a stream carries, or record it so that it can be replayed.
+"""``capture`` collects a stream's messages; ``capture_into`` records its messages and progress, to be replayed.
 
-``capture`` keeps the messages, to look at them when the dataflow is done, or while it runs. ``capture_into`` records the progress
-of the stream as well, in the order that makes it a stream of its own (:mod:`timely.operators.events`): records come before the
-progress that says that no more of them will. Both are of one worker: each worker has what came to it.
+Records are recorded before the progress that completes their time. Each worker has its own part of the stream.
 """
 
 from __future__ import annotations
@@ -22,25 +20,24 @@ D = TypeVar("D")
 
 
 class Capture(Generic[T, D]):
-    """What came at one point of a dataflow, on one worker: ``messages`` in the order of arrival, or ``extract()``."""
+    """A stream's messages on one worker: ``messages`` in order of arrival, or ``extract()``."""
 
-    __slots__ = ("messages", "name", "waits")
+    __slots__ = ("messages", "name", "not_run")
 
     def __init__(self) -> None:
         self.name = "a capture"
-        self.waits: Callable[[], bool] = _never
+        self.not_run: Callable[[], bool] = _has_run
         self.messages: list[tuple[T, Any]] = []
 
     def drain(self) -> list[tuple[T, Any]]:
-        """Return the messages ``(time, container)`` that have come since the last call."""
+        """Return, and remove, the messages ``(time, container)`` so far."""
         messages, self.messages = self.messages, []
         return messages
 
     def extract(self) -> list[tuple[T, list[D]]]:
-        """Return ``[(time, records)]``: times in an order that extends theirs, the records of each sorted.
+        """Return ``[(time, records)]``: times in an order that extends theirs, records sorted where they can be compared.
 
-        Rows of Arrow batches come as tuples. Records that cannot be compared stay in the order in which they came. A
-        ``TimelyWarning`` where the dataflow has not been run at all.
+        Rows of Arrow batches are tuples. ``TimelyWarning`` where the dataflow has not been run at all.
 
         >>> import timely
         >>> worker = timely.Worker()
@@ -50,7 +47,7 @@ class Capture(Generic[T, D]):
         >>> letters.extract()
         [(0, ['a', 'b', 'c'])]
         """
-        if not self.messages and self.waits():
+        if not self.messages and self.not_run():
             warn(
                 f"extract() of {self.name} returns nothing, since its dataflow has not been run: call worker.run(),"
                 " or step the worker, and extract() then"
@@ -58,7 +55,7 @@ class Capture(Generic[T, D]):
         return extract(self.messages)
 
 
-def _never() -> bool:
+def _has_run() -> bool:
     return False
 
 
@@ -77,12 +74,12 @@ def extract(messages: Iterable[tuple[T, Any]]) -> list[tuple[T, list[Any]]]:
 def _sorted(records: list[Any]) -> list[Any]:
     try:
         return sorted(records)
-    except (TypeError, ValueError):  # they have no order
+    except (TypeError, ValueError):  # records without an order
         return records
 
 
 def capture(stream: Stream[T, D]) -> Capture[T, D]:
-    """Collect what ``stream`` carries, on this worker. In a run that goes on from a checkpoint: what has come since.
+    """Collect the messages of ``stream`` on this worker; in a run that resumes from a checkpoint, those since.
 
     >>> import timely
     >>> timely.example(lambda scope: scope.to_stream([2, 1]))
@@ -93,11 +90,11 @@ def capture(stream: Stream[T, D]) -> Capture[T, D]:
 
     def constructor(info: OperatorInfo) -> Callable[[InputPort[T, D]], object]:
         captured.name = info.path
-        captured.waits = lambda: not root.has_run
-        info.declare_stateless()  # what it has is the program's, and a run that goes on captures what comes since
+        captured.not_run = lambda: not root.has_run
+        info.declare_stateless()  # the messages belong to the program
 
         def logic(input: InputPort[T, D]) -> None:
-            captured.waits = _never  # which lets go of the dataflow
+            captured.not_run = _has_run  # releases the dataflow
             for capability, batch in input:
                 captured.messages.append((capability.time, batch))
 
@@ -108,12 +105,11 @@ def capture(stream: Stream[T, D]) -> Capture[T, D]:
 
 
 def capture_into(stream: Stream[T, D], sink: EventSink | str | os.PathLike[str]) -> None:
-    """Record ``stream``, as it is on this worker: append its events to ``sink``, to be replayed with ``replay``.
+    """Record ``stream`` on this worker: append its events to ``sink``, to be replayed with ``replay``.
 
-    A sink is anything with ``append(event)``: a list, a ``timely.EventLink``, a ``timely.FileSink``, a
-    ``timely.ConnectionSink``; a path stands for a ``FileSink``. Containers are recorded as they are. Every worker records its
-    own part, so each needs a sink of its own. In a run that goes on from a checkpoint, what comes since is recorded, as
-    a stream of its own. ``CaptureError`` for what is no sink.
+    A sink has ``append(event)``: a list, a ``timely.EventLink``, a ``timely.FileSink``, a ``timely.ConnectionSink``; a path
+    stands for a ``FileSink``. Each worker needs its own. A run that resumes from a checkpoint records a new stream.
+    ``CaptureError`` for what is no sink.
 
     >>> import timely
     >>> events = []
@@ -122,30 +118,27 @@ def capture_into(stream: Stream[T, D], sink: EventSink | str | os.PathLike[str])
     ...     stream.capture_into(events)
     ...     return stream
     >>> _ = timely.example(build)
-    >>> for event in events:
-    ...     print(event)
-    Progress(changes=((0, 1),))
-    Messages(time=0, batch=['a', 'b'])
-    Progress(changes=((0, -1),))
+    >>> events
+    [Progress(changes=((0, 1),)), Messages(time=0, batch=['a', 'b']), Progress(changes=((0, -1),))]
     """
     append = _sink(sink).append
     minimum = scope_of(stream, "capture_into").subgraph.domain.minimum
 
     def constructor(info: OperatorInfo) -> Callable[[InputPort[T, D]], object]:
-        told: list[T] | None = None  # the frontier as the sink knows it
-        info.declare_stateless()  # a run that goes on has a sink of its own, with a stream of what comes since
+        recorded: list[T] | None = None
+        info.declare_stateless()  # a resumed run records a new stream
 
         def logic(input: InputPort[T, D]) -> None:
-            nonlocal told
-            if told is None:
-                told = [minimum]
+            nonlocal recorded
+            if recorded is None:
+                recorded = [minimum]
                 append(Progress([(minimum, 1)]))
             for capability, batch in input:
                 append(Messages(capability.time, batch))
             now = list(input.frontier)
-            changes = [(time, -1) for time in told if time not in now] + [(time, 1) for time in now if time not in told]
+            changes = [(time, -1) for time in recorded if time not in now] + [(time, 1) for time in now if time not in recorded]
             if changes:
-                told = now
+                recorded = now
                 append(Progress(changes))
 
         return logic

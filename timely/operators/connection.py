@@ -1,9 +1,7 @@
-"""Recorded streams from one process to another: ``ConnectionSink`` sends one, ``ConnectionSource`` receives it.
+"""Recorded streams between processes, over a connection of ``multiprocessing.connection``: a ``Pipe``, ``Listener`` or
+``Client``.
 
-Both work on a connection of ``multiprocessing.connection``: one end of a ``Pipe``, or what ``Listener.accept`` and ``Client``
-return, which with an ``authkey`` have shown each other that they know it. The events travel as frames
-(:mod:`timely.operators.encoding`). The invariant: the receiver has every event once and in order, or a ``CaptureError`` that
-says how much came.
+Invariant: the receiver gets every event once and in order, or a ``CaptureError`` that says how many were good.
 """
 
 from __future__ import annotations
@@ -22,10 +20,10 @@ T = TypeVar("T", bound=PartialOrder)
 
 
 class ConnectionSink(Generic[T]):
-    """Sends a stream over a connection as it is recorded; a send waits while the other side is behind with its reading.
+    """Sends a stream over a connection as it is recorded; a send blocks while the receiver is behind.
 
-    The connection stays open and is its owner's to close; closed before the stream is over, it is a ``CaptureError`` at the other
-    end. ``CaptureError`` here when the other side has gone.
+    The owner closes the connection. Before the end of the stream that is a ``CaptureError`` at the other end, and here once the
+    other end has closed.
 
     >>> import multiprocessing, timely
     >>> there, here = multiprocessing.Pipe()
@@ -44,20 +42,19 @@ class ConnectionSink(Generic[T]):
 
     def append(self, event: Event[T]) -> None:
         """Send the next event."""
-        pieces = self._encoder.encode(event)
+        frames = self._encoder.encode(event)
         try:
-            self._connection.send_bytes(b"".join(pieces))
+            self._connection.send_bytes(b"".join(frames))
         except OSError as error:
-            self._encoder.state.take_back(event)
+            self._encoder.state.revert(event)
             raise self._encoder.state.broken(f"the recorded stream cannot be sent on: {error}") from error
 
 
 class ConnectionSource(EventSource[T]):
     """Receives a stream that a ``ConnectionSink`` sends: give it to ``replay``.
 
-    Only plain data is taken, unless the other side is somebody you trust (``trusted=True``), see
-    :mod:`timely.operators.encoding`. ``CaptureError`` if the connection ends before the stream is over,
-    or carries something else.
+    It accepts plain data only, unless you trust the sender (``trusted=True``): see :mod:`timely.operators.encoding`.
+    ``CaptureError`` if the connection ends before the stream, or carries something else.
     """
 
     def __init__(self, connection: Connection[Any, Any], *, trusted: bool = False) -> None:
@@ -81,7 +78,7 @@ class ConnectionSource(EventSource[T]):
             raise state.broken(f"what came over the connection is no recording of a stream: {error}") from error
 
     def _decode(self, data: memoryview) -> Event[T] | None:
-        """Return the event in one parcel, which for the last event holds the end of the stream as well."""
+        """Return the event in one message, where the last event and the end of the stream come together."""
         event: Event[T] | None = None
         while data and event is None:
             if len(data) < HEADER:

@@ -1,22 +1,20 @@
-"""Operators that move records to later times, and hold them until those times have come.
+"""Operators that move records to later times, and hold them, with a capability, until these are complete.
 
-What they hold is counted: a record that is delayed to a time holds a capability for it, so that nobody downstream takes the
-time for complete before. The invariant: every record comes out, once, at the time that it was delayed to, and in one batch
-with all others of that time on its worker.
+Invariant: every record comes out once, at its new time, in one batch with all others of that time on its worker.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, TypeVar
 
 from timely.dataflow import Capability, InputPort, OperatorInfo, OutputPort, Pipeline, Stream, records_of, scope_of
 from timely.errors import CapabilityError, shown
-from timely.operators.generic import Keep, binary_frontier, unary_notify
-from timely.operators.in_order import InOrder, order_key
+from timely.operators.aggregation import merged
+from timely.operators.generic import binary_frontier, unary_notify
 from timely.operators.notificator import Notificator
-from timely.operators.pending import Pending
-from timely.operators.state_log import keep_here
+from timely.operators.pending import InOrder, Pending, order_key
+from timely.operators.state import register_list_state, register_union_state
 from timely.order import PartialOrder
 
 T = TypeVar("T", bound=PartialOrder)
@@ -24,9 +22,7 @@ D = TypeVar("D")
 
 
 def delay(stream: Stream[T, D], f: Callable[[D, T], T]) -> Stream[T, D]:
-    """Return the stream of the same records, each at ``f(record, time)``, which must be at or after its ``time``.
-
-    A record is held until nothing at or before its new time can come in any more. ``CapabilityError`` for an earlier time.
+    """Return the same records, each at ``f(record, time)``; ``CapabilityError`` where that is not at or after ``time``.
 
     >>> import timely
     >>> timely.example(lambda scope: scope.to_stream([5, 7, 5]).delay(lambda x, time: x))
@@ -49,13 +45,11 @@ def delay(stream: Stream[T, D], f: Callable[[D, T], T]) -> Stream[T, D]:
         for complete, _ in notificator:
             output.session(complete).give_batch(held.pop(complete.time, []))
 
-    return unary_notify(stream, Pipeline, "delay", [], logic, keep=_keep(held))
+    return unary_notify(stream, Pipeline, "delay", [], logic, keep=lambda info: merged(list.__add__)(info, held))
 
 
 def delay_batch(stream: Stream[T, D], f: Callable[[T], T]) -> Stream[T, D]:
-    """Return the stream of the same containers, each at ``f(time)``, which must be at or after its ``time``.
-
-    As ``delay``, where the new time does not depend on the record; for containers of every kind.
+    """Return the same containers, each at ``f(time)``; for containers of every kind. Errors as of ``delay``.
 
     >>> import timely
     >>> timely.example(lambda scope: scope.to_stream([5, 7]).delay_batch(lambda time: time + 1))
@@ -77,27 +71,16 @@ def delay_batch(stream: Stream[T, D], f: Callable[[T], T]) -> Stream[T, D]:
             for batch in held.pop(complete.time, []):
                 session.give_batch(batch)
 
-    return unary_notify(stream, Pipeline, "delay_batch", [], logic, keep=_keep(held))
-
-
-def _keep(held: dict[T, list[Any]]) -> Keep:
-    """Return what declares all that is held, by time."""
-
-    def load(items: Iterable[tuple[T, list[Any]]]) -> None:
-        for time, what in items:
-            held.setdefault(time, []).extend(what)
-
-    return lambda info: keep_here(info, held.items, load)
+    return unary_notify(stream, Pipeline, "delay_batch", [], logic, keep=lambda info: merged(list.__add__)(info, held))
 
 
 def reclock(stream: Stream[T, D], clock: Stream[T, Any]) -> Stream[T, D]:
-    """Return the stream of the same records, each at the first time at or after its own at which something comes on ``clock``.
+    """Return the same records, each at the first time at or after its own at which something comes on ``clock``.
 
-    That makes fine times coarse, so that less has to be said of progress. Where several such times are first, as in a loop, it is
-    the one that ``state_machine`` takes first. ``TimestampError`` for times without a total order, as for ``state_machine``.
-    A record is held until both streams have passed the time of the clock; one that the clock never gets to comes out at its own
-    time, when the clock has ended. Each worker goes by what comes on the clock there; in a run that goes on with another number
-    of workers, each goes by what had come on any and was still to be gone by.
+    Coarser times mean less progress traffic. Where several such times are minimal, the first in the order of ``state_machine``
+    is chosen; ``TimestampError`` for times without that order. Records after the last tick come out at their own time, when the
+    clock has ended. Each worker reads its own part of the clock; on another number of workers, each resumes with all pending
+    ticks.
 
     >>> import timely
     >>> def build(scope):
@@ -111,6 +94,9 @@ def reclock(stream: Stream[T, D], clock: Stream[T, Any]) -> Stream[T, D]:
         held: Pending[T, tuple[Capability[T], list[Any]]] = Pending()
         ticks: InOrder[T, Capability[T]] = InOrder(order, info)
 
+        def save_held() -> Iterator[tuple[T, list[Any]]]:
+            return ((time, held[time][1]) for time in held)
+
         def load_held(items: Iterable[tuple[T, list[Any]]]) -> None:
             for time, batches in items:
                 held.at(time, lambda: (capability.delayed(time), []))[1].extend(batches)  # noqa: B023  # called at once
@@ -119,12 +105,8 @@ def reclock(stream: Stream[T, D], clock: Stream[T, Any]) -> Stream[T, D]:
             for time in times:
                 ticks.at(time, lambda: capability.delayed(time))  # noqa: B023  # called at once
 
-        keep_here(info, lambda: ((time, held[time][1]) for time in held), load_held)
-        info.keep(
-            lambda: ((None, time) for time in ticks),
-            load_ticks,
-            rescale=lambda parts: load_ticks(time for times in parts for time in times),
-        )
+        register_list_state(info, save_held, load_held)
+        register_union_state(info, lambda: iter(ticks), load_ticks)
         capability.drop()
 
         def send(capability: Capability[T], batches: list[Any], output: OutputPort[T]) -> None:
@@ -133,9 +115,7 @@ def reclock(stream: Stream[T, D], clock: Stream[T, Any]) -> Stream[T, D]:
 
         def logic(records: InputPort[T, D], clock: InputPort[T, Any], output: OutputPort[T]) -> None:
             for capability, batch in records:
-                if capability.time not in held:
-                    held[capability.time] = (capability.retain(), [])
-                held[capability.time][1].append(batch)
+                held.at(capability.time, lambda: (capability.retain(), []))[1].append(batch)  # noqa: B023  # called at once
             for capability, _ in clock:
                 ticks.at(capability.time, capability.retain)
             ahead, to_tick = records.frontier, clock.frontier
@@ -144,9 +124,9 @@ def reclock(stream: Stream[T, D], clock: Stream[T, Any]) -> Stream[T, D]:
                 return not (ahead.less_equal(tick) or to_tick.less_equal(tick)) and ticks.is_next(tick, to_tick)
 
             for tick, at_tick in ticks.take(due):
-                for _, (_, batches) in held.take(lambda time: time <= tick):  # noqa: B023  # called in this turn of the loop
+                for _, (_, batches) in held.take(lambda time: time <= tick):  # noqa: B023  # called in this iteration
                     send(at_tick, batches, output)
-            if not to_tick:  # what has no tick at or after it has nothing left to wait for
+            if not to_tick:  # records without a tick at or after them have nothing left to wait for
                 left = list(ticks)
                 for time in [time for time in held if not any(time <= tick for tick in left)]:
                     send(*held.pop(time), output)

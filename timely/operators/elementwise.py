@@ -1,4 +1,4 @@
-"""Operators that look at one record, or one container, at a time. None of them asks for frontiers or holds anything."""
+"""Stateless operators that see one record, or one container, at a time."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from typing import Any, TypeVar
 
 from timely.dataflow import Capability, InputPort, OperatorInfo, OutputPort, Pipeline, Stream, records_of, scope_of
 from timely.errors import ConfigurationError
-from timely.operators.generic import unary, unary_frontier
+from timely.operators.generic import stateless, unary_frontier
+from timely.operators.state import register_union_state
 from timely.order import PartialOrder
 from timely.progress import Antichain
 
@@ -40,7 +41,7 @@ def filter(stream: Stream[T, D], predicate: Callable[[D], bool]) -> Stream[T, D]
 
 
 def flat_map(stream: Stream[T, D], f: Callable[[D], Iterable[E]]) -> Stream[T, E]:
-    """Return the stream of everything that ``f(record)`` contains, record by record.
+    """Return the stream of the elements of ``f(record)``, record by record.
 
     >>> import timely
     >>> timely.example(lambda scope: scope.to_stream([1, 3]).flat_map(range))
@@ -68,15 +69,11 @@ def map_batch(stream: Stream[T, D], f: Callable[[Any], Any]) -> Stream[T, Any]:
     """
     _check_plain(stream, "map_batch", f)
 
-    def constructor(capability: Capability[T], info: OperatorInfo) -> Callable[[InputPort[T, D], OutputPort[T]], object]:
-        info.declare_stateless()
-        return lambda input, output: input.forward(output, f)
-
-    return unary(stream, Pipeline, "map_batch", constructor)
+    return stateless(stream, Pipeline, "map_batch", lambda input, output: input.forward(output, f))
 
 
 def _check_plain(stream: Stream[Any, Any], name: str, f: object) -> None:
-    """``ConfigurationError`` for an ``async def``: its call does nothing, and nobody would await what it returns."""
+    """``ConfigurationError`` for an ``async def``, whose result nothing would await."""
     if iscoroutinefunction(f):
         called, path = getattr(f, "__name__", repr(f)), scope_of(stream, name).path
         raise ConfigurationError(
@@ -86,13 +83,8 @@ def _check_plain(stream: Stream[Any, Any], name: str, f: object) -> None:
 
 
 def _by_record(stream: Stream[T, D], name: str, f: Callable[[list[D]], list[E]]) -> Stream[T, E]:
-    """Return the stream of what ``f(records)`` makes of some records at a time, as many of them as there are."""
-
-    def constructor(capability: Capability[T], info: OperatorInfo) -> Callable[[InputPort[T, D], OutputPort[T]], object]:
-        info.declare_stateless()
-        return lambda input, output: input.forward_records(output, f)
-
-    return unary(stream, Pipeline, name, constructor)
+    """Return the stream of the records ``f(records)``, a batch at a time."""
+    return stateless(stream, Pipeline, name, lambda input, output: input.forward_records(output, f))
 
 
 def inspect(stream: Stream[T, D], f: Callable[[D], object]) -> Stream[T, D]:
@@ -104,12 +96,12 @@ def inspect(stream: Stream[T, D], f: Callable[[D], object]) -> Stream[T, D]:
     ([(0, [1, 2])], [1, 2])
     """
 
-    def look(time: T, batch: list[D]) -> None:
+    def inspect_all(time: T, batch: list[D]) -> None:
         for record in records_of(batch):
             f(record)
 
     _check_plain(stream, "inspect", f)
-    return _look(stream, "inspect", look)
+    return _inspect(stream, "inspect", inspect_all)
 
 
 def inspect_time(stream: Stream[T, D], f: Callable[[T, D], object]) -> Stream[T, D]:
@@ -122,12 +114,12 @@ def inspect_time(stream: Stream[T, D], f: Callable[[T, D], object]) -> Stream[T,
     [(0, 'a'), (0, 'b')]
     """
 
-    def look(time: T, batch: list[D]) -> None:
+    def inspect_all(time: T, batch: list[D]) -> None:
         for record in records_of(batch):
             f(time, record)
 
     _check_plain(stream, "inspect_time", f)
-    return _look(stream, "inspect_time", look)
+    return _inspect(stream, "inspect_time", inspect_all)
 
 
 def inspect_batch(stream: Stream[T, D], f: Callable[[T, Any], object]) -> Stream[T, D]:
@@ -140,31 +132,26 @@ def inspect_batch(stream: Stream[T, D], f: Callable[[T, Any], object]) -> Stream
     [2]
     """
     _check_plain(stream, "inspect_batch", f)
-    return _look(stream, "inspect_batch", f)
+    return _inspect(stream, "inspect_batch", f)
 
 
-def _look(stream: Stream[T, D], name: str, look: Callable[[T, Any], object]) -> Stream[T, D]:
-    def constructor(capability: Capability[T], info: OperatorInfo) -> Callable[[InputPort[T, D], OutputPort[T]], object]:
-        info.declare_stateless()
+def _inspect(stream: Stream[T, D], name: str, f: Callable[[T, Any], object]) -> Stream[T, D]:
+    def logic(input: InputPort[T, D], output: OutputPort[T]) -> None:
+        for capability, batch in input:
+            f(capability.time, batch)
+            output.session(capability).give_batch(batch)
 
-        def logic(input: InputPort[T, D], output: OutputPort[T]) -> None:
-            for capability, batch in input:
-                look(capability.time, batch)
-                output.session(capability).give_batch(batch)
-
-        return logic
-
-    return unary(stream, Pipeline, name, constructor)
+    return stateless(stream, Pipeline, name, logic)
 
 
 def inspect_progress(
     stream: Stream[T, D], on_batch: Callable[[T, Any], object], on_frontier: Callable[[Antichain[T]], object]
 ) -> Stream[T, D]:
-    """Call ``on_batch(time, container)`` for each message, ``on_frontier(frontier)`` whenever the frontier has moved, and pass
+    """Call ``on_batch(time, container)`` for each message and ``on_frontier(frontier)`` for each move of the frontier, and pass
     the messages on.
 
-    Where both have something new the frontier comes first: it speaks of what is still to come, these messages included. The
-    frontier at the start, the minimum time, is not reported.
+    The frontier at the start, the minimum time, is not reported. A frontier is reported before the messages that have come with
+    it.
 
     >>> import timely
     >>> seen = []
@@ -184,12 +171,8 @@ def inspect_progress(
             for number, times in enumerate(frontiers):
                 known = Antichain([*(known if number else ()), *times])
 
-        # A frontier that was reported is not reported once more, by a run that comes to it from the minimum time again.
-        info.keep(
-            lambda: [(None, list(known))],
-            load,
-            rescale=lambda parts: load(times for frontiers in parts for times in frontiers),
-        )
+        # a resumed run begins at the minimum time, and must not report a frontier twice
+        register_union_state(info, lambda: [list(known)], load)
 
         def logic(input: InputPort[T, D], output: OutputPort[T]) -> None:
             nonlocal known

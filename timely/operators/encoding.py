@@ -1,13 +1,11 @@
-"""How recorded events become bytes and bytes become events again: frames, each with its number, its size and checksums.
+"""Recorded events as frames of bytes.
 
-A frame is a header of ``HEADER`` bytes (its number, the size of its body, how many pieces that has, a checksum of the body and
-one of the header) and the body: the sizes of the pieces, and the pieces, padded to eight bytes. The first piece is a pickle; the
-others are the flat parts of containers, Arrow batches as IPC and arrays as they lie in memory, which never become Python
-objects. The last frame says how many events there were. So a caller may assume that whatever is cut off, changed, left out or
-put in by accident is noticed.
+A frame is a header of ``HEADER`` bytes (its number, the size of its body, the number of its pieces, checksums of body and header)
+and a body: the sizes of the pieces, and the pieces, padded to eight bytes. The first piece is a pickle, the others the buffers of
+Arrow batches and arrays. The last frame has the number of events, so that truncation, damage and loss are noticed.
 
-Unpickling executes what it is told to. Therefore a decoder takes plain data only (numbers, strings, bytes, dates, the built-in
-collections, the library's own times, arrays and Arrow batches) unless it was told that the bytes come from somebody trusted.
+Unpickling executes code. So a decoder accepts plain data only (numbers, strings, bytes, dates, built-in collections, the
+library's own times, arrays and Arrow batches) unless the bytes are trusted.
 """
 
 from __future__ import annotations
@@ -46,7 +44,7 @@ _READERS: Final = frozenset({"read_array", "read_objects", "read_scalar"})
 
 
 class Damaged(Exception):
-    """A frame is not what it says it is."""
+    """A frame is not as it was written."""
 
 
 # -- containers --------------------------------------------------------------------------------------------------------
@@ -164,7 +162,7 @@ def frame(number: int, content: Any) -> list[Piece]:
 
 
 def parse_header(header: Piece, number: int) -> tuple[int, int, int]:
-    """Return the size of the body, its number of pieces, and its checksum; ``Damaged`` if this is not frame ``number``."""
+    """Return the body's size, number of pieces and checksum; ``Damaged`` if this is not frame ``number``."""
     if _SUM.unpack_from(header, _FRAME.size)[0] != zlib.crc32(header[: _FRAME.size]):
         raise Damaged(f"the header of frame {number} does not have the checksum that it should have")
     found, size, pieces, checksum = _FRAME.unpack_from(header)
@@ -174,7 +172,7 @@ def parse_header(header: Piece, number: int) -> tuple[int, int, int]:
 
 
 def parse_body(body: memoryview, pieces: int, checksum: int, number: int, trusted: bool) -> Any:
-    """Return the content of a frame; ``Damaged`` if it is not what was written, or cannot be read."""
+    """Return the content of a frame; ``Damaged`` if it was changed or cannot be read."""
     if zlib.crc32(body) != checksum:
         raise Damaged(f"frame {number} does not have the checksum that it should have")
     at = 8 * pieces
@@ -193,19 +191,19 @@ def parse_body(body: memoryview, pieces: int, checksum: int, number: int, truste
 
 
 class Encoder(Generic[T]):
-    """Turns the events of one stream into frames; the last event comes with the frame that ends the stream."""
+    """Encodes the events of one stream; the last event is followed by the frame that ends the stream."""
 
     def __init__(self) -> None:
         self.state: StreamState[T] = StreamState()
 
     def encode(self, event: Event[T]) -> list[Piece]:
-        """Return what to write for the next event; ``CaptureError`` if it breaks the rules or cannot be pickled."""
+        """Return the bytes of the next event; ``CaptureError`` if it breaks the rules or cannot be pickled."""
         number = self.state.events
         try:
             pieces = frame(number, _content(event))
         except Exception as error:
             raise self.state.broken(f"event {number} cannot be recorded: {error}") from error
-        self.state.take_in(event)
+        self.state.apply(event)
         return [*pieces, *frame(number + 1, (_END, number + 1))] if self.state.over else pieces
 
 
@@ -218,7 +216,7 @@ def _content(event: Any) -> tuple[Any, ...]:
 
 
 class Decoder(Generic[T]):
-    """Turns frames into the events of one stream; gives out the last event only when the stream was ended properly."""
+    """Decodes the events of one stream; returns the last event only with the frame that ends the stream."""
 
     def __init__(self, trusted: bool) -> None:
         self.state: StreamState[T] = StreamState()
@@ -228,9 +226,9 @@ class Decoder(Generic[T]):
         self._last: Event[T] | None = None
 
     def decode(self, header: Piece, body: memoryview) -> Event[T] | None:
-        """Return the event in the next frame, or ``None`` for the last until its end is seen.
+        """Return the event in the next frame, or ``None`` for the last one until the stream has ended.
 
-        ``Damaged`` for a frame that is not as it was written, ``CaptureError`` for an event that breaks the rules.
+        ``Damaged`` for a frame that was changed, ``CaptureError`` for an event that breaks the rules.
         """
         size, pieces, checksum = parse_header(header, self.frames)
         if size != len(body):
@@ -243,7 +241,7 @@ class Decoder(Generic[T]):
         if self.state.ends_with(event):
             self._last = event
             return None
-        self.state.take_in(event)
+        self.state.apply(event)
         return event
 
     def _event(self, content: Any) -> Event[T]:
@@ -255,9 +253,9 @@ class Decoder(Generic[T]):
         raise Damaged(f"frame {self.frames - 1} holds no event")
 
     def _end(self, content: Any) -> Event[T] | None:
-        """Take in the last event, now that the frame after it says that it is the last."""
+        """Return the last event, which the frame after it confirms."""
         if content != (_END, self.frames) or self._last is None:
             raise Damaged(f"frame {self.frames} is not the end of the stream, which should be there")
-        self.state.take_in(self._last)
+        self.state.apply(self._last)
         self.ended = True
         return self._last

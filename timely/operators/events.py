@@ -1,10 +1,8 @@
-"""Events: what a recorded stream is made of, ``Messages(time, batch)`` and ``Progress(changes)``, and the rules that they keep.
+"""Events, of which a recorded stream is made, and the rules that they keep, which ``StreamState`` checks.
 
-The counts that the changes add up to say what may still come. A stream opens with a ``Progress`` that counts some times up;
-from then on a time may be counted up, and records may come at it, only if it is at or after one whose count is positive, and no
-count becomes negative. The stream is over when no count is left. These rules are what makes any stream of events fit to be
-replayed; ``StreamState`` holds one to them. Source: the capture of timely dataflow, whose streams open with one count of the
-minimum that they leave unsaid.
+A stream opens with a ``Progress`` that counts times up. From then on a time is counted up, or has records, only at or after a
+time with a positive count; no count becomes negative; the stream is over when no count is left. Source: the capture of timely
+dataflow.
 """
 
 from __future__ import annotations
@@ -43,9 +41,9 @@ class Messages(Generic[T]):
 
 @attrs.frozen
 class Progress(Generic[T]):
-    """The counts of times have changed, by these pairs ``(time, difference)``, all at once; ``CaptureError`` for anything else.
+    """The counts of times change by these pairs ``(time, difference)``, at once; ``CaptureError`` for anything else.
 
-    >>> Progress([(0, -1), (1, +1)])  # what may still come, comes at 1 or later
+    >>> Progress([(0, -1), (1, +1)])  # later records are at 1 or later
     Progress(changes=((0, -1), (1, 1)))
     """
 
@@ -56,44 +54,44 @@ Event: TypeAlias = Messages[T] | Progress[T]
 
 
 class EventSink(Protocol):
-    """What a stream can be captured into: anything that events can be appended to, such as a list."""
+    """What a stream can be captured into, such as a list."""
 
     def append(self, event: Any, /) -> object:
-        """Take the next event."""
+        """Append the next event."""
 
 
 class EventSource(Generic[T]):
-    """What a stream can be replayed from: derive from it for a source of one's own."""
+    """What a stream can be replayed from: derive from it for a source of your own."""
 
     __slots__ = ()
 
     def take(self) -> Event[T] | None:
-        """Return the next event, or ``None`` if it has not come yet; ``EOFError`` if there never will be another.
+        """Return the next event, ``None`` if it has not come yet; ``EOFError`` if there are no more.
 
-        It is not called again after the event with which the stream is over.
+        It is not called after the event with which the stream is over.
         """
         raise NotImplementedError
 
     def notify(self, wake: Callable[[], None]) -> bool:
-        """Have ``wake()`` called, from any thread, when there is an event to take; ``False``, the default, if that cannot be had.
+        """Call ``wake()``, on any thread, when there is an event; called after ``take`` has returned ``None``.
 
-        Asked for after ``take`` has returned ``None``. Where the answer is ``False``, the source is asked again after a while.
+        ``False``, the default, if the source cannot: then it is polled.
         """
         return False
 
     @property
     def outside(self) -> bool:
-        """Whether ``wake()`` may be called by somebody outside of the worker, so that to wait for it is not to have stalled."""
+        """Whether another thread may call ``wake()``, so that a worker that waits for it has not stalled."""
         return False
 
 
 class StreamState(Generic[T]):
-    """How far one stream of events has come; ``take_in`` refuses an event that breaks the rules.
+    """The state of one stream of events; ``apply`` refuses an event that breaks the rules.
 
     >>> state = StreamState()
-    >>> state.take_in(Progress([(0, 1)]))
+    >>> state.apply(Progress([(0, 1)]))
     [(0, 1)]
-    >>> state.take_in(Messages(2, ["a"])), state.take_in(Progress([(0, -1), (2, 1)])), state.take_in(Progress([(2, -1)]))
+    >>> state.apply(Messages(2, ["a"])), state.apply(Progress([(0, -1), (2, 1)])), state.apply(Progress([(2, -1)]))
     ([], [(0, -1), (2, 1)], [(2, -1)])
     >>> state.over, state.events
     (True, 4)
@@ -109,20 +107,20 @@ class StreamState(Generic[T]):
 
     @property
     def frontier(self) -> Antichain[T]:
-        """The minimal times at which something may still come; empty before the stream opens and when it is over."""
+        """The minimal times at which records may still come; empty before the stream opens and when it is over."""
         return self._counts.frontier
 
     @property
     def over(self) -> bool:
-        """Whether nothing can come any more."""
+        """Whether the stream has ended."""
         return self._open and self._total == 0
 
     def ends_with(self, event: Event[T]) -> bool:
         """Return whether the stream will be over with this event, if it keeps the rules."""
         return isinstance(event, Progress) and self._total + sum(diff for _, diff in event.changes) == 0
 
-    def take_in(self, event: Event[T]) -> list[tuple[T, int]]:
-        """Return how the event changes the frontier; ``CaptureError``, and nothing is changed, if it breaks the rules."""
+    def apply(self, event: Event[T]) -> list[tuple[T, int]]:
+        """Return how the event changes the frontier; ``CaptureError``, without a change, if it breaks the rules."""
         try:
             self._check(event)
         except (TypeError, ValueError) as error:
@@ -137,8 +135,8 @@ class StreamState(Generic[T]):
         self.events += 1
         return self._counts.update_iter(event.changes)
 
-    def take_back(self, event: Event[T]) -> None:
-        """Have the event that was taken in last not be part of the stream: it could not be written."""
+    def revert(self, event: Event[T]) -> None:
+        """Remove the last event, which could not be written."""
         self.events -= 1
         self._open = self.events > 0
         if isinstance(event, Progress):
@@ -159,7 +157,7 @@ class StreamState(Generic[T]):
             net[time] = net.get(time, 0) + diff
         if self.over:
             raise self.broken(f"event {self.events} comes after the stream was over")
-        Antichain(net)  # compares all of them
+        Antichain(net)  # raises for times that do not compare
         for time, diff in net.items():
             if diff > 0 and self._open and not self._counts.less_equal(time):
                 raise self.broken(f"event {self.events} counts {shown(time)} up, which is not at or after a time still counted")
@@ -167,7 +165,7 @@ class StreamState(Generic[T]):
                 raise self.broken(f"event {self.events} counts {shown(time)} down below zero")
 
     def broken(self, what: str, position: int | None = None) -> CaptureError:
-        """Return the error that says what is wrong, and how much is good."""
+        """Return the error that says what is wrong, and how many events are good."""
         times = self.frontier.elements
         if not self._open:
             still = "the stream has not opened yet, with a Progress that counts times up"

@@ -1,10 +1,7 @@
-"""Flow control: how much may be under way at once.
+"""Flow control: sources and gates that bound what is in flight, as a probe downstream shows it.
 
-Queues between operators have no bound, so whoever makes records faster than they are used up fills the memory. The remedy is to
-make fewer: a source, or a gate in front of what multiplies records, that waits for a probe further down to show that what
-it has let through is done with. The invariant: on each worker no more than the bound is let through and not done with, at any
-moment and under every schedule; but for a gate, for which a time that is complete in front of it never waits for times that are
-not at or before it, so that it keeps nobody waiting for ever. Nobody waits by spinning: the probe wakes the operator that waits.
+Invariant: on each worker no more than the bound is sent and not passed by the probe. A gate exceeds it for a time that is
+complete upstream, which never waits for times that are not at or before it. Waiting operators are activated by the probe.
 """
 
 from __future__ import annotations
@@ -31,7 +28,7 @@ from timely.operators.bounds import check_bound
 from timely.operators.generic import source, unary_frontier
 from timely.operators.pending import Pending
 from timely.operators.probes import ProbeHandle, probe
-from timely.operators.state_log import Sent, keep_here
+from timely.operators.state import SourcePosition, register_list_state
 from timely.order import PartialOrder, Product
 
 T = TypeVar("T", bound=PartialOrder)
@@ -39,8 +36,8 @@ D = TypeVar("D")
 E = TypeVar("E")
 
 
-class _Underway(Generic[T]):
-    """How many records were let through at each time that the probe has not passed yet, as far as we have looked."""
+class _InFlight(Generic[T]):
+    """The number of records sent at each time that the probe had not passed when ``settle`` was last called."""
 
     __slots__ = ("_probe", "counts", "records")
 
@@ -54,27 +51,25 @@ class _Underway(Generic[T]):
         self.records += records
 
     def items(self) -> Iterator[tuple[T, int]]:
-        """Return how many there are at each time."""
         for time in self.counts:
             yield time, self.counts[time]
 
     def load(self, items: Iterable[tuple[T, int]]) -> None:
-        """Take in what another run had under way at the checkpoint, and so this one has."""
+        """Add what was in flight at the checkpoint."""
         for time, records in items:
             self.add(time, records)
 
     def settle(self) -> None:
-        """Forget what is done with."""
+        """Remove the times that the probe has passed."""
         for time, records in self.counts.take(lambda time: not self._probe.less_equal(time)):
             self.remove(time, records)
 
     def remove(self, time: T, records: int) -> None:
-        """Take note that so many records at ``time`` are done with."""
         self.records -= records
 
 
-class _Shares(_Underway[Any]):
-    """The same of the shares behind a gate, and how many of them there are at each time of the scope around."""
+class _SharesInFlight(_InFlight[Any]):
+    """The same for the shares behind a gate, with the number of records at each time of the outer scope."""
 
     __slots__ = ("outer",)
 
@@ -93,7 +88,7 @@ class _Shares(_Underway[Any]):
             del self.outer[time.outer]
 
     def up_to(self, outer: Any) -> int:
-        """Return how many records are under way at times of the scope around that are at or before ``outer``."""
+        """Return the number of records in flight at outer times at or before ``outer``."""
         return sum(records for other, records in self.outer.items() if other <= outer)
 
 
@@ -126,20 +121,18 @@ def iterator_source(
     records: int | None = None,
     times: int | None = None,
 ) -> Stream[T, Any]:
-    """Return the stream of ``batches``, pairs ``(time, container)``, taken from an iterator only as far as the bounds allow.
+    """Return the stream of ``batches``, pairs ``(time, container)``, read from the iterator only as far as the bounds allow.
 
-    ``records`` bounds how many records, ``times`` at how many times, each worker has sent that ``probe`` has not passed.
-    Attach the probe downstream, where records are done with; times may come several times in a row and never go back. A run that
-    goes on from a checkpoint takes as many containers as had been sent and leaves them out: it needs to be given the same ones.
-    ``ConfigurationError`` without a bound, or for more records at one time than ``records``: these could never be done with, as
-    the time is not complete before all of it is sent. ``CapabilityError`` for a time that goes back, ``GraphError`` for a probe
-    that is not attached when the dataflow is built.
+    ``records`` bounds the records, ``times`` the times, that each worker has sent and ``probe`` has not passed. Attach the probe
+    downstream. Times never go back. A run that resumes from a checkpoint needs the same iterator, and skips what was sent.
+    ``ConfigurationError`` without a bound, or for more records at one time than ``records``, since a time is complete only when
+    all of it is sent. ``CapabilityError`` for a time that goes back, ``GraphError`` for a probe that is not attached.
 
     >>> import timely
-    >>> taken = []
+    >>> read = []
     >>> def numbers():
     ...     for x in range(6):
-    ...         taken.append(x)
+    ...         read.append(x)
     ...         yield x, [x]
     >>> worker, probe = timely.Worker(), timely.ProbeHandle()
     >>> with worker.dataflow(int) as scope:
@@ -149,7 +142,7 @@ def iterator_source(
     ...     _, seen = both.probe(probe), both.capture()
     >>> for _ in range(9):
     ...     _ = worker.step()
-    >>> taken  # 0 and 1 are under way, since the other input is still at 0; 2 waits its turn
+    >>> read  # 0 and 1 are in flight, since the other input is still at 0; 2 waits
     [0, 1, 2]
     >>> gate.close()
     >>> worker.run()
@@ -165,30 +158,30 @@ def iterator_source(
         raise ConfigurationError(f"{where} needs a bound: give records=, times=, or both")
 
     def constructor(capability: Capability[T], info: OperatorInfo) -> Callable[[OutputPort[T]], object]:
-        underway: _Underway[T] = _Underway(probe)
-        sent = Sent(info)
-        keep_here(info, underway.items, underway.load)
+        in_flight: _InFlight[T] = _InFlight(probe)
+        sent = SourcePosition(info)
+        register_list_state(info, in_flight.items, in_flight.load)
         if sent.over:
             capability.drop()
         items: Iterator[tuple[T, Any]] = iter(batches if capability.held else ())
         following: tuple[T, Any] | None = None
-        for time, _ in islice(items, sent.count):  # none are left out but those that a run before has sent
+        for time, _ in islice(items, sent.count):  # sent before the checkpoint
             capability.downgrade(time)
         probe.wake(info.activator)
 
         def full(time: T, size: int) -> bool:
-            if records is not None and underway.counts.get(time, 0) + size > records:
+            if records is not None and in_flight.counts.get(time, 0) + size > records:
                 raise ConfigurationError(
                     f"iterator_source {info.name!r} ({info.path}): there are more than records={records} at time"
                     f" {shown(time)}, which is not complete before all of it is sent; give a larger bound, or finer times"
                 )
-            if times is not None and time not in underway.counts and len(underway.counts) >= times:
+            if times is not None and time not in in_flight.counts and len(in_flight.counts) >= times:
                 return True
-            return records is not None and underway.records + size > records
+            return records is not None and in_flight.records + size > records
 
         def logic(output: OutputPort[T]) -> None:
             nonlocal following
-            underway.settle()
+            in_flight.settle()
             while capability.held:
                 following = following or next(items, None)
                 if following is None:
@@ -201,7 +194,7 @@ def iterator_source(
                     break
                 following = None
                 sent.count += 1
-                underway.add(time, len(batch))
+                in_flight.add(time, len(batch))
                 output.session(capability).give_batch(batch)
 
         return logic
@@ -218,14 +211,12 @@ def _check_attached(probe: ProbeHandle[Any], name: str) -> None:
 
 
 def limit_in_flight(stream: Stream[T, D], records: int, body: Callable[[Stream[Any, D]], Stream[Any, E]]) -> Stream[T, E]:
-    """Return ``body(stream)``, where ``body`` gets at most ``records`` records at once on each worker: what it makes of some is
-    done with before it gets more. For a ``body`` that makes much of little.
+    """Return ``body(stream)``, which processes at most ``records`` records at once on each worker; for a ``body`` that
+    multiplies them.
 
-    The body stands in a nested scope, where each share of the records has a round of its own: times are ``Product(time, round)``.
-    So it must treat each share by itself: record by record, say, or by key within one record's results. What waits in front
-    of it are the records as they came, in containers that can be sliced. Shares of one time begin to be done with when that time
-    is complete upstream. Of a time for which that is so, the bound counts what is under way at it and before it: it does not wait
-    behind a share of a later time that was let in first.
+    The body runs in a nested scope, where each share of the records has its own round: times are ``Product(time, round)``. So it
+    must process each share independently. The rest waits in front of it, in containers that can be sliced. A time that is
+    complete upstream counts only what is in flight at or before it, so that it never waits for a later time.
     ``ConfigurationError`` for a bound below 1, ``ScopeError`` where ``body`` returns anything but a stream made of its own.
 
     >>> import timely
@@ -246,37 +237,36 @@ def limit_in_flight(stream: Stream[T, D], records: int, body: Callable[[Stream[A
 
 
 def _gate(records: int, done: ProbeHandle[Any]) -> Callable[..., Any]:
-    """Return the constructor of the operator that lets records through, each share at a round of its own."""
+    """Return the constructor of the operator that sends each share at its own round."""
 
     def constructor(capability: Capability[Any], info: OperatorInfo) -> Callable[..., object]:
         queue = _GateQueue()
-        underway = _Shares(done)
-        keep_here(info, queue.items, lambda items: queue.load(capability, items))
-        keep_here(info, underway.items, underway.load)
+        in_flight = _SharesInFlight(done)
+        register_list_state(info, queue.items, lambda items: queue.load(capability, items))
+        register_list_state(info, in_flight.items, in_flight.load)
         capability.drop()
         done.wake(info.activator)
 
         def logic(input: InputPort[Any, Any], output: OutputPort[Any]) -> None:
             for capability, batch in input:
                 queue.put(capability, capability.time.outer, batch)
-            underway.settle()
+            in_flight.settle()
             while len(queue.waiting):
-                if underway.records < records:
-                    outer, room = queue.waiting.minimum()[0], records - underway.records
+                if in_flight.records < records:
+                    outer, room = queue.waiting.minimum()[0], records - in_flight.records
                 else:
-                    outer, room = max(spared(input), key=lambda found: found[1], default=(None, 0))
+                    outer, room = max(exempt(input), key=lambda found: found[1], default=(None, 0))
                 if room <= 0:
                     break
-                underway.add(*queue.take(outer, room, output))
+                in_flight.add(*queue.take(outer, room, output))
 
-        def spared(input: InputPort[Any, Any]) -> Iterator[tuple[Any, int]]:
-            """Yield the minimal times that nothing can come at any more, each with how much more may be let in at it.
+        def exempt(input: InputPort[Any, Any]) -> Iterator[tuple[Any, int]]:
+            """Yield the minimal times that are complete upstream, each with the number of records that may still be sent at it.
 
-            What is under way at other times may not be done with before the program, or a loop around, has seen the end of
-            these. So that is not counted: else everything would wait for itself.
+            What is in flight at other times is not counted: it may wait for the end of these, in a loop or in the program.
             """
             for outer in queue.waiting.minimum():
-                room = records - underway.up_to(outer)
+                room = records - in_flight.up_to(outer)
                 if room > 0 and not input.frontier.less_equal(Product(outer, 0)):
                     yield outer, room
 
@@ -286,10 +276,9 @@ def _gate(records: int, done: ProbeHandle[Any]) -> Callable[..., Any]:
 
 
 class _GateQueue:
-    """What waits in front of a gate, by time of the scope around, and capabilities for the minimal ones of these times.
+    """The queue in front of a gate, by outer time, with capabilities for the minimal ones of these times.
 
-    All capabilities are at one round, later than every share that is under way: else one of them would keep a share at a later
-    time of the scope around from ever being done with.
+    All capabilities are at one round, later than every share in flight: otherwise one would hold back a share at a later time.
     """
 
     __slots__ = ("_held", "_round", "waiting")
@@ -300,13 +289,13 @@ class _GateQueue:
         self._round = 0
 
     def items(self) -> Iterator[tuple[int, Any, Any]]:
-        """Return what waits, with its time, and the round that is next."""
+        """Yield what waits with its time, and the next round."""
         yield self._round, None, None
         for outer in self.waiting:
             yield from ((self._round, outer, batch) for batch in self.waiting[outer])
 
     def load(self, capability: Capability[Any], items: Iterable[tuple[int, Any, Any]]) -> None:
-        """Take in what waited in front of one gate, or several."""
+        """Add what waited in front of one gate, or several."""
         found = list(items)
         self._round = max([self._round, *(round for round, _, _ in found)])
         for _, outer, batch in found:
@@ -314,13 +303,12 @@ class _GateQueue:
                 self.put(capability, outer, batch)
 
     def put(self, capability: Capability[Any] | InputCapability[Any], outer: Any, batch: Any) -> None:
-        """Queue a batch."""
         if outer not in self.waiting:
             self._held.insert(capability.delayed(Product(outer, self._round)))
         self.waiting.at(outer, deque).append(batch)
 
     def take(self, outer: Any, most: int, output: OutputPort[Any]) -> tuple[Any, int]:
-        """Send the next share of one of the minimal times, of at most so many records; return its time and size."""
+        """Send the next share, of at most ``most`` records, of a minimal time; return its time and size."""
         time, batches = Product(outer, self._round), self.waiting[outer]
         batch = batches.popleft()
         share = batch if len(batch) <= most else batch[:most]

@@ -1,13 +1,12 @@
-"""Operators of one's own: unary, binary, sources and sinks, with or without frontiers and notifications.
+"""Operators of your own: unary, binary, sources and sinks, with or without frontiers and notifications.
 
-These are short-cuts through the operator builder for the usual shapes. A constructor gets the initial capability (to keep,
-delay or drop; one that is ignored holds nothing back) and the operator's information, and returns the logic, which is called
-with the inputs and then the output whenever there is something to do.
+A constructor gets the initial capability (hold, delay or drop it; one that is ignored is dropped) and the operator's information.
+It returns the logic, which is called with the inputs and then the output whenever there is something to do.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeAlias, TypeVar
 
 from timely.dataflow import (
@@ -35,9 +34,9 @@ BinaryConstructor: TypeAlias = Callable[
 ]
 SinkConstructor: TypeAlias = Callable[[OperatorInfo], Callable[[InputPort[T, D]], object]]
 UnaryNotifyLogic: TypeAlias = Callable[[InputPort[T, D], OutputPort[T], Notificator[T]], object]
-Keep: TypeAlias = Callable[[OperatorInfo], object]
-"""Declares the state of an operator, by ``info.keep(...)`` or ``info.declare_stateless()``."""
 BinaryNotifyLogic: TypeAlias = Callable[[InputPort[T, D], InputPort[T, E], OutputPort[T], Notificator[T]], object]
+Keep: TypeAlias = Callable[[OperatorInfo], object]
+"""Registers the state of an operator, or declares that it has none."""
 
 
 def source(scope: ScopeBuilder[T], name: str, constructor: SourceConstructor[T]) -> Stream[T, Any]:
@@ -50,11 +49,8 @@ def source(scope: ScopeBuilder[T], name: str, constructor: SourceConstructor[T])
     ...     def logic(output):
     ...         if capability.held:
     ...             output.session(capability).give(capability.time)
-    ...             if capability.time < 3:
-    ...                 capability.downgrade(capability.time + 1)
-    ...                 info.activator.activate()
-    ...             else:
-    ...                 capability.drop()
+    ...             capability.downgrade(capability.time + 1) if capability.time < 3 else capability.drop()
+    ...             info.activator.activate()
     ...     return logic
     >>> timely.example(lambda scope: scope.source("count to three", constructor))
     [(0, [0]), (1, [1]), (2, [2]), (3, [3])]
@@ -77,7 +73,7 @@ def sink(stream: Stream[T, D], pact: Pact, name: str, constructor: SinkConstruct
     ...     return logic
     >>> def build(scope):
     ...     numbers = scope.to_stream([1, 2, 3])
-    ...     numbers.sink(timely.Pipeline, "keep", constructor)
+    ...     numbers.sink(timely.Pipeline, "collect", constructor)
     ...     return numbers
     >>> _ = timely.example(build)
     >>> seen
@@ -93,48 +89,35 @@ def unary(stream: Stream[T, D], pact: Pact, name: str, constructor: UnaryConstru
     ``logic(input, output)``.
 
     >>> import timely
-    >>> def running_maximum(capability, info):
-    ...     largest = [0]
+    >>> def smaller(capability, info):
     ...     def logic(input, output):
     ...         for capability, batch in input:
-    ...             with output.session(capability) as session:
-    ...                 for x in batch:
-    ...                     if x > largest[0]:
-    ...                         largest[0] = x
-    ...                         session.give(x)
+    ...             output.session(capability).give_many(x for x in batch if x < 4)
     ...     return logic
-    >>> timely.example(lambda scope: scope.to_stream([3, 1, 4, 1, 5]).unary(timely.Pipeline, "maximum", running_maximum))
-    [(0, [3, 4, 5])]
+    >>> timely.example(lambda scope: scope.to_stream([3, 1, 4, 1, 5]).unary(timely.Pipeline, "smaller", smaller))
+    [(0, [1, 1, 3])]
     """
-    return _unary(stream, pact, name, constructor, notify=False)
+    return _operator([(stream, pact)], name, constructor, notify=False)
 
 
 def unary_frontier(stream: Stream[T, D], pact: Pact, name: str, constructor: UnaryConstructor[T, D]) -> Stream[T, Any]:
-    """As ``unary``, and the logic also runs when the frontier of its input has moved; ``input.frontier`` shows it.
+    """As ``unary``, and the logic also runs when ``input.frontier`` has moved.
 
     >>> import timely
     >>> def total(capability, info):
-    ...     held, sums = {}, {}
+    ...     sums = {}
     ...     def logic(input, output):
     ...         for capability, batch in input:
-    ...             if capability.time not in held:
-    ...                 held[capability.time] = capability.retain()
-    ...             sums[capability.time] = sums.get(capability.time, 0) + sum(batch)
-    ...         for time in [time for time in held if not input.frontier.less_equal(time)]:
-    ...             output.session(held.pop(time)).give(sums.pop(time))
+    ...             held, earlier = sums.get(capability.time) or (capability.retain(), 0)
+    ...             sums[capability.time] = held, earlier + sum(batch)
+    ...         for time in [time for time in sums if not input.frontier.less_equal(time)]:
+    ...             held, found = sums.pop(time)
+    ...             output.session(held).give(found)
     ...     return logic
     >>> timely.example(lambda scope: scope.to_stream(range(10)).unary_frontier(timely.Pipeline, "total", total))
     [(0, [45])]
     """
-    return _unary(stream, pact, name, constructor, notify=True)
-
-
-def _unary(stream: Stream[T, D], pact: Pact, name: str, constructor: UnaryConstructor[T, D], *, notify: bool) -> Stream[T, Any]:
-    builder = OperatorBuilder(scope_of(stream, name), name)
-    builder.new_input(stream, pact, notify=notify)
-    output = builder.new_output()
-    builder.build(lambda capabilities, info: constructor(capabilities.pop(), info))
-    return output
+    return _operator([(stream, pact)], name, constructor, notify=True)
 
 
 def unary_notify(
@@ -146,13 +129,11 @@ def unary_notify(
     *,
     keep: Keep | None = None,
 ) -> Stream[T, Any]:
-    """Return the output of ``logic(input, output, notificator)``, which may ask to be notified when a time is complete.
+    """Return the output of ``logic(input, output, notificator)``, which may request notifications of complete times.
 
-    ``initial_times`` are requests made at the start. ``keep(info)`` is called once, before the logic runs, to declare what it
-    keeps beside its requests, which are declared then too (``Notificator.keep``);
-    ``keep=timely.OperatorInfo.declare_stateless`` says
-    that there is nothing. Without it no run with the operator can be checkpointed. Source: Naiad section 2.2 (``NotifyAt`` and
-    ``OnNotify``).
+    ``initial_times`` are requested at the start. ``keep(info)`` is called once, before the logic runs, to register its state; the
+    requests are registered too. ``keep=timely.OperatorInfo.declare_stateless`` declares that there is no other state. Without
+    ``keep`` no run with the operator can be checkpointed. Source: Naiad section 2.2 (``NotifyAt`` and ``OnNotify``).
 
     >>> import timely
     >>> def logic(input, output, notificator):
@@ -160,19 +141,10 @@ def unary_notify(
     ...         notificator.notify_at(capability.retain())
     ...     for capability, count in notificator:
     ...         output.session(capability).give(f"{capability.time} is complete")
-    >>> timely.example(lambda scope: scope.to_stream([1, 2]).unary_notify(timely.Pipeline, "tell", [], logic))
+    >>> timely.example(lambda scope: scope.to_stream([1, 2]).unary_notify(timely.Pipeline, "notify", [], logic))
     [(0, ['0 is complete'])]
     """
-    builder = OperatorBuilder(scope_of(stream, name), name)
-    notificator = Notificator([builder.new_input(stream, pact)])
-    output = builder.new_output()
-
-    def constructor(capabilities: list[Capability[T]], info: OperatorInfo) -> UnaryNotifyLogic[T, D]:
-        _request(notificator, info, capabilities.pop(), initial_times, keep)
-        return logic
-
-    builder.build(constructor, notificator)
-    return output
+    return _notified([(stream, pact)], name, initial_times, logic, keep)
 
 
 def binary(
@@ -188,18 +160,14 @@ def binary(
 
     >>> import timely
     >>> def both(capability, info):
-    ...     def logic(left, right, output):
-    ...         for input in (left, right):
-    ...             for capability, batch in input:
-    ...                 output.session(capability).give_batch(batch)
-    ...     return logic
+    ...     return lambda left, right, output: [output.session(cap).give_batch(x) for port in (left, right) for cap, x in port]
     >>> def build(scope):
     ...     one, two = scope.to_stream([1, 2]), scope.to_stream([3])
     ...     return one.binary(two, timely.Pipeline, timely.Pipeline, "both", both)
     >>> timely.example(build)
     [(0, [1, 2, 3])]
     """
-    return _binary(stream, other, pact, other_pact, name, constructor, notify=False)
+    return _operator([(stream, pact), (other, other_pact)], name, constructor, notify=False)
 
 
 def binary_frontier(
@@ -216,9 +184,7 @@ def binary_frontier(
     >>> def ends(capability, info):
     ...     held = [capability]
     ...     def logic(left, right, output):
-    ...         for input in (left, right):
-    ...             for _ in input:
-    ...                 pass
+    ...         _ = list(left), list(right)
     ...         if held and not left.frontier and not right.frontier:
     ...             output.session(held.pop()).give("both are over")
     ...     return logic
@@ -228,25 +194,7 @@ def binary_frontier(
     >>> timely.example(build)
     [(0, ['both are over'])]
     """
-    return _binary(stream, other, pact, other_pact, name, constructor, notify=True)
-
-
-def _binary(
-    stream: Stream[T, D],
-    other: Stream[T, E],
-    pact: Pact,
-    other_pact: Pact,
-    name: str,
-    constructor: BinaryConstructor[T, D, E],
-    *,
-    notify: bool,
-) -> Stream[T, Any]:
-    builder = OperatorBuilder(scope_of(stream, name), name)
-    builder.new_input(stream, pact, notify=notify)
-    builder.new_input(other, other_pact, notify=notify)
-    output = builder.new_output()
-    builder.build(lambda capabilities, info: constructor(capabilities.pop(), info))
-    return output
+    return _operator([(stream, pact), (other, other_pact)], name, constructor, notify=True)
 
 
 def binary_notify(
@@ -261,7 +209,8 @@ def binary_notify(
     keep: Keep | None = None,
 ) -> Stream[T, Any]:
     """Return the output of ``logic(left, right, output, notificator)``; a time is complete when both inputs have passed it.
-    ``keep`` is as for ``unary_notify``.
+
+    ``initial_times`` and ``keep`` are as for ``unary_notify``.
 
     >>> import timely
     >>> def logic(left, right, output, notificator):
@@ -272,36 +221,61 @@ def binary_notify(
     ...         output.session(capability).give((capability.time, count))
     >>> def build(scope):
     ...     one, two = scope.to_stream([1, 2]), scope.to_stream([3])
-    ...     return one.binary_notify(two, timely.Pipeline, timely.Pipeline, "tell", [], logic)
+    ...     return one.binary_notify(two, timely.Pipeline, timely.Pipeline, "notify", [], logic)
     >>> timely.example(build)
     [(0, [(0, 2)])]
     """
-    builder = OperatorBuilder(scope_of(stream, name), name)
-    inputs: list[InputPort[T, Any]] = [builder.new_input(stream, pact), builder.new_input(other, other_pact)]
-    notificator = Notificator(inputs)
+    return _notified([(stream, pact), (other, other_pact)], name, initial_times, logic, keep)
+
+
+def _operator(
+    inputs: Sequence[tuple[Stream[T, Any], Pact]], name: str, constructor: Callable[..., Callable[..., object]], *, notify: bool
+) -> Stream[T, Any]:
+    builder = OperatorBuilder(scope_of(inputs[0][0], name), name)
+    for stream, pact in inputs:
+        builder.new_input(stream, pact, notify=notify)
+    output = builder.new_output()
+    builder.build(lambda capabilities, info: constructor(capabilities.pop(), info))
+    return output
+
+
+def _notified(
+    inputs: Sequence[tuple[Stream[T, Any], Pact]],
+    name: str,
+    times: Iterable[T],
+    logic: Callable[..., object],
+    keep: Keep | None,
+) -> Stream[T, Any]:
+    builder = OperatorBuilder(scope_of(inputs[0][0], name), name)
+    notificator = Notificator([builder.new_input(stream, pact) for stream, pact in inputs])
     output = builder.new_output()
 
-    def constructor(capabilities: list[Capability[T]], info: OperatorInfo) -> BinaryNotifyLogic[T, D, E]:
-        _request(notificator, info, capabilities.pop(), initial_times, keep)
+    def constructor(capabilities: list[Capability[T]], info: OperatorInfo) -> Callable[..., object]:
+        if keep is None:
+            notificator.request(capabilities.pop(), times)
+        else:
+            notificator.register(info, capabilities.pop(), times)
+            keep(info)
         return logic
 
     builder.build(constructor, notificator)
     return output
 
 
-def _request(
-    notificator: Notificator[T], info: OperatorInfo, capability: Capability[T], times: Iterable[T], keep: Keep | None
-) -> None:
-    """Make the initial requests; declare them, and whatever else there is, as state where that is wanted."""
-    if keep is None:
-        notificator.request(capability, times)
-    else:
-        notificator.keep(info, capability, times)
-        keep(info)
+def stateless(
+    stream: Stream[T, Any], pact: Pact, name: str, logic: Callable[[InputPort[T, Any], OutputPort[T]], object]
+) -> Stream[T, Any]:
+    """Return the output of an operator without state or constructor, as ``unary`` does."""
+
+    def constructor(capability: Capability[T], info: OperatorInfo) -> Callable[[InputPort[T, Any], OutputPort[T]], object]:
+        info.declare_stateless()
+        return logic
+
+    return unary(stream, pact, name, constructor)
 
 
 def empty(scope: ScopeBuilder[T]) -> Stream[T, Any]:
-    """Return a stream on which nothing ever comes, and which is complete from the start.
+    """Return a stream without records, complete from the start.
 
     >>> import timely
     >>> timely.example(lambda scope: scope.empty())

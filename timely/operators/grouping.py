@@ -1,9 +1,7 @@
-"""``group_by``: what Arrow batches say of each key, worked out on columns.
+"""``group_by``: aggregation of Arrow batches by key, on columns.
 
-It is ``aggregate`` for those who have columns and want Arrow's functions of them. Each worker first brings together what it has
-itself, and only that goes to the worker of its key: one row for each key and worker, however many there were. The invariant: no
-row becomes a Python object, and of what came at a time there is no more in memory than a bounded number of rows, or twice as many
-as there are keys. Arrow is imported only where it is used.
+Each worker first aggregates its own rows, and one row per key and worker is exchanged. Invariant: no row becomes a Python object,
+and a time holds at most ``WAITING`` rows, or twice as many as it has keys.
 """
 
 from __future__ import annotations
@@ -15,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
 from timely.dataflow import Exchange, OperatorInfo, Pipeline, Stream
 from timely.errors import ContainerError, GraphError, SchemaError, shown
 from timely.operators.aggregation import by_time
-from timely.operators.state_log import keep_here
+from timely.operators.state import register_list_state
 from timely.order import PartialOrder
 
 if TYPE_CHECKING:
@@ -24,25 +22,24 @@ if TYPE_CHECKING:
 T = TypeVar("T", bound=PartialOrder)
 
 WAITING: Final = 1 << 20
-"""Rows that wait at least before they are brought together with those before them."""
+"""Rows to collect before they are aggregated with those before them."""
 
 _AGAIN: Final = {"sum": "sum", "product": "product", "min": "min", "max": "max", "any": "any", "all": "all", "count": "sum"}
-"""What makes of the results for parts of the rows the result for all of them, for each function that allows it."""
+"""The function that combines partial results, for each function that has one."""
 
 _Column: TypeAlias = tuple[str, tuple[str, str] | None]
-"""The name of a result, and what it is made of: a column and a function; nothing where rows are counted."""
+"""The name of a result, with its column and function; ``None`` where rows are counted."""
 
 
 def group_by(stream: Stream[T, Any], keys: str | Sequence[str], /, **columns: tuple[str, str] | str) -> Stream[T, Any]:
-    """Return, for each time, Arrow batches with one row for each key: the columns ``keys``, and those that ``columns`` describes.
+    """Return, for each time, Arrow batches with one row per key: the columns ``keys``, and one per keyword.
 
-    Each of these is ``name=(column, function)`` with one of Arrow's ``sum``, ``product``, ``min``, ``max``, ``any``, ``all`` and
-    ``count``, which counts the values that are there; or ``name="count"``, how many rows there are. Without any of them, what
-    comes are the distinct keys. Rows of one key come together on the worker that ``exchange(keys)`` takes them to; a missing key
-    is one of its own, and dictionary-encoded ones come back plain. Sums of floating-point numbers are rounded in the order in
-    which rows come. Batches may differ in the order of their columns and in what else they have; numbers of different types are
-    brought to the wider one. ``GraphError`` for what cannot be had in this way; ``SchemaError``, as the cause of an
-    ``OperatorError``, for columns of types that Arrow cannot group, bring together, or do that to.
+    A keyword is ``name=(column, function)`` with Arrow's ``sum``, ``product``, ``min``, ``max``, ``any``, ``all`` or ``count``
+    (of values that are not missing), or ``name="count"`` for the number of rows; without keywords the result is the distinct
+    keys. Rows are exchanged by ``keys``; a missing key is a key; dictionary-encoded columns come back plain. Batches may differ
+    in the order of columns, in further columns, and in numeric types, of which the widest is used. Floating-point sums are
+    rounded in order of arrival. ``GraphError`` for other keywords; ``SchemaError`` for columns that Arrow cannot group or
+    combine.
 
     >>> import pyarrow as pa
     >>> import timely
@@ -61,31 +58,31 @@ def group_by(stream: Stream[T, Any], keys: str | Sequence[str], /, **columns: tu
     if not names or len({*names, *columns}) < len(names) + len(columns):
         raise GraphError(f"group_by needs keys, and columns with other names: it got keys {names} and columns {list(columns)}")
 
-    def keep_parts(info: OperatorInfo, times: dict[T, Groups]) -> None:
-        keep_here(info, lambda: _saved(times), lambda items: _load(times, items, parts))
+    def register_local(info: OperatorInfo, times: dict[T, PartialAggregates]) -> None:
+        register_list_state(info, lambda: _saved(times), lambda items: _load(times, items, parts))
 
-    def keep_groups(info: OperatorInfo, times: dict[T, Groups]) -> None:
+    def register_keyed(info: OperatorInfo, times: dict[T, PartialAggregates]) -> None:
         def rescale(workers: Sequence[Iterable[tuple[T, pa.RecordBatch]]]) -> None:
-            """Take, of what all workers had, the rows whose keys belong here now."""
+            """Load the rows of all workers whose keys belong here now."""
             for items in workers:
                 for time, batch in items:
-                    dealt = exchange.parts(time, batch, info.peers)
-                    _load(times, ((time, part) for worker, part in dealt if worker == info.worker), groups)
+                    shares = exchange.parts(time, batch, info.peers)
+                    _load(times, ((time, part) for worker, part in shares if worker == info.worker), groups)
 
         def save() -> Iterator[tuple[None, tuple[T, pa.RecordBatch]]]:
             return ((None, item) for item in _saved(times))
 
         info.keep(save, lambda items: _load(times, items, groups), rescale=rescale)
 
-    def parts() -> Groups:
-        return Groups(names, first, again)
+    def parts() -> PartialAggregates:
+        return PartialAggregates(names, first, again)
 
-    def groups() -> Groups:
-        return Groups(names, again, again)
+    def groups() -> PartialAggregates:
+        return PartialAggregates(names, again, again)
 
     exchange = Exchange(keys if isinstance(keys, str) else names)
-    here = by_time(stream, Pipeline, "group_by (here)", parts, Groups.add, Groups.result, keep_parts)
-    return by_time(here, exchange, "group_by", groups, Groups.add, Groups.result, keep_groups)
+    local = by_time(stream, Pipeline, "group_by (local)", parts, PartialAggregates.add, PartialAggregates.result, register_local)
+    return by_time(local, exchange, "group_by", groups, PartialAggregates.add, PartialAggregates.result, register_keyed)
 
 
 def _described(name: str, column: Any) -> _Column:
@@ -100,13 +97,11 @@ def _described(name: str, column: Any) -> _Column:
     )
 
 
-class Groups:
-    """What came at one time, brought together by key: what waits for that, and what is together already.
-
-    ``first`` makes results of rows, and ``again`` results of results.
+class PartialAggregates:
+    """The rows of one time, aggregated by key: ``first`` makes results of rows, ``again`` results of results.
 
     >>> import pyarrow as pa
-    >>> found = Groups(["word"], [("n", None)], [("n", ("n", "sum"))])
+    >>> found = PartialAggregates(["word"], [("n", None)], [("n", ("n", "sum"))])
     >>> for words in (["a", "b"], ["b"]):
     ...     found = found.add(pa.record_batch({"word": words}))
     >>> [batch.to_pylist() for batch in found.result()]
@@ -124,8 +119,8 @@ class Groups:
         self._rows = 0
         self._done: pa.Table | None = None
 
-    def add(self, batch: pa.RecordBatch) -> Groups:
-        """Take in rows, and return itself; ``ContainerError`` for anything else than an Arrow record batch with the columns."""
+    def add(self, batch: pa.RecordBatch) -> PartialAggregates:
+        """Add rows, and return itself; ``ContainerError`` for anything but an Arrow record batch with the columns."""
         import pyarrow as pa
 
         if not isinstance(batch, pa.RecordBatch):
@@ -143,39 +138,37 @@ class Groups:
         return self
 
     def load(self, batch: pa.RecordBatch) -> None:
-        """Take in results that another one of the same kind had."""
+        """Add saved results."""
         import pyarrow as pa
 
         self._add_up(pa.Table.from_batches([batch]))
 
     def result(self) -> list[pa.RecordBatch]:
-        """Return what came, one row for each key."""
+        """Return one row for each key."""
         self._gather()
         batches: list[pa.RecordBatch] = self._done.combine_chunks().to_batches() if self._done is not None else []
         return batches
 
     def _gather(self) -> None:
-        """Bring together what waits, and then that with what is together already."""
         if not self._waiting:
             return
-        with self._told(self._first, *self._waiting):
+        with self._explained(self._first, *self._waiting):
             found = self._grouped(_together(self._waiting), self._first)
         self._waiting, self._rows = [], 0
         self._add_up(found)
 
     def _add_up(self, found: pa.Table) -> None:
-        """Bring results together with those that there are."""
         import pyarrow as pa
 
         if self._done is not None:
-            with self._told(self._again, self._done, found):
+            with self._explained(self._again, self._done, found):
                 both = pa.concat_tables([self._done, found], promote_options="permissive")
                 found = self._grouped(both, self._again)
         self._done = found
 
     @contextlib.contextmanager
-    def _told(self, columns: Sequence[_Column], *parts: Any) -> Iterator[None]:
-        """Have what Arrow raises name the columns, with the types that they have in these parts."""
+    def _explained(self, columns: Sequence[_Column], *parts: Any) -> Iterator[None]:
+        """Raise Arrow's errors as ``SchemaError`` that names the columns and their types."""
         import pyarrow as pa
 
         try:
@@ -187,7 +180,7 @@ class Groups:
             raise SchemaError(f"group_by{what}{types}: {error}; cast them with map_batch") from error
 
     def _grouped(self, table: pa.Table, columns: Sequence[_Column]) -> pa.Table:
-        """Return one row for each key, in the order in which keys turn up: the keys, and these columns."""
+        """Return one row for each key, in order of first appearance."""
         plans = _plans()
         wanted = [
             ([], "hash_count_all", None, name) if made is None else ([made[0]], f"hash_{made[1]}", None, name)
@@ -202,10 +195,9 @@ class Groups:
 
 
 def _plans() -> Any:
-    """Return the module of Arrow's execution plans, by which its tables are grouped.
+    """Return the module of Arrow's execution plans, which ``Table.group_by`` uses.
 
-    ``Table.group_by`` finds them in ``pyarrow.acero``, which imports datasets first, and pandas where nobody has yet: 20 to 240
-    ms in each process, when the first rows are brought together.
+    ``pyarrow.acero`` first imports datasets, and pandas: 20 to 240 ms in each process.
     """
     try:
         import pyarrow._acero as plans
@@ -215,7 +207,7 @@ def _plans() -> Any:
 
 
 def _used(keys: Sequence[str], columns: Sequence[_Column]) -> list[str]:
-    """Return the names of the columns that results are made of, each once, the keys first."""
+    """Return the names of the columns read, each once, the keys first."""
     return list(dict.fromkeys([*keys, *(made[0] for _, made in columns if made)]))
 
 
@@ -224,7 +216,7 @@ def _types(name: str, parts: Sequence[Any]) -> str:
 
 
 def _together(batches: Sequence[pa.RecordBatch]) -> pa.Table:
-    """Return the rows of batches as one table, without dictionaries; where types differ, of those that hold the values of all."""
+    """Return batches as one table without dictionaries, with the widest of differing types."""
     import pyarrow as pa
 
     try:
@@ -235,7 +227,7 @@ def _together(batches: Sequence[pa.RecordBatch]) -> pa.Table:
 
 
 def _decoded(table: pa.Table) -> pa.Table:
-    """Return a table without dictionaries: Arrow's groups are wrong where these differ from batch to batch."""
+    """Return a table without dictionaries: Arrow groups wrongly where these differ from batch to batch."""
     import pyarrow as pa
 
     schema = table.schema
@@ -245,12 +237,14 @@ def _decoded(table: pa.Table) -> pa.Table:
     return table.cast(schema) if encoded else table
 
 
-def _saved(times: dict[T, Groups]) -> Iterator[tuple[T, pa.RecordBatch]]:
+def _saved(times: dict[T, PartialAggregates]) -> Iterator[tuple[T, pa.RecordBatch]]:
     for time, groups in times.items():
         for batch in groups.result():
             yield time, batch
 
 
-def _load(times: dict[T, Groups], items: Iterable[tuple[T, pa.RecordBatch]], make: Callable[[], Groups]) -> None:
+def _load(
+    times: dict[T, PartialAggregates], items: Iterable[tuple[T, pa.RecordBatch]], make: Callable[[], PartialAggregates]
+) -> None:
     for time, batch in items:
         times.setdefault(time, make()).load(batch)

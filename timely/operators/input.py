@@ -1,4 +1,4 @@
-"""Inputs: how a program sends records into a dataflow from outside, at times of its own choosing."""
+"""Inputs: how a program sends records into a dataflow from outside."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any, Final, Generic, Literal, Self, TypeVar
 from timely.dataflow import Capability, OperatorInfo, OutputPort, ScopeBuilder, Stream, check_scope
 from timely.errors import ContainerError, GraphError, InputClosedError, TimeRegressionError, TimestampError, shown
 from timely.operators.generic import source
-from timely.operators.state_log import Sent
+from timely.operators.state import SourcePosition
 from timely.order import PartialOrder
 from timely.progress import Refinement
 
@@ -22,17 +22,17 @@ CHUNK = 4096
 """Records that ``to_stream`` sends in one activation."""
 
 _PLAIN: Final = (list, tuple, range, str, bytes, dict, set, frozenset)
-"""What can be read again and again, so that every worker may have been given the same."""
+"""Collections, of which every worker may have been given the same."""
 
 _FEW: Final = 5
-"""Records that are compared with those of another worker."""
+"""Records compared with those of another worker."""
 
 PROMPT = 0.05
 """Seconds after which ``to_stream`` sends what a generator has yielded by then."""
 
 
 class Draft:
-    """The batch that a handle is filling. It is ready to be sent already, and sealed by whoever sends it first."""
+    """The batch that a handle appends to, in its buffers already, and sealed by the first that sends it."""
 
     __slots__ = ("records",)
 
@@ -40,26 +40,26 @@ class Draft:
         self.records: list[Any] = []
 
 
-class Outbox(Generic[T]):
-    """What a handle has sent into one stream and its operator has not picked up yet, the draft included.
+class InputBuffer(Generic[T]):
+    """What a handle has sent into one stream and its operator has not sent on.
 
-    Once the dataflow is dropped it takes nothing in, while the handle may feed others still.
+    Once the dataflow is dropped it ignores what is sent.
     """
 
-    __slots__ = ("_abandoned", "_bell", "_capability", "_draft", "_info", "_now", "_ready")
+    __slots__ = ("_abandoned", "_capability", "_draft", "_info", "_now", "_ready", "_sync_activator")
 
     def __init__(self, capability: Capability[T], info: OperatorInfo, draft: Draft) -> None:
         self._capability = capability
         self._draft = draft
         self._info = info
         self._ready: list[tuple[Capability[T], list[Any]]] = []
-        self._now: list[Any] = []  # at the current time, which the capability is at: they need none of their own yet
+        self._now: list[Any] = []  # at the time of the capability
         self._abandoned = False
-        self._bell = info.activator.bell()
+        self._sync_activator = info.activator.bell()
         info.at_end(self._discard)
 
     def put(self, batch: Any) -> None:
-        """Have a batch sent in the next step."""
+        """Send a batch in the next step."""
         if self._capability.held:
             self._now.append(batch)
             if len(self._now) == 1:
@@ -82,17 +82,17 @@ class Outbox(Generic[T]):
         self._capability.drop()
 
     def abandon(self) -> None:
-        """Have it closed when the operator runs next, which is soon: to be called at any moment, and on any thread."""
+        """Close it in the next step; may be called at any moment, on any thread."""
         if self._capability.held:
             self._abandoned = True
-            self._bell.ring()
+            self._sync_activator.ring()
 
     def _discard(self) -> None:
         self.close()
         self._ready.clear()
 
     def logic(self, output: OutputPort[T]) -> None:
-        """Send everything on: the logic of an input's operator."""
+        """Send everything: the logic of an input's operator."""
         self._draft.records = []
         ready, self._ready = self._ready, []
         for capability, batches in ready:
@@ -110,8 +110,8 @@ class Outbox(Generic[T]):
             session.give_batch(batch)
 
 
-class Beginning(Generic[T]):
-    """The time that a run goes on from (``timely.recovery``), as it is for the times of a scope in a dataflow with such times."""
+class ResumeTime(Generic[T]):
+    """The time at which a run resumes (``timely.recovery``), translated to the times of a scope."""
 
     __slots__ = ("_begins", "_nested")
 
@@ -120,14 +120,14 @@ class Beginning(Generic[T]):
         self._nested = nested
 
     def reached(self, time: T) -> bool:
-        """Return whether ``time`` is, on the outside of the scopes that it is nested in, not before the run begins."""
+        """Return whether ``time``, in the outermost scope, is not before the run resumes."""
         outer: Any = time
         for scope in self._nested:
             outer = scope.to_outer(outer)
         return bool(self._begins <= outer)
 
     def refusal(self, info: OperatorInfo, time: T, remedy: str) -> TimeRegressionError:
-        """Return the error for what is sent at a ``time`` that is over; ``remedy`` is what is to be called instead."""
+        """Return the error for sending at an earlier ``time``; ``remedy`` is what to call first."""
         first = self._begins
         for scope in reversed(self._nested):
             first = scope.to_inner(first)
@@ -137,8 +137,8 @@ class Beginning(Generic[T]):
         )
 
 
-def beginning(scope: ScopeBuilder[T], info: OperatorInfo) -> Beginning[T] | None:
-    """Return where an input in a scope begins, where its dataflow goes on from a checkpoint at a time of its own."""
+def resume_time(scope: ScopeBuilder[T], info: OperatorInfo) -> ResumeTime[T] | None:
+    """Return the time at which the dataflow of an input resumes from a checkpoint, or ``None``."""
     begins, nested, around = info.begins, [], scope
     if begins is None:
         return None
@@ -148,16 +148,15 @@ def beginning(scope: ScopeBuilder[T], info: OperatorInfo) -> Beginning[T] | None
     try:
         around.subgraph.domain.check(begins)
     except TimestampError:
-        return None  # other dataflows have such times
-    return Beginning(begins, nested)
+        return None  # a time of another dataflow
+    return ResumeTime(begins, nested)
 
 
 class InputHandle(Generic[T, D]):
-    """Sends records at ``time``, which only ever advances; closing it says that nothing more will come.
+    """Sends records at ``time``, which only advances, until ``close()``. One that nothing refers to is closed.
 
-    It holds a capability for its time, so that no frontier passes it. A handle that nothing refers to any more is closed.
-    ``InputClosedError`` for use after ``close()``, ``TimeRegressionError`` for a step back, and for what is sent before the time
-    that a run goes on from (``timely.recovery``).
+    ``InputClosedError`` after ``close()``, ``TimeRegressionError`` for a step back, and for sending before the time at which a
+    run resumes (``timely.recovery``).
 
     >>> import timely
     >>> worker = timely.Worker()
@@ -173,32 +172,29 @@ class InputHandle(Generic[T, D]):
     [(0, [1]), (3, [2, 3])]
     """
 
-    __slots__ = ("_begins", "_check", "_closed", "_draft", "_info", "_outboxes", "_time")
+    __slots__ = ("_begins", "_buffers", "_check", "_closed", "_draft", "_info", "_time")
 
     def __init__(
-        self, capability: Capability[T], info: OperatorInfo, check: Callable[[object], None], begins: Beginning[T] | None = None
+        self, capability: Capability[T], info: OperatorInfo, check: Callable[[object], None], begins: ResumeTime[T] | None = None
     ) -> None:
         self._info = info
         self._draft = Draft()
-        self._outboxes = [Outbox(capability, info, self._draft)]
+        self._buffers = [InputBuffer(capability, info, self._draft)]
         self._check = check
         self._time = capability.time
         self._begins = begins
         self._closed = False
 
-    def feed(self, capability: Capability[T], info: OperatorInfo, begins: Beginning[T] | None = None) -> Outbox[T]:
-        """Send into another stream too from now on, which may go on from where it ``begins``; return its outbox.
-
-        ``InputClosedError`` if the handle is closed.
-        """
+    def feed(self, capability: Capability[T], info: OperatorInfo, begins: ResumeTime[T] | None = None) -> InputBuffer[T]:
+        """Send into another stream too from now on, and return its buffer; ``InputClosedError`` if the handle is closed."""
         if self._closed:
             raise self._is_closed("input_from")
         self.flush()
         capability.downgrade(self._time)
         if begins is not None:
             self._begins = begins
-        self._outboxes.append(Outbox(capability, info, self._draft))
-        return self._outboxes[-1]
+        self._buffers.append(InputBuffer(capability, info, self._draft))
+        return self._buffers[-1]
 
     @property
     def time(self) -> T:
@@ -211,9 +207,9 @@ class InputHandle(Generic[T, D]):
         return self._closed
 
     @property
-    def outbox(self) -> Outbox[T]:
-        """What is sent into the stream that the handle was made with."""
-        return self._outboxes[0]
+    def buffer(self) -> InputBuffer[T]:
+        """The buffer of the stream that the handle was made with."""
+        return self._buffers[0]
 
     def send(self, record: D) -> None:
         """Send one record at the current time."""
@@ -241,18 +237,18 @@ class InputHandle(Generic[T, D]):
     def _hand_over(self, batch: Any) -> None:
         if self._begins is not None:
             self._check_begun(self._begins)
-        for outbox in self._outboxes:
-            outbox.put(batch)
+        for buffer in self._buffers:
+            buffer.put(batch)
 
-    def _check_begun(self, begins: Beginning[T]) -> None:
-        """Raise ``TimeRegressionError`` before the time that the dataflow goes on from: what came then is counted already."""
+    def _check_begun(self, begins: ResumeTime[T]) -> None:
+        """Raise ``TimeRegressionError`` before the time at which the dataflow resumes: its records are in the checkpoint."""
         if not begins.reached(self._time):
             self._draft.records = []  # what is refused is not sent later
             raise begins.refusal(self._info, self._time, "advance_to")
         self._begins = None
 
     def advance_to(self, time: T) -> None:
-        """Move on to ``time``: nothing more will be sent at times that are not at or after it."""
+        """Advance to ``time``; ``TimeRegressionError`` unless it is at or after the current one."""
         if self._closed:
             raise self._is_closed("advance_to")
         try:
@@ -265,22 +261,22 @@ class InputHandle(Generic[T, D]):
                 f" {shown(time)}, which is not at or after it"
             )
         self.flush()
-        for outbox in self._outboxes:
-            outbox.advance_to(time)
+        for buffer in self._buffers:
+            buffer.advance_to(time)
         self._time = time
 
     def flush(self) -> None:
-        """Seal the records sent so far as one batch; they go out with the next step in any case."""
+        """Seal the records sent so far as one batch; the next step sends them in any case."""
         if self._draft.records:
             self._draft.records = []
 
     def close(self) -> None:
-        """Say that nothing more will come; closing it twice does nothing more."""
+        """Close the input; a no-op when it is closed."""
         if not self._closed:
             self._closed = True
             self.flush()
-            for outbox in self._outboxes:
-                outbox.close()
+            for buffer in self._buffers:
+                buffer.close()
 
     def __enter__(self) -> Self:
         return self
@@ -296,8 +292,8 @@ class InputHandle(Generic[T, D]):
 
     def __del__(self) -> None:
         if not self._closed:
-            for outbox in self._outboxes:  # Python may let go of it in the middle of anything (timely.dataflow.unreferenced)
-                outbox.abandon()
+            for buffer in self._buffers:  # may run at any moment
+                buffer.abandon()
 
     def __repr__(self) -> str:
         return f"InputHandle({self._info.path!r}, {'closed' if self._closed else f'at {self._time!r}'})"
@@ -316,20 +312,19 @@ def new_input(scope: ScopeBuilder[T], name: str = "input") -> tuple[InputHandle[
 
     def constructor(capability: Capability[T], info: OperatorInfo) -> Callable[[OutputPort[T]], object]:
         info.declare_stateless()  # the program sends, and advances, what is not part of the checkpoint
-        handle: InputHandle[T, Any] = InputHandle(capability, info, scope.subgraph.domain.check, beginning(scope, info))
+        handle: InputHandle[T, Any] = InputHandle(capability, info, scope.subgraph.domain.check, resume_time(scope, info))
         handles.append(handle)
-        return handle.outbox.logic
+        return handle.buffer.logic
 
     output = source(scope, name, constructor)
     return handles.pop(), output
 
 
 def input_from(scope: ScopeBuilder[T], handle: InputHandle[T, D], name: str = "input") -> Stream[T, D]:
-    """Return one more stream of what ``handle`` sends from now on, here or in another dataflow of the same worker.
+    """Return one more stream of what ``handle`` sends from now on, in any dataflow of the same worker.
 
-    Its times begin at the handle's; what was sent before does not come. ``InputClosedError`` for a handle that is closed,
-    ``TimestampError`` for one whose times are not those of the scope, both as the cause of an ``OperatorError``; ``GraphError``
-    for what is no handle.
+    ``InputClosedError`` for a closed handle, ``TimestampError`` for one whose times are not those of the scope, both as the cause
+    of an ``OperatorError``.
 
     >>> import timely
     >>> worker = timely.Worker()
@@ -349,7 +344,7 @@ def input_from(scope: ScopeBuilder[T], handle: InputHandle[T, D], name: str = "i
 
     def constructor(capability: Capability[T], info: OperatorInfo) -> Callable[[OutputPort[T]], object]:
         info.declare_stateless()
-        return handle.feed(capability, info, beginning(scope, info)).logic
+        return handle.feed(capability, info, resume_time(scope, info)).logic
 
     check_scope(scope, name)
     if not isinstance(handle, InputHandle):
@@ -361,17 +356,12 @@ def input_from(scope: ScopeBuilder[T], handle: InputHandle[T, D], name: str = "i
 
 
 def to_stream(scope: ScopeBuilder[T], iterable: Iterable[D], *, on: int | Literal["each"] | None = None) -> Stream[T, D]:
-    """Return the stream of the records of ``iterable``, all at the minimum time; a bounded number is sent at each activation.
+    """Return the stream of the records of ``iterable``, all at the minimum time, a few thousand per activation.
 
-    Each worker sends what it is given. ``on=0`` has worker 0 alone send, whatever the others are given; ``on="each"`` says that
-    all are to send the same. Without either, a list, ``range``, string or the like that is the same on two workers is warned of,
-    once (``TimelyWarning``): each of its records comes as often as there are workers.
-
-    Of a generator that takes its time, what it has yielded is sent once 50 ms have passed and it yields again. Nothing else runs
-    on its worker while it waits: ``from_async`` is for what comes from outside.
-    A run that goes on from a checkpoint sends those that had not been sent: it needs to be given the same records.
-    ``ContainerError`` for a table of Arrow or pandas, which would be read column by column, ``GraphError`` for a worker ``on``
-    which there is none.
+    Each worker sends its own ``iterable``. ``on=0`` has worker 0 alone send; ``on="each"`` declares that all send the same, which
+    is otherwise a ``TimelyWarning`` for equal collections. A slow generator's records are sent every 50 ms, and its worker waits
+    meanwhile: use ``from_async`` for outside data. A run that resumes from a checkpoint needs the same records, and sends the
+    rest. ``ContainerError`` for a table of Arrow or pandas, which iterates over columns; ``GraphError`` for an unknown worker.
 
     >>> import timely
     >>> timely.example(lambda scope: scope.to_stream(range(3)))
@@ -384,7 +374,6 @@ def to_stream(scope: ScopeBuilder[T], iterable: Iterable[D], *, on: int | Litera
     >>> timely.execute(program, workers=2)
     [[(0, [0, 2])], [(0, [1])]]
     """
-
     if hasattr(type(iterable), "columns"):
         raise ContainerError(
             f"to_stream sends records one by one, and those of a {type(iterable).__name__} are its columns: give what has the"
@@ -400,17 +389,17 @@ def to_stream(scope: ScopeBuilder[T], iterable: Iterable[D], *, on: int | Litera
 
     def constructor(capability: Capability[T], info: OperatorInfo) -> Callable[[OutputPort[T]], object]:
         if on is None and info.peers > 1 and isinstance(iterable, _PLAIN) and len(iterable) > 1:
-            scope.root.given[info.path] = _sketch(iterable), info.origin
-        sent = Sent(info)
+            scope.root.given[info.path] = _summary_of(iterable), info.origin
+        sent = SourcePosition(info)
         if sent.over or on not in (None, "each", info.worker):
             sent.over = True
             capability.drop()
         iterator = itertools.islice(iter(iterable if capability.held else ()), sent.count, None)
-        take = _take_all if isinstance(iterable, Sized) else _take_promptly
+        read = _next_batch if isinstance(iterable, Sized) else _next_in_time
 
         def logic(output: OutputPort[T]) -> None:
             if capability.held:
-                batch, more = take(iterator)
+                batch, more = read(iterator)
                 if batch:
                     output.session(capability).give_batch(batch)
                 sent.count += len(batch)
@@ -425,22 +414,22 @@ def to_stream(scope: ScopeBuilder[T], iterable: Iterable[D], *, on: int | Litera
     return source(scope, "to_stream", constructor)
 
 
-def _sketch(given: Any) -> str:
-    """Return what tells one worker's records from another's: type and number, the first few, and the last of a sequence."""
+def _summary_of(given: Any) -> str:
+    """Return what distinguishes one worker's records from another's: type, number, the first few, and the last of a sequence."""
     few = [shown(record) for record in itertools.islice(given, _FEW)]
     if len(given) > _FEW:
         few += ["...", shown(given[-1])] if isinstance(given, Sequence) else ["..."]
     return f"{type(given).__name__} of {len(given)}: {', '.join(few)}"
 
 
-def _take_all(records: Iterator[D]) -> tuple[list[D], bool]:
-    """Return the next batch of what is there already, and whether more may follow."""
+def _next_batch(records: Iterator[D]) -> tuple[list[D], bool]:
+    """Return the next batch, and whether more may follow."""
     batch = list(itertools.islice(records, CHUNK))
     return batch, len(batch) == CHUNK
 
 
-def _take_promptly(records: Iterator[D]) -> tuple[list[D], bool]:
-    """Return the next batch of what is only being made, cut when it takes long, and whether more may follow."""
+def _next_in_time(records: Iterator[D]) -> tuple[list[D], bool]:
+    """Return the next batch, of what a generator yields within ``PROMPT`` seconds, and whether more may follow."""
     batch: list[D] = []
     deadline = monotonic() + PROMPT
     for record in itertools.islice(records, CHUNK):

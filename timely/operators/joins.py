@@ -1,20 +1,18 @@
-"""``join``: pairs up the records of two streams that have the same key, whenever each of them came.
+"""``join``: a symmetric hash join (Wilschut and Apers 1991) over the times of a lattice.
 
-A pair is sent at the least upper bound of the two times, as soon as the second of the two has come. The invariant: which pairs
-come out, and at which times, depends on the two streams alone, not on how their records interleave; each pair comes once.
-Source: the symmetric hash join (Wilschut and Apers 1991), with the times of a lattice.
+Invariant: which pairs come out, and at which times, depends on the two streams alone, not on how their records interleave.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, TypeVar, get_args, get_origin
+from typing import Any, TypeAlias, TypeVar, get_args, get_origin
 
 from timely.dataflow import Capability, InputPort, OperatorInfo, OutputPort, Stream, records_of, scope_of
 from timely.errors import TimestampError
 from timely.operators.by_record import by_first
 from timely.operators.generic import binary_frontier
-from timely.operators.state_log import owner
+from timely.operators.state import ChangeLog, key_route
 from timely.order import PartialOrder, Product
 from timely.progress import time_domain
 
@@ -23,19 +21,19 @@ K = TypeVar("K")
 V = TypeVar("V")
 W = TypeVar("W")
 
-State = dict[Any, list[tuple[Any, Any]]]
-"""What has come on one side: for each key, times and values."""
+State: TypeAlias = dict[Any, list[tuple[Any, Any]]]
+"""The records of one side: for each key, times and values."""
 
 
 def join(
     stream: Stream[T, tuple[K, V]], other: Stream[T, tuple[K, W]], key: Callable[[K], Any] | None = None
 ) -> Stream[T, tuple[K, tuple[V, W]]]:
-    """Return ``(key, (left, right))`` for every two records ``(key, left)`` and ``(key, right)``, at the least upper bound of
+    """Return ``(key, (left, right))`` for every two pairs ``(key, left)`` and ``(key, right)``, at the least upper bound of
     their times.
 
-    Both sides are kept, each until the other has ended. For records of the same time only, put the time into the key.
-    Keys are hashable and what ``exchange`` takes, or else ``key(k)`` says what to deal them by. ``TimestampError`` for times
-    without least upper bounds, see ``least_upper_bound``.
+    Each side is stored until the other has ended. To join records of the same time only, put the time into the key. Pairs are
+    exchanged by ``key(k)``, or by the key itself. ``TimestampError`` for times without least upper bounds, see
+    ``least_upper_bound``.
 
     >>> import timely
     >>> def build(scope):
@@ -50,31 +48,31 @@ def join(
         lefts: State = {}
         rights: State = {}
 
-        def save() -> Iterator[tuple[int, tuple[bool, Any, list[tuple[T, Any]]]]]:
+        def save() -> Iterator[tuple[bool, Any, list[tuple[T, Any]]]]:
             for flip, state in ((False, lefts), (True, rights)):
                 for k, values in state.items():
-                    yield dealt_by(k), (flip, k, values)
+                    yield flip, k, values
 
         def load(items: Iterable[tuple[bool, Any, list[tuple[T, Any]]]]) -> None:
             for flip, k, values in items:
                 (rights if flip else lefts).setdefault(k, []).extend(values)
 
-        log = info.keep(save, load, logged=True)
+        log = ChangeLog(info, save, load, lambda item: route(item[1]))
 
         def logic(left: InputPort[T, Any], right: InputPort[T, Any], output: OutputPort[T]) -> None:
             left_over, right_over = not left.frontier, not right.frontier
             for input, mine, others, flip in ((left, lefts, rights, False), (right, rights, lefts, True)):
-                keep = not (left_over if flip else right_over)
+                store = not (left_over if flip else right_over)
                 for capability, batch in input:
-                    found = _match(capability.time, batch, mine if keep else None, others, flip, bound)
-                    if keep and log.kept:
+                    found = _match(capability.time, batch, mine if store else None, others, flip, bound)
+                    if store and log.enabled:
                         for k, value in records_of(batch):
-                            log.append(dealt_by(k), (flip, k, [(capability.time, value)]))
+                            log.append((flip, k, [(capability.time, value)]))
                     for time, pairs in found.items():
                         with capability.delayed(time) as later:
                             output.session(later).give_batch(pairs)
-            if left_over and right_over and log.kept:
-                return  # for a run that goes on with more: the log has it in any case
+            if left_over and right_over and log.enabled:
+                return  # a resumed run may have more: the log has it all in any case
             if right_over:
                 lefts.clear()
             if left_over:
@@ -82,14 +80,12 @@ def join(
 
         return logic
 
-    pact, dealt_by = by_first(key), owner(key)
+    pact, route = by_first(key), key_route(key)
     return binary_frontier(stream, other, pact, pact, "join", constructor)
 
 
-def _match(
-    time: T, batch: Any, mine: State | None, others: State, flip: bool, bound: Callable[[T, T], T]
-) -> dict[T, list[Any]]:
-    """Pair a batch with what has come on the other side, by the times of the pairs; put it into ``mine`` as well."""
+def _match(time: T, batch: Any, mine: State | None, others: State, flip: bool, bound: Callable[[T, T], T]) -> dict[T, list[Any]]:
+    """Return the pairs of a batch with the other side's records, by time; store the batch in ``mine``."""
     found: dict[T, list[Any]] = {}
     for key, value in records_of(batch):
         if mine is not None:
@@ -101,10 +97,10 @@ def _match(
 
 
 def least_upper_bound(time: Any) -> Callable[[Any, Any], Any]:
-    """Return the function of two times of the type ``time`` that gives the earliest time at or after both.
+    """Return the function of two times of type ``time`` that returns the earliest time at or after both.
 
-    Of two numbers, or times of another total order, it is the later one; of two products it is taken coordinate by coordinate; a
-    type of one's own may offer it as a method ``lub(other)``. ``TimestampError`` for a type that has none of these.
+    The later one of a total order, coordinate by coordinate of a product, and ``lub(other)`` of a type that offers it.
+    ``TimestampError`` for a type that has none of these.
 
     >>> least_upper_bound(int)(3, 5), least_upper_bound(Product[int, int])(Product(3, 1), Product(0, 4))
     (5, (3, 4))

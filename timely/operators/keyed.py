@@ -1,7 +1,7 @@
-"""Operators that remember what came before: a state machine for each key, and which records were seen already.
+"""Operators with keyed state: ``state_machine`` carries it from one time to the next, ``distinct`` has one for each time.
 
-Records of one key, and equal records, come together on one worker. The invariant: what is sent at a time depends on the records
-at that time and, for state machines, at those that go before it in one order of all times, never on when they arrived.
+Invariant: what is sent at a time depends on the records of that time and, for ``state_machine``, of the times before it in sort
+order, never on when they arrived.
 """
 
 from __future__ import annotations
@@ -13,9 +13,8 @@ from timely.dataflow import Capability, InputPort, OperatorInfo, OutputPort, Str
 from timely.errors import shown
 from timely.operators.by_record import ByRecord, by_first, check_hashable
 from timely.operators.generic import unary_frontier
-from timely.operators.in_order import InOrder, order_key
-from timely.operators.pending import Pending
-from timely.operators.state_log import Changes, owner
+from timely.operators.pending import InOrder, Pending, order_key
+from timely.operators.state import ChangeLog, key_route, register_keyed_state
 from timely.order import PartialOrder
 
 T = TypeVar("T", bound=PartialOrder)
@@ -31,17 +30,14 @@ def state_machine(
     fold: Callable[[K, V, S | None], tuple[S | None, Iterable[E]]],
     key: Callable[[K], Any] | None = None,
 ) -> Stream[T, E]:
-    """Return what the state machines of all keys send: ``fold(key, value, state)`` returns ``(next state, outputs)``.
+    """Return the outputs of ``fold(key, value, state)``, which returns ``(next state, outputs)``, for each pair ``(key, value)``.
 
-    Records are pairs ``(key, value)``. A new key has the state ``None``, and one whose next state is ``None`` is forgotten; so
-    are all when the stream has ended. Records are taken in one total order of their times, each when nothing before it can come
-    any more. In a loop that is epoch by epoch, and round by round within an epoch, however many epochs are in flight. Order
-    within a time is unspecified.
+    The first state of a key is ``None``, and ``None`` as the next state forgets the key. Times are processed in one total order,
+    each once nothing before it can come: in a loop epoch by epoch, and round by round within an epoch. Order within a time is
+    unspecified. Pairs are exchanged by ``key(k)``, or by the key itself.
 
-    Times of a type of your own are taken by their ``sort_key()``. ``TimestampError`` for a type that has none and is not total;
-    the same, as the cause of an ``OperatorError``, for different times with equal keys. Keys of records are what ``exchange``
-    takes, or else ``key(k)`` says what to deal them by. In a run with checkpoints states stay when the stream has ended, for the
-    run that goes on.
+    Times of your own type are sorted by ``sort_key()``: ``TimestampError`` for a type without it that is not total, and for
+    different times with equal keys. States outlive the end of the stream only in a run with checkpoints.
 
     >>> import timely
     >>> def running_sum(key, value, total):
@@ -57,22 +53,25 @@ def state_machine(
 
         def load(items: Iterable[tuple[K, S | None]]) -> None:
             for k, state in items:
-                if state is not None:
-                    states[k] = state
-                else:
-                    states.pop(k, None)
+                put(k, state)
 
-        def save_waiting() -> Iterator[tuple[int, tuple[T, K, V]]]:
+        def put(k: K, state: S | None) -> None:
+            if state is not None:
+                states[k] = state
+            else:
+                states.pop(k, None)
+
+        def save_waiting() -> Iterator[tuple[T, K, V]]:
             for time in waiting:
                 for k, value in waiting[time][1]:
-                    yield dealt_by(k), (time, k, value)
+                    yield time, k, value
 
         def load_waiting(items: Iterable[tuple[T, K, V]]) -> None:
             for time, k, value in items:
                 waiting.at(time, lambda: (capability.delayed(time), []))[1].append((k, value))  # noqa: B023  # called at once
 
-        changes = Changes(info.keep(lambda: ((dealt_by(k), (k, state)) for k, state in states.items()), load, logged=True))
-        info.keep(save_waiting, load_waiting)
+        log: ChangeLog[tuple[K, S | None]] = ChangeLog(info, states.items, load, lambda item: route(item[0]))
+        register_keyed_state(info, save_waiting, load_waiting, lambda item: route(item[1]))
         capability.drop()
 
         def logic(input: InputPort[T, tuple[K, V]], output: OutputPort[T]) -> None:
@@ -89,30 +88,25 @@ def state_machine(
                         call = f"fold({shown(k)}, {shown(value)}, state)"
                         raise TypeError(f"{call} must return (next state, outputs): {shown(step)}") from None
                     session.give_many(outputs)
-                    if state is not None:
-                        states[k] = state
-                    else:
-                        states.pop(k, None)
+                    put(k, state)
                 held.drop()
-                if changes.kept:
+                if log.enabled:
                     for k in dict.fromkeys(k for k, _ in records):
-                        changes.note(dealt_by(k), k, (k, states.get(k)))
-            if not frontier and not changes.kept:
+                        log.replace(k, (k, states.get(k)))
+            if not frontier and not log.enabled:
                 states.clear()
 
         return logic
 
-    dealt_by = owner(key)
+    route = key_route(key)
     order = order_key(scope_of(stream, "state_machine").time, "state_machine")
     return unary_frontier(stream, by_first(key), "state_machine", constructor)
 
 
 def distinct(stream: Stream[T, D], key: Callable[[D], Any] | None = None) -> Stream[T, D]:
-    """Return the stream of the same records, each once for each time at which it comes, as soon as it comes.
+    """Return each record once for each time at which it comes, as soon as it comes.
 
-    Records are hashable: ``RoutingError``, as the cause of an ``OperatorError``, for one that is not. What was seen at a time is
-    forgotten when the time is complete. Equal records come together on one worker: they are what ``exchange`` takes as keys, or
-    else ``key(record)`` says what to deal them by.
+    Records are exchanged by ``key(record)``, or by themselves; ``RoutingError`` for one that is not hashable.
 
     >>> import timely
     >>> timely.example(lambda scope: scope.to_stream([3, 1, 3, 3]).distinct())
@@ -122,16 +116,16 @@ def distinct(stream: Stream[T, D], key: Callable[[D], Any] | None = None) -> Str
     def constructor(capability: Capability[T], info: OperatorInfo) -> Callable[..., object]:
         seen: Pending[T, set[D]] = Pending()
 
-        def save() -> Iterator[tuple[int, tuple[T, D]]]:
+        def save() -> Iterator[tuple[T, D]]:
             for time in seen:
                 for record in seen[time]:
-                    yield dealt_by(record), (time, record)
+                    yield time, record
 
         def load(items: Iterable[tuple[T, D]]) -> None:
             for time, record in items:
                 seen.at(time, set).add(record)
 
-        info.keep(save, load)
+        register_keyed_state(info, save, load, lambda item: route(item[1]))
 
         def logic(input: InputPort[T, D], output: OutputPort[T]) -> None:
             for capability, batch in input:
@@ -146,9 +140,9 @@ def distinct(stream: Stream[T, D], key: Callable[[D], Any] | None = None) -> Str
                 output.session(capability).give_batch(fresh)
             frontier = input.frontier
             for _ in seen.take(lambda time: not frontier.less_equal(time)):
-                pass  # nothing can come at that time any more
+                pass  # complete times are forgotten
 
         return logic
 
-    dealt_by = owner(key)
+    route = key_route(key)
     return unary_frontier(stream, ByRecord(key or (lambda record: record)), "distinct", constructor)

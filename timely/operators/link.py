@@ -1,8 +1,7 @@
-"""``EventLink``: a recorded stream in memory, for other dataflows to replay while it is being recorded, or later.
+"""``EventLink``: a recorded stream in memory, which any number of readers replay, while it is recorded or later.
 
-Any number of readers follow the events, each at its own pace. The link keeps what it has recorded, for readers who are still to
-come, until it is told to ``forget``; what is then no longer ahead of any reader is freed. A reader that has read everything is
-woken by the next event, so that waiting costs nothing.
+The link stores events until ``forget``, and frees what is behind all readers then. The next event wakes readers that have read
+all.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ T = TypeVar("T", bound=PartialOrder)
 
 
 class _Node(Generic[T]):
-    """One event, and what was recorded after it. The chain starts with a node without an event."""
+    """One event and its successor. The chain starts with a node without an event."""
 
     __slots__ = ("event", "following")
 
@@ -32,11 +31,11 @@ class _Node(Generic[T]):
 
 
 class EventLink(Generic[T]):
-    """A recording in memory: give it to ``capture_into``, and to ``replay`` as often as wanted.
+    """A recording in memory: give it to ``capture_into``, and to ``replay`` any number of times.
 
-    A worker whose dataflows have nothing to do but wait for a link has stalled, unless the link is made with
-    ``across_threads=True``, which says that a worker in another thread writes it. Between processes, use a file or a connection.
-    Several workers may record into one link, to extract from; only the stream of one worker can be replayed.
+    ``across_threads=True`` declares that a worker in another thread writes it, without which a worker that only waits for it has
+    stalled. Between processes, use a file or a connection. Several workers may record into one link to ``extract``; only the
+    stream of one worker can be replayed.
 
     >>> import timely
     >>> worker = timely.Worker()
@@ -60,7 +59,7 @@ class EventLink(Generic[T]):
         self._lock = threading.Lock()
 
     def append(self, event: Event[T]) -> None:
-        """Record the next event, and wake the readers that wait for one."""
+        """Append the next event, and wake the readers that wait."""
         if not isinstance(event, Messages | Progress):
             raise CaptureError(f"a link records events, Messages(time, batch) and Progress(changes), and was given {event!r}")
         node = _Node(event)
@@ -76,14 +75,14 @@ class EventLink(Generic[T]):
                 found.wake()
 
     def reader(self) -> LinkReader[T]:
-        """Return a new reader, at the start of what the link has."""
+        """Return a new reader, at the first event stored."""
         with self._lock:
             return LinkReader(self, self._opening, self._first)
 
     def forget(self) -> None:
-        """Drop what was recorded so far: a replay that begins later begins here, with the frontier as it is now.
+        """Drop the events so far: a replay that begins later begins here, with the present frontier.
 
-        Readers that are on their way still get everything. Records that were to come after what is dropped come to all.
+        Present readers still get all events.
 
         >>> link = EventLink()
         >>> for event in (Progress([(0, 1)]), Messages(0, ["a"]), Progress([(0, -1), (5, 1)])):
@@ -99,7 +98,7 @@ class EventLink(Generic[T]):
             self._first = self._last
 
     def wait(self, reader: LinkReader[T]) -> None:
-        """Have a reader woken by the next event, or now, if there is one by now."""
+        """Wake a reader at the next event, or now, if there is one."""
         with self._lock:
             if reader.up_to_date:
                 self._waiting.append(weakref.ref(reader))
@@ -107,18 +106,18 @@ class EventLink(Generic[T]):
         reader.wake()
 
     def __iter__(self) -> Iterator[Event[T]]:
-        """The events that there are, from the first that is kept to the last so far."""
+        """Yield the events stored so far."""
         reader = self.reader()
         while (event := reader.take()) is not None:
             yield event
 
     def extract(self) -> list[tuple[T, list[Any]]]:
-        """Return ``[(time, records)]`` of what the link has so far, as ``Capture.extract`` does."""
+        """Return ``[(time, records)]`` of the events stored so far, as ``Capture.extract`` does."""
         return extract((event.time, event.batch) for event in self if isinstance(event, Messages))
 
 
 class LinkReader(EventSource[T]):
-    """One reader of a link: where it is, and how it is woken."""
+    """One reader of a link."""
 
     __slots__ = ("__weakref__", "_link", "_node", "_opening", "_wake")
 
@@ -130,12 +129,12 @@ class LinkReader(EventSource[T]):
 
     @property
     def up_to_date(self) -> bool:
-        """Whether there is nothing to take."""
+        """Whether it has read all events."""
         return self._opening is None and self._node.following is None
 
     @property
     def outside(self) -> bool:
-        """Whether a worker in another thread writes the link."""
+        """Whether another thread writes the link."""
         return self._link.across_threads
 
     def take(self) -> Event[T] | None:
@@ -150,13 +149,13 @@ class LinkReader(EventSource[T]):
         return following.event
 
     def notify(self, wake: Callable[[], None]) -> bool:
-        """Have ``wake()`` called by the next event."""
+        """Call ``wake()`` at the next event."""
         self._wake = wake
         self._link.wait(self)
         return True
 
     def wake(self) -> None:
-        """Wake whoever waits."""
+        """Call the waiting ``wake()``, if any."""
         wake, self._wake = self._wake, None
         if wake is not None:
             wake()

@@ -1,7 +1,7 @@
-"""Loops: ``feedback`` opens one, ``connect_loop`` closes it.
+"""Loops and nested scopes: ``feedback`` opens a loop and ``connect_loop`` closes it; ``enter`` and ``leave`` cross a scope's
+border.
 
-A loop is an operator whose path summary strictly advances time, and whose input is connected after its output has been used.
-A message whose time the summary lets not through (a bounded loop, at its bound) is dropped, and so is what it held back.
+A loop's path summary strictly advances time. A message whose time it does not let pass (a bounded loop, at its bound) is dropped.
 """
 
 from __future__ import annotations
@@ -19,12 +19,15 @@ from timely.dataflow import (
     ScopeBuilder,
     Stream,
     check_scope,
+    scope_of,
 )
 from timely.errors import GraphError, TimestampError, UnconnectedLoopError, shown
 from timely.order import PartialOrder, Product
 from timely.progress import Antichain, PathSummary, ProductSummary, Step, time_domain
 
 T = TypeVar("T", bound=PartialOrder)
+T2 = TypeVar("T2", bound=PartialOrder)
+D = TypeVar("D")
 
 
 class LoopHandle(Generic[T]):
@@ -55,28 +58,8 @@ class LoopHandle(Generic[T]):
             )
 
 
-def advance_by_one(spec: Any) -> PathSummary[Any]:
-    """Return the summary that advances the innermost coordinate of times of type ``spec`` by one.
-
-    ``TimestampError`` for types that do not say what "by one" is: give ``feedback`` a summary for those.
-
-    >>> advance_by_one(Product[int, int])
-    ProductSummary(Step(0), Step(1))
-    """
-    return _advance_by_one(spec, "feedback")
-
-
-def _advance_by_one(spec: Any, where: str) -> PathSummary[Any]:
-    summary = _by_one(spec)
-    if summary is None:
-        raise TimestampError(
-            f"{where} needs a summary for times of type {time_domain(spec).name}: give one that strictly advances them, as in"
-            " feedback(summary)"
-        )
-    return summary
-
-
 def _by_one(spec: Any) -> PathSummary[Any] | None:
+    """Return the summary that advances the innermost coordinate by one, or ``None`` for types without one."""
     if spec is int:
         return Step(1)
     if get_origin(spec) is not Product:
@@ -89,8 +72,9 @@ def _by_one(spec: Any) -> PathSummary[Any] | None:
 def feedback(scope: ScopeBuilder[T], summary: PathSummary[T] | None = None) -> tuple[LoopHandle[T], Stream[T, Any]]:
     """Return the handle of a new loop, and the stream of what comes round it, advanced by ``summary``.
 
-    By default the innermost coordinate advances by one. A cycle that does not strictly advance is a ``CycleError`` when the
-    dataflow is built, and a loop that is never connected an ``UnconnectedLoopError``. Source: Naiad section 2.1.
+    By default the innermost coordinate advances by one; ``TimestampError`` for times without one. When the dataflow is built:
+    ``CycleError`` for a cycle that does not strictly advance, ``UnconnectedLoopError`` for a loop that was never connected.
+    Source: Naiad section 2.1.
 
     >>> import timely
     >>> def build(scope):
@@ -102,7 +86,12 @@ def feedback(scope: ScopeBuilder[T], summary: PathSummary[T] | None = None) -> t
     [(0, [7]), (1, [7]), (2, [7]), (3, [7])]
     """
     check_scope(scope, "feedback")
-    chosen = _advance_by_one(scope.time, f"feedback in scope {scope.path!r}") if summary is None else summary
+    chosen = _by_one(scope.time) if summary is None else summary
+    if chosen is None:
+        raise TimestampError(
+            f"feedback in scope {scope.path!r} needs a summary for times of type {time_domain(scope.time).name}: give one that"
+            " strictly advances them, as in feedback(summary)"
+        )
     builder = OperatorBuilder(scope, "feedback")
     port = builder.reserve_input(notify=False)
     output = builder.new_output({0: Antichain([chosen])})
@@ -121,8 +110,8 @@ def feedback(scope: ScopeBuilder[T], summary: PathSummary[T] | None = None) -> t
 def connect_loop(stream: Stream[T, Any], handle: LoopHandle[T], pact: Pact = Pipeline) -> None:
     """Feed ``stream`` into the loop of ``handle``. ``GraphError`` if it is connected already, or what is given is no handle.
 
-    ``pact`` says which worker each record goes round on. What is to be exchanged in each round is better exchanged here than
-    where it comes out of the loop: it leaves in the pass in which it was made, and what has come is taken up in one pass.
+    ``pact`` says on which worker each record goes round. Exchange records here, rather than where they come out of the loop: they
+    are sent in the pass that made them.
 
     >>> import timely
     >>> def build(scope):
@@ -137,3 +126,33 @@ def connect_loop(stream: Stream[T, Any], handle: LoopHandle[T], pact: Pact = Pip
             f"connect_loop takes the handle, of the pair (handle, stream) that feedback returns, not {shown(handle)}"
         )
     handle.connect(stream, pact)
+
+
+def enter(stream: Stream[T, D], scope: ScopeBuilder[T2]) -> Stream[T2, D]:
+    """Return ``stream`` inside ``scope``, which is nested directly in the stream's own; ``ScopeError`` otherwise.
+
+    >>> import timely
+    >>> from timely.operators import enter, leave
+    >>> def build(scope):
+    ...     with scope.iterative() as loop:
+    ...         return leave(enter(scope.to_stream([1, 2]), loop))
+    >>> timely.example(build)
+    [(0, [1, 2])]
+    """
+    scope_of(stream, "enter")
+    return stream.enter(scope)
+
+
+def leave(stream: Stream[Any, D]) -> Stream[Any, D]:
+    """Return ``stream`` in the scope around its own; ``ScopeError`` at the outermost one.
+
+    >>> import timely
+    >>> from timely.operators import enter, leave
+    >>> def build(scope):
+    ...     with scope.region() as inner:
+    ...         return leave(enter(scope.to_stream([1, 2]), inner).map(lambda x: -x))
+    >>> timely.example(build)
+    [(0, [-2, -1])]
+    """
+    scope_of(stream, "leave")
+    return stream.leave()

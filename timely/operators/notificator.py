@@ -1,13 +1,12 @@
-"""``Notificator``: tells an operator which of the times that it asked for are complete.
+"""``Notificator``: delivers each requested time once it is complete.
 
-A request is a capability: holding the request holds its time back downstream, so that what is sent on notification is never
-late. A time is complete when no frontier of any of the inputs has an element at or before it. The invariant: times are
-delivered in an order that never puts a later one before an earlier one that is complete too, each once, with the number of
-requests that were made for it. Source: Naiad section 2.2.
+A request holds a capability, so that what is sent on notification is never late. Invariant: no time is delivered before an
+earlier one that is complete too, and each is delivered once, with its number of requests. Source: Naiad section 2.2.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Generic, TypeVar, cast
 
@@ -20,7 +19,7 @@ T = TypeVar("T", bound=PartialOrder)
 
 
 class Notificator(Generic[T]):
-    """Iterate over it for ``(capability, count)`` of the times that are complete; ask for more with ``notify_at``.
+    """Iterate over it for ``(capability, count)`` of each complete time; request more with ``notify_at``.
 
     >>> import timely
     >>> seen = []
@@ -34,65 +33,48 @@ class Notificator(Generic[T]):
     [(0, 2), (1, 1), (2, 1)]
     """
 
-    __slots__ = ("_inputs", "_lone", "_many", "_more", "_operator", "_telling")
+    __slots__ = ("_inputs", "_iterating", "_lone", "_many", "_more", "_operator")
 
     def __init__(self, inputs: Sequence[InputPort[T, Any]]) -> None:
         self._inputs = list(inputs)
-        self._lone: Capability[T] | None = None  # mostly one time is asked for, and there is nothing to put in order
-        self._many: Pending[T, Capability[T]] | None = None  # all of them, as soon as there are two
+        self._lone: Capability[T] | None = None  # usually one time is requested, which needs no order
+        self._many: Pending[T, Capability[T]] | None = None  # all requests, as soon as there are two
         self._more: dict[T, int] = {}
         self._operator: Operator[T] | None = inputs[0].operator if inputs else None
-        self._telling = -1  # the activation in which somebody iterates, or stopped doing so early
+        self._iterating = -1  # the activation that iterates, or stopped early
 
     def request(self, capability: Capability[T], times: Iterable[T]) -> None:
-        """Ask to be notified of each of ``times``, which ``capability`` allows; it is dropped."""
+        """Request each of ``times``, and drop ``capability``, which must allow them."""
         for time in times:
             self.notify_at(capability.delayed(time))
         capability.drop()
 
-    def keep(self, info: OperatorInfo, capability: Capability[T], times: Iterable[T] = ()) -> None:
-        """As ``request``, in the constructor of an operator, whose state the requests become. Where it goes on from a checkpoint,
-        those made there and not delivered take the place of ``times``.
+    def register(self, info: OperatorInfo, capability: Capability[T], times: Iterable[T] = ()) -> None:
+        """As ``request``, in a constructor, and register the requests as state: those of a checkpoint replace ``times``.
 
-        On another number of workers each asks once for every time that any worker had asked for, since any of them may have got
-        what was kept for it. So a worker may be told of a time for which it has nothing.
-
-        >>> import timely
-        >>> def tell(scope):
-        ...     builder = timely.OperatorBuilder(scope, "tell")
-        ...     notificator = Notificator([builder.new_input(scope.empty(), timely.Pipeline)])
-        ...     output = builder.new_output()
-        ...     def constructor(capabilities, info):
-        ...         notificator.keep(info, capabilities.pop(), [3])
-        ...         return lambda input, output: [output.session(capability).give("now") for capability, _ in notificator]
-        ...     builder.build(constructor)
-        ...     return output
-        >>> timely.example(tell)
-        [(3, ['now'])]
+        On another number of workers each worker requests every time that any worker had, since any may get the state for it.
         """
-        asked: dict[T, int] = {}
-        for time in times:
-            asked[time] = asked.get(time, 0) + 1
-        made: dict[T, int] | None = None
+        counts = Counter(times)
+        restored: dict[T, int] | None = None
 
         def load(requests: Iterable[tuple[T, int]]) -> None:
-            nonlocal made
-            made = {} if made is None else made
-            made.update(requests)
+            nonlocal restored
+            restored = restored or {}
+            restored.update(requests)
 
         def rescale(parts: Sequence[Iterable[tuple[T, int]]]) -> None:
             load((time, 1) for requests in parts for time, _ in requests)
 
         info.keep(lambda: [(None, request) for request in self.pending()], load, rescale=rescale)
-        for time, count in (asked if made is None else made).items():
+        for time, count in (counts if restored is None else restored).items():
             self.request(capability.copy(), [time] * count)
         capability.drop()
 
     def notify_at(self, capability: Capability[T]) -> None:
-        """Ask to be notified when the capability's time is complete; the notificator holds the capability until then.
+        """Request a notification when the capability's time is complete, and hold the capability until then.
 
-        Where it is complete already, and nobody is iterating, the logic is run again for it. ``CapabilityError`` for what is no
-        capability, or is not held: one that came with the input has to be retained.
+        Where the time is complete already, the logic runs again. ``CapabilityError`` for anything but a held capability: retain
+        one that came with the input.
         """
         if not isinstance(capability, Capability) or not capability.held:
             who = self._inputs[0].label if self._inputs else "a notificator without inputs"
@@ -108,11 +90,10 @@ class Notificator(Generic[T]):
         operator = self._operator
         if operator is None:  # there are no inputs, so that every time is complete as it is
             operator = self._operator = cast("OutputPort[T]", capability.port).operator
-        if self._telling != operator.call and self.complete(time):
+        if self._iterating != operator.call and self.complete(time):
             operator.activate()
 
     def _add(self, time: T, capability: Capability[T]) -> None:
-        """Keep one more capability beside others."""
         many = self._many
         if many is None:
             many = self._many = Pending()
@@ -126,12 +107,12 @@ class Notificator(Generic[T]):
             many[time] = capability
 
     def pending(self) -> list[tuple[T, int]]:
-        """Return the times that are asked for and not delivered yet, each with the number of requests, in order."""
+        """Return the times requested and not delivered yet, each with its number of requests, in order."""
         times = [self._lone.time] if self._lone is not None else self._many or ()
         return [(time, 1 + self._more.get(time, 0)) for time in times]
 
     def complete(self, time: T) -> bool:
-        """Return whether nothing at or before ``time`` can come on any input any more."""
+        """Return whether every input has passed ``time``."""
         for port in self._inputs:
             if reaches(port.elements, time):
                 return False
@@ -140,16 +121,16 @@ class Notificator(Generic[T]):
     def __iter__(self) -> Iterator[tuple[Capability[T], int]]:
         operator = self._operator
         if operator is None:
-            return  # nothing was ever asked for
-        operator.telling += 1  # whoever stops early leaves it so, and is told of the rest the next time
-        self._telling = operator.call
+            return  # nothing was ever requested
+        operator.telling += 1  # left so by a caller that stops early, which gets the rest next time
+        self._iterating = operator.call
         while self._lone is not None or self._many is not None:
             lone = self._lone
             if lone is not None:
                 time = lone.time
                 for port in self._inputs:
                     if reaches(port.elements, time):
-                        self._telling = -1
+                        self._iterating = -1
                         operator.telling -= 1
                         return
                 self._lone = None
@@ -164,7 +145,7 @@ class Notificator(Generic[T]):
                 yield capability, 1 + self._more.pop(time, 0)
             if many:
                 break
-            if self._many is many:  # else whoever was told has gone through the rest, and has asked for more since
+            if self._many is many:  # else the caller has taken the rest, and requested more since
                 self._many = None
-        self._telling = -1
+        self._iterating = -1
         operator.telling -= 1

@@ -1,4 +1,4 @@
-"""``probe``: see from outside which times may still come at a point of the dataflow."""
+"""``probe``: shows from outside which times may still come at a point of the dataflow."""
 
 from __future__ import annotations
 
@@ -14,9 +14,7 @@ T = TypeVar("T", bound=PartialOrder)
 
 
 class ProbeHandle(Generic[T]):
-    """Shows the frontier where it is attached; with several places attached, all of their frontiers together.
-
-    Attached nowhere it has an empty frontier and is done.
+    """Shows the frontier of the streams it is attached to, all together. Attached nowhere, it is done.
 
     >>> probe = ProbeHandle()
     >>> probe.frontier(), probe.done(), probe.less_equal(0)
@@ -30,15 +28,12 @@ class ProbeHandle(Generic[T]):
         self._waiting: list[Activator] = []
 
     def attach(self, port: InputPort[T, Any]) -> None:
-        """Show the frontier of ``port`` too. ``TimestampError`` if its times are of another type than those shown already."""
+        """Show the frontier of ``port`` too; ``TimestampError`` for times of another type."""
         self.check_times(port.operator.domain, port.label)
         self._ports.append(port)
 
     def check_times(self, times: TimeDomain[Any], place: str) -> None:
-        """Raise ``TimestampError`` if ``times``, those of ``place``, are of another type than those of the places it shows.
-
-        One frontier is made of them all, and times of two types cannot be compared.
-        """
+        """Raise ``TimestampError`` if the times of ``place`` are of another type than those it shows."""
         for port in self._ports:
             shown = port.operator.domain
             if shown is not times:
@@ -49,23 +44,20 @@ class ProbeHandle(Generic[T]):
 
     @property
     def ports(self) -> Sequence[InputPort[T, Any]]:
-        """The places whose frontier it shows."""
+        """The inputs whose frontier it shows."""
         return tuple(self._ports)
 
     @property
     def attached(self) -> bool:
-        """Whether it shows the frontier of anything."""
+        """Whether it is attached to anything."""
         return bool(self._ports)
 
     def wake(self, activator: Activator) -> None:
-        """Have an operator of this worker run whenever what the handle shows may have changed.
-
-        So an operator can wait for what happens downstream of it. See ``timely.operators.iterator_source``.
-        """
+        """Activate an operator of this worker whenever the frontier may have changed, as ``iterator_source`` does."""
         self._waiting.append(activator)
 
-    def tell(self) -> None:
-        """Run those who asked for it with ``wake``."""
+    def activate_waiting(self) -> None:
+        """Activate the operators that wait."""
         for activator in self._waiting:
             activator.activate()
 
@@ -94,7 +86,7 @@ class ProbeHandle(Generic[T]):
         return False
 
     def _check(self, time: object, error: Exception) -> None:
-        """Raise ``TimestampError`` if ``time``, which could not be compared, is no time of a place that this shows."""
+        """Raise ``TimestampError`` if ``time`` could not be compared since it is of another type."""
         for port in self._ports:
             try:
                 port.check(time)
@@ -111,9 +103,9 @@ class ProbeHandle(Generic[T]):
 
 
 def probe(stream: Stream[T, Any], handle: ProbeHandle[T] | None = None) -> ProbeHandle[T]:
-    """Return a handle that shows the frontier of ``stream``: a new one, or ``handle`` with this place added.
+    """Return a handle that shows the frontier of ``stream``: a new one, or ``handle``, attached here too.
 
-    ``GraphError`` for a handle that is none, ``TimestampError`` for one that shows a place where times are of another type.
+    ``TimestampError`` for a handle that shows times of another type.
 
     >>> import timely
     >>> worker = timely.Worker()
@@ -141,7 +133,7 @@ def probe(stream: Stream[T, Any], handle: ProbeHandle[T] | None = None) -> Probe
         def logic(input: InputPort[T, Any]) -> None:
             for _ in input:
                 pass
-            chosen.tell()
+            chosen.activate_waiting()
 
         return logic
 

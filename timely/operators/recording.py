@@ -1,9 +1,7 @@
-"""Recorded streams in files: ``FileSink`` writes one, ``FileSource`` reads it, when it is complete or while it is being written.
+"""Recorded streams in files: ``FileSink`` writes one, ``FileSource`` reads it, complete or still being written.
 
-A file begins with ``MAGIC`` and the version of its format; frames follow (:mod:`timely.operators.encoding`). Each event is handed
-to the operating system as a whole when it is appended. The invariant: what is read is exactly what was written, or the read ends
-in a ``CaptureError`` that says how much was good; a file that breaks off is never taken for a complete one, and never waited for
-once its writer has gone.
+A file is ``MAGIC``, the version of its format, and frames (:mod:`timely.operators.encoding`). Invariant: a reader gets what was
+written, or a ``CaptureError`` that says how much was good. A truncated file is an error, at once when its writer has gone.
 """
 
 from __future__ import annotations
@@ -20,7 +18,7 @@ from timely.order import PartialOrder
 
 try:
     import fcntl
-except ImportError:  # a system without file locks: there a writer that has gone cannot be told from one that is slow
+except ImportError:  # without file locks a writer that has gone looks like one that is slow
     fcntl = None  # type: ignore[assignment]
 
 T = TypeVar("T", bound=PartialOrder)
@@ -28,26 +26,23 @@ T = TypeVar("T", bound=PartialOrder)
 MAGIC: Final = b"timely events\r\n\x1a"
 VERSION: Final = 1
 _PREAMBLE: Final = MAGIC + struct.pack("<Q", VERSION)
-_MOST_PIECES: Final = 512
+_MOST_PARTS: Final = 512
 
 
 class FileSink(Generic[T]):
-    """Records a stream into a new file. The file is complete, and closed, when the stream is over.
+    """Records a stream into a new file, which is complete, and closed, when the stream is over; until then it can be followed.
 
-    Until then it can be followed. ``close()`` before that, or the end of the process, leaves a file that breaks off.
-    ``CaptureError`` if there is a file of that name already, if an event breaks the rules of :mod:`timely.operators.events`,
-    holds something that cannot be pickled, or comes after the end, and if the file cannot be written.
+    ``close()`` before that, or the end of the process, leaves a truncated file. ``CaptureError`` if the file exists or cannot be
+    written, and for an event that breaks the rules of :mod:`timely.operators.events`, cannot be pickled, or comes after the end.
 
     >>> import pathlib, tempfile, timely
-    >>> from timely.operators import FileSink, FileSource
+    >>> from timely.operators import FileSink
     >>> path = pathlib.Path(tempfile.mkdtemp(), "numbers.events")
     >>> def build(scope):
     ...     numbers = scope.to_stream(range(3))
     ...     numbers.capture_into(FileSink(path))
     ...     return numbers
     >>> _ = timely.example(build)
-    >>> [type(event).__name__ for event in FileSource(path)]
-    ['Progress', 'Messages', 'Progress']
     >>> timely.example(lambda scope: scope.replay(path))
     [(0, [0, 1, 2])]
     """
@@ -59,7 +54,7 @@ class FileSink(Generic[T]):
         try:
             self._file = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0), 0o666)
             if fcntl is not None:
-                fcntl.flock(self._file, fcntl.LOCK_EX)  # held as long as the writer lives
+                fcntl.flock(self._file, fcntl.LOCK_EX)  # as long as the writer lives
         except FileExistsError:
             raise CaptureError(
                 f"there is a file {self.path!r} already: record into another (each worker into its own), or remove it first"
@@ -83,11 +78,11 @@ class FileSink(Generic[T]):
             os.fsync(self._file)
             self.close()
 
-    def _write(self, pieces: Sequence[Piece], event: Event[T] | None = None) -> None:
-        left = [memoryview(piece).cast("B") for piece in pieces if len(piece)]
+    def _write(self, parts: Sequence[Piece], event: Event[T] | None = None) -> None:
+        left = [memoryview(part).cast("B") for part in parts if len(part)]
         try:
             while left:
-                written = os.writev(self._file, left[:_MOST_PIECES])
+                written = os.writev(self._file, left[:_MOST_PARTS])
                 while left and written >= len(left[0]):
                     written -= len(left.pop(0))
                 if written:
@@ -95,11 +90,11 @@ class FileSink(Generic[T]):
         except OSError as error:
             self.close()
             if event is not None:
-                self._encoder.state.take_back(event)
+                self._encoder.state.revert(event)
             raise self._encoder.state.broken(f"{self.path!r} cannot be written, and breaks off here: {error}") from error
 
     def close(self) -> None:
-        """Close the file; closing it twice does nothing more."""
+        """Close the file; a no-op when it is closed."""
         file, self._file = self._file, -1
         if file >= 0:
             os.close(file)
@@ -111,10 +106,9 @@ class FileSink(Generic[T]):
 class FileSource(EventSource[T]):
     """Reads a recorded stream: give it to ``replay``, or iterate over its events.
 
-    A file that is still being written is read to its end with ``follow=True``, which waits for what is to come, also for the
-    file itself. Files hold pickles: only plain data is read, unless the file comes from somebody you trust (``trusted=True``),
-    see :mod:`timely.operators.encoding`. ``CaptureError`` if there is no such file, if it is damaged, or if it breaks off; its
-    ``events``, ``position`` and ``frontier`` say how much was good.
+    ``follow=True`` reads a file that is still being written, or will be, to its end. It accepts plain data only, unless you
+    trust the file (``trusted=True``): see :mod:`timely.operators.encoding`. ``CaptureError`` if the file is missing, damaged or
+    truncated; its ``events``, ``position`` and ``frontier`` say how much was good.
     """
 
     def __init__(self, path: str | os.PathLike[str], *, follow: bool = False, trusted: bool = False) -> None:
@@ -168,10 +162,10 @@ class FileSource(EventSource[T]):
             elif self._follow and not self._writer_has_gone():
                 return None
             else:
-                gone = True  # and what it wrote last is there by now
+                gone = True  # read once more what it wrote last
 
     def _next_frame(self) -> tuple[Piece, memoryview] | None:
-        """Return the header and the body of the next frame, or ``None`` if it is not there as a whole."""
+        """Return the header and body of the next frame, or ``None`` if it is incomplete."""
         if self._position == 0 and not self._has_preamble():
             return None
         header = os.pread(self._file, HEADER, self._position)
@@ -191,7 +185,7 @@ class FileSource(EventSource[T]):
         return header, body
 
     def _has_preamble(self) -> bool:
-        """Read what a file begins with; return whether it is all there."""
+        """Check how the file begins; return whether that is complete."""
         found = os.pread(self._file, len(_PREAMBLE), 0)
         if not _PREAMBLE.startswith(found):
             if found[: len(MAGIC)] == MAGIC:
@@ -204,7 +198,7 @@ class FileSource(EventSource[T]):
         return True
 
     def _check_end(self) -> None:
-        """Close the file; ``Damaged`` if there is more in it."""
+        """Close the file; ``Damaged`` if more bytes follow."""
         more = self._size() - self._position
         self.close()
         if more:
@@ -214,7 +208,7 @@ class FileSource(EventSource[T]):
         return os.fstat(self._file).st_size
 
     def _writer_has_gone(self) -> bool:
-        """Return whether nobody writes the file any more; not known of an empty one, since a writer begins with a lock."""
+        """Return whether no writer has the lock; an empty file may wait for its writer to take it."""
         if fcntl is None or self._size() == 0:
             return False
         try:
@@ -229,7 +223,7 @@ class FileSource(EventSource[T]):
         return self._decoder.state.broken(what, self._good)
 
     def __iter__(self) -> Iterator[Event[T]]:
-        """The events that have been written and not been taken yet: all of them, unless the file is followed."""
+        """Yield the events written and not read yet."""
         while not self._decoder.ended:
             event = self.take()
             if event is None:
@@ -237,7 +231,7 @@ class FileSource(EventSource[T]):
             yield event
 
     def close(self) -> None:
-        """Close the file; closing it twice does nothing more."""
+        """Close the file; a no-op when it is closed."""
         file, self._file = self._file, -1
         if file >= 0:
             os.close(file)

@@ -1,9 +1,7 @@
-"""``replay``: recorded streams as a stream of another dataflow, which goes as far as they have gone.
+"""``replay``: recorded streams as a stream of another dataflow.
 
-Each source is one recorded stream. The operator holds a capability for every time of its frontier, so that the frontier behind
-the operator is the lowest of what the sources have said, and the stream ends when all of them are over. The invariant: whatever
-the order in which sources get ahead of each other, the same records come at the same times. A source that breaks off or breaks
-the rules ends in an error, and never in silence, and not before what came ahead of it is on its way.
+The operator holds a capability for every time of each source's frontier. Invariant: the same records come at the same times,
+whichever source is ahead. A source that is truncated or breaks the rules is an error, after what came before it.
 """
 
 from __future__ import annotations
@@ -23,15 +21,15 @@ from timely.order import PartialOrder
 
 T = TypeVar("T", bound=PartialOrder)
 
-AT_ONCE: Final = 64
-"""Events that one source may give in one activation."""
+EVENTS_PER_ACTIVATION: Final = 64
+"""Events read from one source in one activation."""
 
-PATIENCE: Final = 0.001
-"""Seconds after which a source that cannot tell when there is more is asked again."""
+POLL_INTERVAL: Final = 0.001
+"""Seconds between reads of a source without ``notify``."""
 
 
 class _Given(EventSource[T]):
-    """The events of an iterable, all of which are there."""
+    """The events of an iterable."""
 
     def __init__(self, events: Iterable[Event[T]]) -> None:
         self._events: Iterator[Event[T]] = iter(events)
@@ -43,9 +41,9 @@ class _Given(EventSource[T]):
 
 
 class _Track(Generic[T]):
-    """One recorded stream on its way: how far it has come, and the capabilities for what it may still bring.
+    """One recorded stream: how far it was read, and the capabilities for its frontier.
 
-    Records among the first ``skip`` events are left out: a run from which this one goes on has passed them on.
+    Records among the first ``skip`` events are left out: the run that this one resumes has sent them.
     """
 
     def __init__(self, source: EventSource[T], name: str, capability: Capability[T], check: Callable[[object], None]) -> None:
@@ -61,17 +59,17 @@ class _Track(Generic[T]):
 
     @property
     def over(self) -> bool:
-        """Whether the stream has brought everything."""
+        """Whether the stream has ended."""
         return self._state.over or self._finished
 
     @property
-    def kept(self) -> _Kept:
-        """What a run needs to know that goes on from here."""
+    def position(self) -> _Position:
+        """What a run that resumes from here needs to know."""
         return self.path, max(self._state.events, self.skip), self.over
 
-    def go_on(self, kept: _Kept, label: str) -> None:
-        """Begin where a track of another run had come to; ``StateError`` for a source that gives nothing twice."""
-        _, self.skip, self._finished = kept
+    def resume(self, position: _Position, label: str) -> None:
+        """Skip what another run has sent; ``StateError`` for a source that cannot be read again."""
+        _, self.skip, self._finished = position
         if self._finished:
             if self._unopened is not None:
                 self._unopened.drop()
@@ -82,14 +80,14 @@ class _Track(Generic[T]):
             )
 
     def advance(self, output: OutputPort[T]) -> bool:
-        """Pass on the next event; return whether there was one."""
+        """Send the next event; return whether there was one."""
         try:
             event = self.source.take()
             if event is None:
                 return False
             if isinstance(event, Messages):
                 self._check(event.time)
-                self._state.take_in(event)
+                self._state.apply(event)
                 if self._state.events > self.skip:
                     self._send(event.time, event.batch, output)
             else:
@@ -106,11 +104,11 @@ class _Track(Generic[T]):
             output.session(capability).give_batch(batch)
 
     def _move(self, event: Any) -> None:
-        """Follow the frontier of the stream: first take what comes to it, from what was there, and then drop what left it."""
+        """Follow the frontier: first delay capabilities to its new times, then drop those of the old ones."""
         for time, diff in getattr(event, "changes", ()):
             if diff > 0:
                 self._check(time)
-        changes = self._state.take_in(event)
+        changes = self._state.apply(event)
         before = list(self._held.values()) if self._unopened is None else [self._unopened]
         for time, diff in changes:
             if diff > 0:
@@ -125,17 +123,15 @@ class _Track(Generic[T]):
 
 
 def replay(scope: ScopeBuilder[T], *sources: Any) -> Stream[T, Any]:
-    """Return the stream of what was recorded with ``capture_into``, at the times at which it was recorded.
+    """Return the stream that ``capture_into`` has recorded, at the times at which it was recorded.
 
     Each source is one recorded stream: a list of events, a ``timely.EventLink``, the path of a file or a ``timely.FileSource``, a
-    ``timely.ConnectionSource``, or an ``EventSource`` of one's own. A worker replays the sources that it is given; to share out
-    those that ``n`` workers have recorded, give each ``sources[worker.index :: worker.peers]``. Without any, the stream is empty.
+    ``timely.ConnectionSource``, or your own ``EventSource``. Each worker replays the sources given to it; share those of ``n``
+    workers as ``sources[worker.index :: worker.peers]``. The stream is over when all sources are.
 
-    The stream is over when all of its sources are. A run that goes on from a checkpoint reads each source from its beginning and
-    passes on what had not been passed on: it needs to be given the same ones, in the same order. On another number of workers
-    all of them must be files, which are told by their paths, or over. ``StateError`` where that cannot be, and for a
-    connection, which does not begin anew. ``CaptureError``, as the cause of an ``OperatorError``, for a source that
-    breaks off, is damaged, or breaks the rules of :mod:`timely.operators.events`; ``TimestampError`` for times that are not the
+    A run that resumes from a checkpoint needs the same sources, in order, and skips what was sent; on another number of workers
+    all of them must be files, or over. ``StateError`` otherwise, and for a connection. ``CaptureError`` for a source that is
+    truncated, damaged, or breaks the rules of :mod:`timely.operators.events`; ``TimestampError`` for times that are not the
     scope's.
 
     >>> import timely
@@ -153,31 +149,33 @@ def replay(scope: ScopeBuilder[T], *sources: Any) -> Stream[T, Any]:
         tracks = [_Track(each, f"source {n} of replay", capability.copy(), check) for n, each in enumerate(found)]
         found.clear()
         capability.drop()
-        _keep(info, tracks)
+        _register(info, tracks)
         return _Replay(tracks, info.activator, scope.allocator).logic
 
     return source(scope, "replay", constructor)
 
 
-_Kept: TypeAlias = tuple[str | None, int, bool]
-"""The path of a source that is a file, how many events were taken from it, and whether it was over."""
+_Position: TypeAlias = tuple[str | None, int, bool]
+"""The path of a source that is a file, the number of events read, and whether it was over."""
 
 
-def _keep(info: OperatorInfo, tracks: Sequence[_Track[Any]]) -> None:
-    """Declare how far the tracks have come."""
+def _register(info: OperatorInfo, tracks: Sequence[_Track[Any]]) -> None:
+    """Register the positions of the tracks."""
     tracks = tuple(tracks)
     label = f"operator {info.name!r} ({info.path})"
 
-    def load(items: Iterable[list[_Kept]]) -> None:
-        for kept in items:
-            if len(kept) != len(tracks):
-                raise StateError(f"{label}: there were {len(kept)} sources, and now there are {len(tracks)}: give the same ones")
-            for track, found in zip(tracks, kept, strict=True):
-                track.go_on(found, label)
+    def load(items: Iterable[list[_Position]]) -> None:
+        for positions in items:
+            if len(positions) != len(tracks):
+                raise StateError(
+                    f"{label}: there were {len(positions)} sources, and now there are {len(tracks)}: give the same ones"
+                )
+            for track, found in zip(tracks, positions, strict=True):
+                track.resume(found, label)
 
-    def rescale(parts: Sequence[Iterable[list[_Kept]]]) -> None:
-        known = [found for items in parts for kept in items for found in kept]
-        by_path: dict[str | None, _Kept] = {found[0]: found for found in known if found[0] is not None}
+    def rescale(parts: Sequence[Iterable[list[_Position]]]) -> None:
+        known = [found for items in parts for positions in items for found in positions]
+        by_path: dict[str | None, _Position] = {found[0]: found for found in known if found[0] is not None}
         finished = all(over for _, _, over in known)
         for track in tracks:
             if track.path not in by_path and not finished:
@@ -186,28 +184,28 @@ def _keep(info: OperatorInfo, tracks: Sequence[_Track[Any]]) -> None:
                     f"{label}: on another number of workers only files that were there before can be gone on with, not {which}:"
                     f" go on with {len(parts)} workers"
                 )
-            track.go_on(by_path.get(track.path, (None, 0, True)), label)
+            track.resume(by_path.get(track.path, (None, 0, True)), label)
 
-    info.keep(lambda: [(None, [track.kept for track in tracks])], load, rescale=rescale)
+    info.keep(lambda: [(None, [track.position for track in tracks])], load, rescale=rescale)
 
 
 class _Replay(Generic[T]):
-    """The operator: takes from every source what there is, and sees to it that it runs when there is more."""
+    """The operator: reads what every source has, and arranges to run when there is more."""
 
     def __init__(self, tracks: list[_Track[T]], activator: Activator, allocator: Allocator) -> None:
         self._tracks = tracks
         self._activator = activator
-        self._bell = activator.bell()
+        self._sync_activator = activator.bell()
         self._call_after = allocator.call_after
-        self._will_look = False
+        self._polling = False
         self._failure: TimelyError | None = None
 
     def logic(self, output: OutputPort[T]) -> None:
         if self._failure is not None:
             raise self._failure
-        blind, moved = False, False
+        poll, moved = False, False
         for track in self._tracks:
-            for _ in range(AT_ONCE):
+            for _ in range(EVENTS_PER_ACTIVATION):
                 if track.over:
                     break
                 try:
@@ -215,29 +213,29 @@ class _Replay(Generic[T]):
                 except TimelyError as failure:
                     if not moved:
                         raise
-                    self._failure = failure  # for the next time, so that what was taken before it gets where it is to go
+                    self._failure = failure  # raised next time, after what came before it was sent
                     self._activator.activate()
                     return
                 if not taken:
-                    blind = blind or not track.source.notify(self._bell.ring)
+                    poll = poll or not track.source.notify(self._sync_activator.ring)
                     break
                 moved = True
             else:
                 self._activator.activate()
         self._tracks = [track for track in self._tracks if not track.over]
-        self._bell.expected = any(track.source.outside for track in self._tracks)
-        if blind and not self._will_look:
-            self._will_look = True
-            self._call_after(PATIENCE, self._look)
+        self._sync_activator.expected = any(track.source.outside for track in self._tracks)
+        if poll and not self._polling:
+            self._polling = True
+            self._call_after(POLL_INTERVAL, self._poll)
 
-    def _look(self) -> None:
-        """Run again, since nobody says when a source has more."""
-        self._will_look = False
+    def _poll(self) -> None:
+        """Activate the operator, where a source cannot notify."""
+        self._polling = False
         self._activator.activate()
 
 
 def _source(given: Any) -> EventSource[Any]:
-    """Return what events are taken from."""
+    """Return the source of what was given."""
     if isinstance(given, EventSource):
         return given
     if isinstance(given, EventLink):

@@ -1,4 +1,4 @@
-"""Operators that bring streams together, take them apart, and move records between workers."""
+"""Operators that merge and split streams, and move records between workers."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from timely.dataflow import (
     scope_of,
 )
 from timely.errors import GraphError, RoutingError, shown
-from timely.operators.generic import empty, unary
+from timely.operators.generic import empty, stateless
 from timely.order import PartialOrder
 
 T = TypeVar("T", bound=PartialOrder)
@@ -28,9 +28,7 @@ E = TypeVar("E")
 
 
 def concatenate(streams: Iterable[Stream[T, D]], scope: ScopeBuilder[T] | None = None) -> Stream[T, D]:
-    """Return the stream of the records of all ``streams``, each at its time. Without any, ``scope`` says where.
-
-    ``GraphError`` for what is no stream, or no list of them.
+    """Return the stream of the records of all ``streams``, each at its time; ``scope`` is needed for an empty list only.
 
     >>> import timely
     >>> def build(scope):
@@ -43,7 +41,7 @@ def concatenate(streams: Iterable[Stream[T, D]], scope: ScopeBuilder[T] | None =
     given = list(streams)
     place = scope or next((stream.scope for stream in given if isinstance(stream, Stream)), None)
     if place is None and given:
-        place = scope_of(given[0], "concatenate")  # which says what it is that is no stream
+        place = scope_of(given[0], "concatenate")  # which raises
     if place is None:
         raise GraphError("concatenate of no streams needs to know the scope: use scope.concatenate([])")
     if not given:
@@ -78,24 +76,19 @@ def concat(stream: Stream[T, D], *others: Stream[T, D]) -> Stream[T, D]:
 
 
 def exchange(stream: Stream[T, D], key: Callable[[D], Any] | str | Sequence[str]) -> Stream[T, D]:
-    """Take each record to worker ``key(record) % workers``; for Arrow batches ``key`` names a column.
+    """Send each record to worker ``key(record) % workers``; for Arrow batches ``key`` names a column, or several.
 
-    Keys are what ``timely.dataflow.route`` takes. Equal ones go to one worker, the same in every process and on every machine.
+    Keys are what ``timely.dataflow.route`` takes: equal ones go to one worker, the same in every process and on every machine.
 
     >>> import timely
     >>> timely.example(lambda scope: scope.to_stream([1, 2, 3]).exchange(lambda x: x))
     [(0, [1, 2, 3])]
     """
-
-    def constructor(capability: Capability[T], info: OperatorInfo) -> Callable[[InputPort[T, D], OutputPort[T]], object]:
-        info.declare_stateless()
-        return lambda input, output: input.forward(output, _same)
-
-    return unary(stream, Exchange(key), "exchange", constructor)
+    return stateless(stream, Exchange(key), "exchange", lambda input, output: input.forward(output, _same))
 
 
 def broadcast(stream: Stream[T, D]) -> Stream[T, D]:
-    """Take each record to every worker. Containers travel whole, whatever they are made of.
+    """Send each record to every worker, in containers of any kind.
 
     >>> import timely
     >>> def program(worker):
@@ -107,34 +100,26 @@ def broadcast(stream: Stream[T, D]) -> Stream[T, D]:
     [[(0, [0, 1])], [(0, [0, 1])]]
     """
 
-    def send(capability: Capability[T], info: OperatorInfo) -> Callable[[InputPort[T, D], OutputPort[T]], object]:
-        info.declare_stateless()
+    peers = scope_of(stream, "broadcast").allocator.peers
 
-        def logic(input: InputPort[T, D], output: OutputPort[T]) -> None:
-            for capability, batch in input:
-                output.session(capability).give_batch([(worker, batch) for worker in range(info.peers)])
+    def send(input: InputPort[T, D], output: OutputPort[T]) -> None:
+        for capability, batch in input:
+            output.session(capability).give_batch([(worker, batch) for worker in range(peers)])
 
-        return logic
+    def unpack(input: InputPort[T, Any], output: OutputPort[T]) -> None:
+        for capability, copies in input:
+            session = output.session(capability)
+            for _, batch in copies:
+                session.give_batch(batch)
 
-    def unpack(capability: Capability[T], info: OperatorInfo) -> Callable[[InputPort[T, Any], OutputPort[T]], object]:
-        info.declare_stateless()
-
-        def logic(input: InputPort[T, Any], output: OutputPort[T]) -> None:
-            for capability, parcels in input:
-                session = output.session(capability)
-                for _, batch in parcels:
-                    session.give_batch(batch)
-
-        return logic
-
-    parcels = unary(stream, Pipeline, "broadcast", send)
-    return unary(parcels, Exchange(lambda parcel: parcel[0]), "broadcast (received)", unpack)
+    copies = stateless(stream, Pipeline, "broadcast", send)
+    return stateless(copies, Exchange(lambda copy: copy[0]), "broadcast (received)", unpack)
 
 
 def partition(stream: Stream[T, D], n: int, f: Callable[[D], tuple[int, E]]) -> list[Stream[T, E]]:
-    """Return ``n`` streams: ``f(record)`` says ``(which, record to send there)``.
+    """Return ``n`` streams, where ``f(record)`` returns ``(index of the stream, record to send)``.
 
-    ``RoutingError`` for a ``which`` that is not between 0 and ``n - 1``, ``GraphError`` unless ``n`` is at least 1.
+    ``RoutingError`` for an index that is not between 0 and ``n - 1``, ``GraphError`` unless ``n`` is at least 1.
 
     >>> import timely
     >>> def build(scope):
@@ -145,35 +130,40 @@ def partition(stream: Stream[T, D], n: int, f: Callable[[D], tuple[int, E]]) -> 
     """
     if not isinstance(n, int) or n < 1:
         raise GraphError(f"partition({n!r}, f): give the number of streams, of at least 1")
-    builder = OperatorBuilder(scope_of(stream, "partition"), "partition")
+
+    def logic(input: InputPort[T, D], *outputs: OutputPort[T]) -> None:
+        for capability, batch in input:
+            parts: list[list[E]] = [[] for _ in outputs]
+            for record in records_of(batch):
+                choice = f(record)
+                try:
+                    which, sent = choice
+                except (TypeError, ValueError):
+                    says = f"f({shown(record)}) must return (which stream, record): {shown(choice)}"
+                    raise RoutingError(f"partition({n}, f): {says}") from None
+                if which not in range(n):
+                    says = f"f({shown(record)}) says stream {shown(which)}"
+                    raise RoutingError(f"partition({n}, f): {says}, and there are 0 to {n - 1}")
+                try:
+                    parts[which].append(sent)
+                except TypeError:
+                    says = f"f({shown(record)}) says stream {shown(which)}, which is no whole number"
+                    raise RoutingError(f"partition({n}, f): {says}: the streams are 0 to {n - 1}") from None
+            for output, part in zip(outputs, parts, strict=True):
+                if part:
+                    output.session(capability).give_batch(part)
+
+    return _split(stream, n, "partition", logic)
+
+
+def _split(stream: Stream[T, Any], n: int, name: str, logic: Callable[..., object]) -> list[Stream[T, Any]]:
+    """Return the ``n`` outputs of an operator without state."""
+    builder = OperatorBuilder(scope_of(stream, name), name)
     builder.new_input(stream, Pipeline, notify=False)
-    streams: list[Stream[T, E]] = [builder.new_output() for _ in range(n)]
+    streams: list[Stream[T, Any]] = [builder.new_output() for _ in range(n)]
 
     def constructor(capabilities: list[Capability[T]], info: OperatorInfo) -> Callable[..., object]:
         info.declare_stateless()
-
-        def logic(input: InputPort[T, D], *outputs: OutputPort[T]) -> None:
-            for capability, batch in input:
-                parts: list[list[E]] = [[] for _ in outputs]
-                for record in records_of(batch):
-                    choice = f(record)
-                    try:
-                        which, sent = choice
-                    except (TypeError, ValueError):
-                        says = f"f({shown(record)}) must return (which stream, record): {shown(choice)}"
-                        raise RoutingError(f"partition({n}, f): {says}") from None
-                    if which not in range(n):
-                        says = f"f({shown(record)}) says stream {shown(which)}"
-                        raise RoutingError(f"partition({n}, f): {says}, and there are 0 to {n - 1}")
-                    try:
-                        parts[which].append(sent)
-                    except TypeError:
-                        says = f"f({shown(record)}) says stream {shown(which)}, which is no whole number"
-                        raise RoutingError(f"partition({n}, f): {says}: the streams are 0 to {n - 1}") from None
-                for output, part in zip(outputs, parts, strict=True):
-                    if part:
-                        output.session(capability).give_batch(part)
-
         return logic
 
     builder.build(constructor)
@@ -198,20 +188,12 @@ def branch_when(stream: Stream[T, D], f: Callable[[T], bool]) -> tuple[Stream[T,
     >>> timely.example(lambda scope: scope.to_stream([1, 2]).branch_when(lambda time: time >= 5)[0])
     [(0, [1, 2])]
     """
-    builder = OperatorBuilder(scope_of(stream, "branch_when"), "branch_when")
-    builder.new_input(stream, Pipeline, notify=False)
-    first, second = builder.new_output(), builder.new_output()
 
-    def constructor(capabilities: list[Capability[T]], info: OperatorInfo) -> Callable[..., object]:
-        info.declare_stateless()
+    def logic(input: InputPort[T, D], no: OutputPort[T], yes: OutputPort[T]) -> None:
+        for capability, batch in input:
+            (yes if f(capability.time) else no).session(capability).give_batch(batch)
 
-        def logic(input: InputPort[T, D], no: OutputPort[T], yes: OutputPort[T]) -> None:
-            for capability, batch in input:
-                (yes if f(capability.time) else no).session(capability).give_batch(batch)
-
-        return logic
-
-    builder.build(constructor)
+    first, second = _split(stream, 2, "branch_when", logic)
     return first, second
 
 

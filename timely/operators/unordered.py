@@ -1,8 +1,6 @@
-"""``new_unordered_input``: an input whose times need not come in order.
+"""``new_unordered_input``: an input whose times need not be in order, since the program holds capabilities as an operator does.
 
-An ordinary input has one time, which advances; here the program holds capabilities, as an operator does, and sends at whatever
-time one of them allows. The invariant is that of all capabilities: as long as one is held, nothing downstream passes its time.
-So the dataflow ends only when all of them have been dropped.
+The dataflow ends only when all of them have been dropped.
 """
 
 from __future__ import annotations
@@ -14,7 +12,7 @@ from typing import Any, Generic, Self, TypeVar
 from timely.dataflow import Capability, OperatorInfo, OutputPort, ScopeBuilder, Stream
 from timely.errors import CapabilityError, shown
 from timely.operators.generic import source
-from timely.operators.input import Beginning, beginning
+from timely.operators.input import ResumeTime, resume_time
 from timely.order import PartialOrder
 
 T = TypeVar("T", bound=PartialOrder)
@@ -39,7 +37,7 @@ class UnorderedHandle(Generic[T, D]):
 
     __slots__ = ("_begins", "_info", "_over", "_port", "_ready")
 
-    def __init__(self, capability: Capability[T], info: OperatorInfo, begins: Beginning[T] | None = None) -> None:
+    def __init__(self, capability: Capability[T], info: OperatorInfo, begins: ResumeTime[T] | None = None) -> None:
         self._begins = begins
         self._port = capability.port
         self._info = info
@@ -48,10 +46,10 @@ class UnorderedHandle(Generic[T, D]):
         info.at_end(self.end)
 
     def session(self, capability: Capability[T]) -> UnorderedSession[T, D]:
-        """Open a session for ``capability``, which the input's own or one made from it; the session holds it, too.
+        """Return a session for the input's capability, or one made from it.
 
-        ``CapabilityError`` for one that was dropped, or that belongs to another input or operator; ``TimeRegressionError`` for a
-        time that is not at or after the one that a run goes on from (``timely.recovery``).
+        ``CapabilityError`` for one that was dropped or belongs elsewhere; ``TimeRegressionError`` for a time before the one at
+        which a run resumes (``timely.recovery``).
         """
         where = f"input {self._info.name!r} ({self._info.path})"
         if not isinstance(capability, Capability):
@@ -66,21 +64,19 @@ class UnorderedHandle(Generic[T, D]):
             raise self._begins.refusal(self._info, capability.time, "downgrade")
         return UnorderedSession(self, capability)
 
-    def post(self, capability: Capability[T], batch: Any) -> None:
-        """Put a container into the next step; the capability is dropped when it has been sent. Nothing is kept for a dataflow
-        that was dropped.
-        """
+    def put(self, capability: Capability[T], batch: Any) -> None:
+        """Send a container in the next step, and drop the capability then; ignored once the dataflow was dropped."""
         if not self._over:
             self._ready.append((capability, batch))
             self._info.activator.activate()
 
     def end(self) -> None:
-        """Throw away what is and will be posted: the dataflow goes no further."""
+        """Discard what waits and what comes: the dataflow was dropped."""
         self._over = True
         self._ready.clear()
 
     def logic(self, output: OutputPort[T]) -> None:
-        """Send on what was posted: the logic of the input's operator."""
+        """Send what waits: the logic of the input's operator."""
         ready, self._ready = self._ready, []
         for capability, batch in ready:
             output.session(capability).give_batch(batch)
@@ -91,10 +87,7 @@ class UnorderedHandle(Generic[T, D]):
 
 
 class UnorderedSession(Generic[T, D]):
-    """Sends records at one time; what it was given goes out with the worker's next step.
-
-    It may be used for as long as its capability is held, or to the end of its ``with`` block, where it lets go of that.
-    """
+    """Sends records at one time, in the worker's next step, while its capability is held and its ``with`` block is open."""
 
     __slots__ = ("_capability", "_handle", "time")
 
@@ -118,13 +111,13 @@ class UnorderedSession(Generic[T, D]):
         """
         if self._capability is None:
             raise CapabilityError(f"this session at {shown(self.time)} ended with its own with-block; open a new one")
-        self._handle.post(self._capability.delayed(self.time), container)
+        self._handle.put(self._capability.delayed(self.time), container)
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        """Let go of the capability, which Python's ``as`` would keep otherwise; what was given is under way already."""
+        """Release the capability, which the name after ``as`` would otherwise hold."""
         self._capability = None
 
 
@@ -133,8 +126,8 @@ def new_unordered_input(
 ) -> tuple[tuple[UnorderedHandle[T, Any], Capability[T]], Stream[T, Any]]:
     """Return ``((handle, capability), stream)``: send with ``handle.session(capability)``, at times that it allows.
 
-    The capability is for the minimum time. Downgrade it as times are done with, ``delayed`` it for times that are needed for
-    longer, and drop it (and all made from it) at the end. Source: the book, chapter on inputs.
+    The capability is at the minimum time. Downgrade it as times are done, ``delayed`` it for times needed longer, and drop all at
+    the end.
 
     >>> import timely
     >>> with timely.Worker().dataflow(int) as scope:
@@ -146,7 +139,7 @@ def new_unordered_input(
 
     def constructor(capability: Capability[T], info: OperatorInfo) -> Callable[[OutputPort[T]], object]:
         info.declare_stateless()  # the program sends, and drops the capabilities for, what is not part of the checkpoint
-        handle: UnorderedHandle[T, Any] = UnorderedHandle(capability, info, beginning(scope, info))
+        handle: UnorderedHandle[T, Any] = UnorderedHandle(capability, info, resume_time(scope, info))
         made.append((handle, capability))
         return handle.logic
 

@@ -1,9 +1,7 @@
-"""Naiad's vertices: operators written as two callbacks, one for messages and one for notifications.
+"""Naiad's vertices: operators written as two callbacks, ``on_recv`` for messages and ``on_notify`` for complete times.
 
-A ``Vertex`` is told of each batch with ``on_recv`` and of each complete time that it asked for with ``on_notify``; in either it
-may send, and ask for more. The invariants: in a callback at a time nothing can be sent or asked for at a time that is not at or
-after it; after ``on_notify(time)`` no ``on_recv`` comes at that time or before, on any input; and a vertex is never entered while
-a callback of its own runs, unless it says how deep that may go. Source: Naiad sections 2.2 and 3.2.
+Invariants: a callback at a time sends and requests at or after it; no ``on_recv`` follows ``on_notify(time)`` at that time or
+before; a vertex is re-entered only as deep as its ``reentrancy``. Source: Naiad sections 2.2 and 3.2.
 """
 
 from __future__ import annotations
@@ -38,32 +36,29 @@ T = TypeVar("T", bound=PartialOrder)
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
 
-Given: TypeAlias = Stream[T, Any] | tuple[Stream[T, Any], Pact]
-"""What an input reads: a stream, or a stream with the pact by which its records are dealt to the workers."""
+VertexInput: TypeAlias = Stream[T, Any] | tuple[Stream[T, Any], Pact]
+"""What an input reads: a stream, or a stream with its pact."""
 
-Right: TypeAlias = InputCapability[T] | list[Capability[T]]
-"""What a callback may do: what came with the message, or a capability for each output."""
+Permission: TypeAlias = InputCapability[T] | list[Capability[T]]
+"""What a callback sends with: the message's capability, or one for each output."""
 
-DEEPEST: Final = 100
-"""The greatest ``reentrancy``: each level takes a few frames of Python's stack."""
+MAX_REENTRANCY: Final = 100
+"""The greatest ``reentrancy``: each level takes some frames of Python's stack."""
 
 
 class Vertex(Generic[T]):
     """A vertex in Naiad's sense: derive from it, and give the class to ``stream.vertex`` or ``timely.operators.vertex``.
 
-    Override ``on_recv``, and ``on_notify`` if it asks for notifications. In them call ``send_by`` and ``notify_at``, for the
-    callback's own time or a later one. In ``__init__``, which need not call this class's, ``notify_at`` may be called too: it
-    asks for notifications before anything has come. Each worker has a vertex of its own. Batches come as they arrive: in a loop
-    those of a later epoch may come before an earlier one is over. Keep a state for each time, or use ``state_machine``.
+    Override ``on_recv``, and ``on_notify`` if it requests notifications. In them call ``send_by`` and ``notify_at``, for the
+    callback's time or a later one; ``__init__`` may call ``notify_at``. Each worker has its own vertex. In a loop, batches of a
+    later epoch may come before an earlier one is complete: have a state for each time, or use ``state_machine``.
 
-    ``reentrancy`` says how many calls of ``on_recv`` may be nested in a callback. With 0 what a vertex sends round a loop waits
-    until the callback is over. With more, ``send_by`` at once delivers what leads straight back to it, by an operator that reads
-    its output and feeds its input (the ``feedback`` of a loop); so it may work depth first, and less piles up. At most 100.
+    ``reentrancy``, at most 100, says how many calls of ``on_recv`` may be nested in a callback. With more than 0, ``send_by`` at
+    once delivers what a ``feedback`` leads straight back, so that a vertex may work depth first.
 
-    In a run that is checkpointed, a vertex's state is what ``checkpoint`` returns, and the times that it still waits for. A run
-    that goes on makes the vertex anew and has it ``restore`` that; on another number of workers, what ``redistribute`` returns.
-
-    Source: Naiad section 2.2; bounded re-entrancy, section 3.2; checkpoints, section 3.4.
+    Its state in a checkpoint is what ``checkpoint`` returns, and its requests. A resumed run makes a new vertex and calls
+    ``restore``; on another number of workers, with what ``redistribute`` returns. Source: Naiad sections 2.2, 3.2 (re-entrancy),
+    3.4 (checkpoints).
 
     >>> import timely
     >>> class Smallest(timely.Vertex):
@@ -81,66 +76,53 @@ class Vertex(Generic[T]):
 
     reentrancy: int = 0
     _runner: Runner[T] | None = None
-    _asked: tuple[T, ...] = ()
+    _requested: tuple[T, ...] = ()
 
     def on_recv(self, port: int, batch: Any, time: T) -> None:
-        """Take in a batch that came on input ``port`` at ``time``; it must not be changed, others may read it too."""
+        """Receive a batch on input ``port`` at ``time``; it must not be modified."""
         raise NotImplementedError(f"{type(self).__name__} has inputs, so it needs on_recv(port, batch, time)")
 
     def on_notify(self, time: T) -> None:
-        """Take note that nothing at or before ``time`` can come any more. Each time asked for comes once, earlier ones first."""
+        """Receive the notification that ``time`` is complete; each requested time comes once, earlier ones first."""
         raise NotImplementedError(f"{type(self).__name__} calls notify_at, so it needs on_notify(time)")
 
     def send_by(self, port: int, batch: Any, time: T) -> None:
-        """Send a container (a list, an Arrow record batch, an array) on output ``port`` at ``time``.
+        """Send a container, which must not be modified afterwards, on output ``port`` at ``time``.
 
-        It must not be changed afterwards. ``CapabilityError`` outside of the callbacks, or for a time that is not at or after the
-        callback's; ``TimestampError`` for what is no time at all; ``GraphError`` for an output that the vertex does not have.
+        ``CapabilityError`` outside of the callbacks, or for a time that is not at or after the callback's; ``TimestampError``
+        for what is no time; ``GraphError`` for an output that the vertex does not have.
         """
         if self._runner is None:
             raise CapabilityError(f"send_by: {type(self).__name__} is not part of a dataflow; send in on_recv or on_notify")
         self._runner.send(port, batch, time)
 
     def notify_at(self, time: T) -> None:
-        """Ask for ``on_notify(time)`` once ``time`` is complete on every input; until then it is not complete downstream.
+        """Request ``on_notify(time)`` once ``time`` is complete on every input; until then it is not complete downstream.
 
-        Asked for twice, it comes once. ``CapabilityError`` and ``TimestampError`` as for ``send_by``.
+        Errors as of ``send_by``.
         """
         if self._runner is None:
-            self._asked = (*self._asked, time)
+            self._requested = (*self._requested, time)
         else:
             self._runner.request(time)
 
     def checkpoint(self) -> Any:
-        """Return the vertex's state, such that ``restore`` of it makes another one go on as this one would.
+        """Return the state from which ``restore`` makes another vertex continue: by default a deep copy of all attributes.
 
-        By default a deep copy of all attributes. Override both if that is too much, or if one of them cannot be copied or, for
-        a checkpoint that is written out, pickled. What was asked for and not delivered yet is not part of it: see ``pending``.
-
-        >>> class Count(Vertex):
-        ...     def __init__(self):
-        ...         self.counts = {}
-        >>> old, new = Count(), Count()
-        >>> old.counts["a"] = 1
-        >>> new.restore(old.checkpoint())
-        >>> old.counts["a"] += 1
-        >>> old.counts, new.counts
-        ({'a': 2}, {'a': 1})
+        Override both if an attribute cannot be copied, or pickled. Requests are not part of it: see ``pending``.
         """
         return copy.deepcopy(_attributes(self))
 
     def restore(self, state: Any) -> None:
-        """Take back what ``checkpoint`` returned, on a vertex that was made as that one was and that no message has reached."""
+        """Restore what ``checkpoint`` returned, on a new vertex."""
         for name, value in copy.deepcopy(state).items():
             setattr(self, name, value)
 
     def redistribute(self, states: Sequence[Any], index: int, peers: int) -> Any:
-        """Return what worker ``index`` of ``peers`` is to ``restore``; ``states`` is what ``checkpoint`` returned on each worker
-        of a run with another number of them, in their order.
+        """Return what worker ``index`` of ``peers`` restores; ``states`` is what ``checkpoint`` returned on each former worker.
 
-        ``redistribute_by_key`` does it for dictionaries by the keys that the records are dealt by. What any vertex waited for is
-        asked for on every worker, so ``on_notify`` may come where there is nothing to do. By default a ``StateError``. It is not
-        called where all states are equal to that of a new vertex.
+        ``redistribute_by_key`` does it for dictionaries. Every worker requests what any vertex had, so that ``on_notify`` may
+        come without state for it. By default a ``StateError``; not called where all states equal that of a new vertex.
 
         >>> class Count(Vertex):
         ...     def __init__(self):
@@ -157,10 +139,7 @@ class Vertex(Generic[T]):
 
 
 def pending(vertex: Vertex[T]) -> list[T]:
-    """Return the times that ``vertex`` has asked to be notified of and was not yet, in order.
-
-    They belong to a checkpoint as much as what ``Vertex.checkpoint`` returns does. A new vertex gets them by ``notify_at``,
-    before it becomes part of a dataflow.
+    """Return the times requested of ``vertex`` and not delivered, in order; a new vertex gets them by ``notify_at``.
 
     >>> class Alarm(Vertex):
     ...     pass
@@ -169,11 +148,11 @@ def pending(vertex: Vertex[T]) -> list[T]:
     (None, None, [5, 7])
     """
     runner = vertex._runner
-    return linear_extension(dict.fromkeys(vertex._asked) if runner is None else runner.requests)
+    return linear_extension(dict.fromkeys(vertex._requested) if runner is None else runner.requests)
 
 
 def redistribute_by_key(states: Sequence[Mapping[K, V]], index: int, peers: int) -> dict[K, V]:
-    """Return the entries of all ``states`` whose keys belong to worker ``index`` of ``peers``: for ``Vertex.redistribute``.
+    """Return the entries whose keys belong to worker ``index`` of ``peers``, for ``Vertex.redistribute``.
 
     Keys are what the vertex's records are exchanged by. ``StateError`` for a key that is in two of the states.
 
@@ -191,15 +170,15 @@ def redistribute_by_key(states: Sequence[Mapping[K, V]], index: int, peers: int)
 
 
 def _attributes(vertex: Vertex[Any]) -> dict[str, Any]:
-    """Return the attributes of a vertex, in its dictionary or in slots, without those that are ours."""
+    """Return the attributes of a vertex, in its dictionary or in slots, without this module's."""
     state: Any = object.__getstate__(vertex)
     parts = state if isinstance(state, tuple) else (state,)
-    ours = ("_runner", "_asked")
+    ours = ("_runner", "_requested")
     return {name: value for part in parts if part for name, value in part.items() if name not in ours}
 
 
 class Runner(Generic[T]):
-    """Runs one vertex as an operator: keeps what it has asked for, and what the callback that is running may do."""
+    """Runs one vertex as an operator: has its requests, and what the running callback may send with."""
 
     def __init__(
         self, vertex: Vertex[T], info: OperatorInfo, domain: TimeDomain[T], inputs: Sequence[InputPort[T, Any]], outputs: int
@@ -213,20 +192,20 @@ class Runner(Generic[T]):
         self._count = outputs
         self._outputs: Sequence[OutputPort[T]] = ()
         self._time = domain.minimum
-        self._right: Right[T] | None = None
+        self._permission: Permission[T] | None = None
         self._depth = 0
 
     def start(self, capabilities: list[Capability[T]], times: Sequence[T]) -> None:
-        """Ask for notifications at ``times``, and give the initial capabilities back."""
-        self._right = capabilities
+        """Request notifications at ``times``, and drop the initial capabilities."""
+        self._permission = capabilities
         for time in times:
             self.request(time)
-        self._right = None
+        self._permission = None
         for capability in capabilities:
             capability.drop()
 
     def logic(self, *ports: Any) -> None:
-        """Hand over all that has come, and then the first of the times that are complete: the logic of the operator."""
+        """Deliver all messages, and then the first complete time: the logic of the operator."""
         self._outputs = ports[len(self._inputs) :]
         for port in self._inputs:
             self._receive(port)
@@ -246,24 +225,22 @@ class Runner(Generic[T]):
             capability.drop()
 
     def _complete(self, time: T) -> bool:
-        """Return whether nothing at or before ``time`` can come on any input any more."""
+        """Return whether every input has passed ``time``."""
         return not any(element <= time for port in self._inputs for element in port.elements)
 
-    def _enter(self, right: Right[T], time: T, callback: Callable[[T], None]) -> None:
-        """Call ``callback(time)``, perhaps in the middle of another one."""
-        before = self._right, self._time
-        self._right, self._time = right, time
+    def _enter(self, permission: Permission[T], time: T, callback: Callable[[T], None]) -> None:
+        """Call ``callback(time)``, perhaps within another one."""
+        before = self._permission, self._time
+        self._permission, self._time = permission, time
         self._depth += 1
         try:
             callback(time)
         finally:
             self._depth -= 1
-            self._right, self._time = before
-
-    # -- what the vertex may call -------------------------------------------------------------------------------------
+            self._permission, self._time = before
 
     def send(self, port: int, batch: Any, time: T) -> None:
-        """Send a batch, and deliver what comes straight back, if the vertex may be entered again."""
+        """Send a batch, and deliver what comes straight back, if the vertex may be re-entered."""
         time = self._allowed("send_by", time)
         if port not in range(self._count):
             raise GraphError(
@@ -276,14 +253,14 @@ class Runner(Generic[T]):
             self._come_round()
 
     def request(self, time: T) -> None:
-        """Ask to be notified, and hold the time back on every output until then."""
+        """Request a notification, and hold the time back on every output until then."""
         time = self._allowed("notify_at", time)
         if time not in self.requests:
             self.requests[time] = [self._capability(output, time) for output in range(self._count)]
 
     def _allowed(self, deed: str, time: T) -> T:
-        """Return ``time`` if the callback that is running may use it."""
-        if self._right is None:
+        """Return ``time`` if the running callback may use it."""
+        if self._permission is None:
             raise CapabilityError(f"{self.label}: {deed} can be called in on_recv and on_notify only")
         if time == self._time:
             return self._time
@@ -299,12 +276,12 @@ class Runner(Generic[T]):
         return time
 
     def _capability(self, output: int, time: T) -> Capability[T]:
-        right = self._right
-        assert right is not None
-        return right[output].delayed(time) if isinstance(right, list) else right.delayed(time, output)
+        permission = self._permission
+        assert permission is not None
+        return permission[output].delayed(time) if isinstance(permission, list) else permission.delayed(time, output)
 
     def _come_round(self) -> None:
-        """Have the loop pass on what was sent, and receive it if it is here then."""
+        """Run the loop's operators, and receive what they bring back."""
         waiting = [len(port.queue) for port in self._inputs]
         self._activator.come_round()
         for port, before in zip(self._inputs, waiting, strict=True):
@@ -317,7 +294,7 @@ def vertex(
     scope: ScopeBuilder[T],
     factory: Vertex[T] | Callable[..., Vertex[T]],
     *args: Any,
-    inputs: Sequence[Given[T]] = (),
+    inputs: Sequence[VertexInput[T]] = (),
     outputs: int = 1,
     name: str | None = None,
 ) -> list[Stream[T, Any]]: ...
@@ -327,29 +304,25 @@ def vertex(
     factory: Vertex[T] | Callable[..., Vertex[T]],
     *args: Any,
     pact: Pact = Pipeline,
-    others: Sequence[Given[T]] = (),
+    others: Sequence[VertexInput[T]] = (),
     name: str | None = None,
 ) -> Stream[T, Any]: ...
 def vertex(
     scope: ScopeBuilder[T] | Stream[T, Any],
     factory: Vertex[T] | Callable[..., Vertex[T]],
     *args: Any,
-    inputs: Sequence[Given[T]] = (),
+    inputs: Sequence[VertexInput[T]] = (),
     outputs: int = 1,
     name: str | None = None,
     pact: Pact = Pipeline,
-    others: Sequence[Given[T]] = (),
+    others: Sequence[VertexInput[T]] = (),
 ) -> list[Stream[T, Any]] | Stream[T, Any]:
-    """Run ``factory(*args)``, a ``Vertex``, as an operator with any number of inputs and outputs; return its output streams.
+    """Return the output streams of ``factory(*args)``, a ``Vertex``, run as an operator with any number of inputs and outputs.
 
-    Of a stream, ``vertex(stream, factory, ...)``, it is what ``stream.vertex(factory, ...)`` is. ``GraphError`` for arguments
-    that go with the other of the two.
-
-    ``factory`` is a class that derives from ``Vertex``, a function that makes one, or one made for this place and worker.
-    ``inputs`` are what its inputs read, in order: a stream, or ``(stream, pact)``. Without inputs every time is complete from
-    the start, so that a vertex which asks for a notification in its ``__init__`` is a source. It is named by its class, if not
-    by ``name``. ``GraphError`` for what is no vertex, or is part of a dataflow already, ``OperatorError`` for what ``factory``
-    raises. Source: Naiad section 2.2.
+    Given a stream, it is ``stream.vertex(factory, ...)``. ``factory`` is a class that derives from ``Vertex``, a function that
+    makes one, or one made for this place and worker. ``inputs`` are streams, or ``(stream, pact)``. A vertex without inputs that
+    requests notifications in ``__init__`` is a source. ``GraphError`` for arguments of the other form, for what is no vertex, or
+    is part of a dataflow already; ``OperatorError`` for what ``factory`` raises. Source: Naiad section 2.2.
 
     >>> import timely
     >>> class Sieve(timely.Vertex):
@@ -386,45 +359,45 @@ def vertex(
 
     def constructor(capabilities: list[Capability[T]], info: OperatorInfo) -> Callable[..., None]:
         runner = Runner(made, info, scope.subgraph.domain, ports, count)
-        _keep(made, info)
-        asked, made._asked = made._asked, ()
+        _register(made, info)
+        requested, made._requested = made._requested, ()
         made._runner = runner
-        runner.start(capabilities, asked)
+        runner.start(capabilities, requested)
         return runner.logic
 
     builder.build(constructor)
     return streams
 
 
-def _listed(name: str, given: Sequence[Given[T]]) -> list[Given[T]]:
-    """Return what a vertex is to read as a list; ``GraphError`` for what is none."""
+def _listed(name: str, given: Sequence[VertexInput[T]]) -> list[VertexInput[T]]:
+    """Return inputs as a list; ``GraphError`` for what is none."""
     if not isinstance(given, Iterable):
         raise GraphError(f"vertex: {name} is a list of streams, each with its pact or without, not {shown(given)}")
     return list(given)
 
 
-def _keep(made: Vertex[T], info: OperatorInfo) -> None:
-    """Declare the vertex's state: what its ``checkpoint`` returns, and the times that it waits for."""
+def _register(made: Vertex[T], info: OperatorInfo) -> None:
+    """Register the vertex's state: what its ``checkpoint`` returns, and its requests."""
 
     def load(items: Iterable[tuple[Any, list[T]]]) -> None:
         for state, times in items:
-            made._asked = ()
+            made._requested = ()
             made.restore(state)
-            made._asked = (*made._asked, *times)
+            made._requested = (*made._requested, *times)
 
     def rescale(parts: Sequence[Iterable[tuple[Any, list[T]]]]) -> None:
         found = [item for items in parts for item in items]
         states, times = [state for state, _ in found], dict.fromkeys(time for _, waiting in found for time in waiting)
-        made._asked = ()
+        made._requested = ()
         if not _all_new(made, states):
             made.restore(made.redistribute(states, info.worker, info.peers))
-        made._asked = (*made._asked, *times)
+        made._requested = (*made._requested, *times)
 
     info.keep(lambda: [(None, (made.checkpoint(), pending(made)))], load, rescale=rescale)
 
 
 def _all_new(made: Vertex[Any], states: Sequence[Any]) -> bool:
-    """Whether nothing was learnt: each of ``states`` is that of a vertex which was just made."""
+    """Return whether each of ``states`` is that of a new vertex."""
     try:
         new = made.checkpoint()
         return all(bool(state == new) for state in states)
@@ -442,6 +415,6 @@ def _check(made: object, factory: object) -> None:
         what = why_not_run(callback)
         if what is not None:
             raise GraphError(f"vertex {type(made).__name__}: {name} is {what}, and does nothing when it is called: use send_by")
-    if made.reentrancy not in range(DEEPEST + 1):
+    if made.reentrancy not in range(MAX_REENTRANCY + 1):
         kind = type(made).__name__
-        raise GraphError(f"vertex {kind}: reentrancy = {made.reentrancy!r} must be a whole number from 0 to {DEEPEST}")
+        raise GraphError(f"vertex {kind}: reentrancy = {made.reentrancy!r} must be a whole number from 0 to {MAX_REENTRANCY}")

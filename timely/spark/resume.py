@@ -30,7 +30,7 @@ import pyarrow as pa
 from timely.dataflow import OperatorInfo, Pipeline, Stream
 from timely.dataflow.pickling import dumps
 from timely.errors import ConfigurationError
-from timely.operators.state_log import dealt
+from timely.operators.state import share
 from timely.recovery import Recovery, open_store
 from timely.spark.ingest import Intake
 from timely.spark.metrics import Meter
@@ -326,7 +326,7 @@ def collect(stream: Stream[int, Any], position: int, outbox: Outbox) -> None:
 
     def constructor(info: OperatorInfo) -> Any:
         def rescale(parts: Sequence[Iterable[Given]]) -> None:
-            outbox.restore(dealt(parts, info.worker, info.peers))
+            outbox.restore(share(parts, info.worker, info.peers))
 
         log = info.keep(None, outbox.restore, rescale=rescale, logged=True)
 

@@ -1,0 +1,125 @@
+"""How the ready-made operators register their state: with keys, without keys, as a log, or as a source's position.
+
+Invariant: on any number of workers, each item is restored where its operator needs it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, Generic, TypeVar
+
+from timely.dataflow import OperatorInfo, route
+from timely.errors import StateError
+
+I = TypeVar("I")  # noqa: E741  # an item of state
+
+
+def key_route(key: Callable[[Any], Any] | None) -> Callable[[Any], int]:
+    """Return the function from a record's key to its route, where records are exchanged by ``key(k)``, or by ``k`` itself.
+
+    >>> key_route(None)("a") == key_route(str.lower)("A") == route("a")
+    True
+    """
+    if key is None:
+        return route
+    chosen = key
+    return lambda k: route(chosen(k))
+
+
+def register_keyed_state(
+    info: OperatorInfo, save: Callable[[], Iterable[I]], load: Callable[[Iterable[I]], object], route: Callable[[I], int]
+) -> None:
+    """Register items that belong to the worker ``route(item) % peers``."""
+    info.keep(lambda: ((route(item), item) for item in save()), load)
+
+
+def register_list_state(info: OperatorInfo, save: Callable[[], Iterable[I]], load: Callable[[Iterable[I]], object]) -> None:
+    """Register items without a key.
+
+    On another number of workers, worker ``i`` loads those of each worker ``j`` with ``j % peers == i``.
+    """
+    info.keep(lambda: ((None, item) for item in save()), load, rescale=lambda parts: load(share(parts, info.worker, info.peers)))
+
+
+def register_union_state(info: OperatorInfo, save: Callable[[], Iterable[I]], load: Callable[[Iterable[I]], object]) -> None:
+    """Register items of which, on another number of workers, each worker loads all."""
+    info.keep(
+        lambda: ((None, item) for item in save()), load, rescale=lambda parts: load(item for items in parts for item in items)
+    )
+
+
+def share(parts: Sequence[Iterable[I]], worker: int, peers: int) -> Iterator[I]:
+    """Return the items of each ``parts[j]`` with ``j % peers == worker``.
+
+    >>> list(share(["ab", "cd", "e"], 0, 2))
+    ['a', 'b', 'e']
+    """
+    for items in parts[worker::peers]:
+        yield from items
+
+
+class ChangeLog(Generic[I]):
+    """Keyed state of which a checkpoint takes what was logged since the last one, and at times all that ``save()`` returns."""
+
+    __slots__ = ("_entries", "_log", "_places", "_route")
+
+    def __init__(
+        self,
+        info: OperatorInfo,
+        save: Callable[[], Iterable[I]],
+        load: Callable[[Iterable[I]], object],
+        route: Callable[[I], int],
+    ) -> None:
+        self._route = route
+        self._log = info.keep(lambda: ((route(item), item) for item in save()), load, logged=True)
+        self._entries = self._log.entries
+        self._places: dict[Any, int] = {}
+
+    @property
+    def enabled(self) -> bool:
+        """Whether the run has checkpoints; without them the log stays empty."""
+        return self._log.kept
+
+    def append(self, item: I) -> None:
+        """Log a change that adds to those before it."""
+        self._log.append(self._route(item), item)
+
+    def replace(self, key: Any, item: I) -> None:
+        """Log the state of ``key``, in place of what was logged for it since the last checkpoint."""
+        entries = self._log.entries
+        if entries is not self._entries or len(entries) < len(self._places):  # a checkpoint has drained the log
+            self._entries, self._places = entries, {}
+        place = self._places.setdefault(key, len(entries))
+        if place < len(entries):
+            entries[place] = (self._route(item), item)
+        else:
+            self.append(item)
+
+
+class SourcePosition:
+    """How many items a source has sent, and whether that was all: a resumed run skips them.
+
+    ``StateError`` on another number of workers before the end, since the items of each worker are not known then.
+    """
+
+    __slots__ = ("_label", "count", "over")
+
+    def __init__(self, info: OperatorInfo) -> None:
+        self.count = 0
+        self.over = False
+        self._label = f"operator {info.name!r} ({info.path})"
+        info.keep(lambda: [(None, (self.count, self.over))], self._load, rescale=self._rescale)
+
+    def _load(self, items: Iterable[tuple[int, bool]]) -> None:
+        for self.count, self.over in items:
+            pass
+
+    def _rescale(self, parts: Sequence[Iterable[tuple[int, bool]]]) -> None:
+        for worker, items in enumerate(parts):
+            for count, over in items:
+                if not over:
+                    raise StateError(
+                        f"{self._label}: worker {worker} of {len(parts)} had sent {count} and was not at the end; it is not known"
+                        f" which worker goes on with that: go on with {len(parts)} workers, or send by an input handle"
+                    )
+        self.over = True
