@@ -17,9 +17,8 @@ from timely.dataflow.operator import Operator
 from timely.dataflow.origin import origin
 from timely.dataflow.pact import Distribute, Exchange, Pact, PipelinePact, Spill
 from timely.dataflow.ports import InputPort, OutputPort
-from timely.dataflow.scope import ScopeBuilder, check_scope
+from timely.dataflow.scope import ScopeBuilder, Stream, check_scope, instead_of, way_between
 from timely.dataflow.spill import Queue, SpillQueue
-from timely.dataflow.stream import Stream, instead_of, way_between
 from timely.errors import GraphError, Place, ScopeError, shown
 from timely.order import PartialOrder
 from timely.progress import Antichain, PathSummary, Source, SummaryRow, Target
