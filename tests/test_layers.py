@@ -247,9 +247,9 @@ def test_processes_that_agree_on_what_they_have_built_load_no_openssl_for_it() -
         ("import pyarrow as pa; import pyarrow.compute", "pa.record_batch({'x': [1, 2]})", "'x'"),
     ],
 )
-def test_processes_find_what_deals_columns_loaded_if_the_program_has_columns(imports: str, batch: str, key: str) -> None:
+def test_processes_find_what_partitions_columns_loaded_if_the_program_has_columns(imports: str, batch: str, key: str) -> None:
     loaded = run(PROCESSES.format(imports=imports, batch=batch, key=key)).split()
-    assert [name for name in loaded if name.startswith("timely.dataflow.deal")] == []
+    assert [name for name in loaded if name.startswith("timely.dataflow.partition_")] == []
 
 
 def test_the_core_runs_where_no_extra_is_installed() -> None:

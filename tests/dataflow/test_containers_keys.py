@@ -249,7 +249,7 @@ def test_several_columns_are_routed_as_tuples(rows: list[Any]) -> None:
     assert combined(columns).tolist() == [route(row) for row in rows]
 
 
-# -- dealing by name -----------------------------------------------------------------------------------------------------
+# -- exchange by name -----------------------------------------------------------------------------------------------------
 
 
 @given(st.lists(st.tuples(st.integers(-9, 9), st.text("abc", max_size=3))), WORKERS)
@@ -289,7 +289,7 @@ TWINS = pa.RecordBatch.from_arrays([pa.array([1]), pa.array([2])], names=["a", "
         ([1, 2], "c", "a list of records has no column 'c'"),
         ([1, 2], ["c"], "a list of records has no column"),
         (pa.table({"a": [1]}), "a", r"type Table cannot be exchanged: send the batches of its to_batches\(\)"),
-        ({"a": 1}, "a", r"type dict cannot be exchanged: give its type a method deal\(key, workers\)"),
+        ({"a": 1}, "a", r"type dict cannot be exchanged: give its type a method partition\(key, workers\)"),
     ],
 )
 def test_wrong_keys_and_containers(batch: Any, key: Any, words: str) -> None:

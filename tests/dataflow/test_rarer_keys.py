@@ -187,8 +187,13 @@ def test_routes_are_the_same_in_a_process_with_another_seed() -> None:
     script = "from tests.dataflow.test_rarer_keys import everything; from timely.dataflow import route;"
     script += "print([route(key) for key in everything()])"
     said = {
-        subprocess.run([sys.executable, "-c", script], env={"PYTHONHASHSEED": seed, "PYTHONPATH": ":".join(sys.path)},
-                       check=True, capture_output=True, text=True).stdout
+        subprocess.run(
+            [sys.executable, "-c", script],
+            env={"PYTHONHASHSEED": seed, "PYTHONPATH": ":".join(sys.path)},
+            check=True,
+            capture_output=True,
+            text=True,
+        ).stdout
         for seed in ("1", "2")
     }
     assert said == {f"{[route(key) for key in everything()]}\n"}

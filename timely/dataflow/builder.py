@@ -70,7 +70,7 @@ def connect(scope: ScopeBuilder[T], stream: Stream[T, Any], pact: Pact, target: 
         queue, pact = SpillQueue(pact.policy(), label), pact.pact
     if not isinstance(pact, Exchange | Distribute | PipelinePact):
         raise GraphError(
-            f"{label}: a pact is timely.Pipeline, timely.Exchange(key), timely.Distribute(deal) or timely.Spill(pact),"
+            f"{label}: a pact is timely.Pipeline, timely.Exchange(key), timely.Distribute(partition) or timely.Spill(pact),"
             f" not {shown(pact)}"
         )
     local: QueuePusher[T] = QueuePusher(queue, scope.subgraph, target.node)

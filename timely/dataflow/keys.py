@@ -35,8 +35,11 @@ if TYPE_CHECKING:
     Numbers: TypeAlias = np.ndarray[Any, Any]
 
 Key: TypeAlias = Callable[[Any], Any] | str | Sequence[str]
-"""What says where a record goes: a function of the record; for Arrow batches and structured arrays the name of a column, or
-several, which count as a tuple. For arrays the function is of the whole array."""
+"""A function of the record; for Arrow batches and structured arrays the name of a column, or several, which count as a tuple.
+For arrays the function takes the whole array."""
+
+Parts: TypeAlias = list[tuple[int, Any]]
+"""Pairs ``(worker, part)``, in order of worker, no part empty."""
 
 _SEED: Final = 17
 _FACTOR: Final = 1_000_003
