@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from timely import dataflow, operators
 from timely.dataflow import ScopeBuilder, Stream
-from timely.dataflow.methods import ScopeMethods as ScopeBase
-from timely.dataflow.methods import StreamMethods as StreamBase
+from timely.dataflow.methods import ScopeBase, StreamBase
 from timely.dataflow.scope import ADVICE
 from timely.order import PartialOrder
 

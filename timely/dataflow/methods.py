@@ -6,11 +6,11 @@ Type checkers read ``methods.pyi`` instead, since the types of streams and opera
 from __future__ import annotations
 
 
-class StreamMethods:
+class StreamBase:
     """The operators of a stream."""
 
     __slots__ = ()
 
 
-class ScopeMethods:
+class ScopeBase:
     """The operators that begin in a scope."""

@@ -1,2 +1,6 @@
-from timely.methods import ScopeMethods as ScopeMethods
-from timely.methods import StreamMethods as StreamMethods
+from typing import TypeAlias
+
+from timely.methods import ScopeMethods, StreamMethods
+
+ScopeBase: TypeAlias = ScopeMethods
+StreamBase: TypeAlias = StreamMethods

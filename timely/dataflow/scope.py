@@ -15,7 +15,7 @@ from typing import Any, Concatenate, Final, Generic, ParamSpec
 from typing_extensions import TypeVar
 
 from timely.dataflow.channel import Allocator, EnterPusher, LeavePusher, Pusher
-from timely.dataflow.methods import ScopeMethods, StreamMethods
+from timely.dataflow.methods import ScopeBase, StreamBase
 from timely.dataflow.origin import Origin
 from timely.errors import GraphError, ScopeError, shown
 from timely.order import PartialOrder, Product
@@ -63,7 +63,7 @@ class ScopeContext(AbstractContextManager[S]):
         )
 
 
-class ScopeBuilder(ScopeMethods, Generic[T]):
+class ScopeBuilder(ScopeBase, Generic[T]):
     """Builds one scope with times of type ``T``: its methods add operators and nested scopes.
 
     ``path`` names it in errors, ``index`` is its number in the scope around it (``parent``).
@@ -183,7 +183,7 @@ class ScopeBuilder(ScopeMethods, Generic[T]):
         self.subgraph.set_external_summary((), ())
 
 
-class Stream(StreamMethods, Generic[T, D]):
+class Stream(StreamBase, Generic[T, D]):
     """A stream of records of type ``D`` at times of type ``T``, in one scope."""
 
     __slots__ = ("scope", "source", "tee")
