@@ -11,6 +11,7 @@ from timely.dataflow.keys import Key, route, route_array, route_column
 from timely.dataflow.operator import Activator, Operator
 from timely.dataflow.origin import warn
 from timely.dataflow.pact import Distribute, Exchange, Pact, Pipeline, Spill
+from timely.dataflow.pickling import pickled, unpickled_plain
 from timely.dataflow.ports import InputPort, OutputPort, Session
 from timely.dataflow.runnable import why_not_run
 from timely.dataflow.scope import ScopeBuilder, Stream, check_scope, scope_of
@@ -44,11 +45,13 @@ __all__ = [
     "add_scope",
     "check_scope",
     "make",
+    "pickled",
     "records_of",
     "route",
     "route_array",
     "route_column",
     "scope_of",
+    "unpickled_plain",
     "warn",
     "why_not_run",
 ]

@@ -11,12 +11,12 @@ from __future__ import annotations
 import contextlib
 import pickle
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any, Final, Generic, Protocol, TypeAlias, TypeVar
 
 import attrs
 
-from timely.dataflow.pickling import dumps
+from timely.dataflow.pickling import dumps, pickled
 from timely.errors import ConfigurationError, SpillError, told
 from timely.order import PartialOrder
 
@@ -246,11 +246,8 @@ class SpillQueue(Generic[T]):
 
     def _written(self, message: Resident[T]) -> Paged[T]:
         """Write a container to the newest file."""
-        loose: list[pickle.PickleBuffer] = []
-        keep: Callable[[pickle.PickleBuffer], object] = loose.append
         with self._blamed("be pickled", "send records that can be pickled"):
-            pieces: list[bytes | memoryview] = [dumps(message.batch, keep)]
-            pieces.extend(buffer.raw() for buffer in loose)
+            pieces = pickled(message.batch)
         with self._blamed("be written", "make room where temporary files go (TMPDIR), or give a larger threshold"):
             if self._segment is None or self._segment.size >= SEGMENT:
                 self._segment = Segment()
