@@ -10,23 +10,9 @@ import pytest
 from timely.dataflow.spill import SpillQueue, Threshold
 
 
-class Eager:
-    """Keeps nothing that it need not."""
-
-    def keep(self, resident: int, /) -> int:
-        return 0
-
-
-class Never:
-    """Keeps everything."""
-
-    def keep(self, resident: int, /) -> None:
-        return None
-
-
 @pytest.mark.parametrize("entries", [1, 2, 4, 9])
-def test_W8_an_eager_policy_pages_all_but_the_last(entries: int) -> None:
-    queue: SpillQueue[int] = SpillQueue(Eager(), "an input")
+def test_W8_a_threshold_of_zero_pages_all_but_the_last(entries: int) -> None:
+    queue: SpillQueue[int] = SpillQueue(Threshold(0, 0), "an input")
     batches = [np.full(10, number, np.uint8) for number in range(entries)]
     for number, batch in enumerate(batches):
         queue.append((number, batch, len(batch)))
@@ -37,8 +23,8 @@ def test_W8_an_eager_policy_pages_all_but_the_last(entries: int) -> None:
     queue.clear()
 
 
-def test_W8_a_policy_that_keeps_everything_pages_nothing() -> None:
-    queue: SpillQueue[int] = SpillQueue(Never(), "an input")
+def test_W8_a_threshold_that_is_not_reached_pages_nothing() -> None:
+    queue: SpillQueue[int] = SpillQueue(Threshold(1 << 40, 0), "an input")
     for number in range(4):
         queue.append((number, [b"x" * 1000], 1))
     assert (len(queue), queue.paged) == (4, 0)

@@ -82,23 +82,6 @@ def test_it_is_a_deque_whatever_is_done_with_it(operations: list[Any], one: int,
     assert (len(queue), queue.paged, queue.resident) == (0, 0, 0)
 
 
-def test_a_policy_may_change_its_mind() -> None:
-    class Turns:
-        def __init__(self) -> None:
-            self.answers = [None, None, 30, None, 0, None, 100, None, None, 20]
-
-        def keep(self, resident: int, /) -> int | None:
-            return self.answers.pop(0)
-
-    queue: SpillQueue[int] = SpillQueue(Turns(), "an input")
-    for number in range(10):
-        queue.append((number, np.full(10, number, np.uint8), 10))
-        if number == 4:
-            assert queue.popleft()[0] == 0
-    assert [queue.popleft()[0] for _ in range(9)] == list(range(1, 10))
-    assert queue.resident == 0
-
-
 def test_sizes() -> None:
     assert size_of(np.zeros(100, np.int64)) == 800
     assert size_of(pa.record_batch({"k": pa.array(range(1000))}).slice(0, 10)) == 80

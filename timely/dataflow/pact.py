@@ -118,9 +118,9 @@ class Spill:
             raise GraphError(
                 f"Spill takes timely.Pipeline, timely.Exchange(key) or timely.Distribute(partition), not {self.pact!r}"
             )
-        self.policy()
+        self.limits()
 
-    def policy(self) -> Threshold:
+    def limits(self) -> Threshold:
         """Return when a queue spills."""
         return Threshold(total=self.threshold, head=self.reserve)
 
