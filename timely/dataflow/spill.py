@@ -172,7 +172,7 @@ class SpillQueue(Generic[T]):
         return [(message.time, message.records) for part in parts for message in part]
 
     def append(self, message: tuple[T, Any, int]) -> None:
-        """Add a message, and spill beyond the threshold. After a ``SpillError`` nothing is lost: what is not on disk is in memory."""
+        """Add a message, and spill beyond the threshold. A ``SpillError`` loses nothing: what is not on disk is in memory."""
         time, batch, records = message
         self._tail.append(Resident(time, batch, records, 0))  # before anything can fail
         with self._blamed("be measured", "send records that can be pickled"):
