@@ -67,7 +67,7 @@ def connect(scope: ScopeBuilder[T], stream: Stream[T, Any], pact: Pact, target: 
         raise ScopeError(f"{label} cannot read a stream of scope {stream.scope.path!r}: {way_between(stream.scope, scope)}")
     queue = input.queue
     if isinstance(pact, Spill):
-        queue, pact = SpillQueue(pact.limits(), label), pact.pact
+        queue, pact = SpillQueue(pact.threshold, pact.reserve, label), pact.pact
     if not isinstance(pact, Exchange | Distribute | PipelinePact):
         raise GraphError(
             f"{label}: a pact is timely.Pipeline, timely.Exchange(key), timely.Distribute(partition) or timely.Spill(pact),"

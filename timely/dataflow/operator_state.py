@@ -1,7 +1,7 @@
 """Operator state: how an operator registers its state, so that a checkpoint can save and restore it.
 
-State is a sequence of pairs ``(route, item)``: the item belongs to worker ``route % peers``, for any number of workers. ``load`` gets
-the items of the last ``save`` and of every ``append`` since, in order for each key. Source: Naiad section 3.4.
+State is a sequence of pairs ``(route, item)``: the item belongs to worker ``route % peers``. ``load`` gets the items of the last
+``save`` and of every ``append`` since, in order for each key. Source: Naiad section 3.4.
 """
 
 from __future__ import annotations

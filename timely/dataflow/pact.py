@@ -12,8 +12,7 @@ import attrs
 
 from timely.dataflow.container import checked_parts, partition
 from timely.dataflow.keys import Key, Parts
-from timely.dataflow.spill import Threshold
-from timely.errors import GraphError
+from timely.errors import ConfigurationError, GraphError
 
 
 @attrs.frozen
@@ -118,11 +117,11 @@ class Spill:
             raise GraphError(
                 f"Spill takes timely.Pipeline, timely.Exchange(key) or timely.Distribute(partition), not {self.pact!r}"
             )
-        self.limits()
-
-    def limits(self) -> Threshold:
-        """Return when a queue spills."""
-        return Threshold(total=self.threshold, head=self.reserve)
+        if not isinstance(self.threshold, int) or not isinstance(self.reserve, int) or not 0 <= self.reserve <= self.threshold:
+            raise ConfigurationError(
+                "a queue spills beyond a threshold of bytes, of which a reserve stays in memory: whole numbers with"
+                f" 0 <= reserve <= threshold, not threshold={self.threshold!r} and reserve={self.reserve!r}"
+            )
 
 
 Pact: TypeAlias = PipelinePact | Exchange | Distribute | Spill

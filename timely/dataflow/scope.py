@@ -90,7 +90,9 @@ class ScopeBuilder(ScopeBase, Generic[T]):
         self.root: ScopeBuilder[Any] = self if parent is None else parent.root
         self.exchange = exchange
         self.checks: list[Callable[[], None]] = [] if parent is None else parent.root.checks
-        self.given: dict[str, tuple[str, Origin | None]] = {}  # what operators send of what every worker may have, by their paths
+        self.given: dict[
+            str, tuple[str, Origin | None]
+        ] = {}  # digests of what to_stream sends, by path
         self.unfinished: set[str] = set() if parent is None else parent.root.unfinished
         self.scopes: list[Subgraph[Any, Any]] = [] if parent is None else parent.root.scopes
         if parent is not None:
@@ -156,7 +158,7 @@ class ScopeBuilder(ScopeBase, Generic[T]):
         >>> timely.example(build)
         [(0, [128, 160])]
         """
-        product: Any = Product  # the coordinates are known only now, so that a type checker has nothing to say of them
+        product: Any = Product  # no type checker knows the coordinates
         return ScopeContext(self._nested(name or "iterative", product[self.time, int]), "iterative")
 
     @contextmanager

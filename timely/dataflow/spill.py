@@ -15,7 +15,7 @@ from typing import Any, Final, Generic, TypeAlias, TypeVar
 import attrs
 
 from timely.dataflow.pickling import dumps, pickled
-from timely.errors import ConfigurationError, SpillError, told
+from timely.errors import SpillError, told
 from timely.order import PartialOrder
 
 T = TypeVar("T", bound=PartialOrder)
@@ -24,24 +24,6 @@ SEGMENT: Final = 1 << 28
 """Bytes after which a new file begins, so that disk is freed while other messages wait."""
 SAMPLE: Final = 8
 """Records of a list that are measured."""
-
-
-@attrs.frozen
-class Threshold:
-    """Spill when more than ``total`` bytes are in memory, except for the oldest ``head`` bytes, which are read next.
-
-    ``ConfigurationError`` unless both are whole numbers with ``0 <= head <= total``.
-    """
-
-    total: int
-    head: int
-
-    def __attrs_post_init__(self) -> None:
-        if not isinstance(self.total, int) or not isinstance(self.head, int) or not 0 <= self.head <= self.total:
-            raise ConfigurationError(
-                "a queue spills beyond a threshold of bytes, of which a reserve stays in memory: whole numbers with"
-                f" 0 <= reserve <= threshold, not threshold={self.total!r} and reserve={self.head!r}"
-            )
 
 
 def size_of(batch: Any) -> int:
@@ -122,11 +104,12 @@ class Paged(Generic[T]):
 
 
 class SpillQueue(Generic[T]):
-    """The messages ``(time, container, records)`` of an input, oldest first, on disk beyond ``threshold``.
+    """The messages ``(time, container, records)`` of an input, oldest first, on disk beyond ``threshold`` bytes.
 
-    The oldest are in memory, then come those on disk, then the newest in memory. ``label`` is the input's name in errors.
+    The oldest ``reserve`` bytes are in memory, then come those on disk, then the newest in memory. ``label`` names the
+    input in errors.
 
-    >>> queue = SpillQueue(Threshold(total=100, head=0), "an input")
+    >>> queue = SpillQueue(100, 0, "an input")
     >>> for time in range(4):
     ...     queue.append((time, [b"x" * 80], 1))
     >>> len(queue), queue.paged
@@ -135,10 +118,11 @@ class SpillQueue(Generic[T]):
     [True, True, True, True]
     """
 
-    def __init__(self, threshold: Threshold, label: str) -> None:
+    def __init__(self, threshold: int, reserve: int, label: str) -> None:
         import tempfile  # noqa: F401  takes long to load, and memory may be short later
 
         self._threshold = threshold
+        self._reserve = reserve
         self._label = label
         self._head: deque[Resident[T]] = deque()
         self._disk: deque[Paged[T]] = deque()
@@ -179,12 +163,12 @@ class SpillQueue(Generic[T]):
             size = size_of(batch)
         self._tail[-1] = Resident(time, batch, records, size)
         self.resident += size
-        if self.resident > self._threshold.total:
-            self._spill(self._threshold.head)
+        if self.resident > self._threshold:
+            self._spill()
 
-    def _spill(self, reserve: int) -> None:
+    def _spill(self) -> None:
         tail = self._tail
-        while not self._disk and len(tail) > 1 and self._reserved + tail[0].size <= reserve:
+        while not self._disk and len(tail) > 1 and self._reserved + tail[0].size <= self._reserve:
             self._reserved += tail[0].size
             self._head.append(tail.popleft())
         while len(tail) > 1:
