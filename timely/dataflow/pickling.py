@@ -51,7 +51,13 @@ def dumps(message: Any, buffer_callback: Callable[[pickle.PickleBuffer], object]
 
 
 def pickled(message: Any, *, plain: bool = False) -> list[bytes | memoryview]:
-    """Return a pickle of ``message`` and its large buffers; with ``plain`` one that ``unpickled_plain`` reads."""
+    """Return a pickle of ``message`` and its large buffers; with ``plain`` one that ``unpickled_plain`` reads.
+
+    >>> import numpy as np
+    >>> main, buffer = pickled(["a message", np.arange(3)])
+    >>> pickle.loads(main, buffers=[buffer])
+    ['a message', array([0, 1, 2])]
+    """
     buffers: list[pickle.PickleBuffer] = []
     callback: Callable[[pickle.PickleBuffer], object] = buffers.append
     if plain:
@@ -64,7 +70,11 @@ def pickled(message: Any, *, plain: bool = False) -> list[bytes | memoryview]:
 
 
 def unpickled_plain(parts: Sequence[Part]) -> Any:
-    """Return what was ``pickled`` with ``plain``; ``pickle.UnpicklingError`` for anything that is not plain data."""
+    """Return what was ``pickled`` with ``plain``; ``pickle.UnpicklingError`` for anything that is not plain data.
+
+    >>> unpickled_plain(pickled({"a": (1, 2.5)}, plain=True))
+    {'a': (1, 2.5)}
+    """
     return _PlainUnpickler(io.BytesIO(parts[0]), buffers=parts[1:]).load()
 
 

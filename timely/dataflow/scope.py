@@ -186,7 +186,10 @@ class ScopeBuilder(ScopeBase, Generic[T]):
 
 
 class Stream(StreamBase, Generic[T, D]):
-    """A stream of records of type ``D`` at times of type ``T``, in one scope."""
+    """A stream of records of type ``D`` at times of type ``T``, in one scope.
+
+    Its methods are the functions of :mod:`timely.operators`.
+    """
 
     __slots__ = ("scope", "source", "tee")
 
