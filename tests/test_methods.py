@@ -1,4 +1,4 @@
-"""The operators as methods: their help is whole, and they are the functions of ``timely.operators``."""
+"""The help of the methods of streams and scopes is whole."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import inspect
 import pytest
 
 import timely
-from timely import operators
 
 
 def public(kind: type) -> list[str]:
@@ -24,8 +23,5 @@ def test_the_help_of_a_method_is_whole(kind: type, name: str) -> None:
     assert "See ``" not in text
 
 
-def test_methods_are_the_operators() -> None:
+def test_no_method_is_missing() -> None:
     assert len(METHODS) > 55
-    own = {"add_scope", "apply", "concatenate", "enter", "finish", "iterative", "leave", "picture", "region", "scoped"}
-    others = [(kind, name) for kind, name in METHODS if name not in own]
-    assert [name for kind, name in others if getattr(kind, name) is not getattr(operators, name)] == []
