@@ -154,10 +154,10 @@ def test_columns_of_floats_go_where_the_floats_go(kind: Any, values: list[float 
     column = column.dictionary_encode() if kind != plain else column
     assert route_column(column).tolist() == [route(value) for value in values]
     batch = pa.record_batch({"k": column, "row": list(range(len(values)))})
-    dealt = {row: worker for worker, part in partition(batch, "k", workers) for row in part["row"].to_pylist()}
-    assert dealt == {row: route(value) % workers for row, value in enumerate(values)} or workers == 1
-    dealt = {row: worker for worker, part in partition(batch, ["k", "k"], workers) for row in part["row"].to_pylist()}
-    assert dealt == {row: route((value, value)) % workers for row, value in enumerate(values)} or workers == 1
+    parts = {row: worker for worker, part in partition(batch, "k", workers) for row in part["row"].to_pylist()}
+    assert parts == {row: route(value) % workers for row, value in enumerate(values)} or workers == 1
+    parts = {row: worker for worker, part in partition(batch, ["k", "k"], workers) for row in part["row"].to_pylist()}
+    assert parts == {row: route((value, value)) % workers for row, value in enumerate(values)} or workers == 1
 
 
 @given(st.lists(st.decimals(-(10**9), 10**9, places=3) | st.none()))

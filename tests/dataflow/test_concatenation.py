@@ -107,7 +107,7 @@ def test_small_containers_of_one_time_become_one(which: int) -> None:
     assert sizes([(0, which, [2]), (0, other, [4]), (0, which, [2])]) == [(0, 1), (0, 1), (0, 1)]
 
 
-def test_large_containers_are_dealt_as_they_are() -> None:
+def test_large_containers_are_partitioned_as_they_are() -> None:
     large = [2] * SMALL
     assert sizes([(0, 0, [2]), (0, 0, large), (0, 0, [2]), (0, 0, [2])]) == [(0, 1), (0, SMALL), (0, 2)]
     almost = [2] * (SMALL - 1)
@@ -135,7 +135,7 @@ def test_nothing_waits_beyond_the_activation_that_it_is_sent_in() -> None:
         to_the_end(workers)
 
 
-def test_what_comes_out_of_a_scope_is_dealt_too() -> None:
+def test_what_comes_out_of_a_scope_is_partitioned_too() -> None:
     with two_workers() as workers:
         seen = []
         for worker in workers:
@@ -309,7 +309,7 @@ def test_batches_are_held_up_to_so_many_bytes_also_where_arrow_has_to_be_asked()
 def test_what_is_held_back_is_not_large_however_few_rows_it_has() -> None:
     """As soon as there is more than is worth copying it goes to where it may wait on disk, or leaves."""
     heavy = np.dtype([("k", np.int64), ("load", f"V{BYTES // 4}")])
-    dealt: list[int] = []
+    lengths: list[int] = []
     seen: list[list[int]] = []
 
     def constructor(capability: Any, info: Any) -> Callable[[Any, Any], object]:
@@ -317,12 +317,12 @@ def test_what_is_held_back_is_not_large_however_few_rows_it_has() -> None:
             for capability, _ in input:
                 for _ in range(8):
                     output.session(capability).give_batch(np.zeros(1, heavy))
-                    seen.append(list(dealt))
+                    seen.append(list(lengths))
 
         return logic
 
     def key(array: Any) -> Any:
-        dealt.append(len(array))
+        lengths.append(len(array))
         return array["k"]
 
     with two_workers() as workers:
@@ -331,7 +331,7 @@ def test_what_is_held_back_is_not_large_however_few_rows_it_has() -> None:
                 stream = scope.to_stream([0] if worker.index == 0 else [])
                 stream.unary(Pipeline, "heavy", constructor).exchange(key).capture()
         to_the_end(workers)
-    assert seen == [[], [], [], [3], [3], [3], [3, 3], [3, 3]] and dealt == [3, 3, 2]
+    assert seen == [[], [], [], [3], [3], [3], [3, 3], [3, 3]] and lengths == [3, 3, 2]
 
 
 def test_what_goes_round_a_loop_at_once_is_not_held() -> None:
