@@ -32,7 +32,19 @@ def as_markdown(text: str) -> str:
 def _link(role: re.Match[str]) -> str:
     short, name = role.groups()
     shown = name.rpartition(".")[2] if short else name
-    return f"`{shown}`" if "." not in name else f'<autoref identifier="{name}" optional>`{shown}`</autoref>'
+    return f"`{shown}`" if "." not in name else _link_to(name, shown)
+
+
+def _link_to(name: str, shown: str) -> str:
+    return f'<autoref identifier="{name}" optional>`{shown}`</autoref>'
+
+
+def _list_methods(owner: Object, methods: Object) -> None:
+    """Add links to the operators that are methods of a class, since the classes get them when the program runs."""
+    operators = [name for name, member in methods.members.items() if str(getattr(member, "value", "")).startswith("operators.")]
+    links = (_link_to(f"timely.operators.{name}", name) for name in sorted(operators))
+    if owner.docstring is not None:
+        owner.docstring.value += f"\n\nMethods that are operators: {', '.join(links)}."
 
 
 class Docstrings(Extension):
@@ -40,6 +52,9 @@ class Docstrings(Extension):
 
     def on_package(self, *, pkg: Any, **kwargs: Any) -> None:
         self._rewrite(pkg)
+        if "methods" in pkg.members:
+            _list_methods(pkg["dataflow.scope.Stream"], pkg["methods.StreamMethods"])
+            _list_methods(pkg["dataflow.scope.ScopeBuilder"], pkg["methods.ScopeMethods"])
 
     def _rewrite(self, thing: Object) -> None:
         if thing.docstring is not None:

@@ -24,6 +24,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("scopes",),
     ("dataflow",),
     ("operators",),
+    ("methods",),
     ("worker",),
     ("recovery",),
     ("",),  # the package `timely` itself: the public names of all that stands before it
@@ -36,11 +37,9 @@ RANK = {name: rank for rank, names in enumerate(LAYERS) for name in names}
 # The one exception: graphs on DataFrames stand on the pipeline.
 EXCEPTIONS = {("timely.graphs.spark", "spark")}
 
-# The façade: the methods of streams and scopes are the functions of the same names in `timely.operators`, and a worker is asked
-# what `timely.inspect` is; they are looked up when they are called. Nothing that stands above is imported when these modules are.
+# A scope draws its picture, and a worker explains itself, with `timely.inspect`, which is imported when it is called.
 FACADE = {
-    "timely.dataflow.stream": ("timely.operators",),
-    "timely.dataflow.scope": ("timely.operators", "timely.inspect"),
+    "timely.methods": ("timely.inspect",),
     "timely.worker.worker": ("timely.inspect",),
     "timely.worker.local_workers": ("timely.inspect",),
     "timely.worker.run_monitor": ("timely.inspect",),
@@ -136,8 +135,9 @@ def test_imports_point_downwards(module: str, path: Path) -> None:
         ("timely.order", "from socket import socket", "pure"),
         ("timely.errors", "from timely.order import Product", "order"),
         ("timely.scopes.scope", "from ..dataflow import stream", "dataflow"),
-        ("timely.dataflow.stream", "from timely import Stream", "timely"),
-        ("timely.dataflow.stream", "from timely import operators", "operators"),
+        ("timely.dataflow.scope", "from timely import Stream", "timely"),
+        ("timely.dataflow.scope", "def f():\n    from timely import operators", "operators"),
+        ("timely.methods", "from timely import inspect", "inspect"),
         ("timely.operators.maps", "from timely.progress.graph import GraphBuilder", "user's own"),
         ("timely.operators.maps", "from timely.dataflow import _fuse", "not public"),
         ("timely.operators.maps", "from timely.scopes import Scope", "user's own"),
@@ -174,10 +174,9 @@ def test_relative_imports_of_a_package_start_in_the_package() -> None:
     assert list(imports("timely.progress.x", "from .graph import g")) == [("timely.progress.graph", "g")]
 
 
-def test_the_facade_may_look_its_operators_up_when_called() -> None:
-    assert violations("timely.dataflow.stream", "def f():\n    from timely import operators") == []
-    assert violations("timely.dataflow.stream", "def f():\n    from timely import worker") != []
-    assert violations("timely.dataflow.pact", "def f():\n    from timely import operators") != []
+def test_a_method_may_import_when_called() -> None:
+    assert violations("timely.methods", "def f():\n    from timely import inspect") == []
+    assert violations("timely.methods", "def f():\n    from timely import worker") != []
 
 
 CORE = [name for names in LAYERS[: RANK["graphs"]] for name in names if (PACKAGE / name).exists() or name == ""]
@@ -248,9 +247,9 @@ def test_processes_that_agree_on_what_they_have_built_load_no_openssl_for_it() -
         ("import pyarrow as pa; import pyarrow.compute", "pa.record_batch({'x': [1, 2]})", "'x'"),
     ],
 )
-def test_processes_find_what_deals_columns_loaded_if_the_program_has_columns(imports: str, batch: str, key: str) -> None:
+def test_processes_find_what_partitions_columns_loaded_if_the_program_has_columns(imports: str, batch: str, key: str) -> None:
     loaded = run(PROCESSES.format(imports=imports, batch=batch, key=key)).split()
-    assert [name for name in loaded if name.startswith("timely.dataflow.deal")] == []
+    assert [name for name in loaded if name.startswith("timely.dataflow.partition_")] == []
 
 
 def test_the_core_runs_where_no_extra_is_installed() -> None:

@@ -6,6 +6,7 @@ this package; the layers behind it are ``timely.order``, ``timely.progress``, ``
 ``timely.operators`` and ``timely.worker``.
 """
 
+from timely import methods as methods
 from timely import operators
 from timely.dataflow import (
     Capability,

@@ -7,26 +7,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from timely.dataflow.spill import SpillQueue, Threshold
-
-
-class Eager:
-    """Keeps nothing that it need not."""
-
-    def keep(self, resident: int, /) -> int:
-        return 0
-
-
-class Never:
-    """Keeps everything."""
-
-    def keep(self, resident: int, /) -> None:
-        return None
+from timely.dataflow.spill import SpillQueue
 
 
 @pytest.mark.parametrize("entries", [1, 2, 4, 9])
-def test_W8_an_eager_policy_pages_all_but_the_last(entries: int) -> None:
-    queue: SpillQueue[int] = SpillQueue(Eager(), "an input")
+def test_W8_a_threshold_of_zero_pages_all_but_the_last(entries: int) -> None:
+    queue: SpillQueue[int] = SpillQueue(0, 0, "an input")
     batches = [np.full(10, number, np.uint8) for number in range(entries)]
     for number, batch in enumerate(batches):
         queue.append((number, batch, len(batch)))
@@ -37,8 +23,8 @@ def test_W8_an_eager_policy_pages_all_but_the_last(entries: int) -> None:
     queue.clear()
 
 
-def test_W8_a_policy_that_keeps_everything_pages_nothing() -> None:
-    queue: SpillQueue[int] = SpillQueue(Never(), "an input")
+def test_W8_a_threshold_that_is_not_reached_pages_nothing() -> None:
+    queue: SpillQueue[int] = SpillQueue(1 << 40, 0, "an input")
     for number in range(4):
         queue.append((number, [b"x" * 1000], 1))
     assert (len(queue), queue.paged) == (4, 0)
@@ -53,7 +39,7 @@ def filled(kind: str, size: int, number: int) -> Any:
 @pytest.mark.parametrize("kind", ["array", "list"])
 @pytest.mark.parametrize(("size", "total", "reserve"), [(64, 512, 128), (64, 512, 512), (1000, 512, 128), (1, 512, 0)])
 def test_W9_what_was_spilled_comes_back_in_order(kind: str, size: int, total: int, reserve: int) -> None:
-    queue: SpillQueue[int] = SpillQueue(Threshold(total, reserve), "an input")
+    queue: SpillQueue[int] = SpillQueue(total, reserve, "an input")
     for number in range(100):
         queue.append((number, filled(kind, size, number), size))
         assert queue.resident <= max(total, reserve + 2 * size + 100)
@@ -66,7 +52,7 @@ def test_W9_what_was_spilled_comes_back_in_order(kind: str, size: int, total: in
 
 
 def test_W9_the_oldest_stay_in_memory_up_to_the_reserve() -> None:
-    queue: SpillQueue[int] = SpillQueue(Threshold(512, 128), "an input")
+    queue: SpillQueue[int] = SpillQueue(512, 128, "an input")
     batches = [filled("array", 64, number) for number in range(100)]
     for number, batch in enumerate(batches):
         queue.append((number, batch, 64))

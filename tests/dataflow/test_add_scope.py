@@ -222,9 +222,7 @@ def from_outside(kinds: str, batches: list[list[int]]) -> Callable[[timely.Worke
 def test_records_from_another_thread(workers: int, kinds: str) -> None:
     results = timely.execute(from_outside(kinds, [[10], [20, 30], [40]]), workers=workers)
     expected = {0: [10], 1: [20, 30], 2: [40]}
-    assert merged(results) == {
-        n: sorted(x + worker for x in batch for worker in range(workers)) for n, batch in expected.items()
-    }
+    assert merged(results) == {n: sorted(x + worker for x in batch for worker in range(workers)) for n, batch in expected.items()}
 
 
 def test_a_worker_that_waits_for_one_source_is_woken_for_each() -> None:
@@ -311,10 +309,7 @@ def test_peers_wait_as_long_as_somebody_is_expected_to_ring(busy: bool) -> None:
     inboxes = {index: Inbox() for index in range(2)}
     workers = [Worker(Transport(index, inboxes, {})) for index in range(2)]
     outcomes: list[Any] = [None, None]
-    threads = [
-        threading.Thread(target=lambda i=i: outcomes.__setitem__(i, run_worker(program, workers[i])))
-        for i in range(2)
-    ]
+    threads = [threading.Thread(target=lambda i=i: outcomes.__setitem__(i, run_worker(program, workers[i]))) for i in range(2)]
     for thread in threads:
         thread.start()
     for thread in threads:

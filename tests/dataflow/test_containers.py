@@ -95,29 +95,29 @@ def test_exchange_takes_a_key_to_the_same_worker_in_every_container(kind: str, w
 
 
 @pytest.mark.parametrize("workers", [1, 2, 3, 4])
-def test_rows_are_dealt_alike_however_they_lie_in_memory(workers: int) -> None:
+def test_rows_are_partitioned_alike_however_they_lie_in_memory(workers: int) -> None:
     rows = np.random.default_rng(3).integers(-50, 50, (200, 3))
     by_row, by_column, apart = (
         partition(array, lambda some: some[:, 1], workers)
         for array in (rows, np.asfortranarray(rows), np.repeat(rows, 2, axis=0)[::2])
     )
-    for dealt in (by_row, by_column, apart):
-        assert [worker for worker, _ in dealt] == list(range(workers))
-        assert [part.tolist() for _, part in dealt] == [rows[rows[:, 1] % workers == w].tolist() for w in range(workers)]
+    for parts in (by_row, by_column, apart):
+        assert [worker for worker, _ in parts] == list(range(workers))
+        assert [part.tolist() for _, part in parts] == [rows[rows[:, 1] % workers == w].tolist() for w in range(workers)]
 
 
 @pytest.mark.parametrize("workers", [2, 3, 9, 16, 17, 300])
 @pytest.mark.parametrize("size", [0, 1, 7, 2_000, 2_001, 14_000, 14_001, 1 << 14, (1 << 14) + 1])
-def test_columns_are_dealt_alike_however_many_rows_and_workers_there_are(workers: int, size: int) -> None:
+def test_columns_are_partitioned_alike_however_many_rows_and_workers_there_are(workers: int, size: int) -> None:
     """Few rows are put in order, many are looked for, and what is cut out of a batch has the rows that it was cut from."""
     keys = np.random.default_rng(size).integers(-(1 << 40), 1 << 40, size + 2)
     text = [None if key % 7 == 0 else f"{key}" for key in keys.tolist()]
     batch = pa.record_batch({"key": keys, "text": pa.array(text, pa.string()), "flag": keys > 0})[1:-1]
     owners = keys[1:-1] % workers
     there = np.unique(owners).tolist()
-    dealt = list(partition(batch, "key", workers))
-    assert [worker for worker, _ in dealt] == there
-    for worker, part in dealt:
+    parts = list(partition(batch, "key", workers))
+    assert [worker for worker, _ in parts] == there
+    for worker, part in parts:
         assert part.equals(batch.filter(pa.array(owners == worker)))
         assert pickle.loads(dumps(part)).equals(part)
     assert [(worker, part.tolist()) for worker, part in partition(keys[1:-1], lambda some: some, workers)] == [

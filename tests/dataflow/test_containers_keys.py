@@ -98,8 +98,8 @@ def test_every_row_goes_to_one_of_any_number_of_workers(workers: int) -> None:
     numbers = [-1, 0, 1, 255, 256, workers - 1, workers, 2**40 + workers, -(2**40), 2**63 - 1, -(2**63)]
     array = np.array(numbers)
     unsigned = [number % 2**64 for number in numbers]
-    for dealt, expected in ((array, numbers), (array.astype(object), numbers), (array.astype(np.uint64), unsigned)):
-        found = {worker: part.tolist() for worker, part in partition(dealt, lambda some: some, workers)}
+    for sent, expected in ((array, numbers), (array.astype(object), numbers), (array.astype(np.uint64), unsigned)):
+        found = {worker: part.tolist() for worker, part in partition(sent, lambda some: some, workers)}
         assert found == {n % workers: [m for m in expected if m % workers == n % workers] for n in expected}
 
 
@@ -249,7 +249,7 @@ def test_several_columns_are_routed_as_tuples(rows: list[Any]) -> None:
     assert combined(columns).tolist() == [route(row) for row in rows]
 
 
-# -- dealing by name -----------------------------------------------------------------------------------------------------
+# -- exchange by name -----------------------------------------------------------------------------------------------------
 
 
 @given(st.lists(st.tuples(st.integers(-9, 9), st.text("abc", max_size=3))), WORKERS)
@@ -289,7 +289,7 @@ TWINS = pa.RecordBatch.from_arrays([pa.array([1]), pa.array([2])], names=["a", "
         ([1, 2], "c", "a list of records has no column 'c'"),
         ([1, 2], ["c"], "a list of records has no column"),
         (pa.table({"a": [1]}), "a", r"type Table cannot be exchanged: send the batches of its to_batches\(\)"),
-        ({"a": 1}, "a", r"type dict cannot be exchanged: give its type a method deal\(key, workers\)"),
+        ({"a": 1}, "a", r"type dict cannot be exchanged: give its type a method partition\(key, workers\)"),
     ],
 )
 def test_wrong_keys_and_containers(batch: Any, key: Any, words: str) -> None:
@@ -338,7 +338,7 @@ def test_no_value_of_a_column_is_routed_on_its_own(kind: str, monkeypatch: pytes
     assert {type(part) for _, part in parts} == {type(given_)}
 
 
-def test_an_array_is_handed_on_and_dealt_without_being_taken_apart() -> None:
+def test_an_array_is_handed_on_and_partitioned_without_being_taken_apart() -> None:
     def program(worker: timely.Worker) -> list[Any]:
         with worker.dataflow(int) as scope:
             handle, stream = scope.new_input()

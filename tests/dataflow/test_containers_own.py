@@ -30,7 +30,7 @@ class Runs:
         for number, count in self.runs:
             yield from [number] * count
 
-    def deal(self, key: Callable[[int], int], workers: int) -> list[tuple[int, Runs]]:
+    def partition(self, key: Callable[[int], int], workers: int) -> list[tuple[int, Runs]]:
         parts: list[list[tuple[int, int]]] = [[] for _ in range(workers)]
         for run in self.runs:
             parts[route(key(run[0])) % workers].append(run)
@@ -62,15 +62,15 @@ def test_a_container_of_ones_own_goes_everywhere(workers: int, processes: int) -
         assert doubled == [(0, sorted(2 * number for number, count in runs for _ in range(count)))]
 
 
-def dealt(parts: Callable[[Any, int], list[tuple[Any, Any]]]) -> None:
-    """Exchange a container that is dealt like this."""
+def exchange(parts: Callable[[Any, int], list[tuple[Any, Any]]]) -> None:
+    """Exchange a container that is partitioned like this."""
 
-    class Dealt(list[int]):
-        def deal(self, key: Any, workers: int) -> Any:
+    class Partitioned(list[int]):
+        def partition(self, key: Any, workers: int) -> Any:
             return parts(self, workers)
 
     def build(scope: timely.ScopeBuilder[int]) -> Any:
-        return scope.to_stream([1]).map_batch(lambda batch: Dealt([1, 2, 3])).exchange("key")
+        return scope.to_stream([1]).map_batch(lambda batch: Partitioned([1, 2, 3])).exchange("key")
 
     timely.example(build)
 
@@ -78,21 +78,21 @@ def dealt(parts: Callable[[Any, int], list[tuple[Any, Any]]]) -> None:
 @pytest.mark.parametrize(
     ("parts", "words"),
     [
-        (lambda batch, workers: [(0, [1, 2])], r"Dealt.deal\(key, 1\) makes 2 records of 3: it must neither lose nor add any"),
+        (lambda batch, workers: [(0, [1, 2])], r"Partitioned.partition\(key, 1\) makes 2 records of 3"),
         (lambda batch, workers: [(0, batch), (0, [9])], "makes 4 records of 3"),
         (lambda batch, workers: [], "makes 0 records of 3"),
-        (lambda batch, workers: [(workers, batch)], "deals to worker 1, and there are 0 to 0"),
-        (lambda batch, workers: [(-1, batch)], "deals to worker -1"),
+        (lambda batch, workers: [(workers, batch)], "sends to worker 1, and there are 0 to 0"),
+        (lambda batch, workers: [(-1, batch)], "sends to worker -1"),
     ],
 )
-def test_a_container_that_is_dealt_wrongly(parts: Any, words: str) -> None:
+def test_a_container_that_is_partitioned_wrongly(parts: Any, words: str) -> None:
     with pytest.raises(OperatorError, match=rf"exchange into input 0 of operator 'exchange'.*{words}") as failure:
-        dealt(parts)
+        exchange(parts)
     assert isinstance(failure.value.__cause__, RoutingError)
 
 
-def test_a_container_that_is_dealt_in_pieces_and_out_of_order() -> None:
-    dealt(lambda batch, workers: [(0, []), (0, [3]), (0, [1, 2])])
+def test_a_container_that_is_partitioned_in_pieces_and_out_of_order() -> None:
+    exchange(lambda batch, workers: [(0, []), (0, [3]), (0, [1, 2])])
 
 
 @pytest.mark.parametrize("wrong", [3, None, iter([1, 2]), object()])

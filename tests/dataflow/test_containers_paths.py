@@ -72,9 +72,9 @@ def test_a_container_of_any_make_is_the_same_on_every_path(name: str, processes:
     for path, times in {"pipeline": 1, "loop": 2, "broadcast": processes, "recording": 1}.items():
         got = [batch for part in found for batch in part[path]]
         assert len(got) == times and all(same(sent, batch) for batch in got), path
-    dealt = [batch for part in found for batch in part.get("exchange", [sent])]
-    assert sum(map(len, dealt)) == len(sent) * (1 if "exchange" in found[0] else processes)
-    assert len(dealt) > 1 or same(sent, dealt[0])
+    parts = [batch for part in found for batch in part.get("exchange", [sent])]
+    assert sum(map(len, parts)) == len(sent) * (1 if "exchange" in found[0] else processes)
+    assert len(parts) > 1 or same(sent, parts[0])
 
 
 def test_a_slice_inside_of_a_record_travels_without_the_whole_that_it_was_cut_from() -> None:
@@ -82,7 +82,7 @@ def test_a_slice_inside_of_a_record_travels_without_the_whole_that_it_was_cut_fr
     assert sum(map(len, encode((0, [(1, whole.slice(10, 5))])))) < 5_000
 
 
-def test_views_are_dealt_to_where_strings_go() -> None:
+def test_views_are_partitioned_to_where_strings_go() -> None:
     words = ["tea", "café", None, "x" * 40, ""]
 
     def program(worker: timely.Worker) -> list[Any]:

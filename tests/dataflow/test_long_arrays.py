@@ -1,4 +1,4 @@
-"""Long arrays are dealt a block at a time, and short ones at once: what each worker gets is the same."""
+"""Long arrays are partitioned a block at a time, and short ones at once: what each worker gets is the same."""
 
 from __future__ import annotations
 
@@ -42,20 +42,20 @@ def test_every_row_goes_to_its_worker_in_order(
         patch.setattr(partition_arrays, "_LONG", 2)
         patch.setattr(partition_arrays, "_BLOCK", block)
         patch.setattr(partition_arrays, "_FEW", few)
-        dealt = list(partition_rows(batch, keys, workers))
-    assert [worker for worker, _ in dealt] == sorted(set((keys % workers).tolist()))
-    for worker, part in dealt:
+        parts = list(partition_rows(batch, keys, workers))
+    assert [worker for worker, _ in parts] == sorted(set((keys % workers).tolist()))
+    for worker, part in parts:
         np.testing.assert_array_equal(part, batch[keys % workers == worker])
         assert part.dtype == batch.dtype
 
 
 def test_masks_stay() -> None:
-    """What is more than a plain array is dealt by its own ``take``."""
+    """What is more than a plain array is partitioned by its own ``take``."""
     batch = np.ma.array([1, 2, 3, 4], mask=[True, False, False, True])
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(partition_arrays, "_LONG", 2)
-        dealt = dict(partition_rows(batch, np.array([0, 1, 0, 1]), 2))
-    assert [part.tolist() for part in dealt.values()] == [[None, 3], [2, None]]
+        parts = dict(partition_rows(batch, np.array([0, 1, 0, 1]), 2))
+    assert [part.tolist() for part in parts.values()] == [[None, 3], [2, None]]
 
 
 def test_what_goes_to_one_worker_is_not_copied(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -67,12 +67,12 @@ def test_what_goes_to_one_worker_is_not_copied(monkeypatch: pytest.MonkeyPatch) 
 
 @pytest.mark.parametrize("workers", [2, 12])
 def test_truly_long_arrays(workers: int) -> None:
-    """With nothing set otherwise: more rows than are dealt at once, of two columns."""
+    """With nothing set otherwise: more rows than are partitioned at once, of two columns."""
     keys = np.random.default_rng(7).integers(0, 1 << 40, (1 << 21) + 1000)
     rows = np.vstack((keys, np.arange(len(keys)))).T
-    dealt = partition(rows, lambda batch: batch[:, 0], workers)
-    assert [worker for worker, _ in dealt] == list(range(workers))
-    for worker, part in dealt:
+    parts = partition(rows, lambda batch: batch[:, 0], workers)
+    assert [worker for worker, _ in parts] == list(range(workers))
+    for worker, part in parts:
         np.testing.assert_array_equal(part, rows[keys % workers == worker])
 
 

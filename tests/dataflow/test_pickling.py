@@ -76,7 +76,8 @@ COLLECTED = """
 import gc
 import numpy as np
 import pyarrow as pa
-from timely.worker.wire import HEADER, decode, framed, pickled
+from timely.dataflow import pickled
+from timely.worker.wire import HEADER, decode, framed
 
 gc.set_threshold(5, 2, 2)
 for number in range(300):

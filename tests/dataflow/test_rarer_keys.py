@@ -154,10 +154,10 @@ def test_columns_of_floats_go_where_the_floats_go(kind: Any, values: list[float 
     column = column.dictionary_encode() if kind != plain else column
     assert route_column(column).tolist() == [route(value) for value in values]
     batch = pa.record_batch({"k": column, "row": list(range(len(values)))})
-    dealt = {row: worker for worker, part in partition(batch, "k", workers) for row in part["row"].to_pylist()}
-    assert dealt == {row: route(value) % workers for row, value in enumerate(values)} or workers == 1
-    dealt = {row: worker for worker, part in partition(batch, ["k", "k"], workers) for row in part["row"].to_pylist()}
-    assert dealt == {row: route((value, value)) % workers for row, value in enumerate(values)} or workers == 1
+    parts = {row: worker for worker, part in partition(batch, "k", workers) for row in part["row"].to_pylist()}
+    assert parts == {row: route(value) % workers for row, value in enumerate(values)} or workers == 1
+    parts = {row: worker for worker, part in partition(batch, ["k", "k"], workers) for row in part["row"].to_pylist()}
+    assert parts == {row: route((value, value)) % workers for row, value in enumerate(values)} or workers == 1
 
 
 @given(st.lists(st.decimals(-(10**9), 10**9, places=3) | st.none()))
@@ -187,8 +187,13 @@ def test_routes_are_the_same_in_a_process_with_another_seed() -> None:
     script = "from tests.dataflow.test_rarer_keys import everything; from timely.dataflow import route;"
     script += "print([route(key) for key in everything()])"
     said = {
-        subprocess.run([sys.executable, "-c", script], env={"PYTHONHASHSEED": seed, "PYTHONPATH": ":".join(sys.path)},
-                       check=True, capture_output=True, text=True).stdout
+        subprocess.run(
+            [sys.executable, "-c", script],
+            env={"PYTHONHASHSEED": seed, "PYTHONPATH": ":".join(sys.path)},
+            check=True,
+            capture_output=True,
+            text=True,
+        ).stdout
         for seed in ("1", "2")
     }
     assert said == {f"{[route(key) for key in everything()]}\n"}

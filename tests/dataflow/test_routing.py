@@ -1,4 +1,4 @@
-"""Routing: which worker a key belongs to, the same in every container; and dealing, which loses and reorders nothing."""
+"""Routing: which worker a key belongs to, the same in every container; and partitioning, which loses and reorders nothing."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def test_arrays_of_rows_and_of_records(workers: int) -> None:
 
 
 @pytest.mark.parametrize("workers", [2, 3, 16, 17, 40])
-def test_columns_are_dealt_as_lists_are_among_few_workers_and_many(workers: int) -> None:
+def test_columns_are_partitioned_as_lists_are_among_few_workers_and_many(workers: int) -> None:
     records = [(number * 7919 - 3000, number) for number in range(500)]
     expected = partition(records, lambda record: record[0], workers)
     keys, numbers = (np.array(column) for column in zip(*records, strict=True))

@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 import timely
 from timely import ConfigurationError, GraphError, OperatorError, SpillError
 from timely.dataflow import spill
-from timely.dataflow.spill import Segment, SpillQueue, Threshold, size_of
+from timely.dataflow.spill import Segment, SpillQueue, size_of
 from timely.progress import ProductSummary, Step
 from timely.testing import simulate
 
@@ -56,7 +56,7 @@ OPERATIONS = st.lists(st.one_of(st.tuples(st.integers(0, 5), st.integers(0, 200)
 @given(OPERATIONS, st.integers(0, 500), st.integers(0, 500))
 def test_it_is_a_deque_whatever_is_done_with_it(operations: list[Any], one: int, other: int) -> None:
     total, reserve = max(one, other), min(one, other)
-    queue: SpillQueue[int] = SpillQueue(Threshold(total, reserve), "an input")
+    queue: SpillQueue[int] = SpillQueue(total, reserve, "an input")
     model: deque[tuple[int, Any, int]] = deque()
     for step, operation in enumerate(operations):
         if operation == "clear" and step % 3 == 0:
@@ -82,23 +82,6 @@ def test_it_is_a_deque_whatever_is_done_with_it(operations: list[Any], one: int,
     assert (len(queue), queue.paged, queue.resident) == (0, 0, 0)
 
 
-def test_a_policy_may_change_its_mind() -> None:
-    class Turns:
-        def __init__(self) -> None:
-            self.answers = [None, None, 30, None, 0, None, 100, None, None, 20]
-
-        def keep(self, resident: int, /) -> int | None:
-            return self.answers.pop(0)
-
-    queue: SpillQueue[int] = SpillQueue(Turns(), "an input")
-    for number in range(10):
-        queue.append((number, np.full(10, number, np.uint8), 10))
-        if number == 4:
-            assert queue.popleft()[0] == 0
-    assert [queue.popleft()[0] for _ in range(9)] == list(range(1, 10))
-    assert queue.resident == 0
-
-
 def test_sizes() -> None:
     assert size_of(np.zeros(100, np.int64)) == 800
     assert size_of(pa.record_batch({"k": pa.array(range(1000))}).slice(0, 10)) == 80
@@ -115,7 +98,7 @@ def test_a_slice_is_written_without_the_whole_that_it_was_cut_from(monkeypatch: 
         return write(self, pieces)
 
     monkeypatch.setattr(Segment, "write", watched)
-    queue: SpillQueue[int] = SpillQueue(Threshold(0, 0), "an input")
+    queue: SpillQueue[int] = SpillQueue(0, 0, "an input")
     whole = pa.record_batch({"k": pa.array(range(100_000))})
     for batch in (whole.slice(10, 5), [whole.slice(20, 5)], np.arange(100_000)[10:15], [0]):
         queue.append((0, batch, 5))
@@ -144,7 +127,7 @@ def files(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Any]]:
 
 def test_a_file_goes_when_all_in_it_was_read(files: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(spill, "SEGMENT", 3000)
-    queue: SpillQueue[int] = SpillQueue(Threshold(0, 0), "an input")
+    queue: SpillQueue[int] = SpillQueue(0, 0, "an input")
     for number in range(101):
         queue.append((number, np.full(1000, number, np.uint8), 1000))
     assert queue.paged == 100
@@ -159,7 +142,7 @@ def test_a_file_goes_when_all_in_it_was_read(files: list[Any], monkeypatch: pyte
 
 def test_what_comes_while_it_is_read_goes_behind(files: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(spill, "SEGMENT", 10_000)
-    queue: SpillQueue[int] = SpillQueue(Threshold(1000, 500), "an input")
+    queue: SpillQueue[int] = SpillQueue(1000, 500, "an input")
     for number in range(200):
         queue.append((number, np.full(100, number, np.uint8), 100))
         if number >= 30:
@@ -171,7 +154,7 @@ def test_what_comes_while_it_is_read_goes_behind(files: list[Any], monkeypatch: 
 
 
 def test_the_reserve_is_there_again_when_it_has_been_read() -> None:
-    queue: SpillQueue[int] = SpillQueue(Threshold(30, 30), "an input")
+    queue: SpillQueue[int] = SpillQueue(30, 30, "an input")
     for _ in range(3):
         batches = [np.full(10, number, np.uint8) for number in range(6)]
         for number, batch in enumerate(batches):
@@ -182,7 +165,7 @@ def test_the_reserve_is_there_again_when_it_has_been_read() -> None:
 
 def test_files_have_no_name(files: list[Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    queue: SpillQueue[int] = SpillQueue(Threshold(0, 0), "an input")
+    queue: SpillQueue[int] = SpillQueue(0, 0, "an input")
     for number in range(3):
         queue.append((number, [number], 1))
     assert len(files) == 1
@@ -210,7 +193,7 @@ def test_a_full_disk_loses_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     make = tempfile.TemporaryFile
     full = [Full(make(buffering=0), 5000)]
     monkeypatch.setattr(tempfile, "TemporaryFile", lambda **_: full[0])
-    queue: SpillQueue[int] = SpillQueue(Threshold(0, 0), "input 0 of operator 'wait' (/wait#3)")
+    queue: SpillQueue[int] = SpillQueue(0, 0, "input 0 of operator 'wait' (/wait#3)")
     refused = []
     for number in range(9):
         try:
@@ -229,7 +212,7 @@ def test_a_full_disk_loses_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_file_that_nothing_could_be_written_to_is_given_back(monkeypatch: pytest.MonkeyPatch) -> None:
     full = Full(tempfile.TemporaryFile(buffering=0), 0)  # noqa: SIM115
     monkeypatch.setattr(tempfile, "TemporaryFile", lambda **_: full)
-    queue: SpillQueue[int] = SpillQueue(Threshold(0, 0), "an input")
+    queue: SpillQueue[int] = SpillQueue(0, 0, "an input")
     queue.append((0, [0], 1))
     with pytest.raises(SpillError, match="No space left"):
         queue.append((1, [1], 1))
@@ -239,7 +222,7 @@ def test_a_file_that_nothing_could_be_written_to_is_given_back(monkeypatch: pyte
 
 def test_no_place_for_files_is_an_error_that_says_so(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "missing"))
-    queue: SpillQueue[int] = SpillQueue(Threshold(0, 0), "an input")
+    queue: SpillQueue[int] = SpillQueue(0, 0, "an input")
     queue.append((0, [0], 1))
     with pytest.raises(SpillError, match="TMPDIR"):
         queue.append((1, [1], 1))
@@ -254,7 +237,7 @@ class Stubborn:
 
 @pytest.mark.parametrize("batch", [[Stubborn()], [*range(5), Stubborn(), *range(94)]])
 def test_a_record_that_cannot_be_pickled_stays_in_memory(batch: list[Any]) -> None:
-    queue: SpillQueue[int] = SpillQueue(Threshold(0, 0), "an input")
+    queue: SpillQueue[int] = SpillQueue(0, 0, "an input")
     with pytest.raises(SpillError, match="an input: .*not me.*pickled"):
         queue.append((0, batch, len(batch)))
         queue.append((1, [1], 1))
@@ -263,7 +246,7 @@ def test_a_record_that_cannot_be_pickled_stays_in_memory(batch: list[Any]) -> No
 
 
 def test_what_cannot_be_read_back_stays_where_it_is() -> None:
-    queue: SpillQueue[int] = SpillQueue(Threshold(0, 0), "an input")
+    queue: SpillQueue[int] = SpillQueue(0, 0, "an input")
     files = []
     for number in range(3):
         queue.append((number, [number], 1))

@@ -169,9 +169,7 @@ class Smallest(Vertex[Product[int, int]]):
     edges=st.lists(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9)), max_size=12), min_size=1, max_size=2),
     seed=SEEDS,
 )
-def test_components_by_a_vertex_in_a_loop(
-    workers: int, reentrancy: int, edges: list[list[tuple[int, int]]], seed: int
-) -> None:
+def test_components_by_a_vertex_in_a_loop(workers: int, reentrancy: int, edges: list[list[tuple[int, int]]], seed: int) -> None:
     def build(scope: Any, stream: Any) -> Any:
         with scope.iterative() as loop:
             handle, again = loop.feedback()

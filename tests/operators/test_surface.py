@@ -101,15 +101,15 @@ def test_a_pact_of_ones_own_says_where(workers: int) -> None:
     ("deal", "message"),
     [
         (lambda time, batch, workers: [], r"makes 0 records of 2: it must neither lose nor add any"),
-        (lambda time, batch, workers: [(w, batch) for w in range(2)], r"deals to worker 1, and there are 0 to 0"),
+        (lambda time, batch, workers: [(w, batch) for w in range(2)], r"sends to worker 1, and there are 0 to 0"),
         (lambda time, batch, workers: [(0, batch), (0, batch)], r"makes 4 records of 2"),
-        (lambda time, batch, workers: [(-1, batch)], r"deals to worker -1"),
-        (lambda time, batch, workers: [("me", batch)], r"deals to worker 'me'"),
+        (lambda time, batch, workers: [(-1, batch)], r"sends to worker -1"),
+        (lambda time, batch, workers: [("me", batch)], r"sends to worker 'me'"),
     ],
 )
 def test_a_pact_that_loses_or_copies_is_refused(deal: Any, message: str) -> None:
     """A broadcast as a pact would break progress: more would be consumed than was produced."""
-    where = r"exchange into input 0 of operator 'dealt'.*deal\(time, batch, workers\)"
+    where = r"exchange into input 0 of operator 'dealt'.*partition\(time, batch, workers\)"
     with pytest.raises(OperatorError, match=f"{where} {message}") as failure:
         timely.example(lambda scope: scope.to_stream([1, 2]).unary(Distribute(deal), "dealt", pass_on))
     assert isinstance(failure.value.__cause__, RoutingError)

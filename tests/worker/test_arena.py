@@ -21,12 +21,13 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 import timely
+from timely.dataflow import pickled
 from timely.errors import PeerLostError
 from timely.worker.execution import _gather
 from timely.worker.link import Link
 from timely.worker.shared_memory import LARGEST, SharedMemoryBuffer, arenas
 from timely.worker.transport import SocketTransport
-from timely.worker.wire import AWAY, FAR, HEADER, FrameError, decode, framed, pickled
+from timely.worker.wire import AWAY, FAR, HEADER, FrameError, decode, framed
 
 SIZE = 1 << 12
 

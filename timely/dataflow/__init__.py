@@ -5,16 +5,16 @@ from timely.dataflow.capability import Capability, InputCapability
 from timely.dataflow.capability_set import CapabilitySet
 from timely.dataflow.channel import Allocator
 from timely.dataflow.container import Container, records_of
-from timely.dataflow.custom_scope import DataScope, Inlet, Outlet
+from timely.dataflow.custom_scope import DataScope, Inlet, Outlet, add_scope
 from timely.dataflow.info import OperatorInfo
 from timely.dataflow.keys import Key, route, route_array, route_column
 from timely.dataflow.operator import Activator, Operator
 from timely.dataflow.origin import warn
 from timely.dataflow.pact import Distribute, Exchange, Pact, Pipeline, Spill
+from timely.dataflow.pickling import pickled, unpickled_plain
 from timely.dataflow.ports import InputPort, OutputPort, Session
 from timely.dataflow.runnable import why_not_run
-from timely.dataflow.scope import ScopeBuilder, check_scope
-from timely.dataflow.stream import Stream, scope_of
+from timely.dataflow.scope import ScopeBuilder, Stream, check_scope, scope_of
 from timely.dataflow.sync_activator import SyncActivator
 
 __all__ = [
@@ -42,13 +42,16 @@ __all__ = [
     "Session",
     "Spill",
     "Stream",
+    "add_scope",
     "check_scope",
     "make",
+    "pickled",
     "records_of",
     "route",
     "route_array",
     "route_column",
     "scope_of",
+    "unpickled_plain",
     "warn",
     "why_not_run",
 ]

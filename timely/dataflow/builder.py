@@ -17,9 +17,8 @@ from timely.dataflow.operator import Operator
 from timely.dataflow.origin import origin
 from timely.dataflow.pact import Distribute, Exchange, Pact, PipelinePact, Spill
 from timely.dataflow.ports import InputPort, OutputPort
-from timely.dataflow.scope import ScopeBuilder, check_scope
+from timely.dataflow.scope import ScopeBuilder, Stream, check_scope, instead_of, way_between
 from timely.dataflow.spill import Queue, SpillQueue
-from timely.dataflow.stream import Stream, instead_of, way_between
 from timely.errors import GraphError, Place, ScopeError, shown
 from timely.order import PartialOrder
 from timely.progress import Antichain, PathSummary, Source, SummaryRow, Target
@@ -68,10 +67,10 @@ def connect(scope: ScopeBuilder[T], stream: Stream[T, Any], pact: Pact, target: 
         raise ScopeError(f"{label} cannot read a stream of scope {stream.scope.path!r}: {way_between(stream.scope, scope)}")
     queue = input.queue
     if isinstance(pact, Spill):
-        queue, pact = SpillQueue(pact.policy(), label), pact.pact
+        queue, pact = SpillQueue(pact.threshold, pact.reserve, label), pact.pact
     if not isinstance(pact, Exchange | Distribute | PipelinePact):
         raise GraphError(
-            f"{label}: a pact is timely.Pipeline, timely.Exchange(key), timely.Distribute(deal) or timely.Spill(pact),"
+            f"{label}: a pact is timely.Pipeline, timely.Exchange(key), timely.Distribute(partition) or timely.Spill(pact),"
             f" not {shown(pact)}"
         )
     local: QueuePusher[T] = QueuePusher(queue, scope.subgraph, target.node)

@@ -11,8 +11,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any, Generic, Protocol, TypeVar, cast
 
-from timely.dataflow.concatenation import BYTES, ENOUGH, SMALL, alike, joined, narrow
-from timely.dataflow.container import Parts
+from timely.dataflow.concatenation import BYTES, ENOUGH, SMALL, compatible, concatenated, narrow
+from timely.dataflow.keys import Parts
 from timely.dataflow.operator_state import StateRegistry
 from timely.dataflow.spill import Queue
 from timely.dataflow.sync_activator import SyncActivator
@@ -146,7 +146,7 @@ class ExchangePusher(Pusher[T], Generic[T]):
                 self._records += records
                 return
             self.close()
-        if records < SMALL and alike(batch, batch):
+        if records < SMALL and compatible(batch, batch):
             self._held = [batch]
             self._time, self._records = time, records
             ending.append(self)
@@ -156,7 +156,7 @@ class ExchangePusher(Pusher[T], Generic[T]):
     def _joins(self, batch: Any) -> bool:
         """Return whether a container is like what is held, and not too large to be held with it."""
         held = self._held
-        if not alike(held[0], batch):
+        if not compatible(held[0], batch):
             return False
         if len(held) == 1:  # of a container that stays alone nothing is asked
             self._narrow = narrow(held[0])
@@ -168,7 +168,7 @@ class ExchangePusher(Pusher[T], Generic[T]):
     def close(self) -> None:
         """Deal what is held."""
         held, self._held = self._held, []
-        for batch in joined(held):
+        for batch in concatenated(held):
             self._deal(cast("T", self._time), batch)
 
     def _deal(self, time: T, batch: Any) -> None:

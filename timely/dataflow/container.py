@@ -1,9 +1,7 @@
-"""Containers: what a message carries. A list of records, an Arrow record batch, a NumPy array, or a container of one's own.
+"""Containers: what a message carries. A list of records, an Arrow record batch, a NumPy array, or a type of your own.
 
-A container knows how many records it has (``len``) and, where it is to be exchanged, how to be dealt to workers by key. The
-invariant: what is dealt is what there was, every record once and in order, since progress counts records. Where a key goes
-does not depend on the container (:mod:`timely.dataflow.keys`). A caller may assume that no Arrow batch or array becomes Python
-objects on the way, and that NumPy and Arrow are imported only where such a container turns up.
+A container has a length and, where it is exchanged, can be partitioned among workers by key. Partitioning keeps every record once
+and in order, since progress counts records. NumPy and Arrow are imported only where such a container occurs.
 """
 
 from __future__ import annotations
@@ -11,13 +9,13 @@ from __future__ import annotations
 import functools
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, Final, Protocol, Self, TypeAlias
+from typing import Any, Final, Protocol, Self
 
-from timely.dataflow.keys import Key, route
+from timely.dataflow.keys import Key, Parts, route
 from timely.errors import ContainerError, RoutingError, shown
 
 _ROUTED: Final = frozenset({int, bool, float, str, bytes, type(None)})
-"""Types whose every value has a number: where all keys are of these there is nothing to refuse."""
+"""Types whose every value can be routed."""
 
 _NOT_BY_RECORD: Final = {
     "builtins.str": "send() sends one record, send_batch() a list of them",
@@ -27,14 +25,11 @@ _NOT_BY_RECORD: Final = {
     "pandas.core.frame.DataFrame": "make an Arrow batch of it with pyarrow.RecordBatch.from_pandas(frame)",
     "pyarrow.lib.Table": "send the batches of its to_batches(), one by one",
 }
-"""What has a length and can be iterated over, but hardly by what its sender means by a record; and what to send instead."""
-
-Parts: TypeAlias = list[tuple[int, Any]]
-"""Pairs ``(worker, part)``, in order of worker, no part empty."""
+"""Types whose iteration does not give records, and what to send instead."""
 
 
 class Container(Protocol):
-    """What a container of one's own offers: a length always, ``deal`` to be exchanged, iteration to be read by record.
+    """A container of your own: a length always, ``partition`` to be exchanged, iteration to be read by record.
 
     >>> import timely
     >>> class Span:
@@ -45,7 +40,7 @@ class Container(Protocol):
     ...         return self.stop - self.start
     ...     def __iter__(self):
     ...         return iter(range(self.start, self.stop))
-    ...     def deal(self, key, workers):
+    ...     def partition(self, key, workers):
     ...         middle = (self.start + self.stop) // 2
     ...         return [(0, Span(self.start, middle)), (workers - 1, Span(middle, self.stop))]
     >>> def program(worker):
@@ -67,31 +62,31 @@ class Container(Protocol):
     def __iter__(self) -> Iterator[Any]:
         """Its records, one by one."""
 
-    def deal(self, key: Any, workers: int) -> Sequence[tuple[int, Self]]:
-        """Return pairs ``(worker, part)``: every record in one part, on the worker from 0 to ``workers - 1`` that ``key`` says.
+    def partition(self, key: Any, workers: int) -> Sequence[tuple[int, Self]]:
+        """Return pairs ``(worker, part)``, with every record in one part.
 
-        ``key`` is what was given to ``exchange``. To go where a list would take them, send a record with key ``k`` to
+        ``key`` is what was given to ``exchange``; workers count from 0. A list sends a record with key ``k`` to worker
         ``timely.dataflow.route(k) % workers``.
         """
 
 
 def partition(batch: Any, key: Key, workers: int) -> Parts:
-    """Deal a container to ``workers`` by ``key``: pairs ``(worker, part)``, in order of worker, no part empty.
+    """Return the parts of a container by worker: pairs ``(worker, part)``, in order of worker, no part empty.
 
-    Records keep their order within a part. ``RoutingError`` for a key that cannot be routed or a column that is missing.
+    Records keep their order. ``RoutingError`` for a key that cannot be routed or a column that is missing.
 
     >>> partition([3, 4, 5, 6], lambda x: x, 2)
     [(0, [4, 6]), (1, [3, 5])]
     """
     kind = type(batch)
-    deal = _partition_list if kind is list else _dealer(kind)  # type: ignore[arg-type]  # a type is hashable
-    return deal(batch, key, workers)
+    by_type = _partition_list if kind is list else _partitioner(kind)  # type: ignore[arg-type]  # a type is hashable
+    return by_type(batch, key, workers)
 
 
 @functools.lru_cache
-def _dealer(kind: type) -> Callable[[Any, Key, int], Parts]:
-    """Return what deals containers of a type."""
-    if hasattr(kind, "deal"):
+def _partitioner(kind: type) -> Callable[[Any, Key, int], Parts]:
+    hook = next((base for base in kind.__mro__ if "partition" in vars(base)), None)
+    if hook is not None and hook.__module__ not in ("builtins", "numpy"):  # str.partition and ndarray.partition do something else
         return _partition_own
     bases = _bases(kind)
     if "builtins.list" in bases:
@@ -108,7 +103,7 @@ def _dealer(kind: type) -> Callable[[Any, Key, int], Parts]:
 
 
 def prepare_to_partition() -> None:
-    """Import what deals columns of NumPy and Arrow, where these are imported already: before a fork, so that no child has to.
+    """Import the modules that partition columns where NumPy or Arrow is loaded: before a fork, so that no child has to.
 
     >>> prepare_to_partition()
     """
@@ -119,12 +114,12 @@ def prepare_to_partition() -> None:
 
 
 def _bases(kind: type) -> set[str]:
-    """Return the full names of a type and of what it is derived from: they are asked for without importing anything."""
+    """Return the full names of a type and its bases, which tells Arrow's and NumPy's types without importing them."""
     return {f"{base.__module__}.{base.__name__}" for base in kind.__mro__}
 
 
 def _refuse(batch: Any, key: Key, workers: int) -> Parts:
-    advice = "give its type a method deal(key, workers), or send lists, Arrow record batches or arrays"
+    advice = "give its type a method partition(key, workers), or send lists, Arrow record batches or arrays"
     if type(batch).__module__ == "pyarrow.lib" and hasattr(batch, "to_batches"):
         advice = "send the batches of its to_batches(), one by one"
     raise RoutingError(f"a container of type {type(batch).__name__} cannot be exchanged: {advice}")
@@ -147,13 +142,13 @@ def _partition_list(batch: list[Any], key: Key, workers: int) -> Parts:
 
 
 def _partition_own(batch: Any, key: Key, workers: int) -> Parts:
-    """Deal a container of a user's own."""
-    return checked_parts(batch.deal(key, workers), batch, workers, f"{type(batch).__name__}.deal(key, {workers})")
+    return checked_parts(batch.partition(key, workers), batch, workers, f"{type(batch).__name__}.partition(key, {workers})")
 
 
 def checked_parts(given: Iterable[tuple[int, Any]], batch: Any, workers: int, who: str) -> Parts:
-    """Return what ``who`` has made of a container, by worker, after a look at whether it loses or adds anything: progress would
-    never notice, and never end. ``RoutingError`` where it does, or for a worker that does not exist.
+    """Return the parts that ``who`` made of a container, by worker.
+
+    ``RoutingError`` for a worker that does not exist, and for lost or added records: progress would never end.
 
     >>> checked_parts([(1, "c"), (0, "ab"), (2, "")], "abc", 3, "mine")
     [(0, 'ab'), (1, 'c')]
@@ -161,17 +156,17 @@ def checked_parts(given: Iterable[tuple[int, Any]], batch: Any, workers: int, wh
     parts = [(worker, part) for worker, part in given if len(part)]
     for worker, _ in parts:
         if not isinstance(worker, int) or not 0 <= worker < workers:
-            raise RoutingError(f"{who} deals to worker {shown(worker)}, and there are 0 to {workers - 1}")
-    dealt = sum(len(part) for _, part in parts)
-    if dealt != len(batch):
-        raise RoutingError(f"{who} makes {dealt} records of {len(batch)}: it must neither lose nor add any")
+            raise RoutingError(f"{who} sends to worker {shown(worker)}, and there are 0 to {workers - 1}")
+    count = sum(len(part) for _, part in parts)
+    if count != len(batch):
+        raise RoutingError(f"{who} makes {count} records of {len(batch)}: it must neither lose nor add any")
     return sorted(parts, key=lambda pair: pair[0])
 
 
 def records_of(batch: Any) -> list[Any]:
-    """Return the records of a container as Python values: rows of an Arrow batch as tuples, elements of an array as they are.
+    """Return the records of a container as Python values: rows of an Arrow batch as tuples, elements of an array.
 
-    ``ContainerError`` for a container that has no records to iterate over.
+    ``ContainerError`` for a container without iteration, or whose iteration does not give records.
 
     >>> records_of([1, 2])
     [1, 2]

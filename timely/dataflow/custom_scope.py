@@ -20,9 +20,8 @@ from timely.dataflow.operator import Activator
 from timely.dataflow.operator_state import StateDeclarations
 from timely.dataflow.origin import origin
 from timely.dataflow.pact import Pact, Pipeline
-from timely.dataflow.scope import ScopeBuilder
+from timely.dataflow.scope import ScopeBuilder, Stream
 from timely.dataflow.spill import Queue
-from timely.dataflow.stream import Stream
 from timely.errors import CapabilityError, GraphError, Place, ProgressError, TimestampError, shown
 from timely.order import PartialOrder
 from timely.progress import ChangeBatch, Source, Target
@@ -273,9 +272,9 @@ class CustomScope(ValidatingScope[T]):
 
 
 def add_scope(
-    builder: ScopeBuilder[T], scope: Scope[T], inputs: Sequence[Given[T]] = (), name: str | None = None
+    scope: ScopeBuilder[T], scope_object: Scope[T], inputs: Sequence[Given[T]] = (), name: str | None = None
 ) -> list[Stream[T, Any]]:
-    """Plug ``scope``, an object with the methods of ``timely.Scope``, into the scope that ``builder`` builds.
+    """Plug ``scope_object``, an object with the methods of ``timely.Scope``, into ``scope``.
 
     ``inputs`` are what its inputs read, in order: a stream, or ``(stream, pact)``. Returns the streams of its outputs, in order.
     Each worker adds an object of its own, which speaks for that worker. One that takes or makes records has ``connect`` as well,
@@ -310,24 +309,24 @@ def add_scope(
     >>> timely.example(lambda scope: scope.add_scope(Doubler(), [scope.to_stream([1, 2])])[0])
     [(0, [2, 4])]
     """
-    name = name or type(scope).__name__
-    place = f"add_scope({name!r}) in {builder.path}"
-    _check_protocol(scope, place)
+    name = name or type(scope_object).__name__
+    place = f"add_scope({name!r}) in {scope.path}"
+    _check_protocol(scope_object, place)
     if not isinstance(inputs, Iterable):
         raise GraphError(f"{place}: give the streams that the scope reads in a list, one for each input, not {inputs!r}")
     streams = list(inputs)
-    if len(streams) != scope.inputs:
-        raise GraphError(f"{place}: the scope has {scope.inputs} inputs, and {len(streams)} streams were given")
-    foreign = CustomScope(scope, name, builder)
-    builder.subgraph.add_child(name, foreign)
+    if len(streams) != scope_object.inputs:
+        raise GraphError(f"{place}: the scope has {scope_object.inputs} inputs, and {len(streams)} streams were given")
+    foreign = CustomScope(scope_object, name, scope)
+    scope.subgraph.add_child(name, foreign)
     for port, (given, inlet) in enumerate(zip(streams, foreign.inlets, strict=True)):
         stream, pact = given if isinstance(given, tuple) else (given, Pipeline)
         if not isinstance(stream, Stream):
             raise GraphError(f"{place}: input {port} is to be a stream or (stream, pact), and is {stream!r}")
-        connect(builder, stream, pact, Target(foreign.index, port), inlet)
+        connect(scope, stream, pact, Target(foreign.index, port), inlet)
     foreign.connect()
     foreign.keep()
-    return [Stream(builder, Source(foreign.index, port), tee) for port, tee in enumerate(foreign.tees)]
+    return [Stream(scope, Source(foreign.index, port), tee) for port, tee in enumerate(foreign.tees)]
 
 
 def _check_protocol(scope: Scope[Any], place: str) -> None:

@@ -1,11 +1,7 @@
 """Keys: the number that a record is routed by. Record ``r`` goes to worker ``route(key(r)) % workers``.
 
-The invariant: equal keys have equal numbers, whatever the container, the process or the machine they are in, so nothing here
-uses Python's seeded ``hash``. Whole numbers stand for themselves, in whatever type they are written, other numbers for the bits
-of the nearest ``float``; strings and bytes for a checksum of their UTF-8, dates for days and instants for microseconds since
-1970, tuples, sets and data classes for a number made of those of their parts, and what is missing for 0. ``route`` is for one
-key, ``route_column`` and ``route_array`` are the same for all values of an Arrow column or a NumPy array at once, without making
-Python objects of them. NumPy and Arrow are imported only where such a column turns up.
+Equal keys have equal numbers in every container, type, process and machine, so nothing here uses Python's seeded ``hash``. What
+each type's number is stands in ``docs/containers.md``. NumPy and Arrow are imported only where such a column occurs.
 """
 
 from __future__ import annotations
@@ -35,8 +31,11 @@ if TYPE_CHECKING:
     Numbers: TypeAlias = np.ndarray[Any, Any]
 
 Key: TypeAlias = Callable[[Any], Any] | str | Sequence[str]
-"""What says where a record goes: a function of the record; for Arrow batches and structured arrays the name of a column, or
-several, which count as a tuple. For arrays the function is of the whole array."""
+"""A function of the record; for Arrow batches and structured arrays the name of a column, or several, which count as a tuple.
+For arrays the function takes the whole array."""
+
+Parts: TypeAlias = list[tuple[int, Any]]
+"""Pairs ``(worker, part)``, in order of worker, no part empty."""
 
 _SEED: Final = 17
 _FACTOR: Final = 1_000_003
@@ -45,7 +44,7 @@ _GOLDEN: Final = 0x9E3779B97F4A7C15
 _EXACT: Final = 1 << 53
 """From here on up every ``float`` is whole."""
 _DIGITS: Final = 10_000
-"""Digits at most of a ``Decimal``, which can be as long as it likes with an exponent."""
+"""The most digits of a ``Decimal``, which an exponent can make arbitrarily long."""
 _EPOCH: Final = datetime.date(1970, 1, 1).toordinal()
 _NAIVE: Final = datetime.datetime(1970, 1, 1)
 _AWARE: Final = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
@@ -53,19 +52,19 @@ _MICROSECOND: Final = datetime.timedelta(microseconds=1)
 _DAY: Final = 24 * 60 * 60 * 1000
 """Milliseconds."""
 _LONG: Final = 64
-"""From this many bytes on, one call of the checksum for each value costs less than a pass over all values for each byte."""
+"""Bytes of a value from which on one call of the checksum costs less than a pass over all values for each byte."""
 _FEW: Final = 512
-"""So does it for so few values, of a column by way of Python's bytes."""
+"""Values up to which one call of the checksum for each costs less, for a column by way of Python's bytes."""
 _BLOCK: Final = 1 << 15
-"""Values whose checksums are worked out together: as many as a processor has at hand."""
+"""Values whose checksums are computed together: as many as a processor's cache holds."""
 
 
 def route(key: object) -> int:
     """Return the number that ``key`` is routed by: the record goes to that number modulo the number of workers.
 
-    ``None``, which is how a missing value comes, goes where 0 goes, and so does NaN. A key is a number, a string, bytes, a date,
-    a ``datetime`` or ``timedelta``, a UUID, a member of an enumeration, or a tuple, ``frozenset``, data class or attrs class of
-    such; ``RoutingError`` for any other, and for a class with an ``__eq__`` of its own.
+    A key is a number, a string, bytes, a date, a ``datetime`` or ``timedelta``, a UUID, a member of an enumeration, ``None``, or
+    a tuple, ``frozenset``, data class or attrs class of such. ``RoutingError`` for any other, and for a class with its own
+    ``__eq__``. ``None`` and NaN go where 0 goes.
 
     >>> route(7), route(None), route("abc") == route(b"abc"), route((1, "a")) == route((1, "a"))
     (7, 0, True, True)
@@ -91,7 +90,7 @@ def route(key: object) -> int:
 
 @functools.lru_cache
 def _router(kind: type) -> Callable[[Any], int]:
-    """Return what routes keys of a type that is rarer than those which ``route`` knows."""
+    """Return the routing function of a type that ``route`` does not test itself."""
     from decimal import Decimal
     from fractions import Fraction
     from uuid import UUID
@@ -128,7 +127,7 @@ def _refuse(key: object) -> int:
 
 
 def _of_number(key: float | Fraction | Decimal) -> int:
-    """Return a whole number as it is, and of any other the bits of the nearest ``float``: the same whatever type it is of."""
+    """Return a whole number itself, and for any other the bits of the nearest ``float``: the same for every numeric type."""
     try:
         whole = int(key)
     except ValueError:  # NaN
@@ -144,7 +143,7 @@ def _mixed_bits(number: float) -> int:
 
 
 def _mixed(bits: int) -> int:
-    """Return 32 bits to which all 64 contribute: in many a ``float`` the lower half is 0."""
+    """Return 32 bits that depend on all 64: the lower half of many a ``float`` is 0."""
     return ((bits ^ bits >> 32) * _GOLDEN >> 32) & _MASK
 
 
@@ -155,7 +154,7 @@ def _of_decimal(key: Decimal) -> int:
 
 
 def _of_instant(key: datetime.datetime) -> int:
-    if key != key:  # what pandas calls an instant that is missing
+    if key != key:  # pandas' NaT
         return 0
     return (key - (_NAIVE if key.tzinfo is None else _AWARE)) // _MICROSECOND
 
@@ -165,16 +164,14 @@ def _of_uuid(key: UUID) -> int:
 
 
 def _of_set(key: frozenset[Any]) -> int:
-    """Return a number that does not depend on the order of the members."""
     return (_SEED + sum(_mixed(route(member) & _MASK) for member in key)) & _MASK
 
 
 def _of_flag(key: enum.Flag) -> int:
-    return route(key.value)  # a combination has no name in every version of Python
+    return route(key.value)  # some versions of Python give combinations no name
 
 
 def _of_scalar(key: Any) -> int:
-    """Return the number of a scalar of NumPy."""
     kind = key.dtype.kind
     if kind == "f":
         return _of_number(key)
@@ -186,9 +183,9 @@ def _of_scalar(key: Any) -> int:
 
 
 def _parts(kind: type) -> Callable[[Any], tuple[Any, ...]] | None:
-    """Return what gives the parts by which data classes and attrs classes of a type are compared; nothing for other types.
+    """Return a function to the compared fields of data and attrs classes; ``None`` for other types.
 
-    An ``__eq__`` of somebody's own may take two for equal whose parts differ, so the class must have the generated one.
+    The class must have the generated ``__eq__``: another may call two objects equal whose fields differ.
     """
     owner = next(base for base in kind.__mro__ if "__eq__" in base.__dict__)
     code = getattr(owner.__dict__["__eq__"], "__code__", None)
@@ -209,10 +206,10 @@ def _parts(kind: type) -> Callable[[Any], tuple[Any, ...]] | None:
 
 
 def route_column(column: pa.Array) -> Numbers:
-    """Return the routing number of every value of an Arrow column: the same as ``route`` of the single values.
+    """Return the routing numbers of an Arrow column, each the same as ``route`` of the value.
 
-    They are int64, or uint64 for a column of that type, or else Python's own numbers, where some are too large for that.
-    ``RoutingError`` for a type that cannot be routed.
+    They are int64, uint64 for a column of that type, or Python's integers where some are too large. ``RoutingError`` for a type
+    that cannot be routed.
 
     >>> import pyarrow as pa
     >>> route_column(pa.array([7, None, -1])).tolist()
@@ -231,7 +228,7 @@ def route_column(column: pa.Array) -> Numbers:
         return _plain(column.cast(pa.int64()))
     if is_.is_date32(kind):
         return _plain(column.cast(pa.int32()).cast(pa.int64()))
-    if is_.is_date64(kind):  # of which nobody checks that it is at midnight
+    if is_.is_date64(kind):  # Arrow does not check that it is midnight
         return _plain(column.cast(pa.int64())) // _DAY
     if is_.is_timestamp(kind) or is_.is_duration(kind):
         return _microseconds(_plain(column.cast(pa.int64())), kind.unit)
@@ -262,10 +259,7 @@ def _is_text(kind: pa.DataType) -> bool:
 
 
 def _plain(column: pa.Array) -> Numbers:
-    """Return a column of int64 or uint64 as an array, with 0 for what is missing.
-
-    ``to_numpy`` would do the same, but lets go of the interpreter four times, and another thread run.
-    """
+    """Return a column of int64 or uint64 as an array, with 0 for nulls; ``to_numpy`` would release the lock four times."""
     import numpy as np
     import pyarrow as pa
 
@@ -273,7 +267,7 @@ def _plain(column: pa.Array) -> Numbers:
         column = column.fill_null(0)
     kind = np.uint64 if pa.types.is_uint64(column.type) else np.int64
     if not len(column):
-        return np.empty(0, kind)  # of which there may be no buffer
+        return np.empty(0, kind)  # there may be no buffer
     return np.frombuffer(column.buffers()[1], kind, len(column), 8 * column.offset)
 
 
@@ -288,7 +282,7 @@ def _of_dictionary(column: pa.DictionaryArray) -> Numbers:
     import pyarrow as pa
 
     of_values = route_column(column.dictionary)
-    of_values = np.append(of_values, of_values.dtype.type(0))  # the last is for what is missing
+    of_values = np.append(of_values, of_values.dtype.type(0))  # the last is for nulls
     places = column.indices.cast(pa.int64()).fill_null(len(of_values) - 1)
     numbers: Numbers = of_values[places.to_numpy(zero_copy_only=False)]
     return numbers
@@ -304,7 +298,7 @@ def _of_text(column: pa.Array) -> Numbers:
     column = column.cast(pa.large_binary())
     if len(column) <= _FEW:
         values = (pc.fill_null(column, b"") if column.null_count else column).to_pylist()
-        return np.fromiter(map(zlib.crc32, values), np.int64, len(values))  # that of nothing is 0, which is what is missing
+        return np.fromiter(map(zlib.crc32, values), np.int64, len(values))  # crc32(b"") is 0, the number of nulls
     _, bounds_buffer, data_buffer = column.buffers()
     bounds = np.frombuffer(bounds_buffer, np.int64)[column.offset : column.offset + len(column) + 1]
     data = np.frombuffer(data_buffer, np.uint8) if data_buffer is not None else np.empty(0, np.uint8)
@@ -318,7 +312,7 @@ def _of_text(column: pa.Array) -> Numbers:
 
 
 def route_array(array: Numbers) -> Numbers:
-    """Return the routing number of every element of a NumPy array of one dimension: the same as ``route`` of the single ones.
+    """Return the routing numbers of a one-dimensional NumPy array, each the same as ``route`` of the element.
 
     >>> import numpy as np
     >>> route_array(np.array([True, False])).tolist()
@@ -365,7 +359,7 @@ def _of_floats(array: Numbers) -> Numbers:
 
 
 def _of_objects(array: Iterable[Any]) -> Numbers:
-    """Return the numbers of Python objects; an array of objects again where some number is too large for any other."""
+    """Return the numbers of Python objects, as objects where some are too large for int64."""
     import numpy as np
 
     numbers = [route(key) for key in array]
@@ -376,7 +370,7 @@ def _of_objects(array: Iterable[Any]) -> Numbers:
 
 
 def _of_times(array: Numbers) -> Numbers:
-    """Return days for dates, and whole microseconds for instants and spans of time; 0 where there is none."""
+    """Return days for dates, and whole microseconds for instants and durations; 0 for NaT."""
     import numpy as np
 
     unit, _ = np.datetime_data(array.dtype)
@@ -393,7 +387,7 @@ def _of_times(array: Numbers) -> Numbers:
 
 
 def _of_fixed_text(array: Numbers) -> Numbers:
-    """Return the numbers of strings or bytes that are padded to one width with zeros, which are no part of them."""
+    """Return the numbers of strings or bytes that are padded with zeros to one width."""
     import numpy as np
 
     width = array.dtype.itemsize
@@ -415,7 +409,7 @@ def _of_fixed_text(array: Numbers) -> Numbers:
 
 
 def combined(parts: Sequence[Numbers]) -> Numbers:
-    """Return the routing numbers of tuples, given those of their parts: the same as ``route`` of the tuples.
+    """Return the routing numbers of tuples, given those of their parts, each the same as ``route`` of the tuple.
 
     >>> import numpy as np
     >>> int(combined([np.array([5]), np.array([-1])])[0]) == route((5, -1))
@@ -432,7 +426,7 @@ def combined(parts: Sequence[Numbers]) -> Numbers:
 
 @functools.cache
 def _table() -> Numbers:
-    """Return, for each byte, the remainder that it adds to the checksum of ``zlib.crc32``."""
+    """Return the table of CRC-32, one entry for each byte."""
     import numpy as np
 
     table = np.arange(256, dtype=np.uint32)
@@ -465,14 +459,11 @@ def _checksums_one_by_one(data: Numbers, starts: Numbers, lengths: Numbers) -> l
 
 
 def _checksums_together(data: Numbers, starts: Numbers, lengths: Numbers) -> Numbers:
-    """Read the pieces byte by byte, all of them at once: first the first byte of each, then the second.
-
-    They are taken in order of length, the longest first, so that those that go on are always the first few.
-    """
+    """Process the first byte of all pieces, then the second, and so on, with the longest pieces in front."""
     import numpy as np
 
     table = _table()
-    order = np.argsort((_LONG - np.minimum(lengths, _LONG)).astype(np.uint8), kind="stable")  # of bytes: by counting
+    order = np.argsort((_LONG - np.minimum(lengths, _LONG)).astype(np.uint8), kind="stable")  # NumPy sorts bytes by counting
     at, sizes = starts[order].astype(np.int64), lengths[order]
     sums = np.full(len(order), _MASK, np.uint32)
     going_on = np.searchsorted(-sizes, -np.arange(min(int(sizes[0]), _LONG)), side="left")

@@ -1,10 +1,7 @@
-"""What an operator says of its state, so that a checkpoint can hold it: pieces to save, and how to take them back.
+"""Operator state: how an operator registers its state, so that a checkpoint can save and restore it.
 
-State is kept in *pieces*. A piece is ``(route, item)``: ``route`` is the number that its key is dealt by, so that the item
-belongs to worker ``route % peers`` however many workers there are; ``None`` is for what belongs to this worker whatever its keys
-are. The invariant: what ``load`` is given are the items of every ``save`` and every ``append`` since, in that order for each key,
-and the operator that has loaded them goes on as the one that saved them would have. Nothing here writes anything: that is what a
-``StateRegistry`` is for, and without one a declaration costs nothing. Source: Naiad section 3.4.
+State is a sequence of pairs ``(route, item)``: the item belongs to worker ``route % peers``. ``load`` gets the items of the last
+``save`` and of every ``append`` since, in order for each key. Source: Naiad section 3.4.
 """
 
 from __future__ import annotations
@@ -22,20 +19,20 @@ Piece: TypeAlias = tuple[int | None, Any]
 """``(route, item)``: the item belongs to worker ``route % peers``; with ``None``, to the worker that saved it."""
 
 Save: TypeAlias = Callable[[], Iterable[Piece]]
-"""Gives all of the state in pieces. It is read to its end before the operator runs again."""
+"""Returns all of the state. It is read to its end before the operator runs again."""
 
 Load: TypeAlias = Callable[[Iterable[Any]], object]
-"""Takes the items back, in the constructor of a new operator. They are read from a file while it iterates, to their end."""
+"""Restores the items, in the constructor of a new operator. It must iterate to the end; they are read from a file meanwhile."""
 
 Rescale: TypeAlias = Callable[[Sequence[Iterable[Any]]], object]
-"""Takes back, on another number of workers, the items that were saved without a route: those of each worker that there was.
+"""Restores, on another number of workers, the items without a route, by the worker that saved them.
 
-It is called on every worker, after ``load`` was given the items with a route.
+It is called on every worker, after ``load`` has restored the items with a route.
 """
 
 
 class Log:
-    """The changes of an operator's state since the last checkpoint, where it writes them as it goes."""
+    """The changes of an operator's state since the last checkpoint."""
 
     __slots__ = ("entries", "kept")
 
@@ -44,12 +41,12 @@ class Log:
         self.entries: list[Piece] = []
 
     def append(self, route: int | None, item: Any) -> None:
-        """Add a change: an item which, loaded after those before it, brings the state up to date."""
+        """Add a change: an item that brings the state up to date when it is loaded after those before it."""
         if self.kept:
             self.entries.append((route, item))
 
     def drain(self) -> list[Piece]:
-        """Return what has been added since the last time."""
+        """Return the changes since the last call."""
         entries, self.entries = self.entries, []
         return entries
 

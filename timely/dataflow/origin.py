@@ -1,8 +1,6 @@
-"""Where in a program an operator was built: the line outside this library that led to it.
+"""Where in a program an operator was built: the innermost line that is not this library's own.
 
-What is kept is a code object and a line number, which costs one walk up the stack for each operator and no text before somebody
-asks. The invariant: the line is the innermost one that is not the library's own, so that an operator which a helper of the user's
-builds is found in that helper.
+It is a code object and a line number: one walk up the stack for each operator, and no text before somebody asks.
 """
 
 from __future__ import annotations
@@ -24,19 +22,19 @@ _NAME: Final = "timely" + os.sep
 
 @attrs.frozen
 class Origin:
-    """A line of a program: a file as Python calls it, the line in it, and the function that it is in."""
+    """A line of a program."""
 
     _code: CodeType
     line: int
 
     @property
     def file(self) -> str:
-        """The file, as Python calls it: ``<stdin>`` and the like where there is none."""
+        """The file's name, or ``<stdin>`` and the like."""
         return self._code.co_filename
 
     @property
     def function(self) -> str:
-        """The function that the line is in, ``<module>`` for a line in none."""
+        """The function that the line is in, or ``<module>``."""
         return self._code.co_qualname
 
     def __str__(self) -> str:
@@ -44,9 +42,9 @@ class Origin:
 
 
 def is_ours(file: str) -> bool:
-    """Return whether a file is the library's own; the programs of its command are not, they use it.
+    """Return whether a file is the library's own. The demos of its command are not: they use it.
 
-    A compiled module calls its file by the path within the package's folder; a program in a folder of that name is no file there.
+    A compiled module names its file relative to the package; a user's file in a folder ``timely`` does not exist there.
 
     >>> is_ours(__file__), is_ours("<stdin>"), is_ours("timely/dataflow/ports.py"), is_ours("timely/program.py")
     (True, False, True, False)
@@ -57,7 +55,7 @@ def is_ours(file: str) -> bool:
 
 
 def origin() -> Origin | None:
-    """Return the innermost line of the caller's callers that is not this library's; ``None`` if there is none.
+    """Return the innermost line of the call stack that is not this library's; ``None`` if there is none.
 
     >>> here = origin()
     >>> here.function, here.line
@@ -73,11 +71,11 @@ def origin() -> Origin | None:
 
 
 _SHOWN: Final[dict[str | tuple[str, type[Warning], int], int]] = {}
-"""The warnings that were shown, as Python's ``warnings`` keeps them for a module."""
+"""The registry of shown warnings that Python's ``warnings`` has for each module."""
 
 
 def warn(message: str, place: Origin | None = None) -> None:
-    """Warn of what a line of the program does: the one at ``place``, or the one that leads here.
+    """Warn about the line of the program at ``place``, or the one that led here.
 
     >>> with warnings.catch_warnings(record=True) as shown:
     ...     warnings.simplefilter("always")

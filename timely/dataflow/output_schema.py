@@ -1,9 +1,4 @@
-"""What columns an output was declared to have, and batches made to have them.
-
-A table that others read has the columns that they were told of, however the dataflow came by its rows. The invariant: values are
-what they were, under another type at most; what would lose one is an error. A caller may assume that a batch that passed
-:meth:`Output.conform` has exactly the declared columns.
-"""
+"""Output schemas: batches are cast to the declared columns, and a cast that would change a value is an error."""
 
 from __future__ import annotations
 
@@ -40,8 +35,8 @@ class Output:
     def conform(self, batch: object) -> pa.RecordBatch:
         """Return ``batch`` with the declared columns in the declared order and types.
 
-        A number may become another type of number, and a text another type of text, where no value is lost. Raises
-        :class:`~timely.errors.SchemaError` naming output and column otherwise, and for what is no Arrow batch at all.
+        Numbers are cast to other numbers, and text to other text, where no value changes; ``SchemaError`` otherwise, and for what
+        is no Arrow batch.
 
         >>> output = Output("sums", pa.schema([("node", pa.int64()), ("sum", pa.int64())]))
         >>> output.conform(pa.RecordBatch.from_pydict({"sum": pa.array([1], pa.int32()), "node": [7]})).to_pydict()
@@ -66,8 +61,7 @@ class Output:
             if names.count(name) != 1:
                 how = "has no" if name not in names else "has more than one"
                 raise SchemaError(
-                    f"output {self.name!r}: the batch {how} column {name!r}; it has "
-                    f"{', '.join(map(repr, names)) or 'none'}"
+                    f"output {self.name!r}: the batch {how} column {name!r}; it has {', '.join(map(repr, names)) or 'none'}"
                 )
         for name in names:
             if name not in declared:
@@ -97,13 +91,12 @@ class Output:
 
     def _mismatch(self, field: pa.Field, column: pa.Array, detail: str) -> SchemaError:
         return SchemaError(
-            f"output {self.name!r}: column {field.name!r} is declared {field.type}, and the batch has {column.type}: "
-            f"{detail}"
+            f"output {self.name!r}: column {field.name!r} is declared {field.type}, and the batch has {column.type}: {detail}"
         )
 
 
 def _is_akin(given: pa.DataType, declared: pa.DataType) -> bool:
-    """Return whether values of a type may be cast to another. Within lists, structs and maps, only what cannot be rounded."""
+    """Return whether values of a type may be cast to another; within lists, structs and maps, only if that cannot round."""
     if pa.types.is_null(given):
         return True
     if pa.types.is_dictionary(given):
@@ -119,13 +112,13 @@ def _is_akin(given: pa.DataType, declared: pa.DataType) -> bool:
 
 
 def _parts(kind: pa.DataType) -> dict[str, pa.DataType]:
-    """Return the types of what a nested type is made of: the fields of a struct by name, those of others by position."""
+    """Return the types within a nested type: the fields of a struct by name, others by position."""
     fields = [kind.field(at) for at in range(kind.num_fields)]
     return {field.name if pa.types.is_struct(kind) else str(at): field.type for at, field in enumerate(fields)}
 
 
 def _may_round(given: pa.DataType, declared: pa.DataType) -> bool:
-    """Return whether a cast between two types of numbers may change a value without an error."""
+    """Return whether a cast between numeric types may change a value without an error."""
     if pa.types.is_floating(given) and pa.types.is_floating(declared):
         return bool(given.bit_width > declared.bit_width)
     return {pa.types.is_floating(given), pa.types.is_floating(declared)} == {True, False} and (
@@ -134,7 +127,7 @@ def _may_round(given: pa.DataType, declared: pa.DataType) -> bool:
 
 
 def _is_same(cast: pa.Array, column: pa.Array) -> bool:
-    """Return whether two arrays of numbers have the same values; what is no number is the same as itself."""
+    """Return whether two numeric arrays have the same values; NaN equals itself."""
     same = pc.equal(cast, column)
     if pa.types.is_floating(column.type):
         same = pc.or_(same, pc.is_nan(column))
@@ -142,7 +135,7 @@ def _is_same(cast: pa.Array, column: pa.Array) -> bool:
 
 
 def _kind(kind: pa.DataType) -> str:
-    """Return what a type is a kind of; types of one kind may be cast to each other."""
+    """Return the kind of a type; types of one kind may be cast to each other."""
     for name, is_one in _KINDS:
         if is_one(kind):
             return name

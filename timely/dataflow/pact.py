@@ -1,9 +1,6 @@
-"""Pacts: how the records on an edge are dealt to the workers.
+"""Pacts: how the records on an edge are partitioned among the workers.
 
-``Pipeline`` leaves every record on the worker where it is; ``Exchange(key)`` takes it to the worker that its key belongs to;
-``Distribute(deal)`` takes it wherever a function of one's own says. ``Spill(pact)`` goes by another pact, and has what waits
-wait on disk. The invariant: a pact moves records and never makes or loses one. What is produced at a time is consumed at that
-time, somewhere.
+A pact moves records and never makes or loses one: what is produced at a time is consumed at that time, on some worker.
 """
 
 from __future__ import annotations
@@ -13,10 +10,9 @@ from typing import Any, Final, TypeAlias
 
 import attrs
 
-from timely.dataflow.container import Parts, checked_parts, partition
-from timely.dataflow.keys import Key
-from timely.dataflow.spill import Threshold
-from timely.errors import GraphError
+from timely.dataflow.container import checked_parts, partition
+from timely.dataflow.keys import Key, Parts
+from timely.errors import ConfigurationError, GraphError
 
 
 @attrs.frozen
@@ -26,10 +22,9 @@ class PipelinePact:
 
 @attrs.frozen
 class Exchange:
-    """Every record goes to the worker that ``key`` of it belongs to: ``route(key(record)) % workers``.
+    """Every record goes to worker ``route(key(record)) % workers``.
 
-    For Arrow batches ``key`` is the name of a column, or the names of several. Where a key goes is in
-    :mod:`timely.dataflow.keys`.
+    For Arrow batches ``key`` is the name of a column, or the names of several. See :mod:`timely.dataflow.keys`.
 
     >>> import timely
     >>> def program(worker):
@@ -51,12 +46,11 @@ class Exchange:
 
 @attrs.frozen
 class Distribute:
-    """Every container is dealt by ``deal(time, batch, workers)``, which returns pairs ``(worker, part)``: for what a key cannot
-    say, since it depends on the time, on what else is in the container, or on what went where before.
+    """Every container is partitioned by ``partition(time, batch, workers)``, which returns pairs ``(worker, part)``.
 
-    Every record is in one part, and no other is; a worker may get several parts, or none. ``RoutingError`` for a worker that is
-    not between 0 and ``workers - 1``, and where there are more or fewer records in the parts than in the container: whoever wants
-    records in several places makes them first, with ``broadcast`` or ``flat_map``.
+    For what no key expresses: where records go depends on the time, on other records, or on what was sent before. Every record
+    is in one part; a worker may get several parts, or none. ``RoutingError`` for a worker outside ``0`` to ``workers - 1``, and
+    for lost or added records. To have records in several places, make them first, with ``broadcast`` or ``flat_map``.
 
     >>> import timely
     >>> def pass_on(capability, info):
@@ -80,11 +74,11 @@ class Distribute:
     [[(0, ['from 0', 'from 1']), (2, ['from 0', 'from 1'])], [(1, ['from 0', 'from 1'])]]
     """
 
-    deal: Callable[[Any, Any, int], Iterable[tuple[int, Any]]]
+    partition: Callable[[Any, Any, int], Iterable[tuple[int, Any]]]
 
     def parts(self, time: object, batch: Any, workers: int) -> Parts:
-        """Return ``(worker, part)`` for each part of a container, as far as there is something in it."""
-        return checked_parts(self.deal(time, batch, workers), batch, workers, "deal(time, batch, workers)")
+        """Return ``(worker, part)`` for each part of a container that is not empty."""
+        return checked_parts(self.partition(time, batch, workers), batch, workers, "partition(time, batch, workers)")
 
 
 Pipeline: Final = PipelinePact()
@@ -92,13 +86,13 @@ Pipeline: Final = PipelinePact()
 
 @attrs.frozen
 class Spill:
-    """Records go where ``pact`` says, and what waits at the input there beyond about ``threshold`` bytes waits on disk.
+    """Records go where ``pact`` sends them; beyond about ``threshold`` bytes, what waits at the input waits on disk.
 
-    When there is more, the oldest ``reserve`` bytes stay in memory, since they are read next, and so does the newest message;
-    what is between them is written to an unnamed temporary file, which is gone when it was read, or when the dataflow is dropped.
-    Order and progress are as without. How the bytes are counted: :func:`timely.dataflow.spill.size_of`.
+    The oldest ``reserve`` bytes stay in memory, since they are read next, and so does the newest message. The messages between
+    them go to an unnamed temporary file. Order and progress do not change. Bytes are counted by
+    :func:`timely.dataflow.spill.size_of`.
 
-    ``ConfigurationError`` unless ``0 <= reserve <= threshold``; ``GraphError`` for a pact that spills already. While it runs, a
+    ``ConfigurationError`` unless ``0 <= reserve <= threshold``; ``GraphError`` for a pact that spills already. At run time
     ``SpillError`` for a full disk, or for records that cannot be pickled.
 
     >>> import timely
@@ -120,12 +114,14 @@ class Spill:
 
     def __attrs_post_init__(self) -> None:
         if not isinstance(self.pact, PipelinePact | Exchange | Distribute):
-            raise GraphError(f"Spill takes timely.Pipeline or timely.Exchange(key) or timely.Distribute(deal), not {self.pact!r}")
-        self.policy()
-
-    def policy(self) -> Threshold:
-        """Return when a queue spills."""
-        return Threshold(total=self.threshold, head=self.reserve)
+            raise GraphError(
+                f"Spill takes timely.Pipeline, timely.Exchange(key) or timely.Distribute(partition), not {self.pact!r}"
+            )
+        if not isinstance(self.threshold, int) or not isinstance(self.reserve, int) or not 0 <= self.reserve <= self.threshold:
+            raise ConfigurationError(
+                "a queue spills beyond a threshold of bytes, of which a reserve stays in memory: whole numbers with"
+                f" 0 <= reserve <= threshold, not threshold={self.threshold!r} and reserve={self.reserve!r}"
+            )
 
 
 Pact: TypeAlias = PipelinePact | Exchange | Distribute | Spill

@@ -1,8 +1,6 @@
-"""Dealing Arrow record batches by the columns of a key.
+"""Partitioning Arrow record batches by the columns of a key. Rows keep their order, and each part has the schema of the batch.
 
-The invariant is that of :mod:`timely.dataflow.container`: every row goes to one worker, rows keep their order, and each part
-has the schema of the batch. Only what deals Arrow batches imports this module, since Arrow is imported with it: an import in a
-function costs as much as some of what follows it here.
+Only where there are batches is this module imported, since it imports Arrow.
 """
 
 from __future__ import annotations
@@ -15,28 +13,25 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from timely.dataflow.container import Parts
-from timely.dataflow.keys import Key, combined, route_column
+from timely.dataflow.keys import Key, Parts, combined, route_column
 from timely.dataflow.partition_arrays import Array, checked_names, in_order, owners_of, rows_by_worker
 from timely.errors import RoutingError
 
 _TAKE: Final = pc.get_function("take")
 _UNCHECKED: Final = pc.TakeOptions(boundscheck=False)
-"""Rows that were found in a batch need not be looked for in it. ``pyarrow.compute.take`` looks both of these up for every batch,
-which costs as much as a small batch itself."""
+"""``pyarrow.compute.take`` looks the function and its options up for every batch, which costs as much as a small batch itself."""
 
 _SMALL: Final = 2_000
-"""Up to so many rows for each worker but two, to put them in order costs less than a call of Arrow's for each worker."""
+"""Rows for each worker but two up to which sorting costs less than one call of Arrow's for each worker."""
 
 _MOST: Final = 1 << 14
-"""Rows up to which parts may be slices of one batch, which stays in memory for as long as any of them does."""
+"""Rows up to which parts may be slices of one batch, which lives as long as any of them."""
 
-_PLACE: Final = pa.from_numpy_dtype(np.intp)
-"""Arrow's type for the places of rows, as NumPy has them."""
+_ROW_NUMBER: Final = pa.from_numpy_dtype(np.intp)
 
 
 def partition_batch(batch: pa.RecordBatch, key: Key, workers: int) -> Parts:
-    """Deal an Arrow record batch: ``timely.dataflow.container.partition`` for Arrow.
+    """Return the parts of an Arrow record batch by worker: ``timely.dataflow.container.partition`` for Arrow.
 
     >>> [(worker, part.to_pydict()) for worker, part in partition_batch(pa.record_batch({"n": [3, 4, 5]}), "n", 2)]
     [(0, {'n': [4]}), (1, {'n': [3, 5]})]
@@ -48,20 +43,17 @@ def partition_batch(batch: pa.RecordBatch, key: Key, workers: int) -> Parts:
         for column in columns:
             try:
                 _check_routable(column.type)
-            except TypeError:  # a type of somebody's own need not be hashable
+            except TypeError:  # an extension type need not be hashable
                 route_column(column[:0])
         return [(0, batch)]
     numbers = route_column(columns[0]) if isinstance(key, str) else combined([route_column(column) for column in columns])
     if len(numbers) <= min(_SMALL * (workers - 2), _MOST):
         return _slices(batch, owners_of(numbers, workers))
-    return [(worker, _taken(batch, rows)) for worker, rows in rows_by_worker(numbers, workers)]
+    return [(worker, _rows(batch, rows)) for worker, rows in rows_by_worker(numbers, workers)]
 
 
 def _slices(batch: pa.RecordBatch, owners: Array) -> Parts:
-    """Return the parts as slices of one batch, in which the rows are in order of their owners.
-
-    One call of Arrow's for all of them: each costs as much as some thousand rows.
-    """
+    """Return the parts as slices of one batch, sorted by owner: each call of Arrow's costs as much as some thousand rows."""
     order, ends = in_order(owners)
     found = list(ends)
     ordered = _ordered(batch, order) if len(found) > 1 else batch
@@ -69,28 +61,28 @@ def _slices(batch: pa.RecordBatch, owners: Array) -> Parts:
 
 
 def _places(key: str | Sequence[str], schema: pa.Schema) -> list[int]:
-    """Return where the columns of a key are."""
+    """Return the positions of the columns of a key."""
     names = [key] if isinstance(key, str) else key
     places = [schema.get_field_index(name) for name in names]
-    if not places or -1 in places:  # Arrow says so of a column that there is twice, too
+    if not places or -1 in places:  # also for a name that occurs twice
         checked_names(key, schema.names, "batch")
     return places
 
 
 @functools.lru_cache
 def _check_routable(kind: pa.DataType) -> None:
-    """Raise ``RoutingError`` for the type of a column that cannot be a key: whether one can depends on nothing else."""
+    """Raise ``RoutingError`` for a type whose columns cannot be keys."""
     route_column(pa.nulls(0, kind))
 
 
-def _taken(batch: pa.RecordBatch, rows: Array) -> pa.RecordBatch:
+def _rows(batch: pa.RecordBatch, rows: Array) -> pa.RecordBatch:
     """Return these rows of a batch, in their order: the batch itself if they are all of it."""
     return batch if len(rows) == len(batch) else _ordered(batch, rows)
 
 
 def _ordered(batch: pa.RecordBatch, rows: Array) -> pa.RecordBatch:
-    """Return these rows of a batch, in this order. Arrow takes none out of a view, so that one goes by way of the plain type."""
-    places = pa.Array.from_buffers(_PLACE, len(rows), [None, pa.py_buffer(rows)])  # ``pa.array`` looks for what is missing
+    """Return these rows of a batch, in this order. Arrow cannot take rows of views, so they are cast to plain types and back."""
+    places = pa.Array.from_buffers(_ROW_NUMBER, len(rows), [None, pa.py_buffer(rows)])  # ``pa.array`` would search for nulls
     try:
         return _TAKE.call([batch, places], _UNCHECKED)
     except pa.ArrowNotImplementedError:
@@ -99,4 +91,4 @@ def _ordered(batch: pa.RecordBatch, rows: Array) -> pa.RecordBatch:
     try:
         return batch.cast(pa.schema(fields)).take(places).cast(batch.schema)
     except pa.ArrowNotImplementedError as error:
-        raise RoutingError(f"a batch that Arrow takes no rows out of cannot be dealt, cast its columns: {error}") from error
+        raise RoutingError(f"Arrow takes no rows out of this batch, cast its columns before exchange: {error}") from error

@@ -1,9 +1,10 @@
-"""Pickles of messages: for the way to another process, and for what waits on disk.
+"""Pickles of messages: for other processes, for disk, and for recordings.
 
-Arrow batches are pickled as IPC streams, so that a slice never takes along the whole that it was cut from, or, where they are
-large, plain and cut from nothing, as the buffers of their columns. The large flat pieces of containers can be had beside the
-pickle, without a copy. What is read back is equal to what was written. Arrow and NumPy are imported only where there is
-something of theirs.
+Arrow batches are pickled as IPC streams, without what they were sliced from; large whole ones as their buffers. Large
+buffers can stand beside the pickle, without a copy. NumPy and Arrow are imported only where there is something of theirs.
+
+Unpickling executes code. So plain data (numbers, strings, bytes, dates, built-in collections, the library's own times, arrays and
+Arrow batches) has a form of its own, which is safe to read whoever wrote it.
 """
 
 from __future__ import annotations
@@ -12,36 +13,117 @@ import copyreg
 import io
 import pickle
 import sys
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final, Literal, cast
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, cast
 
 if TYPE_CHECKING:
     import numpy as np
     import pyarrow as pa
 
+Part: TypeAlias = bytes | bytearray | memoryview
 
 _LARGE: Final = 1 << 15
-"""Bytes of a column from which on it is cheaper to pickle its buffers than to copy them into a stream."""
+"""Bytes of a column from which on pickling its buffers is cheaper than copying them into a stream."""
+
+_PLAIN: Final = frozenset(
+    {("datetime", name) for name in ("date", "datetime", "time", "timedelta", "timezone")}
+    | {("decimal", "Decimal"), ("uuid", "UUID"), ("builtins", "complex"), ("builtins", "set"), ("builtins", "frozenset")}
+    | {("builtins", "bytearray"), ("builtins", "range"), ("timely.order", "Product")}
+    | {("timely.progress.timestamp", "Unit"), ("timely.progress.loop_time", "LoopTime")}
+    | {(__name__, name) for name in ("read_array", "read_objects", "read_scalar")}
+)
+
+
+def dumps(message: Any, buffer_callback: Callable[[pickle.PickleBuffer], object] | None = None) -> bytes:
+    """Return a pickle of ``message``; ``buffer_callback`` gets the large buffers of its Arrow batches and arrays."""
+    reducers: dict[type, Any] = {}
+    for module, kind, reducer in (("pyarrow", "RecordBatch", _reduce_batch), ("numpy", "ndarray", _reduce_array)):
+        found = getattr(sys.modules.get(module), kind, None)  # what nobody has imported does not occur
+        if found is not None:
+            reducers[found] = reducer
+    if not reducers:
+        return pickle.dumps(message, 5, buffer_callback=buffer_callback)
+    main = io.BytesIO()
+    pickler = pickle.Pickler(main, 5, buffer_callback=buffer_callback)
+    pickler.dispatch_table = copyreg.dispatch_table | reducers
+    pickler.dump(message)
+    return main.getvalue()
+
+
+def pickled(message: Any, *, plain: bool = False) -> list[bytes | memoryview]:
+    """Return a pickle of ``message`` and its large buffers; with ``plain`` one that ``unpickled_plain`` reads.
+
+    >>> import numpy as np
+    >>> main, buffer = pickled(["a message", np.arange(3)])
+    >>> pickle.loads(main, buffers=[buffer])
+    ['a message', array([0, 1, 2])]
+    """
+    buffers: list[pickle.PickleBuffer] = []
+    callback: Callable[[pickle.PickleBuffer], object] = buffers.append
+    if plain:
+        stream = io.BytesIO()
+        _PlainPickler(stream, 5, buffer_callback=callback).dump(message)
+        main = stream.getvalue()
+    else:
+        main = dumps(message, callback)
+    return [main, *[buffer.raw() for buffer in buffers]] if buffers else [main]
+
+
+def unpickled_plain(parts: Sequence[Part]) -> Any:
+    """Return what was ``pickled`` with ``plain``; ``pickle.UnpicklingError`` for anything that is not plain data.
+
+    >>> unpickled_plain(pickled({"a": (1, 2.5)}, plain=True))
+    {'a': (1, 2.5)}
+    """
+    return _PlainUnpickler(io.BytesIO(parts[0]), buffers=parts[1:]).load()
+
+
+class _PlainPickler(pickle.Pickler):
+    def reducer_override(self, obj: Any) -> Any:
+        kind = type(obj)
+        if kind.__module__ == "pyarrow.lib" and kind.__name__ == "RecordBatch":
+            return _reduce_batch_to_stream(obj)
+        if kind.__module__ == "numpy" and hasattr(obj, "dtype"):
+            return _reduce_plain(obj)
+        return NotImplemented
+
+
+class _PlainUnpickler(pickle.Unpickler):
+    """Refuses every class and function that is not plain data, before it is called."""
+
+    def find_class(self, module: str, name: str) -> Any:
+        if module == __name__ and name == "read_batch":
+            return _read_batch_checked
+        if (module, name) in _PLAIN:
+            return super().find_class(module, name)
+        raise pickle.UnpicklingError(
+            f"it holds {module}.{name}, which is not plain data: if it comes from somebody you trust with your machine, read it"
+            " with trusted=True, since to unpickle such things executes what they say"
+        )
+
+
+# -- Arrow -------------------------------------------------------------------------------------------------------------
 
 
 def _reduce_batch(batch: pa.RecordBatch) -> tuple[Any, ...]:
-    """Pickle an Arrow batch as an IPC stream: with its schema and dictionaries, and without what it was cut from.
-
-    To write that is to copy it. Where there is nothing to leave out, its columns are pickled as they lie in memory.
-    """
-    import pyarrow as pa
-
+    """Pickle a batch as a stream, which copies it, or as its columns where there is nothing to leave out."""
     if batch.nbytes >= _LARGE * max(batch.num_columns, 1) and _is_whole(batch):
         columns: tuple[Any, ...] = batch.__reduce__()
         return columns
+    return _reduce_batch_to_stream(batch)
+
+
+def _reduce_batch_to_stream(batch: pa.RecordBatch) -> tuple[Any, ...]:
+    import pyarrow as pa
+
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, batch.schema) as writer:
         writer.write_batch(batch)
-    return _read_batch, (pickle.PickleBuffer(sink.getvalue()),)
+    return read_batch, (pickle.PickleBuffer(sink.getvalue()),)
 
 
 def _is_whole(batch: pa.RecordBatch) -> bool:
-    """Return whether a batch is all that its buffers hold, but for what they were rounded up by, and of types that are plain."""
+    """Return whether a batch is of plain types and uses nearly all of its buffers."""
     from pyarrow import types
 
     if batch.get_total_buffer_size() > batch.nbytes + batch.nbytes // 8:
@@ -50,42 +132,69 @@ def _is_whole(batch: pa.RecordBatch) -> bool:
     return all(types.is_primitive(kind) or any(is_(kind) for is_ in text) for kind in batch.schema.types)
 
 
-def _read_batch(stream: Any) -> pa.RecordBatch:
+def read_batch(stream: Any) -> pa.RecordBatch:
+    """Return the batch in an IPC stream."""
     import pyarrow as pa
 
     with pa.ipc.open_stream(pa.py_buffer(stream)) as reader:
         return reader.read_next_batch()
 
 
+def _read_batch_checked(stream: Any) -> pa.RecordBatch:
+    batch = read_batch(stream)
+    batch.validate(full=True)
+    return batch
+
+
+# -- NumPy -------------------------------------------------------------------------------------------------------------
+
+
 def _reduce_array(array: np.ndarray[Any, Any]) -> Any:
-    """Pickle an array of numbers as its bytes and what they mean, in words that take a third of the time that NumPy's take."""
+    """Pickle an array of numbers as its memory, in a third of the time that NumPy takes."""
     if array.dtype.isbuiltin == 1 and array.dtype.kind in "biufc" and array.flags.forc:
-        order, rows = ("C", array) if array.flags.c_contiguous else ("F", array.T)
-        whole = pickle.PickleBuffer(cast("Any", rows))  # not of a view, which Python's collector may end while it is in use
-        return _read_array, (whole, array.dtype.str, array.shape, order)
+        return _reduce_memory(array, array.dtype.str)
     return array.__reduce_ex__(pickle.HIGHEST_PROTOCOL)
 
 
-def _read_array(buffer: Any, kind: str, shape: tuple[int, ...], order: Literal["C", "F"]) -> np.ndarray[Any, Any]:
+def _reduce_plain(value: Any) -> Any:
+    """Pickle an array or scalar by a description of its type, which does not depend on NumPy's version."""
     import numpy as np
 
-    return np.frombuffer(buffer, kind).reshape(shape, order=order)
+    if type(value) is np.ndarray and value.dtype == object:
+        return read_objects, (value.shape, value.ravel().tolist())
+    if value.dtype.hasobject:
+        return NotImplemented
+    description = np.lib.format.dtype_to_descr(value.dtype)
+    if type(value) is np.ndarray:
+        return _reduce_memory(value if value.flags.forc else np.ascontiguousarray(value), description)
+    return (read_scalar, (description, value.tobytes())) if value.shape == () else NotImplemented
 
 
-_REDUCERS: Final = (("pyarrow", "RecordBatch", _reduce_batch), ("numpy", "ndarray", _reduce_array))
+def _reduce_memory(array: np.ndarray[Any, Any], description: Any) -> tuple[Any, ...]:
+    order, rows = ("C", array) if array.flags.c_contiguous else ("F", array.T)
+    if array.dtype.kind not in "biufc":  # some other types have no buffers of their own
+        import numpy as np
+
+        rows = np.frombuffer(rows, np.uint8) if rows.nbytes else np.empty(0, np.uint8)
+    return read_array, (description, array.shape, order, pickle.PickleBuffer(cast("Any", rows)))
 
 
-def dumps(message: Any, keep: Callable[[pickle.PickleBuffer], object] | None = None) -> bytes:
-    """Return a pickle of ``message``, with Arrow batches and arrays, wherever in it, as above; ``keep`` gets their buffers."""
-    reducers: dict[type, Any] = {}
-    for module, kind, reducer in _REDUCERS:
-        found = getattr(sys.modules.get(module), kind, None)  # of what nobody has imported there is nothing here
-        if found is not None:
-            reducers[found] = reducer
-    if not reducers:
-        return pickle.dumps(message, 5, buffer_callback=keep)
-    main = io.BytesIO()
-    pickler = pickle.Pickler(main, 5, buffer_callback=keep)
-    pickler.dispatch_table = copyreg.dispatch_table | reducers
-    pickler.dump(message)
-    return main.getvalue()
+def read_array(description: Any, shape: tuple[int, ...], order: Literal["C", "F"], memory: Any) -> np.ndarray[Any, Any]:
+    """Return the array of a type and shape that lies in ``memory``."""
+    import numpy as np
+
+    if type(description) is str and description[1] in "biufc":  # twice as fast as what follows
+        return np.frombuffer(memory, description).reshape(shape, order=order)
+    return np.frombuffer(memory, np.uint8).view(np.lib.format.descr_to_dtype(description)).reshape(shape, order=order)
+
+
+def read_objects(shape: tuple[int, ...], values: list[Any]) -> np.ndarray[Any, Any]:
+    """Return the array of Python objects of a shape."""
+    import numpy as np
+
+    return np.fromiter(values, object, len(values)).reshape(shape)
+
+
+def read_scalar(description: Any, memory: bytes) -> Any:
+    """Return the scalar of a NumPy type."""
+    return read_array(description, (1,), "C", memory)[0]

@@ -1,43 +1,69 @@
-"""The scope builder: where a dataflow, and each scope nested in it, is put together.
+"""``ScopeBuilder`` and ``Stream``: what a program is written with.
 
-A builder wraps one ``Subgraph``: operators and streams are added to it until the ``with`` block of the outermost one ends, which
-compiles the whole nesting; nothing can be added after that. Its operator methods are a façade, as the stream's are.
+A builder wraps one ``Subgraph``. Operators and streams are added until the ``with`` block of the outermost builder ends, which
+compiles the whole nesting; nothing can be added after that. Operators become methods above this layer, in ``timely.methods``.
 """
 
 from __future__ import annotations
 
 import functools
-from collections.abc import AsyncIterable, Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
-from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, overload
+from types import TracebackType
+from typing import Any, Concatenate, Final, Generic, ParamSpec
 
-from timely.dataflow.channel import Allocator
-from timely.dataflow.scope_context import ScopeContext
+from typing_extensions import TypeVar
+
+from timely.dataflow.channel import Allocator, EnterPusher, LeavePusher, Pusher
+from timely.dataflow.methods import ScopeBase, StreamBase
+from timely.dataflow.origin import Origin
 from timely.errors import GraphError, ScopeError, shown
 from timely.order import PartialOrder, Product
-from timely.progress import PathSummary, ProgressExchange
-from timely.scopes import Scope, Subgraph
+from timely.progress import ProgressExchange, Source, Target
+from timely.scopes import EGRESS, INGRESS, Subgraph
 
-if TYPE_CHECKING:
-    from timely.dataflow.capability import Capability
-    from timely.dataflow.origin import Origin
-    from timely.dataflow.pact import Pact
-    from timely.dataflow.stream import Stream
-    from timely.inspect import Picture
-    from timely.operators.generic import SourceConstructor
-    from timely.operators.input import InputHandle
-    from timely.operators.loops import LoopHandle
-    from timely.operators.probes import ProbeHandle
-    from timely.operators.unordered import UnorderedHandle
-
-T = TypeVar("T", bound=PartialOrder)
+T = TypeVar("T", bound=PartialOrder, default=int)
 T2 = TypeVar("T2", bound=PartialOrder)
-D = TypeVar("D")
+D = TypeVar("D", default=Any)
+R = TypeVar("R")
+P = ParamSpec("P")
+S = TypeVar("S")
 
 Exchanged = ProgressExchange[tuple[int, int, Any]]
 
+ADVICE: Final[dict[type, str]] = {}
+"""What to give instead of an object of a type that is often taken for a stream; the layer above adds its handles."""
 
-class ScopeBuilder(Generic[T]):
+
+class ScopeContext(AbstractContextManager[S]):
+    """Opens a scope at the start of its ``with`` block and finishes it at the end; ``call`` is the method that returned it.
+
+    >>> import timely
+    >>> timely.Worker().dataflow(int).new_input()
+    Traceback (most recent call last):
+    ...
+    timely.errors.ScopeError: dataflow() opens a scope: write `with ...dataflow() as scope:`, and scope.new_input in that block
+    """
+
+    def __init__(self, manager: AbstractContextManager[S], call: str) -> None:
+        self._manager = manager
+        self._call = call
+
+    def __enter__(self) -> S:
+        return self._manager.__enter__()
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> bool | None:
+        return self._manager.__exit__(kind, error, trace)
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+        raise ScopeError(
+            f"{self._call}() opens a scope: write `with ...{self._call}() as scope:`, and scope.{name} in that block"
+        )
+
+
+class ScopeBuilder(ScopeBase, Generic[T]):
     """Builds one scope with times of type ``T``: its methods add operators and nested scopes.
 
     ``path`` names it in errors, ``index`` is its number in the scope around it (``parent``).
@@ -64,7 +90,9 @@ class ScopeBuilder(Generic[T]):
         self.root: ScopeBuilder[Any] = self if parent is None else parent.root
         self.exchange = exchange
         self.checks: list[Callable[[], None]] = [] if parent is None else parent.root.checks
-        self.given: dict[str, tuple[str, Origin | None]] = {}  # what operators send of what every worker may have, by their paths
+        self.given: dict[
+            str, tuple[str, Origin | None]
+        ] = {}  # digests of what to_stream sends, by path
         self.unfinished: set[str] = set() if parent is None else parent.root.unfinished
         self.scopes: list[Subgraph[Any, Any]] = [] if parent is None else parent.root.scopes
         if parent is not None:
@@ -94,7 +122,15 @@ class ScopeBuilder(Generic[T]):
     # -- nesting ---------------------------------------------------------------------------------------------------
 
     def scoped(self, time_type: type[T2], name: str | None = None) -> AbstractContextManager[ScopeBuilder[T2]]:
-        """Open a scope nested in this one, with times of ``time_type``, which must refine those of this scope."""
+        """Open a nested scope with times of ``time_type``, which must refine those of this scope.
+
+        >>> import timely
+        >>> def build(scope):
+        ...     with scope.scoped(timely.Product[int, int]) as inner:
+        ...         return scope.to_stream([1, 2]).enter(inner).delay_batch(lambda time: timely.Product(5, 1)).leave()
+        >>> timely.example(build)
+        [(5, [1, 2])]
+        """
         return ScopeContext(self._nested(name or "scoped", time_type), "scoped")
 
     def region(self, name: str | None = None) -> AbstractContextManager[ScopeBuilder[T]]:
@@ -122,39 +158,25 @@ class ScopeBuilder(Generic[T]):
         >>> timely.example(build)
         [(0, [128, 160])]
         """
-        product: Any = Product  # the coordinates are known only now, so that a type checker has nothing to say of them
+        product: Any = Product  # no type checker knows the coordinates
         return ScopeContext(self._nested(name or "iterative", product[self.time, int]), "iterative")
 
     @contextmanager
     def _nested(self, name: str, time: Any) -> Iterator[ScopeBuilder[Any]]:
         yield ScopeBuilder(name, time, self.allocator, self, None, self.exchange)
 
-    def add_scope(
-        self,
-        scope_object: Scope[T],
-        inputs: Sequence[Stream[T, Any] | tuple[Stream[T, Any], Pact]] = (),
-        name: str | None = None,
-    ) -> list[Stream[T, Any]]:
-        """Plug in a ``Scope`` of one's own; return the streams of its outputs. See ``timely.dataflow.custom_scope.add_scope``."""
-        from timely.dataflow import custom_scope
+    def finish(self) -> None:
+        """Compile the whole nesting, as the end of a dataflow's ``with`` block does.
 
-        return custom_scope.add_scope(self, scope_object, inputs, name)
-
-    def picture(self) -> Picture:
-        """Return a picture of the scope as it is now, for a notebook, as SVG, Mermaid or HTML. See ``timely.inspect.picture``.
+        ``ScopeError`` if an operator or loop was begun and never finished.
 
         >>> import timely
-        >>> with timely.Worker().dataflow(name="df") as scope:
-        ...     _ = scope.empty()
-        >>> scope.picture().svg()[:4]
-        '<svg'
+        >>> with timely.Worker().dataflow() as scope:
+        ...     _ = timely.OperatorBuilder(scope, "half")
+        Traceback (most recent call last):
+        ...
+        timely.errors.ScopeError: operators were begun and never built: /dataflow0/half#0; call build(...)
         """
-        from timely import inspect
-
-        return inspect.picture(self)
-
-    def finish(self) -> None:
-        """Compile the whole nesting. ``ScopeError`` if an operator or loop in it was begun and never finished."""
         for check in self.checks:
             check()
         if self.unfinished:
@@ -162,105 +184,75 @@ class ScopeBuilder(Generic[T]):
         self.subgraph.get_internal_summary()
         self.subgraph.set_external_summary((), ())
 
-    # -- operators: each is the function of the same name in timely.operators ----------------------------------------
 
-    def new_input(self) -> tuple[InputHandle[T, Any], Stream[T, Any]]:
-        """Return a handle to send records with, and their stream. See ``timely.operators.new_input``."""
-        from timely import operators
+class Stream(StreamBase, Generic[T, D]):
+    """A stream of records of type ``D`` at times of type ``T``, in one scope.
 
-        return operators.new_input(self)
+    Its methods are the functions of :mod:`timely.operators`.
+    """
 
-    def input_from(self, handle: InputHandle[T, D]) -> Stream[T, D]:
-        """Return one more stream of what ``handle`` sends from now on. See ``timely.operators.input_from``."""
-        from timely import operators
+    __slots__ = ("scope", "source", "tee")
 
-        return operators.input_from(self, handle)
+    def __init__(self, scope: ScopeBuilder[T], source: Source, tee: list[Pusher[T]]) -> None:
+        self.scope = scope
+        self.source = source
+        self.tee = tee
 
-    def new_unordered_input(self) -> tuple[tuple[UnorderedHandle[T, Any], Capability[T]], Stream[T, Any]]:
-        """Return a handle and a capability to send with, and the stream. See ``timely.operators.new_unordered_input``."""
-        from timely import operators
+    def __repr__(self) -> str:
+        return f"Stream({self.scope.path!r}, {self.source!r})"
 
-        return operators.new_unordered_input(self)
+    def apply(self, f: Callable[Concatenate[Stream[T, D], P], R], /, *args: P.args, **kwargs: P.kwargs) -> R:
+        """Return ``f(self, ...)``: anyone's function of a stream, as good as a method.
 
-    @overload
-    def iterator_source(
-        self,
-        name: str,
-        batches: Iterable[tuple[T, list[D]]],
-        probe: ProbeHandle[T],
-        *,
-        records: int | None = None,
-        times: int | None = None,
-    ) -> Stream[T, D]: ...
-    @overload
-    def iterator_source(
-        self,
-        name: str,
-        batches: Iterable[tuple[T, Any]],
-        probe: ProbeHandle[T],
-        *,
-        records: int | None = None,
-        times: int | None = None,
-    ) -> Stream[T, Any]: ...
-    def iterator_source(
-        self,
-        name: str,
-        batches: Iterable[tuple[T, Any]],
-        probe: ProbeHandle[T],
-        *,
-        records: int | None = None,
-        times: int | None = None,
-    ) -> Stream[T, Any]:
-        """Return the stream of ``(time, container)``, no faster than bounds allow. See ``timely.operators.iterator_source``."""
-        from timely import operators
+        >>> import timely
+        >>> def squares(stream, power):
+        ...     return stream.map(lambda x: x ** power)
+        >>> timely.example(lambda scope: scope.to_stream([1, 2, 3]).apply(squares, 2))
+        [(0, [1, 4, 9])]
+        """
+        return f(self, *args, **kwargs)
 
-        return operators.iterator_source(self, name, batches, probe, records=records, times=times)
+    # -- across scopes ---------------------------------------------------------------------------------------------
 
-    def to_stream(self, iterable: Iterable[D], *, on: int | Literal["each"] | None = None) -> Stream[T, D]:
-        """Return the stream of the records of ``iterable``, all at the minimum time. See ``timely.operators.to_stream``."""
-        from timely import operators
+    def enter(self, scope: ScopeBuilder[T2]) -> Stream[T2, D]:
+        """Return this stream inside ``scope``, a scope nested directly in the stream's own; ``ScopeError`` otherwise.
 
-        return operators.to_stream(self, iterable, on=on)
+        >>> import timely
+        >>> def build(scope):
+        ...     with scope.region() as inner:
+        ...         return scope.to_stream([1, 2]).enter(inner).leave()
+        >>> timely.example(build)
+        [(0, [1, 2])]
+        """
+        if getattr(scope, "parent", None) is not self.scope:
+            raise ScopeError(
+                f"a stream of scope {self.scope.path!r} cannot enter {shown(getattr(scope, 'path', scope))}, which is not nested"
+                f" directly in it: {way_between(self.scope, scope, 'enter the scopes on the way one by one')}"
+            )
+        nested = scope.subgraph
+        port = nested.new_input()
+        tee: list[Pusher[T2]] = []
+        self.scope.subgraph.add_edge(self.source, Target(scope.index, port), local=True)
+        self.tee.append(EnterPusher(nested, port, tee))
+        return Stream(scope, Source(INGRESS, port), tee)
 
-    def source(self, name: str, constructor: SourceConstructor[T]) -> Stream[T, Any]:
-        """Return the stream of a source of one's own. See ``timely.operators.source``."""
-        from timely import operators
+    def leave(self) -> Stream[Any, D]:
+        """Return this stream in the scope around its own; ``ScopeError`` at the outermost one.
 
-        return operators.source(self, name, constructor)
-
-    @overload
-    def from_async(self, name: str, batches: Callable[[], AsyncIterable[tuple[T, list[D]]]]) -> Stream[T, D]: ...
-    @overload
-    def from_async(self, name: str, batches: Callable[[], AsyncIterable[tuple[T, Any]]]) -> Stream[T, Any]: ...
-    def from_async(self, name: str, batches: Callable[[], AsyncIterable[tuple[T, Any]]]) -> Stream[T, Any]:
-        """Return the stream of the ``(time, container)`` of an async iterable. See ``timely.operators.from_async``."""
-        from timely import operators
-
-        return operators.from_async(self, name, batches)
-
-    def empty(self) -> Stream[T, Any]:
-        """Return a stream on which nothing ever comes. See ``timely.operators.empty``."""
-        from timely import operators
-
-        return operators.empty(self)
-
-    def replay(self, *sources: Any) -> Stream[T, Any]:
-        """Return the stream of what was recorded with ``capture_into``. See ``timely.operators.replay``."""
-        from timely import operators
-
-        return operators.replay(self, *sources)
-
-    def feedback(self, summary: PathSummary[T] | None = None) -> tuple[LoopHandle[T], Stream[T, Any]]:
-        """Open a loop: its handle, to be connected, and the stream that comes round. See ``timely.operators.feedback``."""
-        from timely import operators
-
-        return operators.feedback(self, summary)
-
-    def concatenate(self, streams: Iterable[Stream[T, D]]) -> Stream[T, D]:
-        """Return the stream of the records of all of ``streams``. See ``timely.operators.concatenate``."""
-        from timely import operators
-
-        return operators.concatenate(streams, self)
+        >>> import timely
+        >>> timely.example(lambda scope: scope.to_stream([1, 2]).leave())
+        Traceback (most recent call last):
+        ...
+        timely.errors.ScopeError: a stream of the outermost scope '/example' cannot leave it
+        """
+        scope, parent = self.scope, self.scope.parent
+        if parent is None:
+            raise ScopeError(f"a stream of the outermost scope {scope.path!r} cannot leave it")
+        port = scope.subgraph.new_output()
+        tee: list[Pusher[Any]] = []
+        scope.subgraph.add_edge(self.source, Target(EGRESS, port), local=True)
+        self.tee.append(LeavePusher(scope.subgraph, tee))
+        return Stream(parent, Source(scope.index, port), tee)
 
 
 def check_scope(scope: object, name: str) -> None:
@@ -273,3 +265,42 @@ def check_scope(scope: object, name: str) -> None:
     """
     if not isinstance(scope, ScopeBuilder):
         raise GraphError(f"operator {name!r} is built in a scope, such as a stream's stream.scope, and not in {shown(scope)}")
+
+
+def scope_of(stream: Stream[T, Any], reader: str) -> ScopeBuilder[T]:
+    """Return the scope of ``stream``, in which an operator ``reader`` is to be made that reads it.
+
+    ``GraphError`` for what is no stream, which says what to give instead: a function of a stream may be called with anything.
+
+    >>> import timely
+    >>> timely.operators.map([1, 2], str)
+    Traceback (most recent call last):
+    ...
+    timely.errors.GraphError: operator 'map' reads a timely.Stream, not [1, 2]: make one of it with scope.to_stream(...)
+    """
+    if not isinstance(stream, Stream):
+        raise GraphError(f"operator {reader!r} reads a timely.Stream, not {shown(stream)}: {instead_of(stream)}")
+    return stream.scope
+
+
+def way_between(start: ScopeBuilder[Any], end: object, inside: str = "bring it in with enter(scope), or out with leave()") -> str:
+    """Return how a stream of one scope comes to another, for a message: ``inside`` says how within a dataflow."""
+    if getattr(end, "root", start.root) is start.root:
+        return inside
+    return "that is another dataflow: record it there with capture_into, and replay it here"
+
+
+def instead_of(given: object) -> str:
+    """Return what to give instead of ``given``, which is no stream, for a message."""
+    first = given
+    while isinstance(first, tuple) and first:  # new_unordered_input returns ((handle, capability), stream)
+        first = first[0]
+    if type(first) in ADVICE:
+        return ADVICE[type(first)]
+    if isinstance(given, list | tuple) and any(isinstance(one, Stream) for one in given):
+        return "give the streams in it one by one, as in concat(*streams)"
+    if isinstance(given, ScopeBuilder):
+        return "give a stream of that scope"
+    if given is None:
+        return "a function that builds part of a dataflow must return its stream"
+    return "make one of it with scope.to_stream(...)"

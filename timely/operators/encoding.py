@@ -10,13 +10,12 @@ library's own times, arrays and Arrow batches) unless the bytes are trusted.
 
 from __future__ import annotations
 
-import io
 import pickle
 import struct
 import zlib
-from collections.abc import Callable
-from typing import Any, Final, Generic, TypeAlias, TypeVar, cast
+from typing import Any, Final, Generic, TypeAlias, TypeVar
 
+from timely.dataflow import pickled, unpickled_plain
 from timely.errors import CaptureError
 from timely.operators.events import Event, Messages, Progress, StreamState
 from timely.order import PartialOrder
@@ -32,112 +31,9 @@ _MESSAGES: Final = "messages"
 _PROGRESS: Final = "progress"
 _END: Final = "end"
 
-_PLAIN: Final = frozenset(
-    {("datetime", name) for name in ("date", "datetime", "time", "timedelta", "timezone")}
-    | {("decimal", "Decimal"), ("uuid", "UUID"), ("builtins", "complex"), ("builtins", "set"), ("builtins", "frozenset")}
-    | {("builtins", "bytearray"), ("builtins", "range"), ("timely.order", "Product")}
-    | {("timely.progress.timestamp", "Unit"), ("timely.progress.loop_time", "LoopTime")}
-)
-
-
-_READERS: Final = frozenset({"read_array", "read_objects", "read_scalar"})
-
 
 class Damaged(Exception):
     """A frame is not as it was written."""
-
-
-# -- containers --------------------------------------------------------------------------------------------------------
-
-
-class _Pickler(pickle.Pickler):
-    """Pickles with Arrow batches as IPC streams and arrays as they lie in memory, each a piece beside the pickle."""
-
-    def reducer_override(self, obj: Any) -> Any:
-        kind = type(obj)
-        module = kind.__module__
-        if module == "pyarrow.lib" and kind.__name__ == "RecordBatch":
-            return read_batch, (pickle.PickleBuffer(_ipc(obj)),)
-        if module == "numpy" and kind.__name__ == "ndarray" and obj.dtype == object:
-            return read_objects, (obj.shape, obj.ravel().tolist())
-        if module == "numpy" and hasattr(obj, "dtype") and not obj.dtype.hasobject:
-            if kind.__name__ == "ndarray":
-                return _reduce_array(obj)
-            if obj.shape == ():
-                return read_scalar, (_describe(obj.dtype), obj.tobytes())
-        return NotImplemented
-
-
-def _ipc(batch: Any) -> Any:
-    import pyarrow as pa
-
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, batch.schema) as writer:
-        writer.write_batch(batch)
-    return sink.getvalue()
-
-
-def read_batch(stream: Any, check: bool = False) -> Any:
-    """Return the Arrow batch in an IPC stream, looked through for what does not fit together if ``check``."""
-    import pyarrow as pa
-
-    with pa.ipc.open_stream(pa.py_buffer(stream)) as reader:
-        batch = reader.read_next_batch()
-    if check:
-        batch.validate(full=True)
-    return batch
-
-
-def _reduce_array(array: Any) -> tuple[Callable[..., Any], tuple[Any, ...]]:
-    import numpy as np
-
-    order = "F" if array.flags.f_contiguous and not array.flags.c_contiguous else "C"
-    flat = array if array.flags.forc else np.ascontiguousarray(array)
-    raw = np.frombuffer(flat.T if order == "F" else flat, np.uint8) if flat.nbytes else np.empty(0, np.uint8)
-    return read_array, (_describe(array.dtype), array.shape, order, pickle.PickleBuffer(cast("Any", raw)))
-
-
-def _describe(dtype: Any) -> Any:
-    import numpy as np
-
-    return np.lib.format.dtype_to_descr(dtype)
-
-
-def read_scalar(description: Any, raw: bytes) -> Any:
-    """Return the single value of this NumPy type."""
-    return read_array(description, (1,), "C", raw)[0]
-
-
-def read_array(description: Any, shape: tuple[int, ...], order: Any, raw: Any) -> Any:
-    """Return the array of this type and shape that lies in ``raw``."""
-    import numpy as np
-
-    return np.frombuffer(raw, np.uint8).view(np.lib.format.descr_to_dtype(description)).reshape(shape, order=order)
-
-
-def read_objects(shape: tuple[int, ...], values: list[Any]) -> Any:
-    """Return the array of this shape that has Python objects for elements."""
-    import numpy as np
-
-    return np.fromiter(values, object, len(values)).reshape(shape)
-
-
-class _PlainUnpickler(pickle.Unpickler):
-    """Makes plain data only: every other class or function that a pickle names is refused before anything is done with it."""
-
-    def find_class(self, module: str, name: str) -> Any:
-        if module == __name__ and name == read_batch.__name__:
-            return _read_batch_checked
-        if (module, name) in _PLAIN or (module == __name__ and name in _READERS):
-            return super().find_class(module, name)
-        raise pickle.UnpicklingError(
-            f"it holds {module}.{name}, which is not plain data: if it comes from somebody you trust with your machine, read it"
-            " with trusted=True, since to unpickle such things executes what they say"
-        )
-
-
-def _read_batch_checked(stream: Any) -> Any:
-    return read_batch(stream, check=True)
 
 
 # -- frames ------------------------------------------------------------------------------------------------------------
@@ -145,11 +41,7 @@ def _read_batch_checked(stream: Any) -> Any:
 
 def frame(number: int, content: Any) -> list[Piece]:
     """Return the pieces of the frame for ``content``, to be written one after another."""
-    loose: list[pickle.PickleBuffer] = []
-    keep: Callable[[pickle.PickleBuffer], object] = loose.append
-    main = io.BytesIO()
-    _Pickler(main, 5, buffer_callback=keep).dump(content)
-    parts: list[Piece] = [main.getvalue(), *(piece.raw() for piece in loose)]
+    parts: list[Piece] = pickled(content, plain=True)
     sizes = [len(part) for part in parts]
     body: list[Piece] = [struct.pack(f"<{len(sizes)}Q", *sizes)]
     for part, size in zip(parts, sizes, strict=True):
@@ -181,8 +73,7 @@ def parse_body(body: memoryview, pieces: int, checksum: int, number: int, truste
         for size in struct.unpack_from(f"<{pieces}Q", body):
             parts.append(body[at : at + size])
             at += size + -size % 8
-        unpickler = (pickle.Unpickler if trusted else _PlainUnpickler)(io.BytesIO(parts[0]), buffers=parts[1:])
-        return unpickler.load()
+        return pickle.loads(parts[0], buffers=parts[1:]) if trusted else unpickled_plain(parts)
     except Exception as error:
         raise Damaged(f"frame {number} cannot be read: {error}") from error
 

@@ -13,9 +13,10 @@ from collections import deque
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeAlias
 
+from timely.dataflow import pickled
 from timely.errors import UnsendableError
 from timely.worker.progress_batching import coalesce
-from timely.worker.wire import HEADER, FrameError, Piece, announced, decode, encode, framed, pickled, restored, thinned
+from timely.worker.wire import HEADER, FrameError, Piece, announced, decode, encode, framed, restored, thinned
 
 if TYPE_CHECKING:
     from timely.worker.shared_memory import Shared

@@ -12,10 +12,9 @@ from __future__ import annotations
 
 import pickle
 import struct
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-from timely.dataflow.pickling import dumps
+from timely.dataflow.pickling import pickled
 from timely.progress import ProgressBatch
 from timely.worker.progress_batching import PROGRESS
 
@@ -75,14 +74,6 @@ def encode(message: Any) -> list[Piece]:
     (1, 'two')
     """
     return framed(pickled(message))
-
-
-def pickled(message: Any) -> list[Piece]:
-    """Return the buffers of the frame for ``message``: its pickle, and the large flat pieces of its containers."""
-    loose: list[pickle.PickleBuffer] = []
-    keep: Callable[[pickle.PickleBuffer], object] = loose.append
-    main = dumps(message, keep)
-    return [main, *[piece.raw() for piece in loose]] if loose else [main]
 
 
 def framed(buffers: list[Piece], arena: SharedMemoryBuffer | None = None) -> list[Piece]:

@@ -14,7 +14,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar, overload
 
 from timely.dataflow import ScopeBuilder
-from timely.dataflow.scope_context import ScopeContext
+from timely.dataflow.scope import ScopeContext
 from timely.errors import ConfigurationError, ScopeError, StalledError, WorkerError, shown
 from timely.native import mypyc_attr
 from timely.order import PartialOrder

@@ -176,6 +176,13 @@ def subtypes(flags: Stream[int, bool]) -> Stream[int, int]:
     return negated.unary_frontier(timely.Pipeline, "running sum", summing)
 
 
+def defaults(scope: timely.ScopeBuilder) -> Stream[int]:
+    """Times are whole numbers unless a parameter says otherwise, and records may be of any type."""
+    words: Stream[int, str] = scope.to_stream([1, 2]).map(str)
+    anything: Stream = words
+    return anything.concat(scope.concatenate([words]))
+
+
 def by_hand() -> tuple[Antichain[int], Antichain[Product[int, int]], Antichain[int]]:
     """Progress tracking alone: what the times are is known from what the builder is given."""
     numbers, rounds, default = GraphBuilder(int), GraphBuilder(Product[int, int]), GraphBuilder()

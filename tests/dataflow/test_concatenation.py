@@ -1,4 +1,4 @@
-"""Small columnar containers are joined before they are dealt: nobody can tell, except by how many containers there are."""
+"""Small columnar containers are concatenated before an exchange: nothing but their number shows it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 import timely
 from timely import OperatorError, Pipeline, RoutingError, Worker
 from timely.dataflow import channel
-from timely.dataflow.concatenation import BYTES, ENOUGH, SMALL, alike, joined, narrow
+from timely.dataflow.concatenation import BYTES, ENOUGH, SMALL, compatible, concatenated, narrow
 from timely.worker.transport import thread_transports
 
 KINDS: list[Callable[[list[int]], Any]] = [
@@ -81,9 +81,7 @@ batches = st.lists(st.integers(-9, 9), min_size=1, max_size=5)
     st.integers(1, 12),
     st.integers(1, 200),
 )
-def test_each_worker_gets_its_rows_in_order_whatever_is_joined(
-    sent: Any, every: int, small: int, enough: int, most: int
-) -> None:
+def test_each_worker_gets_its_rows_in_order_whatever_is_joined(sent: Any, every: int, small: int, enough: int, most: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(channel, "SMALL", small)
         patch.setattr(channel, "ENOUGH", enough)
@@ -109,7 +107,7 @@ def test_small_containers_of_one_time_become_one(which: int) -> None:
     assert sizes([(0, which, [2]), (0, other, [4]), (0, which, [2])]) == [(0, 1), (0, 1), (0, 1)]
 
 
-def test_large_containers_are_dealt_as_they_are() -> None:
+def test_large_containers_are_partitioned_as_they_are() -> None:
     large = [2] * SMALL
     assert sizes([(0, 0, [2]), (0, 0, large), (0, 0, [2]), (0, 0, [2])]) == [(0, 1), (0, SMALL), (0, 2)]
     almost = [2] * (SMALL - 1)
@@ -137,7 +135,7 @@ def test_nothing_waits_beyond_the_activation_that_it_is_sent_in() -> None:
         to_the_end(workers)
 
 
-def test_what_comes_out_of_a_scope_is_dealt_too() -> None:
+def test_what_comes_out_of_a_scope_is_partitioned_too() -> None:
     with two_workers() as workers:
         seen = []
         for worker in workers:
@@ -209,18 +207,18 @@ def test_a_function_that_deals_gets_each_container_as_it_was_sent() -> None:
     assert [[len(batch) for _, batch in captured.messages] for captured in seen] == [[2], [1, 3]]
 
 
-# -- alike, joined -----------------------------------------------------------------------------------------------------
+# -- compatible, concatenated ----------------------------------------------------------------------------------------------
 
 
 def test_only_what_has_the_same_columns_is_alike() -> None:
     batch = KINDS[0]([1])
-    assert alike(batch, KINDS[0]([2])) and not alike(batch, KINDS[1]([1]))
-    assert not alike(batch, batch.replace_schema_metadata({"unit": "m"}))
-    assert not alike(pa.record_batch([], []), pa.record_batch([], []))
-    assert alike(np.arange(2), np.arange(3)) and not alike(np.arange(2), np.arange(2.0))
-    assert not alike(np.zeros((2, 2)), np.zeros((2, 2)))  # rows or columns: how it lies in memory is the sender's choice
-    assert not alike([1], [2])
-    assert not alike(batch, np.arange(2))
+    assert compatible(batch, KINDS[0]([2])) and not compatible(batch, KINDS[1]([1]))
+    assert not compatible(batch, batch.replace_schema_metadata({"unit": "m"}))
+    assert not compatible(pa.record_batch([], []), pa.record_batch([], []))
+    assert compatible(np.arange(2), np.arange(3)) and not compatible(np.arange(2), np.arange(2.0))
+    assert not compatible(np.zeros((2, 2)), np.zeros((2, 2)))  # rows or columns: how it lies in memory is the sender's choice
+    assert not compatible([1], [2])
+    assert not compatible(batch, np.arange(2))
 
 
 def test_joining_keeps_columns_and_what_is_missing() -> None:
@@ -229,7 +227,7 @@ def test_joining_keeps_columns_and_what_is_missing() -> None:
         columns = {"text": text, "word": text.dictionary_encode(), "lists": pa.array([[value] for value in values])}
         return pa.record_batch(columns).replace_schema_metadata({"unit": "m"})
 
-    (whole,) = joined([batch(["a", None]), batch(["b"]), batch(["a"])])
+    (whole,) = concatenated([batch(["a", None]), batch(["b"]), batch(["a"])])
     assert whole.schema.equals(batch(["a"]).schema, check_metadata=True)
     assert whole.to_pydict() == batch(["a", None, "b", "a"]).to_pydict()
 
@@ -240,7 +238,7 @@ def test_dictionaries_that_make_none_together_stay_apart() -> None:
         pa.record_batch({"word": pa.array([f"{start + n}" for n in range(100)]).dictionary_encode().cast(kind)})
         for start in (0, 100)
     ]
-    assert [part.to_pydict() for part in joined(made)] == [part.to_pydict() for part in made]
+    assert [part.to_pydict() for part in concatenated(made)] == [part.to_pydict() for part in made]
 
 
 def test_an_order_of_categories_is_not_made_up() -> None:
@@ -249,8 +247,9 @@ def test_an_order_of_categories_is_not_made_up() -> None:
         return pa.record_batch({"n": pa.array([1, 2]), "size": dictionary})
 
     made = [batch(["small", "large"]), batch(["medium", "large"])]
-    assert alike(*made)
-    assert [part.column("size").dictionary.to_pylist() for part in joined(made)] == [["small", "large"], ["medium", "large"]]
+    assert compatible(*made)
+    sizes = [part.column("size") for part in concatenated(made)]
+    assert [size.dictionary.to_pylist() for size in sizes] == [["small", "large"], ["medium", "large"]]
 
 
 @pytest.mark.parametrize(
@@ -263,7 +262,7 @@ def test_an_order_of_categories_is_not_made_up() -> None:
 )
 def test_an_array_keeps_its_type_down_to_how_it_lies_in_memory(dtype: Any) -> None:
     parts = [np.zeros(rows, dtype) for rows in (2, 3)]
-    (whole,) = joined(parts)
+    (whole,) = concatenated(parts)
     assert whole.dtype == parts[0].dtype
     assert whole.tolist() == parts[0].tolist() + parts[1].tolist()
 
@@ -310,7 +309,7 @@ def test_batches_are_held_up_to_so_many_bytes_also_where_arrow_has_to_be_asked()
 def test_what_is_held_back_is_not_large_however_few_rows_it_has() -> None:
     """As soon as there is more than is worth copying it goes to where it may wait on disk, or leaves."""
     heavy = np.dtype([("k", np.int64), ("load", f"V{BYTES // 4}")])
-    dealt: list[int] = []
+    lengths: list[int] = []
     seen: list[list[int]] = []
 
     def constructor(capability: Any, info: Any) -> Callable[[Any, Any], object]:
@@ -318,12 +317,12 @@ def test_what_is_held_back_is_not_large_however_few_rows_it_has() -> None:
             for capability, _ in input:
                 for _ in range(8):
                     output.session(capability).give_batch(np.zeros(1, heavy))
-                    seen.append(list(dealt))
+                    seen.append(list(lengths))
 
         return logic
 
     def key(array: Any) -> Any:
-        dealt.append(len(array))
+        lengths.append(len(array))
         return array["k"]
 
     with two_workers() as workers:
@@ -332,7 +331,7 @@ def test_what_is_held_back_is_not_large_however_few_rows_it_has() -> None:
                 stream = scope.to_stream([0] if worker.index == 0 else [])
                 stream.unary(Pipeline, "heavy", constructor).exchange(key).capture()
         to_the_end(workers)
-    assert seen == [[], [], [], [3], [3], [3], [3, 3], [3, 3]] and dealt == [3, 3, 2]
+    assert seen == [[], [], [], [3], [3], [3], [3, 3], [3, 3]] and lengths == [3, 3, 2]
 
 
 def test_what_goes_round_a_loop_at_once_is_not_held() -> None:

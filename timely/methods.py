@@ -1,0 +1,128 @@
+"""The operators as methods: ``stream.map(f)`` is ``timely.operators.map(stream, f)``, with the same signature and docstring."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from timely import dataflow, operators
+from timely.dataflow import ScopeBuilder, Stream
+from timely.dataflow.methods import ScopeBase, StreamBase
+from timely.dataflow.scope import ADVICE
+from timely.order import PartialOrder
+
+if TYPE_CHECKING:
+    from timely.inspect import Picture
+
+T = TypeVar("T", bound=PartialOrder)
+D = TypeVar("D")
+
+
+def concatenate(scope: ScopeBuilder[T], streams: Iterable[Stream[T, D]]) -> Stream[T, D]:
+    """Return the stream of the records of all ``streams``, each at its time; there may be none.
+
+    ``GraphError`` for what is no stream, or no list of them.
+
+    >>> import timely
+    >>> timely.example(lambda scope: scope.concatenate([scope.to_stream([1]), scope.to_stream([2])]))
+    [(0, [1, 2])]
+    """
+    return operators.concatenate(streams, scope)
+
+
+def picture(scope: ScopeBuilder[Any]) -> Picture:
+    """Return a picture of the scope as it is now, for a notebook, as SVG, Mermaid or HTML.
+
+    >>> import timely
+    >>> with timely.Worker().dataflow(name="df") as scope:
+    ...     _ = scope.empty()
+    >>> scope.picture().svg()[:4]
+    '<svg'
+    """
+    from timely import inspect
+
+    return inspect.picture(scope)
+
+
+class StreamMethods:
+    """The operators of a stream."""
+
+    __slots__ = ()
+
+    accumulate = operators.accumulate
+    aggregate = operators.aggregate
+    binary = operators.binary
+    binary_frontier = operators.binary_frontier
+    binary_notify = operators.binary_notify
+    branch = operators.branch
+    branch_when = operators.branch_when
+    broadcast = operators.broadcast
+    capture = operators.capture
+    capture_into = operators.capture_into
+    concat = operators.concat
+    connect_loop = operators.connect_loop
+    count = operators.count
+    delay = operators.delay
+    delay_batch = operators.delay_batch
+    distinct = operators.distinct
+    exchange = operators.exchange
+    filter = operators.filter
+    flat_map = operators.flat_map
+    group_by = operators.group_by
+    inspect = operators.inspect
+    inspect_batch = operators.inspect_batch
+    inspect_progress = operators.inspect_progress
+    inspect_time = operators.inspect_time
+    join = operators.join
+    limit_in_flight = operators.limit_in_flight
+    map = operators.map
+    map_async = operators.map_async
+    map_batch = operators.map_batch
+    ok_err = operators.ok_err
+    partition = operators.partition
+    probe = operators.probe
+    reduce_by_key = operators.reduce_by_key
+    sink = operators.sink
+    state_machine = operators.state_machine
+    unary = operators.unary
+    unary_frontier = operators.unary_frontier
+    unary_notify = operators.unary_notify
+    value_counts = operators.value_counts
+    vertex = operators.vertex
+
+
+class ScopeMethods:
+    """The operators that begin in a scope."""
+
+    add_scope = dataflow.add_scope
+    concatenate = concatenate
+    empty = operators.empty
+    feedback = operators.feedback
+    from_async = operators.from_async
+    input_from = operators.input_from
+    iterator_source = operators.iterator_source
+    new_input = operators.new_input
+    new_unordered_input = operators.new_unordered_input
+    picture = picture
+    replay = operators.replay
+    source = operators.source
+    to_stream = operators.to_stream
+
+
+def _assemble(source: type, base: type) -> None:
+    for name, value in vars(source).items():
+        if not name.startswith("_"):
+            setattr(base, name, value)
+
+
+ADVICE.update(
+    dict.fromkeys(
+        (operators.InputHandle, operators.UnorderedHandle, operators.LoopHandle),
+        "what returns a handle returns its stream too, as in `handle, stream = scope.new_input()`: give that stream",
+    )
+)
+ADVICE.update(
+    dict.fromkeys((operators.ProbeHandle, operators.Capture), "give the stream on which probe() or capture() was called")
+)
+_assemble(StreamMethods, StreamBase)
+_assemble(ScopeMethods, ScopeBase)
