@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from tests.properties.puppets import Choices
 from timely import Capability, InputPort, Notificator, OperatorInfo, OutputPort, Source, Target
-from timely.progress import Routes
+from timely.progress import ProgressGroups
 from timely.testing import FlatGraph, Nesting, build_nesting
 from timely.testing.nesting import Location, Time, below, flat, nested
 from timely.testing.network import Network
@@ -242,7 +242,7 @@ class Relay:
 class Cluster:
     """A plan on as many simulated workers as it asks for; ``routes`` say who tells whom of progress."""
 
-    def __init__(self, plan: Plan, choices: Choices, *, sharing: bool, routes: Routes | None = None) -> None:
+    def __init__(self, plan: Plan, choices: Choices, *, sharing: bool, routes: ProgressGroups | None = None) -> None:
         self.plan = plan
         self.graph = FlatGraph(plan.nesting)
         self.network = Network(plan.workers)

@@ -7,6 +7,7 @@ still appear. A caller imports the names from here, not from the modules behind 
 
 from timely.order import Product
 from timely.progress.activation_queue import ActivationQueue
+from timely.progress.aggregation import PROGRESS_MODES, GroupBatch, GroupMark, ProgressAggregator, ProgressGroups, ProgressMode
 from timely.progress.antichain import Antichain
 from timely.progress.change_batch import ChangeBatch
 from timely.progress.components import strongly_connected
@@ -20,13 +21,14 @@ from timely.progress.loop_time import LoopSummary, LoopTime
 from timely.progress.minimal_heap import MinimalHeap
 from timely.progress.mutable_antichain import MutableAntichain
 from timely.progress.refinements import Refinement, refinement
-from timely.progress.relay import Relay
-from timely.progress.routes import Routes
 from timely.progress.summary_row import SummaryRow, connected
 from timely.progress.timestamp import PathSummary, ProductSummary, Step, Timestamp, Unit, UnitSummary
 from timely.progress.tracker import Blocker, CellState, Tracker
 
+Routes = ProgressGroups  # deprecated: its former name
+
 __all__ = [
+    "PROGRESS_MODES",
     "CountSink",
     "ActivationQueue",
     "Antichain",
@@ -34,6 +36,8 @@ __all__ = [
     "CellState",
     "ChangeBatch",
     "GraphBuilder",
+    "GroupBatch",
+    "GroupMark",
     "Location",
     "LoopSummary",
     "LoopTime",
@@ -42,10 +46,12 @@ __all__ = [
     "PathSummary",
     "Product",
     "ProductSummary",
+    "ProgressAggregator",
     "ProgressBatch",
     "ProgressExchange",
+    "ProgressGroups",
+    "ProgressMode",
     "Refinement",
-    "Relay",
     "Routes",
     "Source",
     "Step",

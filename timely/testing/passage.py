@@ -1,21 +1,19 @@
 """What each sum of progress is made of that a simulated worker passes on: who said which batches that are in it.
 
-A worker in several groups adds up what it heard before it tells it to others (:mod:`timely.progress.relay`), and a sum does not
-say what is in it. A ``Passage`` listens to the workers and keeps the account. The invariant: it takes what a relay is to do for
-granted, and nothing that it does, so that a sum which is not what it should be is found when counts are compared. A caller gets,
-of each worker, the batches that another one has yet to hear, as they were flushed.
+A worker in several groups sends sums (:mod:`timely.progress.aggregation`), which do not say what is in them. A ``Passage``
+observes the workers and keeps the account. The invariant: it relies on what an aggregator is to do, never on what it does, so a
+wrong sum is found when counts are compared.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import Any
 
-from timely.progress import ProgressBatch, Routes
+from timely.progress import GroupBatch, ProgressAggregator, ProgressBatch, ProgressGroups
 from timely.testing.network import Network
-from timely.worker.progress_aggregation import ProgressAggregator
 from timely.worker.progress_batching import PROGRESS
 
 Batch = ProgressBatch[Any]
@@ -26,22 +24,22 @@ Cargo = list[tuple[int, Batch]]
 class Passage:
     """The account of what is in the sums that workers pass on, by these ``routes``, over a network.
 
-    >>> network, passage = Network(3), Passage(Routes.central(3))
+    >>> network, passage = Network(3), Passage(ProgressGroups.central(3))
     >>> said = ProgressBatch(1, 0, (("a", 1),))
     >>> passage.said(1, 7, said)
-    >>> for peer, message in passage.sent(1, [(0, ("progress", 7, said))]):
-    ...     network.send(1, peer, message)
+    >>> for members, dataflow, batch in passage.sent(1, [GroupBatch([0], 7, said)]):
+    ...     network.send(1, members[0], ("progress", dataflow, batch))
     >>> passage.batches(network, 7, 1, 2, lambda worker, sender: []) == [said]
     True
     """
 
-    def __init__(self, routes: Routes) -> None:
+    def __init__(self, routes: ProgressGroups) -> None:
         self._routes = routes
         self._places = [
-            {member: place for place, members in enumerate(routes.around(worker)) for member in members}
+            {member: place for place, members in enumerate(routes.neighbours(worker)) for member in members}
             for worker in range(routes.workers)
         ]
-        self._groups = [len(routes.around(worker)) for worker in range(routes.workers)]
+        self._groups = [len(routes.neighbours(worker)) for worker in range(routes.workers)]
         self._waiting: defaultdict[tuple[int, int, int], Cargo] = defaultdict(list)
         self._carried: dict[tuple[int, int, int, int], Cargo] = {}
         self._ways: dict[tuple[int, int], list[tuple[int, int]]] = {}
@@ -58,19 +56,15 @@ class Passage:
             if place != self._places[worker][sender]:
                 self._waiting[worker, place, number] += cargo
 
-    def sent(self, worker: int, messages: Sequence[tuple[int, Any]]) -> Sequence[tuple[int, Any]]:
-        """Take in all that a worker tells those around at the end of a turn, and return it; what is left has cancelled."""
-        groups: dict[tuple[int, int, int], Cargo] = {}
-        for peer, message in messages:
-            if message[0] == PROGRESS:
-                _, number, batch = message
-                key = self._places[worker][peer], number, batch.sequence
-                if key not in groups:
-                    groups[key] = self._waiting.pop((worker, *key[:2]), [])
-                self._carried[worker, peer, number, batch.sequence] = groups[key]
+    def sent(self, worker: int, batches: Sequence[GroupBatch]) -> Sequence[GroupBatch]:
+        """Take in all that a worker sends its groups at the end of a turn, and return it; what is left has cancelled."""
+        for members, number, batch in batches:
+            cargo = self._waiting.pop((worker, self._places[worker][members[0]], number), [])
+            for peer in members:
+                self._carried[worker, peer, number, batch.sequence] = cargo
         for gone in [key for key in self._waiting if key[0] == worker]:
             del self._waiting[gone]
-        return messages
+        return batches
 
     def batches(
         self, network: Network, number: int, source: int, target: int, early: Callable[[int, int], Sequence[Any]]
@@ -93,29 +87,29 @@ class Passage:
     def _way(self, source: int, target: int) -> list[tuple[int, int]]:
         way = self._ways.get((source, target))
         if way is None:
-            way = self._ways[source, target] = list(pairwise(self._routes.way(source, target)))
+            way = self._ways[source, target] = list(pairwise(self._routes.path(source, target)))
         return way
 
 
-class OverheardAccumulator(ProgressAggregator):
-    """The accumulator of a simulated worker: it tells the passage what goes in and out."""
+class ObservedAggregator(ProgressAggregator):
+    """The aggregator of a simulated worker: it tells the passage what goes in and out."""
 
     __slots__ = ("_passage",)
 
-    def __init__(self, index: int, routes: Routes, passage: Passage) -> None:
-        super().__init__(index, routes.around(index))
+    def __init__(self, index: int, routes: ProgressGroups, passage: Passage) -> None:
+        super().__init__(index, routes)
         self._passage = passage
 
-    def say(self, number: int, batch: Batch) -> None:
-        """Take in what this worker's operators did in a dataflow."""
-        self._passage.said(self._index, number, batch)
-        super().say(number, batch)
+    def add(self, dataflow: int, batch: Batch) -> None:
+        """Take a batch of this worker."""
+        self._passage.said(self._index, dataflow, batch)
+        super().add(dataflow, batch)
 
-    def hear(self, sender: int, number: int, batch: Batch) -> None:
-        """Take in what a member of a group told of a dataflow."""
-        self._passage.heard(self._index, sender, number, batch)
-        super().hear(sender, number, batch)
+    def receive(self, sender: int, dataflow: int, batch: Batch) -> None:
+        """Take a batch of a neighbour."""
+        self._passage.heard(self._index, sender, dataflow, batch)
+        super().receive(sender, dataflow, batch)
 
-    def messages(self) -> Iterator[tuple[int, Any]]:
-        """Yield ``(peer, message)`` for all that is to be told now."""
-        yield from self._passage.sent(self._index, list(super().messages()))
+    def flush(self) -> list[GroupBatch]:
+        """Return the batches to send now."""
+        return list(self._passage.sent(self._index, super().flush()))

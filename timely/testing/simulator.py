@@ -20,10 +20,10 @@ from typing import Any, Generic, TypeVar
 from timely import Worker
 from timely.dataflow import ScopeBuilder
 from timely.errors import ConfigurationError, InvariantViolation, StalledError, WorkerError
-from timely.progress import Routes
+from timely.progress import ProgressGroups
 from timely.testing.network import Network
 from timely.testing.onlooker import Tracer
-from timely.testing.passage import OverheardAccumulator, Passage
+from timely.testing.passage import ObservedAggregator, Passage
 from timely.testing.schedule import Decision, Delivery, Turn, Whims
 from timely.testing.turns import Player, UnreferencedCapabilities
 from timely.worker import Scheduler, Transport
@@ -62,7 +62,7 @@ class SimulatedWorker(Worker):
         transport: Transport,
         scheduler: Scheduler | None,
         onlooker: Tracer,
-        routes: Routes | None = None,
+        routes: ProgressGroups | None = None,
         passage: Passage | None = None,
     ) -> None:
         self._onlooker = onlooker
@@ -70,7 +70,7 @@ class SimulatedWorker(Worker):
         self._long = False
         super().__init__(transport, scheduler, lambda: self.elapsed)
         if routes is not None and passage is not None:
-            self._accumulator = OverheardAccumulator(self.index, routes, passage)
+            self._aggregator = ObservedAggregator(self.index, routes, passage)
         onlooker.watch(self)
 
     def _turn(self) -> None:
@@ -132,7 +132,7 @@ class Simulation(Generic[T]):
         *,
         decisions: Sequence[Decision] | None = None,
         network: Callable[[int], Network] = Network,
-        routes: Routes | None = None,
+        routes: ProgressGroups | None = None,
     ) -> None:
         if workers < 1:
             raise ConfigurationError(f"workers={workers!r}: there must be at least one")
@@ -299,7 +299,7 @@ def simulate(
     *,
     decisions: Sequence[Decision] | None = None,
     network: Callable[[int], Network] = Network,
-    routes: Routes | None = None,
+    routes: ProgressGroups | None = None,
 ) -> Simulation[T]:
     """Run ``program(worker)`` on simulated workers, as ``timely.execute`` would on real ones, and check every invariant.
 
@@ -335,7 +335,7 @@ def shrink(
     *,
     workers: int = 3,
     network: Callable[[int], Network] = Network,
-    routes: Routes | None = None,
+    routes: ProgressGroups | None = None,
 ) -> list[Decision]:
     """Return as few of ``decisions`` as it takes for the program to fail still, by leaving out more and more of them.
 
