@@ -239,20 +239,17 @@ class PartialTracker(Tracker[T], Generic[T]):
     """The engine for partially ordered times: a frontier is a tuple of mutually incomparable times.
 
     A cell also keeps the minimal elements of its own counts, and the times whose counts have crossed zero since these
-    were last looked at; where it has many times, they stand in a forest besides. It keeps what its predecessors come to
-    as well, until one of them changes (``_stale``): what moves in a loop is mostly the loop's own. Only ``<=``, equality
-    and hashes are asked of the times.
+    were last looked at; where it has many times, they stand in a heap besides. Only ``<=``, equality and hashes are asked of the
+    times.
     """
 
-    __slots__ = ("_cells", "_changes", "_entries", "_forests", "_own", "_stale", "_told", "_values")
+    __slots__ = ("_cells", "_changes", "_entries", "_heaps", "_own", "_values")
 
     def __init__(self, plan: Plan[T]) -> None:
         super().__init__(plan)
         crossed: list[list[Any]] = [[] for _ in self._counts]
-        self._forests: dict[int, MinimalHeap[Any]] = {}
+        self._heaps: dict[int, MinimalHeap[Any]] = {}
         self._own: list[tuple[Any, ...]] = [()] * len(crossed)
-        self._told: list[tuple[Any, ...]] = [()] * len(crossed)
-        self._stale = [False] * len(crossed)
         self._values: list[tuple[Any, ...]] = [()] * len(crossed)
         self._changes: list[tuple[int, T, int]] = []
         self._cells: list[tuple[list[Any], dict[Any, int], tuple[tuple[int, Any, Advance], ...], tuple[int, ...], int]] = [
@@ -305,7 +302,6 @@ class PartialTracker(Tracker[T], Generic[T]):
         dirty = self.dirty
         values = self._values
         watchers = self._watchers
-        told, stale = self._told, self._stale
         marked = self._marked
         while dirty:
             cell: int = _pop(dirty)
@@ -313,21 +309,24 @@ class PartialTracker(Tracker[T], Generic[T]):
             crossed, counts, predecessors, successors, observer = self._cells[cell]
             after = self._own[cell]
             if crossed:
-                if len(counts) == 1 and not self._forests:
+                if len(counts) == 1 and not self._heaps:
                     for time, count in counts.items():
                         after = (time,) if count > 0 else ()
                 else:
                     after = self._own_minimum(cell, counts, crossed)
                 self._own[cell] = after
                 crossed.clear()
-            if predecessors:
-                if stale[cell]:
-                    stale[cell] = False
-                    told[cell] = _least(values, predecessors)
-                for time in told[cell]:
+            for start, rounds, advance in predecessors:
+                for time in values[start]:
+                    if rounds is not None:
+                        time = _pair(_PRODUCT, (time[0], time[1] + rounds))
+                    elif advance is not None:
+                        time = advance(time)
+                        if time is None:
+                            continue
                     after = _with(after, time) if after else (time,)
             before = values[cell]
-            if after != before and (len(after) < 2 or not _same(after, before)):
+            if after != before and (len(after) < 2 or set(after) != set(before)):
                 values[cell] = after
                 if observer >= 0:
                     watcher = watchers[observer]
@@ -343,7 +342,6 @@ class PartialTracker(Tracker[T], Generic[T]):
                             if time not in before:
                                 changes.append((observer, time, 1))
                 for successor in successors:
-                    stale[successor] = True
                     if not marked[successor]:
                         marked[successor] = True
                         _push(dirty, successor)
@@ -352,51 +350,23 @@ class PartialTracker(Tracker[T], Generic[T]):
     def _own_minimum(self, cell: int, counts: dict[Any, int], crossed: list[Any]) -> tuple[Any, ...]:
         """Return the minimal times of positive count, when the times ``crossed`` have come or gone."""
         if len(counts) <= FEW:
-            self._forests.pop(cell, None)
+            self._heaps.pop(cell, None)
             least: tuple[Any, ...] = ()
             for time, count in counts.items():
                 if count > 0:
                     least = _with(least, time) if least else (time,)
             return least
-        forest = self._forests.get(cell)
-        if forest is None or len(forest) > 2 * len(counts):
-            forest = self._forests[cell] = MinimalHeap(time for time, count in counts.items() if count > 0)
+        heap = self._heaps.get(cell)
+        if heap is None or len(heap) > 2 * len(counts):
+            heap = self._heaps[cell] = MinimalHeap(time for time, count in counts.items() if count > 0)
         else:
             for time in crossed:
                 if counts.get(time, 0) > 0:
-                    forest.add(time)
-        return forest.minimum(counts)
+                    heap.add(time)
+        return heap.minimum(counts)
 
     def _value(self, cell: int) -> tuple[T, ...]:
         return self._values[cell]
-
-
-def _same(one: tuple[Any, ...], other: tuple[Any, ...]) -> bool:
-    """Return whether two antichains have the same elements, in whatever order."""
-    if len(one) != len(other):
-        return False
-    for time in one:
-        if time not in other:
-            return False
-    return True
-
-
-def _least(values: list[tuple[Any, ...]], predecessors: tuple[tuple[int, Any, Advance], ...]) -> tuple[Any, ...]:
-    """Return the minimal elements of the values of a cell's predecessors, advanced."""
-    least: tuple[Any, ...] = ()
-    for start, rounds, advance in predecessors:
-        for time in values[start]:
-            if rounds is not None:
-                time = _pair(_PRODUCT, (time[0], time[1] + rounds))
-            elif advance is not None:
-                time = advance(time)
-                if time is None:
-                    continue
-            if not least:
-                least = (time,)
-            else:
-                least = _with(least, time)
-    return least
 
 
 def _with(antichain: tuple[Any, ...], time: Any) -> tuple[Any, ...]:
