@@ -57,10 +57,10 @@ def strongly_connected(successors: Sequence[Iterable[int]]) -> list[list[int]]:
     return components
 
 
-def sweep_order(successors: Sequence[Iterable[int]]) -> list[int]:
+def reverse_postorder(successors: Sequence[Iterable[int]]) -> list[int]:
     """Return all vertices in reverse postorder: a topological order, as far as cycles allow.
 
-    >>> sweep_order([[1, 2], [3], [3], []])
+    >>> reverse_postorder([[1, 2], [3], [3], []])
     [0, 2, 1, 3]
     """
     seen = bytearray(len(successors))

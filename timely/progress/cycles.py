@@ -16,11 +16,10 @@ from typing import Generic, TypeVar
 
 from timely.errors import shown
 from timely.order import PartialOrder
-from timely.progress.components import feedback_set, ranks, strongly_connected, sweep_order
+from timely.progress.components import feedback_set, ranks, reverse_postorder, strongly_connected
 from timely.progress.domain import TimeDomain
-from timely.progress.summaries import Label, PathSearch
 from timely.progress.timestamp import PathSummary
-from timely.progress.topology import Topology, Ways
+from timely.progress.topology import Label, PathSearch, Topology, Ways
 
 T = TypeVar("T", bound=PartialOrder)
 
@@ -88,8 +87,8 @@ class _CycleCheck(Generic[T]):
         for start in feedback_set(range(end), [[w for w, _ in part] for part in ways]):
             split: list[Ways[T]] = [[(end if w == start else w, s) for w, s in part] for part in ways]
             split.append([])
-            search = PathSearch(split, ranks(sweep_order([[w for w, _ in part] for part in split])), backward=False)
-            if not search.run(start, self._identity, sweeps=end + 2):
+            search = PathSearch(split, ranks(reverse_postorder([[w for w, _ in part] for part in split])), backward=False)
+            if not search.run(start, self._identity, passes=end + 2):
                 walks = (label for labels in search.labels.values() for label in labels if label.fresh)
                 return [members[i] for i in _first_round(next(walks))]
             for label in search.labels.get(end, ()):

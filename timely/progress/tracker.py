@@ -25,9 +25,8 @@ from timely.progress.antichain import Antichain
 from timely.progress.compiler import NOWHERE, Plan
 from timely.progress.count_sink import CountSink, whole_number
 from timely.progress.location import Location, Target
-from timely.progress.summaries import Label, paths_from, paths_to
 from timely.progress.timestamp import PathSummary
-from timely.progress.topology import Topology
+from timely.progress.topology import Label, Topology, paths_from, paths_to
 
 T = TypeVar("T", bound=PartialOrder)
 
