@@ -1,8 +1,7 @@
-"""The pure state machines of progress tracking: times, antichains, change batches, and how workers exchange progress.
+"""Progress tracking as pure state machines: times, antichains, change batches, trackers, the exchange of progress.
 
-Nothing in this package does input or output, starts a thread, or knows of data or workers: every part of it can be
-driven by plain calls. The invariant of the whole is that a frontier never claims that a time has passed which may
-still appear. A caller imports the names from here, not from the modules behind them.
+Nothing here does input or output, starts a thread, or knows of data or workers. A frontier never claims that a time has passed
+which may still appear. Import the names from this package, not from its modules.
 """
 
 from timely.order import Product

@@ -9,7 +9,7 @@ from __future__ import annotations
 from heapq import heapify, heappop, heappush
 from typing import Final
 
-_push: Final = heappush  # compiled, a name that was imported is looked up at each use, and a constant is not
+_push: Final = heappush  # compiled code looks up an imported name at each use, and a constant once
 _pop: Final = heappop
 
 

@@ -111,7 +111,7 @@ class _Contraction(Generic[T]):
                 self._follow(start, end, summary)
 
     def _only_way(self, location: int) -> tuple[int, PathSummary[T]] | None:
-        """Return the one way on from a location that may be contracted along it, or None."""
+        """Return the one way on from a location that may be contracted, or None."""
         ways = [(end, summaries) for end, summaries in self._topology.forward[location] if self._useful[end]]
         if len(ways) != 1 or len(ways[0][1]) != 1:
             return None
@@ -167,7 +167,7 @@ class _Layout(Generic[T]):
             self.observers[self.after[location]] = observer
 
     def kept(self) -> list[int]:
-        """Return the cells that something observed depends on, in order."""
+        """Return the cells that an observer depends on, in order."""
         starts = [cell for cell, observer in enumerate(self.observers) if observer != NOWHERE]
         needed = reachable([[cell for cell, _ in ways] for ways in self.predecessors], starts)
         return [cell for cell, byte in enumerate(needed) if byte]
@@ -181,7 +181,7 @@ class _Layout(Generic[T]):
         return [(cells[start], summary) for start, summary in self._arrivals[place] if cells[start] != NOWHERE]
 
     def _cut(self, component: list[int]) -> None:
-        """Lay out one component: the rest before the set, the set before and after itself, the rest after the set."""
+        """Lay out one component: the rest before the set, the set itself, the rest after the set."""
         chosen = feedback_set(component, self._ways)
         rest = self._without(component, set(chosen))
         inner = set(rest)
@@ -294,7 +294,7 @@ def _spread(
 
 
 def compose(into: Antichain[PathSummary[T]], first: Iterable[PathSummary[T]], second: Iterable[PathSummary[T]]) -> None:
-    """Insert into an antichain every composition of a first and a second summary through which anything gets.
+    """Insert every composition of a first and a second summary through which anything gets.
 
     >>> from timely.progress.timestamp import Step
     >>> both = Antichain([Step(9)])

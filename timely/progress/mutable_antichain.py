@@ -33,8 +33,8 @@ class MutableAntichain(Generic[T]):
     def update_iter(self, changes: Iterable[tuple[T, SupportsIndex]]) -> list[tuple[T, int]]:
         """Apply ``changes`` and return those of the frontier, consolidated and in order: -1 for what left, +1 for what came.
 
-        Linear in the changes and the frontier; a change that may move the frontier rebuilds it from all times. A change that is no
-        whole number is a ``ProgressError``, and nothing changes.
+        Linear in the changes and the frontier; a change that may move the frontier rebuilds it from all times. ``ProgressError``,
+        before anything changes, for a change that is no whole number.
 
         >>> times = MutableAntichain([5])
         >>> times.update_iter([(3, -1)]), times.update_iter([(3, 1)]), times.update_iter([(3, 1)])
