@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from heapq import heappop, heappush
-from typing import Final, Generic, TypeAlias, TypeVar
+from typing import Final, Generic, NamedTuple, TypeAlias, TypeVar
 
 from timely.order import PartialOrder
 from timely.progress.antichain import Antichain
@@ -49,7 +49,7 @@ class Plan(Generic[T]):
         self.topology = topology
         contraction = _Contraction(topology)
         layout = _Layout(topology, contraction)
-        kept = layout.kept()
+        kept = layout.needed()
         number = [NOWHERE] * len(layout.predecessors)
         for new, old in enumerate(kept):
             number[old] = new
@@ -166,11 +166,11 @@ class _Layout(Generic[T]):
         for observer, location in enumerate(topology.observed):
             self.observers[self.after[location]] = observer
 
-    def kept(self) -> list[int]:
+    def needed(self) -> list[int]:
         """Return the cells that an observer depends on, in order."""
         starts = [cell for cell, observer in enumerate(self.observers) if observer != NOWHERE]
-        needed = reachable([[cell for cell, _ in ways] for ways in self.predecessors], starts)
-        return [cell for cell, byte in enumerate(needed) if byte]
+        found = reachable([[cell for cell, _ in ways] for ways in self.predecessors], starts)
+        return [cell for cell, byte in enumerate(found) if byte]
 
     def _cell(self, predecessors: list[tuple[int, PathSummary[T]]]) -> int:
         self.predecessors.append(predecessors)
@@ -219,15 +219,12 @@ class _Layout(Generic[T]):
         return [left[i] for i in order]
 
 
-class Eliminated(Generic[T]):
-    """A member with the ways between it and those eliminated after it: ``onwards`` to these, ``back`` from them."""
+class Eliminated(NamedTuple, Generic[T]):
+    """A member with the ways to those eliminated after it (``onwards``), and from them (``back``)."""
 
-    __slots__ = ("back", "member", "onwards")
-
-    def __init__(self, member: int, onwards: SummariesTo[T], back: SummariesTo[T]) -> None:
-        self.member = member
-        self.onwards = onwards
-        self.back = back
+    member: int
+    onwards: SummariesTo[T]
+    back: SummariesTo[T]
 
 
 def eliminate(ways: Mapping[int, SummariesTo[T]]) -> list[Eliminated[T]]:

@@ -24,8 +24,7 @@ Advance: TypeAlias = Callable[[Any], Any] | None
 
 Way: TypeAlias = tuple[Any, Advance]
 """A number to add, or else a function, since an addition costs less than a call. The number is added to a time of a total order,
-and to the second coordinate of a product, the round of a loop.
-"""
+and to the second coordinate of a product, the round of a loop."""
 
 _pair: Final = tuple.__new__  # half the price of calling Product
 _PRODUCT: Final = Product
@@ -42,6 +41,13 @@ FEW: Final = 16
 def make_tracker(plan: Plan[T]) -> Tracker[T]:
     """Return a tracker for a plan, with the engine for the order of its times."""
     return TotalTracker(plan) if plan.topology.domain.total else PartialTracker(plan)
+
+
+Cell: TypeAlias = tuple[list[Any], dict[Any, int], tuple[tuple[int, Any, Advance], ...], tuple[int, ...], int]
+"""A cell's times (a heap, or those that crossed zero), counts, predecessors and how they advance, successors, and observer."""
+
+Entry: TypeAlias = tuple[dict[Any, int] | None, Any, Advance, int, dict[Any, int], list[Any]]
+"""The counts of a contracted location, how its times advance to its cell, the cell, and that cell's counts and times."""
 
 
 def _way(summary: PathSummary[Any] | None) -> Way:
@@ -67,14 +73,31 @@ def _stays(summary: PathSummary[Any]) -> bool:
     return type(summary) is Step and summary == Step(0)
 
 
-def _successors(plan: Plan[Any]) -> list[tuple[int, ...]]:
-    """Return, for each cell, those that depend on it."""
+def _cells(plan: Plan[Any], counts: list[dict[Any, int]], way: Callable[[PathSummary[Any] | None], Way]) -> list[Cell]:
+    """Return the cells of a plan, with these counts."""
     successors: list[list[int]] = [[] for _ in plan.predecessors]
     for end, predecessors in enumerate(plan.predecessors):
         for start, _ in predecessors:
             if not successors[start] or successors[start][-1] != end:
                 successors[start].append(end)
-    return [tuple(following) for following in successors]
+    return [
+        ([], counts[cell], tuple([(start, *way(summary)) for start, summary in predecessors]), tuple(successors[cell]), observer)
+        for cell, (predecessors, observer) in enumerate(zip(plan.predecessors, plan.observers))
+    ]
+
+
+def _entries(
+    plan: Plan[Any], cells: list[Cell], contracted: list[dict[Any, int] | None], way: Callable[[PathSummary[Any] | None], Way]
+) -> list[Entry]:
+    """Return where the changes at each location go."""
+    entries: list[Entry] = []
+    for own, shift, cell in zip(contracted, plan.shifts, plan.cells):
+        if cell == NOWHERE:
+            entries.append((own, None, None, cell, {}, []))
+        else:
+            times, counts = cells[cell][:2]
+            entries.append((own, *way(shift), cell, counts, times))
+    return entries
 
 
 class TotalTracker(Tracker[T], Generic[T]):
@@ -88,23 +111,11 @@ class TotalTracker(Tracker[T], Generic[T]):
 
     def __init__(self, plan: Plan[T]) -> None:
         super().__init__(plan)
-        heaps: list[list[Any]] = [[] for _ in self._counts]
-        self._limits = [SMALL] * len(heaps)
-        self._values: list[Any] = [None] * len(heaps)
+        self._cells = _cells(plan, self._counts, _way)
+        self._entries = _entries(plan, self._cells, self._contracted, _way)
+        self._limits = [SMALL] * len(self._cells)
+        self._values: list[Any] = [None] * len(self._cells)
         self._changes: list[tuple[int, T, int]] = []
-        self._cells: list[tuple[list[Any], dict[Any, int], tuple[tuple[int, Any, Advance], ...], tuple[int, ...], int]] = [
-            (heap, counts, tuple([(start, *_way(summary)) for start, summary in predecessors]), successors, observer)
-            for heap, counts, predecessors, successors, observer in zip(
-                heaps, self._counts, plan.predecessors, _successors(plan), plan.observers
-            )
-        ]
-        nothing: list[Any] = []
-        self._entries: list[tuple[dict[Any, int] | None, Any, Advance, int, dict[Any, int], list[Any]]] = [
-            (contracted, None, None, cell, {}, nothing)
-            if cell == NOWHERE
-            else (contracted, *_way(shift), cell, self._counts[cell], heaps[cell])
-            for contracted, shift, cell in zip(self._contracted, plan.shifts, plan.cells)
-        ]
 
     def update_at(self, index: int, time: T, diff: int) -> None:
         contracted, step, shift, cell, counts, heap = self._entries[index]
@@ -238,24 +249,12 @@ class PartialTracker(Tracker[T], Generic[T]):
 
     def __init__(self, plan: Plan[T]) -> None:
         super().__init__(plan)
-        crossed: list[list[Any]] = [[] for _ in self._counts]
+        self._cells = _cells(plan, self._counts, _rounds)
+        self._entries = _entries(plan, self._cells, self._contracted, _rounds)
         self._heaps: dict[int, MinimalHeap[Any]] = {}
-        self._own: list[tuple[Any, ...]] = [()] * len(crossed)
-        self._values: list[tuple[Any, ...]] = [()] * len(crossed)
+        self._own: list[tuple[Any, ...]] = [()] * len(self._cells)
+        self._values: list[tuple[Any, ...]] = [()] * len(self._cells)
         self._changes: list[tuple[int, T, int]] = []
-        self._cells: list[tuple[list[Any], dict[Any, int], tuple[tuple[int, Any, Advance], ...], tuple[int, ...], int]] = [
-            (times, counts, tuple([(start, *_rounds(summary)) for start, summary in predecessors]), successors, observer)
-            for times, counts, predecessors, successors, observer in zip(
-                crossed, self._counts, plan.predecessors, _successors(plan), plan.observers
-            )
-        ]
-        nothing: list[Any] = []
-        self._entries: list[tuple[dict[Any, int] | None, Any, Advance, int, dict[Any, int], list[Any]]] = [
-            (contracted, None, None, cell, {}, nothing)
-            if cell == NOWHERE
-            else (contracted, *_rounds(shift), cell, self._counts[cell], crossed[cell])
-            for contracted, shift, cell in zip(self._contracted, plan.shifts, plan.cells)
-        ]
 
     def update_at(self, index: int, time: T, diff: int) -> None:
         contracted, rounds, shift, cell, counts, crossed = self._entries[index]

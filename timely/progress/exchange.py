@@ -122,7 +122,7 @@ class ProgressExchange(Generic[K]):
         self._sequence += 1
         return batch
 
-    def unsaid(self) -> tuple[tuple[K, int], ...]:
+    def pending(self) -> tuple[tuple[K, int], ...]:
         """Return the changes since the last flush, and keep them."""
         return tuple(self._pending)
 

@@ -87,7 +87,7 @@ class Books:
     def flushed(self, worker: int) -> None:
         """Take in that a worker has said what it had to say, and whether it has left something out."""
         exchange = self.ledger.sites[worker].exchange
-        if exchange is not None and exchange.unsaid():
+        if exchange is not None and exchange.pending():
             self._left.add(worker)
         else:
             self._left.discard(worker)

@@ -116,7 +116,7 @@ class Site:
 
     def unsaid(self) -> Sums:
         """Return what the worker has not told its peers yet."""
-        return {} if self.exchange is None else self.said(self.exchange.unsaid())
+        return {} if self.exchange is None else self.said(self.exchange.pending())
 
 
 def _locations(subgraph: Subgraph[Any, Any]) -> dict[int, Location]:
