@@ -13,12 +13,9 @@ from hypothesis import strategies as st
 from tests.progress.times import Moment, Shift
 from timely.errors import CycleError
 from timely.order import Product
-from timely.progress.antichain import Antichain
-from timely.progress.components import feedback_set, reachable, reverse_postorder, strongly_connected
+from timely.progress import Antichain, GraphBuilder, Location, ProductSummary, Source, Step, Target, strongly_connected
+from timely.progress.components import feedback_set, reachable, reverse_postorder
 from timely.progress.cycles import _first_round
-from timely.progress.graph import GraphBuilder
-from timely.progress.location import Location, Source, Target
-from timely.progress.timestamp import ProductSummary, Step
 from timely.progress.topology import Label
 from timely.testing import GraphSpec, TimeKit, graphs
 

@@ -17,11 +17,20 @@ from hypothesis import strategies as st
 from examples.timestamps.lexicographic_pair import LogTime
 from timely.errors import TimestampError
 from timely.order import Product, less_equal, linear_extension, reaches, sort_key
-from timely.progress import Antichain, GraphBuilder, LoopTime, Source, Target
-from timely.progress.domain import time_domain
-from timely.progress.loop_time import LoopSummary
-from timely.progress.refinements import refinement
-from timely.progress.timestamp import ProductSummary, Step, Unit, UnitSummary
+from timely.progress import (
+    Antichain,
+    GraphBuilder,
+    LoopSummary,
+    LoopTime,
+    ProductSummary,
+    Source,
+    Step,
+    Target,
+    Unit,
+    UnitSummary,
+    refinement,
+    time_domain,
+)
 
 MAX = 2**64 - 1
 NATURALS = st.integers(0, 4)

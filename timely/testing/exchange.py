@@ -355,7 +355,7 @@ def run_of(rules: ExchangeRules, decisions: Iterable[Decision]) -> str:
     >>> from timely.testing import NodeSpec
     >>> rules = ExchangeRules(GraphSpec(int, (NodeSpec(0, 1, {}, ()),), ()), 2)
     >>> print(run_of(rules, [Do(0, ((Source(0, 0), 0, -1),)), Flush(0)]))
-    from timely.progress.location import Source
+    from timely.progress import Source
     from timely.testing.exchange import ExchangeSimulation
     from timely.testing.exchange_state import Do, Flush
     from timely.testing.graph import GraphSpec, NodeSpec
