@@ -11,8 +11,6 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-import attrs
-
 from timely.errors import TimestampError
 
 _pair = tuple.__new__  # no checks, for times that are valid because the time they come from is
@@ -79,7 +77,6 @@ class LoopTime(_Fields):
         return f"LoopTime({self[0]}, {self[1]})"
 
 
-@attrs.frozen(repr=False)
 class LoopSummary:
     """The path summary of :class:`LoopTime`: keep counters, increment the last one kept, append others.
 
@@ -94,16 +91,19 @@ class LoopSummary:
     (True, False)
     """
 
-    _epoch: int = 0
-    _keep: int | None = None
-    _increment: int = 0
-    _append: tuple[int, ...] = ()
+    __slots__ = ("_append", "_epoch", "_increment", "_keep")
 
-    def __attrs_post_init__(self) -> None:
-        if not all(map(_is_natural, (self._epoch, self._keep or 0, self._increment, *self._append))):
+    def __init__(
+        self, epoch: int = 0, keep: int | None = None, increment: int = 0, append: tuple[int, ...] = ()
+    ) -> None:
+        if not all(map(_is_natural, (epoch, keep or 0, increment, *append))):
             raise TimestampError("what a LoopSummary keeps, adds and appends are whole numbers of at least 0")
-        if (self._keep is None and self._append) or (not self._keep and self._increment):
+        if (keep is None and append) or (not keep and increment):
             raise TimestampError("a LoopSummary increments the last counter that it keeps, and appends after those: say keep=")
+        self._epoch = epoch
+        self._keep = keep
+        self._increment = increment
+        self._append = append
 
     @classmethod
     def ingress(cls, depth: int) -> LoopSummary:
@@ -184,9 +184,18 @@ class LoopSummary:
     def __lt__(self, other: LoopSummary, /) -> bool:
         return self <= other and self != other
 
+    def __eq__(self, other: object, /) -> bool:
+        return isinstance(other, LoopSummary) and self._fields() == other._fields()
+
+    def __hash__(self) -> int:
+        return hash(self._fields())
+
+    def _fields(self) -> tuple[int, int | None, int, tuple[int, ...]]:
+        return self._epoch, self._keep, self._increment, self._append
+
     def __repr__(self) -> str:
-        values = ((field.alias, getattr(self, field.name), field.default) for field in attrs.fields(LoopSummary))
-        return f"LoopSummary({', '.join(f'{name}={value}' for name, value, default in values if value != default)})"
+        defaults = zip(("epoch", "keep", "increment", "append"), self._fields(), (0, None, 0, ()))
+        return f"LoopSummary({', '.join(f'{name}={value}' for name, value, default in defaults if value != default)})"
 
 
 def _is_natural(value: object) -> bool:

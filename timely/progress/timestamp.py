@@ -9,8 +9,6 @@ from __future__ import annotations
 
 from typing import Any, ClassVar, Generic, Protocol, Self, TypeVar
 
-import attrs
-
 from timely.errors import TimestampError
 from timely.order import PartialOrder, Product
 
@@ -196,13 +194,14 @@ class Unit:
         return "Unit()"
 
 
-@attrs.frozen
 class UnitSummary:
     """The path summary of :class:`Unit`, which changes nothing.
 
     >>> UnitSummary().results_in(Unit()), UnitSummary().followed_by(UnitSummary()) == UnitSummary()
     (Unit(), True)
     """
+
+    __slots__ = ()
 
     def results_in(self, time: Unit, /) -> Unit | None:
         """Return ``time``."""
@@ -218,8 +217,16 @@ class UnitSummary:
     def __lt__(self, other: UnitSummary, /) -> bool:
         return False
 
+    def __eq__(self, other: object, /) -> bool:
+        return isinstance(other, UnitSummary)
 
-@attrs.frozen(repr=False)
+    def __hash__(self) -> int:
+        return 0
+
+    def __repr__(self) -> str:
+        return "UnitSummary()"
+
+
 class ProductSummary(Generic[TO, TI]):
     """The path summary of :class:`~timely.order.Product`: one summary for each coordinate.
 
@@ -230,30 +237,51 @@ class ProductSummary(Generic[TO, TI]):
     ProductSummary(Step(0), Step(2, limit=9))
     """
 
-    outer: PathSummary[TO]
-    inner: PathSummary[TI]
+    __slots__ = ("_inner", "_outer")
+
+    def __init__(self, outer: PathSummary[TO], inner: PathSummary[TI]) -> None:
+        self._outer = outer
+        self._inner = inner
+
+    @property
+    def outer(self) -> PathSummary[TO]:
+        """The summary of the outer coordinate."""
+        return self._outer
+
+    @property
+    def inner(self) -> PathSummary[TI]:
+        """The summary of the inner coordinate."""
+        return self._inner
 
     def results_in(self, time: Product[TO, TI], /) -> Product[TO, TI] | None:
         """Return ``time`` with both coordinates advanced, or None if either does not get through."""
-        outer = self.outer.results_in(time[0])
+        outer = self._outer.results_in(time[0])
         if outer is None:
             return None
-        inner = self.inner.results_in(time[1])
+        inner = self._inner.results_in(time[1])
         return None if inner is None else _pair(Product, (outer, inner))
 
     def followed_by(self, other: ProductSummary[TO, TI], /) -> ProductSummary[TO, TI] | None:
         """Return both in turn, or None if nothing gets through one of the coordinates."""
-        outer = self.outer.followed_by(other.outer)
-        inner = self.inner.followed_by(other.inner)
+        outer = self._outer.followed_by(other._outer)
+        inner = self._inner.followed_by(other._inner)
         return None if outer is None or inner is None else ProductSummary(outer, inner)
 
     def __le__(self, other: ProductSummary[TO, TI], /) -> bool:
         if not isinstance(other, ProductSummary):
             return NotImplemented
-        return self.outer <= other.outer and self.inner <= other.inner
+        return self._outer <= other._outer and self._inner <= other._inner
 
     def __lt__(self, other: ProductSummary[TO, TI], /) -> bool:
         return self <= other and self != other
 
+    def __eq__(self, other: object, /) -> bool:
+        if not isinstance(other, ProductSummary):
+            return NotImplemented
+        return bool(self._outer == other._outer and self._inner == other._inner)
+
+    def __hash__(self) -> int:
+        return hash((self._outer, self._inner))
+
     def __repr__(self) -> str:
-        return f"ProductSummary({self.outer!r}, {self.inner!r})"
+        return f"ProductSummary({self._outer!r}, {self._inner!r})"
