@@ -5,12 +5,11 @@ A *specification* (``int``, ``Unit``, ``Product[int, int]``, a class) has one do
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from inspect import getattr_static, isfunction
 from typing import Any, Generic, TypeVar, cast, get_args, get_origin
 
 from timely.errors import TimestampError, shown, told
-from timely.order import PartialOrder, Product, linear_extension, sort_key
+from timely.order import PartialOrder, Product, sort_key
 from timely.progress.timestamp import PathSummary, ProductSummary, Step, Unit, lacking
 
 T = TypeVar("T", bound=PartialOrder)
@@ -45,14 +44,6 @@ class TimeDomain(Generic[T]):
         """
         return sort_key(time)
 
-    def sorted(self, times: Iterable[T]) -> list[T]:
-        """Return ``times`` in an order in which none follows a greater one.
-
-        >>> time_domain(int).sorted([3, 1, 2])
-        [1, 2, 3]
-        """
-        return linear_extension(times)
-
     def check(self, time: object) -> None:
         """Raise ``TimestampError`` unless ``time`` is a time of this type.
 
@@ -79,9 +70,6 @@ class _IntDomain(TimeDomain[int]):
     """The natural numbers."""
 
     __slots__ = ()
-
-    def sorted(self, times: Iterable[int]) -> list[int]:
-        return sorted(times)
 
     def _fault(self, time: object) -> str | None:
         if isinstance(time, bool) or not isinstance(time, int):
