@@ -126,7 +126,7 @@ _HONEST = ProgressAggregator.flush
 
 @pytest.mark.parametrize("deed", BROKEN)
 @pytest.mark.parametrize("routes", SHAPES[:3], ids=shape)
-def test_a_relay_that_breaks_a_rule_is_found(routes: ProgressGroups, deed: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_aggregator_that_breaks_a_rule_is_found(routes: ProgressGroups, deed: str, monkeypatch: pytest.MonkeyPatch) -> None:
     break_flush(monkeypatch, BROKEN[deed]())
     with pytest.raises(InvariantViolation) as caught:
         simulate(loops, workers=4, seed=1, routes=routes)
