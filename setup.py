@@ -32,7 +32,7 @@ ENGINE = [
     "timely/progress/minimal_heap.py",
     "timely/progress/mutable_antichain.py",
     "timely/progress/refinements.py",
-    "timely/progress/summaries.py",
+    "timely/progress/topology.py",
     "timely/progress/tracker.py",
     "timely/scopes/count_sinks.py",
     "timely/scopes/trusted.py",

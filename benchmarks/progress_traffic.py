@@ -14,10 +14,9 @@ from typing import Any, Final
 import attrs
 
 from timely.errors import ConfigurationError
-from timely.progress import ProgressBatch, Routes
+from timely.progress import ProgressAggregator, ProgressBatch, ProgressGroups
 from timely.testing.transport import Network
 from timely.worker import Worker
-from timely.worker.progress_aggregation import ProgressAggregator
 from timely.worker.progress_batching import DATA, PROGRESS
 from timely.worker.wire import encode, thinned
 
@@ -150,7 +149,7 @@ class _Stretch:
         return Counted(meter.traffic.since(traffic), done - begun, turn - then, busiest)
 
 
-def lockstep(build: Callable[[Worker], Drive], routes: Routes, first: int = 3, last: int = 8, each: int = 1) -> Counted:
+def lockstep(build: Callable[[Worker], Drive], routes: ProgressGroups, first: int = 3, last: int = 8, each: int = 1) -> Counted:
     """Count what iterations ``first`` to ``last`` cost where all workers step together, and all arrives between two steps.
 
     ``build(worker)`` builds the dataflow and returns what the worker does before each step; ``each`` workers are in a process.
@@ -165,7 +164,7 @@ def lockstep(build: Callable[[Worker], Drive], routes: Routes, first: int = 3, l
     ...             numbers.advance_to(numbers.time + 1)
     ...         return numbers.time
     ...     return drive
-    >>> counted = lockstep(build, Routes.direct(3))
+    >>> counted = lockstep(build, ProgressGroups.direct(3))
     >>> counted.traffic.messages // counted.iterations, counted.traffic.updates // counted.iterations
     (6, 12)
     """
@@ -184,7 +183,7 @@ def lockstep(build: Callable[[Worker], Drive], routes: Routes, first: int = 3, l
     raise ConfigurationError(f"lockstep: in {_MOST_TURNS} turns there were {done} iterations of {last}: what ends them?")
 
 
-def scattered(build: Callable[[Worker], Drive], routes: Routes, first: int = 2, last: int = 4, seed: int = 0) -> Counted:
+def scattered(build: Callable[[Worker], Drive], routes: ProgressGroups, first: int = 2, last: int = 4, seed: int = 0) -> Counted:
     """Count as :func:`lockstep` does where every message arrives by itself, in any order, and is acted upon before the next.
 
     It is the other extreme: nothing that a worker does in answer to several messages goes out together. ``turns`` is how many
@@ -199,7 +198,7 @@ def scattered(build: Callable[[Worker], Drive], routes: Routes, first: int = 2, 
     ...             numbers.advance_to(numbers.time + 1)
     ...         return numbers.time
     ...     return drive
-    >>> counted = scattered(build, Routes.direct(3), first=3, last=8)
+    >>> counted = scattered(build, ProgressGroups.direct(3), first=3, last=8)
     >>> counted.traffic.messages // counted.iterations
     6
     """
@@ -230,12 +229,12 @@ def scattered(build: Callable[[Worker], Drive], routes: Routes, first: int = 2, 
     raise ConfigurationError(f"scattered: not every worker has done {last} iterations, but {done}: what ends them?")
 
 
-def model(routes: Routes, first: int = 3, last: int = 8, each: int = 1) -> Counted:
+def model(routes: ProgressGroups, first: int = 3, last: int = 8, each: int = 1) -> Counted:
     """Count as :func:`lockstep` does for a barrier, without dataflows: what workers say of one operator in a loop, and pass on.
 
     Each worker goes from one iteration to the next when it has heard that all others have come to it.
 
-    >>> for routes, each in ((Routes.direct(8), 1), (Routes.process(8, 4), 4), (Routes.central(8), 1)):
+    >>> for routes, each in ((ProgressGroups.direct(8), 1), (ProgressGroups.process(8, 4), 4), (ProgressGroups.central(8), 1)):
     ...     counted = model(routes, each=each)
     ...     print(counted.traffic.messages / counted.iterations, counted.turns / counted.iterations)
     56.0 1.0
@@ -259,15 +258,15 @@ def model(routes: Routes, first: int = 3, last: int = 8, each: int = 1) -> Count
 class _Member:
     """A worker of the model: how many have not left its present iteration yet, as far as it knows."""
 
-    def __init__(self, index: int, routes: Routes) -> None:
+    def __init__(self, index: int, routes: ProgressGroups) -> None:
         self.index = index
         self.time = 0
-        self._accumulator = ProgressAggregator(index, routes.around(index))
+        self._aggregator = ProgressAggregator(index, routes)
         self._counts = {0: routes.workers}
 
     def hear(self, sender: int, message: Any) -> None:
         """Take in what another worker tells."""
-        self._accumulator.hear(sender, message[1], message[2])
+        self._aggregator.receive(sender, message[1], message[2])
         self._count(message[2].updates)
 
     def turn(self) -> Sequence[tuple[int, Any]]:
@@ -276,8 +275,9 @@ class _Member:
             updates = ((0, 1, self.time), -1), ((0, 1, self.time + 1), 1)
             self._count(updates)
             self.time += 1
-            self._accumulator.say(0, ProgressBatch(self.index, 0, updates))
-        return list(self._accumulator.messages())
+            self._aggregator.add(0, ProgressBatch(self.index, 0, updates))
+        batches = self._aggregator.flush()
+        return [(peer, (PROGRESS, number, batch)) for members, number, batch in batches for peer in members]
 
     def _count(self, updates: Sequence[tuple[Any, int]]) -> None:
         for (_, _, time), diff in updates:

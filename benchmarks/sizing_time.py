@@ -26,8 +26,7 @@ from benchmarks.measure import Measured, in_turn
 from benchmarks.report import Row
 from benchmarks.sizing_traffic import SHAPES, Shape, barrier
 from timely import InputPort, Notificator, OutputPort, Pipeline, Step, Worker
-from timely.progress import Routes
-from timely.progress.routes import MODES, Mode
+from timely.progress import PROGRESS_MODES, ProgressGroups, ProgressMode
 from timely.worker.transport import Inbox, PeerTransport
 
 
@@ -55,7 +54,7 @@ class Spent:
 
 
 @contextlib.contextmanager
-def workers_of(routes: Routes, each: int) -> Iterator[list[tuple[Worker, Staged]]]:
+def workers_of(routes: ProgressGroups, each: int) -> Iterator[list[tuple[Worker, Staged]]]:
     """Yield workers that are connected as ``each`` in a process would be, by memory and by sockets."""
     count = routes.workers
     inboxes = [Inbox() for _ in range(count)]
@@ -77,7 +76,7 @@ def workers_of(routes: Routes, each: int) -> Iterator[list[tuple[Worker, Staged]
             inbox.close()
 
 
-def spent(routes: Routes, each: int, iterations: int = 20) -> Spent:
+def spent(routes: ProgressGroups, each: int, iterations: int = 20) -> Spent:
     """Return what an iteration of the barrier takes."""
     with workers_of(routes, each) as members:
         drives = [barrier(worker) for worker, _ in members]
@@ -113,16 +112,18 @@ def staged_rows(sizes: Sequence[int], rounds: int) -> list[Row]:
     """Return what an iteration takes in each mode, against the direct one with as many workers in a process."""
     rows = []
     for workers in sizes:
-        rows += _staged([shape for shape in SHAPES if shape.routes(workers) != Routes.direct(workers)], workers, rounds)
+        rows += _staged([shape for shape in SHAPES if shape.routes(workers) != ProgressGroups.direct(workers)], workers, rounds)
     for each, processes in itertools.product((2, 4), (2, 4, 8)):
-        shape = Shape(f"process, {each} in each", partial(Routes.process, each=each), {each * processes: each}.__getitem__)
+        groups = partial(ProgressGroups.process, each=each)
+        shape = Shape(f"process, {each} in each", groups, {each * processes: each}.__getitem__)
         rows += _staged([shape], each * processes, rounds)
     return rows
 
 
 def _staged(shapes: Sequence[Shape], workers: int, rounds: int) -> list[Row]:
     works = {shape.name: (shape.routes(workers), shape.each(workers)) for shape in shapes}
-    works |= {f"direct {each}": (Routes.direct(workers), each) for each in sorted({shape.each(workers) for shape in shapes})}
+    each_of = sorted({shape.each(workers) for shape in shapes})
+    works |= {f"direct {each}": (ProgressGroups.direct(workers), each) for each in each_of}
     found: dict[str, list[Spent]] = {name: [] for name in works}
     for _ in range(rounds):
         for name, (routes, each) in works.items():
@@ -145,7 +146,7 @@ def _against(shape: Shape, workers: int, found: list[Spent], direct: list[Spent]
 # -- between processes -------------------------------------------------------------------------------------------------
 
 
-def latency(workers: int, processes: int, mode: Mode, iterations: int) -> float:
+def latency(workers: int, processes: int, mode: ProgressMode, iterations: int) -> float:
     """Return the seconds that an iteration of the barrier takes where there really are so many threads in so many processes."""
 
     def program(worker: Worker) -> float:
@@ -173,8 +174,8 @@ def latency_rows(rounds: int, iterations: int = 300) -> list[Row]:
     for processes, workers in ((2, 1), (4, 1), (8, 1), (2, 2), (2, 4)):
         works: dict[str, Callable[[], float]] = {
             mode: partial(latency, workers, processes, mode, iterations)
-            for mode in MODES
-            if mode == "direct" or Routes.named(mode, workers * processes, workers) != Routes.direct(workers * processes)
+            for mode in PROGRESS_MODES
+            if mode == "direct" or not ProgressGroups.named(mode, workers * processes, workers).direct_only
         }
         found = in_turn(works, rounds)
         for mode in works:

@@ -18,8 +18,8 @@ from benchmarks.plot import Curve, plot
 from benchmarks.progress_traffic import Counted, Drive, lockstep, model, scattered
 from benchmarks.report import Row
 from timely import Exchange, InputPort, Notificator, OutputPort, Pipeline, Product, Step, Worker
-from timely.progress import Routes
-from timely.progress.routes import FAN_OUT
+from timely.progress import ProgressGroups
+from timely.progress.aggregation import FAN_OUT
 
 INNER = 10
 SIZES = tuple(2**k for k in range(1, 11))
@@ -136,14 +136,14 @@ class Cost:
 def cost(name: str, workers: int) -> tuple[Cost, float]:
     """Return what an iteration of a dataflow costs with so many workers, and how many steps it takes."""
     first, last = (INNER, 3 * INNER) if name == "nested" else (3, 7)
-    counted = lockstep(DATAFLOWS[name], Routes.direct(workers), first, last)
+    counted = lockstep(DATAFLOWS[name], ProgressGroups.direct(workers), first, last)
     return Cost.of(counted, workers), counted.turns / counted.iterations
 
 
 def cost_scattered(name: str, workers: int) -> Cost:
     """Return what an iteration costs where every message arrives by itself, and is answered before the next."""
     first, last = (2, 4) if name == "exchange" else (INNER, 4 * INNER)
-    return Cost.of(scattered(DATAFLOWS[name], Routes.direct(workers), first, last), workers)
+    return Cost.of(scattered(DATAFLOWS[name], ProgressGroups.direct(workers), first, last), workers)
 
 
 def scattered_rows(sizes: tuple[int, ...] = (4, 8, 16), check: int = 32) -> list[Row]:
@@ -211,10 +211,10 @@ EACH = 8
 
 @attrs.frozen
 class Shape:
-    """Routes for any number of workers, and how many of those are in a process."""
+    """ProgressGroups for any number of workers, and how many of those are in a process."""
 
     name: str
-    routes: Callable[[int], Routes]
+    routes: Callable[[int], ProgressGroups]
     each: Callable[[int], int]
 
     def model(self, workers: int, first: int, last: int) -> Counted:
@@ -231,12 +231,16 @@ def _several(workers: int) -> int:
 
 
 SHAPES = (
-    Shape("direct", Routes.direct, _one),
-    Shape(f"process, {EACH} in each", lambda workers: Routes.process(workers, _several(workers)), _several),
-    Shape("central", Routes.central, _one),
-    Shape(f"central, {EACH} in each", lambda workers: Routes.central(workers, _several(workers)), _several),
-    Shape(f"tree of {FAN_OUT}", lambda workers: Routes.tree(workers, FAN_OUT), _one),
-    Shape(f"tree of {FAN_OUT}, {EACH} in each", lambda workers: Routes.tree(workers, FAN_OUT, _several(workers)), _several),
+    Shape("direct", ProgressGroups.direct, _one),
+    Shape(f"process, {EACH} in each", lambda workers: ProgressGroups.process(workers, _several(workers)), _several),
+    Shape("central", ProgressGroups.central, _one),
+    Shape(f"central, {EACH} in each", lambda workers: ProgressGroups.central(workers, _several(workers)), _several),
+    Shape(f"tree of {FAN_OUT}", lambda workers: ProgressGroups.tree(workers, FAN_OUT), _one),
+    Shape(
+        f"tree of {FAN_OUT}, {EACH} in each",
+        lambda workers: ProgressGroups.tree(workers, FAN_OUT, _several(workers)),
+        _several,
+    ),
 )
 
 

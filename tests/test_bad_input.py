@@ -197,7 +197,7 @@ def test_a_pact_that_is_none() -> None:
     def build(scope: ScopeBuilder[int]) -> Stream[int, Any]:
         return scope.to_stream([1]).unary(timely.Exchange, "mine", lambda cap, info: print)  # type: ignore[arg-type]
 
-    with pytest.raises(GraphError, match=r"'mine'.*timely.Exchange\(key\), timely.Distribute\(partition\) or timely.Spill\(pact\)"):
+    with pytest.raises(GraphError, match=r"'mine'.*Exchange\(key\), timely.Distribute\(partition\) or timely.Spill\(pact\)"):
         timely.example(build)
 
 

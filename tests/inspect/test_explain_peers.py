@@ -15,9 +15,9 @@ import pytest
 
 import timely
 from timely.inspect import Explanation, capability_holders
-from timely.progress.routes import Mode
+from timely.progress import ProgressMode
 
-SHAPES: list[tuple[int, int, Mode]] = [
+SHAPES: list[tuple[int, int, ProgressMode]] = [
     (4, 1, "direct"),
     (4, 1, "tree"),
     (1, 3, "direct"),
@@ -58,7 +58,7 @@ def settle(worker: timely.Worker, rounds: int = 12) -> None:
 
 
 @pytest.mark.parametrize(("workers", "processes", "progress"), SHAPES)
-def test_it_is_named_which_worker_holds_what_however_deep(workers: int, processes: int, progress: Mode) -> None:
+def test_it_is_named_which_worker_holds_what_however_deep(workers: int, processes: int, progress: ProgressMode) -> None:
     peers = workers * processes
 
     def program(worker: timely.Worker) -> tuple[str, list[Any]]:

@@ -13,13 +13,10 @@ from hypothesis import strategies as st
 from tests.progress.times import Moment, Shift
 from timely.errors import CycleError
 from timely.order import Product
-from timely.progress.antichain import Antichain
-from timely.progress.components import feedback_set, reachable, strongly_connected, sweep_order
+from timely.progress import Antichain, GraphBuilder, Location, ProductSummary, Source, Step, Target, strongly_connected
+from timely.progress.components import feedback_set, reachable, reverse_postorder
 from timely.progress.cycles import _first_round
-from timely.progress.graph import GraphBuilder
-from timely.progress.location import Location, Source, Target
-from timely.progress.summaries import Label
-from timely.progress.timestamp import ProductSummary, Step
+from timely.progress.topology import Label
 from timely.testing import GraphSpec, TimeKit, graphs
 
 
@@ -315,7 +312,7 @@ def test_feedback_set_where_no_reduction_applies(size: int) -> None:
 
 @given(GRAPHS)
 def test_sweep_order_has_every_vertex_once_and_is_topological_as_far_as_cycles_allow(successors: list[list[int]]) -> None:
-    order = sweep_order(successors)
+    order = reverse_postorder(successors)
     assert sorted(order) == list(range(len(successors)))
     place = {vertex: i for i, vertex in enumerate(order)}
     for start, ends in enumerate(successors):

@@ -5,8 +5,7 @@ from __future__ import annotations
 import threading
 from typing import Any, Self
 
-from timely.progress import Step
-from timely.progress.domain import time_domain
+from timely.progress import Step, time_domain
 
 
 class Slow(int):

@@ -9,11 +9,7 @@ import pytest
 
 from timely.errors import GraphError, TimestampError
 from timely.order import Product
-from timely.progress.antichain import Antichain
-from timely.progress.graph import GraphBuilder
-from timely.progress.location import Source, Target
-from timely.progress.timestamp import ProductSummary, Step
-from timely.progress.tracker import Tracker
+from timely.progress import Antichain, GraphBuilder, ProductSummary, Source, Step, Target, Tracker
 
 
 def step(n: int, limit: int | None = None) -> list[list[Antichain[Step]]]:

@@ -12,12 +12,8 @@ from hypothesis import strategies as st
 
 from tests.progress.times import Clock, Moment, Shift, Tick, TotalMoment
 from timely.order import Product
-from timely.progress.antichain import Antichain
-from timely.progress.domain import time_domain
+from timely.progress import Antichain, Location, ProductSummary, Source, Step, Target, Tracker, Unit, UnitSummary, time_domain
 from timely.progress.engine import PartialTracker, TotalTracker
-from timely.progress.location import Location, Source, Target
-from timely.progress.timestamp import ProductSummary, Step, Unit, UnitSummary
-from timely.progress.tracker import Tracker
 from timely.testing import GraphSpec, NodeSpec, Oracle, TimeKit, path_summaries, scenarios
 from timely.testing.oracles import Change
 

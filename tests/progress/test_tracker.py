@@ -11,14 +11,20 @@ import pytest
 from tests.progress.times import Moment, TotalMoment
 from timely.errors import GraphError, ProgressError, TimestampError
 from timely.order import Product
-from timely.progress.activation_queue import ActivationQueue
-from timely.progress.antichain import Antichain
-from timely.progress.change_batch import ChangeBatch
-from timely.progress.domain import time_domain
-from timely.progress.graph import GraphBuilder
-from timely.progress.location import Location, Source, Target
-from timely.progress.timestamp import ProductSummary, Step
-from timely.progress.tracker import Blocker, Tracker
+from timely.progress import (
+    ActivationQueue,
+    Antichain,
+    Blocker,
+    ChangeBatch,
+    GraphBuilder,
+    Location,
+    ProductSummary,
+    Source,
+    Step,
+    Target,
+    Tracker,
+    time_domain,
+)
 
 
 def ring(*, local: bool = False, observes: list[int] | None = None) -> Tracker[int]:

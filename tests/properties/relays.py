@@ -21,7 +21,7 @@ from tests.support.flat_graph import FlatGraph
 from tests.support.nesting import Location, Nesting, Time, below, flat, nested
 from tests.support.nesting_builder import build_nesting
 from timely import Capability, InputPort, Notificator, OperatorInfo, OutputPort, Source, Target
-from timely.progress import Routes
+from timely.progress import ProgressGroups
 from timely.testing.checker import InvariantChecker
 from timely.testing.provenance import BatchProvenance
 from timely.testing.simulator import SimulatedWorker
@@ -243,7 +243,7 @@ class Relay:
 class Cluster:
     """A plan on as many simulated workers as it asks for; ``routes`` say who tells whom of progress."""
 
-    def __init__(self, plan: Plan, choices: Choices, *, sharing: bool, routes: Routes | None = None) -> None:
+    def __init__(self, plan: Plan, choices: Choices, *, sharing: bool, routes: ProgressGroups | None = None) -> None:
         self.plan = plan
         self.graph = FlatGraph(plan.nesting)
         self.network = Network(plan.workers)

@@ -18,8 +18,7 @@ import timely
 from tests.support.dataflow_spec import Begun, Dataflow
 from tests.support.random_dataflows import dataflows
 from tests.testing.kits import KITS
-from timely.progress import Routes
-from timely.progress.routes import MODES, Mode
+from timely.progress import PROGRESS_MODES, ProgressGroups, ProgressMode
 from timely.testing import simulate
 
 WORKERS = 4
@@ -83,16 +82,16 @@ def plans(draw: st.DrawFn) -> Plan:
     return Plan(tuple(lives), steps)
 
 
-@given(plans(), st.sampled_from(MODES), st.sampled_from([1, 2]), st.integers(0, 10**6))
-def test_dataflows_come_and_go_in_every_mode(plan: Plan, mode: Mode, each: int, seed: int) -> None:
-    plan.check(simulate(plan.program, workers=WORKERS, seed=seed, routes=Routes.named(mode, WORKERS, each)).results)
+@given(plans(), st.sampled_from(PROGRESS_MODES), st.sampled_from([1, 2]), st.integers(0, 10**6))
+def test_dataflows_come_and_go_in_every_mode(plan: Plan, mode: ProgressMode, each: int, seed: int) -> None:
+    plan.check(simulate(plan.program, workers=WORKERS, seed=seed, routes=ProgressGroups.named(mode, WORKERS, each)).results)
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", PROGRESS_MODES)
 @pytest.mark.parametrize(("workers", "processes"), [(WORKERS, 1), (2, WORKERS // 2)])
 @settings(max_examples=settings().max_examples // 6)
 @given(plan=plans())
-def test_dataflows_come_and_go_for_real(workers: int, processes: int, mode: Mode, plan: Plan) -> None:
+def test_dataflows_come_and_go_for_real(workers: int, processes: int, mode: ProgressMode, plan: Plan) -> None:
     plan.check(timely.execute(plan.program, workers=workers, processes=processes, progress=mode))
 
 
@@ -101,11 +100,11 @@ EPOCHS = 4
 
 @given(
     st.lists(st.integers(0, EPOCHS), min_size=WORKERS, max_size=WORKERS),
-    st.sampled_from(MODES),
+    st.sampled_from(PROGRESS_MODES),
     st.sampled_from([1, 2]),
     st.integers(0, 10**6),
 )
-def test_those_that_stay_hear_of_each_other_whoever_has_left(leaves: list[int], mode: Mode, each: int, seed: int) -> None:
+def test_those_that_stay_hear_of_each_other_whoever_has_left(leaves: list[int], mode: ProgressMode, each: int, seed: int) -> None:
     """A worker that has closed its input, and said so, may drop the dataflow, and end its program: nobody waits for it."""
 
     def program(worker: timely.Worker) -> int:
@@ -121,4 +120,4 @@ def test_those_that_stay_hear_of_each_other_whoever_has_left(leaves: list[int], 
         worker.drop_dataflow(scope)
         return leaves[worker.index]
 
-    assert simulate(program, workers=WORKERS, seed=seed, routes=Routes.named(mode, WORKERS, each)).results == leaves
+    assert simulate(program, workers=WORKERS, seed=seed, routes=ProgressGroups.named(mode, WORKERS, each)).results == leaves

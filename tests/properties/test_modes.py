@@ -21,37 +21,36 @@ from tests.support.dataflow_spec import Dataflow
 from tests.support.random_dataflows import dataflows, nestings
 from tests.testing.kits import KITS
 from timely.dataflow import ports
-from timely.progress import Routes
-from timely.progress.routes import MODES, Mode
+from timely.progress import PROGRESS_MODES, ProgressGroups, ProgressMode
 from timely.testing import TimeKit, simulate
 from timely.worker import GarbageControl, batching
 
 EVERY_KIT = pytest.mark.parametrize("kit", KITS.values(), ids=KITS)
-EVERY_MODE = pytest.mark.parametrize("mode", MODES)
+EVERY_MODE = pytest.mark.parametrize("mode", PROGRESS_MODES)
 FEW = settings(max_examples=max(settings().max_examples // 8, 5))
 """For what is tried with every kit, or with every mode on every size."""
 
 
 @EVERY_KIT
 @FEW
-@given(data=st.data(), mode=st.sampled_from(MODES), each=st.sampled_from([1, 2]), seed=st.integers(0, 10**6))
-def test_every_mode_in_simulation(kit: TimeKit, data: st.DataObject, mode: Mode, each: int, seed: int) -> None:
+@given(data=st.data(), mode=st.sampled_from(PROGRESS_MODES), each=st.sampled_from([1, 2]), seed=st.integers(0, 10**6))
+def test_every_mode_in_simulation(kit: TimeKit, data: st.DataObject, mode: ProgressMode, each: int, seed: int) -> None:
     flow = data.draw(dataflows(kit))
-    run = simulate(flow.program, workers=4, seed=seed, routes=Routes.named(mode, 4, each))
+    run = simulate(flow.program, workers=4, seed=seed, routes=ProgressGroups.named(mode, 4, each))
     assert flow.merged(run.results) == flow.reference()
 
 
 @EVERY_KIT
 @FEW
-@given(data=st.data(), mode=st.sampled_from(MODES), each=st.sampled_from([1, 2]))
-def test_Z1_to_Z5_in_every_mode(kit: TimeKit, data: st.DataObject, mode: Mode, each: int) -> None:
+@given(data=st.data(), mode=st.sampled_from(PROGRESS_MODES), each=st.sampled_from([1, 2]))
+def test_Z1_to_Z5_in_every_mode(kit: TimeKit, data: st.DataObject, mode: ProgressMode, each: int) -> None:
     """In nested scopes no frontier passes a time that may come by the flat graph, and none stays behind when all have heard."""
     nesting = data.draw(nestings(kit, exchanges=True)).repaired()
     plan = data.draw(plans(nesting, 4))
     expected = reference(plan)
     assume(sum(map(len, expected.values())) < 200)
     choices = Choices(data)
-    cluster = Cluster(plan, choices, sharing=data.draw(st.booleans()), routes=Routes.named(mode, 4, each))
+    cluster = Cluster(plan, choices, sharing=data.draw(st.booleans()), routes=ProgressGroups.named(mode, 4, each))
     for worker in range(4):
         if choices.below(4):
             cluster.build(worker)
@@ -83,7 +82,7 @@ def test_however_batches_are_joined_and_split_on_their_way(flow: Dataflow, small
 @pytest.mark.parametrize(("workers", "processes"), [(4, 1), (1, 4), (2, 2)])
 @FEW
 @given(kit=st.sampled_from(sorted(KITS)), data=st.data())
-def test_every_mode_for_real(workers: int, processes: int, mode: Mode, kit: str, data: st.DataObject) -> None:
+def test_every_mode_for_real(workers: int, processes: int, mode: ProgressMode, kit: str, data: st.DataObject) -> None:
     flow = data.draw(dataflows(KITS[kit]))
     results = timely.execute(flow.program, workers=workers, processes=processes, progress=mode)
     assert flow.merged(results) == flow.reference()

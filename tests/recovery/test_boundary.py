@@ -15,7 +15,7 @@ import timely
 from tests.recovery.programs import Stopped, expected, program
 from timely.dataflow import Capability, OperatorInfo, route
 from timely.errors import PeerLostError
-from timely.progress import Routes
+from timely.progress import ProgressGroups
 from timely.recovery import Recovery
 from timely.worker import Worker
 from timely.worker.execution import first_failure, run_worker
@@ -48,7 +48,7 @@ class Late:
             self.inner.wait(timeout)
 
 
-def run_late(one: Callable[[Worker], Any], workers: int, seed: int, routes: Routes | None = None) -> list[Any]:
+def run_late(one: Callable[[Worker], Any], workers: int, seed: int, routes: ProgressGroups | None = None) -> list[Any]:
     """As ``timely.execute``, with messages that come late."""
     outcomes: list[Any] = [None] * workers
     transports = [Late(inner, seed + inner.index) for inner in thread_transports(workers)]

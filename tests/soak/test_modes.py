@@ -22,7 +22,7 @@ import timely
 from tests.properties.test_lifecycles import test_dataflows_come_and_go_in_every_mode as come_and_go
 from tests.properties.test_lifecycles import test_those_that_stay_hear_of_each_other_whoever_has_left as leave
 from timely import OperatorError, Step, WorkerError
-from timely.progress.routes import MODES, Mode
+from timely.progress import PROGRESS_MODES, ProgressMode
 
 pytestmark = pytest.mark.soak
 
@@ -34,7 +34,7 @@ EPOCHS, ROUNDS = 30, 3
 class Case:
     """What is to happen in one run, to the worker ``victim``, at an epoch and so many seconds after it has begun."""
 
-    mode: Mode
+    mode: ProgressMode
     workers: int
     processes: int
     deed: str
@@ -50,7 +50,7 @@ class Case:
         victim = choose.randrange(workers * processes)
         if processes > 1 and victim < workers:
             victim += workers  # process 0 is the one that looks on
-        mode, deed, epoch = choose.choice(MODES), choose.choice(deeds), choose.randrange(EPOCHS)
+        mode, deed, epoch = choose.choice(PROGRESS_MODES), choose.choice(deeds), choose.randrange(EPOCHS)
         return cls(mode, workers, processes, deed, victim, epoch, choose.uniform(0, 0.01))
 
     def strike(self) -> None:

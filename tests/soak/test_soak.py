@@ -12,13 +12,13 @@ import pytest
 
 from tests.conformance import test_capture
 from tests.progress import (
+    test_aggregation,
     test_antichain,
     test_change_batch,
     test_cycles,
     test_exchange,
     test_mutable_antichain,
     test_oracle,
-    test_relay,
 )
 from tests.properties import test_flattening, test_schedules
 from tests.testing import test_custom_dataflows, test_naiad, test_simulator
@@ -49,12 +49,12 @@ def test_Z1_to_Z5_schedules(soak: Soak, workers: int) -> None:
 
 
 @pytest.mark.parametrize("kit", KITS.values(), ids=KITS)
-def test_Z1_to_Z5_where_progress_is_passed_on(soak: Soak, kit: Any) -> None:
-    soak(test_accumulate.test_every_invariant_holds_where_progress_is_passed_on, kit=kit)
+def test_Z1_to_Z5_with_aggregation(soak: Soak, kit: Any) -> None:
+    soak(test_accumulate.test_every_invariant_holds_with_aggregation, kit=kit)
 
 
-def test_X_what_is_passed_on(soak: Soak) -> None:
-    soak(test_relay.test_at_any_moment_a_worker_has_heard_the_first_so_many_batches_of_each_other_one)
+def test_X_aggregation(soak: Soak) -> None:
+    soak(test_aggregation.test_a_worker_has_received_a_prefix_of_the_batches_of_each_other_worker)
 
 
 @pytest.mark.parametrize(

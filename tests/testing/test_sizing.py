@@ -10,31 +10,32 @@ from benchmarks.plot import Curve, plot
 from benchmarks.progress_traffic import Drive, lockstep, model, scattered
 from benchmarks.sizing_traffic import DATAFLOWS, barrier, cost, cost_scattered
 from timely import ConfigurationError, Worker
-from timely.progress import Routes
+from timely.progress import ProgressGroups
 
 ROUTES = [
-    (Routes.direct(4), 1),
-    (Routes.process(4, 2), 2),
-    (Routes.central(4), 1),
-    (Routes.central(4, 2), 2),
-    (Routes.tree(9, 3), 1),
-    (Routes.tree(8, 2, 2), 2),
+    (ProgressGroups.direct(4), 1),
+    (ProgressGroups.process(4, 2), 2),
+    (ProgressGroups.central(4), 1),
+    (ProgressGroups.central(4, 2), 2),
+    (ProgressGroups.tree(9, 3), 1),
+    (ProgressGroups.tree(8, 2, 2), 2),
 ]
 
 
 @pytest.mark.parametrize(("routes", "each"), ROUTES, ids=lambda value: getattr(value, "groups", value))
-def test_the_model_of_a_barrier_takes_what_real_workers_take(routes: Routes, each: int) -> None:
+def test_the_model_of_a_barrier_takes_what_real_workers_take(routes: ProgressGroups, each: int) -> None:
     assert model(routes, 5, 15, each) == lockstep(barrier, routes, 5, 15, each)
 
 
 @pytest.mark.parametrize(("routes", "each"), ROUTES, ids=lambda value: getattr(value, "groups", value))
-def test_an_iteration_of_a_barrier_takes_as_many_turns_as_there_are_messages_in_a_row(routes: Routes, each: int) -> None:
+def test_an_iteration_of_a_barrier_takes_as_many_turns_as_there_are_messages_in_a_row(routes: ProgressGroups, each: int) -> None:
     counted = lockstep(barrier, routes, each=each)
     assert counted.turns == counted.iterations * routes.hops
 
 
 def test_what_is_passed_on_to_many_is_less_than_what_each_tells_each() -> None:
-    direct, process, central = model(Routes.direct(16)), model(Routes.process(16, 4), each=4), model(Routes.central(16))
+    direct, central = model(ProgressGroups.direct(16)), model(ProgressGroups.central(16))
+    process = model(ProgressGroups.process(16, 4), each=4)
     assert process.traffic.messages < direct.traffic.messages / 8
     assert central.traffic.messages < direct.traffic.messages / 7
     assert process.busiest < direct.busiest < central.busiest + 1
@@ -42,7 +43,7 @@ def test_what_is_passed_on_to_many_is_less_than_what_each_tells_each() -> None:
 
 
 def test_where_messages_come_one_by_one_a_barrier_takes_no_more_of_them() -> None:
-    together, apart = lockstep(barrier, Routes.direct(4)), scattered(barrier, Routes.direct(4), first=5, last=25)
+    together, apart = lockstep(barrier, ProgressGroups.direct(4)), scattered(barrier, ProgressGroups.direct(4), first=5, last=25)
     each = [counted.traffic.messages / counted.iterations / 12 for counted in (together, apart)]
     assert each[0] == 1
     assert abs(each[1] - 1) < 0.2, "some workers are an iteration ahead of the last, at both ends of what is counted"
@@ -62,7 +63,7 @@ def test_a_worker_that_answers_each_message_by_itself_says_more() -> None:
 
         return drive
 
-    together, apart = lockstep(shuffle, Routes.direct(4)), scattered(shuffle, Routes.direct(4), first=3, last=8)
+    together, apart = lockstep(shuffle, ProgressGroups.direct(4)), scattered(shuffle, ProgressGroups.direct(4), first=3, last=8)
     assert together.traffic.data / together.iterations == apart.traffic.data / apart.iterations == 4 * 3
     assert apart.traffic.messages / apart.iterations > together.traffic.messages / together.iterations
 
@@ -76,9 +77,9 @@ def test_what_never_ends_an_iteration_is_an_error(monkeypatch: pytest.MonkeyPatc
         return lambda: 0
 
     with pytest.raises(ConfigurationError):
-        lockstep(idle, Routes.direct(2))
+        lockstep(idle, ProgressGroups.direct(2))
     with pytest.raises(ConfigurationError):
-        scattered(idle, Routes.direct(2))
+        scattered(idle, ProgressGroups.direct(2))
 
 
 @pytest.mark.parametrize("name", DATAFLOWS)

@@ -21,8 +21,7 @@ from tests.support.dataflow_spec import Dataflow
 from tests.support.random_dataflows import dataflows
 from tests.testing.kits import KITS
 from timely.dataflow import Operator
-from timely.progress import Routes
-from timely.progress.routes import MODES
+from timely.progress import PROGRESS_MODES, ProgressGroups
 from timely.testing import Network, Resume, Simulation
 
 WORKERS = 4
@@ -44,7 +43,7 @@ class Telling(Network):
 class Traced(Simulation[Any]):
     """A simulation that writes down what each step has led to."""
 
-    def __init__(self, program: Any, seed: int, routes: Routes) -> None:
+    def __init__(self, program: Any, seed: int, routes: ProgressGroups) -> None:
         self.lines: list[str] = []
         super().__init__(program, WORKERS, seed, network=Telling, routes=routes)
 
@@ -67,21 +66,21 @@ def frontiers(worker: Any) -> Iterator[str]:
 
 
 @st.composite
-def cases(draw: st.DrawFn) -> tuple[Dataflow, int, Routes]:
+def cases(draw: st.DrawFn) -> tuple[Dataflow, int, ProgressGroups]:
     """Make a dataflow over times of any kind, the seed of a schedule, and who tells whom of progress."""
     flow = draw(st.sampled_from(sorted(KITS)).flatmap(lambda name: dataflows(KITS[name])))
-    routes = Routes.named(draw(st.sampled_from(MODES)), WORKERS, draw(st.sampled_from([1, 2])))
+    routes = ProgressGroups.named(draw(st.sampled_from(PROGRESS_MODES)), WORKERS, draw(st.sampled_from([1, 2])))
     return flow, draw(st.integers(0, 10**6)), routes
 
 
 def traces(first: int, count: int) -> Iterator[list[str]]:
     """Return what so many programs do, which depend on the number ``first``."""
-    found: list[tuple[Dataflow, int, Routes]] = []
+    found: list[tuple[Dataflow, int, ProgressGroups]] = []
 
     @seed(first)
     @settings(max_examples=count, database=None, deadline=None, phases=[Phase.generate], suppress_health_check=list(HealthCheck))
     @given(cases())
-    def collect(case: tuple[Dataflow, int, Routes]) -> None:
+    def collect(case: tuple[Dataflow, int, ProgressGroups]) -> None:
         found.append(case)
 
     collect()

@@ -30,25 +30,23 @@ from timely.errors import (
     StalledError,
     WorkerError,
 )
-from timely.progress import ProgressBatch, Relay, Routes
-from timely.progress.routes import MODES, Mode
+from timely.progress import PROGRESS_MODES, GroupBatch, ProgressAggregator, ProgressBatch, ProgressGroups, ProgressMode
 from timely.testing import TimeKit, simulate, time_kit
 from timely.worker import thread_transports
-from timely.worker.progress_aggregation import AggregationRound, ProgressAggregator
 from timely.worker.stall import StallDetector
 
 SHAPES = [
-    Routes.process(4, 2),
-    Routes.central(4),
-    Routes.central(4, 2),
-    Routes.tree(4, 2),
-    Routes(4, [[0, 1], [1, 2], [2, 3]]),
-    Routes(4, [[0, 1, 2], [2, 3]]),
+    ProgressGroups.process(4, 2),
+    ProgressGroups.central(4),
+    ProgressGroups.central(4, 2),
+    ProgressGroups.tree(4, 2),
+    ProgressGroups(4, [[0, 1], [1, 2], [2, 3]]),
+    ProgressGroups(4, [[0, 1, 2], [2, 3]]),
 ]
-INDIRECT: list[Mode] = ["process", "central", "tree"]
+INDIRECT: list[ProgressMode] = ["process", "central", "tree"]
 
 
-def shape(routes: Routes) -> str:
+def shape(routes: ProgressGroups) -> str:
     return "+".join("".join(map(str, group)) for group in routes.groups)
 
 
@@ -58,92 +56,109 @@ def shape(routes: Routes) -> str:
 @pytest.mark.parametrize("kit", [time_kit(int)], ids=["int"])
 @settings(max_examples=25)
 @given(routes=st.sampled_from(SHAPES), data=st.data(), seed=st.integers(0, 999))
-def test_every_invariant_holds_where_progress_is_passed_on(kit: TimeKit, routes: Routes, data: st.DataObject, seed: int) -> None:
+def test_every_invariant_holds_with_aggregation(kit: TimeKit, routes: ProgressGroups, data: st.DataObject, seed: int) -> None:
     flow = data.draw(dataflows(kit))
     run = simulate(flow.program, workers=4, seed=seed, routes=routes)
     assert flow.merged(run.results) == flow.reference()
 
 
-_honest = Relay.flush
+Flushed = list[GroupBatch]
 
 
-def splitting(relay: Relay[Any]) -> Any:
-    """Tell what went before what came."""
-    found = []
-    for members, batch in _honest(relay):
-        place = relay._places[members[0]]
-        parts = [tuple(u for u in batch.updates if u[1] < 0), tuple(u for u in batch.updates if u[1] > 0)]
-        relay._sequences[place] -= 1
-        for part in filter(None, parts):
-            found.append((members, ProgressBatch(relay._index, relay._sequences[place], part)))
-            relay._sequences[place] += 1
-    return found
+class Splitting:
+    """Send what went before what came, as two batches."""
+
+    def __init__(self) -> None:
+        self.sequences: Counter[Any] = Counter()
+
+    def __call__(self, aggregator: ProgressAggregator, honest: Flushed) -> Flushed:
+        found = []
+        for members, dataflow, batch in honest:
+            parts = [tuple(u for u in batch.updates if u[1] < 0), tuple(u for u in batch.updates if u[1] > 0)]
+            for part in filter(None, parts):
+                key = id(aggregator), tuple(members), dataflow
+                found.append(GroupBatch(members, dataflow, ProgressBatch(batch.sender, self.sequences[key], part)))
+                self.sequences[key] += 1
+        return found
 
 
-class _Reordering:
-    """Tell one of two sums after the other, under each other's numbers."""
+class Reordering:
+    """Send one of two sums after the other, under each other's numbers."""
 
     def __init__(self) -> None:
         self.kept: dict[Any, ProgressBatch[Any]] = {}
 
-    def __call__(self, relay: Relay[Any]) -> Any:
+    def __call__(self, aggregator: ProgressAggregator, honest: Flushed) -> Flushed:
         found = []
-        for members, batch in _honest(relay):
-            key = id(relay), tuple(members)
+        for members, dataflow, batch in honest:
+            key = id(aggregator), tuple(members), dataflow
             older = self.kept.pop(key, None)
             if older is not None:
-                found.append((members, ProgressBatch(batch.sender, older.sequence, batch.updates)))
-                found.append((members, ProgressBatch(batch.sender, batch.sequence, older.updates)))
+                found.append(GroupBatch(members, dataflow, ProgressBatch(batch.sender, older.sequence, batch.updates)))
+                found.append(GroupBatch(members, dataflow, ProgressBatch(batch.sender, batch.sequence, older.updates)))
             elif self.kept:
-                found.append((members, batch))
+                found.append(GroupBatch(members, dataflow, batch))
             else:
                 self.kept[key] = batch
         return found
 
 
-def doubling(relay: Relay[Any]) -> Any:
-    """Forget to leave out what a group said itself."""
-    relay._heard.clear()
-    return _honest(relay)
-
-
-def losing(relay: Relay[Any]) -> Any:
+class Losing:
     """Forget one group."""
-    return _honest(relay)[:-1]
+
+    def __call__(self, aggregator: ProgressAggregator, honest: Flushed) -> Flushed:
+        return honest[:-1]
 
 
-BROKEN: dict[str, Callable[[], Any]] = {
-    "splits": lambda: splitting,
-    "reorders": _Reordering,
-    "doubles": lambda: doubling,
-    "loses": lambda: losing,
+BROKEN: dict[str, Callable[[], Callable[[ProgressAggregator, Flushed], Flushed]]] = {
+    "splits": Splitting,
+    "reorders": Reordering,
+    "loses": Losing,
 }
+
+
+def break_flush(monkeypatch: pytest.MonkeyPatch, broken: Callable[[ProgressAggregator, Flushed], Flushed]) -> None:
+    honest = _HONEST
+    monkeypatch.setattr(ProgressAggregator, "flush", lambda aggregator: broken(aggregator, honest(aggregator)))
+
+
+_HONEST = ProgressAggregator.flush
 
 
 @pytest.mark.parametrize("deed", BROKEN)
 @pytest.mark.parametrize("routes", SHAPES[:3], ids=shape)
-def test_a_relay_that_breaks_a_rule_is_found(routes: Routes, deed: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    broken = BROKEN[deed]()
-    monkeypatch.setattr(Relay, "flush", lambda relay: broken(relay))
+def test_an_aggregator_that_breaks_a_rule_is_found(routes: ProgressGroups, deed: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    break_flush(monkeypatch, BROKEN[deed]())
     with pytest.raises(InvariantViolation) as caught:
         simulate(loops, workers=4, seed=1, routes=routes)
     assert caught.value.decisions
+
+
+@pytest.mark.parametrize("routes", SHAPES[:3], ids=shape)
+def test_progress_that_comes_back_to_its_group_is_found(routes: ProgressGroups, monkeypatch: pytest.MonkeyPatch) -> None:
+    def receive(aggregator: ProgressAggregator, sender: int, dataflow: int, batch: ProgressBatch[Any]) -> None:
+        if aggregator._forwards:
+            ProgressAggregator.add(aggregator, dataflow, batch)
+
+    monkeypatch.setattr(ProgressAggregator, "receive", receive)
+    with pytest.raises(InvariantViolation):
+        simulate(loops, workers=4, seed=1, routes=routes)
 
 
 def test_a_sum_that_is_told_in_parts_would_be_unsafe(monkeypatch: pytest.MonkeyPatch) -> None:
     """With the checks of sums silenced, a worker is seen to take for passed what may still come."""
     silence(monkeypatch, ("X1", "X2", "X3", "I3", "OC1"))
     assert any(
-        _named(splitting, program, seed, monkeypatch) in ("X4", "Z1", "Z2")
+        _named(Splitting(), program, seed, monkeypatch) in ("X4", "Z1", "Z2")
         for seed in range(12)
         for program in (loops, nested_loops)
     )
 
 
 def _named(broken: Any, program: Callable[[Worker], Any], seed: int, monkeypatch: pytest.MonkeyPatch) -> str | None:
-    monkeypatch.setattr(Relay, "flush", lambda relay: broken(relay))
+    break_flush(monkeypatch, broken)
     try:
-        simulate(program, workers=4, seed=seed, routes=Routes.central(4))
+        simulate(program, workers=4, seed=seed, routes=ProgressGroups.central(4))
     except InvariantViolation as violation:
         return violation.invariant
     except (ProgressError, OperatorError, StalledError) as error:
@@ -169,13 +184,13 @@ def advancing(worker: Worker) -> bool:
 
 
 @pytest.mark.parametrize("routes", SHAPES, ids=shape)
-def test_progress_that_was_told_before_a_value_was_given_has_arrived(routes: Routes) -> None:
+def test_progress_that_was_told_before_a_value_was_given_has_arrived(routes: ProgressGroups) -> None:
     for seed in range(4):
         assert simulate(advancing, workers=4, seed=seed, routes=routes).results == [True] * 4
 
 
 def test_without_the_mark_of_a_round_it_may_not_have(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ProgressAggregator, "sweeping", lambda accumulator, round: False)
+    monkeypatch.setattr(ProgressAggregator, "in_round", lambda aggregator, round: False)
     results = [simulate(advancing, workers=4, seed=seed, routes=SHAPES[0]).results for seed in range(8)]
     assert not all(known for found in results for known in found)
 
@@ -198,11 +213,11 @@ def test_a_worker_that_drops_a_dataflow_goes_on_passing_on_for_the_others() -> N
         return 3
 
     for seed in range(6):
-        assert simulate(program, workers=3, seed=seed, routes=Routes.central(3)).results == [0, 3, 3]
+        assert simulate(program, workers=3, seed=seed, routes=ProgressGroups.central(3)).results == [0, 3, 3]
 
 
 @pytest.mark.parametrize("routes", SHAPES, ids=shape)
-def test_who_only_passes_on_ends_as_soon_as_nobody_wants_anything(routes: Routes, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_worker_that_only_forwards_ends_with_the_others(routes: ProgressGroups, monkeypatch: pytest.MonkeyPatch) -> None:
     """All know that of each other, and need not find out by waiting that nothing moves."""
 
     def program(worker: Worker) -> int:
@@ -221,7 +236,7 @@ def test_who_only_passes_on_ends_as_soon_as_nobody_wants_anything(routes: Routes
 
 def test_a_worker_passes_on_what_is_said_of_a_dataflow_when_it_has_built_it() -> None:
     network_workers = thread_transports(3)
-    workers = [Worker(transport, routes=Routes.central(3)) for transport in network_workers]
+    workers = [Worker(transport, routes=ProgressGroups.central(3)) for transport in network_workers]
     handles = []
     for worker in workers[1:]:
         with worker.dataflow(int) as scope:
@@ -262,7 +277,7 @@ def test_the_books_know_of_what_waits_at_a_worker_between_two_turns() -> None:
 
     expected = simulate(program, workers=4).results
     for seed in range(8):
-        assert simulate(program, workers=4, seed=seed, routes=Routes.process(4, 2)).results == expected
+        assert simulate(program, workers=4, seed=seed, routes=ProgressGroups.process(4, 2)).results == expected
 
 
 def test_graphs_that_differ_are_found_before_anything_is_made_of_what_is_passed_on() -> None:
@@ -276,7 +291,7 @@ def test_graphs_that_differ_are_found_before_anything_is_made_of_what_is_passed_
 
     for seed in range(10):
         with pytest.raises(GraphMismatchError, match="is not the same on workers"):
-            simulate(program, workers=3, seed=seed, routes=Routes.central(3))
+            simulate(program, workers=3, seed=seed, routes=ProgressGroups.central(3))
 
 
 # -- for real ----------------------------------------------------------------------------------------------------------
@@ -302,14 +317,14 @@ def rounds(worker: Worker) -> list[tuple[int, list[int]]]:
 
 @pytest.mark.parametrize("mode", INDIRECT)
 @pytest.mark.parametrize(("workers", "processes"), [(3, 1), (2, 2)])
-def test_results_are_the_same_in_every_mode(workers: int, processes: int, mode: Mode) -> None:
+def test_results_are_the_same_in_every_mode(workers: int, processes: int, mode: ProgressMode) -> None:
     there = workers * processes
     each = [(time, list(range(there))) for time in range(7)]
     assert timely.execute(rounds, workers=workers, processes=processes, progress=mode) == [each] * there
 
 
 @pytest.mark.parametrize("mode", ["process", "central"])
-def test_an_input_that_stays_open_ends_the_run(mode: Mode) -> None:
+def test_an_input_that_stays_open_ends_the_run(mode: ProgressMode) -> None:
     kept = []
 
     def program(worker: Worker) -> None:
@@ -329,7 +344,7 @@ def test_an_input_that_stays_open_ends_the_run(mode: Mode) -> None:
 
 
 @pytest.mark.parametrize(("mode", "dying"), [("process", 0), ("process", 3), ("central", 1), ("tree", 2)])
-def test_a_process_that_dies_is_noticed(mode: Mode, dying: int) -> None:
+def test_a_process_that_dies_is_noticed(mode: ProgressMode, dying: int) -> None:
     def program(worker: Worker) -> None:
         with worker.dataflow(int) as scope:
             numbers, stream = scope.new_input()
@@ -346,7 +361,7 @@ def test_a_process_that_dies_is_noticed(mode: Mode, dying: int) -> None:
 
 
 @pytest.mark.parametrize("mode", INDIRECT)
-def test_an_operator_that_raises_ends_the_run(mode: Mode) -> None:
+def test_an_operator_that_raises_ends_the_run(mode: ProgressMode) -> None:
     def program(worker: Worker) -> None:
         with worker.dataflow() as scope:
             scope.to_stream(range(4)).exchange(lambda x: x).unary(Pipeline, "divide", lambda capability, info: divide)
@@ -361,7 +376,7 @@ def test_an_operator_that_raises_ends_the_run(mode: Mode) -> None:
 
 
 @pytest.mark.parametrize("mode", ["process", "central"])
-def test_values_come_in_worker_order_as_often_as_asked(mode: Mode) -> None:
+def test_values_come_in_worker_order_as_often_as_asked(mode: ProgressMode) -> None:
     def program(worker: Worker) -> list[list[Any]]:
         return [worker.confer((number, worker.index)) for number in range(20)]
 
@@ -369,9 +384,9 @@ def test_values_come_in_worker_order_as_often_as_asked(mode: Mode) -> None:
     assert timely.execute(program, workers=2, processes=2, progress=mode) == [found] * 4
 
 
-@pytest.mark.parametrize("routes", [Routes.central(3), Routes(3, [[0, 1], [1, 2]])], ids=shape)
+@pytest.mark.parametrize("routes", [ProgressGroups.central(3), ProgressGroups(3, [[0, 1], [1, 2]])], ids=shape)
 @pytest.mark.parametrize("stop", [2, 5])
-def test_a_run_goes_on_from_a_checkpoint(tmp_path: Path, routes: Routes, stop: int) -> None:
+def test_a_run_goes_on_from_a_checkpoint(tmp_path: Path, routes: ProgressGroups, stop: int) -> None:
     with pytest.raises((Stopped, PeerLostError)):
         run_late(lambda worker: recovering(worker, tmp_path, 8, stop=stop), 3, stop, routes)
     results = run_late(lambda worker: recovering(worker, tmp_path, 8), 3, stop, routes)
@@ -379,26 +394,7 @@ def test_a_run_goes_on_from_a_checkpoint(tmp_path: Path, routes: Routes, stop: i
     assert Counter(record for _, records, _ in results for record in records) == expected(8)
 
 
-# -- by hand -----------------------------------------------------------------------------------------------------------
-
-
-def test_a_dataflow_that_is_complete_is_forgotten_after_the_last_word_on_it() -> None:
-    middle = ProgressAggregator(1, [[0], [2]])
-    middle.hear(0, 7, ProgressBatch(0, 0, (("a", -1),)))
-    middle.completed(7)
-    assert [(peer, message[0]) for peer, message in middle.messages()] == [(2, "progress")]
-    assert not middle.serving
-
-
-def test_a_round_that_is_over_is_forgotten() -> None:
-    middle = ProgressAggregator(1, [[0], [2]])
-    for _ in range(2):
-        middle.begin(0)
-        assert middle.sweeping(0)
-        for sender in (0, 2):
-            middle.swept(sender, 0)
-        assert len(list(middle.messages())) == 2 and not middle.sweeping(0)
-        middle.concluded(0)
+# -- errors -----------------------------------------------------------------------------------------------------------
 
 
 def test_who_drops_a_dataflow_that_it_never_said_anything_of_does_not_keep_others_waiting() -> None:
@@ -418,42 +414,15 @@ def test_who_drops_a_dataflow_that_it_never_said_anything_of_does_not_keep_other
             timely.execute(program, workers=3, progress=progress)
 
 
-def test_one_who_is_in_one_group_passes_nothing_on() -> None:
-    end = ProgressAggregator(0, [[1, 2]])
-    end.hear(1, 0, ProgressBatch(1, 0, (("a", 1),)))
-    assert list(end.messages()) == [] and not end.serving
-
-
-def test_who_has_other_routes_is_found_out() -> None:
-    end = ProgressAggregator(2, [[0]])
-    with pytest.raises(ProgressError, match=r"worker 1 tells worker 2 of progress, which hears that from \[0\]: give all"):
-        end.hear(1, 0, ProgressBatch(1, 0, ()))
-    with pytest.raises(ProgressError):
-        end.swept(1, 0)
+def test_groups_for_another_number_of_workers_are_refused() -> None:
     transports = thread_transports(2)
-    with pytest.raises(ConfigurationError, match="there are 2 workers, and routes for 3"):
-        Worker(transports[0], routes=Routes.central(3))
+    with pytest.raises(ConfigurationError, match="2 workers cannot have progress groups of 3"):
+        Worker(transports[0], routes=ProgressGroups.central(3))
     for transport in transports:
         transport.close(0)
 
 
 def test_a_mode_that_does_not_exist_is_refused() -> None:
     wrong: Any = "ring"
-    with pytest.raises(ConfigurationError, match=", ".join(MODES)):
+    with pytest.raises(ConfigurationError, match=", ".join(PROGRESS_MODES)):
         timely.execute(lambda worker: None, progress=wrong)
-
-
-@given(st.permutations([2, 3, 4, 5]), st.integers(0, 4))
-def test_a_mark_goes_to_a_group_once_all_others_and_the_worker_have_come(order: list[int], begins: int) -> None:
-    groups = [[2], [3, 4], [5]]
-    sweep, came, told = AggregationRound(groups), set[int](), []
-    for place, sender in enumerate([*order, None]):
-        if place == begins:
-            sweep.begin()
-        due = sweep.due()
-        assert due == [g for g in groups if begins <= place and came >= {2, 3, 4, 5} - set(g) and g not in told]
-        told += due
-        if sender is not None:
-            sweep.heard(sender)
-            came.add(sender)
-    assert told == [*told] and len(told) == (3 if begins <= 4 else 0) and sweep.missing == 0

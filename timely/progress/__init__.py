@@ -1,12 +1,12 @@
-"""The pure state machines of progress tracking: times, antichains, change batches, and how workers exchange progress.
+"""Progress tracking as pure state machines: times, antichains, change batches, trackers, the exchange of progress.
 
-Nothing in this package does input or output, starts a thread, or knows of data or workers: every part of it can be
-driven by plain calls. The invariant of the whole is that a frontier never claims that a time has passed which may
-still appear. A caller imports the names from here, not from the modules behind them.
+Nothing here does input or output, starts a thread, or knows of data or workers. A frontier never claims that a time has passed
+which may still appear. Import the names from this package, not from its modules.
 """
 
 from timely.order import Product
 from timely.progress.activation_queue import ActivationQueue
+from timely.progress.aggregation import PROGRESS_MODES, GroupBatch, GroupMark, ProgressAggregator, ProgressGroups, ProgressMode
 from timely.progress.antichain import Antichain
 from timely.progress.change_batch import ChangeBatch
 from timely.progress.components import strongly_connected
@@ -20,13 +20,14 @@ from timely.progress.loop_time import LoopSummary, LoopTime
 from timely.progress.minimal_heap import MinimalHeap
 from timely.progress.mutable_antichain import MutableAntichain
 from timely.progress.refinements import Refinement, refinement
-from timely.progress.relay import Relay
-from timely.progress.routes import Routes
 from timely.progress.summary_row import SummaryRow, connected
 from timely.progress.timestamp import PathSummary, ProductSummary, Step, Timestamp, Unit, UnitSummary
 from timely.progress.tracker import Blocker, CellState, Tracker
 
+Routes = ProgressGroups  # deprecated: its former name
+
 __all__ = [
+    "PROGRESS_MODES",
     "CountSink",
     "ActivationQueue",
     "Antichain",
@@ -34,6 +35,8 @@ __all__ = [
     "CellState",
     "ChangeBatch",
     "GraphBuilder",
+    "GroupBatch",
+    "GroupMark",
     "Location",
     "LoopSummary",
     "LoopTime",
@@ -42,10 +45,12 @@ __all__ = [
     "PathSummary",
     "Product",
     "ProductSummary",
+    "ProgressAggregator",
     "ProgressBatch",
     "ProgressExchange",
+    "ProgressGroups",
+    "ProgressMode",
     "Refinement",
-    "Relay",
     "Routes",
     "Source",
     "Step",

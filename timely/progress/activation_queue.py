@@ -1,8 +1,7 @@
-"""``ActivationQueue``: which of a number of things are to be done, in the order of their numbers, pass by pass.
+"""``ActivationQueue``: which numbers are to be taken, in order, pass by pass.
 
-In one pass each number is taken at most once, in order. What is added while a pass goes on belongs to it if its turn is still to
-come, and to the next one otherwise. The invariant: ``waits[n]`` says exactly whether ``n`` stands on the agenda, and it stands
-there once. To add and to take cost nothing for all the numbers that have nothing to do.
+A pass takes each number at most once, in order. A number that is added during a pass belongs to it if it is still ahead, and to
+the next one otherwise. Numbers with nothing to do cost nothing.
 """
 
 from __future__ import annotations
@@ -10,24 +9,24 @@ from __future__ import annotations
 from heapq import heapify, heappop, heappush
 from typing import Final
 
-_push: Final = heappush  # compiled, a name that was imported is looked up at each use, and a constant is not
+_push: Final = heappush  # compiled code looks up an imported name at each use, and a constant once
 _pop: Final = heappop
 
 
 class ActivationQueue:
-    """The numbers that are to be taken; ``ready`` is true while there is one left in this pass.
+    """A queue of numbers; ``ready`` is true while the pass has one left, ``waits[n]`` says whether ``n`` is in the queue.
 
-    >>> agenda = ActivationQueue()
+    >>> queue = ActivationQueue()
     >>> for _ in range(4):
-    ...     _ = agenda.grow()
-    >>> agenda.add(1)
-    >>> while agenda.ready:
-    ...     print(agenda.take())
-    ...     agenda.add(2)
+    ...     _ = queue.grow()
+    >>> queue.add(1)
+    >>> while queue.ready:
+    ...     print(queue.take())
+    ...     queue.add(2)
     1
     2
-    >>> agenda.end_pass(), agenda.ready, agenda.waits  # when it was added again, 2 had been taken
-    (True, [2], [False, False, True, False])
+    >>> queue.end_pass(), queue.ready  # 2 was added again after its turn
+    (True, [2])
     """
 
     __slots__ = ("_at", "_later", "ready", "waits")
@@ -39,12 +38,12 @@ class ActivationQueue:
         self._at = -1
 
     def grow(self) -> int:
-        """Have one more number, and return it."""
+        """Add one more number to the range, and return it."""
         self.waits.append(False)
         return len(self.waits) - 1
 
     def add(self, number: int) -> None:
-        """Have a number taken, unless it is to be already."""
+        """Put a number in the queue, unless it is there."""
         waits = self.waits
         if not waits[number]:
             waits[number] = True
@@ -53,31 +52,31 @@ class ActivationQueue:
                 if ready:
                     _push(ready, number)
                 else:
-                    ready.append(number)  # as mostly: then there is nothing to put in order
+                    ready.append(number)  # usual: there is nothing to order
             else:
                 self._later.append(number)
 
     def take(self) -> int:
-        """Take the first number that is left in this pass; there must be one."""
+        """Take the first number left in this pass; there must be one."""
         ready = self.ready
         number = self._at = ready.pop() if len(ready) == 1 else _pop(ready)
         self.waits[number] = False
         return number
 
     def remove(self, number: int) -> None:
-        """Do not take a number after all."""
+        """Remove a number if it is in the queue."""
         if self.waits[number]:
             self.waits[number] = False
             if number in self._later:
                 self._later.remove(number)
-            elif number == self.ready[0]:  # as mostly: whoever runs or drops many goes by their numbers
+            elif number == self.ready[0]:  # usual: numbers are run or dropped in order
                 _pop(self.ready)
             else:
                 self.ready.remove(number)
                 heapify(self.ready)
 
     def end_pass(self) -> bool:
-        """End a pass in which nothing is left to be taken; return whether there is something for the next one."""
+        """End a pass in which nothing is left; return whether the next one has anything."""
         self._at = -1
         later = self._later
         if later:

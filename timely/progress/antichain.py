@@ -1,9 +1,7 @@
-"""Sets of incomparable elements: the frontiers of times, and the minimal summaries of paths.
+"""Antichains: frontiers of times, and minimal summaries of paths.
 
-An antichain stands for everything at or beyond its elements. The invariant is that no element is less than or equal to
-another, whatever was inserted in which order. A caller may insert freely, read the elements in the order in which they
-were inserted, and compare and hash without regard to that order; only ``<=`` and ``==`` are asked of the elements, so
-that times and path summaries serve alike.
+An antichain stands for everything at or beyond its elements; no element is less than or equal to another. Only ``<=`` and ``==``
+are asked of the elements.
 """
 
 from __future__ import annotations
@@ -18,10 +16,9 @@ T = TypeVar("T", bound=PartialOrder)
 
 
 class Antichain(Generic[T]):
-    """A set of mutually incomparable elements (the "frontier" of Naiad section 2.3 when they are times).
+    """A set of mutually incomparable elements (Naiad section 2.3), in insertion order, which ``==`` ignores.
 
-    Every operation takes time linear in the number of elements; in a totally ordered type there is at most one.
-    An antichain that is used as a key of a dictionary must not be changed while it is one.
+    Every operation is linear in the number of elements. Do not change an antichain that is a key of a dictionary.
 
     >>> frontier = Antichain([3, 5, 2])
     >>> frontier, frontier.less_equal(2), frontier.less_than(2), len(Antichain())
@@ -36,11 +33,11 @@ class Antichain(Generic[T]):
             self.insert(element)
 
     def insert(self, element: T) -> bool:
-        """Add ``element`` and drop what it makes redundant; return whether anything changed.
+        """Add ``element``, drop what it dominates, and return whether anything changed.
 
         >>> frontier: Antichain[int] = Antichain()
-        >>> frontier.insert(2), frontier.insert(3), frontier.insert(2), frontier.insert(1), frontier.elements
-        (True, False, False, True, (1,))
+        >>> frontier.insert(2), frontier.insert(3), frontier.insert(1), frontier.elements
+        (True, False, True, (1,))
         """
         elements = self._elements
         for other in elements:
@@ -53,7 +50,7 @@ class Antichain(Generic[T]):
         return True
 
     def extend(self, elements: Iterable[T]) -> bool:
-        """Insert each of ``elements``; return whether any of them changed anything.
+        """Insert each of ``elements``; return whether anything changed.
 
         >>> frontier = Antichain([3])
         >>> frontier.extend([2, 5]), frontier.extend([3, 4])
@@ -66,10 +63,10 @@ class Antichain(Generic[T]):
         return changed
 
     def less_equal(self, time: T) -> bool:
-        """Return whether some element is at or before ``time``: whether ``time`` may still appear.
+        """Return whether an element is at or before ``time``: whether ``time`` may still appear.
 
-        >>> Antichain([2]).less_equal(2), Antichain([2]).less_equal(1), Antichain().less_equal(0)
-        (True, False, False)
+        >>> Antichain([2]).less_equal(2), Antichain([2]).less_equal(1)
+        (True, False)
         """
         for element in self._elements:
             if element <= time:
@@ -77,7 +74,7 @@ class Antichain(Generic[T]):
         return False
 
     def less_than(self, time: T) -> bool:
-        """Return whether some element is strictly before ``time``.
+        """Return whether an element is strictly before ``time``.
 
         >>> Antichain([2]).less_than(3), Antichain([2]).less_than(2)
         (True, False)
@@ -93,9 +90,7 @@ class Antichain(Generic[T]):
         return tuple(self._elements)
 
     def as_option(self) -> T | None:
-        """Return the only element, or None if there is none: for totally ordered times, where there cannot be more.
-
-        A :class:`~timely.errors.TimestampError` where there are.
+        """Return the only element, or None if there is none. ``TimestampError`` for several, which total orders never have.
 
         >>> Antichain([3]).as_option(), Antichain().as_option()
         (3, None)
@@ -105,7 +100,7 @@ class Antichain(Generic[T]):
         return self._elements[0] if self._elements else None
 
     def clear(self) -> None:
-        """Remove every element, which makes this the top: nothing may appear any more.
+        """Remove every element: nothing may appear any more.
 
         >>> frontier = Antichain([1])
         >>> frontier.clear()
@@ -115,11 +110,10 @@ class Antichain(Generic[T]):
         self._elements = []
 
     def copy(self) -> Antichain[T]:
-        """Return an antichain of its own with the same elements.
+        """Return an independent copy.
 
         >>> first = Antichain([1])
-        >>> second = first.copy()
-        >>> second.insert(0), first
+        >>> first.copy().insert(0), first
         (True, Antichain([1]))
         """
         twin: Antichain[T] = Antichain()
@@ -127,9 +121,7 @@ class Antichain(Generic[T]):
         return twin
 
     def beside(self, other: Antichain[T]) -> Antichain[T]:
-        """Return an antichain of the elements of both, none of which is comparable with one of the other.
-
-        That is for the caller to know; no element is asked, so that the two may be of kinds that cannot be compared.
+        """Return the elements of both antichains, uncompared: the caller knows that they are incomparable.
 
         >>> Antichain(["a"]).beside(Antichain([2]))
         Antichain(['a', 2])

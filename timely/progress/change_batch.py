@@ -1,8 +1,6 @@
-"""Changes of counts, added up: what every statement of progress is made of.
+"""Change batches: sums of changes of counts.
 
-A change batch maps things (times, or pointstamps) to the sum of the changes made to their counts. The invariant is that
-it is always consolidated: each thing once, and none whose changes cancel. A caller may therefore take an empty batch to
-mean that nothing changed at all, and may add the same changes in any order and get an equal batch.
+A batch maps times or pointstamps to changes. It is always consolidated: each key once, none with the change 0.
 """
 
 from __future__ import annotations
@@ -14,31 +12,32 @@ K = TypeVar("K", bound=Hashable)
 
 
 class ChangeBatch(Generic[K]):
-    """A consolidated collection of ``(thing, change)`` (progress updates are combined before they are sent: Naiad 3.3).
+    """A consolidated collection of ``(key, change)`` (Naiad section 3.3), in the order in which the keys came.
 
-    Counts and changes are integers of either sign. Iteration is in the order in which things came up.
+    ``counts`` has the changes by key. Engines read and drain it in place, since a method call costs as much as the
+    change; whoever writes to it keeps it free of zeros.
 
     >>> batch = ChangeBatch([(17, 1), (14, -1), (17, -1)])
-    >>> batch, len(batch), ChangeBatch([(17, 0)]).is_empty()
-    (ChangeBatch([(14, -1)]), 1, True)
+    >>> batch, len(batch), batch.counts
+    (ChangeBatch([(14, -1)]), 1, {14: -1})
     """
 
-    __slots__ = ("_counts",)
+    __slots__ = ("counts",)
 
     def __init__(self, updates: Iterable[tuple[K, int]] = ()) -> None:
-        self._counts: dict[K, int] = {}
+        self.counts: dict[K, int] = {}
         for key, diff in updates:
             self.update(key, diff)
 
     def update(self, key: K, diff: int) -> None:
-        """Add ``diff`` to what is known of ``key``, in constant time.
+        """Add ``diff`` to the change of ``key``, in constant time.
 
         >>> batch = ChangeBatch([(17, 1)])
         >>> batch.update(17, -1)
         >>> batch.is_empty()
         True
         """
-        counts = self._counts
+        counts = self.counts
         count = counts.get(key, 0) + diff
         if count:
             counts[key] = count
@@ -57,58 +56,58 @@ class ChangeBatch(Generic[K]):
             self.update(key, diff)
 
     def drain(self) -> list[tuple[K, int]]:
-        """Return all changes and leave the batch empty.
+        """Return all changes and empty the batch.
 
         >>> batch = ChangeBatch([(17, 1)])
         >>> batch.drain(), batch.drain()
         ([(17, 1)], [])
         """
-        drained = list(self._counts.items())
-        self._counts.clear()
+        drained = list(self.counts.items())
+        self.counts.clear()
         return drained
 
     def drain_into(self, other: ChangeBatch[K]) -> None:
-        """Move all changes into ``other`` and leave this batch empty: by a swap where ``other`` has none.
+        """Move all changes into ``other``: by a swap if ``other`` is empty.
 
         >>> first, second = ChangeBatch([(17, 1)]), ChangeBatch()
         >>> first.drain_into(second)
         >>> first, second
         (ChangeBatch([]), ChangeBatch([(17, 1)]))
         """
-        if not other._counts:
-            self._counts, other._counts = other._counts, self._counts
+        if not other.counts:
+            self.counts, other.counts = other.counts, self.counts
         elif other is not self:
-            other.extend(self._counts.items())
-            self._counts.clear()
+            other.extend(self.counts.items())
+            self.counts.clear()
 
     def is_empty(self) -> bool:
-        """Return whether nothing changed.
+        """Return whether there are no changes.
 
-        >>> ChangeBatch().is_empty()
+        >>> ChangeBatch([(17, 0)]).is_empty()
         True
         """
-        return not self._counts
+        return not self.counts
 
     def clear(self) -> None:
-        """Forget all changes.
+        """Remove all changes.
 
         >>> batch = ChangeBatch([(17, 1)])
         >>> batch.clear()
         >>> len(batch)
         0
         """
-        self._counts.clear()
+        self.counts.clear()
 
     def __eq__(self, other: object, /) -> bool:
         if not isinstance(other, ChangeBatch):
             return NotImplemented
-        return self._counts == other._counts
+        return self.counts == other.counts
 
     def __len__(self) -> int:
-        return len(self._counts)
+        return len(self.counts)
 
     def __iter__(self) -> Iterator[tuple[K, int]]:
-        return iter(self._counts.items())
+        return iter(self.counts.items())
 
     def __repr__(self) -> str:
-        return f"ChangeBatch({list(self._counts.items())!r})"
+        return f"ChangeBatch({list(self.counts.items())!r})"

@@ -1,50 +1,46 @@
-"""From the graph of a scope to a plan: cells, numbered so that one pass upward settles every frontier.
+"""The compiler: from the graph of a scope to a plan of cells, numbered so that one pass upward settles every frontier.
 
-A cell is a place where a frontier is kept. Three steps lead from locations to cells, once, when the graph is complete.
+A cell is where a frontier is kept.
 
-1. *Contract.* What leads to nothing that is observed is dropped. A location that is not observed itself and has one way
-   on has no cell of its own: its counts are counted where it leads, at the times they have when they arrive there. Only
-   where the counts at both are promised never to be negative: otherwise those of the one could cancel those of the
-   other.
-2. *Cut.* In each strongly connected component a small feedback set is chosen. Every other member gets two cells, one
-   before the set (what it knows without going through the set) and one after it (everything). Where the set has several
-   members, they tell each other what they know by going through them forth and back
-   (:mod:`timely.progress.elimination`), and have two cells as well. The way of a location back to itself is left out
-   everywhere, since it strictly advances and so never adds to a frontier.
-3. *Number.* What remains has no cycles, and cells are numbered along it; those that nothing observed depends on are
-   dropped.
+1. *Contract.* What leads to no observed location is dropped. A location that is not observed and has one way on has no cell: its
+   counts move along that way. Both ends must promise counts that are never negative, or those of one could cancel the other's.
+2. *Cut.* Each strongly connected component gets a small feedback set. Every other member has two cells: one before the set, which
+   leaves out what comes through the set, and one after it. The members of the set are eliminated one by one (:func:`eliminate`).
+   The way of a location back to itself is left out: it strictly advances and never adds to a frontier.
+3. *Number.* The remaining graph has no cycles. Cells are numbered along it; those that no observer depends on are dropped.
 
-The invariant of a plan: the predecessors of a cell have smaller numbers, and the frontier of a cell is made of the
-minimal elements of its own times and of its predecessors' frontiers, advanced by the summaries between. A caller may
-therefore recompute any cells that have changed in increasing order, each once. After Naiad section 2.3, where
-could-result-in is precomputed between locations in the same spirit.
+The invariant: predecessors of a cell have smaller numbers, and its frontier is made of its own times and of its predecessors'
+frontiers, advanced by the summaries between (after could-result-in, Naiad section 2.3).
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Generic, TypeVar
+from collections.abc import Iterable, Mapping, Sequence
+from heapq import heappop, heappush
+from typing import Final, Generic, NamedTuple, TypeAlias, TypeVar
 
 from timely.order import PartialOrder
 from timely.progress.antichain import Antichain
-from timely.progress.components import feedback_set, reachable, strongly_connected, sweep_order
-from timely.progress.elimination import Eliminated, direct_ways, eliminate
+from timely.progress.components import feedback_set, reachable, reverse_postorder, strongly_connected
 from timely.progress.timestamp import PathSummary
 from timely.progress.topology import Topology
 
 T = TypeVar("T", bound=PartialOrder)
 
-NOWHERE = -1
+NOWHERE: Final = -1
+"""The number of a cell or an observer that does not exist."""
+
+SummariesTo: TypeAlias = dict[int, Antichain[PathSummary[T]]]
+"""Minimal summaries by the location that the ways lead to, or come from."""
 
 
 class Plan(Generic[T]):
-    """What the run-time engine is made from.
+    """What a tracker is made from.
 
-    ``predecessors[c]`` are the cells that cell ``c`` depends on, with the summary from there (None: the identity);
-    ``observers[c]`` is the place of its location in ``topology.observed``, or ``NOWHERE``. For each location ``l``:
-    ``cells[l]`` is the cell where its counts count, after ``shifts[l]`` (None: as they are), or ``NOWHERE``;
-    ``values[l]`` is the cell that holds its frontier, or ``NOWHERE``. ``contracted[l]`` says that its counts are
-    counted where others are too, or not at all.
+    ``predecessors[c]`` are the cells that cell ``c`` depends on, with the summary from there (None: the identity).
+    ``observers[c]`` is the place of its location in ``topology.observed``, or ``NOWHERE``. For each location ``l``, ``cells[l]``
+    is the cell of its counts, after ``shifts[l]`` (None: the identity), and ``values[l]`` the cell of its frontier; either may
+    be ``NOWHERE``. ``contracted[l]`` says that its cell has other counts too, or does not exist.
     """
 
     __slots__ = ("cells", "contracted", "observers", "predecessors", "shifts", "topology", "values")
@@ -53,13 +49,13 @@ class Plan(Generic[T]):
         self.topology = topology
         contraction = _Contraction(topology)
         layout = _Layout(topology, contraction)
-        kept = layout.kept()
+        kept = layout.needed()
         number = [NOWHERE] * len(layout.predecessors)
         for new, old in enumerate(kept):
             number[old] = new
         identity = topology.domain.identity
         self.predecessors: list[list[tuple[int, PathSummary[T] | None]]] = [
-            [(number[cell], None if s == identity else s) for cell, s in layout.predecessors[old] if number[cell] >= 0]
+            [(number[cell], None if s == identity else s) for cell, s in layout.predecessors[old] if number[cell] != NOWHERE]
             for old in kept
         ]
         self.observers = [layout.observers[old] for old in kept]
@@ -76,7 +72,7 @@ class Plan(Generic[T]):
 
 
 class _Contraction(Generic[T]):
-    """Step 1: where the counts of each location are counted (``places``), and how they get there (``shifts``).
+    """Step 1: the place of the counts of each location (``places``), the summary of getting there (``shifts``).
 
     ``ways[place]`` leads from place to place, with the summaries composed.
     """
@@ -115,7 +111,7 @@ class _Contraction(Generic[T]):
                 self._follow(start, end, summary)
 
     def _only_way(self, location: int) -> tuple[int, PathSummary[T]] | None:
-        """Return the one way on from a location that may be contracted along it, or None."""
+        """Return the one way on from a location that may be contracted, or None."""
         ways = [(end, summaries) for end, summaries in self._topology.forward[location] if self._useful[end]]
         if len(ways) != 1 or len(ways[0][1]) != 1:
             return None
@@ -124,7 +120,7 @@ class _Contraction(Generic[T]):
         return (end, summary) if nonnegative[location] and nonnegative[end] else None
 
     def _follow(self, start: int, end: int, summary: PathSummary[T]) -> None:
-        """Let ``start`` be counted where ``end`` is."""
+        """Give ``start`` the place of ``end``."""
         shift = self.shifts[end]
         composed = summary if shift is None else summary.followed_by(shift)
         if composed is not None and self.places[end] != NOWHERE:
@@ -132,7 +128,6 @@ class _Contraction(Generic[T]):
             self.shifts[start] = None if composed == self._topology.domain.identity else composed
 
     def _connect(self, location: int) -> None:
-        """Find the ways from a place to other places."""
         ways = self.ways[location]
         for end, summaries in self._topology.forward[location]:
             place, shift = self.places[end], self.shifts[end]
@@ -145,9 +140,9 @@ class _Contraction(Generic[T]):
 
 
 class _Layout(Generic[T]):
-    """Steps 2 and 3: cells in the order of their numbers, before those that nothing depends on are dropped.
+    """Steps 2 and 3: cells in the order of their numbers, before any is dropped.
 
-    ``before[place]`` is the cell that the counts at a place are counted in, ``after[place]`` the one with its frontier.
+    ``before[place]`` is the cell of a place's counts, ``after[place]`` the cell of its frontier.
     """
 
     __slots__ = ("_arrivals", "_identity", "_ways", "after", "before", "observers", "predecessors")
@@ -166,47 +161,47 @@ class _Layout(Generic[T]):
             if len(component) > 1:
                 self._cut(component)
             elif contraction.places[component[0]] == component[0]:
-                self.before[component[0]] = self.after[component[0]] = self._cell(self._told(component[0], self.after))
+                self.before[component[0]] = self.after[component[0]] = self._cell(self._into(component[0], self.after))
         self.observers = [NOWHERE] * len(self.predecessors)
         for observer, location in enumerate(topology.observed):
             self.observers[self.after[location]] = observer
 
-    def kept(self) -> list[int]:
-        """Return the cells that something observed depends on, in order."""
-        starts = [cell for cell, observer in enumerate(self.observers) if observer >= 0]
-        needed = reachable([[cell for cell, _ in ways] for ways in self.predecessors], starts)
-        return [cell for cell, byte in enumerate(needed) if byte]
+    def needed(self) -> list[int]:
+        """Return the cells that an observer depends on, in order."""
+        starts = [cell for cell, observer in enumerate(self.observers) if observer != NOWHERE]
+        found = reachable([[cell for cell, _ in ways] for ways in self.predecessors], starts)
+        return [cell for cell, byte in enumerate(found) if byte]
 
     def _cell(self, predecessors: list[tuple[int, PathSummary[T]]]) -> int:
         self.predecessors.append(predecessors)
         return len(self.predecessors) - 1
 
-    def _told(self, place: int, by: Sequence[int]) -> list[tuple[int, PathSummary[T]]]:
-        """Return what leads to a place from the places that have a cell in ``by`` so far."""
-        return [(by[start], summary) for start, summary in self._arrivals[place] if by[start] != NOWHERE]
+    def _into(self, place: int, cells: Sequence[int]) -> list[tuple[int, PathSummary[T]]]:
+        """Return what leads to a place from the places that have one of these cells so far."""
+        return [(cells[start], summary) for start, summary in self._arrivals[place] if cells[start] != NOWHERE]
 
     def _cut(self, component: list[int]) -> None:
-        """Lay out one component: the rest before the set, the set before and after itself, the rest after the set."""
+        """Lay out one component: the rest before the set, the set itself, the rest after the set."""
         chosen = feedback_set(component, self._ways)
         rest = self._without(component, set(chosen))
         inner = set(rest)
         for place in rest:
-            self.before[place] = self._cell(self._told(place, self.after) + self._within(place, inner, self.before))
-        self._exchange(eliminate(direct_ways(chosen, rest, self._ways)), inner)
+            self.before[place] = self._cell(self._into(place, self.after) + self._within(place, inner, self.before))
+        self._cut_set(eliminate(direct_ways(chosen, rest, self._ways)), inner)
         members = set(component)
         for place in rest:
             within = self._within(place, members, self.after)
             self.after[place] = self._cell([(self.before[place], self._identity), *within])
 
-    def _exchange(self, order: list[Eliminated[T]], inner: set[int]) -> None:
-        """Lay out the feedback set: going forth each member is told by the earlier ones, going back by the later."""
-        heard: dict[int, list[tuple[int, PathSummary[T]]]] = {step.member: [] for step in order}
+    def _cut_set(self, order: list[Eliminated[T]], inner: set[int]) -> None:
+        """Lay out the feedback set: going forth, what earlier members lead to, and going back, what later members lead to."""
+        forth: dict[int, list[tuple[int, PathSummary[T]]]] = {step.member: [] for step in order}
         for step in order:
             place = step.member
-            outside, rest = self._told(place, self.after), self._within(place, inner, self.before)
-            self.before[place] = self._cell(outside + rest + heard[place])
+            outside, rest = self._into(place, self.after), self._within(place, inner, self.before)
+            self.before[place] = self._cell(outside + rest + forth[place])
             for end, summaries in step.onwards.items():
-                heard[end].extend((self.before[place], summary) for summary in summaries)
+                forth[end].extend((self.before[place], summary) for summary in summaries)
         for step in reversed(order):
             before = self.before[step.member]
             back = [(self.after[start], summary) for start, summaries in step.back.items() for summary in summaries]
@@ -220,5 +215,92 @@ class _Layout(Generic[T]):
         """Return the component without the set, in topological order."""
         left = [place for place in component if place not in chosen]
         place_of = {place: i for i, place in enumerate(left)}
-        order = sweep_order([[place_of[end] for end in self._ways[place] if end in place_of] for place in left])
+        order = reverse_postorder([[place_of[end] for end in self._ways[place] if end in place_of] for place in left])
         return [left[i] for i in order]
+
+
+class Eliminated(NamedTuple, Generic[T]):
+    """A member with the ways to those eliminated after it (``onwards``), and from them (``back``)."""
+
+    member: int
+    onwards: SummariesTo[T]
+    back: SummariesTo[T]
+
+
+def eliminate(ways: Mapping[int, SummariesTo[T]]) -> list[Eliminated[T]]:
+    """Return the members of a feedback set in the order of their elimination, next always one that joins the fewest ways.
+
+    To eliminate a member joins each way into it with each way out of it: Gaussian elimination in the algebra of path summaries.
+    Going through the members in this order, and then back, every member learns what all others lead to.
+
+    >>> from timely.progress.timestamp import Step
+    >>> one, two, three = (Antichain([Step(n)]) for n in (1, 2, 3))
+    >>> first, second, third = eliminate({0: {1: one}, 1: {0: one, 2: two}, 2: {1: three}})
+    >>> first.member, first.onwards, first.back
+    (0, {1: Antichain([Step(1)])}, {1: Antichain([Step(1)])})
+    >>> second.member, third.member, third.onwards, third.back
+    (1, 2, {}, {})
+    """
+    onwards: dict[int, SummariesTo[T]] = {member: dict(there) for member, there in ways.items()}
+    back: dict[int, SummariesTo[T]] = {member: {} for member in ways}
+    for start, there in onwards.items():
+        for end, summaries in there.items():
+            back[end][start] = summaries
+    order: list[Eliminated[T]] = []
+    while onwards:
+        member = min(onwards, key=lambda m: len(onwards[m]) * len(back[m]))
+        step = Eliminated(member, onwards.pop(member), back.pop(member))
+        order.append(step)
+        for end in step.onwards:
+            del back[end][member]
+        for start, first in step.back.items():
+            del onwards[start][member]
+            for end, second in step.onwards.items():
+                if end != start:
+                    joined = onwards[start].get(end, Antichain()).copy()
+                    compose(joined, first, second)
+                    if joined:
+                        onwards[start][end] = back[end][start] = joined
+    return order
+
+
+def direct_ways(
+    members: Sequence[int], rest: Sequence[int], ways: Sequence[Mapping[int, Antichain[PathSummary[T]]]]
+) -> dict[int, SummariesTo[T]]:
+    """Return the minimal summaries of the paths between ``members`` through ``rest``, which is acyclic, in topological order."""
+    rank = {place: number for number, place in enumerate(rest)}
+    others = set(members)
+    return {start: _spread(start, others, rank, ways) for start in members}
+
+
+def _spread(
+    start: int, members: set[int], rank: Mapping[int, int], ways: Sequence[Mapping[int, Antichain[PathSummary[T]]]]
+) -> SummariesTo[T]:
+    found: SummariesTo[T] = {end: summaries.copy() for end, summaries in ways[start].items()}
+    waiting: list[tuple[int, int]] = sorted((rank[place], place) for place in found if place in rank)
+    while waiting:
+        _, place = heappop(waiting)
+        for end, summaries in ways[place].items():
+            if end in rank or end in members:
+                if end not in found:
+                    found[end] = Antichain()
+                    if end in rank:
+                        heappush(waiting, (rank[end], end))
+                compose(found[end], found[place], summaries)
+    return {end: summaries for end, summaries in found.items() if end in members and end != start and summaries}
+
+
+def compose(into: Antichain[PathSummary[T]], first: Iterable[PathSummary[T]], second: Iterable[PathSummary[T]]) -> None:
+    """Insert every composition of a first and a second summary through which anything gets.
+
+    >>> from timely.progress.timestamp import Step
+    >>> both = Antichain([Step(9)])
+    >>> compose(both, [Step(1), Step(2)], [Step(4), Step(5, limit=7)])
+    >>> both
+    Antichain([Step(5)])
+    """
+    for one in first:
+        for other in second:
+            composed = one.followed_by(other)
+            if composed is not None:
+                into.insert(composed)

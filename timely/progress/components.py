@@ -1,8 +1,7 @@
-"""Directed graphs as lists of numbers: strongly connected components, sequences of sweeps, and feedback sets.
+"""Graph theory for the compiler: strongly connected components, orders, feedback sets.
 
-What the compiler of a progress graph needs of graph theory, with no times or summaries in it. Vertices are the numbers
-from 0 on and ``successors[v]`` lists where the edges of ``v`` lead. The invariant: nothing here recurses, and
-everything but the choice of a feedback set is linear in the number of edges. A caller may pass chains of any length.
+Vertices are numbered from 0, and ``successors[v]`` lists where the edges of ``v`` lead. Nothing recurses, so chains of any length
+work. Everything but a feedback set takes linear time.
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ from collections.abc import Iterable, Sequence
 
 
 def strongly_connected(successors: Sequence[Iterable[int]]) -> list[list[int]]:
-    """Return the strongly connected components, each a list of vertices, in topological order (Tarjan 1972, iterative).
+    """Return the strongly connected components in topological order (Tarjan 1972, iterative).
 
     >>> strongly_connected([[1], [2], [1, 3], []])
     [[0], [2, 1], [3]]
@@ -57,10 +56,10 @@ def strongly_connected(successors: Sequence[Iterable[int]]) -> list[list[int]]:
     return components
 
 
-def sweep_order(successors: Sequence[Iterable[int]]) -> list[int]:
-    """Return all vertices in reverse postorder: a topological order, as far as cycles allow.
+def reverse_postorder(successors: Sequence[Iterable[int]]) -> list[int]:
+    """Return all vertices in reverse postorder: topological, as far as cycles allow.
 
-    >>> sweep_order([[1, 2], [3], [3], []])
+    >>> reverse_postorder([[1, 2], [3], [3], []])
     [0, 2, 1, 3]
     """
     seen = bytearray(len(successors))
@@ -85,7 +84,7 @@ def sweep_order(successors: Sequence[Iterable[int]]) -> list[int]:
 
 
 def ranks(order: Sequence[int]) -> list[int]:
-    """Return for each vertex its place in ``order``.
+    """Return the place of each vertex in ``order``.
 
     >>> ranks([2, 0, 1])
     [1, 2, 0]
@@ -97,7 +96,7 @@ def ranks(order: Sequence[int]) -> list[int]:
 
 
 def reachable(successors: Sequence[Iterable[int]], starts: Iterable[int]) -> bytearray:
-    """Return a byte for each vertex: 1 where some path, of any length, leads there from one of ``starts``.
+    """Return a byte for each vertex: 1 if a path, maybe empty, leads there from one of ``starts``.
 
     >>> list(reachable([[1], [], [1]], [0]))
     [1, 1, 0]
@@ -115,18 +114,13 @@ def reachable(successors: Sequence[Iterable[int]], starts: Iterable[int]) -> byt
 
 
 def feedback_set(members: Sequence[int], successors: Sequence[Iterable[int]]) -> list[int]:
-    """Return a small set of ``members`` that every cycle among them passes through.
+    """Return a small set of ``members`` on every cycle among them, not counting loops from a vertex to itself.
 
-    Loops from a vertex to itself do not count.
-    By the reductions of Levy and Low (1988), which keep a smallest set smallest, and where none applies by taking the
-    vertex with the most ways through it: a vertex that nothing leads to, or that leads nowhere, is on no cycle; one
-    with a single way in (or out) is merged into its neighbour there; one with a loop that arose in this way must be
-    taken.
+    The reductions of Levy and Low (1988) keep a smallest set smallest. Where none applies, the vertex with the most ways through
+    it is taken.
 
-    >>> feedback_set([0, 1, 2], [[1], [2], [0]])
-    [0]
-    >>> feedback_set([0, 1, 2], [[1], [2], []])
-    []
+    >>> feedback_set([0, 1, 2], [[1], [2], [0]]), feedback_set([0, 1, 2], [[1], [2], []])
+    ([0], [])
     """
     inside = set(members)
     after = {v: {w for w in successors[v] if w in inside and w != v} for v in members}
@@ -149,7 +143,7 @@ def feedback_set(members: Sequence[int], successors: Sequence[Iterable[int]]) ->
 
 
 def _reduce(vertex: int, before: dict[int, set[int]], after: dict[int, set[int]], taken: list[int], work: list[int]) -> None:
-    """Apply to one vertex whichever reduction fits, and put on ``work`` those that another may fit now."""
+    """Apply the reduction that fits a vertex, and put those that another may fit now on ``work``."""
     preceding, following = before[vertex], after[vertex]
     if vertex in following:
         taken.append(vertex)
@@ -166,7 +160,7 @@ def _reduce(vertex: int, before: dict[int, set[int]], after: dict[int, set[int]]
 
 
 def _remove(vertex: int, before: dict[int, set[int]], after: dict[int, set[int]]) -> set[int]:
-    """Take a vertex out of the graph and return its neighbours."""
+    """Remove a vertex and return its neighbours."""
     preceding, following = before.pop(vertex), after.pop(vertex)
     for start in preceding:
         if start != vertex:

@@ -1,8 +1,6 @@
-"""``CountSink``: where changes to the counts of pointstamps are entered.
+"""``CountSink``: what takes changes of the counts of pointstamps, a tracker or something in front of one.
 
-A tracker is one, and so is whatever stands before it: what sends a change to the peers as well, puts it off until a pass is over,
-or looks on. The invariant: nothing is derived from a change when it is entered, so that several are one statement until somebody
-propagates.
+Nothing is derived from a change on entry, so several changes are one statement until somebody propagates.
 """
 
 from __future__ import annotations
@@ -33,13 +31,11 @@ class CountSink(ABC, Generic[T]):
 
     @abstractmethod
     def update_at(self, index: int, time: T, diff: int) -> None:
-        """Add ``diff`` to the count of ``time`` at the location with this number; nothing is checked."""
+        """Add ``diff`` to the count of ``time`` at the location with this number, unchecked."""
 
 
 def whole_number(diff: SupportsIndex) -> int:
-    """Return ``diff``, by which a count changes, as an ``int``; ``ProgressError`` for what is no whole number.
-
-    It is for the changes that are given by hand: those of the engine are whole, and are not asked.
+    """Return ``diff`` as an ``int``; ``ProgressError`` for what is no whole number. For changes by hand only.
 
     >>> whole_number(-1)
     -1

@@ -1,12 +1,8 @@
-"""The check that time strictly advances on every cycle of a graph.
+"""The check that time strictly advances on every cycle of a graph, without which progress on a cycle is undecidable.
 
-Only then is progress on a cycle decidable: a message on it can lead only to later ones (Naiad section 2.1 asks for a
-feedback vertex on every cycle for the same reason). The usual case is settled in linear time: where no summary goes
-back, a cycle advances as soon as one summary on it does, so that the others alone must not form a cycle. What is left
-(summaries of one's own that are not at or beyond the identity, or summaries each of which advances some times only) is
-decided by composing the summaries of the cycles through a feedback set of the component in question. A caller may rely
-on both kinds of answer being exact, as far as comparing summaries is, and on the cycle that is returned being one of
-the graph.
+(Naiad section 2.1 asks for a feedback vertex on every cycle for the same reason.) Where no summary goes back, one advancing
+summary makes a cycle advance, so the others alone must be acyclic: linear time. What is left, custom summaries that are not at or
+beyond the identity or that advance some times only, is decided by composing the cycles through a feedback set.
 """
 
 from __future__ import annotations
@@ -16,23 +12,20 @@ from typing import Generic, TypeVar
 
 from timely.errors import shown
 from timely.order import PartialOrder
-from timely.progress.components import feedback_set, ranks, strongly_connected, sweep_order
+from timely.progress.components import feedback_set, ranks, reverse_postorder, strongly_connected
 from timely.progress.domain import TimeDomain
-from timely.progress.summaries import Label, PathSearch
 from timely.progress.timestamp import PathSummary
-from timely.progress.topology import Topology, Ways
+from timely.progress.topology import Label, PathSearch, Topology, Ways
 
 T = TypeVar("T", bound=PartialOrder)
 
 
 def find_stuck_cycle(topology: Topology[T]) -> list[int] | None:
-    """Return the locations, in order, of a cycle on which time does not strictly advance, or None if there is none."""
+    """Return the locations, in order, of a cycle on which time does not strictly advance, or None."""
     return _CycleCheck(topology).find()
 
 
 class _CycleCheck(Generic[T]):
-    """One check of one topology, with what is known of each summary."""
-
     __slots__ = ("_advances", "_domain", "_holds", "_identity", "_topology")
 
     def __init__(self, topology: Topology[T]) -> None:
@@ -52,7 +45,7 @@ class _CycleCheck(Generic[T]):
         return None
 
     def _find_within(self, component: Sequence[int]) -> list[int] | None:
-        """Look at one component: at the summaries that do not advance, if none goes back, and otherwise at all."""
+        """Check the summaries that do not advance, if none goes back, and otherwise all."""
         ways = self._restrict(component, slow_only=False)
         if not all(self.holds(summary) for part in ways for _, summaries in part for summary in summaries):
             return self._compose(component, ways)
@@ -66,7 +59,7 @@ class _CycleCheck(Generic[T]):
         return None
 
     def _restrict(self, members: Sequence[int], *, slow_only: bool) -> list[Ways[T]]:
-        """Return the ways among ``members``, numbered by their places there; ``slow_only``: without what advances."""
+        """Return the ways among ``members``, numbered by place there; ``slow_only``: without what advances."""
         place = {location: i for i, location in enumerate(members)}
         restricted: list[Ways[T]] = []
         for location in members:
@@ -82,14 +75,14 @@ class _CycleCheck(Generic[T]):
     def _compose(self, members: Sequence[int], ways: list[Ways[T]]) -> list[int] | None:
         """Compose the summaries of the cycles through each vertex of a feedback set.
 
-        The vertex is split in two, so that what arrives at the second half are its cycles.
+        The vertex is split in two; its cycles arrive at the second half.
         """
         end = len(members)
         for start in feedback_set(range(end), [[w for w, _ in part] for part in ways]):
             split: list[Ways[T]] = [[(end if w == start else w, s) for w, s in part] for part in ways]
             split.append([])
-            search = PathSearch(split, ranks(sweep_order([[w for w, _ in part] for part in split])), backward=False)
-            if not search.run(start, self._identity, sweeps=end + 2):
+            search = PathSearch(split, ranks(reverse_postorder([[w for w, _ in part] for part in split])), backward=False)
+            if not search.run(start, self._identity, passes=end + 2):
                 walks = (label for labels in search.labels.values() for label in labels if label.fresh)
                 return [members[i] for i in _first_round(next(walks))]
             for label in search.labels.get(end, ()):
@@ -105,7 +98,6 @@ class _CycleCheck(Generic[T]):
         return known
 
     def advances(self, summary: PathSummary[T]) -> bool:
-        """Return whether a summary is beyond the identity, and lets no time through unchanged."""
         known = self._advances.get(summary)
         if known is None:
             known = self._advances[summary] = strictly_advances(summary, self._domain)
@@ -113,9 +105,9 @@ class _CycleCheck(Generic[T]):
 
 
 def out_of_order(topology: Topology[T], cycle: Sequence[int]) -> str | None:
-    """Return, of a cycle that :func:`find_stuck_cycle` returned, what is wrong if the least time does advance on it.
+    """Return what is wrong with the order of the summaries, if the least time does advance on a stuck cycle.
 
-    Then it is the order of the summaries that does not tell so: one that compares them only for being equal, for example.
+    An example is an order that compares summaries for equality only.
     """
     domain, ends = topology.domain, [*cycle[1:], cycle[0]]
     whole, start = domain.identity, domain.minimum
@@ -129,7 +121,7 @@ def out_of_order(topology: Topology[T], cycle: Sequence[int]) -> str | None:
             time, whole = arrival, composed
         if time == start or not start <= time or domain.identity <= whole:
             return None
-    except Exception:  # types of one's own may refuse, and this is about another error
+    except Exception:  # custom types may raise, and this is about another error
         return None
     return (
         f"its summary {shown(whole)} turns {shown(start)} into {shown(time)}, but {shown(domain.identity)} <= {shown(whole)}"
@@ -138,7 +130,7 @@ def out_of_order(topology: Topology[T], cycle: Sequence[int]) -> str | None:
 
 
 def _first_round(label: Label[T]) -> list[int]:
-    """Return, in order, the vertices of a cycle that a walk of more steps than there are vertices goes through."""
+    """Return, in order, the vertices of a cycle of a walk with more steps than there are vertices."""
     walk = label.locations()
     last: dict[int, int] = {}
     for i, vertex in enumerate(walk):
@@ -151,8 +143,7 @@ def _first_round(label: Label[T]) -> list[int]:
 def strictly_advances(summary: PathSummary[T], domain: TimeDomain[T]) -> bool:
     """Return whether ``summary`` is beyond the identity, and lets no time through unchanged.
 
-    The times tried are the least one and what that results in: this tells a summary that advances every time from one
-    that lets times through unchanged up to a limit, or from a floor on.
+    Tries the least time and its result. This tells summaries that always advance from those with a limit or a floor.
 
     >>> from timely.progress.domain import time_domain
     >>> from timely.progress.timestamp import Step

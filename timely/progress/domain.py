@@ -1,18 +1,15 @@
-"""What is known of a type of times: the least of them, the summary that changes none, what is one of them, how they are ordered.
+"""``TimeDomain``: what is known of a type of times.
 
-A caller describes times by a *specification* (``int``, ``Unit``, ``Product[int, int]``, a class of one's own) and gets from
-:func:`time_domain` everything that the layers above need of it. The invariant: for one specification there is one domain, and it
-never changes.
+A *specification* (``int``, ``Unit``, ``Product[int, int]``, a class) has one domain, which never changes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from inspect import getattr_static, isfunction
 from typing import Any, Generic, TypeVar, cast, get_args, get_origin
 
 from timely.errors import TimestampError, shown, told
-from timely.order import PartialOrder, Product, linear_extension, sort_key
+from timely.order import PartialOrder, Product, sort_key
 from timely.progress.timestamp import PathSummary, ProductSummary, Step, Unit, lacking
 
 T = TypeVar("T", bound=PartialOrder)
@@ -21,11 +18,10 @@ TI = TypeVar("TI", bound=PartialOrder)
 
 
 class TimeDomain(Generic[T]):
-    """What is known of a type of times: got from :func:`time_domain`, shared, and never changed.
+    """What is known of a type of times: shared, got from :func:`time_domain`.
 
-    ``spec`` is the specification it was made from and ``name`` that in words; ``minimum`` is the least time and
-    ``identity`` the summary that changes nothing; ``total`` says whether every two times are comparable, and ``single``
-    whether there is only one.
+    ``spec`` is the specification and ``name`` its text, ``minimum`` the least time, ``identity`` the summary that changes
+    nothing. ``total``: every two times are comparable. ``single``: there is only one time.
     """
 
     __slots__ = ("identity", "minimum", "name", "single", "spec", "total")
@@ -41,23 +37,15 @@ class TimeDomain(Generic[T]):
         self.single = single
 
     def key(self, time: T) -> Any:
-        """Return a key for sorting that extends the partial order, or None where the type has none.
+        """Return a sort key that extends the partial order, or None where the type has none.
 
         >>> time_domain(Product[int, int]).key(Product(3, 1))
         (3, 1)
         """
         return sort_key(time)
 
-    def sorted(self, times: Iterable[T]) -> list[T]:
-        """Return ``times`` in an order in which none stands after one that it is less than.
-
-        >>> time_domain(int).sorted([3, 1, 2])
-        [1, 2, 3]
-        """
-        return linear_extension(times)
-
     def check(self, time: object) -> None:
-        """Raise a :class:`~timely.errors.TimestampError` unless ``time`` is a time of this type.
+        """Raise ``TimestampError`` unless ``time`` is a time of this type.
 
         >>> time_domain(Product[int, int]).check(Product(0, -1))
         Traceback (most recent call last):
@@ -68,7 +56,7 @@ class TimeDomain(Generic[T]):
             raise TimestampError(f"{shown(time)} is not a time of type {self.name}: {fault}")
 
     def _fault(self, time: object) -> str | None:
-        """Return what makes ``time`` no time of this type, or None where it is one."""
+        """Return what is wrong with ``time``, or None."""
         raise NotImplementedError
 
     def __reduce__(self) -> tuple[Any, tuple[Any]]:
@@ -82,9 +70,6 @@ class _IntDomain(TimeDomain[int]):
     """The natural numbers."""
 
     __slots__ = ()
-
-    def sorted(self, times: Iterable[int]) -> list[int]:
-        return sorted(times)
 
     def _fault(self, time: object) -> str | None:
         if isinstance(time, bool) or not isinstance(time, int):
@@ -106,7 +91,7 @@ class _ClassDomain(TimeDomain[T]):
             return f"{shown(time)} is of type {type(time).__name__}, not {self.name}"
         try:
             beyond = self.minimum <= cast("T", time)
-        except Exception as error:  # what its parts are makes no time of it, though its type does
+        except Exception as error:  # the right type, with wrong parts
             return f"it cannot be compared with the minimum, {shown(self.minimum)}: {told(error)}"
         return None if beyond else f"it is not beyond the minimum, {shown(self.minimum)}"
 
@@ -130,7 +115,7 @@ class _ProductDomain(TimeDomain[Product[TO, TI]]):
         self._whole = outer.spec is int and inner.spec is int
 
     def check(self, time: object) -> None:
-        """Raise unless ``time`` is a time of this type; pairs of numbers, which most are, take one look."""
+        """Raise unless ``time`` is a time of this type; pairs of numbers, the usual case, are checked in place."""
         if self._whole and type(time) is Product:
             outer, inner = time
             if type(outer) is int and type(inner) is int and outer >= 0 and inner >= 0:
@@ -147,11 +132,10 @@ _DOMAINS: dict[object, TimeDomain[Any]] = {}
 
 
 def time_domain(spec: type[T]) -> TimeDomain[T]:
-    """Return what is known of the times that ``spec`` names; the same object for the same specification.
+    """Return the domain of a specification, always the same object.
 
-    A specification is ``int`` (from 0 on), ``Unit``, ``Product[A, B]`` of two specifications, or a class of one's own
-    as :class:`Timestamp` describes it. Anything else is a :class:`~timely.errors.TimestampError` that says what is
-    missing.
+    A specification is ``int`` (from 0 on), ``Unit``, ``Product[A, B]`` of two specifications, or a class with the methods of
+    :class:`Timestamp`. ``TimestampError``, with what is missing, for anything else.
 
     >>> domain = time_domain(Product[int, Unit])
     >>> domain.name, domain.minimum, domain.identity, domain.total
@@ -162,7 +146,7 @@ def time_domain(spec: type[T]) -> TimeDomain[T]:
     except TypeError:
         raise TimestampError(f"{shown(spec)} is not a type of times: give int, Unit, Product[A, B] or a class").caused_by(None)
     if known is None:
-        known = _DOMAINS.setdefault(spec, _resolve(spec))  # another thread may have been as quick
+        known = _DOMAINS.setdefault(spec, _resolve(spec))  # another thread may have been faster
     return known
 
 
@@ -203,7 +187,7 @@ def _resolve(spec: Any) -> TimeDomain[Any]:
 
 
 def _least(spec: Any, cls: type[Any]) -> Any:
-    """Return what ``minimum()`` returns, where that and ``identity()`` can be called on the class."""
+    """Return the result of ``minimum()``, which like ``identity()`` must be callable on the class."""
     for name in ("minimum", "identity"):
         if isfunction(getattr(cls, name)) and not isinstance(getattr_static(cls, name), staticmethod):
             raise TimestampError(f"{cls.__name__}.{name}() is called on the class: make it a class method, with @classmethod")
@@ -211,7 +195,7 @@ def _least(spec: Any, cls: type[Any]) -> Any:
 
 
 def _missing(cls: Any) -> list[str]:
-    """Return what ``cls`` does not offer of :class:`Timestamp`."""
+    """Return what ``cls`` lacks of :class:`Timestamp`."""
     missing = [f"{name}()" for name in ("__le__", "__lt__") if getattr(cls, name) is getattr(object, name)]
     for name in ("minimum", "identity"):
         if not callable(getattr(cls, name, None)):

@@ -1,11 +1,8 @@
 """The two engines that keep counts and frontiers at run time: for totally and for partially ordered times.
 
-Both walk a plan (:mod:`timely.progress.compiler`) once, upward through the marked cells, those in ``dirty``, recomputing each
-from its own counts and its predecessors' frontiers, and marking its successors where it changed. The invariant:
-whenever an unmarked cell is looked at, its value is what its own counts and its predecessors' values make it; and a
-marked one is recomputed from scratch in these, so that frontiers may retreat as well as advance. A caller may mix
-updates and propagation freely. These functions are the inner loop of everything: they allocate nothing but what they
-report, and are written to be compiled.
+Both go upward through the marked cells of a plan once. A marked cell is recomputed from its own counts and its predecessors'
+frontiers; if it changed, its successors are marked. So an unmarked cell is always up to date, and frontiers may retreat. This is
+the inner loop of everything: it allocates only what it reports, and is written to be compiled.
 """
 
 from __future__ import annotations
@@ -15,7 +12,7 @@ from heapq import heapify, heappop, heappush
 from typing import Any, Final, Generic, TypeAlias, TypeVar
 
 from timely.order import PartialOrder, Product, less_equal
-from timely.progress.compiler import Plan
+from timely.progress.compiler import NOWHERE, Plan
 from timely.progress.minimal_heap import MinimalHeap
 from timely.progress.timestamp import PathSummary, ProductSummary, Step
 from timely.progress.tracker import Tracker
@@ -23,43 +20,45 @@ from timely.progress.tracker import Tracker
 T = TypeVar("T", bound=PartialOrder)
 
 Advance: TypeAlias = Callable[[Any], Any] | None
-"""What a summary does to a time, giving None if it does not get through; None for what changes nothing."""
+"""What a summary does to a time; None for the identity."""
 
 Way: TypeAlias = tuple[Any, Advance]
-"""The same as a number to add, as mostly, or else a function: to add is less than to call what adds. It is added to a time of a
-total order; of others to the second coordinate, which is the round of a loop."""
+"""A number to add, or else a function, since an addition costs less than a call. The number is added to a time of a total order,
+and to the second coordinate of a product, the round of a loop."""
 
 _pair: Final = tuple.__new__  # half the price of calling Product
 _PRODUCT: Final = Product
-_push: Final = heappush  # compiled, a name that was imported is looked up at each use, and a constant is not
+_push: Final = heappush  # compiled code looks up an imported name at each use, and a constant once
 _pop: Final = heappop
 
 SMALL: Final = 64
 """Heaps up to this size are not worth compacting."""
 
 FEW: Final = 16
-"""So many partially ordered times are quicker compared with each other than kept in a forest."""
+"""Up to this number of partially ordered times, comparing all is faster than a heap."""
 
 
 def make_tracker(plan: Plan[T]) -> Tracker[T]:
-    """Return a tracker for a plan, with the engine that suits the order of its times.
-
-    >>> from timely.progress import GraphBuilder
-    >>> type(GraphBuilder(int).build()).__name__
-    'TotalTracker'
-    """
+    """Return a tracker for a plan, with the engine for the order of its times."""
     return TotalTracker(plan) if plan.topology.domain.total else PartialTracker(plan)
 
 
+Cell: TypeAlias = tuple[list[Any], dict[Any, int], tuple[tuple[int, Any, Advance], ...], tuple[int, ...], int]
+"""A cell's times (a heap, or those that crossed zero), counts, predecessors and how they advance, successors, and observer."""
+
+Entry: TypeAlias = tuple[dict[Any, int] | None, Any, Advance, int, dict[Any, int], list[Any]]
+"""The counts of a contracted location, how its times advance to its cell, the cell, and that cell's counts and times."""
+
+
 def _way(summary: PathSummary[Any] | None) -> Way:
-    """Return what advances a time in a total order along a path."""
+    """Return what advances a time of a total order along a path."""
     if isinstance(summary, Step) and summary.limit is None:
         return summary.n, None
     return None, None if summary is None else summary.results_in
 
 
 def _rounds(summary: PathSummary[Any] | None) -> Way:
-    """Return what advances a time in a partial order along a path: what comes back to a loop's beginning, rounds."""
+    """Return what advances a time of a partial order along a path: on the way back to the start of a loop, rounds."""
     if type(summary) is ProductSummary and _stays(summary.outer):
         inner = summary.inner
         if type(inner) is Step and inner.limit is None:
@@ -68,51 +67,55 @@ def _rounds(summary: PathSummary[Any] | None) -> Way:
 
 
 def _stays(summary: PathSummary[Any]) -> bool:
-    """Return whether a summary of whole numbers, or of products of such, is known to change nothing."""
+    """Return whether a summary of integers, or of products of these, changes nothing."""
     if type(summary) is ProductSummary:
         return _stays(summary.outer) and _stays(summary.inner)
     return type(summary) is Step and summary == Step(0)
 
 
-def _successors(plan: Plan[Any]) -> list[tuple[int, ...]]:
-    """Return, for each cell, those that depend on it."""
+def _cells(plan: Plan[Any], counts: list[dict[Any, int]], way: Callable[[PathSummary[Any] | None], Way]) -> list[Cell]:
+    """Return the cells of a plan, with these counts."""
     successors: list[list[int]] = [[] for _ in plan.predecessors]
     for end, predecessors in enumerate(plan.predecessors):
         for start, _ in predecessors:
             if not successors[start] or successors[start][-1] != end:
                 successors[start].append(end)
-    return [tuple(following) for following in successors]
+    return [
+        ([], counts[cell], tuple([(start, *way(summary)) for start, summary in predecessors]), tuple(successors[cell]), observer)
+        for cell, (predecessors, observer) in enumerate(zip(plan.predecessors, plan.observers))
+    ]
+
+
+def _entries(
+    plan: Plan[Any], cells: list[Cell], contracted: list[dict[Any, int] | None], way: Callable[[PathSummary[Any] | None], Way]
+) -> list[Entry]:
+    """Return where the changes at each location go."""
+    entries: list[Entry] = []
+    for own, shift, cell in zip(contracted, plan.shifts, plan.cells):
+        if cell == NOWHERE:
+            entries.append((own, None, None, cell, {}, []))
+        else:
+            times, counts = cells[cell][:2]
+            entries.append((own, *way(shift), cell, counts, times))
+    return entries
 
 
 class TotalTracker(Tracker[T], Generic[T]):
-    """The engine for totally ordered times: a frontier is one time or None, a cell's own minimum a lazy heap's top.
+    """The engine for totally ordered times: a frontier is one time or None, a cell's own minimum the top of a lazy heap.
 
-    A time stands in a cell's heap, once, exactly while it is a key of the cell's counts, be its count positive or not;
-    it leaves both when it comes to the top with the count zero, or when a heap of mostly such times is compacted. Only
-    ``<``, equality and hashes are asked of the times.
+    A time is in a cell's heap, once, exactly while it is a key of the cell's counts. It leaves both when it is the top with the
+    count zero, or when a heap of mostly such times is compacted. Only ``<``, equality and hashes are asked of the times.
     """
 
     __slots__ = ("_cells", "_changes", "_entries", "_limits", "_values")
 
     def __init__(self, plan: Plan[T]) -> None:
         super().__init__(plan)
-        heaps: list[list[Any]] = [[] for _ in self._counts]
-        self._limits = [SMALL] * len(heaps)
-        self._values: list[Any] = [None] * len(heaps)
+        self._cells = _cells(plan, self._counts, _way)
+        self._entries = _entries(plan, self._cells, self._contracted, _way)
+        self._limits = [SMALL] * len(self._cells)
+        self._values: list[Any] = [None] * len(self._cells)
         self._changes: list[tuple[int, T, int]] = []
-        self._cells: list[tuple[list[Any], dict[Any, int], tuple[tuple[int, Any, Advance], ...], tuple[int, ...], int]] = [
-            (heap, counts, tuple([(start, *_way(summary)) for start, summary in predecessors]), successors, observer)
-            for heap, counts, predecessors, successors, observer in zip(
-                heaps, self._counts, plan.predecessors, _successors(plan), plan.observers
-            )
-        ]
-        nothing: list[Any] = []
-        self._entries: list[tuple[dict[Any, int] | None, Any, Advance, int, dict[Any, int], list[Any]]] = [
-            (contracted, None, None, cell, {}, nothing)
-            if cell < 0
-            else (contracted, *_way(shift), cell, self._counts[cell], heaps[cell])
-            for contracted, shift, cell in zip(self._contracted, plan.shifts, plan.cells)
-        ]
 
     def update_at(self, index: int, time: T, diff: int) -> None:
         contracted, step, shift, cell, counts, heap = self._entries[index]
@@ -123,7 +126,7 @@ class TotalTracker(Tracker[T], Generic[T]):
                 contracted[time] = total
             elif diff:
                 del contracted[time]
-            if cell < 0:
+            if cell == NOWHERE:
                 return
             if step is not None:
                 moved = moved + step
@@ -181,15 +184,15 @@ class TotalTracker(Tracker[T], Generic[T]):
             before = values[cell]
             if least != before:
                 values[cell] = least
-                if observer >= 0:
+                if observer != NOWHERE:
                     watcher = watchers[observer]
                     if watcher is not None:
-                        elements, agenda, number = watcher
+                        elements, queue, number = watcher
                         if before is not None and least is not None:
                             elements[0] = least
                         else:
                             elements[:] = () if least is None else (least,)
-                        agenda.add(number)
+                        queue.add(number)
                     else:
                         if before is not None:
                             changes.append((observer, before, -1))
@@ -216,7 +219,7 @@ class TotalTracker(Tracker[T], Generic[T]):
 
 
 def _first_positive(heap: list[Any], counts: dict[Any, int]) -> Any:
-    """Return the least time whose count is positive, or None, below others whose counts are negative: these stay."""
+    """Return the least time of positive count, or None; times of negative count stay in the heap."""
     negative: list[Any] = []
     least: Any = None
     while heap:
@@ -236,38 +239,22 @@ def _first_positive(heap: list[Any], counts: dict[Any, int]) -> Any:
 
 
 class PartialTracker(Tracker[T], Generic[T]):
-    """The engine for partially ordered times: a frontier is a tuple of mutually incomparable times.
+    """The engine for partially ordered times: a frontier is a tuple of incomparable times.
 
-    A cell also keeps the minimal elements of its own counts, and the times whose counts have crossed zero since these
-    were last looked at; where it has many times, they stand in a forest besides. It keeps what its predecessors come to
-    as well, until one of them changes (``_stale``): what moves in a loop is mostly the loop's own. Only ``<=``, equality
-    and hashes are asked of the times.
+    A cell also keeps the minimal elements of its own counts, and the times whose counts crossed zero since the last propagation;
+    with many times, a heap besides. Only ``<=``, equality and hashes are asked of the times.
     """
 
-    __slots__ = ("_cells", "_changes", "_entries", "_forests", "_own", "_stale", "_told", "_values")
+    __slots__ = ("_cells", "_changes", "_entries", "_heaps", "_own", "_values")
 
     def __init__(self, plan: Plan[T]) -> None:
         super().__init__(plan)
-        crossed: list[list[Any]] = [[] for _ in self._counts]
-        self._forests: dict[int, MinimalHeap[Any]] = {}
-        self._own: list[tuple[Any, ...]] = [()] * len(crossed)
-        self._told: list[tuple[Any, ...]] = [()] * len(crossed)
-        self._stale = [False] * len(crossed)
-        self._values: list[tuple[Any, ...]] = [()] * len(crossed)
+        self._cells = _cells(plan, self._counts, _rounds)
+        self._entries = _entries(plan, self._cells, self._contracted, _rounds)
+        self._heaps: dict[int, MinimalHeap[Any]] = {}
+        self._own: list[tuple[Any, ...]] = [()] * len(self._cells)
+        self._values: list[tuple[Any, ...]] = [()] * len(self._cells)
         self._changes: list[tuple[int, T, int]] = []
-        self._cells: list[tuple[list[Any], dict[Any, int], tuple[tuple[int, Any, Advance], ...], tuple[int, ...], int]] = [
-            (times, counts, tuple([(start, *_rounds(summary)) for start, summary in predecessors]), successors, observer)
-            for times, counts, predecessors, successors, observer in zip(
-                crossed, self._counts, plan.predecessors, _successors(plan), plan.observers
-            )
-        ]
-        nothing: list[Any] = []
-        self._entries: list[tuple[dict[Any, int] | None, Any, Advance, int, dict[Any, int], list[Any]]] = [
-            (contracted, None, None, cell, {}, nothing)
-            if cell < 0
-            else (contracted, *_rounds(shift), cell, self._counts[cell], crossed[cell])
-            for contracted, shift, cell in zip(self._contracted, plan.shifts, plan.cells)
-        ]
 
     def update_at(self, index: int, time: T, diff: int) -> None:
         contracted, rounds, shift, cell, counts, crossed = self._entries[index]
@@ -278,7 +265,7 @@ class PartialTracker(Tracker[T], Generic[T]):
                 contracted[time] = total
             elif diff:
                 del contracted[time]
-            if cell < 0:
+            if cell == NOWHERE:
                 return
             if rounds is not None:
                 moved = _pair(_PRODUCT, (moved[0], moved[1] + rounds))
@@ -305,7 +292,6 @@ class PartialTracker(Tracker[T], Generic[T]):
         dirty = self.dirty
         values = self._values
         watchers = self._watchers
-        told, stale = self._told, self._stale
         marked = self._marked
         while dirty:
             cell: int = _pop(dirty)
@@ -313,28 +299,31 @@ class PartialTracker(Tracker[T], Generic[T]):
             crossed, counts, predecessors, successors, observer = self._cells[cell]
             after = self._own[cell]
             if crossed:
-                if len(counts) == 1 and not self._forests:
+                if len(counts) == 1 and not self._heaps:
                     for time, count in counts.items():
                         after = (time,) if count > 0 else ()
                 else:
                     after = self._own_minimum(cell, counts, crossed)
                 self._own[cell] = after
                 crossed.clear()
-            if predecessors:
-                if stale[cell]:
-                    stale[cell] = False
-                    told[cell] = _least(values, predecessors)
-                for time in told[cell]:
+            for start, rounds, advance in predecessors:
+                for time in values[start]:
+                    if rounds is not None:
+                        time = _pair(_PRODUCT, (time[0], time[1] + rounds))
+                    elif advance is not None:
+                        time = advance(time)
+                        if time is None:
+                            continue
                     after = _with(after, time) if after else (time,)
             before = values[cell]
-            if after != before and (len(after) < 2 or not _same(after, before)):
+            if after != before and (len(after) < 2 or set(after) != set(before)):
                 values[cell] = after
-                if observer >= 0:
+                if observer != NOWHERE:
                     watcher = watchers[observer]
                     if watcher is not None:
-                        elements, agenda, number = watcher
+                        elements, queue, number = watcher
                         elements[:] = after
-                        agenda.add(number)
+                        queue.add(number)
                     else:
                         for time in before:
                             if time not in after:
@@ -343,7 +332,6 @@ class PartialTracker(Tracker[T], Generic[T]):
                             if time not in before:
                                 changes.append((observer, time, 1))
                 for successor in successors:
-                    stale[successor] = True
                     if not marked[successor]:
                         marked[successor] = True
                         _push(dirty, successor)
@@ -352,55 +340,27 @@ class PartialTracker(Tracker[T], Generic[T]):
     def _own_minimum(self, cell: int, counts: dict[Any, int], crossed: list[Any]) -> tuple[Any, ...]:
         """Return the minimal times of positive count, when the times ``crossed`` have come or gone."""
         if len(counts) <= FEW:
-            self._forests.pop(cell, None)
+            self._heaps.pop(cell, None)
             least: tuple[Any, ...] = ()
             for time, count in counts.items():
                 if count > 0:
                     least = _with(least, time) if least else (time,)
             return least
-        forest = self._forests.get(cell)
-        if forest is None or len(forest) > 2 * len(counts):
-            forest = self._forests[cell] = MinimalHeap(time for time, count in counts.items() if count > 0)
+        heap = self._heaps.get(cell)
+        if heap is None or len(heap) > 2 * len(counts):
+            heap = self._heaps[cell] = MinimalHeap(time for time, count in counts.items() if count > 0)
         else:
             for time in crossed:
                 if counts.get(time, 0) > 0:
-                    forest.add(time)
-        return forest.minimum(counts)
+                    heap.add(time)
+        return heap.minimum(counts)
 
     def _value(self, cell: int) -> tuple[T, ...]:
         return self._values[cell]
 
 
-def _same(one: tuple[Any, ...], other: tuple[Any, ...]) -> bool:
-    """Return whether two antichains have the same elements, in whatever order."""
-    if len(one) != len(other):
-        return False
-    for time in one:
-        if time not in other:
-            return False
-    return True
-
-
-def _least(values: list[tuple[Any, ...]], predecessors: tuple[tuple[int, Any, Advance], ...]) -> tuple[Any, ...]:
-    """Return the minimal elements of the values of a cell's predecessors, advanced."""
-    least: tuple[Any, ...] = ()
-    for start, rounds, advance in predecessors:
-        for time in values[start]:
-            if rounds is not None:
-                time = _pair(_PRODUCT, (time[0], time[1] + rounds))
-            elif advance is not None:
-                time = advance(time)
-                if time is None:
-                    continue
-            if not least:
-                least = (time,)
-            else:
-                least = _with(least, time)
-    return least
-
-
 def _with(antichain: tuple[Any, ...], time: Any) -> tuple[Any, ...]:
-    """Return an antichain with ``time`` in it, or dominated by it; the same object if it was already."""
+    """Return an antichain with ``time`` inserted; the same object if nothing changed."""
     if len(antichain) == 1:  # as mostly
         other = antichain[0]
         if less_equal(other, time):

@@ -1,22 +1,19 @@
-"""How workers tell each other about progress: the protocol alone, without any transport.
+"""The exchange of progress between workers: the protocol, without a transport.
 
-Each worker keeps a *view*: for every pointstamp (a place and a time) how many messages and capabilities there are in
-the whole computation. It begins with what all know, one capability at the minimum for every output and every worker,
-so that the initial count is the **number of workers**: nobody may conclude that a time has passed before each worker
-has said so itself. From then on a view changes by *statements* only. What one activation of an operator consumed,
-produced and holds is one statement, and a batch is made of whole statements: it is **atomic**, to be counted at once
-or not at all, for if a consumption were seen before the production that it led to, nothing would stand for that work
-in between. Batches of one sender arrive in the order they were sent (**FIFO** for each pair of workers), for the same
-reason: a capability may be dropped in a later batch than that which says what was sent with it. Between different
-senders any interleaving is right. One worker may thus hear that a message was consumed before it hears that it was
-produced: counts are **negative in transit**, and only the positive ones stand for possible work.
+Each worker has a *view*: the counts of all pointstamps in the whole computation. It begins with one capability at the minimum for
+every output and every worker: nobody may conclude that a time has passed before each worker has said so. From then on views
+change by *statements*: what one activation of an operator consumed, produced and holds.
 
-The invariant is then (Naiad section 3.3 and its formal analysis by Abadi, McSherry, Murray and Rodeheffer; the book's
-chapter on progress tracking): the true counts are, for every worker, its view plus all that is still to
-come to it, and if no positive count of its view could lead to a time at a place, then no message with that time will
-ever arrive there, anywhere. A caller may rely on it as long as it delivers every batch once to every other worker,
-counts its own statements itself (one by one or by the batch, never in parts), and lets an operator produce only what
-a capability that it holds or a message that it consumes permits.
+- A batch is made of whole statements and is **atomic**. If a consumption came without its productions, nothing would stand for
+  that work in between.
+- Batches of one sender arrive in order (**FIFO**), since a capability may be dropped in a later batch than what was sent with it.
+- Batches of different senders interleave freely, so counts are **negative in transit**. Only positive counts stand for possible
+  work.
+
+The invariant (Naiad section 3.3; Abadi, McSherry, Murray, Rodeheffer): the true counts are a view plus all that is still to
+arrive. If no positive count of a view could lead to a time at a place, no message of that time will arrive there, anywhere. It
+holds if every batch reaches every other worker once, a worker counts its own statements itself, and operators produce only what a
+held capability or a consumed message permits.
 """
 
 from __future__ import annotations
@@ -34,9 +31,9 @@ K = TypeVar("K", bound=Hashable)
 
 @attrs.frozen
 class ProgressBatch(Generic[K]):
-    """One atomic batch of statements: the changes that worker ``sender`` made, as its ``sequence``-th batch, from 0 on.
+    """An atomic batch: the changes of worker ``sender``, as its ``sequence``-th batch, from 0 on.
 
-    It may stand for ``count`` of them in a row, of which it is the sum; ``sequence`` is then that of the first.
+    It may be the sum of ``count`` batches in a row; ``sequence`` is that of the first.
 
     >>> ProgressBatch(sender=0, sequence=0, updates=((("input", 0), -1), (("input", 1), 1)))
     ProgressBatch(sender=0, sequence=0, updates=((('input', 0), -1), (('input', 1), 1)))
@@ -48,15 +45,14 @@ class ProgressBatch(Generic[K]):
     count: int = attrs.field(default=1, repr=False)
 
     def __reduce__(self) -> tuple[object, ...]:
-        """Pickle as few bytes as will do: most of what workers send each other are batches."""
+        """Pickle few bytes: most messages between workers are batches."""
         content = self.sender, self.sequence, self.updates
         return ProgressBatch, content if self.count == 1 else (*content, self.count)
 
     def merged(self, later: Iterable[ProgressBatch[K]]) -> ProgressBatch[K]:
-        """Return one batch for this one and those that come after it without a gap, atomic as a whole.
+        """Return one atomic batch for this one and its successors, to be sent in place of the last.
 
-        To be sent in the place of the last of them: it never hurts to say later what one has done, and all at once.
-        :class:`~timely.errors.ProgressError` where they do not follow each other.
+        To send later and at once is always safe. ``ProgressError`` for batches that do not follow each other.
 
         >>> first = ProgressBatch(0, 3, (("a", 1), ("b", -1)))
         >>> both = first.merged([ProgressBatch(0, 4, (("b", 1), ("c", 1)))])
@@ -77,10 +73,9 @@ class ProgressBatch(Generic[K]):
 
 
 class ProgressExchange(Generic[K]):
-    """One worker's end of the protocol: gathers what it did, hands it out in batches, and checks the batches of others.
+    """One worker's end of the protocol (Naiad section 3.3): collects its changes, batches them, and checks the batches of others.
 
     ``index`` is this worker's number among ``peers``; pointstamps are hashable, such as ``(scope, location, time)``.
-    The protocol is that of Naiad section 3.3 with broadcast to everyone and combining before sending.
 
     >>> here, there = ProgressExchange(0, 2), ProgressExchange(1, 2)
     >>> here.extend([(("input", 0), -1), (("input", 5), 1)])  # a capability is downgraded ...
@@ -112,59 +107,29 @@ class ProgressExchange(Generic[K]):
         return len(self._expected)
 
     def update(self, pointstamp: K, diff: int) -> None:
-        """Note that this worker changed the count of ``pointstamp`` by ``diff``; not to be sent before :meth:`flush`.
-
-        The updates of one statement must all come before the next flush.
-
-        >>> exchange = ProgressExchange(0, 1)
-        >>> exchange.update(("input", 0), 1)
-        >>> exchange.update(("input", 0), -1)
-        >>> exchange.flush() is None
-        True
-        """
+        """Add a change of this worker. All changes of a statement come before the next :meth:`flush`."""
         self._pending.update(pointstamp, diff)
 
     def extend(self, updates: Iterable[tuple[K, int]]) -> None:
-        """Note all the changes of one statement.
-
-        >>> exchange = ProgressExchange(0, 1)
-        >>> exchange.extend([("a", 1), ("b", -1)])
-        >>> exchange.flush().updates
-        (('a', 1), ('b', -1))
-        """
+        """Add all the changes of one statement."""
         self._pending.extend(updates)
 
     def flush(self) -> ProgressBatch[K] | None:
-        """Return everything since the last flush as one batch, for every other worker, or None if it comes to nothing.
-
-        Statements that cancel take no sequence number, so that a worker that only went round in circles says nothing.
-
-        >>> exchange = ProgressExchange(0, 1)
-        >>> exchange.update("a", 1)
-        >>> exchange.flush()
-        ProgressBatch(sender=0, sequence=0, updates=(('a', 1),))
-        """
+        """Return the changes since the last flush as one batch for every other worker, or None if they cancel."""
         if self._pending.is_empty():
             return None
         batch = ProgressBatch(self._index, self._sequence, tuple(self._pending.drain()))
         self._sequence += 1
         return batch
 
-    def unsaid(self) -> tuple[tuple[K, int], ...]:
-        """Return everything since the last flush, without taking it.
-
-        >>> exchange = ProgressExchange(0, 1)
-        >>> exchange.update("a", 1)
-        >>> exchange.unsaid() == exchange.flush().updates
-        True
-        """
+    def pending(self) -> tuple[tuple[K, int], ...]:
+        """Return the changes since the last flush, and keep them."""
         return tuple(self._pending)
 
     def receive(self, batch: ProgressBatch[K]) -> tuple[tuple[K, int], ...]:
         """Return the updates of another worker's batch, to be counted all at once.
 
-        A :class:`~timely.errors.ProgressError` if it is not the next batch of another worker of this run; the batch is
-        then not taken, and the right one may still come.
+        ``ProgressError`` if it is not the next batch of another worker of this run; the right one may still come.
 
         >>> ProgressExchange(1, 2).receive(ProgressBatch(0, 7, ()))  # doctest: +ELLIPSIS
         Traceback (most recent call last):

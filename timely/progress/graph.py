@@ -1,9 +1,7 @@
-"""``GraphBuilder``: how the graph of a scope is described, before it is compiled.
+"""``GraphBuilder``: describes the graph of a scope, before it is compiled.
 
-Nodes have numbered inputs and outputs and say, for each input and output, how time advances between the two; edges lead
-from outputs to inputs. The invariant: what has been accepted is well formed (every end of an edge exists, every input
-has one source, every summary fits the times), and ``build`` gives a tracker only if time strictly advances on every
-cycle. A caller may name nodes by anything hashable, in any order, and build once.
+Whatever has been accepted is well formed: every end of an edge exists, every input has one source, every summary fits the times.
+``build`` gives a tracker only if time strictly advances on every cycle. Nodes may be named by anything hashable.
 """
 
 from __future__ import annotations
@@ -27,15 +25,14 @@ from timely.progress.tracker import Tracker
 T = TypeVar("T", bound=PartialOrder)
 
 NodeSummaries: TypeAlias = Sequence[Sequence[Antichain[Any]]] | Mapping[int, Mapping[int, Antichain[Any]]]
-"""``summaries[input][output]``: the minimal path summaries; empty, or absent from a mapping: not connected.
-
-A mapping, or rows that are each a :class:`SummaryRow`, take time for what is connected only."""
+"""``summaries[input][output]``: the minimal path summaries; empty, or absent from a mapping: not connected. A mapping and rows of
+type :class:`SummaryRow` cost time for what is connected only."""
 
 
 class GraphBuilder(Generic[T]):
     """Collects the nodes and edges of a graph whose times are of type ``time``, and compiles them (Naiad section 2.3).
 
-    A loop of two nodes: what leaves ``body`` at some time comes back to it one later.
+    A loop of two nodes: what leaves ``body`` comes back to it one later.
 
     >>> from timely.progress import Antichain, GraphBuilder, Source, Step, Target
     >>> graph = GraphBuilder(int)
@@ -47,6 +44,8 @@ class GraphBuilder(Generic[T]):
     >>> tracker.update(Source("body", 0), 0, +1)
     >>> tracker.propagate()
     [(Target('body', 0), 1, 1)]
+    >>> graph.summary(Target("body", 0), Source("feedback", 0)), graph.is_acyclic()
+    (Antichain([Step(1)]), True)
     """
 
     __slots__ = ("_domain", "_edges", "_fitting", "_names", "_nodes", "_observed", "_stay", "_tracker", "_ways")
@@ -63,7 +62,7 @@ class GraphBuilder(Generic[T]):
         self._edges: dict[Target, tuple[Source, bool]] = {}
         self._observed: list[Target] = []
         self._fitting: set[PathSummary[T]] = set()
-        self._stay: tuple[PathSummary[T], ...] = (self._domain.identity,)  # one for all, since most ways change nothing
+        self._stay: tuple[PathSummary[T], ...] = (self._domain.identity,)  # shared: most ways change nothing
         self._tracker: Tracker[T] | None = None
 
     def add_node(
@@ -76,12 +75,10 @@ class GraphBuilder(Generic[T]):
         observes: Iterable[int] | None = None,
         name: str | None = None,
     ) -> None:
-        """Add a node with so many inputs and outputs, between which time advances as ``summaries[input][output]`` says.
+        """Add a node; time advances between its inputs and outputs by ``summaries[input][output]``.
 
-        ``summaries`` may be a mapping that leaves out what is not connected. ``observes`` are the inputs whose
-        frontiers ``propagate`` reports, all of them if it is None. ``name`` is what messages call the node. Raises
-        :class:`~timely.errors.GraphError` if the node is there already or the summaries do not fit its ports, and
-        :class:`~timely.errors.TimestampError` if one does not fit the times.
+        ``observes`` are the inputs whose frontiers ``propagate`` reports; None: all. ``name`` is for messages. ``GraphError`` for
+        a node that exists or summaries that do not fit its ports, ``TimestampError`` for a summary that does not fit the times.
         """
         self._not_built()
         if node in self._nodes:
@@ -99,11 +96,10 @@ class GraphBuilder(Generic[T]):
         self._observed.extend(Target(node, port) for port in ports)
 
     def add_edge(self, source: Source, target: Target, *, local: bool = False) -> None:
-        """Connect an output to an input; an output may lead to several inputs, an input has one source.
+        """Connect an output to an input. An output may lead to several inputs; an input has one source.
 
-        ``local`` is a promise: the counts at both ends are never negative, as where messages are produced and consumed
-        in one stream of statements. It lets the compiler count both ends in one place. Raises
-        :class:`~timely.errors.GraphError` if an end does not exist or the input has a source already.
+        ``local`` promises that the counts at both ends are never negative, so that they can share a cell. ``GraphError`` if an
+        end does not exist or the input has a source.
         """
         self._not_built()
         if not isinstance(source, Source) or source.port not in range(self._nodes.get(source.node, (0, 0))[1]):
@@ -119,10 +115,9 @@ class GraphBuilder(Generic[T]):
         self._edges[target] = (source, local)
 
     def build(self) -> Tracker[T]:
-        """Compile the graph and return its tracker, in time about linear in the size of the graph.
+        """Compile the graph and return its tracker, in about linear time.
 
-        Raises :class:`~timely.errors.CycleError` if there is a cycle on which time does not strictly advance, and
-        :class:`~timely.errors.GraphError` the second time.
+        ``CycleError`` for a cycle on which time does not strictly advance, ``GraphError`` the second time.
 
         >>> from timely.progress import Antichain, Source, Step, Target
         >>> graph = GraphBuilder(int)
@@ -144,30 +139,11 @@ class GraphBuilder(Generic[T]):
         return self._tracker
 
     def is_acyclic(self) -> bool:
-        """Return whether time strictly advances on every cycle, so that nothing can result in itself at the same time.
-
-        >>> from timely.progress import Antichain, Source, Step, Target
-        >>> graph = GraphBuilder(int)
-        >>> graph.add_node(0, 1, 1, [[Antichain([Step(0)])]])
-        >>> before = graph.is_acyclic()
-        >>> graph.add_edge(Source(0, 0), Target(0, 0))
-        >>> before, graph.is_acyclic()
-        (True, False)
-        """
+        """Return whether time strictly advances on every cycle."""
         return self._tracker is not None or find_stuck_cycle(self._topology()) is None
 
     def summary(self, a: Location, b: Location) -> Antichain[PathSummary[T]]:
-        """Return the minimal summaries of the paths from ``a`` to ``b``, as :meth:`Tracker.summary` does.
-
-        Raises :class:`~timely.errors.GraphError` before ``build``.
-
-        >>> from timely.progress import Antichain, Source, Step, Target
-        >>> graph = GraphBuilder(int)
-        >>> graph.add_node(0, 1, 1, [[Antichain([Step(3)])]])
-        >>> tracker = graph.build()
-        >>> graph.summary(Target(0, 0), Source(0, 0))
-        Antichain([Step(3)])
-        """
+        """Return the minimal summaries of the paths from ``a`` to ``b``. ``GraphError`` before ``build``."""
         if self._tracker is None:
             raise GraphError("path summaries are known once the graph is complete: call build() first")
         return self._tracker.summary(a, b)
@@ -181,7 +157,7 @@ class GraphBuilder(Generic[T]):
         return f"node {node!r}" if name is None else f"node {node!r} ({name})"
 
     def _ports(self, end: object) -> str:
-        """Return what is wrong with a wrong end of an edge."""
+        """Return what is wrong with an end of an edge."""
         if not isinstance(end, Source | Target):
             return "edges lead from a Source to a Target"
         if end.node not in self._nodes:
@@ -192,10 +168,10 @@ class GraphBuilder(Generic[T]):
     def _read(
         self, node: Hashable, inputs: int, outputs: int, summaries: NodeSummaries
     ) -> list[tuple[Target, Source, tuple[PathSummary[T], ...]]]:
-        """Return the connected pairs of a node's ports with their summaries, once they are known to fit."""
+        """Return the connected pairs of a node's ports with their summaries, checked."""
         try:
             rows = _rows(inputs, outputs, summaries)
-        except (AttributeError, TypeError):  # what is no table of anything
+        except (AttributeError, TypeError):  # not a table
             rows = None
         if rows is None:
             raise GraphError(
@@ -225,7 +201,7 @@ class GraphBuilder(Generic[T]):
         return ways
 
     def _check(self, node: Hashable, summary: PathSummary[T]) -> None:
-        """Raise unless a summary can be applied to the least time and gives a time."""
+        """Raise unless a summary turns the least time into a time."""
         try:
             if summary in self._fitting:
                 return
@@ -245,7 +221,7 @@ class GraphBuilder(Generic[T]):
         self._fitting.add(summary)
 
     def _topology(self) -> Topology[T]:
-        """Return what was described so far, with the targets and then the sources of each node numbered in turn."""
+        """Return the graph so far; the targets and then the sources of each node are numbered in turn."""
         locations: list[Location] = []
         for node, (inputs, outputs) in self._nodes.items():
             locations.extend(Target(node, port) for port in range(inputs))
@@ -264,7 +240,7 @@ class GraphBuilder(Generic[T]):
 
 
 def _rows(inputs: int, outputs: int, summaries: NodeSummaries) -> list[tuple[int, Iterable[tuple[int, Antichain[Any]]]]] | None:
-    """Return what is given for each input, by output; None for a table of another size."""
+    """Return the summaries of each input by output; None for a table of another size."""
     if isinstance(summaries, Mapping):
         return [(i, row.items()) for i, row in summaries.items()]
     if len(summaries) == inputs and all(len(row) == outputs for row in summaries):

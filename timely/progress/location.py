@@ -1,9 +1,6 @@
-"""Where in a graph a time can be: at an output or at an input of a node.
+"""Locations: where a time can be in a graph.
 
-A *source* is an output of a node, a *target* an input: edges lead from sources to targets, and a pointstamp is a time
-at one of the two. The invariant is that the two are never mistaken for each other: they are different types, never
-equal, and not ordered against one another. A caller may name a node by any hashable value, use locations as keys, and
-sort each kind by node and port where the names of nodes can be compared.
+A *source* is an output of a node, a *target* an input. Edges lead from sources to targets. The two types never compare equal.
 """
 
 from __future__ import annotations

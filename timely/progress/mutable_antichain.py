@@ -1,9 +1,6 @@
-"""Counts of times, and the frontier of those that are there.
+"""Mutable antichains: counts of times, and the frontier of the times with a positive count.
 
-A mutable antichain accumulates changes of counts and keeps the antichain of the minimal times whose count is positive.
-The invariant: between calls the frontier is exactly that antichain, and what :meth:`~MutableAntichain.update_iter`
-returned adds up to it. A caller may send counts below zero for a while, as happens to a worker that hears of a
-consumption before the production, and must expect a frontier that goes back when an earlier time is added.
+Counts may be negative for a while: a worker may receive a consumption before the production. The frontier may retreat.
 """
 
 from __future__ import annotations
@@ -19,7 +16,7 @@ T = TypeVar("T", bound=PartialOrder)
 
 
 class MutableAntichain(Generic[T]):
-    """A multiset of times with counts of either sign, and its frontier (the pointstamp counts of Naiad section 2.3).
+    """A multiset of times with counts of either sign, and its frontier (Naiad section 2.3).
 
     >>> times = MutableAntichain([1])
     >>> times.update_iter([(1, -1), (2, 7)]), times.frontier
@@ -34,11 +31,10 @@ class MutableAntichain(Generic[T]):
         self.update_iter([(element, 1) for element in elements])
 
     def update_iter(self, changes: Iterable[tuple[T, SupportsIndex]]) -> list[tuple[T, int]]:
-        """Apply ``changes`` and return the changes of the frontier: -1 for what left it, +1 for what came, in order.
+        """Apply ``changes`` and return those of the frontier, consolidated and in order: -1 for what left, +1 for what came.
 
-        The result is consolidated and a linear extension of the order. Takes time linear in the changes and the size of
-        the frontier, unless the frontier may change: then it is rebuilt from all times that have a count.
-        ``ProgressError`` for a change that is no whole number, and nothing is changed.
+        Linear in the changes and the frontier; a change that may move the frontier rebuilds it from all times. ``ProgressError``,
+        before anything changes, for a change that is no whole number.
 
         >>> times = MutableAntichain([5])
         >>> times.update_iter([(3, -1)]), times.update_iter([(3, 1)]), times.update_iter([(3, 1)])
@@ -58,13 +54,13 @@ class MutableAntichain(Generic[T]):
             self._counts.pop(time, None)
 
     def _matters(self, time: T, diff: int) -> bool:
-        """Return whether this change may move the frontier: it adds a time not implied, or takes from an element."""
+        """Return whether a change may move the frontier."""
         if diff < 0:
             return time in self._frontier.elements
         return not self._frontier.less_equal(time)
 
     def _rebuild(self) -> list[tuple[T, int]]:
-        """Make the frontier anew, leaving alone the one that callers may hold, and return how it changed."""
+        """Replace the frontier, which callers may hold, by a new one, and return how it changed."""
         before = self._frontier.elements
         self._frontier = Antichain([time for time, count in self._counts.items() if count > 0])
         after = self._frontier.elements
@@ -74,7 +70,7 @@ class MutableAntichain(Generic[T]):
 
     @property
     def frontier(self) -> Antichain[T]:
-        """The minimal times with a positive count. What is returned stays as it is when the counts change."""
+        """The minimal times with a positive count, as a copy."""
         return self._frontier.copy()
 
     def less_equal(self, time: T) -> bool:
@@ -94,7 +90,7 @@ class MutableAntichain(Generic[T]):
         return self._frontier.less_than(time)
 
     def is_empty(self) -> bool:
-        """Return whether the frontier is empty: whether no time has a positive count.
+        """Return whether no time has a positive count.
 
         >>> times = MutableAntichain()
         >>> times.update_iter([(3, -1)]), times.is_empty(), times.count_for(3)
@@ -103,30 +99,28 @@ class MutableAntichain(Generic[T]):
         return not self._frontier
 
     def count_for(self, time: T) -> int:
-        """Return the accumulated count of ``time``, which may be negative.
+        """Return the count of ``time``, which may be negative.
 
-        >>> times = MutableAntichain([7, 7])
-        >>> times.count_for(7), times.count_for(8)
-        (2, 0)
+        >>> MutableAntichain([7, 7]).count_for(7)
+        2
         """
         return self._counts.get(time, 0)
 
     def updates(self) -> list[tuple[T, int]]:
-        """Return every time that has a count, with its count.
+        """Return every time that has a count, with it.
 
-        >>> times = MutableAntichain([7, 7])
-        >>> times.update_iter([(9, -1)]), times.updates()
-        ([], [(7, 2), (9, -1)])
+        >>> MutableAntichain([7, 7]).updates()
+        [(7, 2)]
         """
         return list(self._counts.items())
 
     def clear(self) -> None:
-        """Forget all counts.
+        """Remove all counts.
 
         >>> times = MutableAntichain([7])
         >>> times.clear()
-        >>> times.is_empty(), times.count_for(7)
-        (True, 0)
+        >>> times.is_empty()
+        True
         """
         self._counts.clear()
         self._frontier = Antichain()

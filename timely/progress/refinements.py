@@ -1,8 +1,6 @@
-"""How the times of a nested scope relate to those of the scope around it.
+"""Refinements: how the times of a nested scope relate to those of the scope around it.
 
-:func:`refinement` gives the translation of times across the boundary, in both directions, and of summaries from the inside out.
-The invariant: what is said outside holds of all that happens inside, since a summary outside never advances a time further than
-the path inside that it stands for.
+What is said outside holds of all that happens inside: a summary outside never advances a time further than the path inside.
 """
 
 from __future__ import annotations
@@ -19,14 +17,14 @@ TO = TypeVar("TO", bound=PartialOrder)
 TI = TypeVar("TI", bound=PartialOrder)
 A = TypeVar("A", bound=PartialOrder)
 
-_pair: Final = tuple.__new__  # half the price of calling Product, for whatever enters a loop
+_pair: Final = tuple.__new__  # half the cost of calling Product, for whatever enters a loop
 
 
 class Refinement(Generic[TO, TI]):
-    """How the times of a nested scope refine those around it: got from :func:`refinement`.
+    """The translation of times and summaries across the boundary of a scope: got from :func:`refinement`.
 
-    ``identity`` says that nothing is to be done. The law: ``summarize(s).results_in(t)`` is never beyond
-    ``to_outer(s.results_in(to_inner(t)))``, so that what is said outside holds of all that happens inside.
+    ``identity``: the times are the same. The law: ``summarize(s).results_in(t)`` is never beyond
+    ``to_outer(s.results_in(to_inner(t)))``.
     """
 
     __slots__ = ("identity", "inner", "outer")
@@ -37,28 +35,23 @@ class Refinement(Generic[TO, TI]):
         self.identity = outer.spec == inner.spec
 
     def to_inner(self, outer: TO) -> TI:
-        """Return the time at which what comes from outside at ``outer`` arrives inside."""
+        """Return the time inside of what enters at ``outer``."""
         raise NotImplementedError
 
     def to_outer(self, inner: TI) -> TO:
-        """Return the time at which what leaves the scope at ``inner`` arrives outside."""
+        """Return the time outside of what leaves at ``inner``."""
         raise NotImplementedError
 
     def summarize(self, summary: PathSummary[TI]) -> PathSummary[TO] | None:
-        """Return what a path through the scope looks like from outside; None if nothing that enters gets through it."""
+        """Return the summary outside of a path through the scope; None if nothing that enters gets through it."""
         raise NotImplementedError
 
     def fault(self) -> str | None:
-        """Return what is wrong with how the least time comes in and goes out again; None where nothing is.
-
-        What else the laws ask is for :func:`timely.testing.check_refinement` to find out.
-        """
+        """Return what is wrong with the round trip of the least time, or None; the laws are for ``check_refinement``."""
         return None
 
 
 class _SameTimes(Refinement[T, T]):
-    """The nested scope has the times of the one around it."""
-
     __slots__ = ()
 
     def to_inner(self, outer: T) -> T:
@@ -72,7 +65,7 @@ class _SameTimes(Refinement[T, T]):
 
 
 class _AddCoordinate(Refinement[TO, Product[TO, A]]):
-    """The nested scope adds a coordinate, which is at its minimum for what enters and forgotten for what leaves."""
+    """Adds a coordinate: at its minimum on entry, forgotten on leaving."""
 
     __slots__ = ("_start",)
 
@@ -95,7 +88,7 @@ class _AddCoordinate(Refinement[TO, Product[TO, A]]):
 
 
 class _RefineUnit(Refinement[Unit, TI]):
-    """Around the nested scope there is only one time."""
+    """The scope around has only one time."""
 
     __slots__ = ()
 
@@ -110,7 +103,7 @@ class _RefineUnit(Refinement[Unit, TI]):
 
 
 class _OwnRefinement(Refinement[TO, TI]):
-    """The inner type says itself how it refines the outer one."""
+    """The inner type has the methods itself."""
 
     __slots__ = ("_cls",)
 
@@ -148,10 +141,9 @@ class _OwnRefinement(Refinement[TO, TI]):
 def refinement(outer: type[TO], inner: type[TI]) -> Refinement[TO, TI]:
     """Return how the times ``inner`` of a nested scope refine the times ``outer`` around it.
 
-    Equal times do so by themselves; ``Product[outer, X]`` adds a coordinate; a class of one's own does by its
-    ``to_inner(outer)``, ``to_outer(inner)`` and ``summarize(inner_summary)``, which are called on the class (the second
-    may be a method of the inner time); and everything refines ``Unit``. Anything else is a
-    :class:`~timely.errors.TimestampError`.
+    Equal types and ``Product[outer, X]`` do so by themselves, and everything refines ``Unit``. A class does by
+    ``to_inner(outer)``, ``to_outer(inner)`` and ``summarize(inner_summary)``, called on the class. ``TimestampError`` for
+    anything else.
 
     >>> from timely.progress.timestamp import Step
     >>> into_loop = refinement(int, Product[int, int])

@@ -1,11 +1,8 @@
 """Times and path summaries.
 
-A *time* is an immutable, hashable value whose ``<=`` and ``<`` are its partial order; a *path summary* says how a
-time advances along a path through a graph, and None that nothing gets through. The invariants are the laws that
-progress tracking rests on: summaries are monotone, ``identity`` changes nothing, and ``followed_by`` says exactly
-what two summaries do in turn. What a caller gets to know of a type of times is the business of
-:mod:`timely.progress.domain`, and how those of a nested scope relate to those around it of
-:mod:`timely.progress.refinement`.
+A *time* is an immutable, hashable value with ``<=`` and ``<`` as its partial order. A *path summary* says how a time advances
+along a path; None means that nothing gets through. Summaries are monotone, ``identity`` changes nothing, and ``followed_by`` is
+composition.
 """
 
 from __future__ import annotations
@@ -19,22 +16,21 @@ TO = TypeVar("TO", bound=PartialOrder)
 TI = TypeVar("TI", bound=PartialOrder)
 S = TypeVar("S")
 
-_pair = tuple.__new__  # half the price of calling Product, on a path that every turn of a loop takes
+_pair = tuple.__new__  # half the cost of calling Product, which every iteration of a loop pays
 
 
 class PathSummary(Protocol[S]):
     """How a time advances along a path: hashable, with ``<=`` as its partial order (Naiad section 2.3).
 
-    The laws: ``results_in`` is monotone; ``a <= b`` implies ``a.results_in(t) <= b.results_in(t)``, with None as the
-    greatest of all; ``a.followed_by(b)`` is None where nothing gets through, and otherwise does what ``a`` and ``b`` do
-    in turn.
+    The laws: ``results_in`` is monotone. ``a <= b`` implies ``a.results_in(t) <= b.results_in(t)``, where None is greatest.
+    ``a.followed_by(b)`` does what ``a`` and ``b`` do in turn; it is None if nothing gets through.
     """
 
     def results_in(self, time: S, /) -> S | None:
-        """Return the time at which ``time`` comes out at the end of the path, or None if it does not."""
+        """Return the time at the end of the path, or None if ``time`` does not get through."""
 
     def followed_by(self, other: Self, /) -> Self | None:
-        """Return the summary of this path and ``other`` after it, or None if nothing gets through both."""
+        """Return the summary of this path and then ``other``, or None if nothing gets through both."""
 
     def __le__(self, other: Self, /) -> bool: ...
 
@@ -42,12 +38,12 @@ class PathSummary(Protocol[S]):
 
 
 def lacking(summary: object) -> str:
-    """Return what an object does not offer of :class:`PathSummary`, in words; nothing where it has all of it.
+    """Return what an object lacks of :class:`PathSummary`, as text; empty if nothing.
 
     >>> lacking(3), lacking(None)
     ('results_in(), followed_by()', 'results_in(), followed_by(), __le__()')
     """
-    order = "__le__"  # of which every object has one, that compares nothing
+    order = "__le__"  # every object has one
     missing = [name for name in ("results_in", "followed_by") if not hasattr(summary, name)]
     if getattr(type(summary), order) is getattr(object, order):
         missing.append(order)
@@ -55,11 +51,10 @@ def lacking(summary: object) -> str:
 
 
 class Timestamp(Protocol):
-    """What a time type of one's own must offer. Instances are immutable and hashable, and so are their summaries.
+    """What a custom time type must have. Instances and their summaries are immutable and hashable.
 
-    Optional, with correct defaults: ``sort_key()`` as in :func:`timely.order.sort_key`, and a class method
-    ``is_total()`` that returns True when every two times of the type are comparable. Joins of incomparable times ask for
-    ``lub(other)``, the earliest time at or after both.
+    Optional, with correct defaults: ``sort_key()`` (:func:`timely.order.sort_key`), and a class method ``is_total()``, True if
+    every two times are comparable. Joins of incomparable times need ``lub(other)``, the earliest time at or after both.
     """
 
     def __le__(self, other: Self, /) -> bool: ...
@@ -70,18 +65,17 @@ class Timestamp(Protocol):
 
     @classmethod
     def minimum(cls) -> Self:
-        """Return the time that is less than or equal to every time."""
+        """Return the least time."""
 
     @classmethod
     def identity(cls) -> PathSummary[Self]:
-        """Return the summary of a path that changes nothing."""
+        """Return the summary that changes nothing."""
 
 
 class Step:
-    """The path summary of integers: advance by ``n``, as long as the result is not beyond ``limit``.
+    """The path summary of integers: advance by ``n``, if the result is not beyond ``limit``.
 
-    ``n`` is never negative (a :class:`~timely.errors.TimestampError` otherwise): no message goes back in time.
-    Without a ``limit`` everything gets through. All steps that let nothing through are equal, and above all others.
+    ``TimestampError`` for ``n`` below 0. All steps that let nothing through are equal, and above all others.
 
     >>> Step(3).results_in(5), Step(3, limit=9).results_in(6), Step(3, limit=9).results_in(7)
     (8, 9, None)
@@ -103,30 +97,22 @@ class Step:
 
     @property
     def n(self) -> int:
-        """By how much a time advances."""
+        """The advance."""
         return self._n
 
     @property
     def limit(self) -> int | None:
-        """The greatest result that still passes; None: any."""
+        """The greatest result that passes; None: any."""
         return self._limit
 
     def results_in(self, time: int, /) -> int | None:
-        """Return ``time + n``, or None where that is beyond the limit.
-
-        >>> Step(1).results_in(41)
-        42
-        """
+        """Return ``time + n``, or None if that is beyond the limit."""
         limit = self._limit
         time += self._n
         return time if limit is None or time <= limit else None
 
     def followed_by(self, other: Step, /) -> Step | None:
-        """Return the one step that does what this and ``other`` do in turn, or None if not even time 0 gets through.
-
-        >>> Step(5).followed_by(Step(15)), Step(5, limit=9).followed_by(Step(8, limit=9))
-        (Step(20), None)
-        """
+        """Return the step that does both in turn, or None if not even time 0 gets through."""
         n = self._n + other._n
         limit = other._limit
         if self._limit is not None and (limit is None or self._limit + other._n < limit):
@@ -160,7 +146,7 @@ class Step:
 
 
 class Unit:
-    """The type with one time: what a dataflow has that makes no difference between times.
+    """The type with one time, for a dataflow without times.
 
     >>> Unit() is Unit(), Unit() <= Unit(), Unit() < Unit(), Unit()
     (True, True, False, Unit())
@@ -178,21 +164,21 @@ class Unit:
 
     @classmethod
     def minimum(cls) -> Unit:
-        """Return the one time there is."""
+        """Return the only time."""
         return Unit()
 
     @classmethod
     def identity(cls) -> UnitSummary:
-        """Return the one summary there is."""
+        """Return the only summary."""
         return UnitSummary()
 
     @classmethod
     def is_total(cls) -> bool:
-        """Return True: one time alone is totally ordered."""
+        """Return True."""
         return True
 
     def sort_key(self) -> int:
-        """Return the same key always."""
+        """Return a constant."""
         return 0
 
     def __le__(self, other: Unit, /) -> bool:
@@ -209,7 +195,7 @@ class Unit:
 
 
 class UnitSummary:
-    """The path summary of :class:`Unit`: it changes nothing, for there is nothing to change.
+    """The path summary of :class:`Unit`, which changes nothing.
 
     >>> UnitSummary().results_in(Unit()), UnitSummary().followed_by(UnitSummary()) == UnitSummary()
     (Unit(), True)
@@ -242,7 +228,7 @@ class UnitSummary:
 
 
 class ProductSummary(Generic[TO, TI]):
-    """The path summary of :class:`~timely.order.Product`: one summary for each coordinate, None where either is.
+    """The path summary of :class:`~timely.order.Product`: one summary for each coordinate.
 
     >>> loop = ProductSummary(Step(0), Step(1, limit=9))
     >>> loop.results_in(Product(7, 3)), loop.results_in(Product(7, 9))
@@ -268,11 +254,7 @@ class ProductSummary(Generic[TO, TI]):
         return self._inner
 
     def results_in(self, time: Product[TO, TI], /) -> Product[TO, TI] | None:
-        """Return ``time`` with both coordinates advanced, or None if either does not get through.
-
-        >>> ProductSummary(Step(1), Step(2)).results_in(Product(0, 0))
-        (1, 2)
-        """
+        """Return ``time`` with both coordinates advanced, or None if either does not get through."""
         outer = self._outer.results_in(time[0])
         if outer is None:
             return None
@@ -280,11 +262,7 @@ class ProductSummary(Generic[TO, TI]):
         return None if inner is None else _pair(Product, (outer, inner))
 
     def followed_by(self, other: ProductSummary[TO, TI], /) -> ProductSummary[TO, TI] | None:
-        """Return the coordinates composed one by one, or None if nothing gets through one of them.
-
-        >>> ProductSummary(Step(1), Step(2)).followed_by(ProductSummary(Step(0), Step(3)))
-        ProductSummary(Step(1), Step(5))
-        """
+        """Return both in turn, or None if nothing gets through one of the coordinates."""
         outer = self._outer.followed_by(other._outer)
         inner = self._inner.followed_by(other._inner)
         return None if outer is None or inner is None else ProductSummary(outer, inner)

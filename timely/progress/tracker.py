@@ -1,11 +1,8 @@
 """``Tracker``: which times may still appear where, given the pointstamps that there are.
 
-A pointstamp is a time at a location, with a count: capabilities at outputs, messages at inputs. The frontier of a
-location are the minimal times at which a pointstamp of positive count anywhere may still result in something there. The
-invariant: after ``propagate`` that is what every frontier is, exactly, and the changes reported since the last one add
-up to the difference. Counts may be negative for a while (a message is consumed before its production is known) and
-frontiers may retreat. A caller may update in any order and as often as it likes before it propagates. This module holds
-what is not on the hot path; how counts and frontiers are kept is the business of the two engines
+A pointstamp is a time at a location, with a count: capabilities at outputs, messages at inputs. The frontier of a location is
+made of the minimal times at which a pointstamp of positive count may still result in something there. After ``propagate`` every
+frontier is exactly that. Counts may be negative for a while, and frontiers may retreat. The hot path is in the two engines
 (:mod:`timely.progress.engine`).
 """
 
@@ -25,23 +22,21 @@ from timely.progress.antichain import Antichain
 from timely.progress.compiler import NOWHERE, Plan
 from timely.progress.count_sink import CountSink, whole_number
 from timely.progress.location import Location, Target
-from timely.progress.summaries import Label, paths_from, paths_to
 from timely.progress.timestamp import PathSummary
-from timely.progress.topology import Topology
+from timely.progress.topology import Label, Topology, paths_from, paths_to
 
 T = TypeVar("T", bound=PartialOrder)
 
 
 Watcher: TypeAlias = tuple[list[T], ActivationQueue, int]
-"""Who looks at a frontier without being told: the list of its elements, and the agenda and number to add when it has changed."""
+"""The list of a frontier's elements to keep up to date, and the queue and number to activate when it changes."""
 
 
 @attrs.frozen
 class Blocker(Generic[T]):
-    """One reason why a frontier is where it is: ``count`` pointstamps at ``location`` and ``time``.
+    """One reason for a frontier: ``count`` pointstamps at ``location`` and ``time``, which arrive at an element of it.
 
-    They lead along ``path`` (both ends included), which has the summary ``summary``, and so arrive at ``arrives_at``,
-    which is an element of the frontier.
+    They go along ``path``, both ends included, whose summary is ``summary``.
     """
 
     location: Location
@@ -54,9 +49,9 @@ class Blocker(Generic[T]):
 
 @attrs.frozen
 class CellState(Generic[T]):
-    """One cell of the compiled graph, for whoever looks on: its own ``counts``, and the ``frontier`` made of these and others'.
+    """One cell of the plan: its own ``counts``, and the ``frontier`` made of these and of its predecessors' frontiers.
 
-    ``predecessors`` are the numbers of the cells that it depends on, with the summary from there (None: the identity).
+    ``predecessors`` are the numbers of cells, with the summary from there (None: the identity).
     """
 
     counts: Mapping[T, int]
@@ -65,24 +60,26 @@ class CellState(Generic[T]):
 
 
 class Tracker(CountSink[T], Generic[T]):
-    """The counts of pointstamps in a graph and the frontiers they amount to.
+    """The counts of pointstamps in a graph and the frontiers that follow from them (Naiad section 2.3).
 
-    The idea is that of Naiad section 2.3, told at length in the book's chapter on progress tracking.
-    Made by :meth:`timely.progress.GraphBuilder.build`. Locations are named by ``Source`` and ``Target`` in most
-    methods; the runtime names them by the dense numbers that :meth:`index` gives, through ``update_at`` and
-    ``propagate_observed``. ``observed[i]`` is the target that observer ``i`` stands for, ``size`` the number of
-    locations, and ``dirty`` has the numbers of the places where a frontier is to be derived anew: where it is empty there
-    is nothing to propagate.
+    Made by :meth:`timely.progress.GraphBuilder.build`. Most methods name locations by ``Source`` and ``Target``. The runtime uses
+    the dense numbers of :meth:`index`, with ``update_at`` and ``propagate_observed``. ``observed[i]`` is the target of observer
+    ``i``, ``size`` the number of locations. ``dirty`` is empty if there is nothing to propagate.
 
     >>> from timely.progress import Antichain, GraphBuilder, Source, Step, Target
     >>> graph = GraphBuilder(int)
-    >>> for node in ("input", "sink"):
-    ...     graph.add_node(node, 1, 1, [[Antichain([Step(0)])]])
-    >>> graph.add_edge(Source("input", 0), Target("sink", 0))
+    >>> for node in ("input", "delay"):
+    ...     graph.add_node(node, 1, 1, [[Antichain([Step(5)])]])
+    >>> graph.add_edge(Source("input", 0), Target("delay", 0))
     >>> tracker = graph.build()
     >>> tracker.update(Source("input", 0), 3, +1)
-    >>> tracker.propagate()
-    [(Target('sink', 0), 3, 1)]
+    >>> tracker.propagate(), tracker.frontier(Source("delay", 0)), tracker.counts()
+    ([(Target('delay', 0), 3, 1)], Antichain([8]), {(Source('input', 0), 3): 1})
+    >>> [blocker] = tracker.explain(Source("delay", 0))
+    >>> blocker.location, blocker.time, blocker.summary, blocker.arrives_at
+    (Source('input', 0), 3, Step(5), 8)
+    >>> tracker.summary(Target("delay", 0), Source("delay", 0)), tracker.is_empty()
+    (Antichain([Step(5)]), False)
     """
 
     __slots__ = (
@@ -106,9 +103,9 @@ class Tracker(CountSink[T], Generic[T]):
         self._topology: Topology[T] = plan.topology
         self.size = plan.topology.size
         self.observed: list[Target] = [cast("Target", plan.topology.locations[location]) for location in plan.topology.observed]
-        self.dirty: list[int] = []  # a heap of the cells that are marked
+        self.dirty: list[int] = []  # a heap of the marked cells
         self._marked = [False] * len(plan.predecessors)
-        # The counts of each cell; of each contracted location besides, which only what is asked off the hot path needs.
+        # Contracted locations also keep counts of their own, for questions off the hot path.
         self._counts: list[dict[T, int]] = [{} for _ in plan.predecessors]
         self._contracted: list[dict[T, int] | None] = [{} if contracted else None for contracted in plan.contracted]
         self._stores = [counts for counts in self._contracted if counts is not None] + self._counts
@@ -123,35 +120,26 @@ class Tracker(CountSink[T], Generic[T]):
 
     @abstractmethod
     def _value(self, cell: int) -> tuple[T, ...]:
-        """Return the frontier that a cell holds."""
+        """Return the frontier of a cell."""
 
-    def watch(self, observer: int, elements: list[T], agenda: ActivationQueue, number: int) -> None:
-        """Have ``elements``, which must be the observer's frontier now, kept so, and ``number`` put on an agenda when it moves.
+    def watch(self, observer: int, elements: list[T], queue: ActivationQueue, number: int) -> None:
+        """Keep ``elements``, which must be the observer's frontier now, up to date, and queue ``number`` whenever it changes.
 
-        Nothing of this observer is among the changes that are returned any more, which spares whoever would look through
-        them. Only ``propagate`` and ``propagate_observed`` change the list, in place.
+        The changes of this observer are no longer returned. Only propagation changes the list, in place.
 
         >>> from timely.progress import ActivationQueue, GraphBuilder, Target
         >>> graph = GraphBuilder(int)
         >>> graph.add_node("sink", 1, 0, [[]])
-        >>> tracker = graph.build()
-        >>> elements, agenda = [], ActivationQueue()
-        >>> tracker.watch(0, elements, agenda, agenda.grow())
+        >>> tracker, elements, queue = graph.build(), [], ActivationQueue()
+        >>> tracker.watch(0, elements, queue, queue.grow())
         >>> tracker.update(Target("sink", 0), 7, +1)
-        >>> tracker.propagate(), elements, agenda.ready
+        >>> tracker.propagate(), elements, queue.ready
         ([], [7], [0])
         """
-        self._watchers[observer] = (elements, agenda, number)
+        self._watchers[observer] = (elements, queue, number)
 
     def index(self, location: Location) -> int:
-        """Return the number of a location, from 0 to ``size - 1``; a :class:`~timely.errors.GraphError` if unknown.
-
-        >>> from timely.progress import GraphBuilder, Source
-        >>> graph = GraphBuilder(int)
-        >>> graph.add_node("input", 0, 2, [])
-        >>> graph.build().index(Source("input", 1))
-        1
-        """
+        """Return the number of a location, from 0 to ``size - 1``; ``GraphError`` if unknown."""
         number = self._topology.numbers.get(location)
         if number is None:
             raise GraphError(f"{location!r} is not a location of this graph: add its node, or check the port")
@@ -159,55 +147,29 @@ class Tracker(CountSink[T], Generic[T]):
 
     @property
     def locations(self) -> Sequence[Location]:
-        """The locations of the graph, each at its number.
-
-        >>> from timely.progress import GraphBuilder
-        >>> graph = GraphBuilder(int)
-        >>> graph.add_node("input", 0, 2, [])
-        >>> graph.build().locations
-        (Source('input', 0), Source('input', 1))
-        """
+        """The locations of the graph, each at its number."""
         return tuple(self._topology.locations)
 
     def update(self, location: Location, time: T, diff: SupportsIndex) -> None:
-        """Add ``diff`` to the count of ``time`` at ``location``; seen in the frontiers after the next ``propagate``.
+        """Add ``diff`` to the count of ``time`` at ``location``; the next ``propagate`` shows it.
 
-        Raises :class:`~timely.errors.GraphError` for an unknown location, :class:`~timely.errors.TimestampError` for what is
-        not a time of the graph, and :class:`~timely.errors.ProgressError` for what is no whole number.
-
-        >>> from timely.progress import GraphBuilder, Source
-        >>> graph = GraphBuilder(int)
-        >>> graph.add_node("input", 0, 1, [])
-        >>> tracker = graph.build()
-        >>> tracker.update(Source("input", 0), 7, 2)
-        >>> tracker.counts()
-        {(Source('input', 0), 7): 2}
+        ``GraphError`` for an unknown location, ``TimestampError`` for no time of the graph, ``ProgressError`` for no whole
+        number.
         """
         number = self.index(location)
         self._topology.domain.check(time)
         self.update_at(number, time, whole_number(diff))
 
     def propagate(self) -> list[tuple[Target, T, int]]:
-        """Settle all frontiers and return how those at observed targets have changed since the last time: consolidated.
-
-        An element that left a frontier has the change -1, one that joined it +1. See the class for an example.
-        """
+        """Settle all frontiers and return the consolidated changes of the observed ones: -1 for what left, +1 for what came."""
         observed = self.observed
         return [(observed[observer], time, diff) for observer, time, diff in self.propagate_observed()]
 
     def frontier(self, location: Location) -> Antichain[T]:
         """Return the frontier at any location.
 
-        Where the engine keeps one (at observed targets always) it is that of the last ``propagate``; elsewhere it is
-        derived from the counts as they are now, in time linear in the size of the graph.
-
-        >>> from timely.progress import Antichain, GraphBuilder, Source, Step, Target
-        >>> graph = GraphBuilder(int)
-        >>> graph.add_node("delay", 1, 1, [[Antichain([Step(5)])]])
-        >>> tracker = graph.build()
-        >>> tracker.update(Target("delay", 0), 1, +1)
-        >>> tracker.frontier(Source("delay", 0))
-        Antichain([6])
+        At observed targets, that of the last ``propagate``. Elsewhere it may be derived from the present counts, in time linear
+        in the graph.
         """
         number = self.index(location)
         cell = self._plan.values[number]
@@ -216,22 +178,11 @@ class Tracker(CountSink[T], Generic[T]):
         return Antichain(blocker.arrives_at for blocker in self.arrivals(location))
 
     def frontiers(self, counts: Mapping[tuple[Location, T], int] | None = None) -> dict[Location, Antichain[T]]:
-        """Return the frontiers at all locations, derived from the counts as they are now, in one go through the graph.
-
-        Unless others are given as ``counts``.
-
-        >>> from timely.progress import Antichain, GraphBuilder, Source, Step, Target
-        >>> graph = GraphBuilder(int)
-        >>> graph.add_node("delay", 1, 1, [[Antichain([Step(5)])]])
-        >>> tracker = graph.build()
-        >>> tracker.update(Target("delay", 0), 1, +1)
-        >>> tracker.frontiers()
-        {Target('delay', 0): Antichain([1]), Source('delay', 0): Antichain([6])}
-        """
+        """Return the frontiers at all locations for the present counts, or for ``counts``, in one pass through the graph."""
         return dict(zip(self._topology.locations, self._settled(self.counts() if counts is None else counts), strict=True))
 
     def _settled(self, counts: Mapping[tuple[Location, T], int]) -> list[Antichain[T]]:
-        """Return the frontier at each location that these pointstamps amount to."""
+        """Return the frontier at each location for these pointstamps."""
         topology = self._topology
         found: list[Antichain[T]] = [Antichain() for _ in range(self.size)]
         for (location, time), count in counts.items():
@@ -252,26 +203,14 @@ class Tracker(CountSink[T], Generic[T]):
         return found
 
     def cells(self) -> list[CellState[T]]:
-        """Return the cells in the order in which they are gone through, each with what it holds now.
-
-        >>> from timely.progress import Antichain, GraphBuilder, Source, Step, Target
-        >>> graph = GraphBuilder(int)
-        >>> graph.add_node("delay", 1, 1, [[Antichain([Step(5)])]])
-        >>> graph.add_node("sink", 1, 0, [[]])
-        >>> graph.add_edge(Source("delay", 0), Target("sink", 0))
-        >>> tracker = graph.build()
-        >>> tracker.update(Target("delay", 0), 1, +1)
-        >>> _ = tracker.propagate()
-        >>> [cell.frontier for cell in tracker.cells()]
-        [(1,), (6,), (6,)]
-        """
+        """Return the cells in the order of propagation, as they are now."""
         return [
             CellState(counts, predecessors, self._value(cell))
             for cell, (counts, predecessors) in enumerate(zip(self._counts, self._plan.predecessors, strict=True))
         ]
 
     def counts(self) -> dict[tuple[Location, T], int]:
-        """Return all pointstamps whose count is not zero, with their counts; see :meth:`update` for an example."""
+        """Return all pointstamps whose count is not zero, with their counts."""
         plan, locations = self._plan, self._topology.locations
         own = [dict(counts) for counts in self._counts]
         for contracted, cell, shift in zip(self._contracted, plan.cells, plan.shifts):
@@ -289,39 +228,16 @@ class Tracker(CountSink[T], Generic[T]):
         return found
 
     def explain(self, location: Location) -> list[Blocker[T]]:
-        """Return which pointstamps produce the elements of the frontier at ``location``, as the counts are now.
+        """Return the pointstamps that produce the elements of the frontier at ``location``, for the present counts.
 
-        One :class:`Blocker` for each pointstamp and each minimal summary by which it arrives at an element of the
-        frontier.
-
-        >>> from timely.progress import Antichain, GraphBuilder, Source, Step, Target
-        >>> graph = GraphBuilder(int)
-        >>> graph.add_node("delay", 1, 1, [[Antichain([Step(5)])]])
-        >>> tracker = graph.build()
-        >>> tracker.update(Target("delay", 0), 1, +1)
-        >>> [blocker] = tracker.explain(Source("delay", 0))
-        >>> blocker.location, blocker.time, blocker.summary, blocker.arrives_at
-        (Target('delay', 0), 1, Step(5), 6)
+        One :class:`Blocker` for each pointstamp and each minimal summary by which it arrives at an element.
         """
         arrivals = self.arrivals(location)
         frontier = Antichain(blocker.arrives_at for blocker in arrivals).elements
         return [blocker for blocker in arrivals if blocker.arrives_at in frontier]
 
     def origins(self, counts: Mapping[tuple[Location, T], int] | None = None) -> list[tuple[Location, T]]:
-        """Return the pointstamps with a positive count that no other one could result in, in one go through the graph.
-
-        Those that there are, unless others are given as ``counts``.
-
-        >>> from timely.progress import Antichain, GraphBuilder, Source, Step, Target
-        >>> graph = GraphBuilder(int)
-        >>> graph.add_node("delay", 1, 1, [[Antichain([Step(5)])]])
-        >>> tracker = graph.build()
-        >>> tracker.update(Target("delay", 0), 1, +1)
-        >>> tracker.update(Source("delay", 0), 3, +1)
-        >>> tracker.update(Source("delay", 0), 6, +1)
-        >>> tracker.origins()
-        [(Target('delay', 0), 1), (Source('delay', 0), 3)]
-        """
+        """Return the pointstamps of positive count that no other one could result in, of the present ones or of ``counts``."""
         topology = self._topology
         held = self.counts() if counts is None else counts
         settled = self._settled(held)
@@ -338,19 +254,7 @@ class Tracker(CountSink[T], Generic[T]):
         return found
 
     def arrivals(self, location: Location, counts: Mapping[tuple[Location, T], int] | None = None) -> list[Blocker[T]]:
-        """Return every arrival at ``location`` of a pointstamp with a positive count, whether the frontier is made of it or not.
-
-        Of those that there are, unless others are given as ``counts``.
-
-        >>> from timely.progress import GraphBuilder, Source
-        >>> graph = GraphBuilder(int)
-        >>> graph.add_node("input", 0, 1, [])
-        >>> tracker = graph.build()
-        >>> tracker.update(Source("input", 0), 1, +1)
-        >>> tracker.update(Source("input", 0), 2, +1)
-        >>> [blocker.arrives_at for blocker in tracker.arrivals(Source("input", 0))]
-        [1, 2]
-        """
+        """Return every arrival at ``location`` of a pointstamp of positive count, whether the frontier has it or not."""
         labels = paths_to(self._topology, self.index(location))
         arrivals: list[Blocker[T]] = []
         for (location, time), count in (self.counts() if counts is None else counts).items():
@@ -365,13 +269,9 @@ class Tracker(CountSink[T], Generic[T]):
         return tuple(self._topology.locations[number] for number in label.locations())
 
     def is_empty(self) -> bool:
-        """Return whether no pointstamp anywhere has a count other than zero.
+        """Return whether all counts are zero.
 
-        Where one does, it is usually where the last call found one, which makes the call cheap.
-
-        >>> from timely.progress import GraphBuilder
-        >>> GraphBuilder(int).build().is_empty()
-        True
+        A count that is not is usually where the last call found one, which makes the call cheap.
         """
         stores = self._stores
         if not stores:
@@ -385,18 +285,7 @@ class Tracker(CountSink[T], Generic[T]):
         return True
 
     def summary(self, a: Location, b: Location) -> Antichain[PathSummary[T]]:
-        """Return the minimal summaries of the paths from ``a`` to ``b``: the identity from a location to itself.
-
-        Empty where no path leads from ``a`` to ``b``. :meth:`summaries_from` says how long it takes.
-
-        >>> from timely.progress import Antichain, GraphBuilder, Source, Step, Target
-        >>> graph = GraphBuilder(int)
-        >>> graph.add_node("delay", 1, 1, [[Antichain([Step(5)])]])
-        >>> tracker = graph.build()
-        >>> before, after = Target("delay", 0), Source("delay", 0)
-        >>> tracker.summary(before, after), tracker.summary(after, before)
-        (Antichain([Step(5)]), Antichain([]))
-        """
+        """Return the minimal summaries of the paths from ``a`` to ``b``; empty if there is no path."""
         self.index(b)
         found = self.summaries_from(a).get(b)
         return Antichain() if found is None else found.copy()
@@ -404,14 +293,7 @@ class Tracker(CountSink[T], Generic[T]):
     def summaries_from(self, a: Location) -> dict[Location, Antichain[PathSummary[T]]]:
         """Return the minimal path summaries from ``a`` to every location that it reaches, itself included.
 
-        Linear in the size of what is reached, where that has no cycles. The last answer is kept, so that asking about
-        one ``a`` repeatedly is cheap; it is not to be changed.
-
-        >>> from timely.progress import Antichain, GraphBuilder, Step, Target
-        >>> graph = GraphBuilder(int)
-        >>> graph.add_node("delay", 1, 1, [[Antichain([Step(5)])]])
-        >>> graph.build().summaries_from(Target("delay", 0))
-        {Target('delay', 0): Antichain([Step(0)]), Source('delay', 0): Antichain([Step(5)])}
+        Linear in what is reached, where that has no cycles. The last answer is kept; do not change it.
         """
         number = self.index(a)
         if self._reached is None or self._reached[0] != number:
@@ -419,35 +301,19 @@ class Tracker(CountSink[T], Generic[T]):
         return self._reached[1]
 
     def summaries_to(self, b: Location) -> dict[Location, Antichain[PathSummary[T]]]:
-        """Return the minimal path summaries to ``b`` from every location that leads there, itself included.
-
-        As long as :meth:`summaries_from` takes; the last answer is kept, and is not to be changed.
-
-        >>> from timely.progress import Antichain, GraphBuilder, Source, Step
-        >>> graph = GraphBuilder(int)
-        >>> graph.add_node("delay", 1, 1, [[Antichain([Step(5)])]])
-        >>> graph.build().summaries_to(Source("delay", 0))
-        {Target('delay', 0): Antichain([Step(5)]), Source('delay', 0): Antichain([Step(0)])}
-        """
+        """Return the minimal path summaries to ``b`` from every location that leads there; as :meth:`summaries_from`."""
         number = self.index(b)
         if self._reaching is None or self._reaching[0] != number:
             self._reaching = (number, self._by_location(paths_to(self._topology, number)))
         return self._reaching[1]
 
     def forget(self) -> None:
-        """Let go of the answers about paths that were kept, and of what was made to find them."""
+        """Drop what only questions about paths need."""
         self._reached = self._reaching = None
         self._topology.forget()
 
     def matters(self, location: Location) -> bool:
-        """Return whether a count at ``location`` can have to do with any frontier that is observed.
-
-        >>> from timely.progress import GraphBuilder, Source
-        >>> graph = GraphBuilder(int)
-        >>> graph.add_node("input", 0, 1, [])
-        >>> graph.build().matters(Source("input", 0))
-        False
-        """
+        """Return whether a count at ``location`` can affect an observed frontier."""
         return self._plan.cells[self.index(location)] != NOWHERE
 
     def _by_location(self, labels: Mapping[int, list[Label[T]]]) -> dict[Location, Antichain[PathSummary[T]]]:

@@ -114,7 +114,7 @@ class CountProjection(Projection[TO, TI], Generic[TO, TI]):
         for port, way_out in self._exits[index]:
             outer = way_out(time)
             if outer is not None:
-                counts = self.changes[port]._counts
+                counts = self.changes[port].counts
                 count = counts.get(outer, 0) + diff
                 if count:
                     counts[outer] = count

@@ -332,7 +332,7 @@ class Subgraph(Generic[TO, TI]):
         """Take in how the frontiers at the inputs have moved."""
         to_inner = self.refinement.to_inner
         for number, changes in zip(self._entry_sources, external, strict=True):
-            if changes._counts:
+            if changes.counts:
                 for time, diff in changes.drain():
                     self._tracker.update_at(number, to_inner(time), diff)
 
@@ -396,21 +396,21 @@ class Subgraph(Generic[TO, TI]):
             return
         said, notes = self._said, self._notes
         for changes, number in child.held:
-            if changes._counts:
-                for time, diff in changes._counts.items():
+            if changes.counts:
+                for time, diff in changes.counts.items():
                     said.update_at(number, time, diff)
-                changes._counts.clear()
+                changes.counts.clear()
         for changes, number in child.read:
-            if changes._counts:
-                for time, diff in changes._counts.items():
+            if changes.counts:
+                for time, diff in changes.counts.items():
                     notes.update_at(number, time, -diff)
-                changes._counts.clear()
+                changes.counts.clear()
         for changes, numbers in child.sent:
-            if changes._counts:
-                for time, diff in changes._counts.items():
+            if changes.counts:
+                for time, diff in changes.counts.items():
                     for number in numbers:
                         notes.update_at(number, time, diff)
-                changes._counts.clear()
+                changes.counts.clear()
 
     def _leave(self, number: int, time: TI, diff: int) -> None:
         """Note messages sent out of the scope: produced at an output, in the parent's terms."""
@@ -560,7 +560,7 @@ class Subgraph(Generic[TO, TI]):
         for observer, time, diff in changes:
             target = observed[observer]
             child = told[target.node] = self.children[target.node]
-            child.external[target.port]._counts[time] = diff  # consolidated already, and the batch was drained
+            child.external[target.port].counts[time] = diff  # consolidated already, and the batch was drained
         for child in told.values():
             child.scope.push_external_progress(child.external)
             self._agenda.add(child.index)
@@ -572,14 +572,14 @@ class Subgraph(Generic[TO, TI]):
         produced: Sequence[ChangeBatch[TO]],
     ) -> None:
         for mine, theirs in zip(self._consumed, consumed):
-            if mine._counts:
+            if mine.counts:
                 mine.drain_into(theirs)
         for mine, theirs in zip(self._produced, produced):
-            if mine._counts:
+            if mine.counts:
                 mine.drain_into(theirs)
         projection = self._projection
         if projection is not None:
             projection.settle()
             for mine, theirs in zip(projection.changes, internal):
-                if mine._counts:
+                if mine.counts:
                     mine.drain_into(theirs)

@@ -21,8 +21,7 @@ from pyspark.sql.types import IntegerType, StructField, StructType
 from timely.dataflow.output_schema import Output
 from timely.errors import ConfigurationError, TimelyError
 from timely.errors import OutputError as OutputError  # where it was before
-from timely.progress import Routes
-from timely.progress.routes import Mode
+from timely.progress import ProgressGroups, ProgressMode
 from timely.spark.display import Monitor, monitor, name_of
 from timely.spark.lifetime import has_plan
 from timely.spark.live import Page, check_page, show
@@ -111,7 +110,7 @@ def run(
     checkpoint: str | os.PathLike[str] | None = None,
     checkpoint_every: int | timedelta = timedelta(seconds=10),
     patience: float = SILENCE,
-    progress: Mode = "direct",
+    progress: ProgressMode = "direct",
     live: Page | None = None,
 ) -> Result:
     """Run a dataflow on Spark: DataFrames in, DataFrames out, one worker in each of ``workers`` tasks of one barrier
@@ -151,7 +150,7 @@ def run(
     """
     if workers is not None:
         check_workers(workers)
-    Routes.named(progress, workers or 1)
+    ProgressGroups.named(progress, workers or 1)
     check_page(live)
     if find_spec("pandas") is None:
         raise ConfigurationError(

@@ -23,8 +23,7 @@ from timely.dataflow import ScopeBuilder, Stream, SyncActivator
 from timely.dataflow.output_schema import Output
 from timely.errors import ConfigurationError, PeerLostError, TimelyError, WorkerError, told
 from timely.operators import InputHandle
-from timely.progress import Routes
-from timely.progress.routes import Mode
+from timely.progress import ProgressGroups, ProgressMode
 from timely.spark.ingest import Intake
 from timely.spark.live import Look, looked_at
 from timely.spark.logs import LogPlan, worker_log
@@ -64,7 +63,7 @@ class Task:
     log: LogPlan = attrs.field(factory=LogPlan)
     checkpoints: Checkpoints | None = None
     """Where the run keeps checkpoints, if it does."""
-    progress: Mode = "direct"
+    progress: ProgressMode = "direct"
     """How workers hear of each other's progress."""
     look: Look | None = attrs.field(default=None, kw_only=True)
     """How a live page looks on, if there is one."""
@@ -122,7 +121,7 @@ class Task:
             peers = registration.peers((host, port))
             identity, run = self.invitation.identity, self.invitation.run
             sockets = connect_mesh(index, listener, peers, identity, run=run, generation=generation)
-        routes = Routes.named(self.progress, self.invitation.workers)
+        routes = ProgressGroups.named(self.progress, self.invitation.workers)
         return Worker(SocketTransport(index, sockets, self.invitation.largest), routes=routes)
 
     def _work(

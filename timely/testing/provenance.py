@@ -6,13 +6,12 @@ The account assumes what an aggregating worker should do, not what it does, so t
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import Any, TypeAlias
 
-from timely.progress import ProgressBatch, Routes
+from timely.progress import GroupBatch, ProgressAggregator, ProgressBatch, ProgressGroups
 from timely.testing.transport import Network
-from timely.worker.progress_aggregation import ProgressAggregator
 from timely.worker.progress_batching import PROGRESS
 
 Batch: TypeAlias = ProgressBatch[Any]
@@ -24,22 +23,22 @@ Origins: TypeAlias = list[tuple[int, Batch]]
 class BatchProvenance:
     """The batches in the sums that workers pass on by these ``routes``.
 
-    >>> network, provenance = Network(3), BatchProvenance(Routes.central(3))
+    >>> network, provenance = Network(3), BatchProvenance(ProgressGroups.central(3))
     >>> batch = ProgressBatch(1, 0, (("a", 1),))
     >>> provenance.flushed(1, 7, batch)
-    >>> for peer, message in provenance.sent(1, [(0, ("progress", 7, batch))]):
-    ...     network.send(1, peer, message)
+    >>> for members, dataflow, sum in provenance.sent(1, [GroupBatch([0], 7, batch)]):
+    ...     network.send(1, members[0], ("progress", dataflow, sum))
     >>> provenance.batches(network, 7, 1, 2, lambda worker, sender: []) == [batch]
     True
     """
 
-    def __init__(self, routes: Routes) -> None:
+    def __init__(self, routes: ProgressGroups) -> None:
         self._routes = routes
         self._groups = [
-            {member: group for group, members in enumerate(routes.around(worker)) for member in members}
+            {member: group for group, members in enumerate(routes.neighbours(worker)) for member in members}
             for worker in range(routes.workers)
         ]
-        self._group_counts = [len(routes.around(worker)) for worker in range(routes.workers)]
+        self._group_counts = [len(routes.neighbours(worker)) for worker in range(routes.workers)]
         self._waiting: defaultdict[tuple[int, int, int], Origins] = defaultdict(list)
         self._in_flight: dict[tuple[int, int, int, int], Origins] = {}
 
@@ -55,19 +54,15 @@ class BatchProvenance:
             if group != self._groups[worker][sender]:
                 self._waiting[worker, group, number] += origins
 
-    def sent(self, worker: int, messages: Sequence[tuple[int, Any]]) -> Sequence[tuple[int, Any]]:
+    def sent(self, worker: int, batches: Sequence[GroupBatch]) -> Sequence[GroupBatch]:
         """Note and return what a worker sends at the end of a step; what else was waiting has cancelled."""
-        found: dict[tuple[int, int, int], Origins] = {}
-        for peer, message in messages:
-            if message[0] == PROGRESS:
-                _, number, batch = message
-                key = self._groups[worker][peer], number, batch.sequence
-                if key not in found:
-                    found[key] = self._waiting.pop((worker, *key[:2]), [])
-                self._in_flight[worker, peer, number, batch.sequence] = found[key]
+        for members, number, batch in batches:
+            origins = self._waiting.pop((worker, self._groups[worker][members[0]], number), [])
+            for peer in members:
+                self._in_flight[worker, peer, number, batch.sequence] = origins
         for gone in [key for key in self._waiting if key[0] == worker]:
             del self._waiting[gone]
-        return messages
+        return batches
 
     def batches(
         self, network: Network, number: int, source: int, target: int, early: Callable[[int, int], Sequence[Any]]
@@ -77,7 +72,7 @@ class BatchProvenance:
         ``early(worker, sender)`` are messages that came before their dataflow was built.
         """
         found: list[Batch] = []
-        for sender, receiver in reversed(list(pairwise(self._routes.way(source, target)))):
+        for sender, receiver in reversed(list(pairwise(self._routes.path(source, target)))):
             for message in (*early(receiver, sender), *network.between(sender, receiver)):
                 if message[0] == PROGRESS and message[1] == number:
                     origins = self._in_flight.get((sender, receiver, number, message[2].sequence), [])
@@ -87,25 +82,25 @@ class BatchProvenance:
         return found
 
 
-class TracedAccumulator(ProgressAggregator):
-    """The accumulator of a simulated worker, which reports what goes in and out."""
+class TracedAggregator(ProgressAggregator):
+    """The aggregator of a simulated worker, which reports what goes in and out."""
 
     __slots__ = ("_provenance",)
 
-    def __init__(self, index: int, routes: Routes, provenance: BatchProvenance) -> None:
-        super().__init__(index, routes.around(index))
+    def __init__(self, index: int, routes: ProgressGroups, provenance: BatchProvenance) -> None:
+        super().__init__(index, routes)
         self._provenance = provenance
 
-    def say(self, number: int, batch: Batch) -> None:
-        """Take in a batch of this worker."""
-        self._provenance.flushed(self._index, number, batch)
-        super().say(number, batch)
+    def add(self, dataflow: int, batch: Batch) -> None:
+        """Take a batch of this worker."""
+        self._provenance.flushed(self._index, dataflow, batch)
+        super().add(dataflow, batch)
 
-    def hear(self, sender: int, number: int, batch: Batch) -> None:
-        """Take in a sum from a member of a group."""
-        self._provenance.received(self._index, sender, number, batch)
-        super().hear(sender, number, batch)
+    def receive(self, sender: int, dataflow: int, batch: Batch) -> None:
+        """Take a sum of a neighbour."""
+        self._provenance.received(self._index, sender, dataflow, batch)
+        super().receive(sender, dataflow, batch)
 
-    def messages(self) -> Iterator[tuple[int, Any]]:
-        """Yield ``(peer, message)`` for all that is to be sent now."""
-        yield from self._provenance.sent(self._index, list(super().messages()))
+    def flush(self) -> list[GroupBatch]:
+        """Return the batches to send now."""
+        return list(self._provenance.sent(self._index, super().flush()))

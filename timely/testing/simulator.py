@@ -16,10 +16,10 @@ from typing import Any, Generic, TypeVar
 from timely import Worker
 from timely.dataflow import ScopeBuilder
 from timely.errors import ConfigurationError, InvariantViolation, StalledError, WorkerError
-from timely.progress import Routes
+from timely.progress import ProgressGroups
 from timely.testing.checker import InvariantChecker
 from timely.testing.coroutine import Coroutine, CoroutineExit
-from timely.testing.provenance import BatchProvenance, TracedAccumulator
+from timely.testing.provenance import BatchProvenance, TracedAggregator
 from timely.testing.schedule import Decision, Delivery, RandomSchedule, Resume
 from timely.testing.transport import Network
 from timely.worker import Scheduler, Transport
@@ -57,7 +57,7 @@ class SimulatedWorker(Worker):
         transport: Transport,
         scheduler: Scheduler | None,
         checker: InvariantChecker,
-        routes: Routes | None = None,
+        routes: ProgressGroups | None = None,
         provenance: BatchProvenance | None = None,
     ) -> None:
         self._checker = checker
@@ -65,7 +65,7 @@ class SimulatedWorker(Worker):
         self._long = False
         super().__init__(transport, scheduler, lambda: self.elapsed)
         if routes is not None and provenance is not None:
-            self._accumulator = TracedAccumulator(self.index, routes, provenance)
+            self._aggregator = TracedAggregator(self.index, routes, provenance)
         checker.add_worker(self)
 
     def _turn(self) -> None:
@@ -126,7 +126,7 @@ class Simulation(Generic[T]):
         *,
         decisions: Sequence[Decision] | None = None,
         network: Callable[[int], Network] = Network,
-        routes: Routes | None = None,
+        routes: ProgressGroups | None = None,
     ) -> None:
         if workers < 1:
             raise ConfigurationError(f"workers={workers!r}: there must be at least one")
@@ -291,7 +291,7 @@ def simulate(
     *,
     decisions: Sequence[Decision] | None = None,
     network: Callable[[int], Network] = Network,
-    routes: Routes | None = None,
+    routes: ProgressGroups | None = None,
 ) -> Simulation[T]:
     """Run ``program(worker)`` on simulated workers, as ``timely.execute`` would, check every invariant, and return the run.
 
@@ -325,7 +325,7 @@ def shrink(
     *,
     workers: int = 3,
     network: Callable[[int], Network] = Network,
-    routes: Routes | None = None,
+    routes: ProgressGroups | None = None,
 ) -> list[Decision]:
     """Return as few of ``decisions`` as the program needs to fail still: none, if it fails under every schedule.
 

@@ -106,7 +106,7 @@ class WorkerState:
 
     def unsent(self) -> Counts:
         """Return what the worker has not sent to its peers yet."""
-        return {} if self.exchange is None else self.changes(self.exchange.unsaid())
+        return {} if self.exchange is None else self.changes(self.exchange.pending())
 
 
 def _locations(subgraph: Subgraph[Any, Any]) -> dict[int, Location]:

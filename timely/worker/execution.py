@@ -33,8 +33,7 @@ from timely.errors import (
     shown,
     what_failed,
 )
-from timely.progress import Routes
-from timely.progress.routes import Mode
+from timely.progress import ProgressGroups, ProgressMode
 from timely.worker.allocator import keep_what_is_freed, prepare
 from timely.worker.failure import Failure
 from timely.worker.interruptions import SetAside
@@ -66,7 +65,7 @@ def execute(
     *,
     workers: int = 1,
     processes: int = 1,
-    progress: Mode = "direct",
+    progress: ProgressMode = "direct",
     watch: bool | float = True,
 ) -> list[T]:
     """Run ``program(worker)`` on ``workers`` threads in each of ``processes`` processes; return the results in worker order.
@@ -114,10 +113,10 @@ def execute(
 
 
 def execute_watched(
-    program: Callable[[Worker], T], workers: int, processes: int, progress: Mode, watch: Watch | None
+    program: Callable[[Worker], T], workers: int, processes: int, progress: ProgressMode, watch: Watch | None
 ) -> list[T]:
     """Do what ``execute`` does, for somebody who wants to be told in another way what it is stuck at."""
-    routes = Routes.named(progress, workers * processes, workers)
+    routes = ProgressGroups.named(progress, workers * processes, workers)
     if processes > 1:
         outcomes = _run_processes(program, workers, processes, routes, watch)
     else:
@@ -187,7 +186,7 @@ def run_threads(
     indices: Sequence[int],
     sockets: Mapping[int, Mapping[int, socket.socket]],
     shared: Mapping[int, Mapping[int, Shared]],
-    routes: Routes,
+    routes: ProgressGroups,
     company: LocalWorkers,
 ) -> list[Outcome]:
     """Run the workers ``indices`` as threads of this process.
@@ -246,7 +245,7 @@ def _stop(inboxes: Mapping[int, Inbox], why: str) -> None:
 
 
 def _run_connected(
-    transport: PeerTransport, program: Callable[[Worker], Any], routes: Routes, company: LocalWorkers
+    transport: PeerTransport, program: Callable[[Worker], Any], routes: ProgressGroups, company: LocalWorkers
 ) -> Outcome:
     """Run a program on a new worker that is connected by ``transport``; who looks on may refuse to have it made."""
     try:
@@ -269,7 +268,7 @@ def first_failure(outcomes: Sequence[Outcome]) -> BaseException | None:
 
 
 def _run_processes(
-    program: Callable[[Worker], Any], workers: int, processes: int, routes: Routes, watch: Watch | None
+    program: Callable[[Worker], Any], workers: int, processes: int, routes: ProgressGroups, watch: Watch | None
 ) -> list[Outcome]:
     """Fork the processes, and wait for what each has to say."""
     import multiprocessing
@@ -333,7 +332,7 @@ def _start(
     program: Callable[[Worker], Any],
     workers: int,
     processes: int,
-    routes: Routes,
+    routes: ProgressGroups,
     watch: Watch | None,
 ) -> None:
     """Start the ``children``, each with all ``ends`` of the pipes for what they have to say, all the lines by which they are
@@ -454,7 +453,7 @@ def _process(
     sockets: Mapping[int, Mapping[int, socket.socket]],
     shared: Mapping[int, Mapping[int, Shared]],
     ends: Sequence[tuple[Connection, Connection]],
-    routes: Routes,
+    routes: ProgressGroups,
     called: Sequence[Line],
     lifeline: Lifeline,
     watch: Watch | None,

@@ -17,13 +17,12 @@ from timely.dataflow import SyncActivator
 from timely.dataflow.operator_state import StateRegistry
 from timely.errors import ConfigurationError, PeerLostError, RoutingError, UnsendableError, WorkerError, told
 from timely.native import mypyc_attr
-from timely.progress import ActivationQueue, ProgressBatch, ProgressExchange, Routes
+from timely.progress import ActivationQueue, ProgressAggregator, ProgressBatch, ProgressExchange, ProgressGroups
 from timely.worker.all_gather import AllGather
 from timely.worker.config import Config
 from timely.worker.dataflows import LONG, InstalledDataflow, Pointstamp
 from timely.worker.gc_control import GarbageControl
 from timely.worker.graph_check import GraphCheck
-from timely.worker.progress_aggregation import SWEPT, ProgressAggregator
 from timely.worker.progress_batching import DATA, PROGRESS
 from timely.worker.scheduler import Scheduler
 from timely.worker.silence import warn_of_the_same
@@ -38,6 +37,7 @@ CONFER: Final = "confer"
 DONE: Final = "done"
 QUIET: Final = "quiet"
 HELD: Final = "held"
+MARK: Final = "mark"
 SERVING: Final = "serving"
 ENDED: Final = "ended"
 
@@ -52,7 +52,7 @@ class Turning:
         scheduler: Scheduler | None = None,
         clock: Callable[[], float] = monotonic,
         *,
-        routes: Routes | None = None,
+        routes: ProgressGroups | None = None,
     ) -> None:
         self.transport: Transport = LocalTransport() if transport is None else transport
         self.index = self.transport.index
@@ -73,11 +73,10 @@ class Turning:
         self._agreement = GraphCheck(self.index, self.peers)
         self._council = AllGather(self.index, self.peers)
         self._serving = False
-        self._accumulator: ProgressAggregator | None = None
-        if routes is not None and routes.workers != self.peers:
-            raise ConfigurationError(f"there are {self.peers} workers, and routes for {routes.workers}: make them for this run")
-        if routes is not None and not routes.direct_only:
-            self._accumulator = ProgressAggregator(self.index, routes.around(self.index))
+        groups = ProgressGroups.direct(self.peers) if routes is None else routes
+        if groups.workers != self.peers:
+            raise ConfigurationError(f"{self.peers} workers cannot have progress groups of {groups.workers}: make new ones")
+        self._aggregator = ProgressAggregator(self.index, groups)
         self.collector: GarbageControl | None = None
         self._failed: BaseException | None = None
         self._stepping = False
@@ -146,10 +145,8 @@ class Turning:
                 self._send_progress(dataflow)
                 if not alive:
                     self._forget(number)
-                    if self._accumulator is not None:
-                        self._accumulator.completed(number)
-        if self._accumulator is not None:
-            self._pass_on(self._accumulator)
+                    self._aggregator.complete(number)
+        self._send_aggregated()
         self._flush()
         for onlooker in self.tracers:
             onlooker.turned()
@@ -183,8 +180,7 @@ class Turning:
                 dataflow.longest /= 2
                 said = True
         if said:
-            if self._accumulator is not None:
-                self._pass_on(self._accumulator)
+            self._send_aggregated()
             self._flush()
         return said
 
@@ -200,19 +196,18 @@ class Turning:
             return False
         for onlooker in self.tracers:
             onlooker.told(dataflow.number, batch)
-        if self._accumulator is not None:
-            self._accumulator.say(dataflow.number, batch)
-            return True
-        message = PROGRESS, dataflow.number, batch
-        for peer in range(self.peers):
-            if peer != self.index:
-                self.tell(peer, message)
+        self._aggregator.add(dataflow.number, batch)
         return True
 
-    def _pass_on(self, accumulator: ProgressAggregator) -> None:
-        """Send those around what this worker's operators did, and what it heard from the others, as one batch."""
-        for peer, message in accumulator.messages():
-            self.tell(peer, message)
+    def _send_aggregated(self) -> None:
+        """Send the progress of this worker, and what it forwards."""
+        for members, number, batch in self._aggregator.flush():
+            message = PROGRESS, number, batch
+            for peer in members:
+                self.tell(peer, message)
+        for members, round in self._aggregator.marks():
+            for peer in members:
+                self.tell(peer, (MARK, round))
 
     def tell(self, peer: int, message: Any) -> None:
         """Send a peer a message that it may act on."""
@@ -290,9 +285,8 @@ class Turning:
         if kind == CONFER:
             self._council.heard(sender, message[1], message[2])
             return
-        if kind == SWEPT:
-            if self._accumulator is not None:
-                self._accumulator.swept(sender, message[1])
+        if kind == MARK:
+            self._aggregator.receive_mark(sender, message[1])
             return
         number = message[1]
         if not self._agreement.knows(number):
@@ -304,8 +298,8 @@ class Turning:
             if self.index == 0 and sender == 1 and built is not None:
                 warn_of_the_same(built.scope, message[3])
             return
-        if kind == PROGRESS and self._accumulator is not None:
-            self._accumulator.hear(sender, number, message[2])
+        if kind == PROGRESS:
+            self._aggregator.receive(sender, number, message[2])
         target = self._dataflows.get(number)
         if target is None:
             return  # complete or dropped here: nothing in it matters any more

@@ -18,7 +18,7 @@ from timely.dataflow.scope import ScopeContext
 from timely.errors import ConfigurationError, ScopeError, StalledError, WorkerError, shown
 from timely.native import mypyc_attr
 from timely.order import PartialOrder
-from timely.progress import ProgressExchange, Routes
+from timely.progress import ProgressExchange, ProgressGroups
 from timely.worker.dataflows import DataflowBuild, InstalledDataflow, Pointstamp
 from timely.worker.gc_control import collector_paused, find_garbage
 from timely.worker.graph_check import describe
@@ -65,7 +65,7 @@ class Worker(Turning):
         scheduler: Scheduler | None = None,
         clock: Callable[[], float] = monotonic,
         *,
-        routes: Routes | None = None,
+        routes: ProgressGroups | None = None,
     ) -> None:
         super().__init__(transport, scheduler, clock, routes=routes)
         self._being_built: list[str] = []
@@ -159,8 +159,6 @@ class Worker(Turning):
         if building.number in self._dataflows:
             for subgraph in scope.scopes:
                 subgraph.dropped = True
-            if self._accumulator is not None:
-                self._accumulator.dropped(building.number)
         self._forget(building.number)
 
     def has(self, scope: ScopeBuilder[Any]) -> bool:
@@ -428,11 +426,11 @@ class Worker(Turning):
 
     def _is_waiting(self) -> bool:
         """Whether there is anything to wait for: a dataflow that is not complete, or what a peer is to say."""
-        return bool(self._dataflows or self._council.missing() or self._serving or self._sweeping())
+        return bool(self._dataflows or self._council.missing() or self._serving or self._in_round())
 
-    def _sweeping(self) -> bool:
-        """Whether something that others told before they gave their values may still be on its way."""
-        return self._accumulator is not None and self._accumulator.sweeping(self._council.round)
+    def _in_round(self) -> bool:
+        """Return whether progress that others sent before they gave their values may still be on its way."""
+        return self._aggregator.in_round(self._council.round)
 
     def _why_stalled(self, advice: str = _ADVICE) -> str:
         held = [f"a value to come from worker {peer}, which all are to agree on" for peer in self._council.missing()]
@@ -468,16 +466,14 @@ class Worker(Turning):
         for peer in range(self.peers):
             if peer != self.index:
                 self.tell(peer, (CONFER, number, value))
-        if self._accumulator is not None:
-            self._accumulator.begin(number)
-            self._pass_on(self._accumulator)
+        self._aggregator.begin_round(number)
+        self._send_aggregated()
         self._flush()
-        while self._council.missing() or self._sweeping():
+        while self._council.missing() or self._in_round():
             if self._council.in_vain():
                 raise StalledError(self._why_stalled())
             self._run_on(_PATIENCE, 1)
-        if self._accumulator is not None:
-            self._accumulator.concluded(number)
+        self._aggregator.end_round(number)
         return self._council.conclude()
 
     def finish(self) -> None:
@@ -492,7 +488,7 @@ class Worker(Turning):
 
     def _serve(self) -> None:
         """Pass on what others tell of dataflows that were dropped here, until nobody wants any more or nothing can move."""
-        self._serving = self._accumulator is not None and self._accumulator.serving
+        self._serving = self._aggregator.forwarding
         if self._serving:
             self._tell_all((SERVING,))
         with contextlib.suppress(StalledError):  # it is for those to raise who still want something

@@ -1,4 +1,4 @@
-"""Many partially ordered times in one place: the forest alone, and as the engine uses it, against brute force."""
+"""Many partially ordered times in one place: the heap alone, and as the engine uses it, against brute force."""
 
 from __future__ import annotations
 
@@ -10,9 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from timely.order import Product
-from timely.progress.graph import GraphBuilder
-from timely.progress.location import Target
-from timely.progress.minimal_heap import MinimalHeap
+from timely.progress import GraphBuilder, MinimalHeap, Target
 from timely.testing import minimal
 
 TIMES = st.builds(Product, st.integers(0, 7), st.integers(0, 7))
@@ -21,29 +19,29 @@ DIFFS = st.sampled_from([-1, 1, 1])
 
 @given(st.lists(st.lists(st.tuples(TIMES, st.sampled_from([0, -1, 1])), max_size=30)))
 def test_minimum_is_that_of_the_positive_counts(rounds: list[list[tuple[Any, int]]]) -> None:
-    forest: MinimalHeap[Any] = MinimalHeap()
+    heap: MinimalHeap[Any] = MinimalHeap()
     counts: dict[Any, int] = {}
     for changes in rounds:
         for time, count in changes:
             counts[time] = count
             if count > 0:
-                forest.add(time)
+                heap.add(time)
         present = {time for time, count in counts.items() if count > 0}
-        found = forest.minimum(counts)
+        found = heap.minimum(counts)
         assert set(found) == minimal(present)
         assert len(set(found)) == len(found)
-        assert len(present) <= len(forest) <= len(counts)
+        assert len(present) <= len(heap) <= len(counts)
 
 
 def test_totally_ordered_times_come_out_in_order() -> None:
     times = [(n * 7919) % 5003 for n in range(5003)]
-    forest = MinimalHeap(times)
+    heap = MinimalHeap(times)
     counts = dict.fromkeys(times, 1)
     for time in range(5003):
-        assert forest.minimum(counts) == (time,)
+        assert heap.minimum(counts) == (time,)
         del counts[time]
-    assert forest.minimum(counts) == ()
-    assert len(forest) == 0
+    assert heap.minimum(counts) == ()
+    assert len(heap) == 0
 
 
 @st.composite
@@ -102,8 +100,8 @@ def test_a_time_that_came_when_there_were_few_counts_when_there_are_many() -> No
 @pytest.mark.parametrize("size", [2, 3, 4, 7])
 def test_what_stood_under_a_time_that_goes_is_not_lost_for_being_incomparable(size: int) -> None:
     first, beyond = Product(0, 0), [Product(1 + place, size - place) for place in range(size)]
-    forest: MinimalHeap[Product[int, int]] = MinimalHeap([first, *beyond])
+    heap: MinimalHeap[Product[int, int]] = MinimalHeap([first, *beyond])
     counts = dict.fromkeys([first, *beyond], 1)
-    assert forest.minimum(counts) == (first,)
+    assert heap.minimum(counts) == (first,)
     del counts[first]
-    assert set(forest.minimum(counts)) == set(beyond)
+    assert set(heap.minimum(counts)) == set(beyond)
