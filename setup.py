@@ -36,7 +36,6 @@ ENGINE = [
     "timely/progress/tracker.py",
     "timely/scopes/count_sinks.py",
     "timely/scopes/trusted.py",
-    "timely/scopes/child.py",
     "timely/scopes/subgraph.py",
     "timely/dataflow/unreferenced.py",
     "timely/dataflow/sync_activator.py",

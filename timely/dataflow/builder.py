@@ -79,7 +79,7 @@ def connect(scope: ScopeBuilder[T], stream: Stream[T, Any], pact: Pact, target: 
     if not isinstance(pact, PipelinePact):
         ending = _ending(scope, stream) if isinstance(pact, Exchange) else None
         pusher = ExchangePusher(pact.parts, local, scope.allocator, label, input.place, ending)
-    scope.subgraph.add_edge(stream.source, target, local=isinstance(pact, PipelinePact))
+    scope.subgraph_builder.add_edge(stream.source, target, local=isinstance(pact, PipelinePact))
     input.queue = queue
     stream.tee.append(pusher)
 
@@ -133,7 +133,7 @@ class OperatorBuilder(Generic[T]):
             raise GraphError(f"the name of an operator is a string, not {shown(name)}: a pact comes before the name")
         check_scope(scope, name)
         self._scope = scope
-        self._operator: Operator[T] = Operator(name, scope.subgraph, scope.allocator)
+        self._operator: Operator[T] = Operator(name, scope.subgraph_builder, scope.allocator)
         self._rows: list[dict[int, Antichain[PathSummary[T]]]] = []
         self._stay: Antichain[PathSummary[T]] = Antichain([scope.subgraph.domain.identity])
         self._built = False

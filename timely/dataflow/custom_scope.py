@@ -319,7 +319,7 @@ def add_scope(
     if len(streams) != scope.inputs:
         raise GraphError(f"{place}: the scope has {scope.inputs} inputs, and {len(streams)} streams were given")
     foreign = CustomScope(scope, name, builder)
-    builder.subgraph.add_child(name, foreign)
+    builder.subgraph_builder.add_child(name, foreign)
     for port, (given, inlet) in enumerate(zip(streams, foreign.inlets, strict=True)):
         stream, pact = given if isinstance(given, tuple) else (given, Pipeline)
         if not isinstance(stream, Stream):

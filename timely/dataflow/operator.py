@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from typing import Any, Final, Generic, Never, SupportsFloat, TypeVar
+from typing import Any, Final, Never, SupportsFloat, TypeVar
 
 from timely.dataflow.capability import Capability
 from timely.dataflow.channel import Allocator, ExchangePusher
@@ -23,7 +23,7 @@ from timely.dataflow.sync_activator import SyncActivator
 from timely.errors import ConfigurationError, RecoveryError, failure, shown, told
 from timely.order import PartialOrder
 from timely.progress import ChangeBatch, CountSink, TimeDomain
-from timely.scopes import Counts, Subgraph, Summaries, TracedSink, TrustedScope
+from timely.scopes import Counts, Subgraph, SubgraphBuilder, Summaries, TrustedScope
 
 T = TypeVar("T", bound=PartialOrder)
 
@@ -95,38 +95,16 @@ class Activator:
         return [scope for scope in between if isinstance(scope, Operator)]
 
 
-class Statement(Generic[T]):
-    """What an operator that is not attached has to say: it becomes the content of the next pull."""
+class _EarlyCounts(CountSink[Any]):
+    """Keeps what an operator counts before it is attached: only capabilities, since nothing runs before that."""
 
-    __slots__ = ("consumed", "internal", "produced")
+    __slots__ = ("changes",)
 
-    def __init__(self, inputs: int, outputs: int) -> None:
-        self.internal: Sequence[ChangeBatch[T]] = [ChangeBatch() for _ in range(outputs)]
-        self.consumed: Sequence[ChangeBatch[T]] = [ChangeBatch() for _ in range(inputs)]
-        self.produced: Sequence[ChangeBatch[T]] = [ChangeBatch() for _ in range(outputs)]
+    def __init__(self) -> None:
+        self.changes: ChangeBatch[tuple[int, Any]] = ChangeBatch()
 
-    def hold(self, output: int, time: T, diff: int) -> None:
-        """Count capabilities of an output."""
-        self.internal[output].update(time, diff)
-
-    def read(self, input: int, time: T, diff: int) -> None:
-        """Count messages on their way to an input: ``-n`` when n records were read."""
-        self.consumed[input].update(time, -diff)
-
-    def sent(self, output: int, time: T, diff: int) -> None:
-        """Count messages sent on an output."""
-        self.produced[output].update(time, diff)
-
-    def drain_into(
-        self,
-        internal: Sequence[ChangeBatch[T]],
-        consumed: Sequence[ChangeBatch[T]],
-        produced: Sequence[ChangeBatch[T]],
-    ) -> None:
-        """Hand everything over, and start anew."""
-        for mine, theirs in ((self.internal, internal), (self.consumed, consumed), (self.produced, produced)):
-            for source, target in zip(mine, theirs, strict=True):
-                source.drain_into(target)
+    def update_at(self, index: int, time: Any, diff: int) -> None:
+        self.changes.update((index, time), diff)
 
 
 class Operator(TrustedScope[T]):
@@ -136,7 +114,8 @@ class Operator(TrustedScope[T]):
     ``telling`` is how many notificators are being iterated over; one that is left before its end has the operator run again.
     """
 
-    def __init__(self, name: str, scope: Subgraph[Any, T], allocator: Allocator) -> None:
+    def __init__(self, name: str, builder: SubgraphBuilder[Any, T], allocator: Allocator) -> None:
+        scope = builder.subgraph
         self.name = name
         self.input_ports: list[InputPort[T, Any]] = []
         self.output_ports: list[OutputPort[T]] = []
@@ -153,8 +132,8 @@ class Operator(TrustedScope[T]):
         self.notified: Callable[[T, Sequence[InputPort[T, Any]]], None] | None = None
         self._scope = scope
         self._logic: Callable[[], object] = _nothing
-        self._statement: Statement[T] | None = None
-        self.index = scope.add_child(name, self)
+        self._early = _EarlyCounts()
+        self.index = builder.add_child(name, self)
         self.path = f"{scope.path}/{name}#{self.index}"
         activator = Activator(scope, self.index, allocator)
         keeping = StateDeclarations(allocator.keeper)
@@ -198,16 +177,13 @@ class Operator(TrustedScope[T]):
 
         The initial capabilities are not counted here, since they are in the internal summary; what becomes of them is.
         """
-        statement: Statement[T] = Statement(len(self.input_ports), len(self.output_ports))
-        read, hold, sent = TracedSink(statement.read), TracedSink(statement.hold), TracedSink(statement.sent)
+        early = self._early
         for input in self.input_ports:
-            input.account(input.index, read)
+            input.account(input.index, early)
         for output in self.output_ports:
-            output.account(output.index, hold, [output.index], sent)
+            output.account(output.index, early, [], early)
         capabilities = [Capability(self.domain.minimum, output) for output in self.output_ports]
-        for held in statement.internal:
-            held.clear()
-        self._statement = statement
+        early.changes.clear()
         try:
             logic = constructor(capabilities, self.info)
             if not callable(logic):
@@ -234,50 +210,18 @@ class Operator(TrustedScope[T]):
 
         Returns, for each input, the list of its frontier's elements, which the caller keeps up to date.
         """
-        statement = self._statement
-        if statement is not None:
-            for number, held in zip(sources, statement.internal, strict=True):
-                for time, diff in held.drain():
-                    hold.update_at(number, time, diff)
-            self._statement = None
+        for (output, time), diff in self._early.changes.drain():
+            hold.update_at(sources[output], time, diff)
         for input, number in zip(self.input_ports, targets, strict=True):
             input.account(number, note)
-        for output, number, numbers in zip(self.output_ports, sources, fanout, strict=True):
-            output.account(number, hold, numbers, note)
+        for port, number, numbers in zip(self.output_ports, sources, fanout, strict=True):
+            port.account(number, hold, numbers, note)
         return [input.elements for input in self.input_ports]
-
-    # -- the Scope protocol ------------------------------------------------------------------------------------------
 
     def get_internal_summary(self) -> tuple[Summaries[T], Counts[T]]:
         """Return its summaries, and one capability for the minimum time on each output."""
         minimum = self.domain.minimum
         return [port.summaries for port in self.input_ports], [[(minimum, 1)] for _ in self.output_ports]
-
-    def set_external_summary(self, summaries: Summaries[T], external: Counts[T]) -> None:
-        """Take in the initial frontiers; how the world leads back is of no use to an operator."""
-        for port, counts in zip(self.input_ports, external, strict=True):
-            port.elements[:] = [time for time, _ in counts]
-
-    def push_external_progress(self, external: Sequence[ChangeBatch[T]]) -> None:
-        """Take in how the frontiers have moved."""
-        for port, changes in zip(self.input_ports, external, strict=True):
-            for time, diff in changes.drain():
-                if diff > 0:
-                    port.elements.append(time)
-                else:
-                    port.elements.remove(time)
-
-    def pull_internal_progress(
-        self,
-        internal: Sequence[ChangeBatch[T]],
-        consumed: Sequence[ChangeBatch[T]],
-        produced: Sequence[ChangeBatch[T]],
-    ) -> bool:
-        """Run the logic once and report what it did."""
-        busy = self.run()
-        if self._statement is not None:
-            self._statement.drain_into(internal, consumed, produced)
-        return busy
 
     def run(self) -> bool:
         """Run the logic once; return whether it wants to be run again in any case."""

@@ -16,7 +16,7 @@ from timely.dataflow.scope_context import ScopeContext
 from timely.errors import GraphError, ScopeError, shown
 from timely.order import PartialOrder, Product
 from timely.progress import PathSummary, ProgressExchange
-from timely.scopes import Scope, Subgraph
+from timely.scopes import Scope, Subgraph, SubgraphBuilder
 
 if TYPE_CHECKING:
     from timely.dataflow.capability import Capability
@@ -69,7 +69,7 @@ class ScopeBuilder(Generic[T]):
         self.scopes: list[Subgraph[Any, Any]] = [] if parent is None else parent.root.scopes
         if parent is not None:
             wake = functools.partial(parent.subgraph.activate, index)
-        self.subgraph: Subgraph[Any, T] = Subgraph(
+        self.subgraph_builder: SubgraphBuilder[Any, T] = SubgraphBuilder(
             name,
             self.path,
             time if parent is None else parent.time,
@@ -79,9 +79,10 @@ class ScopeBuilder(Generic[T]):
             exchange=exchange,
             number=len(self.scopes),
         )
+        self.subgraph: Subgraph[Any, T] = self.subgraph_builder.subgraph
         self.scopes.append(self.subgraph)
         if parent is not None:
-            parent.subgraph.add_child(name, self.subgraph)
+            parent.subgraph_builder.add_child(name, self.subgraph_builder)
 
     def __repr__(self) -> str:
         return f"ScopeBuilder({self.path!r})"
@@ -159,8 +160,8 @@ class ScopeBuilder(Generic[T]):
             check()
         if self.unfinished:
             raise ScopeError(f"operators were begun and never built: {', '.join(sorted(self.unfinished))}; call build(...)")
-        self.subgraph.get_internal_summary()
-        self.subgraph.set_external_summary((), ())
+        self.subgraph_builder.get_internal_summary()
+        self.subgraph_builder.set_external_summary((), ())
 
     # -- operators: each is the function of the same name in timely.operators ----------------------------------------
 

@@ -82,11 +82,10 @@ class Stream(Generic[T, D]):
                 f"a stream of scope {self.scope.path!r} cannot enter {shown(getattr(scope, 'path', scope))}, which is not nested"
                 f" directly in it: {way_between(self.scope, scope, 'enter the scopes on the way one by one')}"
             )
-        nested = scope.subgraph
-        port = nested.new_input()
+        port = scope.subgraph_builder.new_input()
         tee: list[Pusher[T2]] = []
-        self.scope.subgraph.add_edge(self.source, Target(scope.index, port), local=True)
-        self.tee.append(EnterPusher(nested, port, tee))
+        self.scope.subgraph_builder.add_edge(self.source, Target(scope.index, port), local=True)
+        self.tee.append(EnterPusher(scope.subgraph, port, tee))
         return Stream(scope, Source(INGRESS, port), tee)
 
     def leave(self) -> Stream[Any, D]:
@@ -94,9 +93,9 @@ class Stream(Generic[T, D]):
         scope, parent = self.scope, self.scope.parent
         if parent is None:
             raise ScopeError(f"a stream of the outermost scope {scope.path!r} cannot leave it")
-        port = scope.subgraph.new_output()
+        port = scope.subgraph_builder.new_output()
         tee: list[Pusher[Any]] = []
-        scope.subgraph.add_edge(self.source, Target(EGRESS, port), local=True)
+        scope.subgraph_builder.add_edge(self.source, Target(EGRESS, port), local=True)
         self.tee.append(LeavePusher(scope.subgraph, tee))
         return Stream(parent, Source(scope.index, port), tee)
 

@@ -33,7 +33,7 @@ from timely.inspect.snapshot import ENTRY, EXIT, Snapshot, snapshot
 from timely.operators import Messages, Progress
 from timely.operators.events import EventSink
 from timely.progress import Location, ProgressBatch, Source, Target
-from timely.scopes import Subgraph
+from timely.scopes import Subgraph, output_port
 from timely.worker import Worker
 
 _LOG = logging.getLogger(__name__)
@@ -178,7 +178,7 @@ class EventLog:
             if not self._takers:
                 return
             if number < 0:
-                self._tell(Sent(self.now, self.worker, path, (subgraph.path, ~number), time, diff))
+                self._tell(Sent(self.now, self.worker, path, (subgraph.path, output_port(number)), time, diff))
                 return
             place = places[number]
             if isinstance(place, Target) and diff < 0:

@@ -15,7 +15,7 @@ from typing import Any, TypeAlias
 
 from timely.dataflow import InputPort, Operator
 from timely.progress import ChangeBatch, Location, Source, Target
-from timely.scopes import EGRESS, ForwardingScope, Subgraph, ValidatingScope
+from timely.scopes import EGRESS, ForwardingScope, Subgraph, ValidatingScope, output_port
 from timely.testing.flattened import Frontiers, Place, Sums, add, below
 from timely.testing.site import Site
 
@@ -159,7 +159,7 @@ class Watch:
 
     def note(self, number: int, time: Any, diff: int) -> None:
         """Note that messages were sent, or read."""
-        location = self._locations[number] if number >= 0 else Target(EGRESS, ~number)
+        location = self._locations[number] if number >= 0 else Target(EGRESS, output_port(number))
         if diff > 0:
             self._ledger.send(self._site, self._scope, location, time, diff)
             self._check_support(self._edges[location], time, "sent a message")  # type: ignore[index]  # it is a target

@@ -13,7 +13,7 @@ from typing import Any
 from timely.dataflow import Inlet, InputPort, Operator
 from timely.dataflow.custom_scope import CustomScope
 from timely.progress import Location, ProgressExchange, Source, Target
-from timely.scopes import EGRESS, INGRESS, Subgraph
+from timely.scopes import EGRESS, INGRESS, Subgraph, output_port
 from timely.testing.flattened import Flattened, Place, Stamp, Sums, add
 
 
@@ -106,11 +106,11 @@ class Site:
             if number >= 0:
                 for stamp in self.stamps(scope, self.locations[scope][number], time):
                     add(found, stamp, diff)
-            elif ~number < outputs:
-                for stamp in self.flat.spread(scope, Target(EGRESS, ~number), time):
+            elif output_port(number) < outputs:
+                for stamp in self.flat.spread(scope, Target(EGRESS, output_port(number)), time):
                     add(found, stamp, diff)
             else:
-                for stamp in self.flat.spread(scope, Source(INGRESS, ~number - outputs), time):
+                for stamp in self.flat.spread(scope, Source(INGRESS, output_port(number) - outputs), time):
                     add(found, stamp, -diff)
         return found
 
