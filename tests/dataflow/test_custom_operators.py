@@ -250,7 +250,7 @@ def test_an_operator_that_leaves_input_unread_is_run_again() -> None:
 
 
 def test_an_activator_has_the_operator_run_and_nothing_else_does() -> None:
-    activators: list[timely.dataflow.operator.Activator] = []
+    activators: list[timely.dataflow.Activator] = []
     calls: list[int] = []
 
     def constructor(capability: Capability[int], info: OperatorInfo) -> Logic:

@@ -16,6 +16,7 @@ from timely.dataflow.info import OperatorInfo, blaming
 from timely.dataflow.operator import Operator
 from timely.dataflow.origin import origin
 from timely.dataflow.pact import Distribute, Exchange, Pact, PipelinePact, Spill
+from timely.dataflow.port_owner import Closable
 from timely.dataflow.ports import InputPort, OutputPort
 from timely.dataflow.scope import ScopeBuilder, check_scope
 from timely.dataflow.spill import Queue, SpillQueue
@@ -77,18 +78,18 @@ def connect(scope: ScopeBuilder[T], stream: Stream[T, Any], pact: Pact, target: 
     local: QueuePusher[T] = QueuePusher(queue, scope.subgraph, target.node)
     pusher: Pusher[T] = local
     if not isinstance(pact, PipelinePact):
-        ending = _ending(scope, stream) if isinstance(pact, Exchange) else None
-        pusher = ExchangePusher(pact.parts, local, scope.allocator, label, input.place, ending)
+        closing = _closing(scope, stream) if isinstance(pact, Exchange) else None
+        pusher = ExchangePusher(pact.parts, local, scope.allocator, label, input.place, closing)
     scope.subgraph_builder.add_edge(stream.source, target, local=isinstance(pact, PipelinePact))
     input.queue = queue
     stream.tee.append(pusher)
 
 
-def _ending(scope: ScopeBuilder[T], stream: Stream[T, Any]) -> list[ExchangePusher[T]] | None:
-    """Return what is closed at the end of an activation of the operator that a stream comes from; of a scope there is none."""
+def _closing(scope: ScopeBuilder[T], stream: Stream[T, Any]) -> list[Closable] | None:
+    """Return what the end of an activation closes at the operator that a stream comes from; ``None`` for a scope."""
     node = stream.source.node
     sender = None if node == INGRESS else scope.subgraph.children[node].scope
-    return sender.ending if isinstance(sender, Operator) else None
+    return sender.closing if isinstance(sender, Operator) else None
 
 
 def make(scope: ScopeBuilder[Any], name: str, factory: Callable[..., S], *args: object) -> S:

@@ -1,22 +1,17 @@
-"""Capabilities: the right to send at a time, and what every send is gated by.
+"""Capabilities: the right to send at a time, which every send needs.
 
-A ``Capability`` belongs to one output of one operator and is counted there: as long as it is held, no frontier downstream
-passes its time. It may be copied, delayed and downgraded to later times, never to earlier ones, and it is dropped when
-nothing refers to it any more: when the activation ends, or with the next step. An ``InputCapability`` comes with a batch of
-input, is not counted (the batch itself is, until the activation that reads it is over), and must be retained to outlive that
-activation.
+A ``Capability`` is counted: while it is held, no frontier downstream passes its time. An ``InputCapability`` comes with a batch
+of input and is not counted, since the batch is; it must be retained to outlive the activation.
 """
 
 from __future__ import annotations
 
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final, Generic, Self, SupportsIndex, TypeVar
+from typing import Any, Final, Generic, Self, SupportsIndex, TypeVar
 
+from timely.dataflow.port_owner import CountedInput, CountedOutput
 from timely.errors import CapabilityError, GraphError, shown
 from timely.order import PartialOrder, Product
-
-if TYPE_CHECKING:
-    from timely.dataflow.ports import InputPort, OutputPort
 
 T = TypeVar("T", bound=PartialOrder)
 
@@ -45,10 +40,10 @@ class Capability(Generic[T]):
 
     __slots__ = ("_port", "time")
 
-    def __init__(self, time: T, port: OutputPort[T]) -> None:
+    def __init__(self, time: T, port: CountedOutput[T]) -> None:
         self.time = time
-        self._port: OutputPort[T] | None = port
-        port.hold.update_at(port.number, time, 1)
+        self._port: CountedOutput[T] | None = port
+        port.capabilities.update_at(port.number, time, 1)
         if not port.operator.running:
             port.operator.touch()
 
@@ -58,7 +53,7 @@ class Capability(Generic[T]):
         return self._port is not None
 
     @property
-    def port(self) -> OutputPort[T] | None:
+    def port(self) -> CountedOutput[T] | None:
         """The output on which it allows to send; ``None`` once it was dropped."""
         return self._port
 
@@ -78,9 +73,9 @@ class Capability(Generic[T]):
             port.check(time)
         if port is None or not self.time <= time:
             raise self._refusal("downgrade", time)
-        hold, number = port.hold, port.number
-        hold.update_at(number, time, 1)
-        hold.update_at(number, self.time, -1)
+        capabilities, number = port.capabilities, port.number
+        capabilities.update_at(number, time, 1)
+        capabilities.update_at(number, self.time, -1)
         self.time = time
         if not port.operator.running:
             port.operator.touch()
@@ -90,7 +85,7 @@ class Capability(Generic[T]):
         port = self._port
         if port is not None:
             self._port = None
-            port.hold.update_at(port.number, self.time, -1)
+            port.capabilities.update_at(port.number, self.time, -1)
             if not port.operator.running:
                 port.operator.touch()
 
@@ -120,13 +115,13 @@ class Capability(Generic[T]):
     def __del__(self) -> None:
         port = self._port
         if port is not None:
-            port.operator.abandoned.note(port, self.time)
+            port.operator.unreferenced.note(port, self.time)
 
-    def permits(self, port: OutputPort[T]) -> bool:
+    def permits(self, port: CountedOutput[T]) -> bool:
         """Return whether it allows to send on ``port`` at its time."""
         return self._port is port
 
-    def refused_by(self, port: OutputPort[T]) -> CapabilityError:
+    def refused_by(self, port: CountedOutput[T]) -> CapabilityError:
         """Return the error to raise where ``permits`` said no."""
         if self._port is None:
             return CapabilityError(f"{port.label}: the capability for {shown(self.time)} was dropped before the send; keep it")
@@ -165,7 +160,7 @@ class InputCapability(Generic[T]):
 
     __slots__ = ("_call", "_port", "time")
 
-    def __init__(self, time: T, port: InputPort[T, Any]) -> None:
+    def __init__(self, time: T, port: CountedInput[T]) -> None:
         self.time = time
         self._port = port
         self._call = port.operator.call
@@ -203,13 +198,13 @@ class InputCapability(Generic[T]):
             " what is sent later may have a later time, never an earlier one"
         )
 
-    def permits(self, port: OutputPort[T]) -> bool:
+    def permits(self, port: CountedOutput[T]) -> bool:
         """Return whether it allows to send on ``port`` at its time, now."""
         mine = self._port
         operator = mine.operator
         return port.operator is operator and self._call == operator.call and operator.running and port.index in mine.identities
 
-    def refused_by(self, port: OutputPort[T]) -> CapabilityError:
+    def refused_by(self, port: CountedOutput[T]) -> CapabilityError:
         """Return the error to raise where ``permits`` said no."""
         operator = self._port.operator
         if port.operator is not operator:
@@ -223,7 +218,7 @@ class InputCapability(Generic[T]):
         port = self._port
         return GraphError(f"{port.label}: there is no output {shown(output)}, but {len(port.summaries)} of them, counted from 0")
 
-    def _current(self, deed: str) -> InputPort[T, Any]:
+    def _current(self, deed: str) -> CountedInput[T]:
         port = self._port
         if self._call != port.operator.call or not port.operator.running:
             raise CapabilityError(

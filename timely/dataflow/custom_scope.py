@@ -13,10 +13,10 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, Generic, Protocol, TypeAlias, TypeVar
 
+from timely.dataflow.activator import Activator
 from timely.dataflow.builder import connect
 from timely.dataflow.channel import Pusher
 from timely.dataflow.info import OperatorInfo, blaming
-from timely.dataflow.operator import Activator
 from timely.dataflow.operator_state import StateDeclarations
 from timely.dataflow.origin import origin
 from timely.dataflow.pact import Pact, Pipeline
@@ -145,8 +145,8 @@ class CustomScope(ValidatingScope[T]):
             for port, tee in enumerate(self.tees)
         ]
         allocator = builder.allocator
-        self._bell = allocator.new_sync_activator(self._activate)
-        activator, keeping = Activator(builder.subgraph, self.index, allocator), StateDeclarations(allocator.keeper)
+        self._activator = allocator.new_sync_activator(self._activate)
+        activator, keeping = Activator(builder.subgraph, self.index, allocator), StateDeclarations(allocator.registry)
         self.info = OperatorInfo(name, self.index, self.path, activator, allocator.index, allocator.peers, origin(), keeping)
         self._where = self.info.place("scope")
 
@@ -162,7 +162,7 @@ class CustomScope(ValidatingScope[T]):
         if self._takes_data:
             scope: Any = self.scope
             with self._blamed():
-                scope.connect(self.inlets, self._outlets, self._bell.ring)
+                scope.connect(self.inlets, self._outlets, self._activator.activate)
 
     def get_internal_summary(self) -> tuple[Summaries[T], Counts[T]]:
         """Return what the scope says; ``TimestampError`` for an initial capability at what is no time here."""
@@ -185,8 +185,8 @@ class CustomScope(ValidatingScope[T]):
         with self._blamed():
             super().set_external_summary(summaries, external)
 
-    def keep(self) -> None:
-        """Declare the scope's state, if it has a way to give and to take it back."""
+    def register_state(self) -> None:
+        """Register the scope's state, if it has a way to give and to take it back."""
         scope: Any = self.scope
         if not all(callable(getattr(scope, name, None)) for name in ("checkpoint", "restore")):
             return
@@ -196,7 +196,7 @@ class CustomScope(ValidatingScope[T]):
                 scope.restore(state)
 
         with self._blamed():
-            self.info.keep(lambda: [(None, scope.checkpoint())], load)
+            self.info.register_state(lambda: [(None, scope.checkpoint())], load)
 
     def push_external_progress(self, external: Sequence[ChangeBatch[T]]) -> None:
         """Pass on how the frontiers moved."""
@@ -221,7 +221,7 @@ class CustomScope(ValidatingScope[T]):
                 outlet.release()
         if 0 < sum(map(len, self.inlets)) < before:  # one that leaves all of it waits for something else
             self._activate()
-        self._bell.expected = busy and self.patient
+        self._activator.expected = busy and self.patient
         return busy
 
     def discard(self) -> None:
@@ -326,7 +326,7 @@ def add_scope(
             raise GraphError(f"{place}: input {port} is to be a stream or (stream, pact), and is {stream!r}")
         connect(builder, stream, pact, Target(foreign.index, port), inlet)
     foreign.connect()
-    foreign.keep()
+    foreign.register_state()
     return [Stream(builder, Source(foreign.index, port), tee) for port, tee in enumerate(foreign.tees)]
 
 

@@ -11,7 +11,7 @@ from collections.abc import AsyncIterable, Callable, Iterable, Iterator, Sequenc
 from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, overload
 
-from timely.dataflow.channel import Allocator
+from timely.dataflow.allocator import Allocator
 from timely.dataflow.scope_context import ScopeContext
 from timely.errors import GraphError, ScopeError, shown
 from timely.order import PartialOrder, Product

@@ -76,7 +76,7 @@ def accumulated(batches: Stream[T, Any]) -> Stream[T, Any]:
                 yield None, (last, kept)
 
         nonlocal log
-        log = info.keep(save, load, rescale=rescale, logged=True)
+        log = info.register_state(save, load, rescale=rescale, logged=True)
 
     (ticks,) = gather("accumulated: tell", [(batches, Pipeline)], 1, tick)
     (grown,) = gather("accumulated", [(batches, Pipeline), (ticks, Exchange(int))], 1, finish, keep=keep)

@@ -109,7 +109,7 @@ class _Seen:
             for known in items:
                 load(known)
 
-        log = info.keep(save, load_all, rescale=rescale, logged=True)
+        log = info.register_state(save, load_all, rescale=rescale, logged=True)
         if log.kept:
             self.note = lambda known: log.append(None, known)
 

@@ -90,7 +90,7 @@ def name_values(
 
         nonlocal note
         if lasting:
-            log = info.keep(save, load, rescale=rescale, logged=True)
+            log = info.register_state(save, load, rescale=rescale, logged=True)
             note = lambda batch: log.append(None, batch)  # noqa: E731
 
     (named,) = gather("decode: values", [(names, Pipeline), (values, Pipeline)], 1, finish, keep=keep)

@@ -401,7 +401,7 @@ class _Encoder:
                     self._type = batch.column("value").type
 
         if self._lasting:
-            log = info.keep(save, load, rescale=rescale, logged=True)
+            log = info.register_state(save, load, rescale=rescale, logged=True)
             self._note_asked = lambda fresh: log.append(None, _nodes(fresh)) if log.kept else None
 
     def keep_owned(self, info: OperatorInfo) -> None:
@@ -431,7 +431,7 @@ class _Encoder:
             self._go_on(info, -(-given // info.peers))
 
         if self._lasting:
-            log = info.keep(save, load, rescale=rescale, logged=True)
+            log = info.register_state(save, load, rescale=rescale, logged=True)
             self._note_owned = lambda given: log.append(None, given)
 
     def _own(self, info: OperatorInfo, batch: pa.RecordBatch) -> None:
@@ -467,7 +467,7 @@ class _Encoder:
                 self._take_answers(codes, numbers)
 
         if self._lasting:
-            log = info.keep(save, load, rescale=lambda parts: None, logged=True)
+            log = info.register_state(save, load, rescale=lambda parts: None, logged=True)
             self._note_answers = lambda codes, numbers: log.append(None, np.vstack((codes, numbers)).T)
 
 

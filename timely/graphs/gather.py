@@ -138,7 +138,7 @@ class _Gather(Generic[T]):
                         dealt = pact.parts(time, container, peers)
                     load((time, index, part) for target, part in dealt if target == worker)
 
-        self.info.keep(save, load, rescale=rescale)
+        self.info.register_state(save, load, rescale=rescale)
         for capability in initial:
             capability.drop()
 

@@ -220,7 +220,7 @@ class _Propagate(Generic[T]):
             for items in parts:
                 load((outer, round, mine(edges), mine(pending)) for outer, round, edges, pending in items)
 
-        info.keep(save, load, rescale=rescale)
+        info.register_state(save, load, rescale=rescale)
 
     def __call__(
         self,

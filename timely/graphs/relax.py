@@ -307,7 +307,7 @@ class _Relax(Generic[T]):
             for items in parts:
                 load((last, edges[edges[:, 0] % peers == worker], near) for last, edges, near in items)
 
-        log = self.info.keep(
+        log = self.info.register_state(
             lambda: [(None, (self.last, *self.distances.known()))] if self.last is not None else [],
             load,
             rescale=rescale,
@@ -345,7 +345,7 @@ class _Relax(Generic[T]):
             for items in parts:
                 load((outer, mine(edges), {n: mine(rows) for n, rows in offers.items()}) for outer, edges, offers in items)
 
-        self.info.keep(save, load, rescale=rescale)
+        self.info.register_state(save, load, rescale=rescale)
 
     def __call__(
         self,

@@ -159,7 +159,7 @@ class _Triangles:
             if self._last is not None:
                 yield None, (self._last, self._edges.edges())
 
-        log = info.keep(save, load, rescale=rescale, logged=True)
+        log = info.register_state(save, load, rescale=rescale, logged=True)
         if log.kept:
             self._note_edges = lambda time, edges: log.append(None, (time, edges))
 
@@ -181,7 +181,7 @@ class _Triangles:
             places = np.arange(self._named)
             yield None, np.vstack((places * info.peers + info.worker, self._counts[places])).T
 
-        log = info.keep(save, load, rescale=rescale, logged=True)
+        log = info.register_state(save, load, rescale=rescale, logged=True)
         if log.kept:
             self._note_counts = lambda rows: log.append(None, rows)
 

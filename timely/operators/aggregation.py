@@ -176,7 +176,7 @@ def _here_first(
         keep_here(info, lambda: items(times), lambda found: load(times, found))
 
     def keep_by_key(info: OperatorInfo, times: dict[T, dict[K, V]]) -> None:
-        info.keep(lambda: ((dealt_by(item[1]), item) for item in items(times)), lambda found: load(times, found))
+        info.register_state(lambda: ((dealt_by(item[1]), item) for item in items(times)), lambda found: load(times, found))
 
     def add_up(states: dict[K, V], batch: list[tuple[K, V]]) -> dict[K, V]:
         return _combined(states, batch, combine)
@@ -229,7 +229,7 @@ def aggregate(
             for time, k, state in items:
                 times.setdefault(time, {})[k] = state
 
-        info.keep(save, load)
+        info.register_state(save, load)
 
     return by_time(stream, by_first(key), "aggregate", dict, add, finish, keep)
 

@@ -173,7 +173,7 @@ class _Feed(Generic[T]):
         self._label = f"from_async {info.name!r} ({info.path})"
         self._room = errands.room(AHEAD)
         self._started = False
-        info.keep(
+        info.register_state(
             lambda: [(None, not self._capability.held)],
             self._load,
             rescale=lambda parts: self._load(over for items in parts for over in items),

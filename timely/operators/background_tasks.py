@@ -76,7 +76,7 @@ class Errands(Generic[R]):
 
     def __init__(self, info: OperatorInfo) -> None:
         self._path = info.path
-        self._bell = info.activator.bell()
+        self._bell = info.activator.new_sync_activator()
         self._underway: _Underway[R] = _Underway(self)
         self._beside: LoopThread | None = None
         self._abandoned: weakref.finalize[[], Errands[R]] | None = None
@@ -115,7 +115,7 @@ class Errands(Generic[R]):
 
     def ring(self) -> None:
         """Wake the worker, from any thread: there are results to take."""
-        self._bell.ring()
+        self._bell.activate()
 
     def take(self) -> Iterator[R]:
         """Take the results that have come so far; raise what was raised by an errand."""

@@ -120,7 +120,7 @@ def reclock(stream: Stream[T, D], clock: Stream[T, Any]) -> Stream[T, D]:
                 ticks.at(time, lambda: capability.delayed(time))  # noqa: B023  # called at once
 
         keep_here(info, lambda: ((time, held[time][1]) for time in held), load_held)
-        info.keep(
+        info.register_state(
             lambda: ((None, time) for time in ticks),
             load_ticks,
             rescale=lambda parts: load_ticks(time for times in parts for time in times),

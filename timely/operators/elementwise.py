@@ -185,7 +185,7 @@ def inspect_progress(
                 known = Antichain([*(known if number else ()), *times])
 
         # A frontier that was reported is not reported once more, by a run that comes to it from the minimum time again.
-        info.keep(
+        info.register_state(
             lambda: [(None, list(known))],
             load,
             rescale=lambda parts: load(times for frontiers in parts for times in frontiers),

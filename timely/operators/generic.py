@@ -36,7 +36,7 @@ BinaryConstructor: TypeAlias = Callable[
 SinkConstructor: TypeAlias = Callable[[OperatorInfo], Callable[[InputPort[T, D]], object]]
 UnaryNotifyLogic: TypeAlias = Callable[[InputPort[T, D], OutputPort[T], Notificator[T]], object]
 Keep: TypeAlias = Callable[[OperatorInfo], object]
-"""Declares the state of an operator, by ``info.keep(...)`` or ``info.declare_stateless()``."""
+"""Declares the state of an operator, by ``info.register_state(...)`` or ``info.declare_stateless()``."""
 BinaryNotifyLogic: TypeAlias = Callable[[InputPort[T, D], InputPort[T, E], OutputPort[T], Notificator[T]], object]
 
 

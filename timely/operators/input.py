@@ -55,7 +55,7 @@ class Outbox(Generic[T]):
         self._ready: list[tuple[Capability[T], list[Any]]] = []
         self._now: list[Any] = []  # at the current time, which the capability is at: they need none of their own yet
         self._abandoned = False
-        self._bell = info.activator.bell()
+        self._bell = info.activator.new_sync_activator()
         info.at_end(self._discard)
 
     def put(self, batch: Any) -> None:
@@ -85,7 +85,7 @@ class Outbox(Generic[T]):
         """Have it closed when the operator runs next, which is soon: to be called at any moment, and on any thread."""
         if self._capability.held:
             self._abandoned = True
-            self._bell.ring()
+            self._bell.activate()
 
     def _discard(self) -> None:
         self.close()
@@ -296,7 +296,7 @@ class InputHandle(Generic[T, D]):
 
     def __del__(self) -> None:
         if not self._closed:
-            for outbox in self._outboxes:  # Python may let go of it in the middle of anything (timely.dataflow.unreferenced)
+            for outbox in self._outboxes:  # Python may let go of it in the middle of anything (timely.dataflow.port_owner)
                 outbox.abandon()
 
     def __repr__(self) -> str:

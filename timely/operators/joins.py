@@ -59,7 +59,7 @@ def join(
             for flip, k, values in items:
                 (rights if flip else lefts).setdefault(k, []).extend(values)
 
-        log = info.keep(save, load, logged=True)
+        log = info.register_state(save, load, logged=True)
 
         def logic(left: InputPort[T, Any], right: InputPort[T, Any], output: OutputPort[T]) -> None:
             left_over, right_over = not left.frontier, not right.frontier

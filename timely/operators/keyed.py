@@ -71,8 +71,9 @@ def state_machine(
             for time, k, value in items:
                 waiting.at(time, lambda: (capability.delayed(time), []))[1].append((k, value))  # noqa: B023  # called at once
 
-        changes = Changes(info.keep(lambda: ((dealt_by(k), (k, state)) for k, state in states.items()), load, logged=True))
-        info.keep(save_waiting, load_waiting)
+        log = info.register_state(lambda: ((dealt_by(k), (k, state)) for k, state in states.items()), load, logged=True)
+        changes = Changes(log)
+        info.register_state(save_waiting, load_waiting)
         capability.drop()
 
         def logic(input: InputPort[T, tuple[K, V]], output: OutputPort[T]) -> None:
@@ -131,7 +132,7 @@ def distinct(stream: Stream[T, D], key: Callable[[D], Any] | None = None) -> Str
             for time, record in items:
                 seen.at(time, set).add(record)
 
-        info.keep(save, load)
+        info.register_state(save, load)
 
         def logic(input: InputPort[T, D], output: OutputPort[T]) -> None:
             for capability, batch in input:

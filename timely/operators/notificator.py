@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Generic, TypeVar, cast
 
-from timely.dataflow import Capability, InputPort, Operator, OperatorInfo, OutputPort
+from timely.dataflow import Capability, InputPort, OperatorInfo, OutputPort, PortOwner
 from timely.errors import CapabilityError, shown
 from timely.operators.pending import Pending
 from timely.order import PartialOrder, reaches
@@ -41,7 +41,7 @@ class Notificator(Generic[T]):
         self._lone: Capability[T] | None = None  # mostly one time is asked for, and there is nothing to put in order
         self._many: Pending[T, Capability[T]] | None = None  # all of them, as soon as there are two
         self._more: dict[T, int] = {}
-        self._operator: Operator[T] | None = inputs[0].operator if inputs else None
+        self._operator: PortOwner[T] | None = inputs[0].operator if inputs else None
         self._telling = -1  # the activation in which somebody iterates, or stopped doing so early
 
     def request(self, capability: Capability[T], times: Iterable[T]) -> None:
@@ -83,7 +83,7 @@ class Notificator(Generic[T]):
         def rescale(parts: Sequence[Iterable[tuple[T, int]]]) -> None:
             load((time, 1) for requests in parts for time, _ in requests)
 
-        info.keep(lambda: [(None, request) for request in self.pending()], load, rescale=rescale)
+        info.register_state(lambda: [(None, request) for request in self.pending()], load, rescale=rescale)
         for time, count in (asked if made is None else made).items():
             self.request(capability.copy(), [time] * count)
         capability.drop()
@@ -141,7 +141,7 @@ class Notificator(Generic[T]):
         operator = self._operator
         if operator is None:
             return  # nothing was ever asked for
-        operator.telling += 1  # whoever stops early leaves it so, and is told of the rest the next time
+        operator.iterating += 1  # whoever stops early leaves it so, and is told of the rest the next time
         self._telling = operator.call
         while self._lone is not None or self._many is not None:
             lone = self._lone
@@ -150,7 +150,7 @@ class Notificator(Generic[T]):
                 for port in self._inputs:
                     if reaches(port.elements, time):
                         self._telling = -1
-                        operator.telling -= 1
+                        operator.iterating -= 1
                         return
                 self._lone = None
                 if operator.notified is not None:
@@ -167,4 +167,4 @@ class Notificator(Generic[T]):
             if self._many is many:  # else whoever was told has gone through the rest, and has asked for more since
                 self._many = None
         self._telling = -1
-        operator.telling -= 1
+        operator.iterating -= 1

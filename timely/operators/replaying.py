@@ -188,7 +188,7 @@ def _keep(info: OperatorInfo, tracks: Sequence[_Track[Any]]) -> None:
                 )
             track.go_on(by_path.get(track.path, (None, 0, True)), label)
 
-    info.keep(lambda: [(None, [track.kept for track in tracks])], load, rescale=rescale)
+    info.register_state(lambda: [(None, [track.kept for track in tracks])], load, rescale=rescale)
 
 
 class _Replay(Generic[T]):
@@ -197,7 +197,7 @@ class _Replay(Generic[T]):
     def __init__(self, tracks: list[_Track[T]], activator: Activator, allocator: Allocator) -> None:
         self._tracks = tracks
         self._activator = activator
-        self._bell = activator.bell()
+        self._bell = activator.new_sync_activator()
         self._call_after = allocator.call_after
         self._will_look = False
         self._failure: TimelyError | None = None
@@ -219,7 +219,7 @@ class _Replay(Generic[T]):
                     self._activator.activate()
                     return
                 if not taken:
-                    blind = blind or not track.source.notify(self._bell.ring)
+                    blind = blind or not track.source.notify(self._bell.activate)
                     break
                 moved = True
             else:

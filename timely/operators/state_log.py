@@ -1,7 +1,7 @@
 """What the ready-made operators say of their state in like terms: where state goes that has no key, and what has changed.
 
-On top of ``OperatorInfo.keep``, as anyone's operator might be. The invariants: each item that a worker had is one worker's on any
-number of workers; and of several changes to the state of one key, a checkpoint gets the last alone.
+On top of ``OperatorInfo.register_state``, as anyone's operator might be. The invariants: each item that a worker had is one
+worker's on any number of workers; and of several changes to the state of one key, a checkpoint gets the last alone.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from timely.errors import StateError
 
 
 class Changed(Protocol):
-    """Where changes of state are written, as ``OperatorInfo.keep`` returns it."""
+    """Where changes of state are written, as ``OperatorInfo.register_state`` returns it."""
 
     kept: bool
     entries: list[tuple[int | None, Any]]
@@ -79,7 +79,7 @@ def keep_here(info: OperatorInfo, save: Callable[[], Iterable[Any]], load: Calla
         for item in save():
             yield None, item
 
-    info.keep(pieces, load, rescale=lambda parts: load(dealt(parts, info.worker, info.peers)))
+    info.register_state(pieces, load, rescale=lambda parts: load(dealt(parts, info.worker, info.peers)))
 
 
 def dealt(parts: Sequence[Iterable[Any]], worker: int, peers: int) -> Iterator[Any]:
@@ -116,7 +116,7 @@ class Sent:
         self.count = 0
         self.over = False
         self._label = f"operator {info.name!r} ({info.path})"
-        info.keep(lambda: [(None, (self.count, self.over))], self._load, rescale=self._rescale)
+        info.register_state(lambda: [(None, (self.count, self.over))], self._load, rescale=self._rescale)
 
     def _load(self, items: Iterable[tuple[int, bool]]) -> None:
         for self.count, self.over in items:

@@ -306,7 +306,7 @@ class Runner(Generic[T]):
     def _come_round(self) -> None:
         """Have the loop pass on what was sent, and receive it if it is here then."""
         waiting = [len(port.queue) for port in self._inputs]
-        self._activator.come_round()
+        self._activator.run_loops()
         for port, before in zip(self._inputs, waiting, strict=True):
             if len(port.queue) > before:
                 self._receive(port)
@@ -420,7 +420,7 @@ def _keep(made: Vertex[T], info: OperatorInfo) -> None:
             made.restore(made.redistribute(states, info.worker, info.peers))
         made._asked = (*made._asked, *times)
 
-    info.keep(lambda: [(None, (made.checkpoint(), pending(made)))], load, rescale=rescale)
+    info.register_state(lambda: [(None, (made.checkpoint(), pending(made)))], load, rescale=rescale)
 
 
 def _all_new(made: Vertex[Any], states: Sequence[Any]) -> bool:

@@ -153,7 +153,7 @@ def windows(
                     held[end] = (capabilities[0].delayed(end), {})
                 held[end][1][k, window] = records
 
-        info.keep(save, load)
+        info.register_state(save, load)
         for capability in capabilities:
             capability.drop()
 
@@ -239,7 +239,7 @@ def sessions(
                 held.setdefault(k, []).append(_Session(window, capabilities[0].delayed(time), records))
                 ends.at(time, dict)[k] = None
 
-        info.keep(save, load)
+        info.register_state(save, load)
         for capability in capabilities:
             capability.drop()
 

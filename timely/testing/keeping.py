@@ -14,9 +14,9 @@ from typing import Any, TypeAlias
 
 import attrs
 
-from timely.dataflow import Operator, OperatorInfo, ScopeBuilder
+from timely.dataflow import Operator, ScopeBuilder
 from timely.dataflow.custom_scope import CustomScope
-from timely.dataflow.operator_state import Log, Piece, Save, StatePart
+from timely.dataflow.operator_state import Log, Piece, Save, StatefulOperator, StatePart
 from timely.dataflow.pickling import dumps
 from timely.errors import ChangedDataflowError, StateError
 from timely.testing.network import Network
@@ -91,7 +91,7 @@ class MemoryStateRegistry:
         self._taken: dict[Place, tuple[str, _Taken]] = {}
         worker.state_registries = lambda number: _Kept(self, number)
 
-    def take(self, number: int, info: OperatorInfo, part: StatePart) -> None:
+    def take(self, number: int, info: StatefulOperator, part: StatePart) -> None:
         """Take note of a declaration, and have it load what it is to go on from."""
         place = (number, info.path, part.number)
         label = f"operator {info.name!r} ({info.path})"
@@ -140,10 +140,11 @@ class _Kept:
         missing = undeclared(scope)
         if missing:
             raise StateError(
-                f"{', '.join(missing)}: not declared what is kept; call info.keep(...) or info.keep_nothing() in the constructor"
+                f"{', '.join(missing)}: not declared what is kept; call info.register_state(...) or"
+                " info.declare_stateless() in the constructor"
             )
 
-    def take(self, info: OperatorInfo, part: StatePart) -> None:
+    def take(self, info: StatefulOperator, part: StatePart) -> None:
         self.keeper.take(self.number, info, part)
 
 
@@ -156,7 +157,7 @@ def undeclared(scope: ScopeBuilder[Any]) -> list[str]:
     >>> undeclared(scope)
     ['/dataflow0/mine#1']
     """
-    return [child.path for child in _operators(scope) if not child.info.keeping.declared]
+    return [child.path for child in _operators(scope) if not child.info.state.declared]
 
 
 def _operators(scope: ScopeBuilder[Any]) -> Iterator[Operator[Any] | CustomScope[Any]]:
