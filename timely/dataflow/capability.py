@@ -21,9 +21,8 @@ _PRODUCT: Final = Product  # compiled, a name that was imported is looked up at 
 class Capability(Generic[T]):
     """The right to send at ``time`` or later on one output (book, progress chapter: capabilities).
 
-    ``time`` is for reading only. Held until ``drop()``, the end of a ``with`` block, or until nothing refers to it.
-    ``CapabilityError`` for a time that is not at or after its own, and for any use after it was dropped, ``TimestampError`` for
-    what is no time of the scope.
+    Held until ``drop()``, the end of a ``with`` block, or until nothing refers to it. ``CapabilityError`` for a time that is not
+    at or after its own, and for any use after it was dropped; ``TimestampError`` for what is no time of the scope.
 
     >>> import timely
     >>> def constructor(capability, info):
@@ -67,7 +66,7 @@ class Capability(Generic[T]):
         return Capability(time, port)
 
     def downgrade(self, time: T) -> None:
-        """Give up the times that are not at or after ``time``, which must be at or after this one's."""
+        """Move the capability to ``time``, which must be at or after its own."""
         port = self._port
         if port is not None and (type(time) is not type(self.time) or type(time) is _PRODUCT):
             port.check(time)
@@ -81,7 +80,7 @@ class Capability(Generic[T]):
             port.operator.touch()
 
     def drop(self) -> None:
-        """Give the capability up; dropping it twice does nothing more."""
+        """Drop the capability; dropping it twice is a no-op."""
         port = self._port
         if port is not None:
             self._port = None
@@ -90,7 +89,7 @@ class Capability(Generic[T]):
                 port.operator.touch()
 
     def copy(self) -> Capability[T]:
-        """Return a second capability at the same time, to be dropped on its own; ``copy.copy`` and ``copy.deepcopy`` do, too."""
+        """Return a second capability at the same time; ``copy.copy`` and ``copy.deepcopy`` do so too."""
         return self.delayed(self.time)
 
     def __copy__(self) -> Capability[T]:
@@ -122,7 +121,7 @@ class Capability(Generic[T]):
         return self._port is port
 
     def refused_by(self, port: CountedOutput[T]) -> CapabilityError:
-        """Return the error to raise where ``permits`` said no."""
+        """Return the error for a port that it does not permit."""
         if self._port is None:
             return CapabilityError(f"{port.label}: the capability for {shown(self.time)} was dropped before the send; keep it")
         return CapabilityError(
@@ -205,7 +204,7 @@ class InputCapability(Generic[T]):
         return port.operator is operator and self._call == operator.call and operator.running and port.index in mine.identities
 
     def refused_by(self, port: CountedOutput[T]) -> CapabilityError:
-        """Return the error to raise where ``permits`` said no."""
+        """Return the error for a port that it does not permit."""
         operator = self._port.operator
         if port.operator is not operator:
             return CapabilityError(f"{port.label}: the capability for {shown(self.time)} came with input of {self._port.label}")

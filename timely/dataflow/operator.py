@@ -91,9 +91,9 @@ class Operator(PortOwner[T]):
         """Give the constructor the initial capabilities, and take the logic: a function of the ports and ``arguments``."""
         early = self._early
         for input in self.input_ports:
-            input.account(input.index, early)
+            input.count_in(input.index, early)
         for output in self.output_ports:
-            output.account(output.index, early, [], early)
+            output.count_in(output.index, early, [], early)
         capabilities = [Capability(self.domain.minimum, output) for output in self.output_ports]
         early.changes.clear()  # they are counted in the internal summary
         try:
@@ -127,9 +127,9 @@ class Operator(PortOwner[T]):
         for (output, time), diff in self._early.changes.drain():
             capabilities.update_at(sources[output], time, diff)
         for input, number in zip(self.input_ports, targets, strict=True):
-            input.account(number, messages)
+            input.count_in(number, messages)
         for port, number, numbers in zip(self.output_ports, sources, fanout, strict=True):
-            port.account(number, capabilities, numbers, messages)
+            port.count_in(number, capabilities, numbers, messages)
         return [input.elements for input in self.input_ports]
 
     @override

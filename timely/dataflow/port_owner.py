@@ -110,7 +110,7 @@ class CountedInput(Port[T], Generic[T]):
         self.summaries: Sequence[Antichain[PathSummary[T]]] = ()
         self.identities: frozenset[int] = frozenset()
 
-    def account(self, number: int, messages: CountSink[T]) -> None:
+    def count_in(self, number: int, messages: CountSink[T]) -> None:
         """Count what is read in ``messages``, under ``number``, from now on."""
         self.number = number
         self._messages = messages
@@ -126,7 +126,7 @@ class CountedOutput(Port[T], Generic[T]):
         self.capabilities: CountSink[T] = UNBUILT
         self._targets: list[int] = []
 
-    def account(self, number: int, capabilities: CountSink[T], targets: list[int], messages: CountSink[T]) -> None:
+    def count_in(self, number: int, capabilities: CountSink[T], targets: list[int], messages: CountSink[T]) -> None:
         """Count capabilities under ``number`` and messages under ``targets`` from now on."""
         self.number = number
         self.capabilities = capabilities

@@ -23,17 +23,17 @@ T = TypeVar("T", bound=PartialOrder)
 D = TypeVar("D", covariant=True)  # what reads records of a type reads those of its subtypes: a batch is not changed
 
 FLUSH_AT = 8192
-"""Records that a session gathers before it passes them on."""
+"""Records that a session buffers before it sends them."""
 
 SMALL = 512
-"""Batches of fewer records than this are joined by operators that work by record, where several wait."""
+"""Operators that work by record concatenate waiting batches of fewer records than this."""
 
 
 class InputPort(CountedInput[T], Generic[T, D]):
     """One input of an operator: iterate over it for ``(capability, batch)`` pairs, in the order in which they arrived.
 
-    ``batch`` is the container that was sent: a list of records, an Arrow record batch, an array. It may be shared with other
-    operators, so it must not be changed. ``frontier`` says which times may still come.
+    ``batch`` is the container that was sent: a list of records, an Arrow record batch, an array. Other operators may share it, so
+    it must not be changed.
     """
 
     __slots__ = ("elements", "observed", "queue")
@@ -46,9 +46,9 @@ class InputPort(CountedInput[T], Generic[T, D]):
 
     @property
     def frontier(self) -> Antichain[T]:
-        """The times that may still come, as last told; ``GraphError`` for an input that does not ask for notifications."""
+        """The times that may still come; ``GraphError`` for an input with ``notify=False``."""
         if not self.observed:
-            raise GraphError(f"{self.label} is not told of its frontier: use unary_frontier, or new_input(..., notify=True)")
+            raise GraphError(f"{self.label} does not observe its frontier: use unary_frontier, or new_input(..., notify=True)")
         return Antichain(self.elements)
 
     def place(self) -> Place:
@@ -69,9 +69,8 @@ class InputPort(CountedInput[T], Generic[T, D]):
     def forward(self, output: OutputPort[T], f: Callable[[Any], Any]) -> None:
         """Read all that has arrived, and send ``f(batch)`` on ``output`` for each batch, at its time.
 
-        For logic that is nothing else: it is what a loop over the input with a session for each batch is, in fewer steps.
-        ``CapabilityError`` where such a session could not be opened: for an output of another operator, one where the summary is
-        not the identity, or outside of an activation.
+        The same as a loop with a session for each batch, and faster. ``CapabilityError`` for an output of another operator, one
+        where the summary is not the identity, or outside of an activation.
 
         >>> import timely
         >>> def constructor(capability, info):
@@ -92,11 +91,10 @@ class InputPort(CountedInput[T], Generic[T, D]):
             output.push(time, f(batch))
 
     def advance(self, output: OutputPort[T], summary: PathSummary[T]) -> None:
-        """Read all that has arrived, and send each batch on ``output`` at the time that ``summary`` makes of its own; a batch of
-        which it makes none is dropped.
+        """Read all that has arrived, and send each batch on ``output`` at ``summary.results_in`` of its time, if there is one.
 
-        For the logic of a loop, as ``forward`` is for others. ``CapabilityError`` for an output of another operator, for a
-        summary that does not lead there, or outside of an activation.
+        ``CapabilityError`` for an output of another operator, for a summary that does not lead there, or outside of an
+        activation.
         """
         operator = self.operator
         if output.operator is not operator or not operator.running or summary not in self.summaries[output.index]:
@@ -113,7 +111,7 @@ class InputPort(CountedInput[T], Generic[T, D]):
                 output.push(later, batch)
 
     def forward_records(self, output: OutputPort[T], f: Callable[[list[D]], Any]) -> None:
-        """As ``forward``, by record: send ``f(records)`` for the records of each batch, or of several small ones of one time.
+        """Do what ``forward`` does, by record: ``f(records)`` gets the records of a batch, or of several small ones of one time.
 
         >>> import timely
         >>> def constructor(capability, info):
@@ -135,23 +133,23 @@ class InputPort(CountedInput[T], Generic[T, D]):
             messages.update_at(number, time, -count)
             records = batch if type(batch) is list else records_of(batch)
             if queue and count < SMALL:
-                records = self._joined(time, records)
+                records = self._concatenated(time, records)
             output.push(time, f(records))
 
-    def _joined(self, time: T, records: list[D]) -> list[D]:
-        """Return ``records`` and those of the messages that follow, as far as these are small and of the same time."""
+    def _concatenated(self, time: T, records: list[D]) -> list[D]:
+        """Return ``records`` and those of the following messages that are small and of the same time."""
         queue = self.queue
         if isinstance(queue, SpillQueue):
-            return records  # what comes next may be on disk, to be read when it is its turn
-        joined = list(records)
-        while queue and len(joined) < FLUSH_AT:
+            return records  # the next message may be on disk, and is read when it is its turn
+        found = list(records)
+        while queue and len(found) < FLUSH_AT:
             following, batch, count = queue[0]
             if count >= SMALL or following != time or len(batch) != count:
                 break
             queue.popleft()
             self._messages.update_at(self.number, time, -count)
-            joined.extend(batch if type(batch) is list else records_of(batch))
-        return joined
+            found.extend(batch if type(batch) is list else records_of(batch))
+        return found
 
     def _was_changed(self, batch: Any, records: int) -> ContainerError:
         return ContainerError(
@@ -172,7 +170,7 @@ class InputPort(CountedInput[T], Generic[T, D]):
         )
 
     def by_time(self) -> Iterator[tuple[InputCapability[T], list[list[D]]]]:
-        """Read all that has arrived: ``(capability, batches)`` for each time, an earlier time before a later one.
+        """Read all that has arrived, as ``(capability, batches)`` for each time, earlier times first.
 
         >>> import timely
         >>> def constructor(capability, info):
@@ -203,8 +201,7 @@ class OutputPort(CountedOutput[T], Generic[T]):
         super().__init__(operator, index)
         self.tee = tee
 
-    # Overloaded for the type checker alone: compiled, it takes whatever there is, and says itself what it cannot use; that what
-    # it was given is a capability is looked at where the name gets its type, and is a TypeError there.
+    # Overloaded for the type checker alone: the compiled method accepts anything, and raises its own error.
     @overload
     def session(self, capability: Capability[T]) -> Session[T]: ...
     @overload
@@ -212,7 +209,7 @@ class OutputPort(CountedOutput[T], Generic[T]):
     def session(self, capability: Any) -> Session[T]:
         """Open a session for ``capability``; it ends with its ``with`` block, or else with the activation.
 
-        ``CapabilityError`` if the capability does not allow to send here.
+        ``CapabilityError`` if the capability does not permit to send here.
         """
         operator = self.operator
         if not operator.running:
@@ -251,8 +248,8 @@ class OutputPort(CountedOutput[T], Generic[T]):
 class Session(Closable, Generic[T]):
     """Sends records or whole containers at one time on one output.
 
-    Records are gathered and go out a few thousand at a time; a ``with`` block that ends in an error drops those still gathered.
-    ``CapabilityError`` for anything sent after its ``with`` block, or after the activation in which it was opened.
+    Records are buffered; a ``with`` block that ends in an error drops the buffer. ``CapabilityError`` for anything sent after the
+    ``with`` block, or after the activation in which the session was opened.
     """
 
     __slots__ = ("_buffer", "_port", "time")
@@ -277,7 +274,7 @@ class Session(Closable, Generic[T]):
             self.flush()
 
     def give_batch(self, container: Any) -> None:
-        """Send a whole container: a list, an Arrow record batch, an array. It must not be changed afterwards."""
+        """Send a whole container, which must not be changed afterwards: a list, an Arrow record batch, an array."""
         port = self._port
         if port is None:
             raise self._has_ended()
@@ -286,7 +283,7 @@ class Session(Closable, Generic[T]):
         port.push(self.time, container)
 
     def flush(self) -> None:
-        """Pass on what was given record by record."""
+        """Send the buffer."""
         port = self._port
         if port is None:
             raise self._has_ended()
@@ -301,7 +298,7 @@ class Session(Closable, Generic[T]):
         )
 
     def close(self) -> None:
-        """Pass on what there is, and end the session."""
+        """Send the buffer, and end the session."""
         if self._port is not None:
             if self._buffer:
                 self.flush()

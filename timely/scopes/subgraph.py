@@ -1,8 +1,8 @@
 """``Subgraph``: connected scopes at run time, one scope to their parent. ``SubgraphBuilder`` sets it up.
 
-The tracker counts every pointstamp among the children. The invariants: what one child says in one pull is applied as a whole
-before any frontier is derived; what this worker's children say reaches the peers through one ordered stream (``exchange``); and
-the parent hears only of work *inside*, so that a loop through the parent does not keep itself alive.
+The tracker counts every pointstamp among the children. The invariants: what one child reports in one pull is applied as a whole
+before any frontier is derived; what this worker's children report reaches the peers through one ordered stream (``exchange``);
+and the parent gets only work *inside*, so that a loop through the parent does not keep itself alive.
 """
 
 from __future__ import annotations
@@ -40,25 +40,6 @@ Pointstamp: TypeAlias = tuple[int, int, Any]
 class Child:
     """A child of a subgraph: the scope, the numbers of its ports, and the lists of a pull unless it is attached."""
 
-    __slots__ = (
-        "consumed",
-        "external",
-        "fanout",
-        "held",
-        "index",
-        "internal",
-        "name",
-        "nested",
-        "patient",
-        "produced",
-        "read",
-        "scope",
-        "sent",
-        "shared",
-        "sources",
-        "targets",
-    )
-
     def __init__(self, index: int, name: str, scope: AnyScope) -> None:
         self.index = index
         self.name = name
@@ -69,13 +50,6 @@ class Child:
         self.sources: Sequence[int] = ()
         self.targets: Sequence[int] = ()
         self.fanout: Sequence[list[int]] = ()
-        self.external: Sequence[ChangeBatch[Any]] = ()
-        self.internal: Sequence[ChangeBatch[Any]] = ()
-        self.consumed: Sequence[ChangeBatch[Any]] = ()
-        self.produced: Sequence[ChangeBatch[Any]] = ()
-        self.held: list[tuple[ChangeBatch[Any], int]] = []
-        self.read: list[tuple[ChangeBatch[Any], int]] = []
-        self.sent: list[tuple[ChangeBatch[Any], list[int]]] = []
 
     def number(self, sources: Sequence[int], targets: Sequence[int], fanout: Sequence[list[int]]) -> None:
         """Set the numbers of its outputs and inputs, and of the locations that each output leads to."""
@@ -84,10 +58,10 @@ class Child:
         self.fanout = fanout
         if isinstance(self.scope, TrustedScope):
             return
-        self.external = [ChangeBatch() for _ in targets]
-        self.internal = [ChangeBatch() for _ in sources]
-        self.consumed = [ChangeBatch() for _ in targets]
-        self.produced = [ChangeBatch() for _ in sources]
+        self.external: Sequence[ChangeBatch[Any]] = [ChangeBatch() for _ in targets]
+        self.internal: Sequence[ChangeBatch[Any]] = [ChangeBatch() for _ in sources]
+        self.consumed: Sequence[ChangeBatch[Any]] = [ChangeBatch() for _ in targets]
+        self.produced: Sequence[ChangeBatch[Any]] = [ChangeBatch() for _ in sources]
         self.held = list(zip(self.internal, sources, strict=True))
         self.read = list(zip(self.consumed, targets, strict=True))
         self.sent = list(zip(self.produced, fanout, strict=True))
@@ -99,44 +73,6 @@ class Subgraph(Generic[TO, TI]):
     It can be activated from the start, and runs once it is started. ``wake`` is called when it has something to do. Source: the
     2014 posts on hierarchical scopes; the projection to outputs is theirs, the compiled trackers are ours.
     """
-
-    __slots__ = (
-        "_activations",
-        "_arrivals",
-        "_busy",
-        "_capabilities",
-        "_consumed",
-        "_entries",
-        "_entry_fanout",
-        "_exchange",
-        "_local",
-        "_messages",
-        "_observers",
-        "_produced",
-        "_projection",
-        "_queued",
-        "_runs",
-        "_shared_messages",
-        "_traced",
-        "_tracker",
-        "_wake",
-        "children",
-        "domain",
-        "dropped",
-        "edges",
-        "inputs",
-        "internal_summary",
-        "is_built",
-        "name",
-        "number",
-        "observes",
-        "outer_domain",
-        "outputs",
-        "path",
-        "peers",
-        "refinement",
-        "shared",
-    )
 
     def __init__(
         self,
@@ -157,11 +93,10 @@ class Subgraph(Generic[TO, TI]):
         self.number = number
         self.dropped = False  # by its worker, before it was complete; explanations need to know
         self.domain: TimeDomain[TI] = time_domain(inner)
-        self.outer_domain: TimeDomain[TO] = time_domain(outer)
         self.refinement: Refinement[TO, TI] = refinement(outer, inner)
         fault = self.refinement.fault()
         if fault is not None:
-            raise TimestampError(f"scope {path!r}: {self.domain.name} does not refine {self.outer_domain.name}: {fault}")
+            raise TimestampError(f"scope {path!r}: {self.domain.name} does not refine {time_domain(outer).name}: {fault}")
         self.inputs = 0
         self.outputs = 0
         self.children: list[Child] = []
@@ -240,9 +175,7 @@ class Subgraph(Generic[TO, TI]):
         """Run ``child`` in this pass if its turn is still to come, and in the next one otherwise."""
         self._activations.add(child)
         if not self._queued:
-            self._queued = True
-            if self._wake is not None:
-                self._wake()
+            self.touch()
 
     def run_now(self, child: int) -> None:
         """Run an attached ``child`` in the middle of the pass, if it is activated; it must not be running."""
@@ -342,7 +275,7 @@ class Subgraph(Generic[TO, TI]):
             self._activations.add(child.index)
 
     def _pull(self, child: Child) -> None:
-        """Pull a child that is not attached, once, and apply all that it says."""
+        """Pull a child that is not attached, once, and apply its whole report."""
         nested = child.nested
         if nested is not None:
             busy = nested.pull_internal_progress(child.internal, child.consumed, child.produced)
