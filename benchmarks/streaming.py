@@ -156,7 +156,8 @@ def totals(capability: Any, info: timely.OperatorInfo) -> Callable[[Any, Any], o
     """An operator that gives, at each time, the new totals of the keys that it has rows of."""
     sums: dict[int, int] = {}
     waiting: dict[int, tuple[Any, list[pa.RecordBatch]]] = {}
-    info.keep(lambda: ((route(key), (key, n)) for key, n in sums.items()), sums.update)  # nothing waits between two epochs
+    # nothing waits between two epochs
+    info.register_state(lambda: ((route(key), (key, n)) for key, n in sums.items()), sums.update)
 
     def logic(input: Any, output: Any) -> None:
         for cap, batch in input:

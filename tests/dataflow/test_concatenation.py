@@ -335,7 +335,7 @@ def test_what_is_held_back_is_not_large_however_few_rows_it_has() -> None:
 
 
 def test_what_goes_round_a_loop_at_once_is_not_held() -> None:
-    """Whoever has it come round finds it in its queue, as ``Activator.come_round`` says."""
+    """It is in the queue of the loop when ``Activator.run_loops`` runs it."""
     waiting: list[int] = []
 
     def build(scope: Any) -> None:
@@ -346,7 +346,7 @@ def test_what_goes_round_a_loop_at_once_is_not_held() -> None:
                 def logic(first: Any, rest: Any, output: Any) -> None:
                     for capability, batch in first:
                         output.session(capability).give_batch(batch)
-                        info.activator.come_round()
+                        info.activator.run_loops()
                         waiting.append(len(rest.queue))
                     for _ in rest:
                         pass

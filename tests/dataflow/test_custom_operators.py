@@ -250,7 +250,7 @@ def test_an_operator_that_leaves_input_unread_is_run_again() -> None:
 
 
 def test_an_activator_has_the_operator_run_and_nothing_else_does() -> None:
-    activators: list[timely.dataflow.operator.Activator] = []
+    activators: list[timely.dataflow.Activator] = []
     calls: list[int] = []
 
     def constructor(capability: Capability[int], info: OperatorInfo) -> Logic:
@@ -476,3 +476,16 @@ def test_a_logic_that_asks_to_be_run_again_is_until_it_does_not() -> None:
     assert len(calls) == 4
     assert alive == sorted(alive, reverse=True)
     assert alive[0] and not alive[-1]
+
+
+def test_the_old_names_of_an_operators_info_warn() -> None:
+    def constructor(capability: Any, info: Any) -> Any:
+        with pytest.deprecated_call():
+            info.register_state(list, list)
+        with pytest.deprecated_call():
+            info.keep_nothing()
+        with pytest.deprecated_call():
+            info.activator.bell().ring()
+        return lambda output: capability.drop()
+
+    assert timely.example(lambda scope: scope.source("old", constructor)) == []

@@ -369,7 +369,7 @@ def test_an_operator_that_is_running_is_not_run_on_the_way_back_of_another() -> 
             def logic(input: Any, output: Any) -> None:
                 for capability, batch in input:
                     output.session(capability.delayed(capability.time + 1)).give_batch(batch)
-                    info.activator.come_round()  # which leads to the vertex, whose callback is running
+                    info.activator.run_loops()  # which leads to the vertex, whose callback is running
 
             return logic
 

@@ -183,13 +183,13 @@ def test_a_timer_further_off_than_a_system_can_wait(seconds: float, workers: int
         runs: list[int] = []
 
         def constructor(capability: Capability[int], info: OperatorInfo) -> Callable[[Any], object]:
-            bell = info.activator.bell()
+            bell = info.activator.new_sync_activator()
 
             def logic(output: Any) -> None:
                 runs.append(1)
                 if len(runs) == 1:
                     info.activator.activate_after(seconds)
-                    threading.Timer(0.05, bell.ring).start()
+                    threading.Timer(0.05, bell.activate).start()
                 else:
                     capability.drop()
 
@@ -255,13 +255,13 @@ def test_a_bell_runs_the_operator_from_another_thread() -> None:
     arrived: list[int] = []
 
     def constructor(capability: Capability[int], info: OperatorInfo) -> Callable[[Any], object]:
-        bell = info.activator.bell()
+        bell = info.activator.new_sync_activator()
         bell.expected = True
 
         def somebody() -> None:
             for number in range(3):
                 arrived.append(number)
-                bell.ring()
+                bell.activate()
 
         thread = threading.Thread(target=somebody)
 

@@ -282,7 +282,7 @@ def test_an_operator_observes_the_inputs_that_it_asks_for() -> None:
         def constructor(capabilities: Any, info: OperatorInfo) -> Callable[[Any, Any], object]:
             def logic(left: Any, right: Any) -> None:
                 runs.append(left.frontier)
-                with pytest.raises(timely.GraphError, match="input 1 of operator 'one-eyed'.*is not told of its frontier"):
+                with pytest.raises(timely.GraphError, match="input 1 of operator 'one-eyed'.*does not observe its frontier"):
                     right.frontier  # noqa: B018
 
             return logic

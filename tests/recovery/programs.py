@@ -55,7 +55,7 @@ def delayed_sums(logged: bool, event: Event = nothing) -> Callable[..., Any]:
                     due[time][1].pop(one[0], None)  # what is loaded later is newer
                 bring(one)
 
-        log = info.keep(lambda: [(route(key), item(key)) for key in sums], load, logged=logged)
+        log = info.register_state(lambda: [(route(key), item(key)) for key in sums], load, logged=logged)
         capability.drop()
 
         def logic(input: Any, output: Any) -> None:
@@ -99,7 +99,7 @@ def tally(seen: list[int]) -> Callable[..., Any]:
             everything = sum(sum(one) for one in items)
             seen[0] += everything if info.worker == 0 else 0
 
-        info.keep(lambda: [(None, seen[0])], load, rescale=rescale)
+        info.register_state(lambda: [(None, seen[0])], load, rescale=rescale)
 
         def logic(input: Any) -> None:
             for _, batch in input:
@@ -118,7 +118,7 @@ def archive(found: list[Any]) -> Callable[..., Any]:
             for one in list(items)[info.worker :: info.peers]:
                 found.extend(one)
 
-        log = info.keep(None, found.extend, rescale=rescale, logged=True)
+        log = info.register_state(None, found.extend, rescale=rescale, logged=True)
 
         def logic(input: Any) -> None:
             for _, batch in input:

@@ -102,7 +102,10 @@ def gathered(capability: Capability[int], info: OperatorInfo) -> Callable[..., o
                 waiting[time] = capability.delayed(time), []
             waiting[time][1].append(record)
 
-    info.keep(lambda: [(route(record), (time, record)) for time, (_, found) in waiting.items() for record in found], load)
+    def save() -> list[tuple[int, Any]]:
+        return [(route(record), (time, record)) for time, (_, found) in waiting.items() for record in found]
+
+    info.register_state(save, load)
     capability.drop()
 
     def logic(input: Any, output: Any) -> None:

@@ -29,7 +29,7 @@ def total(found: list[int]) -> Callable[..., Any]:
         def load(items: Iterable[int]) -> None:
             found.extend(items)
 
-        info.keep(lambda: [(None, sum(found))], load)
+        info.register_state(lambda: [(None, sum(found))], load)
 
         def logic(input: Any) -> None:
             for _, batch in input:
@@ -104,7 +104,7 @@ def test_a_load_that_refers_to_the_initial_capability_does_not_hold_it_for_good(
         def load(times: Iterable[int]) -> None:
             held.update((time, capability.delayed(time)) for time in times)
 
-        info.keep(lambda: [(None, time) for time in (5,)], load)
+        info.register_state(lambda: [(None, time) for time in (5,)], load)
         return lambda input, output: None
 
     once(tmp_path, constructor)
@@ -128,7 +128,7 @@ def test_a_load_that_refers_to_the_initial_capability_does_not_hold_it_for_good(
 def test_state_that_is_not_taken_back_at_once_is_an_error_and_not_lost(tmp_path: Path, load: Callable[[Any], object]) -> None:
     def constructor(capability: Any, info: OperatorInfo) -> Callable[..., object]:
         capability.drop()
-        info.keep(lambda: [(None, 1), (None, 2)], load)
+        info.register_state(lambda: [(None, 1), (None, 2)], load)
         return lambda input, output: None
 
     once(tmp_path, constructor)
@@ -140,7 +140,7 @@ def test_state_that_is_declared_too_late_is_refused(tmp_path: Path) -> None:
     def constructor(capability: Any, info: OperatorInfo) -> Callable[..., object]:
         capability.drop()
         info.declare_stateless()
-        return lambda input, output: info.keep(list, list)
+        return lambda input, output: info.register_state(list, list)
 
     with pytest.raises(timely.OperatorError, match=r"'mine' .*declares state when its dataflow is built already"):
         once(tmp_path, constructor)
@@ -151,7 +151,7 @@ def test_workers_that_keep_different_parts_are_told_before_a_checkpoint_is_made_
         capability.drop()
         info.declare_stateless()
         if info.worker == 1:
-            info.keep(list, list)
+            info.register_state(list, list)
         return lambda input, output: None
 
     with pytest.raises(StateError, match=r"part 0 of operator /flow/mine#1 is declared on worker 1 and not on worker 0"):
@@ -163,7 +163,7 @@ def test_a_log_ends_with_the_recovery(tmp_path: Path) -> None:
     worker, logs = timely.Worker(), []
 
     def constructor(info: OperatorInfo) -> Callable[..., object]:
-        logs.append(info.keep(list, list, logged=True))
+        logs.append(info.register_state(list, list, logged=True))
 
         def logic(input: Any) -> None:
             for _, batch in input:

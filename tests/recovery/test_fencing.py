@@ -28,7 +28,7 @@ def counter(worker: timely.Worker, where: Any) -> tuple[Recovery, Any, list[int]
         handle, stream = scope.new_input()
 
         def constructor(info: timely.OperatorInfo) -> Callable[..., object]:
-            info.keep(lambda: [(None, count[0])], lambda items: count.__setitem__(0, sum(items)))
+            info.register_state(lambda: [(None, count[0])], lambda items: count.__setitem__(0, sum(items)))
 
             def logic(input: Any) -> None:
                 for _, batch in input:

@@ -44,7 +44,7 @@ def _both_told(scope: Any, left: Any, right: Any) -> Any:
                 output.session(capability).give(counts.pop(capability.time))
 
     def keep(info: timely.OperatorInfo) -> None:
-        info.keep(lambda: ((0, item) for item in counts.items()), counts.update)
+        info.register_state(lambda: ((0, item) for item in counts.items()), counts.update)
 
     by_nothing = timely.Exchange(lambda record: 0)
     return left.binary_notify(right, by_nothing, by_nothing, "both", [], logic, keep=keep)

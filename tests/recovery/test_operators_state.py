@@ -74,7 +74,7 @@ def _notified(scope: Any, stream: Any) -> Any:
                 session.give((key, found.pop((time, key))))
 
     def keep(info: timely.OperatorInfo) -> None:
-        info.keep(lambda: ((route(place[1]), (place, value)) for place, value in found.items()), found.update)
+        info.register_state(lambda: ((route(place[1]), (place, value)) for place, value in found.items()), found.update)
 
     return stream.unary_notify(timely.Exchange(lambda pair: pair[0]), "mine", [], logic, keep=keep)
 

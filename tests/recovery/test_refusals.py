@@ -32,7 +32,7 @@ def keeping(save: Callable[[], Any], load: Callable[[Any], object] = list, **how
 
     def constructor(capability: Any, info: timely.OperatorInfo) -> Callable[..., object]:
         capability.drop()
-        info.keep(save, load, **how)
+        info.register_state(save, load, **how)
         return lambda input, output: list(input)
 
     return constructor
@@ -74,7 +74,7 @@ def stateless(capability: Any, info: timely.OperatorInfo) -> Callable[..., objec
 
 
 def keeping_more(capability: Any, info: timely.OperatorInfo) -> Callable[..., object]:
-    info.keep(list, list)
+    info.register_state(list, list)
     return keeping(list)(capability, info)  # type: ignore[no-any-return]
 
 
@@ -206,7 +206,7 @@ def test_operators_that_have_not_declared_their_state_are_named_all_at_once(tmp_
             stream.enter(loop).unary(timely.Pipeline, "second", silent).leave()
 
     names = r"'first' \(/flow0/first#1\), 'second' \(/flow0/iterative#2/second#\d\)"
-    with pytest.raises(StateError, match=rf"these operators have: {names}\. .*info\.keep_nothing\(\)"):
+    with pytest.raises(StateError, match=rf"these operators have: {names}\. .*info\.declare_stateless\(\)"):
         once(tmp_path, build)
 
 

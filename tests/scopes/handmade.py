@@ -7,7 +7,7 @@ from typing import Any
 
 from timely import Antichain, ChangeBatch, Step
 from timely.progress import PathSummary
-from timely.scopes import Counts, Scope, Subgraph, Summaries
+from timely.scopes import Counts, SubgraphBuilder, Summaries
 
 
 def through(*summaries: PathSummary[Any]) -> Antichain[PathSummary[Any]]:
@@ -79,17 +79,18 @@ class HandMade:
 
 
 class Parent:
-    """Drives one scope by hand, and adds up what it says."""
+    """Drives one subgraph by hand, and adds up what it reports."""
 
-    def __init__(self, scope: Scope[Any]) -> None:
-        self.scope = scope
-        self.summaries, counts = scope.get_internal_summary()
+    def __init__(self, builder: SubgraphBuilder[Any, Any]) -> None:
+        self.builder = builder
+        self.scope = builder.subgraph
+        self.summaries, counts = builder.get_internal_summary()
         self.held = [dict(elements) for elements in counts]
 
     def set(self, world: Summaries[Any] | None = None, external: Counts[Any] | None = None) -> Parent:
         inputs, outputs = self.scope.inputs, self.scope.outputs
         world = [[NOWHERE] * inputs for _ in range(outputs)] if world is None else world
-        self.scope.set_external_summary(world, [[(0, 1)]] * inputs if external is None else external)
+        self.builder.set_external_summary(world, [[(0, 1)]] * inputs if external is None else external)
         return self
 
     def push(self, *changes: tuple[int, Any, int]) -> None:
@@ -117,5 +118,5 @@ class Parent:
         return [Antichain(held) for held in self.held]
 
 
-def subgraph(inner: Any = int, outer: Any = int, **options: Any) -> Subgraph[Any, Any]:
-    return Subgraph("sub", "/sub", outer, inner, **options)
+def subgraph(inner: Any = int, outer: Any = int, **options: Any) -> SubgraphBuilder[Any, Any]:
+    return SubgraphBuilder("sub", "/sub", outer, inner, **options)

@@ -74,7 +74,7 @@ def test_what_is_held_is_what_was_said() -> None:
     parent.pull()
     child.say(internal=[(0, 5, 1)])
     assert isinstance(parent.scope, object)
-    parent.scope.activate(0)  # type: ignore[attr-defined]  # a subgraph
+    parent.scope.activate(0)
     with pytest.raises(ProgressError, match="holds a capability at 5 on output 0"):
         parent.pull()
 
@@ -110,4 +110,4 @@ def test_a_scope_that_speaks_for_all_workers_is_taken_to_do_so() -> None:
     sub = subgraph()
     sub.add_child("own", HandMade([], 1))
     sub.add_child("shared", SharedScope([], 1))
-    assert [child.shared for child in sub.children] == [False, True]
+    assert [child.shared for child in sub.subgraph.children] == [False, True]

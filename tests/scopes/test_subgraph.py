@@ -9,10 +9,10 @@ import pytest
 from tests.scopes.handmade import NOWHERE, STAY, HandMade, Parent, subgraph, through
 from timely import Antichain, CycleError, GraphError, Product, ProductSummary, Source, Step, Target
 from timely.progress import ProgressExchange, refinement
-from timely.scopes import EGRESS, INGRESS, RoundTripSummary, Subgraph, TrustedScope
+from timely.scopes import EGRESS, INGRESS, RoundTripSummary, SubgraphBuilder, TrustedScope
 
 
-def chain(*scopes: HandMade, peers: int = 1) -> Subgraph[int, int]:
+def chain(*scopes: HandMade, peers: int = 1) -> SubgraphBuilder[int, int]:
     """A subgraph with one input and one output, and these scopes one after the other between them."""
     sub = subgraph(peers=peers, exchange=ProgressExchange(0, peers) if peers > 1 else None)
     source = Source(INGRESS, sub.new_input())
@@ -69,11 +69,11 @@ def test_initial_capabilities_count_once_for_each_worker(peers: int) -> None:
     sub = chain(mine, peers=peers)
     parent = Parent(sub).set(external=[[(0, 1)]])
     mine.say(internal=[(0, 0, -1)])
-    number = sub._tracker.index(Source(0, 0))
+    number = sub.subgraph.trackers[0].index(Source(0, 0))
     parent.pull()
     for peer in range(1, peers):
         assert parent.work() == [Antichain([0])], f"the capability of worker {peer} is still held"
-        sub.receive(number, 0, -1)
+        sub.subgraph.receive(number, 0, -1)
         parent.pull()
     assert parent.work() == [Antichain()]
 
@@ -91,16 +91,15 @@ def test_one_pull_is_one_statement() -> None:
     sub = chain(first, second)
     parent = Parent(sub).set()
     parent.pull()
-    sub.enter(0, 0, 3)
+    sub.subgraph.enter(0, 0, 3)
     first.say(consumed=[(0, 0, 3)], produced=[(0, 0, 2)])
     second.say(consumed=[(0, 0, 2)], internal=[(0, 1, 1)], produced=[(0, 1, 5)])
     for child in (0, 1):
-        sub.activate(child)
+        sub.subgraph.activate(child)
     assert parent.pull() == (True, [[(0, 3)]], [[(1, 5)]])
-    assert sub._notes.touched == [], "what was noted in the pass is settled"
     assert parent.work() == [Antichain([1])]
     second.say(internal=[(0, 1, -1)])
-    sub.activate(1)
+    sub.subgraph.activate(1)
     assert parent.pull()[1:] == ([[]], [[]])
     assert parent.work() == [Antichain()]
 
@@ -110,11 +109,11 @@ def test_unread_messages_are_reported_as_work_inside_with_their_consumption() ->
     sub = chain(child)
     parent = Parent(sub).set()
     parent.pull()
-    sub.enter(0, 5, 2)
+    sub.subgraph.enter(0, 5, 2)
     assert parent.pull() == (True, [[(5, 2)]], [[]])
     assert parent.work() == [Antichain([7])]
     child.say(consumed=[(0, 5, 2)])
-    sub.activate(0)
+    sub.subgraph.activate(0)
     assert parent.pull()[1:] == ([[]], [[]])
     assert parent.work() == [Antichain()]
     parent.push((0, 0, -1))
@@ -173,7 +172,7 @@ def test_quiet_children_are_not_pulled() -> None:
     parent = Parent(sub).set()
     parent.pull()
     before = (first.pulls, second.pulls)
-    sub.activate(0)
+    sub.subgraph.activate(0)
     parent.pull()
     assert (first.pulls, second.pulls) == (before[0] + 1, before[1])
 
@@ -224,9 +223,9 @@ def test_counts_at_a_shared_scope_hide_nothing_further_on(before: int) -> None:
     sub.add_edge(Source(shared, 0), Target(relay, 0), local=True)
     sub.add_edge(Source(relay, 0), Target(end, 0), local=True)
     parent = Parent(sub).set()
-    [tracker] = sub.trackers
-    sub.receive(tracker.index(Target(relay, 0)), 3, -1)
-    sub.receive(tracker.index(Source(relay, 0)), 3, +1)
+    [tracker] = sub.subgraph.trackers
+    sub.subgraph.receive(tracker.index(Target(relay, 0)), 3, -1)
+    sub.subgraph.receive(tracker.index(Source(relay, 0)), 3, +1)
     parent.pull()
     assert sink.frontiers == [{3: 1}]
 
@@ -241,7 +240,7 @@ class Attached(HandMade, TrustedScope[int]):
         self.runs = 0
 
     def attach(self, *numbers: object) -> list[list[int]]:
-        self.kept = [list(frontier) for frontier in self.frontiers]
+        self.kept = [[] for _ in range(self.inputs)]
         return self.kept
 
     def run(self) -> bool:
@@ -257,7 +256,6 @@ def test_the_frontiers_of_an_attached_child_are_kept_for_it() -> None:
         sub.add_edge(Source(INGRESS, sub.new_input()), Target(0, port), local=True)
     parent = Parent(sub).set(external=[[(0, 1)], [(2, 1)]])
     assert child.kept == [[], [2]], "it observes only one of the two"
-    assert child.world == (), "nobody works out for it how the world leads back"
     parent.pull()
     parent.push((0, 0, -1), (0, 1, 1), (1, 2, -1), (1, 5, 1))
     parent.pull()
@@ -273,7 +271,7 @@ def test_an_attached_child_keeps_the_scope_alive_as_long_as_it_says_so() -> None
     child.busy = True
     assert [parent.pull()[0] for _ in range(3)] == [True] * 3
     child.busy = False
-    sub.run_now(0)
+    sub.subgraph.run_now(0)
     assert (parent.pull()[0], child.runs) == (False, 4), "it had nothing more to do when it was run out of turn"
 
 
@@ -309,14 +307,14 @@ def test_several_may_look_on_at_an_attached_child() -> None:
 
             return runs
 
-        sub.intercept(around)
-        sub.time_runs(timed)
+        sub.subgraph.intercept(around)
+        sub.subgraph.time_runs(timed)
 
     look("one")
     look("another")
     parent.pull()
     assert sorted(seen) == ["another: read 1", "another: run", "one: read 1", "one: run"]
-    assert (child.runs, sub.trackers[0].counts()) == (1, {(Target(0, 0), 0): -1})
+    assert (child.runs, sub.subgraph.trackers[0].counts()) == (1, {(Target(0, 0), 0): -1})
 
 
 def test_a_scope_asks_once_to_be_pulled() -> None:
@@ -332,9 +330,9 @@ def test_a_scope_asks_once_to_be_pulled() -> None:
         parent.pull()
         assert woken == [True]
     for messages in range(1, 4):
-        sub.enter(0, 0, messages)
+        sub.subgraph.enter(0, 0, messages)
         assert woken == [True] * 2
-        sub.activate(0)
+        sub.subgraph.activate(0)
         assert woken == [True] * 2
     children[0].say(consumed=[(0, 0, 1 + 2 + 3)])
     parent.pull()
@@ -353,10 +351,10 @@ def test_what_is_outstanding_is_told_in_words_for_each_child() -> None:
     nested.add_edge(Source(0, 0), Target(EGRESS, nested.new_output()), local=True)
     sub.add_child("nested", nested)
     parent = Parent(sub).set()
-    assert sub.outstanding() == ["a capability of /sub/child#0 at 4", "a capability of /sub/inner#0 at 0"]
+    assert sub.subgraph.outstanding() == ["a capability of /sub/child#0 at 4", "a capability of /sub/inner#0 at 0"]
     first.say(internal=[(0, 4, -2)], produced=[(0, 4, 3)])
     parent.pull()
-    assert sub.outstanding() == ["a message for /sub/child#1 at 4", "a capability of /sub/inner#0 at 0"]
+    assert sub.subgraph.outstanding() == ["a message for /sub/child#1 at 4", "a capability of /sub/inner#0 at 0"]
 
 
 class Quiet(HandMade):
@@ -376,7 +374,7 @@ def test_a_chain_that_observes_nothing_is_one_place_unless_messages_change_worke
         if child:
             sub.add_edge(Source(child - 1, 0), Target(child, 0), local=local)
     Parent(sub).set()
-    assert len(sub.trackers[0].cells()) == cells
+    assert len(sub.subgraph.trackers[0].cells()) == cells
 
 
 # -- how the world leads back ----------------------------------------------------------------------------------------------
@@ -411,17 +409,6 @@ def test_rounds_inside_do_not_make_a_cycle_through_the_parent_advance() -> None:
         Parent(sub).set([[STAY]])
 
 
-def test_a_subgraph_knows_which_of_its_outputs_lead_back() -> None:
-    sub = subgraph()
-    child = HandMade([[STAY, STAY]], 2)
-    sub.add_child("child", child)
-    sub.add_edge(Source(INGRESS, sub.new_input()), Target(0, 0), local=True)
-    for port in (0, 1):
-        sub.add_edge(Source(0, port), Target(EGRESS, sub.new_output()), local=True)
-    Parent(sub).set([[NOWHERE], [through(Step(1))]])
-    assert sub.returning == {1}
-
-
 def test_children_hear_of_the_ways_back_inside_and_round_the_parent() -> None:
     sub = subgraph(Product[int, int])
     stay, again = ProductSummary(Step(0), Step(0)), ProductSummary(Step(0), Step(1))
@@ -433,7 +420,7 @@ def test_children_hear_of_the_ways_back_inside_and_round_the_parent() -> None:
     sub.add_edge(Source(1, 0), Target(0, 1), local=True)
     sub.add_edge(Source(0, 0), Target(EGRESS, sub.new_output()), local=True)
     Parent(sub).set([[through(Step(2))]])
-    round_the_world = RoundTripSummary(stay, Step(2), stay, sub.refinement)
+    round_the_world = RoundTripSummary(stay, Step(2), stay, sub.subgraph.refinement)
     assert set(body.world[0][0]) == {round_the_world}
     assert [s.results_in(Product(1, 5)) for s in body.world[0][0]] == [Product(3, 0)]
     assert again in set(body.world[0][1])

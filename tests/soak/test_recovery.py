@@ -43,7 +43,7 @@ directory, millions = sys.argv[1], int(sys.argv[2])
 
 def table(capability, info):
     state = {}
-    info.keep(lambda: ((key, (key, value)) for key, value in state.items()), state.update)
+    info.register_state(lambda: ((key, (key, value)) for key, value in state.items()), state.update)
     capability.drop()
 
     def logic(input, output):

@@ -79,7 +79,7 @@ def spread(edges: Any, news: Any) -> Any:
 
     def constructor(capability: Any, info: timely.OperatorInfo) -> Callable[[Any, Any, Any], object]:
         labels = Labels()
-        info.keep(labels.save, labels.load)
+        info.register_state(labels.save, labels.load)
 
         def give(output: Any, held: Any, found: list[tuple[int, str, str]]) -> None:
             by_epoch: dict[int, list[tuple[str, str]]] = {}
@@ -229,7 +229,7 @@ class Saboteur:
                 return []
 
             mine = mine or (place == "loop" and self.place == "save" and self.victim == info.worker)
-            info.keep(save, list)
+            info.register_state(save, list)
 
             def logic(input: Any, output: Any) -> None:
                 for held, batch in input:

@@ -67,7 +67,7 @@ def totals(stream: timely.Stream[int, Any]) -> timely.Stream[int, Any]:
             for time, (_, counts) in waiting.items():
                 yield from ((route(word), (time, word, n)) for word, n in counts.items())
 
-        info.keep(save, load)
+        info.register_state(save, load)
         capability.drop()
 
         def logic(input: Any, output: Any) -> None:

@@ -170,7 +170,7 @@ def test_a_scope_of_ones_own_is_looked_at() -> None:
     def program(worker: timely.Worker) -> list[int]:
         seen = []
         with worker.dataflow(int) as scope:
-            child = scope.subgraph.add_child("ticks", Ticks(3 + worker.index))
+            child = scope.subgraph_builder.add_child("ticks", Ticks(3 + worker.index))
             probe = timely.Stream(scope, Source(child, 0), []).probe()
         while not probe.done():
             seen += list(probe.frontier())

@@ -33,7 +33,7 @@ from timely.progress import graph as graph_module
 from timely.progress.compiler import Plan
 from timely.progress.engine import PartialTracker, TotalTracker
 from timely.progress.topology import Topology
-from timely.scopes import Subgraph
+from timely.scopes import SubgraphBuilder
 from timely.testing import Network, simulate
 
 
@@ -124,14 +124,14 @@ def test_T9_X1_gains_that_are_kept_to_oneself(monkeypatch: pytest.MonkeyPatch) -
 
 @interpreted
 def test_T9_X3_initial_counts_that_are_not_times_the_number_of_workers(monkeypatch: pytest.MonkeyPatch) -> None:
-    honest = Subgraph._count_initial
+    honest = SubgraphBuilder._count_initial
 
-    def count_once(self: Subgraph[Any, Any], child: Any, counts: Any) -> None:
+    def count_once(self: SubgraphBuilder[Any, Any], child: Any, counts: Any) -> None:
         peers, self.peers = self.peers, 1
         honest(self, child, counts)
         self.peers = peers
 
-    monkeypatch.setattr(Subgraph, "_count_initial", count_once)
+    monkeypatch.setattr(SubgraphBuilder, "_count_initial", count_once)
     assert objections() == objections(workers=3) == {"X3"}
 
 
@@ -329,12 +329,12 @@ def test_T9_G8_a_summary_that_is_dropped(monkeypatch: pytest.MonkeyPatch) -> Non
 
 def test_T9_G8_exchanged_edges_that_are_taken_for_local_ones(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is counted there may be negative for a while, and hides what is counted in the same cell."""
-    honest = Subgraph.add_edge
+    honest = SubgraphBuilder.add_edge
 
-    def add_edge(self: Subgraph[Any, Any], source: Source, target: Target, *, local: bool) -> None:
+    def add_edge(self: SubgraphBuilder[Any, Any], source: Source, target: Target, *, local: bool) -> None:
         honest(self, source, target, local=True)
 
-    monkeypatch.setattr(Subgraph, "add_edge", add_edge)
+    monkeypatch.setattr(SubgraphBuilder, "add_edge", add_edge)
     assert "G8" in objections() <= {"G8", "none"}
 
 

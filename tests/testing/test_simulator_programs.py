@@ -18,7 +18,7 @@ from tests.testing.programs import loops, nested_loops, rounds
 from tests.testing.tampering import interpreted
 from timely.errors import InvariantViolation, ProgressError
 from timely.progress import ChangeBatch
-from timely.scopes import Subgraph, ValidatingScope
+from timely.scopes import Subgraph, SubgraphBuilder, ValidatingScope
 from timely.testing import Delivery, Network, Resume, schedules, simulate
 from timely.worker.progress_batching import DATA, PROGRESS
 
@@ -248,14 +248,14 @@ class Said:
 @interpreted
 def test_OC6_a_nested_scope_that_speaks_of_another_workers_messages(monkeypatch: pytest.MonkeyPatch) -> None:
     """What it says would be refused if it were held to what its own worker has; and it is right."""
-    start, pull = Subgraph._initial_outputs, Subgraph.pull_internal_progress
+    start, pull = SubgraphBuilder._initial_outputs, Subgraph.pull_internal_progress
     locally: dict[int, ValidatingScope[Any]] = {}
     refused = 0
 
-    def initial(self: Subgraph[Any, Any]) -> Any:
-        counts = start(self)
-        locally[id(self)] = ValidatingScope(Said(self, counts), self.name, self.path)  # type: ignore[arg-type]  # it is asked no more
-        locally[id(self)].get_internal_summary()
+    def initial(self: SubgraphBuilder[Any, Any]) -> Any:
+        counts, scope = start(self), self.subgraph
+        locally[id(scope)] = ValidatingScope(Said(scope, counts), scope.name, scope.path)  # type: ignore[arg-type]  # asked no more
+        locally[id(scope)].get_internal_summary()
         return counts
 
     def say(self: Subgraph[Any, Any], *lists: Sequence[ChangeBatch[Any]]) -> bool:
@@ -268,7 +268,7 @@ def test_OC6_a_nested_scope_that_speaks_of_another_workers_messages(monkeypatch:
                 refused += 1
         return busy
 
-    monkeypatch.setattr(Subgraph, "_initial_outputs", initial)
+    monkeypatch.setattr(SubgraphBuilder, "_initial_outputs", initial)
     monkeypatch.setattr(Subgraph, "pull_internal_progress", say)
     for seed in range(20):
         simulate(nested_loops, 3, seed)

@@ -1,17 +1,19 @@
 """Streams, containers, channels and pacts, capabilities, and the operator builder: all that a user's own operator needs."""
 
+from timely.dataflow.activator import Activator
+from timely.dataflow.allocator import Allocator
 from timely.dataflow.builder import OperatorBuilder, make
 from timely.dataflow.capability import Capability, InputCapability
 from timely.dataflow.capability_set import CapabilitySet
-from timely.dataflow.channel import Allocator
 from timely.dataflow.container import Container, records_of
 from timely.dataflow.custom_scope import DataScope, Inlet, Outlet, add_scope
 from timely.dataflow.info import OperatorInfo
 from timely.dataflow.keys import Key, route, route_array, route_column
-from timely.dataflow.operator import Activator, Operator
+from timely.dataflow.operator import Operator
 from timely.dataflow.origin import warn
 from timely.dataflow.pact import Distribute, Exchange, Pact, Pipeline, Spill
 from timely.dataflow.pickling import pickled, unpickled_plain
+from timely.dataflow.port_owner import PortOwner
 from timely.dataflow.ports import InputPort, OutputPort, Session
 from timely.dataflow.runnable import why_not_run
 from timely.dataflow.scope import ScopeBuilder, Stream, check_scope, scope_of
@@ -38,6 +40,7 @@ __all__ = [
     "OutputPort",
     "Pact",
     "Pipeline",
+    "PortOwner",
     "ScopeBuilder",
     "Session",
     "Spill",

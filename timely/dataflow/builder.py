@@ -1,8 +1,4 @@
-"""The operator builder: the one narrow waist through which every operator is made.
-
-Whatever an operator is, it gets its inputs with their pacts, its outputs, and its logic here, and nowhere else. The builder
-connects the channels, declares the path summaries to the scope, and hands the constructor the initial capabilities. What
-``timely.operators`` does with it, anyone's operator can do.
+"""``OperatorBuilder``: the one way to make an operator, for ``timely.operators`` as for anyone.
 """
 
 from __future__ import annotations
@@ -16,6 +12,7 @@ from timely.dataflow.info import OperatorInfo, blaming
 from timely.dataflow.operator import Operator
 from timely.dataflow.origin import origin
 from timely.dataflow.pact import Distribute, Exchange, Pact, PipelinePact, Spill
+from timely.dataflow.port_owner import Closable
 from timely.dataflow.ports import InputPort, OutputPort
 from timely.dataflow.scope import ScopeBuilder, Stream, check_scope, instead_of, way_between
 from timely.dataflow.spill import Queue, SpillQueue
@@ -31,7 +28,7 @@ S = TypeVar("S", covariant=True)
 
 
 class Least(Protocol[S]):
-    """An antichain that is only read: one of ``Step`` is one of path summaries of ``int``, to a type checker."""
+    """An antichain that is only read, so that one of ``Step`` is one of path summaries of ``int`` to a type checker."""
 
     @property
     def elements(self) -> tuple[S, ...]:
@@ -43,22 +40,22 @@ Ways: TypeAlias = Mapping[int, Least[PathSummary[T]]] | Sequence[Least[PathSumma
 
 
 class Waiting(Protocol[T]):
-    """An input that messages wait at: its queue, and how errors call it."""
+    """An input that messages wait at."""
 
     queue: Queue[T]
 
     @property
     def label(self) -> str:
-        """How errors call it."""
+        """Its name in errors."""
 
     def place(self) -> Place:
-        """Return what reads there, for errors."""
+        """Return its place, for errors."""
 
 
 def connect(scope: ScopeBuilder[T], stream: Stream[T, Any], pact: Pact, target: Target, input: Waiting[T]) -> None:
-    """Have ``stream`` lead to ``target``, where messages wait at ``input``: draw the edge, open the way.
+    """Connect ``stream`` to ``target``, where messages wait at ``input``.
 
-    ``ScopeError`` for a stream of another scope, ``GraphError`` for what is no stream, or no pact.
+    ``ScopeError`` for a stream of another scope, ``GraphError`` for what is no stream or no pact.
     """
     label = input.label
     if not isinstance(stream, Stream):
@@ -76,22 +73,22 @@ def connect(scope: ScopeBuilder[T], stream: Stream[T, Any], pact: Pact, target: 
     local: QueuePusher[T] = QueuePusher(queue, scope.subgraph, target.node)
     pusher: Pusher[T] = local
     if not isinstance(pact, PipelinePact):
-        ending = _ending(scope, stream) if isinstance(pact, Exchange) else None
-        pusher = ExchangePusher(pact.parts, local, scope.allocator, label, input.place, ending)
-    scope.subgraph.add_edge(stream.source, target, local=isinstance(pact, PipelinePact))
+        closing = _closing(scope, stream) if isinstance(pact, Exchange) else None
+        pusher = ExchangePusher(pact.parts, local, scope.allocator, label, input.place, closing)
+    scope.subgraph_builder.add_edge(stream.source, target, local=isinstance(pact, PipelinePact))
     input.queue = queue
     stream.tee.append(pusher)
 
 
-def _ending(scope: ScopeBuilder[T], stream: Stream[T, Any]) -> list[ExchangePusher[T]] | None:
-    """Return what is closed at the end of an activation of the operator that a stream comes from; of a scope there is none."""
+def _closing(scope: ScopeBuilder[T], stream: Stream[T, Any]) -> list[Closable] | None:
+    """Return what the end of an activation closes at the operator that a stream comes from; ``None`` for a scope."""
     node = stream.source.node
     sender = None if node == INGRESS else scope.subgraph.children[node].scope
-    return sender.ending if isinstance(sender, Operator) else None
+    return sender.closing if isinstance(sender, Operator) else None
 
 
 def make(scope: ScopeBuilder[Any], name: str, factory: Callable[..., S], *args: object) -> S:
-    """Return ``factory(*args)``, of which an operator ``name`` is to be made in ``scope``; ``OperatorError`` for what it raises.
+    """Return ``factory(*args)``, for an operator ``name`` in ``scope``; ``OperatorError`` for what it raises.
 
     >>> import timely
     >>> timely.example(lambda scope: make(scope, "mine", int, "x"))  # doctest: +ELLIPSIS
@@ -107,9 +104,9 @@ def make(scope: ScopeBuilder[Any], name: str, factory: Callable[..., S], *args: 
 class OperatorBuilder(Generic[T]):
     """Builds one operator in ``scope``: add its inputs and outputs, then ``build(constructor)``.
 
-    The summaries of a port are given as a mapping from the ports on the other side, added before it, to an antichain of path
-    summaries, as a list with one for each of these, or as one antichain for all; without it the port is connected to all of them
-    by the identity. An empty antichain disconnects, and so does a mapping that leaves a port out.
+    The summaries of a port are a mapping from the ports on the other side, added before it, to antichains of path summaries; a
+    list with one antichain for each; or one antichain for all. The default is the identity to all. An empty antichain
+    disconnects, and so does a mapping without the port.
 
     >>> import timely
     >>> def doubled(stream):
@@ -132,7 +129,7 @@ class OperatorBuilder(Generic[T]):
             raise GraphError(f"the name of an operator is a string, not {shown(name)}: a pact comes before the name")
         check_scope(scope, name)
         self._scope = scope
-        self._operator: Operator[T] = Operator(name, scope.subgraph, scope.allocator)
+        self._operator: Operator[T] = Operator(name, scope.subgraph_builder, scope.allocator)
         self._rows: list[dict[int, Antichain[PathSummary[T]]]] = []
         self._stay: Antichain[PathSummary[T]] = Antichain([scope.subgraph.domain.identity])
         self._built = False
@@ -151,10 +148,10 @@ class OperatorBuilder(Generic[T]):
         *,
         notify: bool = True,
     ) -> InputPort[T, D]:
-        """Add an input that reads ``stream``; ``summaries`` says how it leads to the outputs added so far.
+        """Add an input that reads ``stream``; ``summaries`` lead to the outputs added so far.
 
-        With ``notify=False`` the logic is not told how the frontier there moves, and is run only when there is input.
-        ``ScopeError`` for a stream of another scope, ``GraphError`` for summaries that do not fit these outputs.
+        With ``notify=False`` the logic only runs when there is input, and does not see the frontier. ``ScopeError`` for a stream
+        of another scope, ``GraphError`` for summaries that do not fit these outputs.
         """
         port = self.reserve_input(summaries, notify=notify)
         self.connect(port, stream, pact)
@@ -177,7 +174,7 @@ class OperatorBuilder(Generic[T]):
         connect(self._scope, stream, pact, Target(self._operator.index, port.index), port)
 
     def new_output(self, summaries: Ways[T] | None = None) -> Stream[T, Any]:
-        """Add an output and return its stream; ``summaries`` says how the inputs added so far lead to it.
+        """Add an output and return its stream; ``summaries`` lead to it from the inputs added so far.
 
         ``GraphError`` for summaries that do not fit these inputs.
         """
@@ -195,7 +192,7 @@ class OperatorBuilder(Generic[T]):
             raise GraphError(f"operator {self._operator.path!r} is built already: add its ports before, and build it once")
 
     def _ways(self, given: Any, ports: int, port: str, missing: str) -> dict[int, Antichain[PathSummary[T]]]:
-        """Return the summaries that are ``given`` for a port, by the ports on the other side, of which there are ``ports``."""
+        """Return the summaries ``given`` for a port, by port on the other side, where there are ``ports``."""
         if given is None or isinstance(given, Antichain):
             return dict.fromkeys(range(ports), self._stay if given is None else given)
         place = f"operator {self._operator.path!r}: {port}"
@@ -222,12 +219,10 @@ class OperatorBuilder(Generic[T]):
     def build(
         self, constructor: Callable[[list[Capability[T]], OperatorInfo], Callable[..., object]], *arguments: object
     ) -> None:
-        """Make the operator. ``constructor(capabilities, info)`` gets the initial capabilities, one per output, and returns
-        the logic, which is called with the input ports, the output ports, in the order in which they were added, and then
-        ``arguments``.
+        """Make the operator. ``constructor(capabilities, info)`` gets one initial capability per output and returns the logic.
 
-        Logic that returns ``True`` has more to do of its own accord: it is run again in the next step, and the dataflow is not
-        complete before it has returned something else, whatever it holds.
+        The logic is called with the input ports, the output ports and then ``arguments``. While it returns ``True`` it is run
+        again in the next step, and the dataflow is not complete.
         """
         self._check_open()
         self._built = True

@@ -1,22 +1,17 @@
-"""Capabilities: the right to send at a time, and what every send is gated by.
+"""Capabilities: the right to send at a time, which every send needs.
 
-A ``Capability`` belongs to one output of one operator and is counted there: as long as it is held, no frontier downstream
-passes its time. It may be copied, delayed and downgraded to later times, never to earlier ones, and it is dropped when
-nothing refers to it any more: when the activation ends, or with the next step. An ``InputCapability`` comes with a batch of
-input, is not counted (the batch itself is, until the activation that reads it is over), and must be retained to outlive that
-activation.
+A ``Capability`` is counted: while it is held, no frontier downstream passes its time. An ``InputCapability`` comes with a batch
+of input and is not counted, since the batch is; it must be retained to outlive the activation.
 """
 
 from __future__ import annotations
 
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final, Generic, Self, SupportsIndex, TypeVar
+from typing import Any, Final, Generic, Self, SupportsIndex, TypeVar
 
+from timely.dataflow.port_owner import CountedInput, CountedOutput
 from timely.errors import CapabilityError, GraphError, shown
 from timely.order import PartialOrder, Product
-
-if TYPE_CHECKING:
-    from timely.dataflow.ports import InputPort, OutputPort
 
 T = TypeVar("T", bound=PartialOrder)
 
@@ -26,9 +21,8 @@ _PRODUCT: Final = Product  # compiled, a name that was imported is looked up at 
 class Capability(Generic[T]):
     """The right to send at ``time`` or later on one output (book, progress chapter: capabilities).
 
-    ``time`` is for reading only. Held until ``drop()``, the end of a ``with`` block, or until nothing refers to it.
-    ``CapabilityError`` for a time that is not at or after its own, and for any use after it was dropped, ``TimestampError`` for
-    what is no time of the scope.
+    Held until ``drop()``, the end of a ``with`` block, or until nothing refers to it. ``CapabilityError`` for a time that is not
+    at or after its own, and for any use after it was dropped; ``TimestampError`` for what is no time of the scope.
 
     >>> import timely
     >>> def constructor(capability, info):
@@ -45,10 +39,10 @@ class Capability(Generic[T]):
 
     __slots__ = ("_port", "time")
 
-    def __init__(self, time: T, port: OutputPort[T]) -> None:
+    def __init__(self, time: T, port: CountedOutput[T]) -> None:
         self.time = time
-        self._port: OutputPort[T] | None = port
-        port.hold.update_at(port.number, time, 1)
+        self._port: CountedOutput[T] | None = port
+        port.capabilities.update_at(port.number, time, 1)
         if not port.operator.running:
             port.operator.touch()
 
@@ -58,7 +52,7 @@ class Capability(Generic[T]):
         return self._port is not None
 
     @property
-    def port(self) -> OutputPort[T] | None:
+    def port(self) -> CountedOutput[T] | None:
         """The output on which it allows to send; ``None`` once it was dropped."""
         return self._port
 
@@ -72,30 +66,30 @@ class Capability(Generic[T]):
         return Capability(time, port)
 
     def downgrade(self, time: T) -> None:
-        """Give up the times that are not at or after ``time``, which must be at or after this one's."""
+        """Move the capability to ``time``, which must be at or after its own."""
         port = self._port
         if port is not None and (type(time) is not type(self.time) or type(time) is _PRODUCT):
             port.check(time)
         if port is None or not self.time <= time:
             raise self._refusal("downgrade", time)
-        hold, number = port.hold, port.number
-        hold.update_at(number, time, 1)
-        hold.update_at(number, self.time, -1)
+        capabilities, number = port.capabilities, port.number
+        capabilities.update_at(number, time, 1)
+        capabilities.update_at(number, self.time, -1)
         self.time = time
         if not port.operator.running:
             port.operator.touch()
 
     def drop(self) -> None:
-        """Give the capability up; dropping it twice does nothing more."""
+        """Drop the capability; dropping it twice is a no-op."""
         port = self._port
         if port is not None:
             self._port = None
-            port.hold.update_at(port.number, self.time, -1)
+            port.capabilities.update_at(port.number, self.time, -1)
             if not port.operator.running:
                 port.operator.touch()
 
     def copy(self) -> Capability[T]:
-        """Return a second capability at the same time, to be dropped on its own; ``copy.copy`` and ``copy.deepcopy`` do, too."""
+        """Return a second capability at the same time; ``copy.copy`` and ``copy.deepcopy`` do so too."""
         return self.delayed(self.time)
 
     def __copy__(self) -> Capability[T]:
@@ -120,14 +114,14 @@ class Capability(Generic[T]):
     def __del__(self) -> None:
         port = self._port
         if port is not None:
-            port.operator.abandoned.note(port, self.time)
+            port.operator.unreferenced.note(port, self.time)
 
-    def permits(self, port: OutputPort[T]) -> bool:
+    def permits(self, port: CountedOutput[T]) -> bool:
         """Return whether it allows to send on ``port`` at its time."""
         return self._port is port
 
-    def refused_by(self, port: OutputPort[T]) -> CapabilityError:
-        """Return the error to raise where ``permits`` said no."""
+    def refused_by(self, port: CountedOutput[T]) -> CapabilityError:
+        """Return the error for a port that it does not permit."""
         if self._port is None:
             return CapabilityError(f"{port.label}: the capability for {shown(self.time)} was dropped before the send; keep it")
         return CapabilityError(
@@ -165,7 +159,7 @@ class InputCapability(Generic[T]):
 
     __slots__ = ("_call", "_port", "time")
 
-    def __init__(self, time: T, port: InputPort[T, Any]) -> None:
+    def __init__(self, time: T, port: CountedInput[T]) -> None:
         self.time = time
         self._port = port
         self._call = port.operator.call
@@ -203,14 +197,14 @@ class InputCapability(Generic[T]):
             " what is sent later may have a later time, never an earlier one"
         )
 
-    def permits(self, port: OutputPort[T]) -> bool:
+    def permits(self, port: CountedOutput[T]) -> bool:
         """Return whether it allows to send on ``port`` at its time, now."""
         mine = self._port
         operator = mine.operator
         return port.operator is operator and self._call == operator.call and operator.running and port.index in mine.identities
 
-    def refused_by(self, port: OutputPort[T]) -> CapabilityError:
-        """Return the error to raise where ``permits`` said no."""
+    def refused_by(self, port: CountedOutput[T]) -> CapabilityError:
+        """Return the error for a port that it does not permit."""
         operator = self._port.operator
         if port.operator is not operator:
             return CapabilityError(f"{port.label}: the capability for {shown(self.time)} came with input of {self._port.label}")
@@ -223,7 +217,7 @@ class InputCapability(Generic[T]):
         port = self._port
         return GraphError(f"{port.label}: there is no output {shown(output)}, but {len(port.summaries)} of them, counted from 0")
 
-    def _current(self, deed: str) -> InputPort[T, Any]:
+    def _current(self, deed: str) -> CountedInput[T]:
         port = self._port
         if self._call != port.operator.call or not port.operator.running:
             raise CapabilityError(

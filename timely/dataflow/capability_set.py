@@ -1,8 +1,6 @@
 """``CapabilitySet``: the capabilities of one output, kept as a frontier.
 
-An operator whose times are only partially ordered may have to hold several incomparable ones. The set holds one capability
-for each minimal time and no other; what makes another redundant replaces it. The invariant: whatever fails changes nothing.
-A caller may therefore downgrade a set to the frontier of an input after each batch, and send at any time that it still allows.
+One capability for each minimal time and no other. The invariant: whatever fails changes nothing.
 """
 
 from __future__ import annotations
@@ -19,10 +17,10 @@ T = TypeVar("T", bound=PartialOrder)
 
 
 class CapabilitySet(Generic[T]):
-    """The right to send at or after each time of ``frontier``, on one output: what was inserted, less what is redundant.
+    """The right to send at or after each time of ``frontier``, on one output.
 
-    The set takes the capabilities over: insert a ``copy()`` of one that is to be used elsewhere too. One that nothing refers to
-    any more gives all of them up. Source: the book, progress chapter (capabilities); frontiers are those of Naiad section 2.3.
+    The set owns what is inserted: insert a ``copy()`` of a capability that is used elsewhere. A set that nothing refers to drops
+    them all. Source: the book, progress chapter (capabilities); frontiers are those of Naiad section 2.3.
 
     >>> import timely
     >>> def constructor(capability, info):
@@ -47,14 +45,13 @@ class CapabilitySet(Generic[T]):
 
     @property
     def frontier(self) -> Antichain[T]:
-        """The times of the capabilities: the minimal ones at which something may still be sent."""
+        """The minimal times at which something may still be sent."""
         return Antichain(capability.time for capability in self._capabilities)
 
     def insert(self, capability: Capability[T]) -> bool:
-        """Take a capability over; return whether it was needed. One that is not is dropped, and so are those that it replaces.
+        """Insert a capability; return whether it was needed. Redundant ones are dropped.
 
-        ``CapabilityError`` for one that was dropped already, that belongs to another output than those in the set, or that came
-        with input and was not retained.
+        ``CapabilityError`` for one that was dropped, that belongs to another output, or that was not retained.
         """
         if not isinstance(capability, Capability):
             raise CapabilityError(
@@ -81,18 +78,17 @@ class CapabilitySet(Generic[T]):
         return True
 
     def delayed(self, time: T) -> Capability[T]:
-        """Return a new capability at ``time``; the set stays as it is. ``TimestampError`` for what is no time of the scope.
+        """Return a new capability at ``time``; the set stays as it is.
 
-        ``CapabilityError`` where ``time`` is not at or after any time of the set.
+        ``CapabilityError`` unless ``time`` is at or after a time of the set, ``TimestampError`` unless it is a time of the scope.
         """
         self._check(time)
         return self._allowing(time, "delay").delayed(time)
 
     def downgrade(self, frontier: Iterable[T]) -> None:
-        """Give up all times that are not at or after an element of ``frontier``; with an empty one, everything.
+        """Drop all times that are not at or after an element of ``frontier``; with an empty one, everything.
 
-        ``CapabilityError`` where an element is not at or after any time of the set, ``TimestampError`` where one is no time of
-        the scope; then nothing is given up.
+        ``CapabilityError`` and ``TimestampError`` as for ``delayed``; then nothing is dropped.
         """
         times = list(frontier)
         for time in times:
@@ -105,7 +101,7 @@ class CapabilitySet(Generic[T]):
             capability.drop()
 
     def drop(self) -> None:
-        """Give everything up."""
+        """Drop everything."""
         self.downgrade(())
 
     def _check(self, time: T) -> None:

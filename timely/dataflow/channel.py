@@ -1,22 +1,19 @@
 """What carries messages from an output to the inputs that are connected to it.
 
-An output keeps a list of pushers, one for each edge. A pusher puts a message into a queue on this worker, deals its records
-to the workers that they belong to, or carries it across the boundary of a scope. Pushers only move data; the counts of what
-was produced are kept at the output, so that one send is counted on every edge in the same statement.
+An output has a list of pushers, one for each edge. They only move data: the output counts what it sends, on every edge at once.
 """
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Callable
-from typing import Any, Generic, Protocol, TypeVar, cast
+from typing import Any, Generic, TypeVar, cast
 
+from timely.dataflow.allocator import Allocator
 from timely.dataflow.concatenation import BYTES, ENOUGH, SMALL, compatible, concatenated, narrow
 from timely.dataflow.keys import Parts
-from timely.dataflow.operator_state import StateRegistry
+from timely.dataflow.port_owner import Closable
 from timely.dataflow.spill import Queue
-from timely.dataflow.sync_activator import SyncActivator
-from timely.dataflow.unreferenced import UnreferencedCapabilities
 from timely.errors import Place, RoutingError, TimelyError, told
 from timely.order import PartialOrder
 from timely.scopes import Subgraph
@@ -26,8 +23,8 @@ TO = TypeVar("TO", bound=PartialOrder)
 TI = TypeVar("TI", bound=PartialOrder)
 
 
-class Pusher(ABC, Generic[T]):
-    """One way out of an output."""
+class Pusher(Closable, Generic[T]):
+    """One edge out of an output."""
 
     __slots__ = ()
 
@@ -35,40 +32,8 @@ class Pusher(ABC, Generic[T]):
     def push(self, time: T, batch: Any, records: int) -> None:
         """Send a container with this many records (never none) at ``time``."""
 
-
-class Allocator(Protocol):
-    """What a dataflow needs of the worker that it is built on: its place among its peers, and channels between them."""
-
-    @property
-    def index(self) -> int:
-        """This worker's number, from 0."""
-
-    @property
-    def peers(self) -> int:
-        """How many workers there are."""
-
-    @property
-    def keeper(self) -> StateRegistry | None:
-        """Who keeps the state of the operators; ``None`` without recovery."""
-
-    @property
-    def abandoned(self) -> UnreferencedCapabilities:
-        """Where capabilities that nothing refers to any more are noted."""
-
-    def open_channel(self, deliver: Callable[[Any, Any, int], None], label: str) -> int:
-        """Open the next channel of the dataflow being built, and return its number.
-
-        ``deliver(time, batch, records)`` gets what peers send on it; ``label`` is how errors call where it leads.
-        """
-
-    def post(self, peer: int, channel: int, time: Any, batch: Any) -> None:
-        """Send a container on a channel to a peer."""
-
-    def call_after(self, seconds: float, action: Callable[[], None]) -> None:
-        """Have ``action()`` called on the worker's thread in so many seconds, for as long as the dataflow is not complete."""
-
-    def new_sync_activator(self, answer: Callable[[], None]) -> SyncActivator:
-        """Return a bell for the dataflow being built: rung from any thread, it has ``answer()`` called on the worker's."""
+    def close(self) -> None:
+        """Send what is held back."""
 
 
 class QueuePusher(Pusher[T], Generic[T]):
@@ -88,19 +53,18 @@ class QueuePusher(Pusher[T], Generic[T]):
 
 
 class ExchangePusher(Pusher[T], Generic[T]):
-    """Deals the records of a message to the workers that ``parts(time, batch, workers)`` says, as pairs ``(worker, part)``.
+    """Partitions each message by ``parts(time, batch, workers)``, which returns pairs ``(worker, part)``, and sends the parts.
 
-    That is asked with one worker too, so that a key that fails does not wait for a second worker to be noticed. With several,
-    and where there is a list ``ending`` of what is closed when the activation ends that messages come from, small columnar
-    containers of one time are held until then, or until something else comes, and are dealt together. What a key raises blames
-    the reader's ``place()``, which the key was given to: whoever sends knows nothing of it.
+    One worker asks for the parts too, so that a key that fails is noticed there. With several workers, small columnar containers
+    of one time are held until the sender's activation ends, if it has a list ``closing``, and are partitioned together. Errors of
+    the key name the reader's ``place()``, since the key was given there.
     """
 
     __slots__ = (
         "_allocator",
         "_bytes",
         "_channel",
-        "_ending",
+        "_closing",
         "_held",
         "_label",
         "_local",
@@ -118,7 +82,7 @@ class ExchangePusher(Pusher[T], Generic[T]):
         allocator: Allocator,
         label: str,
         place: Callable[[], Place],
-        ending: list[ExchangePusher[T]] | None,
+        closing: list[Closable] | None,
     ) -> None:
         self._parts = parts
         self._local = local
@@ -126,7 +90,7 @@ class ExchangePusher(Pusher[T], Generic[T]):
         self._label = label
         self._place = place
         self._channel = allocator.open_channel(local.push, label) if allocator.peers > 1 else -1
-        self._ending = ending if allocator.peers > 1 else None
+        self._closing = closing if allocator.peers > 1 else None
         self._held: list[Any] = []
         self._records = 0
         self._bytes = 0
@@ -135,9 +99,9 @@ class ExchangePusher(Pusher[T], Generic[T]):
 
     def push(self, time: T, batch: Any, records: int) -> None:
         """Send each part to its worker, at the end of the activation at the latest."""
-        ending = self._ending
-        if ending is None:
-            self._deal(time, batch)
+        closing = self._closing
+        if closing is None:
+            self._partition(time, batch)
             return
         held = self._held
         if held:
@@ -149,9 +113,9 @@ class ExchangePusher(Pusher[T], Generic[T]):
         if records < SMALL and compatible(batch, batch):
             self._held = [batch]
             self._time, self._records = time, records
-            ending.append(self)
+            closing.append(self)
         else:
-            self._deal(time, batch)
+            self._partition(time, batch)
 
     def _joins(self, batch: Any) -> bool:
         """Return whether a container is like what is held, and not too large to be held with it."""
@@ -166,12 +130,12 @@ class ExchangePusher(Pusher[T], Generic[T]):
         return self._bytes <= BYTES
 
     def close(self) -> None:
-        """Deal what is held."""
+        """Partition what is held."""
         held, self._held = self._held, []
         for batch in concatenated(held):
-            self._deal(cast("T", self._time), batch)
+            self._partition(cast("T", self._time), batch)
 
-    def _deal(self, time: T, batch: Any) -> None:
+    def _partition(self, time: T, batch: Any) -> None:
         allocator = self._allocator
         try:
             parts = self._parts(time, batch, allocator.peers)

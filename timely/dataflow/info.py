@@ -1,30 +1,26 @@
-"""``OperatorInfo``: what an operator is told of itself when it is constructed, and where it declares its state.
+"""``OperatorInfo``: what an operator's constructor is given, and where it registers its state.
 
-The invariant: the index and the path are the same on every worker, so that what is kept of an operator is found again. The
-state is to be declared in the constructor, while the initial capabilities are held; the rest may be asked at any time.
+The index and the path are the same on every worker, so that a checkpoint finds the operator again.
 """
 
 from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import attrs
+from typing_extensions import deprecated
 
+from timely.dataflow.activator import Activator
 from timely.dataflow.operator_state import Load, Log, Rescale, Save, StateDeclarations, StatePart
 from timely.dataflow.origin import Origin
 from timely.errors import Place, RecoveryError, failure
 
-if TYPE_CHECKING:
-    from timely.dataflow.operator import Activator
-
 
 @attrs.frozen
 class OperatorInfo:
-    """What an operator may know of itself: its index in its scope, its path, the worker it is on, the line of the program that
-    built it, and how to be run again.
-    """
+    """What an operator may know of itself; ``origin`` is the line of the program that built it."""
 
     name: str
     index: int
@@ -33,27 +29,27 @@ class OperatorInfo:
     worker: int
     peers: int
     origin: Origin | None = attrs.field(default=None, eq=False)
-    keeping: StateDeclarations = attrs.field(factory=lambda: StateDeclarations(None), repr=False, eq=False)
+    state: StateDeclarations = attrs.field(factory=lambda: StateDeclarations(None), repr=False, eq=False)
     _endings: list[Callable[[], object]] = attrs.field(factory=list, repr=False, eq=False)
 
     def place(self, kind: str = "operator") -> Place:
-        """Return what errors say of it."""
+        """Return the operator's place, for errors."""
         return Place(kind, self.name, self.path, "" if self.origin is None else str(self.origin))
 
-    def keep(self, save: Save | None, load: Load, *, rescale: Rescale | None = None, logged: bool = False) -> Log:
-        """Declare state of the operator, in its constructor, while it has its initial capabilities.
+    def register_state(self, save: Save | None, load: Load, *, rescale: Rescale | None = None, logged: bool = False) -> Log:
+        """Register state, in the constructor, while the operator holds its initial capabilities.
 
-        ``save()`` gives all of it as pieces ``(route, item)``: an item goes to worker ``route % peers``, where ``route`` is
-        ``timely.dataflow.route`` of its key; ``None`` is for what is this worker's own. ``load(items)`` takes them back. It is
-        called before ``keep`` returns where the dataflow goes on from a checkpoint, so the state must be there already, and
-        capabilities for later times are had from the initial one. Items without a route go on another number of workers to
-        ``rescale(items of each worker)``; without it, that is refused. With ``logged`` the operator adds each change to the log
-        that is returned, and a checkpoint holds the changes alone. May be called more than once; without recovery, to no effect.
+        ``save()`` returns all of it as pairs ``(route, item)``. An item goes to worker ``route % peers``, where ``route`` is
+        ``timely.dataflow.route`` of its key; ``None`` keeps it on this worker. In a run that goes on from a checkpoint,
+        ``load(items)`` is called before this returns. On another number of workers, items without a route go to
+        ``rescale(items of each worker)``, and without ``rescale`` that is an error. With ``logged`` the operator appends each
+        change to the returned log, and a checkpoint holds the changes alone. Without recovery nothing happens.
 
         >>> import timely
         >>> def counter(capability, info):
         ...     counts = {}
-        ...     info.keep(lambda: [(timely.dataflow.route(word), (word, n)) for word, n in counts.items()], counts.update)
+        ...     save = lambda: [(timely.dataflow.route(word), (word, n)) for word, n in counts.items()]
+        ...     info.register_state(save, counts.update)
         ...     def logic(input, output):
         ...         for cap, batch in input:
         ...             for word in batch:
@@ -63,27 +59,38 @@ class OperatorInfo:
         >>> timely.example(lambda scope: scope.to_stream(["a", "b", "a"]).unary(timely.Pipeline, "count", counter))
         [(0, [('a', 2), ('b', 1)])]
         """
-        keeping = self.keeping
-        keeping.declared = True
-        part = StatePart(keeping.parts, save, load, rescale, Log(keeping.keeper is not None) if logged else None)
-        if keeping.keeper is not None:  # else nobody asks, and it would hold on to the state of a dataflow that is over
-            keeping.parts += 1
-            keeping.keeper.take(self, part)
+        state = self.state
+        state.declared = True
+        part = StatePart(state.parts, save, load, rescale, Log(state.registry is not None) if logged else None)
+        if state.registry is not None:  # else nobody asks, and the part would keep the state of a finished dataflow alive
+            state.parts += 1
+            state.registry.take(self, part)
         return part.log or Log(kept=False)
+
+    @deprecated("use register_state")
+    def keep(self, save: Save | None, load: Load, *, rescale: Rescale | None = None, logged: bool = False) -> Log:
+        """Do what ``register_state`` does."""
+        return self.register_state(save, load, rescale=rescale, logged=logged)
+
+    def declare_stateless(self) -> None:
+        """Declare, in the constructor, that the operator has no state that outlives an activation."""
+        self.state.declared = True
+
+    @deprecated("use declare_stateless")
+    def keep_nothing(self) -> None:
+        """Do what ``declare_stateless`` does."""
+        self.declare_stateless()
 
     @property
     def begins(self) -> Any:
         """The time that the dataflow goes on from, where a checkpoint has all before it; ``None`` where it begins anew."""
-        keeper = self.keeping.keeper
-        return None if keeper is None else keeper.begins
-
-    def declare_stateless(self) -> None:
-        """Declare, in the constructor, that the operator has no state that outlives an activation."""
-        self.keeping.declared = True
+        registry = self.state.registry
+        return None if registry is None else registry.begins
 
     def at_end(self, action: Callable[[], object]) -> None:
-        """Have ``action()`` called once when the dataflow is complete or dropped here, or its worker is closed: to let go of
-        what the operator has outside, a thread or a connection. The last one that was asked for comes first.
+        """Have ``action()`` called once when the dataflow is complete or dropped, or its worker is closed; the last one first.
+
+        For what the operator has outside, such as a thread or a connection.
 
         >>> import timely
         >>> done = []
@@ -96,7 +103,7 @@ class OperatorInfo:
         self._endings.append(action)
 
     def end(self) -> None:
-        """Call what was asked for with ``at_end``; all of it, even if some raises."""
+        """Call every action of ``at_end``, even if some raise."""
         with contextlib.ExitStack() as stack:
             for action in self._endings:
                 stack.callback(action)
@@ -105,7 +112,7 @@ class OperatorInfo:
 
 @contextlib.contextmanager
 def blaming(place: Place, worker: int) -> Iterator[None]:
-    """Have what is raised in the block arrive as an ``OperatorError`` that names ``place``.
+    """Raise errors of the block as an ``OperatorError`` that names ``place``.
 
     >>> with blaming(Place("scope", "mine", "/df/mine#0", ""), 0):
     ...     raise ValueError("no")

@@ -1,213 +1,101 @@
 """``Operator``: the scope that runs one operator's logic.
 
-It is a leaf of the nesting: its ports count what the logic reads, sends and holds, and one pull runs the logic once and
-reports all of that together. Because every send and every held time went through a capability, its reports need no check.
-An operator that a ``Subgraph`` has attached counts straight into the subgraph's account; driven by hand, through the ``Scope``
-protocol, it fills in the lists of a pull. Either way nothing is derived from its counts before the activation is over.
+Every send and every held time goes through a capability, so its counts need no check.
 """
 
 from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from typing import Any, Final, Generic, Never, SupportsFloat, TypeVar
+from typing import Any, Final, Never, TypeVar
 
+from typing_extensions import override
+
+from timely.dataflow.activator import Activator
+from timely.dataflow.allocator import Allocator
 from timely.dataflow.capability import Capability
-from timely.dataflow.channel import Allocator, ExchangePusher
 from timely.dataflow.info import OperatorInfo
 from timely.dataflow.operator_state import StateDeclarations
 from timely.dataflow.origin import is_ours, origin
-from timely.dataflow.ports import InputPort, OutputPort, Session
+from timely.dataflow.port_owner import PortOwner
+from timely.dataflow.ports import InputPort, OutputPort
 from timely.dataflow.runnable import why_not_run
-from timely.dataflow.sync_activator import SyncActivator
-from timely.errors import ConfigurationError, RecoveryError, failure, shown, told
+from timely.errors import Place, RecoveryError, failure, shown, told
 from timely.order import PartialOrder
-from timely.progress import ChangeBatch, CountSink, TimeDomain
-from timely.scopes import Counts, Subgraph, Summaries, TracedSink, TrustedScope
+from timely.progress import ChangeBatch, CountSink
+from timely.scopes import Counts, SubgraphBuilder, Summaries
 
 T = TypeVar("T", bound=PartialOrder)
 
 _CONSTRUCTOR: Final = "; a constructor is called with (capability, info), and that of a sink with (info)"
 
 
-class Activator:
-    """Has one operator run in the next pass over its scope, whether or not there is input.
+class _EarlyCounts(CountSink[Any]):
+    """Keeps what an operator counts before it is attached: only capabilities, since nothing runs before that."""
 
-    >>> import timely
-    >>> def constructor(capability, info):
-    ...     left = [3, 2, 1]
-    ...     def logic(output):
-    ...         if left:
-    ...             output.session(capability).give(left.pop(0))
-    ...             info.activator.activate_after(0.001)
-    ...         else:
-    ...             capability.drop()
-    ...     return logic
-    >>> timely.example(lambda scope: scope.source("one now and then", constructor))
-    [(0, [1, 2, 3])]
-    """
+    __slots__ = ("changes",)
 
-    __slots__ = ("_allocator", "_child", "_returns", "_scope")
+    def __init__(self) -> None:
+        self.changes: ChangeBatch[tuple[int, Any]] = ChangeBatch()
 
-    def __init__(self, scope: Subgraph[Any, Any], child: int, allocator: Allocator) -> None:
-        self._scope = scope
-        self._child = child
-        self._allocator = allocator
-        self._returns: list[Operator[Any]] | None = None
-
-    def activate(self) -> None:
-        """Have the operator run soon."""
-        self._scope.activate(self._child)
-
-    def activate_after(self, seconds: SupportsFloat) -> None:
-        """Have the operator run once, when so many seconds have passed; a worker that waits is awake in time.
-
-        ``ConfigurationError`` for less than no time. A dataflow that is complete before that does not wait for it.
-        """
-        if not isinstance(seconds, int | float) or not seconds >= 0:
-            raise ConfigurationError(f"activate_after({seconds!r}): give a number of seconds of at least 0")
-        self._allocator.call_after(seconds, self.activate)
-
-    def bell(self) -> SyncActivator:
-        """Return a bell that any thread may ring to have the operator run; this activator is for the worker's thread only."""
-        return self._allocator.new_sync_activator(self.activate)
-
-    def come_round(self) -> None:
-        """Run those operators now that read this one's output and feed its input, as the feedback of a loop does.
-
-        To be called while the operator runs: what it has sent round the loop is in the queues of its inputs then. Operators
-        that are running are left alone. This is what bounded re-entrancy is made of (Naiad section 3.2).
-        """
-        if self._returns is None:
-            self._returns = self._find_returns()
-        sender = self._scope.children[self._child].scope
-        if isinstance(sender, Operator):
-            sender.deal()  # what is held to be joined would miss this round
-        for operator in self._returns:
-            if not operator.running:
-                self._scope.run_now(operator.index)
-
-    def _find_returns(self) -> list[Operator[Any]]:
-        edges, children = self._scope.edges, self._scope.children
-        after = {edge.target.node for edge in edges if edge.source.node == self._child}
-        before = {edge.source.node for edge in edges if edge.target.node == self._child}
-        between = [children[node].scope for node in range(len(children)) if node in after & before]
-        return [scope for scope in between if isinstance(scope, Operator)]
+    def update_at(self, index: int, time: Any, diff: int) -> None:
+        self.changes.update((index, time), diff)
 
 
-class Statement(Generic[T]):
-    """What an operator that is not attached has to say: it becomes the content of the next pull."""
+class Operator(PortOwner[T]):
+    """One operator as a scope."""
 
-    __slots__ = ("consumed", "internal", "produced")
-
-    def __init__(self, inputs: int, outputs: int) -> None:
-        self.internal: Sequence[ChangeBatch[T]] = [ChangeBatch() for _ in range(outputs)]
-        self.consumed: Sequence[ChangeBatch[T]] = [ChangeBatch() for _ in range(inputs)]
-        self.produced: Sequence[ChangeBatch[T]] = [ChangeBatch() for _ in range(outputs)]
-
-    def hold(self, output: int, time: T, diff: int) -> None:
-        """Count capabilities of an output."""
-        self.internal[output].update(time, diff)
-
-    def read(self, input: int, time: T, diff: int) -> None:
-        """Count messages on their way to an input: ``-n`` when n records were read."""
-        self.consumed[input].update(time, -diff)
-
-    def sent(self, output: int, time: T, diff: int) -> None:
-        """Count messages sent on an output."""
-        self.produced[output].update(time, diff)
-
-    def drain_into(
-        self,
-        internal: Sequence[ChangeBatch[T]],
-        consumed: Sequence[ChangeBatch[T]],
-        produced: Sequence[ChangeBatch[T]],
-    ) -> None:
-        """Hand everything over, and start anew."""
-        for mine, theirs in ((self.internal, internal), (self.consumed, consumed), (self.produced, produced)):
-            for source, target in zip(mine, theirs, strict=True):
-                source.drain_into(target)
-
-
-class Operator(TrustedScope[T]):
-    """One operator as a scope. Its reports are right by construction.
-
-    ``notified``, where somebody who looks on has set it, is told of each time that is said to be complete at which inputs.
-    ``telling`` is how many notificators are being iterated over; one that is left before its end has the operator run again.
-    """
-
-    def __init__(self, name: str, scope: Subgraph[Any, T], allocator: Allocator) -> None:
-        self.name = name
+    def __init__(self, name: str, builder: SubgraphBuilder[Any, T], allocator: Allocator) -> None:
+        scope = self.scope = builder.subgraph
+        self.index = builder.add_child(name, self)
+        path = f"{scope.path}/{name}#{self.index}"
+        super().__init__(name, path, scope.domain, scope.touch, allocator.unreferenced)
         self.input_ports: list[InputPort[T, Any]] = []
         self.output_ports: list[OutputPort[T]] = []
-        self.sessions: list[Session[T]] = []
-        self.ending: list[ExchangePusher[T]] = []
-        self.running = False
-        self.built = False
-        self.has_read = False
-        self.call = 0
-        self.telling = 0
-        self.touch: Callable[[], None] = scope.touch
         self.allocator = allocator
-        self.abandoned = allocator.abandoned
-        self.notified: Callable[[T, Sequence[InputPort[T, Any]]], None] | None = None
-        self._scope = scope
         self._logic: Callable[[], object] = _nothing
-        self._statement: Statement[T] | None = None
-        self.index = scope.add_child(name, self)
-        self.path = f"{scope.path}/{name}#{self.index}"
-        activator = Activator(scope, self.index, allocator)
-        keeping = StateDeclarations(allocator.keeper)
-        self.info = OperatorInfo(name, self.index, self.path, activator, allocator.index, allocator.peers, origin(), keeping)
+        self._early = _EarlyCounts()
+        self._loops: list[Operator[Any]] | None = None
+        activator = Activator(scope, self.index, allocator, self.run_loops)
+        state = StateDeclarations(allocator.registry)
+        self.info = OperatorInfo(name, self.index, path, activator, allocator.index, allocator.peers, origin(), state)
 
     @property
+    @override
     def inputs(self) -> int:
-        """How many inputs it has."""
         return len(self.input_ports)
 
     @property
+    @override
     def outputs(self) -> int:
-        """How many outputs it has."""
         return len(self.output_ports)
-
-    @property
-    def scope(self) -> Subgraph[Any, T]:
-        """The scope that it is in."""
-        return self._scope
 
     @property
     def observes(self) -> tuple[int, ...]:
         """The inputs whose frontier the logic asks for."""
         return tuple(port.index for port in self.input_ports if port.observed)
 
-    @property
-    def domain(self) -> TimeDomain[T]:
-        """The type of its times."""
-        return self._scope.domain
-
+    @override
     def activate(self) -> None:
-        """Have it run in this pass, or the next."""
-        self._scope.activate(self.index)
+        self.scope.activate(self.index)
+
+    @override
+    def place(self) -> Place:
+        return self.info.place()
 
     def construct(
         self,
         constructor: Callable[[list[Capability[T]], OperatorInfo], Callable[..., object]],
         arguments: tuple[object, ...],
     ) -> None:
-        """Give the constructor the initial capabilities, and take the logic: a function of the ports and ``arguments``.
-
-        The initial capabilities are not counted here, since they are in the internal summary; what becomes of them is.
-        """
-        statement: Statement[T] = Statement(len(self.input_ports), len(self.output_ports))
-        read, hold, sent = TracedSink(statement.read), TracedSink(statement.hold), TracedSink(statement.sent)
+        """Give the constructor the initial capabilities, and take the logic: a function of the ports and ``arguments``."""
+        early = self._early
         for input in self.input_ports:
-            input.account(input.index, read)
+            input.count_in(input.index, early)
         for output in self.output_ports:
-            output.account(output.index, hold, [output.index], sent)
+            output.count_in(output.index, early, [], early)
         capabilities = [Capability(self.domain.minimum, output) for output in self.output_ports]
-        for held in statement.internal:
-            held.clear()
-        self._statement = statement
+        early.changes.clear()  # they are counted in the internal summary
         try:
             logic = constructor(capabilities, self.info)
             if not callable(logic):
@@ -225,62 +113,32 @@ class Operator(TrustedScope[T]):
         self._logic = functools.partial(logic, *self.input_ports, *self.output_ports, *arguments)
         self.built = True
         del capabilities
-        self.abandoned.drop()
+        self.unreferenced.drop()
 
+    @override
     def attach(
-        self, sources: Sequence[int], targets: Sequence[int], fanout: Sequence[list[int]], hold: CountSink[T], note: CountSink[T]
+        self,
+        sources: Sequence[int],
+        targets: Sequence[int],
+        fanout: Sequence[list[int]],
+        capabilities: CountSink[T],
+        messages: CountSink[T],
     ) -> list[list[T]]:
-        """Count straight into these accounts from now on: capabilities in ``hold``, messages in ``note``, by these numbers.
-
-        Returns, for each input, the list of its frontier's elements, which the caller keeps up to date.
-        """
-        statement = self._statement
-        if statement is not None:
-            for number, held in zip(sources, statement.internal, strict=True):
-                for time, diff in held.drain():
-                    hold.update_at(number, time, diff)
-            self._statement = None
+        for (output, time), diff in self._early.changes.drain():
+            capabilities.update_at(sources[output], time, diff)
         for input, number in zip(self.input_ports, targets, strict=True):
-            input.account(number, note)
-        for output, number, numbers in zip(self.output_ports, sources, fanout, strict=True):
-            output.account(number, hold, numbers, note)
+            input.count_in(number, messages)
+        for port, number, numbers in zip(self.output_ports, sources, fanout, strict=True):
+            port.count_in(number, capabilities, numbers, messages)
         return [input.elements for input in self.input_ports]
 
-    # -- the Scope protocol ------------------------------------------------------------------------------------------
-
+    @override
     def get_internal_summary(self) -> tuple[Summaries[T], Counts[T]]:
-        """Return its summaries, and one capability for the minimum time on each output."""
         minimum = self.domain.minimum
         return [port.summaries for port in self.input_ports], [[(minimum, 1)] for _ in self.output_ports]
 
-    def set_external_summary(self, summaries: Summaries[T], external: Counts[T]) -> None:
-        """Take in the initial frontiers; how the world leads back is of no use to an operator."""
-        for port, counts in zip(self.input_ports, external, strict=True):
-            port.elements[:] = [time for time, _ in counts]
-
-    def push_external_progress(self, external: Sequence[ChangeBatch[T]]) -> None:
-        """Take in how the frontiers have moved."""
-        for port, changes in zip(self.input_ports, external, strict=True):
-            for time, diff in changes.drain():
-                if diff > 0:
-                    port.elements.append(time)
-                else:
-                    port.elements.remove(time)
-
-    def pull_internal_progress(
-        self,
-        internal: Sequence[ChangeBatch[T]],
-        consumed: Sequence[ChangeBatch[T]],
-        produced: Sequence[ChangeBatch[T]],
-    ) -> bool:
-        """Run the logic once and report what it did."""
-        busy = self.run()
-        if self._statement is not None:
-            self._statement.drain_into(internal, consumed, produced)
-        return busy
-
+    @override
     def run(self) -> bool:
-        """Run the logic once; return whether it wants to be run again in any case."""
         self.call += 1
         self.running = True
         self.has_read = False
@@ -291,34 +149,43 @@ class Operator(TrustedScope[T]):
                 for session in sessions:
                     session.close()
                 sessions.clear()
-            if self.ending:
-                self.deal()
+            if self.closing:
+                self._flush()
         except Exception as error:
             self.fail(error, self._called() if _is_of_our_call(error, 1) else "")
         finally:
             self.running = False
-        if self.abandoned.noted:
-            self.abandoned.drop()
-        if self.telling:
-            self.telling = 0
+        if self.unreferenced.noted:
+            self.unreferenced.drop()
+        if self.iterating:  # a notificator was left before its end
+            self.iterating = 0
             self.activate()
-        if self.has_read:  # one that leaves all of its input unread waits for something else, and may wait in vain
+        if self.has_read:  # logic that leaves all of its input unread waits for something else
             for input in self.input_ports:
                 if input.queue:
                     self.activate()
         return again is True
 
-    def deal(self) -> None:
-        """Deal what is held on its way to an exchange."""
-        for pusher in self.ending:
+    def _flush(self) -> None:
+        for pusher in self.closing:
             pusher.close()
-        self.ending.clear()
+        self.closing.clear()
+
+    def run_loops(self) -> None:
+        """Run what reads this operator's output and feeds its input, for ``Activator.run_loops``."""
+        self._flush()  # what is held back would miss this round
+        if self._loops is None:
+            edges, children = self.scope.edges, self.scope.children
+            after = {edge.target.node for edge in edges if edge.source.node == self.index}
+            before = {edge.source.node for edge in edges if edge.target.node == self.index}
+            between = [child.scope for child in children if child.index in after & before]
+            self._loops = [scope for scope in between if isinstance(scope, Operator)]
+        for operator in self._loops:
+            if not operator.running:
+                self.scope.run_now(operator.index)
 
     def discard(self) -> None:
-        """Let go of the logic, and so of its state, and of all that has arrived: the dataflow goes no further.
-
-        Handles that a program still has keep the operator, and would keep these with it.
-        """
+        """Free the logic with its state, and all that has arrived, since handles of a program may keep the operator alive."""
         self._logic = _nothing
         for input in self.input_ports:
             input.queue.clear()
@@ -328,19 +195,18 @@ class Operator(TrustedScope[T]):
             self.fail(error)
 
     def _called(self) -> str:
-        """Return how the logic is called, for a message."""
         arguments = getattr(self._logic, "args", ())
         return f"; its logic is called with ({', '.join(type(argument).__name__ for argument in arguments)})"
 
     def fail(self, error: Exception, advice: str = "") -> Never:
-        """Raise ``OperatorError`` for what the logic raised, with the operator's name, path, worker, and line of the program."""
+        """Raise ``OperatorError`` for what the logic raised."""
         raise failure(error, self.info.place(), self.info.worker, advice)
 
 
 def _is_of_our_call(error: Exception, frames: int) -> bool:
-    """Return whether an error says that a function of somebody's has other parameters than it was called with here.
+    """Return whether a user's function has other parameters than it was called with: the call itself raised the error then.
 
-    It was raised by the call then, in one of the first ``frames`` of the traceback, which are the library's own.
+    That is in one of the first ``frames`` of the traceback, which are the library's own.
     """
     if not isinstance(error, TypeError) or " argument" not in told(error):
         return False

@@ -7,13 +7,9 @@ State is a sequence of pairs ``(route, item)``: the item belongs to worker ``rou
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 import attrs
-
-if TYPE_CHECKING:
-    from timely.dataflow.info import OperatorInfo
-    from timely.dataflow.scope import ScopeBuilder
 
 Piece: TypeAlias = tuple[int | None, Any]
 """``(route, item)``: the item belongs to worker ``route % peers``; with ``None``, to the worker that saved it."""
@@ -66,6 +62,26 @@ class StatePart:
     log: Log | None
 
 
+class StatefulOperator(Protocol):
+    """An operator as a state registry sees it: its ``OperatorInfo``."""
+
+    @property
+    def name(self) -> str:
+        """Its name."""
+
+    @property
+    def path(self) -> str:
+        """Its path, the same on every worker."""
+
+    @property
+    def worker(self) -> int:
+        """The worker that it is on."""
+
+    @property
+    def peers(self) -> int:
+        """How many workers there are."""
+
+
 class StateRegistry(Protocol):
     """Keeps the state of one dataflow's operators."""
 
@@ -73,21 +89,21 @@ class StateRegistry(Protocol):
     def begins(self) -> Any:
         """The time that the dataflow goes on from, all before it being complete; ``None`` where it begins anew."""
 
-    def take(self, info: OperatorInfo, part: StatePart) -> None:
+    def take(self, info: StatefulOperator, part: StatePart) -> None:
         """Take note of a part of an operator's state; where the dataflow goes on from a checkpoint, have the part load its
         items, or rescale them, before this returns.
         """
 
-    def built(self, scope: ScopeBuilder[Any]) -> None:
-        """Take note that the dataflow is built, and of what operators it has, before any of it runs."""
+    def built(self, scope: Any) -> None:
+        """Take note that the dataflow is built, before any of it runs; ``scope`` is its ``ScopeBuilder``."""
 
 
 class StateDeclarations:
-    """What one operator has declared, in so many ``parts``. These refer to its state: the keeper has them, and nobody else."""
+    """How many ``parts`` of state one operator has registered; only the registry refers to them, and so to the state."""
 
-    __slots__ = ("declared", "keeper", "parts")
+    __slots__ = ("declared", "parts", "registry")
 
-    def __init__(self, keeper: StateRegistry | None) -> None:
-        self.keeper = keeper
+    def __init__(self, registry: StateRegistry | None) -> None:
+        self.registry = registry
         self.declared = False
         self.parts = 0

@@ -1,107 +1,76 @@
-"""The two kinds of port that an operator's logic works with, and the sessions that it sends in.
+"""The ports that an operator's logic reads and sends at, and the sessions that it sends in.
 
-An ``InputPort`` hands out what has arrived, batch by batch, each with its capability, and shows the frontier; an
-``OutputPort`` opens sessions for capabilities. Both keep count: what was read, what was sent, what is held. The counts of one
-activation are reported together when it is over. Data moves only inside activations.
+The counts of one activation are reported together when it is over. Data moves only inside activations.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final, Generic, Self, TypeVar, overload
+from typing import Any, Generic, Self, TypeVar, overload
 
 from timely.dataflow.capability import Capability, InputCapability
 from timely.dataflow.channel import Pusher
 from timely.dataflow.container import records_of
+from timely.dataflow.port_owner import Closable, CountedInput, CountedOutput, PortOwner
 from timely.dataflow.spill import Queue, SpillQueue
-from timely.errors import CapabilityError, ContainerError, GraphError, Place, TimestampError, shown
+from timely.errors import CapabilityError, ContainerError, GraphError, Place, shown
 from timely.order import PartialOrder, linear_extension
-from timely.progress import Antichain, CountSink, PathSummary
-
-if TYPE_CHECKING:
-    from timely.dataflow.operator import Operator
+from timely.progress import Antichain, PathSummary
 
 T = TypeVar("T", bound=PartialOrder)
 D = TypeVar("D", covariant=True)  # what reads records of a type reads those of its subtypes: a batch is not changed
 
 FLUSH_AT = 8192
-"""Records that a session gathers before it passes them on."""
+"""Records that a session buffers before it sends them."""
 
 SMALL = 512
-"""Batches of fewer records than this are joined by operators that work by record, where several wait."""
+"""Operators that work by record concatenate waiting batches of fewer records than this."""
 
 
-class _Unbuilt(CountSink[Any]):
-    """What the ports of an operator count in that has not been built."""
-
-    __slots__ = ()
-
-    def update_at(self, index: int, time: Any, diff: int) -> None:
-        raise CapabilityError("this operator has not been built yet: call build(...) first")
-
-
-UNBUILT: Final = _Unbuilt()
-
-
-class InputPort(Generic[T, D]):
+class InputPort(CountedInput[T], Generic[T, D]):
     """One input of an operator: iterate over it for ``(capability, batch)`` pairs, in the order in which they arrived.
 
-    ``batch`` is the container that was sent: a list of records, an Arrow record batch, an array. It may be shared with other
-    operators, so it must not be changed. ``frontier`` says which times may still come.
+    ``batch`` is the container that was sent: a list of records, an Arrow record batch, an array. Other operators may share it, so
+    it must not be changed.
     """
 
-    __slots__ = ("_note", "_number", "elements", "identities", "index", "observed", "operator", "queue", "summaries")
+    __slots__ = ("elements", "observed", "queue")
 
-    def __init__(self, operator: Operator[T], index: int, observed: bool) -> None:
-        self.operator = operator
-        self.index = index
+    def __init__(self, operator: PortOwner[T], index: int, observed: bool) -> None:
+        super().__init__(operator, index)
         self.observed = observed
         self.queue: Queue[T] = deque()
-        self._number = -1
-        self._note: CountSink[T] = UNBUILT
         self.elements: list[T] = []
-        self.summaries: Sequence[Antichain[PathSummary[T]]] = ()
-        self.identities: frozenset[int] = frozenset()
 
     @property
     def frontier(self) -> Antichain[T]:
-        """The times that may still come, as last told; ``GraphError`` for an input that does not ask for notifications."""
+        """The times that may still come; ``GraphError`` for an input with ``notify=False``."""
         if not self.observed:
-            raise GraphError(f"{self.label} is not told of its frontier: use unary_frontier, or new_input(..., notify=True)")
+            raise GraphError(f"{self.label} does not observe its frontier: use unary_frontier, or new_input(..., notify=True)")
         return Antichain(self.elements)
 
-    @property
-    def label(self) -> str:
-        """How errors call it."""
-        return f"input {self.index} of operator {self.operator.name!r} ({self.operator.path})"
-
     def place(self) -> Place:
-        """Return the operator, for errors."""
-        return self.operator.info.place()
-
-    def check(self, time: object) -> None:
-        """Raise ``TimestampError`` unless ``time`` is a time of the operator's scope."""
-        _check(self, time)
+        """Return the operator's place, for errors."""
+        return self.operator.place()
 
     def __iter__(self) -> Iterator[tuple[InputCapability[T], list[D]]]:
         queue, operator = self.queue, self.operator
-        note, number = self._note, self._number
+        messages, number = self._messages, self.number
         while queue:
             time, batch, records = queue.popleft()
             if len(batch) != records:
                 raise self._was_changed(batch, records)
             operator.has_read = True
-            note.update_at(number, time, -records)
+            messages.update_at(number, time, -records)
             yield InputCapability(time, self), batch
 
     def forward(self, output: OutputPort[T], f: Callable[[Any], Any]) -> None:
         """Read all that has arrived, and send ``f(batch)`` on ``output`` for each batch, at its time.
 
-        For logic that is nothing else: it is what a loop over the input with a session for each batch is, in fewer steps.
-        ``CapabilityError`` where such a session could not be opened: for an output of another operator, one where the summary is
-        not the identity, or outside of an activation.
+        The same as a loop with a session for each batch, and faster. ``CapabilityError`` for an output of another operator, one
+        where the summary is not the identity, or outside of an activation.
 
         >>> import timely
         >>> def constructor(capability, info):
@@ -112,38 +81,37 @@ class InputPort(Generic[T, D]):
         operator = self.operator
         if output.operator is not operator or not operator.running or output.index not in self.identities:
             raise self._cannot_forward(output)
-        queue, note, number = self.queue, self._note, self._number
+        queue, messages, number = self.queue, self._messages, self.number
         while queue:
             time, batch, records = queue.popleft()
             if len(batch) != records:
                 raise self._was_changed(batch, records)
             operator.has_read = True
-            note.update_at(number, time, -records)
+            messages.update_at(number, time, -records)
             output.push(time, f(batch))
 
     def advance(self, output: OutputPort[T], summary: PathSummary[T]) -> None:
-        """Read all that has arrived, and send each batch on ``output`` at the time that ``summary`` makes of its own; a batch of
-        which it makes none is dropped.
+        """Read all that has arrived, and send each batch on ``output`` at ``summary.results_in`` of its time, if there is one.
 
-        For the logic of a loop, as ``forward`` is for others. ``CapabilityError`` for an output of another operator, for a
-        summary that does not lead there, or outside of an activation.
+        ``CapabilityError`` for an output of another operator, for a summary that does not lead there, or outside of an
+        activation.
         """
         operator = self.operator
         if output.operator is not operator or not operator.running or summary not in self.summaries[output.index]:
             raise self._cannot_advance(output, summary)
-        queue, note, number = self.queue, self._note, self._number
+        queue, messages, number = self.queue, self._messages, self.number
         while queue:
             time, batch, records = queue.popleft()
             if len(batch) != records:
                 raise self._was_changed(batch, records)
             operator.has_read = True
-            note.update_at(number, time, -records)
+            messages.update_at(number, time, -records)
             later = summary.results_in(time)
             if later is not None:
                 output.push(later, batch)
 
     def forward_records(self, output: OutputPort[T], f: Callable[[list[D]], Any]) -> None:
-        """As ``forward``, by record: send ``f(records)`` for the records of each batch, or of several small ones of one time.
+        """Do what ``forward`` does, by record: ``f(records)`` gets the records of a batch, or of several small ones of one time.
 
         >>> import timely
         >>> def constructor(capability, info):
@@ -156,32 +124,32 @@ class InputPort(Generic[T, D]):
         operator = self.operator
         if output.operator is not operator or not operator.running or output.index not in self.identities:
             raise self._cannot_forward(output)
-        queue, note, number = self.queue, self._note, self._number
+        queue, messages, number = self.queue, self._messages, self.number
         while queue:
             time, batch, count = queue.popleft()
             if len(batch) != count:
                 raise self._was_changed(batch, count)
             operator.has_read = True
-            note.update_at(number, time, -count)
+            messages.update_at(number, time, -count)
             records = batch if type(batch) is list else records_of(batch)
             if queue and count < SMALL:
-                records = self._joined(time, records)
+                records = self._concatenated(time, records)
             output.push(time, f(records))
 
-    def _joined(self, time: T, records: list[D]) -> list[D]:
-        """Return ``records`` and those of the messages that follow, as far as these are small and of the same time."""
+    def _concatenated(self, time: T, records: list[D]) -> list[D]:
+        """Return ``records`` and those of the following messages that are small and of the same time."""
         queue = self.queue
         if isinstance(queue, SpillQueue):
-            return records  # what comes next may be on disk, to be read when it is its turn
-        joined = list(records)
-        while queue and len(joined) < FLUSH_AT:
+            return records  # the next message may be on disk, and is read when it is its turn
+        found = list(records)
+        while queue and len(found) < FLUSH_AT:
             following, batch, count = queue[0]
             if count >= SMALL or following != time or len(batch) != count:
                 break
             queue.popleft()
-            self._note.update_at(self._number, time, -count)
-            joined.extend(batch if type(batch) is list else records_of(batch))
-        return joined
+            self._messages.update_at(self.number, time, -count)
+            found.extend(batch if type(batch) is list else records_of(batch))
+        return found
 
     def _was_changed(self, batch: Any, records: int) -> ContainerError:
         return ContainerError(
@@ -202,7 +170,7 @@ class InputPort(Generic[T, D]):
         )
 
     def by_time(self) -> Iterator[tuple[InputCapability[T], list[list[D]]]]:
-        """Read all that has arrived: ``(capability, batches)`` for each time, an earlier time before a later one.
+        """Read all that has arrived, as ``(capability, batches)`` for each time, earlier times first.
 
         >>> import timely
         >>> def constructor(capability, info):
@@ -223,37 +191,17 @@ class InputPort(Generic[T, D]):
         for time in linear_extension(found):
             yield found[time]
 
-    def account(self, number: int, note: CountSink[T]) -> None:
-        """Count what is read in ``note``, under ``number``, from now on."""
-        self._number = number
-        self._note = note
 
-
-class OutputPort(Generic[T]):
+class OutputPort(CountedOutput[T], Generic[T]):
     """One output of an operator: ``session(capability)`` opens a session in which to send at the capability's time."""
 
-    __slots__ = ("_note", "_targets", "hold", "index", "number", "operator", "tee")
+    __slots__ = ("tee",)
 
-    def __init__(self, operator: Operator[T], index: int, tee: list[Pusher[T]]) -> None:
-        self.operator = operator
-        self.index = index
+    def __init__(self, operator: PortOwner[T], index: int, tee: list[Pusher[T]]) -> None:
+        super().__init__(operator, index)
         self.tee = tee
-        self.number = -1
-        self.hold: CountSink[T] = UNBUILT
-        self._targets: list[int] = []
-        self._note: CountSink[T] = UNBUILT
 
-    @property
-    def label(self) -> str:
-        """How errors call it."""
-        return f"output {self.index} of operator {self.operator.name!r} ({self.operator.path})"
-
-    def check(self, time: object) -> None:
-        """Raise ``TimestampError`` unless ``time`` is a time of the operator's scope."""
-        _check(self, time)
-
-    # Overloaded for the type checker alone: compiled, it takes whatever there is, and says itself what it cannot use; that what
-    # it was given is a capability is looked at where the name gets its type, and is a TypeError there.
+    # Overloaded for the type checker alone: the compiled method accepts anything, and raises its own error.
     @overload
     def session(self, capability: Capability[T]) -> Session[T]: ...
     @overload
@@ -261,7 +209,7 @@ class OutputPort(Generic[T]):
     def session(self, capability: Any) -> Session[T]:
         """Open a session for ``capability``; it ends with its ``with`` block, or else with the activation.
 
-        ``CapabilityError`` if the capability does not allow to send here.
+        ``CapabilityError`` if the capability does not permit to send here.
         """
         operator = self.operator
         if not operator.running:
@@ -280,13 +228,6 @@ class OutputPort(Generic[T]):
         operator.sessions.append(session)
         return session
 
-    def account(self, number: int, hold: CountSink[T], targets: list[int], note: CountSink[T]) -> None:
-        """Count capabilities in ``hold`` under ``number``, and messages in ``note`` under ``targets``, from now on."""
-        self.number = number
-        self.hold = hold
-        self._targets = targets
-        self._note = note
-
     def push(self, time: T, batch: Any) -> None:
         """Send one container at ``time`` to everything that is connected."""
         try:
@@ -297,18 +238,18 @@ class OutputPort(Generic[T]):
                 f" and what was sent is a {type(batch).__name__}"
             ).caused_by(error)
         if records and self.tee:
-            note = self._note
+            messages = self._messages
             for number in self._targets:
-                note.update_at(number, time, records)
+                messages.update_at(number, time, records)
             for pusher in self.tee:
                 pusher.push(time, batch, records)
 
 
-class Session(Generic[T]):
+class Session(Closable, Generic[T]):
     """Sends records or whole containers at one time on one output.
 
-    Records are gathered and go out a few thousand at a time; a ``with`` block that ends in an error drops those still gathered.
-    ``CapabilityError`` for anything sent after its ``with`` block, or after the activation in which it was opened.
+    Records are buffered; a ``with`` block that ends in an error drops the buffer. ``CapabilityError`` for anything sent after the
+    ``with`` block, or after the activation in which the session was opened.
     """
 
     __slots__ = ("_buffer", "_port", "time")
@@ -333,7 +274,7 @@ class Session(Generic[T]):
             self.flush()
 
     def give_batch(self, container: Any) -> None:
-        """Send a whole container: a list, an Arrow record batch, an array. It must not be changed afterwards."""
+        """Send a whole container, which must not be changed afterwards: a list, an Arrow record batch, an array."""
         port = self._port
         if port is None:
             raise self._has_ended()
@@ -342,7 +283,7 @@ class Session(Generic[T]):
         port.push(self.time, container)
 
     def flush(self) -> None:
-        """Pass on what was given record by record."""
+        """Send the buffer."""
         port = self._port
         if port is None:
             raise self._has_ended()
@@ -357,7 +298,7 @@ class Session(Generic[T]):
         )
 
     def close(self) -> None:
-        """Pass on what there is, and end the session."""
+        """Send the buffer, and end the session."""
         if self._port is not None:
             if self._buffer:
                 self.flush()
@@ -370,10 +311,3 @@ class Session(Generic[T]):
         if kind is not None:
             self._buffer = []
         self.close()
-
-
-def _check(port: InputPort[Any, Any] | OutputPort[Any], time: object) -> None:
-    try:
-        port.operator.domain.check(time)
-    except TimestampError as error:
-        raise TimestampError(f"{port.label}: {error}").caused_by(None)

@@ -14,13 +14,14 @@ from typing import Any, Concatenate, Final, Generic, ParamSpec
 
 from typing_extensions import TypeVar
 
-from timely.dataflow.channel import Allocator, EnterPusher, LeavePusher, Pusher
+from timely.dataflow.allocator import Allocator
+from timely.dataflow.channel import EnterPusher, LeavePusher, Pusher
 from timely.dataflow.methods import ScopeBase, StreamBase
 from timely.dataflow.origin import Origin
 from timely.errors import GraphError, ScopeError, shown
 from timely.order import PartialOrder, Product
 from timely.progress import ProgressExchange, Source, Target
-from timely.scopes import EGRESS, INGRESS, Subgraph
+from timely.scopes import EGRESS, INGRESS, Subgraph, SubgraphBuilder
 
 T = TypeVar("T", bound=PartialOrder, default=int)
 T2 = TypeVar("T2", bound=PartialOrder)
@@ -97,7 +98,7 @@ class ScopeBuilder(ScopeBase, Generic[T]):
         self.scopes: list[Subgraph[Any, Any]] = [] if parent is None else parent.root.scopes
         if parent is not None:
             wake = functools.partial(parent.subgraph.activate, index)
-        self.subgraph: Subgraph[Any, T] = Subgraph(
+        self.subgraph_builder: SubgraphBuilder[Any, T] = SubgraphBuilder(
             name,
             self.path,
             time if parent is None else parent.time,
@@ -107,9 +108,10 @@ class ScopeBuilder(ScopeBase, Generic[T]):
             exchange=exchange,
             number=len(self.scopes),
         )
+        self.subgraph: Subgraph[Any, T] = self.subgraph_builder.subgraph
         self.scopes.append(self.subgraph)
         if parent is not None:
-            parent.subgraph.add_child(name, self.subgraph)
+            parent.subgraph_builder.add_child(name, self.subgraph_builder)
 
     def __repr__(self) -> str:
         return f"ScopeBuilder({self.path!r})"
@@ -181,8 +183,8 @@ class ScopeBuilder(ScopeBase, Generic[T]):
             check()
         if self.unfinished:
             raise ScopeError(f"operators were begun and never built: {', '.join(sorted(self.unfinished))}; call build(...)")
-        self.subgraph.get_internal_summary()
-        self.subgraph.set_external_summary((), ())
+        self.subgraph_builder.get_internal_summary()
+        self.subgraph_builder.set_external_summary((), ())
 
 
 class Stream(StreamBase, Generic[T, D]):
@@ -229,11 +231,10 @@ class Stream(StreamBase, Generic[T, D]):
                 f"a stream of scope {self.scope.path!r} cannot enter {shown(getattr(scope, 'path', scope))}, which is not nested"
                 f" directly in it: {way_between(self.scope, scope, 'enter the scopes on the way one by one')}"
             )
-        nested = scope.subgraph
-        port = nested.new_input()
+        port = scope.subgraph_builder.new_input()
         tee: list[Pusher[T2]] = []
-        self.scope.subgraph.add_edge(self.source, Target(scope.index, port), local=True)
-        self.tee.append(EnterPusher(nested, port, tee))
+        self.scope.subgraph_builder.add_edge(self.source, Target(scope.index, port), local=True)
+        self.tee.append(EnterPusher(scope.subgraph, port, tee))
         return Stream(scope, Source(INGRESS, port), tee)
 
     def leave(self) -> Stream[Any, D]:
@@ -248,9 +249,9 @@ class Stream(StreamBase, Generic[T, D]):
         scope, parent = self.scope, self.scope.parent
         if parent is None:
             raise ScopeError(f"a stream of the outermost scope {scope.path!r} cannot leave it")
-        port = scope.subgraph.new_output()
+        port = scope.subgraph_builder.new_output()
         tee: list[Pusher[Any]] = []
-        scope.subgraph.add_edge(self.source, Target(EGRESS, port), local=True)
+        scope.subgraph_builder.add_edge(self.source, Target(EGRESS, port), local=True)
         self.tee.append(LeavePusher(scope.subgraph, tee))
         return Stream(parent, Source(scope.index, port), tee)
 

@@ -1,7 +1,6 @@
-"""``SyncActivator``: what another thread rings to have something done on a worker's thread.
+"""``SyncActivator``: activates something on a worker's thread from any thread.
 
-A dataflow belongs to the thread of its worker, and nothing in it may be touched from another. A bell may: it is rung from any
-thread, wakes the worker if that waits, and is answered between two steps, once for all the times it was rung since.
+Nothing else of a dataflow may be touched from a thread other than its worker's.
 """
 
 from __future__ import annotations
@@ -11,33 +10,37 @@ from typing import Protocol
 
 
 class SyncActivatorHost(Protocol):
-    """Where bells are heard: a worker."""
+    """Where activations from other threads are queued: a worker."""
 
-    def hear(self, bell: SyncActivator, /) -> None:
-        """Take note, from any thread, that a bell was rung, and wake the worker if it waits."""
+    def receive_activation(self, activator: SyncActivator, /) -> None:
+        """Queue an activation, from any thread, and wake the worker if it waits."""
 
 
 class SyncActivator:
-    """Has ``answer()`` called on the worker's thread soon after it was rung.
+    """Has ``action()`` called on the worker's thread soon after ``activate()``, once for all activations since the last call.
 
-    ``expected`` says that somebody outside may still ring it, so that the worker waits where nothing else can happen any more.
+    Set ``expected`` while another thread may still activate: the worker waits then where nothing else can happen any more.
     """
 
-    __slots__ = ("_answer", "_bells", "_rung", "expected")
+    __slots__ = ("_action", "_active", "_host", "expected")
 
-    def __init__(self, answer: Callable[[], None], bells: SyncActivatorHost) -> None:
+    def __init__(self, action: Callable[[], None], host: SyncActivatorHost) -> None:
         self.expected = False
-        self._answer = answer
-        self._bells = bells
-        self._rung = False
+        self._action = action
+        self._host = host
+        self._active = False
+
+    def activate(self) -> None:
+        """Have the action called, from any thread."""
+        if not self._active:
+            self._active = True
+            self._host.receive_activation(self)
 
     def ring(self) -> None:
-        """Ring it, from any thread."""
-        if not self._rung:
-            self._rung = True
-            self._bells.hear(self)
+        """Deprecated: use ``activate``."""
+        self.activate()
 
-    def answer(self) -> None:
-        """Do what it was rung for; the worker calls this. Whoever rings from now on is answered anew."""
-        self._rung = False
-        self._answer()
+    def deliver(self) -> None:
+        """Call the action; for the worker. Activations from now on are delivered anew."""
+        self._active = False
+        self._action()

@@ -138,7 +138,7 @@ def name_values(
 
         nonlocal log
         if lasting:
-            log = info.keep(save, load, rescale=rescale, logged=True)
+            log = info.register_state(save, load, rescale=rescale, logged=True)
 
     (named,) = gather("decode: values", [(names, Pipeline), (values, Pipeline)], 1, finish, keep=register)
     return named

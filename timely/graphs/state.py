@@ -34,5 +34,5 @@ def register_state(
             for item in items:
                 load_all(repartition(item, sender, len(saved)))
 
-    log = info.keep(lambda: ((None, item) for item in save()), load_all, rescale=rescale, logged=logged)
+    log = info.register_state(lambda: ((None, item) for item in save()), load_all, rescale=rescale, logged=logged)
     return (lambda item: log.append(None, item)) if log.kept else None

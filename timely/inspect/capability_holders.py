@@ -233,7 +233,7 @@ def _borrowing(member: Member) -> Iterator[list[object]]:
     try:
         yield borrowed
     finally:
-        bell.ring()
+        bell.activate()
 
 
 def _count_capabilities(

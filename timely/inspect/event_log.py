@@ -32,7 +32,7 @@ from timely.inspect.snapshots import ENTRY, EXIT, Snapshot, snapshot
 from timely.operators import Messages, Progress
 from timely.operators.events import EventSink
 from timely.progress import Location, ProgressBatch, Source, Target
-from timely.scopes import Subgraph
+from timely.scopes import Subgraph, output_port
 from timely.worker import Worker
 
 _LOG = logging.getLogger(__name__)
@@ -175,7 +175,7 @@ class EventLog:
             if not self._subscribers:
                 return
             if number < 0:
-                self._emit(RecordsSent(self.now, self.worker, path, (subgraph.path, ~number), time, diff))
+                self._emit(RecordsSent(self.now, self.worker, path, (subgraph.path, output_port(number)), time, diff))
                 return
             place = places[number]
             if isinstance(place, Target) and diff < 0:

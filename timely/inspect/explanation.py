@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 
 import attrs
 
-from timely.dataflow import InputPort, ScopeBuilder, Stream
+from timely.dataflow import InputPort, Operator, ScopeBuilder, Stream
 from timely.errors import PlaceError as PlaceError  # where it was before
 from timely.errors import ScopeError, shown
 from timely.inspect.capability_holders import CapabilityHolders, Holdings
@@ -147,7 +147,7 @@ class _Place:
 def _places(what: object) -> list[_Place]:
     if isinstance(what, ProbeHandle):
         return [place for port in what.ports for place in _places(port)]
-    if isinstance(what, InputPort):
+    if isinstance(what, InputPort) and isinstance(what.operator, Operator):
         operator = what.operator
         return [_Place(operator.scope, Target(operator.index, what.index), operator.path, operator.allocator)]
     if isinstance(what, Stream):

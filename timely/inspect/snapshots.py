@@ -15,8 +15,7 @@ from timely.dataflow import Operator, ScopeBuilder
 from timely.dataflow.custom_scope import CustomScope
 from timely.errors import shown
 from timely.progress import Antichain, Location, Source, Target
-from timely.scopes import EGRESS, INGRESS, Subgraph
-from timely.scopes.child import Child
+from timely.scopes import EGRESS, INGRESS, Child, Subgraph
 
 Kind: TypeAlias = Literal["operator", "source", "scope"]
 """A source is an operator without inputs."""

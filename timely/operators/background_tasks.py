@@ -74,7 +74,7 @@ class BackgroundTasks(Generic[R]):
 
     def __init__(self, info: OperatorInfo) -> None:
         self._path = info.path
-        self._activator = info.activator.bell()
+        self._activator = info.activator.new_sync_activator()
         self._running: _TaskSet[R] = _TaskSet(self)
         self._loop: LoopThread | None = None
         self._abandoned: weakref.finalize[[], BackgroundTasks[R]] | None = None
@@ -113,7 +113,7 @@ class BackgroundTasks(Generic[R]):
 
     def activate(self) -> None:
         """Activate the operator, from any thread."""
-        self._activator.ring()
+        self._activator.activate()
 
     def results(self) -> Iterator[R]:
         """Remove and yield the results so far; raise what a task has raised."""

@@ -72,7 +72,7 @@ def group_by(stream: Stream[T, Any], keys: str | Sequence[str], /, **columns: tu
         def save() -> Iterator[tuple[None, tuple[T, pa.RecordBatch]]]:
             return ((None, item) for item in _saved(times))
 
-        info.keep(save, lambda items: _load(times, items, groups), rescale=rescale)
+        info.register_state(save, lambda items: _load(times, items, groups), rescale=rescale)
 
     def parts() -> PartialAggregates:
         return PartialAggregates(names, first, again)

@@ -55,7 +55,7 @@ class InputBuffer(Generic[T]):
         self._ready: list[tuple[Capability[T], list[Any]]] = []
         self._now: list[Any] = []  # at the time of the capability
         self._abandoned = False
-        self._sync_activator = info.activator.bell()
+        self._sync_activator = info.activator.new_sync_activator()
         info.at_end(self._discard)
 
     def put(self, batch: Any) -> None:
@@ -85,7 +85,7 @@ class InputBuffer(Generic[T]):
         """Close it in the next step; may be called at any moment, on any thread."""
         if self._capability.held:
             self._abandoned = True
-            self._sync_activator.ring()
+            self._sync_activator.activate()
 
     def _discard(self) -> None:
         self.close()

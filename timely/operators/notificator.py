@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Generic, TypeVar, cast
 
-from timely.dataflow import Capability, InputPort, Operator, OperatorInfo, OutputPort
+from timely.dataflow import Capability, InputPort, OperatorInfo, OutputPort, PortOwner
 from timely.errors import CapabilityError, shown
 from timely.operators.pending import Pending
 from timely.order import PartialOrder, reaches
@@ -40,7 +40,7 @@ class Notificator(Generic[T]):
         self._lone: Capability[T] | None = None  # usually one time is requested, which needs no order
         self._many: Pending[T, Capability[T]] | None = None  # all requests, as soon as there are two
         self._more: dict[T, int] = {}
-        self._operator: Operator[T] | None = inputs[0].operator if inputs else None
+        self._operator: PortOwner[T] | None = inputs[0].operator if inputs else None
         self._iterating = -1  # the activation that iterates, or stopped early
 
     def request(self, capability: Capability[T], times: Iterable[T]) -> None:
@@ -65,7 +65,7 @@ class Notificator(Generic[T]):
         def rescale(parts: Sequence[Iterable[tuple[T, int]]]) -> None:
             load((time, 1) for requests in parts for time, _ in requests)
 
-        info.keep(lambda: [(None, request) for request in self.pending()], load, rescale=rescale)
+        info.register_state(lambda: [(None, request) for request in self.pending()], load, rescale=rescale)
         for time, count in (counts if restored is None else restored).items():
             self.request(capability.copy(), [time] * count)
         capability.drop()
@@ -122,7 +122,7 @@ class Notificator(Generic[T]):
         operator = self._operator
         if operator is None:
             return  # nothing was ever requested
-        operator.telling += 1  # left so by a caller that stops early, which gets the rest next time
+        operator.iterating += 1  # left so by a caller that stops early, which gets the rest next time
         self._iterating = operator.call
         while self._lone is not None or self._many is not None:
             lone = self._lone
@@ -131,7 +131,7 @@ class Notificator(Generic[T]):
                 for port in self._inputs:
                     if reaches(port.elements, time):
                         self._iterating = -1
-                        operator.telling -= 1
+                        operator.iterating -= 1
                         return
                 self._lone = None
                 if operator.notified is not None:
@@ -148,4 +148,4 @@ class Notificator(Generic[T]):
             if self._many is many:  # else the caller has taken the rest, and requested more since
                 self._many = None
         self._iterating = -1
-        operator.telling -= 1
+        operator.iterating -= 1

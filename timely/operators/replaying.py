@@ -186,7 +186,7 @@ def _register(info: OperatorInfo, tracks: Sequence[_Track[Any]]) -> None:
                 )
             track.resume(by_path.get(track.path, (None, 0, True)), label)
 
-    info.keep(lambda: [(None, [track.position for track in tracks])], load, rescale=rescale)
+    info.register_state(lambda: [(None, [track.position for track in tracks])], load, rescale=rescale)
 
 
 class _Replay(Generic[T]):
@@ -195,7 +195,7 @@ class _Replay(Generic[T]):
     def __init__(self, tracks: list[_Track[T]], activator: Activator, allocator: Allocator) -> None:
         self._tracks = tracks
         self._activator = activator
-        self._sync_activator = activator.bell()
+        self._sync_activator = activator.new_sync_activator()
         self._call_after = allocator.call_after
         self._polling = False
         self._failure: TimelyError | None = None
@@ -217,7 +217,7 @@ class _Replay(Generic[T]):
                     self._activator.activate()
                     return
                 if not taken:
-                    poll = poll or not track.source.notify(self._sync_activator.ring)
+                    poll = poll or not track.source.notify(self._sync_activator.activate)
                     break
                 moved = True
             else:

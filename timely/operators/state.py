@@ -30,7 +30,7 @@ def register_keyed_state(
     info: OperatorInfo, save: Callable[[], Iterable[I]], load: Callable[[Iterable[I]], object], route: Callable[[I], int]
 ) -> None:
     """Register items that belong to the worker ``route(item) % peers``."""
-    info.keep(lambda: ((route(item), item) for item in save()), load)
+    info.register_state(lambda: ((route(item), item) for item in save()), load)
 
 
 def register_list_state(info: OperatorInfo, save: Callable[[], Iterable[I]], load: Callable[[Iterable[I]], object]) -> None:
@@ -38,12 +38,13 @@ def register_list_state(info: OperatorInfo, save: Callable[[], Iterable[I]], loa
 
     On another number of workers, worker ``i`` loads those of each worker ``j`` with ``j % peers == i``.
     """
-    info.keep(lambda: ((None, item) for item in save()), load, rescale=lambda parts: load(share(parts, info.worker, info.peers)))
+    info.register_state(lambda: ((None, item) for item in save()), load, rescale=lambda parts: load(share(parts, info.worker,
+    info.peers)))
 
 
 def register_union_state(info: OperatorInfo, save: Callable[[], Iterable[I]], load: Callable[[Iterable[I]], object]) -> None:
     """Register items of which, on another number of workers, each worker loads all."""
-    info.keep(
+    info.register_state(
         lambda: ((None, item) for item in save()), load, rescale=lambda parts: load(item for items in parts for item in items)
     )
 
@@ -71,7 +72,7 @@ class ChangeLog(Generic[I]):
         route: Callable[[I], int],
     ) -> None:
         self._route = route
-        self._log = info.keep(lambda: ((route(item), item) for item in save()), load, logged=True)
+        self._log = info.register_state(lambda: ((route(item), item) for item in save()), load, logged=True)
         self._entries = self._log.entries
         self._places: dict[Any, int] = {}
 
@@ -108,7 +109,7 @@ class SourcePosition:
         self.count = 0
         self.over = False
         self._label = f"operator {info.name!r} ({info.path})"
-        info.keep(lambda: [(None, (self.count, self.over))], self._load, rescale=self._rescale)
+        info.register_state(lambda: [(None, (self.count, self.over))], self._load, rescale=self._rescale)
 
     def _load(self, items: Iterable[tuple[int, bool]]) -> None:
         for self.count, self.over in items:

@@ -283,7 +283,7 @@ class Runner(Generic[T]):
     def _come_round(self) -> None:
         """Run the loop's operators, and receive what they bring back."""
         waiting = [len(port.queue) for port in self._inputs]
-        self._activator.come_round()
+        self._activator.run_loops()
         for port, before in zip(self._inputs, waiting, strict=True):
             if len(port.queue) > before:
                 self._receive(port)
@@ -393,7 +393,7 @@ def _register(made: Vertex[T], info: OperatorInfo) -> None:
             made.restore(made.redistribute(states, info.worker, info.peers))
         made._requested = (*made._requested, *times)
 
-    info.keep(lambda: [(None, (made.checkpoint(), pending(made)))], load, rescale=rescale)
+    info.register_state(lambda: [(None, (made.checkpoint(), pending(made)))], load, rescale=rescale)
 
 
 def _all_new(made: Vertex[Any], states: Sequence[Any]) -> bool:

@@ -1,7 +1,8 @@
 """Checkpoints: a run that has died goes on where it was, on as many workers as there are now.
 
-:class:`Recovery` is all that a program needs; what its operators keep they say with ``OperatorInfo.keep``. Where checkpoints
-lie is a :class:`Store`. Nothing here is imported by ``import timely``, and nothing imports Arrow before a URI asks for it.
+:class:`Recovery` is all that a program needs; its operators register their state with ``OperatorInfo.register_state``. Where
+checkpoints lie is a :class:`Store`. Nothing here is imported by ``import timely``, and nothing imports Arrow before a URI asks
+for it.
 """
 
 from timely.recovery.recovery import Checkpoint, Recovery

@@ -103,7 +103,7 @@ def unrest(worker: Worker, scopes: Sequence[ScopeBuilder[Any]], time: Any) -> It
     Dataflows that are complete or were dropped are not.
     """
     roots = [scope.subgraph for scope in scopes if worker.has(scope)]
-    return itertools.chain.from_iterable(root.unrest(_reached(root, time)) for root in roots)
+    return itertools.chain.from_iterable(root.pending(_reached(root, time)) for root in roots)
 
 
 def _reached(root: Subgraph[Any, Any], time: Any) -> Callable[[Any], bool]:

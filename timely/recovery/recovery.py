@@ -101,7 +101,7 @@ class Recovery:
     >>> import tempfile, timely
     >>> def total(capability, info):
     ...     sums = {}
-    ...     info.keep(lambda: [(None, sums.copy())], lambda items: [sums.update(item) for item in items])
+    ...     info.register_state(lambda: [(None, sums.copy())], lambda items: [sums.update(item) for item in items])
     ...     def logic(input, output):
     ...         for cap, batch in input:
     ...             sums["total"] = sums.get("total", 0) + sum(batch)

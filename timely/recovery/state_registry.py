@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain, groupby
 from typing import Any, Final
 
-from timely.dataflow import OperatorInfo, ScopeBuilder
-from timely.dataflow.operator_state import Piece, StatePart
+from timely.dataflow import ScopeBuilder
+from timely.dataflow.operator_state import Piece, StatefulOperator, StatePart
 from timely.errors import ChangedDataflowError, RecoveryError, StateError
 from timely.recovery.manifest import Layer, Manifest, state_name
 from timely.recovery.state_file import Key, StateFile
@@ -36,7 +36,7 @@ class RegisteredState:
 
     __slots__ = ("info", "log", "number", "save", "unsaved")
 
-    def __init__(self, info: OperatorInfo, part: StatePart) -> None:
+    def __init__(self, info: StatefulOperator, part: StatePart) -> None:
         self.info = info
         self.number = part.number
         self.save = part.save
@@ -192,7 +192,8 @@ class Ledger:
             elif any(file.has_own(key) for file in files):
                 raise StateError(
                     f"{kept.label} has state that belongs to a worker and not to a key, and was saved on {peers} workers: it"
-                    f" cannot go on with {self.peers}. Run {peers} workers, or give info.keep(...) a rescale function, or routes"
+                    f" cannot go on with {self.peers}. Run {peers} workers, or give info.register_state(...) a rescale function,"
+                    " or routes"
                 )
 
     def _items(self, key: Key, layers: Iterable[Layer], own: int | None) -> Iterator[Any]:
@@ -226,12 +227,14 @@ class DataflowStateRegistry:
         start = self._ledger.start
         return None if start is None or self._before is None else start.time
 
-    def take(self, info: OperatorInfo, part: StatePart) -> None:
+    def take(self, info: StatefulOperator, part: StatePart) -> None:
         """Take note of a part; have it take back its items."""
         key = (self._number, info.path, part.number)
         kept = RegisteredState(info, part)
         if self._built:
-            raise StateError(f"{kept.label} declares state when its dataflow is built already: call info.keep in its constructor")
+            raise StateError(
+                f"{kept.label} declares state when its dataflow is built already: call info.register_state in its constructor"
+            )
         self._parts[key] = kept
         if self._before is None:
             return
@@ -255,8 +258,8 @@ class DataflowStateRegistry:
         if undeclared:
             raise StateError(
                 f"dataflow {scope.name!r} is to be kept, and it is not known what state these operators have:"
-                f" {', '.join(undeclared)}. Have their constructors call info.keep(save, load), or info.keep_nothing() where"
-                " nothing outlives an activation"
+                f" {', '.join(undeclared)}. Have their constructors call info.register_state(save, load), or"
+                " info.declare_stateless() where nothing outlives an activation"
             )
         self._built = True
         self._ledger.add(self._number, scope, lines, self._parts)
@@ -277,6 +280,6 @@ def _undeclared(subgraph: Subgraph[Any, Any]) -> Iterator[str]:
         if isinstance(scope, Subgraph):
             yield from _undeclared(scope)
             continue
-        keeping = getattr(getattr(scope, "info", scope), "keeping", None)
-        if keeping is None or not keeping.declared:
+        state = getattr(getattr(scope, "info", scope), "state", None)
+        if state is None or not state.declared:
             yield f"{child.name!r} ({subgraph.path}/{child.name}#{child.index})"

@@ -1,10 +1,6 @@
-"""The accounts that a ``Subgraph`` keeps, and has its operators count in, beside its tracker.
+"""The count sinks between the children of a ``Subgraph`` and its tracker.
 
-``DeferredCounts`` puts off what is sent and read until a pass is over, because most of what is sent in a pass is read in the
-same one.
-``Broadcast`` has the peers hear of a change as well. ``Projection`` works out what the work inside amounts to at the scope's
-outputs, which is what the parent is told. ``TracedSink`` has a function between an operator and its account, for whoever looks
-on. The invariant of them all: every change reaches the tracker once, at the latest when the pass is over.
+The invariant of each: every change reaches the tracker once, at the latest when the pass is over.
 """
 
 from __future__ import annotations
@@ -15,36 +11,37 @@ from typing import Any, Generic, TypeAlias, TypeVar
 
 from timely.order import PartialOrder
 from timely.progress import ChangeBatch, CountSink, ProgressExchange, Tracker
+from timely.scopes.boundary import FIRST_INSIDE
 
 T = TypeVar("T", bound=PartialOrder)
 TO = TypeVar("TO", bound=PartialOrder)
 TI = TypeVar("TI", bound=PartialOrder)
 
 Recorder: TypeAlias = Callable[[int, T, int], None]
-"""What counts changes, as a function: ``(location, time, diff)``."""
+"""A count sink as a function: ``(location, time, diff)``."""
 
 Exits: TypeAlias = tuple[tuple[int, Callable[[TI], TO | None]], ...]
-"""The outputs that a place inside leads to, and what becomes of a time on each way there."""
+"""The outputs that a location leads to, and what each path there makes of a time."""
 
 
 class DeferredCounts(CountSink[T], Generic[T]):
-    """Keeps one time and its change for each location, and passes on what is left with ``settle``.
+    """Defers changes until ``settle``, because most messages of a pass are read in the same pass.
 
-    A change at another time passes on the one before. What has a negative number is on its way out of the scope: it goes to
-    ``leave`` at once.
+    Keeps one time for each location; a change at another time passes on the one before. What leaves the scope goes to ``leave``
+    at once.
     """
 
-    __slots__ = ("_account", "_counts", "_leave", "_times", "touched")
+    __slots__ = ("_counts", "_leave", "_sink", "_times", "touched")
 
-    def __init__(self, size: int, account: CountSink[T], leave: Recorder[T]) -> None:
+    def __init__(self, size: int, sink: CountSink[T], leave: Recorder[T]) -> None:
         self.touched: list[int] = []
-        self._account = account
+        self._sink = sink
         self._leave = leave
         self._times: list[Any] = [None] * size
         self._counts = [0] * size
 
     def update_at(self, index: int, time: T, diff: int) -> None:
-        if index < 0:
+        if index < FIRST_INSIDE:
             self._leave(index, time, diff)
             return
         counts = self._counts
@@ -56,7 +53,7 @@ class DeferredCounts(CountSink[T], Generic[T]):
         elif self._times[index] == time:
             counts[index] = count + diff
         else:
-            self._account.update_at(index, self._times[index], count)
+            self._sink.update_at(index, self._times[index], count)
             self._times[index] = time
             counts[index] = diff
 
@@ -67,27 +64,27 @@ class DeferredCounts(CountSink[T], Generic[T]):
             count = counts[index]
             if count:
                 counts[index] = 0
-                self._account.update_at(index, self._times[index], count)
+                self._sink.update_at(index, self._times[index], count)
         self.touched.clear()
 
 
 class Broadcast(CountSink[T], Generic[T]):
-    """Enters a change that this worker's children made here now, and has the peers told of it with the next batch."""
+    """Enters a change of this worker's children, and sends it to the peers with the next batch."""
 
-    __slots__ = ("_account", "_exchange", "_scope")
+    __slots__ = ("_exchange", "_scope", "_sink")
 
-    def __init__(self, scope: int, exchange: ProgressExchange[tuple[int, int, Any]], account: CountSink[T]) -> None:
+    def __init__(self, scope: int, exchange: ProgressExchange[tuple[int, int, Any]], sink: CountSink[T]) -> None:
         self._scope = scope
         self._exchange = exchange
-        self._account = account
+        self._sink = sink
 
     def update_at(self, index: int, time: T, diff: int) -> None:
         self._exchange.update((self._scope, index, time), diff)
-        self._account.update_at(index, time, diff)
+        self._sink.update_at(index, time, diff)
 
 
 class Projection(CountSink[TI], Generic[TO, TI]):
-    """Enters a change, and works out what it means at the outputs; ``changes`` are those since the parent was last told."""
+    """Enters a change and projects it to the scope's outputs; ``changes`` are those since the last report to the parent."""
 
     __slots__ = ("_tracker", "changes")
 
@@ -101,7 +98,7 @@ class Projection(CountSink[TI], Generic[TO, TI]):
 
 
 class CountProjection(Projection[TO, TI], Generic[TO, TI]):
-    """Moves each count along its ways out, as a number: for counts that are never negative between two statements."""
+    """Projects counts as they are, which is right only where no count is negative between two statements."""
 
     __slots__ = ("_exits",)
 
@@ -111,8 +108,8 @@ class CountProjection(Projection[TO, TI], Generic[TO, TI]):
 
     def update_at(self, index: int, time: TI, diff: int) -> None:
         self._tracker.update_at(index, time, diff)
-        for port, way_out in self._exits[index]:
-            outer = way_out(time)
+        for port, exit in self._exits[index]:
+            outer = exit(time)
             if outer is not None:
                 counts = self.changes[port].counts
                 count = counts.get(outer, 0) + diff
@@ -122,14 +119,11 @@ class CountProjection(Projection[TO, TI], Generic[TO, TI]):
                     counts.pop(outer, None)
 
     def settle(self) -> None:
-        """Do nothing: each change has been moved as it came."""
+        """Do nothing: ``update_at`` projects at once."""
 
 
 class FrontierProjection(Projection[TO, TI], Generic[TO, TI]):
-    """Derives frontiers at the outputs, with a tracker of its own, ``outward``, and reports how these change.
-
-    ``numbers`` translates the numbers of locations to those that they have there.
-    """
+    """Projects frontiers, which the tracker ``outward`` derives; ``numbers`` translates locations to those of ``outward``."""
 
     __slots__ = ("_numbers", "_to_outer", "outward")
 
@@ -146,7 +140,6 @@ class FrontierProjection(Projection[TO, TI], Generic[TO, TI]):
         self.outward.update_at(self._numbers[index], time, diff)
 
     def settle(self) -> None:
-        """Derive the frontiers anew."""
         outward = self.outward
         if outward.dirty:
             for observer, time, diff in outward.propagate_observed():
@@ -154,7 +147,7 @@ class FrontierProjection(Projection[TO, TI], Generic[TO, TI]):
 
 
 class TracedSink(CountSink[T], Generic[T]):
-    """Calls a function for each change, which sees to it that it is entered."""
+    """Counts through a function, for a tracer."""
 
     __slots__ = ("_recorder",)
 

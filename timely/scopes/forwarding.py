@@ -1,13 +1,14 @@
-"""``ForwardingScope``: a scope that stands in for another one, to be derived from by what looks at, or checks, what it says.
+"""``ForwardingScope``: a scope that stands in for another one.
 
-The invariant: what a class derived from it does not override reaches the other scope, or its parent, as if nothing stood
-between the two.
+What a derived class does not override passes through unchanged.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Generic, TypeVar
+from typing import TypeVar
+
+from typing_extensions import override
 
 from timely.order import PartialOrder
 from timely.progress import ChangeBatch
@@ -16,8 +17,8 @@ from timely.scopes.scope import Counts, Scope, Summaries, is_patient, is_shared,
 T = TypeVar("T", bound=PartialOrder)
 
 
-class ForwardingScope(Generic[T]):
-    """A ``Scope`` that passes everything on to ``scope``, and what that answers back.
+class ForwardingScope(Scope[T]):
+    """A ``Scope`` that forwards everything to ``scope``, and its optional attributes to the parent.
 
     >>> class Idle:
     ...     inputs, outputs, observes = 2, 0, [1]
@@ -32,18 +33,18 @@ class ForwardingScope(Generic[T]):
         self.scope = scope
 
     @property
+    @override
     def inputs(self) -> int:
-        """How many inputs the scope has."""
         return self.scope.inputs
 
     @property
+    @override
     def outputs(self) -> int:
-        """How many outputs the scope has."""
         return self.scope.outputs
 
     @property
     def observes(self) -> tuple[int, ...]:
-        """The inputs whose frontier the scope wants to hear of."""
+        """The inputs whose frontier is pushed to the scope."""
         return observed_inputs(self.scope)
 
     @property
@@ -53,26 +54,23 @@ class ForwardingScope(Generic[T]):
 
     @property
     def patient(self) -> bool:
-        """Whether the scope asks to be pulled itself."""
+        """Whether the scope activates itself."""
         return is_patient(self.scope)
 
+    @override
     def get_internal_summary(self) -> tuple[Summaries[T], Counts[T]]:
-        """Return what the scope says."""
         return self.scope.get_internal_summary()
 
+    @override
     def set_external_summary(self, summaries: Summaries[T], external: Counts[T]) -> None:
-        """Pass on how the world leads back."""
         self.scope.set_external_summary(summaries, external)
 
+    @override
     def push_external_progress(self, external: Sequence[ChangeBatch[T]]) -> None:
-        """Pass on how the frontiers moved."""
         self.scope.push_external_progress(external)
 
+    @override
     def pull_internal_progress(
-        self,
-        internal: Sequence[ChangeBatch[T]],
-        consumed: Sequence[ChangeBatch[T]],
-        produced: Sequence[ChangeBatch[T]],
+        self, internal: Sequence[ChangeBatch[T]], consumed: Sequence[ChangeBatch[T]], produced: Sequence[ChangeBatch[T]]
     ) -> bool:
-        """Pull the scope, and pass on what it says."""
         return self.scope.pull_internal_progress(internal, consumed, produced)

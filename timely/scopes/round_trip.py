@@ -1,9 +1,7 @@
-"""The path summary of a path that leaves a nested scope, goes through the world around it, and comes back in.
+"""``RoundTripSummary``: a path that leaves a nested scope, goes through the world around it, and comes back in.
 
-Inside a scope such a path is a path like any other, but no summary of the inner time type alone can express it: on the way
-out the inner coordinates are lost, and on the way back they start anew. An ``RoundTripSummary`` keeps the three legs and applies
-them in turn. A caller may rely on ``results_in`` being exact; excursions are only compared with each other, leg by leg, and a leg
-that is an excursion only with another such: summaries of a user's own need not know what they are.
+No summary of the inner times can express it, since the inner coordinates are lost on the way out and start anew on the way in. So
+it keeps the three legs and applies them in turn. It only compares with another round trip, leg by leg.
 """
 
 from __future__ import annotations
@@ -40,11 +38,11 @@ class RoundTripSummary(Generic[TO, TI]):
         self.world = world
         self.after = after
         self.refinement = refinement
-        # which legs are excursions, and which of theirs: of scopes nested deeply few are alike, and that is seen at once
+        # which legs are round trips, and which of theirs: in deep nestings few are alike, and this tells them apart at once
         self._shape = (_shape(before), _shape(world), _shape(after))
 
     def results_in(self, time: TI, /) -> TI | None:
-        """Return the time at which ``time`` is back inside, or ``None`` if it does not come back."""
+        """Return the time at which ``time`` is back inside; ``None`` if it does not come back."""
         left = self.before.results_in(time)
         if left is None:
             return None
@@ -52,7 +50,7 @@ class RoundTripSummary(Generic[TO, TI]):
         return None if returned is None else self.after.results_in(self.refinement.to_inner(returned))
 
     def followed_by(self, other: PathSummary[TI] | RoundTripSummary[TO, TI], /) -> RoundTripSummary[TO, TI] | None:
-        """Return the excursion that goes on with ``other`` after it is back inside."""
+        """Return the round trip that goes on with ``other`` after it is back inside."""
         after: PathSummary[TI] | RoundTripSummary[TO, TI] | None
         if isinstance(other, RoundTripSummary) and not isinstance(self.after, RoundTripSummary):
             again: RoundTripSummary[TO, TI] = other
@@ -80,7 +78,7 @@ class RoundTripSummary(Generic[TO, TI]):
         return hash(self._legs())
 
     def __repr__(self) -> str:
-        return f"Excursion({self.before!r}, {self.world!r}, {self.after!r})"
+        return f"RoundTripSummary({self.before!r}, {self.world!r}, {self.after!r})"
 
 
 def _shape(leg: object) -> object:

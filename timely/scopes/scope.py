@@ -1,10 +1,7 @@
-"""The ``Scope`` protocol: how a piece of a dataflow and the scope around it speak to each other.
+"""The ``Scope`` protocol, by which a part of a dataflow and the scope around it exchange progress.
 
-A scope is anything with inputs and outputs that keeps its own progress: one operator, a nested dataflow, or something
-foreign. At set-up the two sides exchange summaries (how time advances from my inputs to my outputs, and how the world leads
-from my outputs back to my inputs); at run time the outside pushes what changed elsewhere, and pulls what changed inside.
-The three lists of one pull are one atomic statement, and nothing in the system splits it. The protocol follows the 2014
-posts that introduced hierarchical scopes.
+At set-up both sides exchange summaries; at run time the parent pushes what changed elsewhere and pulls what changed inside. The
+three lists of one pull are one atomic statement, and nothing splits it. Source: the 2014 posts on hierarchical scopes.
 """
 
 from __future__ import annotations
@@ -27,38 +24,38 @@ Counts: TypeAlias = Sequence[Sequence[tuple[T, int]]]
 """``counts[port]``: times with how often they count there."""
 
 
-class Scope(Protocol[T]):
-    """What an operator, a nested dataflow or a computation of one's own offers to the scope around it.
-
-    A scope speaks for this worker alone: what it reports is added up over the workers by the scope around it. Three optional
-    attributes refine that: ``observes`` (the input ports whose frontier it wants to hear of; all of them if absent),
-    ``shared`` (``True`` where the scope exchanges its progress with its peers itself, so that each worker's instance
-    reports the same; a ``Subgraph`` does), and ``patient`` (``True`` where the scope itself asks to be pulled when there is
-    something to do; one that is not is pulled again and again as long as it says that it has unreported work).
-
-    Source: "Hierarchical scopes" posts, 2014; the atomic triple is section 4 of the book's progress chapter.
-    """
+class HasPorts(Protocol):
+    """Whatever has numbered inputs and outputs."""
 
     @property
     def inputs(self) -> int:
         """How many inputs it has."""
-        ...
 
     @property
     def outputs(self) -> int:
         """How many outputs it has."""
-        ...
+
+
+class Scope(HasPorts, Protocol[T]):
+    """What an operator, a nested dataflow or a custom computation offers to the scope around it.
+
+    A scope reports for its own worker; the scope around it adds up the reports of all workers. Three optional attributes:
+
+    - ``observes``: the inputs whose frontier is pushed to it; all of them if absent.
+    - ``shared``: ``True`` if the scope exchanges its progress with its peers itself, so that every instance reports the same.
+    - ``patient``: ``True`` if the scope activates itself. Any other is pulled again as long as it reports unfinished work.
+    """
 
     def get_internal_summary(self) -> tuple[Summaries[T], Counts[T]]:
         """Return ``(summaries, counts)``: ``summaries[input][output]`` and the initial capabilities per output."""
         ...
 
     def set_external_summary(self, summaries: Summaries[T], external: Counts[T]) -> None:
-        """Hear how the world leads from each output back to each input, and the initial counts at each input."""
+        """Receive how the world leads from each output back to each input, and the initial counts at each input."""
         ...
 
     def push_external_progress(self, external: Sequence[ChangeBatch[T]]) -> None:
-        """Hear, per input, how the frontier there has changed."""
+        """Receive, per input, how the frontier there has changed."""
         ...
 
     def pull_internal_progress(
@@ -67,31 +64,31 @@ class Scope(Protocol[T]):
         consumed: Sequence[ChangeBatch[T]],
         produced: Sequence[ChangeBatch[T]],
     ) -> bool:
-        """Do some work and fill in what changed: capabilities per output, messages consumed per input, produced per output.
+        """Do some work and report it: capabilities per output, records consumed per input, records produced per output.
 
-        Returns ``True`` while there is unreported work that must keep the computation alive.
+        Returns ``True`` while unfinished work must keep the computation alive.
         """
         ...
 
 
-def observed_inputs(scope: Scope[Any]) -> tuple[int, ...]:
-    """Return the input ports whose frontier ``scope`` wants to hear of: all of them, unless it says otherwise."""
+def observed_inputs(scope: HasPorts) -> tuple[int, ...]:
+    """Return the inputs whose frontier ``scope`` observes."""
     observes: Sequence[int] | None = getattr(scope, "observes", None)
     return tuple(range(scope.inputs)) if observes is None else tuple(observes)
 
 
-def is_shared(scope: Scope[Any]) -> bool:
-    """Return whether ``scope`` exchanges its progress with its peers itself, so that all instances report the same."""
+def is_shared(scope: HasPorts) -> bool:
+    """Return whether ``scope`` exchanges its progress with its peers itself."""
     return bool(getattr(scope, "shared", False))
 
 
-def is_patient(scope: Scope[Any]) -> bool:
-    """Return whether ``scope`` asks to be pulled itself, so that it need not be pulled again for being busy."""
+def is_patient(scope: HasPorts) -> bool:
+    """Return whether ``scope`` activates itself."""
     return bool(getattr(scope, "patient", False))
 
 
-def check_internal_summary(name: str, scope: Scope[Any], summaries: Summaries[Any], counts: Counts[Any]) -> None:
-    """Raise ``GraphError`` unless the internal summary of ``scope`` has the shape that its ports ask for."""
+def check_internal_summary(name: str, scope: HasPorts, summaries: Summaries[Any], counts: Counts[Any]) -> None:
+    """Raise ``GraphError`` unless the internal summary has the shape of the scope's ports."""
     if not _has(scope.inputs, summaries) or not all(_has(scope.outputs, row) for row in summaries):
         raise GraphError(
             f"scope {name!r}: get_internal_summary must return summaries[input][output] for {scope.inputs} inputs and"
@@ -101,8 +98,8 @@ def check_internal_summary(name: str, scope: Scope[Any], summaries: Summaries[An
         raise capabilities_error(name, scope, counts)
 
 
-def capabilities_error(name: str, scope: Scope[Any], counts: Any) -> GraphError:
-    """Return the error for initial capabilities that are none."""
+def capabilities_error(name: str, scope: HasPorts, counts: Any) -> GraphError:
+    """Return the error for initial capabilities of the wrong shape."""
     return GraphError(
         f"scope {name!r}: get_internal_summary must return initial capabilities for {scope.outputs} outputs, one list of"
         f" (time, count) each, and returned {counts!r}"
@@ -110,7 +107,6 @@ def capabilities_error(name: str, scope: Scope[Any], counts: Any) -> GraphError:
 
 
 def _has(length: int, given: Any) -> bool:
-    """Return whether what a scope has given is a sequence of this length; a mapping is none."""
     try:
         return len(given) == length and not isinstance(given, Mapping)
     except TypeError:

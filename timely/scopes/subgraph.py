@@ -1,28 +1,16 @@
-"""``Subgraph``: a scope made of connected scopes, and itself a scope to whatever stands around it.
+"""``Subgraph``: connected scopes at run time, one scope to their parent. ``SubgraphBuilder`` sets it up.
 
-It compiles the graph of its children once, keeps the counts of every pointstamp among them (a capability at an output, a
-message on its way to an input), tells each child how the frontiers at its inputs move, and shows its own parent one
-operator: messages consumed and produced at its boundary, and the unfinished work inside projected to its outputs.
-
-The invariants. What one child says in one pull is applied as a whole before any frontier is derived from it. What this
-worker's children say reaches the peers through one stream for the whole dataflow, in order (``exchange``); what a shared
-child says is known to the peers already and goes no further. And what is reported upward is only work *inside*: what may
-still come in from outside is the parent's to account for, through the internal summary, so that a loop through the parent
-does not keep itself alive. Therefore the tracker with the frontiers at the inputs serves the children alone. The parent is
-told of every count inside, moved along its paths to the outputs; on one worker these are added up as they are, and mostly
-cancel. With peers a count may be negative for a while, and adding it to another place's would hide that; so there a second
-tracker, without the inputs, derives the frontiers at the outputs first.
-
-The boundary is two nodes of the graph: ``INGRESS``, whose outputs are the scope's inputs as seen from inside, and
-``EGRESS``, whose inputs are the scope's outputs.
+The tracker counts every pointstamp among the children. The invariants: what one child reports in one pull is applied as a whole
+before any frontier is derived; what this worker's children report reaches the peers through one ordered stream (``exchange``);
+and the parent gets only work *inside*, so that a loop through the parent does not keep itself alive.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeAlias, TypeVar
 
-from timely.errors import ScopeError, TimestampError, shown
+from timely.errors import TimestampError, shown
 from timely.order import PartialOrder
 from timely.progress import (
     ActivationQueue,
@@ -34,75 +22,57 @@ from timely.progress import (
     Target,
     TimeDomain,
     Tracker,
-    connected,
     refinement,
     time_domain,
 )
-from timely.scopes.child import Child, Edge
-from timely.scopes.compiler import ScopePlan
-from timely.scopes.count_sinks import (
-    Broadcast,
-    CountProjection,
-    DeferredCounts,
-    FrontierProjection,
-    Projection,
-    Recorder,
-    TracedSink,
-)
-from timely.scopes.external_summary import INGRESS, ExternalSummaries
-from timely.scopes.scope import Counts, Scope, Summaries, check_internal_summary, observed_inputs
+from timely.scopes.boundary import FIRST_INSIDE, INGRESS, Edge, input_number, output_port
+from timely.scopes.count_sinks import Broadcast, DeferredCounts, FrontierProjection, Projection, Recorder, TracedSink
+from timely.scopes.scope import Scope, Summaries, is_patient, is_shared, observed_inputs
 from timely.scopes.trusted import Runnable, TracedRun, TrustedScope
-from timely.scopes.validating import ValidatingScope
 
 TO = TypeVar("TO", bound=PartialOrder)
 TI = TypeVar("TI", bound=PartialOrder)
 
+Pointstamp: TypeAlias = tuple[int, int, Any]
+"""``(scope, location, time)``: what workers exchange counts of."""
+
+
+class Child:
+    """A child of a subgraph: the scope, the numbers of its ports, and the lists of a pull unless it is attached."""
+
+    def __init__(self, index: int, name: str, scope: AnyScope) -> None:
+        self.index = index
+        self.name = name
+        self.scope = scope
+        self.nested = scope if isinstance(scope, Subgraph) else None
+        self.patient = self.nested is not None or is_patient(scope)
+        self.shared = is_shared(scope)
+        self.sources: Sequence[int] = ()
+        self.targets: Sequence[int] = ()
+        self.fanout: Sequence[list[int]] = ()
+
+    def number(self, sources: Sequence[int], targets: Sequence[int], fanout: Sequence[list[int]]) -> None:
+        """Set the numbers of its outputs and inputs, and of the locations that each output leads to."""
+        self.sources = sources
+        self.targets = targets
+        self.fanout = fanout
+        if isinstance(self.scope, TrustedScope):
+            return
+        self.external: Sequence[ChangeBatch[Any]] = [ChangeBatch() for _ in targets]
+        self.internal: Sequence[ChangeBatch[Any]] = [ChangeBatch() for _ in sources]
+        self.consumed: Sequence[ChangeBatch[Any]] = [ChangeBatch() for _ in targets]
+        self.produced: Sequence[ChangeBatch[Any]] = [ChangeBatch() for _ in sources]
+        self.held = list(zip(self.internal, sources, strict=True))
+        self.read = list(zip(self.consumed, targets, strict=True))
+        self.sent = list(zip(self.produced, fanout, strict=True))
+
 
 class Subgraph(Generic[TO, TI]):
-    """A scope of connected scopes, with times ``TI`` inside that refine the times ``TO`` outside.
+    """A running scope of scopes, with times ``TI`` inside that refine the times ``TO`` outside.
 
-    ``wake`` is called when there is something for the subgraph to do: a parent's ``activate`` for its index, or the
-    worker's. Source: the 2014 posts on hierarchical scopes; the projection to outputs is theirs, the compiled trackers ours.
+    It can be activated from the start, and runs once it is started. ``wake`` is called when it has something to do. Source: the
+    2014 posts on hierarchical scopes; the projection to outputs is theirs, the compiled trackers are ours.
     """
-
-    __slots__ = (
-        "_agenda",
-        "_blueprint",
-        "_busy",
-        "_consumed",
-        "_entered",
-        "_entry_fanout",
-        "_entry_sources",
-        "_exchange",
-        "_frozen",
-        "_inputs",
-        "_internal",
-        "_notes",
-        "_observers",
-        "_observes",
-        "_outputs",
-        "_produced",
-        "_projection",
-        "_queued",
-        "_recorders",
-        "_runs",
-        "_said",
-        "_tracker",
-        "_view",
-        "_wake",
-        "children",
-        "domain",
-        "dropped",
-        "edges",
-        "name",
-        "number",
-        "outer_domain",
-        "path",
-        "peers",
-        "refinement",
-        "returning",
-        "shared",
-    )
 
     def __init__(
         self,
@@ -113,7 +83,7 @@ class Subgraph(Generic[TO, TI]):
         *,
         peers: int = 1,
         wake: Callable[[], None] | None = None,
-        exchange: ProgressExchange[tuple[int, int, Any]] | None = None,
+        exchange: ProgressExchange[Pointstamp] | None = None,
         number: int = 0,
     ) -> None:
         self.name = name
@@ -121,217 +91,126 @@ class Subgraph(Generic[TO, TI]):
         self.shared = peers > 1
         self.peers = peers
         self.number = number
-        self.dropped = False  # by its worker, before it was complete: for those who ask why nothing comes any more
+        self.dropped = False  # by its worker, before it was complete; explanations need to know
         self.domain: TimeDomain[TI] = time_domain(inner)
-        self.outer_domain: TimeDomain[TO] = time_domain(outer)
         self.refinement: Refinement[TO, TI] = refinement(outer, inner)
         fault = self.refinement.fault()
         if fault is not None:
-            raise TimestampError(f"scope {path!r}: {self.domain.name} does not refine {self.outer_domain.name}: {fault}")
+            raise TimestampError(f"scope {path!r}: {self.domain.name} does not refine {time_domain(outer).name}: {fault}")
+        self.inputs = 0
+        self.outputs = 0
         self.children: list[Child] = []
         self.edges: list[Edge] = []
+        self.is_built = False
+        self.observes: tuple[int, ...] = ()
+        self.internal_summary: Summaries[TO] = ()
         self._wake = wake
         self._exchange = exchange
-        self._inputs = 0
-        self._outputs = 0
-        self._frozen = False
         self._queued = False
-        self._agenda = ActivationQueue()
+        self._activations = ActivationQueue()
         self._busy: set[int] = set()
-        self._entered: list[tuple[int, TI, int]] = []
+        self._arrivals: list[tuple[int, TI, int]] = []
         self._consumed: list[ChangeBatch[TO]] = []
         self._produced: list[ChangeBatch[TO]] = []
         self._runs: list[Runnable | None] = []
-        self._recorders: dict[int, tuple[CountSink[TI], CountSink[TI]]] = {}  # of the children that somebody looks on at
+        self._traced: dict[int, tuple[CountSink[TI], CountSink[TI]]] = {}
 
-    # -- building -------------------------------------------------------------------------------------------------
+    # -- set-up, for the builder ----------------------------------------------------------------------------------
 
-    @property
-    def inputs(self) -> int:
-        """How many streams enter."""
-        return self._inputs
-
-    @property
-    def outputs(self) -> int:
-        """How many streams leave."""
-        return self._outputs
-
-    @property
-    def observes(self) -> tuple[int, ...]:
-        """The inputs whose frontier somebody inside wants to hear of."""
-        return self._observes
-
-    def new_input(self) -> int:
-        """Add an input and return its port; inside, it is the output ``Source(INGRESS, port)``."""
-        self._check_open()
-        self._inputs += 1
-        return self._inputs - 1
-
-    def new_output(self) -> int:
-        """Add an output and return its port; inside, it is the input ``Target(EGRESS, port)``."""
-        self._check_open()
-        self._outputs += 1
-        return self._outputs - 1
-
-    def add_child(self, name: str, scope: Scope[TI]) -> int:
-        """Add ``scope`` and return its index. What it says of its progress is checked, unless it is our own.
-
-        Its ports are counted when the graph is built, so that a child may still grow until then.
-        """
-        self._check_open(f"{name!r} cannot be added: ")
-        index = self._agenda.grow()
-        if isinstance(scope, Subgraph):
-            self.children.append(Child(index, name, scope, scope))
-        else:
-            ours = isinstance(scope, TrustedScope | ValidatingScope)
-            self.children.append(Child(index, name, scope if ours else ValidatingScope(scope, name, f"{self.path}/{name}")))
+    def add(self, name: str, scope: AnyScope) -> int:
+        """Add a child that can be activated from now on; return its index."""
+        index = self._activations.grow()
+        self.children.append(Child(index, name, scope))
         self._runs.append(None)
         return index
 
-    def add_edge(self, source: Source, target: Target, *, local: bool) -> None:
-        """Connect an output to an input; ``local`` where no message on the edge ever goes to another worker."""
-        self._check_open()
-        self.edges.append(Edge(source, target, local))
-
-    def _check_open(self, what: str = "") -> None:
-        if self._frozen:
-            raise ScopeError(
-                f"{what}scope {self.path!r} is built already: add operators inside its with-block; to use a stream of it in"
-                " another dataflow, capture_into there and replay here"
-            )
-
-    # -- set-up: the exchange of summaries --------------------------------------------------------------------------
-
-    def get_internal_summary(self) -> tuple[Summaries[TO], Counts[TO]]:
-        """Freeze and compile the graph; return how its inputs lead to its outputs, and its initial capabilities."""
-        self._check_open()
-        self._frozen = True
-        parts = [child.scope.get_internal_summary() for child in self.children]
-        for child, (summaries, counts) in zip(self.children, parts, strict=True):
-            check_internal_summary(f"{self.path}/{child.name}", child.scope, summaries, counts)
-        blueprint: ScopePlan[TO, TI] = ScopePlan(
-            self.name, self.path, self.children, self.edges, self._inputs, self._outputs, self.refinement, self.peers
-        )
-        self._open_accounts(blueprint, [summaries for summaries, _ in parts])
-        tracker = self._tracker
-        self._entry_sources = [tracker.index(Source(INGRESS, port)) for port in range(self._inputs)]
-        self._consumed = [ChangeBatch() for _ in range(self._inputs)]
-        self._produced = [ChangeBatch() for _ in range(self._outputs)]
+    def start(
+        self,
+        tracker: Tracker[TI],
+        projection: Projection[TO, TI] | None,
+        entry_fanout: Sequence[list[int]],
+        internal_summary: Summaries[TO],
+    ) -> None:
+        """Count in ``tracker``; ``entry_fanout`` are the locations that each input leads to."""
+        self.is_built = True
+        self.internal_summary = internal_summary
+        self._tracker = tracker
+        self._projection = projection
+        self._entry_fanout = entry_fanout
+        self._entries = [tracker.index(Source(INGRESS, port)) for port in range(self.inputs)]
+        self.observes = tuple(port for port in range(self.inputs) if tracker.matters(Source(INGRESS, port)))
         self._observers = {target: observer for observer, target in enumerate(tracker.observed)}
-        self._observes = tuple(port for port in range(self._inputs) if tracker.matters(Source(INGRESS, port)))
-        for child, (_, counts) in zip(self.children, parts, strict=True):
-            self._count_initial(child, counts)
-        self._internal = blueprint.summarize(tracker)
-        self._blueprint = blueprint
-        return self._internal, self._initial_outputs()
-
-    def _open_accounts(self, blueprint: ScopePlan[TO, TI], summaries: Sequence[Summaries[TI]]) -> None:
-        """Compile the graph, and put before the tracker what this scope needs to count, and no more than that."""
-        tracker = self._tracker = blueprint.compile(summaries, inward=True)
-        self._entry_fanout = blueprint.number(tracker)
-        self._projection: Projection[TO, TI] | None = None
-        self._view: CountSink[TI] = tracker
-        if self._outputs:
-            self._view = self._projection = self._project(blueprint, summaries)
-        self._said: CountSink[TI] = self._view
+        self._consumed = [ChangeBatch() for _ in range(self.inputs)]
+        self._produced = [ChangeBatch() for _ in range(self.outputs)]
+        self._local: CountSink[TI] = tracker if projection is None else projection
+        self._capabilities: CountSink[TI] = self._local
         if self._exchange is not None:
-            self._said = Broadcast(self.number, self._exchange, self._view)
-        self._notes = DeferredCounts(tracker.size, self._said, self._leave)
+            self._capabilities = Broadcast(self.number, self._exchange, self._local)
+        self._messages = DeferredCounts(tracker.size, self._capabilities, self._leave)
+        # a shared child speaks for all workers: its counts stay here, since the peers have them from their own
+        self._shared_messages = DeferredCounts(tracker.size, self._local, self._produce)
 
-    def _project(self, blueprint: ScopePlan[TO, TI], summaries: Sequence[Summaries[TI]]) -> Projection[TO, TI]:
-        """Return what works out, from the changes inside, what the parent is told."""
-        exits = blueprint.exits(self._tracker) if self.peers == 1 else None
-        if exits is not None:
-            return CountProjection(self._tracker, self._outputs, exits)
-        outward = blueprint.compile(summaries, inward=False)
-        numbers = blueprint.translate(self._tracker, outward)
-        return FrontierProjection(self._tracker, self._outputs, outward, numbers, self.refinement.to_outer)
-
-    def _count_initial(self, child: Child, counts: Counts[TI]) -> None:
-        """Count the initial capabilities of ``child``: once for each worker, unless its report speaks for all of them."""
-        factor = 1 if child.shared else self.peers
-        for number, elements in zip(child.sources, counts, strict=True):
-            for time, count in elements:
-                self._view.update_at(number, time, factor * count)
-
-    def _initial_outputs(self) -> list[list[tuple[TO, int]]]:
-        """Derive the initial work inside as projected to the outputs."""
-        if self._projection is None:
-            return []
-        self._projection.settle()
-        return [changes.drain() for changes in self._projection.changes]
-
-    def set_external_summary(self, summaries: Summaries[TO], external: Counts[TO]) -> None:
-        """Take in how the world leads back from the outputs to the inputs, and what may come in at first.
-
-        Raises ``CycleError`` for a cycle through the parent on which time does not strictly advance.
-        """
-        blueprint = self._blueprint
-        blueprint.check_returns(self._internal, summaries)
-        self.returning = frozenset(o for o, row in enumerate(summaries) if connected(row))
-        for port in self._observes:
+    def push_initial(self, external: Sequence[Sequence[tuple[TO, int]]]) -> None:
+        """Count what may come in at first, and derive the first frontiers."""
+        for port in self.observes:
             for time, count in external[port]:
-                self._tracker.update_at(self._entry_sources[port], self.refinement.to_inner(time), count)
+                self._tracker.update_at(self._entries[port], self.refinement.to_inner(time), count)
         self._tracker.propagate_observed()
-        around: ExternalSummaries[TO, TI] | None = None
-        for child in self.children:
-            frontiers: list[list[tuple[TI, int]]] = [[] for _ in range(child.scope.inputs)]
-            for port in observed_inputs(child.scope):
-                frontiers[port] = [(time, 1) for time in self._tracker.frontier(Target(child.index, port))]
-            if isinstance(child.scope, TrustedScope):
-                child.scope.set_external_summary((), frontiers)  # an operator has no use for how the world leads back
-                self._attach(child, child.scope, self._said, self._notes)
-            else:
-                around = around or blueprint.surroundings(self._tracker, summaries)
-                world = around.of(child.index, child.scope.inputs, child.scope.outputs)
-                child.scope.set_external_summary(world, frontiers)
-            self.activate(child.index)
-        self._tracker.forget()
 
-    def _attach(self, child: Child, scope: TrustedScope[TI], hold: CountSink[TI], note: CountSink[TI]) -> None:
-        """Have a child of our own count straight into these accounts, and keep its frontiers for it."""
-        frontiers = scope.attach(child.sources, child.targets, child.fanout, hold, note)
-        self._runs[child.index] = self._runs[child.index] or scope  # what times its runs goes on doing so
-        for port in observed_inputs(child.scope):
-            self._tracker.watch(self._observers[Target(child.index, port)], frontiers[port], self._agenda, child.index)
+    def attach(self, child: Child) -> None:
+        """Have a child of our own count straight into the sinks, and keep its frontiers up to date."""
+        scope = child.scope
+        assert isinstance(scope, TrustedScope)
+        capabilities, messages = self._traced.get(child.index, (self._capabilities, self._messages))
+        frontiers = scope.attach(child.sources, child.targets, child.fanout, capabilities, messages)
+        self._runs[child.index] = self._runs[child.index] or scope  # a traced run stays
+        for port in observed_inputs(scope):
+            target = Target(child.index, port)
+            frontiers[port][:] = self._tracker.frontier(target)
+            self._tracker.watch(self._observers[target], frontiers[port], self._activations, child.index)
 
     # -- run time -----------------------------------------------------------------------------------------------------
 
     def activate(self, child: int) -> None:
-        """Have ``child`` run in this pass if it is still to come, and in the next one otherwise."""
-        self._agenda.add(child)
+        """Run ``child`` in this pass if its turn is still to come, and in the next one otherwise."""
+        self._activations.add(child)
         if not self._queued:
-            self._queued = True
-            if self._wake is not None:
-                self._wake()
+            self.touch()
 
     def run_now(self, child: int) -> None:
-        """Run an attached ``child`` in the middle of the pass, if it has something to do; it must not be running.
-
-        Nothing is derived from what it counts before the pass is over, as with all that run in it.
-        """
+        """Run an attached ``child`` in the middle of the pass, if it is activated; it must not be running."""
         run = self._runs[child]
-        if run is not None and self._agenda.waits[child]:
-            self._agenda.remove(child)
+        if run is not None and self._activations.waits[child]:
+            self._activations.remove(child)
             if run.run():
                 self.activate(child)
 
     def touch(self) -> None:
-        """Have this scope look at what was counted, though no child needs to run for it."""
+        """Make a pass soon, because counts changed though no child needs to run."""
         if not self._queued:
             self._queued = True
             if self._wake is not None:
                 self._wake()
 
     def enter(self, port: int, time: TI, records: int) -> None:
-        """Note that a message with this many records has come in at input ``port`` and gone on to all that stands there."""
-        self._entered.append((port, time, records))
+        """Count a message that came in at input ``port`` and went on to all that it leads to."""
+        self._arrivals.append((port, time, records))
+        self.touch()
+
+    def receive(self, number: int, time: TI, diff: int) -> None:
+        """Apply one change of a peer's batch; the caller applies the whole batch before anything else."""
+        if number >= FIRST_INSIDE:
+            self._local.update_at(number, time, diff)
+        elif output_port(number) < self.outputs:
+            self._produce(number, time, diff)
+        else:
+            self._consumed[output_port(number) - self.outputs].update(self.refinement.to_outer(time), diff)
         self.touch()
 
     def push_external_progress(self, external: Sequence[ChangeBatch[TO]]) -> None:
-        """Take in how the frontiers at the inputs have moved."""
+        """Apply how the frontiers at the inputs moved."""
         to_inner = self.refinement.to_inner
-        for number, changes in zip(self._entry_sources, external, strict=True):
+        for number, changes in zip(self._entries, external, strict=True):
             if changes.counts:
                 for time, diff in changes.drain():
                     self._tracker.update_at(number, to_inner(time), diff)
@@ -342,228 +221,103 @@ class Subgraph(Generic[TO, TI]):
         consumed: Sequence[ChangeBatch[TO]],
         produced: Sequence[ChangeBatch[TO]],
     ) -> bool:
-        """Run every child that has something to do, once, and report what that changed at the boundary.
-
-        The steps: account for what came in; tell the children what has changed; run them in order; settle what they said;
-        tell them again; report upward. Work that this leaves for a child keeps the scope awake.
-        """
+        """Run every activated child once, and report what changed at the boundary."""
         self._queued = True
         tracker = self._tracker
-        if self._entered:
-            self._account_entered()
+        if self._arrivals:
+            self._count_arrivals()
         if tracker.dirty:
-            self._tell_children()
-        agenda, runs = self._agenda, self._runs
-        while agenda.ready:
-            child = agenda.take()
+            self._push_frontiers()
+        activations, runs = self._activations, self._runs
+        while activations.ready:
+            child = activations.take()
             run = runs[child]
             if run is None:
                 self._pull(self.children[child])
             elif run.run():
                 self.activate(child)
-        if self._notes.touched:
-            self._notes.settle()
+        if self._messages.touched:
+            self._messages.settle()
         if tracker.dirty:
-            self._tell_children()
-        if self._inputs or self._outputs:
+            self._push_frontiers()
+        if self.inputs or self.outputs:
             self._report(internal, consumed, produced)
-        if agenda.end_pass():
+        if activations.end_pass():
             if self._wake is not None:
                 self._wake()
             return True
         self._queued = False
         return bool(self._busy) or not tracker.is_empty()
 
-    def _pull(self, child: Child) -> None:
-        """Pull a child that is not attached, once, and take in the whole of what it says.
+    def _count_arrivals(self) -> None:
+        for port, time, records in self._arrivals:
+            if self._exchange is not None:
+                self._exchange.update((self.number, input_number(self.outputs, port), time), records)
+            self._consumed[port].update(self.refinement.to_outer(time), records)
+            for number in self._entry_fanout[port]:
+                self._messages.update_at(number, time, records)
+        self._arrivals.clear()
 
-        What it reads and sends is noted until the pass is over, since most of what a pass produces it consumes too; what it
-        holds is applied as it is. No frontier is derived before all of it is.
-        """
+    def _push_frontiers(self) -> None:
+        """Derive the frontiers and push them to the children that are not attached; attached ones have them already."""
+        changes = self._tracker.propagate_observed()
+        if not changes:
+            return
+        observed = self._tracker.observed
+        moved: dict[int, Child] = {}
+        for observer, time, diff in changes:
+            target = observed[observer]
+            child = moved[target.node] = self.children[target.node]
+            child.external[target.port].counts[time] = diff  # consolidated already, and the batch was drained
+        for child in moved.values():
+            scope: Any = child.scope
+            scope.push_external_progress(child.external)
+            self._activations.add(child.index)
+
+    def _pull(self, child: Child) -> None:
+        """Pull a child that is not attached, once, and apply its whole report."""
         nested = child.nested
         if nested is not None:
             busy = nested.pull_internal_progress(child.internal, child.consumed, child.produced)
         else:
-            busy = child.scope.pull_internal_progress(child.internal, child.consumed, child.produced)
+            scope: Any = child.scope
+            busy = scope.pull_internal_progress(child.internal, child.consumed, child.produced)
         if busy:
             self._busy.add(child.index)
             if not child.patient:
                 self.activate(child.index)
         elif self._busy:
             self._busy.discard(child.index)
+        capabilities, messages = self._capabilities, self._messages
         if child.shared:
-            self._take_shared(child)
-            return
-        said, notes = self._said, self._notes
+            capabilities, messages = self._local, self._shared_messages
         for changes, number in child.held:
             if changes.counts:
                 for time, diff in changes.counts.items():
-                    said.update_at(number, time, diff)
+                    capabilities.update_at(number, time, diff)
                 changes.counts.clear()
         for changes, number in child.read:
             if changes.counts:
                 for time, diff in changes.counts.items():
-                    notes.update_at(number, time, -diff)
+                    messages.update_at(number, time, -diff)
                 changes.counts.clear()
         for changes, numbers in child.sent:
             if changes.counts:
                 for time, diff in changes.counts.items():
                     for number in numbers:
-                        notes.update_at(number, time, diff)
+                        messages.update_at(number, time, diff)
                 changes.counts.clear()
+        if child.shared:
+            messages.settle()
 
     def _leave(self, number: int, time: TI, diff: int) -> None:
-        """Note messages sent out of the scope: produced at an output, in the parent's terms."""
+        """Count messages that this worker sent out of the scope."""
         if self._exchange is not None:
             self._exchange.update((self.number, number, time), diff)
-        self._produced[~number].update(self.refinement.to_outer(time), diff)
+        self._produce(number, time, diff)
 
-    def _account_entered(self) -> None:
-        """Turn messages that came in into consumption at our inputs and messages on their way inside."""
-        for port, time, records in self._entered:
-            if self._exchange is not None:
-                self._exchange.update((self.number, -1 - self._outputs - port, time), records)
-            self._consumed[port].update(self.refinement.to_outer(time), records)
-            for number in self._entry_fanout[port]:
-                self._notes.update_at(number, time, records)
-        self._entered.clear()
-
-    def _take_shared(self, child: Child) -> None:
-        """Apply what a child says that speaks for all workers: our view only, for the peers hear it from their own."""
-        for changes, number in child.held:
-            for time, diff in changes.drain():
-                self._view.update_at(number, time, diff)
-        for changes, number in child.read:
-            for time, diff in changes.drain():
-                self._view.update_at(number, time, -diff)
-        for changes, numbers in child.sent:
-            for time, diff in changes.drain():
-                for number in numbers:
-                    if number < 0:
-                        self._produced[~number].update(self.refinement.to_outer(time), diff)
-                    else:
-                        self._view.update_at(number, time, diff)
-
-    def receive(self, number: int, time: TI, diff: int) -> None:
-        """Apply one change out of a peer's batch; the caller applies the whole batch before anything else happens."""
-        if number >= 0:
-            self._view.update_at(number, time, diff)
-        elif ~number < self._outputs:
-            self._produced[~number].update(self.refinement.to_outer(time), diff)
-        else:
-            self._consumed[~number - self._outputs].update(self.refinement.to_outer(time), diff)
-        self.touch()
-
-    def outstanding(self) -> list[str]:
-        """Return, in words, every capability and message that is counted here, nested scopes included."""
-        found = []
-        for (location, time), count in self._tracker.counts().items():
-            node = location.node
-            if isinstance(node, int) and node >= 0 and count > 0 and self.children[node].nested is None:
-                path = f"{self.path}/{self.children[node].name}#{node}"
-                what = "a capability of" if isinstance(location, Source) else "a message for"
-                found.append(f"{what} {path} at {shown(time)}")
-        for child in self.children:
-            if child.nested is not None:
-                found += child.nested.outstanding()
-        return found
-
-    def unfinished(self) -> list[int]:
-        """Return which children, but for nested scopes, have said when they were last pulled that they have work left."""
-        return [index for index in sorted(self._busy) if self.children[index].nested is None]
-
-    def unrest(self, reached: Callable[[TI], bool]) -> Iterator[tuple[str, bool]]:
-        """Yield what is not at rest here and in nested scopes: each message on its way, and each capability for a time that has
-        not ``reached`` where it is to be; in words, and whether whoever has it is about to run here.
-        """
-        for location, time in self._tracker.counts():
-            node = location.node
-            if not isinstance(node, int) or node < 0:
-                continue
-            child = self.children[node]
-            path = f"{self.path}/{child.name}#{node}"
-            if isinstance(location, Target):
-                yield f"a message for {path} at {shown(time)}", self._agenda.waits[node]
-            elif child.nested is None and not reached(time):
-                yield f"a capability of {path} at {shown(time)}", self._agenda.waits[node]
-        for child in self.children:
-            if child.nested is not None:
-                to_outer = child.nested.refinement.to_outer
-                yield from child.nested.unrest(lambda time, to_outer=to_outer: reached(to_outer(time)))  # type: ignore[misc]
-
-    def under_way(self) -> int:
-        """Return how many records of messages for its own children are counted here, on all workers."""
-        counts = self._tracker.counts()
-        return sum(
-            count
-            for (location, _), count in counts.items()
-            if count > 0 and isinstance(location, Target) and isinstance(location.node, int) and location.node >= 0
-        )
-
-    def times(self) -> set[TI]:
-        """Return the times of all capabilities and messages that are counted here, on all workers; nested scopes are not looked
-        into, and what may still come in from outside is left out.
-        """
-        counts = self._tracker.counts()
-        return {time for (location, time), count in counts.items() if count > 0 and location.node != INGRESS}
-
-    # -- for those who look on: they change nothing --------------------------------------------------------------------
-
-    def intercept(self, around: Callable[[int, Recorder[TI], Recorder[TI]], Iterable[Recorder[TI]]]) -> None:
-        """Have all that the attached children count go by way of ``around(child, hold, note)``, which gives two like these.
-
-        Several may look on: what the next one is given goes by way of this one.
-        """
-        for child in self.children:
-            if isinstance(child.scope, TrustedScope):
-                hold, note = self._recorders.get(child.index, (self._said, self._notes))
-                holds, notes = around(child.index, hold.update_at, note.update_at)
-                hold, note = self._recorders[child.index] = TracedSink(holds), TracedSink(notes)
-                self._attach(child, child.scope, hold, note)
-
-    def time_runs(self, around: Callable[[int, Callable[[], bool]], Callable[[], bool]]) -> None:
-        """Have each attached child run by way of ``around(child, run)``, which gives one like it."""
-        for number, run in enumerate(self._runs):
-            if run is not None:
-                self._runs[number] = TracedRun(around(number, run.run))
-
-    @property
-    def is_built(self) -> bool:
-        """Whether the graph is compiled, so that nothing is added any more, and what is counted can be seen."""
-        return self._frozen
-
-    @property
-    def trackers(self) -> Sequence[Tracker[TI]]:
-        """The tracker that the children are told from, and the one that the parent is told from where that is another."""
-        projection = self._projection
-        return (self._tracker, projection.outward) if isinstance(projection, FrontierProjection) else (self._tracker,)
-
-    @property
-    def internal_summary(self) -> Summaries[TO]:
-        """How the inputs lead to the outputs, once the graph is compiled."""
-        return self._internal
-
-    @property
-    def unreported(self) -> tuple[Sequence[ChangeBatch[TO]], Sequence[ChangeBatch[TO]]]:
-        """What was consumed at each input and produced at each output since the parent last pulled."""
-        return self._consumed, self._produced
-
-    # -- reporting -----------------------------------------------------------------------------------------------------
-
-    def _tell_children(self) -> None:
-        """Derive the frontiers anew and tell the children whose inputs they concern, but for those attached, who see it."""
-        changes = self._tracker.propagate_observed()
-        if not changes:
-            return
-        observed = self._tracker.observed
-        told: dict[int, Child] = {}
-        for observer, time, diff in changes:
-            target = observed[observer]
-            child = told[target.node] = self.children[target.node]
-            child.external[target.port].counts[time] = diff  # consolidated already, and the batch was drained
-        for child in told.values():
-            child.scope.push_external_progress(child.external)
-            self._agenda.add(child.index)
+    def _produce(self, number: int, time: TI, diff: int) -> None:
+        self._produced[output_port(number)].update(self.refinement.to_outer(time), diff)
 
     def _report(
         self,
@@ -583,3 +337,88 @@ class Subgraph(Generic[TO, TI]):
             for mine, theirs in zip(projection.changes, internal):
                 if mine.counts:
                     mine.drain_into(theirs)
+
+    # -- for tracers and explanations: they change nothing -------------------------------------------------------------
+
+    def intercept(self, around: Callable[[int, Recorder[TI], Recorder[TI]], Iterable[Recorder[TI]]]) -> None:
+        """Pass all counts of attached children through ``around(child, capabilities, messages)``, which returns two sinks.
+
+        With several tracers, the sinks of one are given to the next.
+        """
+        for child in self.children:
+            if isinstance(child.scope, TrustedScope):
+                sinks = self._traced.get(child.index, (self._capabilities, self._messages))
+                capabilities, messages = around(child.index, sinks[0].update_at, sinks[1].update_at)
+                self._traced[child.index] = TracedSink(capabilities), TracedSink(messages)
+                self.attach(child)
+
+    def time_runs(self, around: Callable[[int, Callable[[], bool]], Callable[[], bool]]) -> None:
+        """Run each attached child through ``around(child, run)``."""
+        for number, run in enumerate(self._runs):
+            if run is not None:
+                self._runs[number] = TracedRun(around(number, run.run))
+
+    @property
+    def trackers(self) -> Sequence[Tracker[TI]]:
+        """The tracker that the children's frontiers come from, and that of the outputs where it is another."""
+        projection = self._projection
+        return (self._tracker, projection.outward) if isinstance(projection, FrontierProjection) else (self._tracker,)
+
+    @property
+    def unreported(self) -> tuple[Sequence[ChangeBatch[TO]], Sequence[ChangeBatch[TO]]]:
+        """What was consumed at each input and produced at each output since the last pull."""
+        return self._consumed, self._produced
+
+    def _counts_of_children(self) -> Iterator[tuple[Child, Source | Target, TI, int]]:
+        for (location, time), count in self._tracker.counts().items():
+            if isinstance(location.node, int) and location.node >= 0:
+                yield self.children[location.node], location, time, count
+
+    def _path_of(self, child: Child) -> str:
+        return f"{self.path}/{child.name}#{child.index}"
+
+    def outstanding(self) -> list[str]:
+        """Return, in words, every capability and message that is counted here, nested scopes included."""
+        found = []
+        for child, location, time, count in self._counts_of_children():
+            if count > 0 and child.nested is None:
+                what = "a capability of" if isinstance(location, Source) else "a message for"
+                found.append(f"{what} {self._path_of(child)} at {shown(time)}")
+        for child in self.children:
+            if child.nested is not None:
+                found += child.nested.outstanding()
+        return found
+
+    def unfinished(self) -> list[int]:
+        """Return the children, nested scopes aside, that reported unfinished work in their last pull."""
+        return [index for index in sorted(self._busy) if self.children[index].nested is None]
+
+    def pending(self, reached: Callable[[TI], bool]) -> Iterator[tuple[str, bool]]:
+        """Yield each message on its way, and each capability for a time that ``reached`` denies, nested scopes included.
+
+        Each in words, with whether its child is activated here.
+        """
+        for child, location, time, _ in self._counts_of_children():
+            waits = self._activations.waits[child.index]
+            if isinstance(location, Target):
+                yield f"a message for {self._path_of(child)} at {shown(time)}", waits
+            elif child.nested is None and not reached(time):
+                yield f"a capability of {self._path_of(child)} at {shown(time)}", waits
+        for child in self.children:
+            if child.nested is not None:
+                to_outer = child.nested.refinement.to_outer
+                yield from child.nested.pending(lambda time, to_outer=to_outer: reached(to_outer(time)))  # type: ignore[misc]
+
+    def under_way(self) -> int:
+        """Return how many records of messages to the children are counted here, on all workers."""
+        found = self._counts_of_children()
+        return sum(count for _, location, _, count in found if count > 0 and isinstance(location, Target))
+
+    def times(self) -> set[TI]:
+        """Return the times of all capabilities and messages counted here, on all workers, nested scopes excluded."""
+        counts = self._tracker.counts()
+        return {time for (location, time), count in counts.items() if count > 0 and location.node != INGRESS}
+
+
+AnyScope: TypeAlias = Scope[Any] | TrustedScope[Any] | Subgraph[Any, Any]
+"""What can be a child of a subgraph."""

@@ -1,7 +1,6 @@
-"""``TrustedScope``: a scope that counts straight into the account of the scope around it.
+"""``TrustedScope``: a scope of our own that counts straight into the sinks of the scope around it.
 
-It is for children of our own whose reports are right by construction. The invariant: one run is one atomic statement, though what
-it says is counted bit by bit, for nothing is derived from the counts before the run is over.
+The invariant: one run is one atomic statement, because nobody derives a frontier before the run is over.
 """
 
 from __future__ import annotations
@@ -10,29 +9,45 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from typing import Generic, TypeVar
 
+from typing_extensions import override
+
 from timely.native import mypyc_attr
 from timely.order import PartialOrder
 from timely.progress import CountSink
+from timely.scopes.scope import Counts, Summaries
 
 T = TypeVar("T", bound=PartialOrder)
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Runnable(ABC):
-    """What can be run."""
+    """What a subgraph runs."""
 
     @abstractmethod
     def run(self) -> bool:
-        """Do some work; return whether to be run again in any case."""
+        """Do some work; return whether to run again in any case."""
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class TrustedScope(Runnable, Generic[T]):
-    """A ``Scope`` of our own that counts straight into its parent's account, to save the lists of a pull.
+    """A scope whose counts are right by construction, so that nobody checks them.
 
-    What it counts is right by construction, so it is not checked, and nothing is derived from it before ``run`` has returned,
-    so that one run is one atomic statement all the same. A class says that it keeps this by deriving from it.
+    Instead of being pulled it is attached once. It observes what ``observed_inputs`` says of it.
     """
+
+    @property
+    @abstractmethod
+    def inputs(self) -> int:
+        """How many inputs it has."""
+
+    @property
+    @abstractmethod
+    def outputs(self) -> int:
+        """How many outputs it has."""
+
+    @abstractmethod
+    def get_internal_summary(self) -> tuple[Summaries[T], Counts[T]]:
+        """Return what ``Scope.get_internal_summary`` does."""
 
     @abstractmethod
     def attach(
@@ -40,18 +55,21 @@ class TrustedScope(Runnable, Generic[T]):
         sources: Sequence[int],
         targets: Sequence[int],
         fanout: Sequence[list[int]],
-        hold: CountSink[T],
-        note: CountSink[T],
+        capabilities: CountSink[T],
+        messages: CountSink[T],
     ) -> list[list[T]]:
-        """Count capabilities in ``hold`` and messages in ``note``; return the frontier elements of each input, to be kept."""
+        """Count in these sinks from now on; return the frontier of each input, a list that the caller keeps up to date.
+
+        ``sources`` and ``targets`` number its ports, ``fanout`` the locations that each output leads to.
+        """
 
 
 class TracedRun(Runnable):
-    """Runs by way of a function, for whoever looks on."""
+    """Runs through a function, for a tracer."""
 
     def __init__(self, function: Callable[[], bool]) -> None:
         self._function = function
 
+    @override
     def run(self) -> bool:
-        """Call the function."""
         return self._function()

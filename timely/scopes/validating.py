@@ -1,15 +1,14 @@
-"""``ValidatingScope``: holds a scope of somebody else's to the protocol of progress.
+"""``ValidatingScope``: validates what a scope that is not our own reports.
 
-Frontiers are only as true as what the scopes say. Our own operators can say nothing wrong, since capabilities gate every
-change; a scope that someone writes by hand can, and one wrong count would make every frontier downstream a lie. This
-wrapper passes the protocol through and raises ``ProgressError``, with the scope's path, for a capability or message that
-neither a held capability nor a message consumed in the same statement supports, and for a count of capabilities below zero.
+One wrong count would make every frontier downstream wrong. Our own operators cannot report one: capabilities gate every change.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TypeVar
+
+from typing_extensions import override
 
 from timely.errors import GraphError, ProgressError, shown
 from timely.order import PartialOrder
@@ -21,9 +20,10 @@ T = TypeVar("T", bound=PartialOrder)
 
 
 class ValidatingScope(ForwardingScope[T]):
-    """A scope whose every statement of progress is checked before anybody acts on it (invariants OC2 and OC4).
+    """Checks every report of a scope as a whole, before anybody acts on it (invariants OC2 and OC4).
 
-    A ``Subgraph`` wraps every child in one that is not of our own making.
+    ``ProgressError`` for a capability or message that neither a held capability nor a message consumed in the same pull supports,
+    and for giving up more capabilities than are held. ``held`` are the capabilities for each output.
 
     >>> from timely.progress import Antichain, Step
     >>> class Forger:
@@ -44,86 +44,70 @@ class ValidatingScope(ForwardingScope[T]):
         super().__init__(scope)
         self.name = name
         self.path = path
-        self._held: list[dict[T, int]] = []
-        self._summaries: Summaries[T] = ()
+        self.held: list[dict[T, int]] = []
+        self.summaries: Summaries[T] = ()
 
-    @property
-    def held(self) -> Sequence[Mapping[T, int]]:
-        """The capabilities that the scope has, for each output."""
-        return self._held
+    def ask_internal_summary(self) -> tuple[Summaries[T], Counts[T]]:
+        """Return the scope's summary before it is checked."""
+        return self.scope.get_internal_summary()
 
-    @property
-    def summaries(self) -> Summaries[T]:
-        """The internal summary that the scope is held to."""
-        return self._summaries
+    def ask(
+        self, internal: Sequence[ChangeBatch[T]], consumed: Sequence[ChangeBatch[T]], produced: Sequence[ChangeBatch[T]]
+    ) -> bool:
+        """Pull the scope; its report is not checked yet."""
+        return self.scope.pull_internal_progress(internal, consumed, produced)
 
+    @override
     def get_internal_summary(self) -> tuple[Summaries[T], Counts[T]]:
-        """Return what the scope says, and remember it to hold the scope to it."""
-        said = self.ask_internal_summary()
+        answer = self.ask_internal_summary()
         try:
-            summaries, counts = said
+            summaries, counts = answer
         except (TypeError, ValueError):
             raise GraphError(
-                f"scope {self.path!r}: get_internal_summary must return (summaries, counts), and returned {shown(said)}"
+                f"scope {self.path!r}: get_internal_summary must return (summaries, counts), and returned {shown(answer)}"
             ) from None
         check_internal_summary(self.path, self.scope, summaries, counts)
-        self._summaries = summaries
+        self.summaries = summaries
         try:
             initial = [list(ChangeBatch(elements)) for elements in counts]
         except (TypeError, ValueError) as error:
             raise capabilities_error(self.path, self.scope, counts) from error
         if any(count < 0 for elements in initial for _, count in elements):
             raise capabilities_error(self.path, self.scope, counts)
-        self._held = [dict(elements) for elements in initial]
+        self.held = [dict(elements) for elements in initial]
         return summaries, initial
 
-    def ask_internal_summary(self) -> tuple[Summaries[T], Counts[T]]:
-        """Have the scope say its summary, which nobody has checked yet."""
-        return super().get_internal_summary()
-
+    @override
     def push_external_progress(self, external: Sequence[ChangeBatch[T]]) -> None:
-        """Pass on how the frontiers moved; what the scope leaves in the batches is taken as read."""
         super().push_external_progress(external)
         for changes in external:
-            changes.clear()
+            changes.clear()  # a scope that ignores some has received them all the same
 
+    @override
     def pull_internal_progress(
-        self,
-        internal: Sequence[ChangeBatch[T]],
-        consumed: Sequence[ChangeBatch[T]],
-        produced: Sequence[ChangeBatch[T]],
+        self, internal: Sequence[ChangeBatch[T]], consumed: Sequence[ChangeBatch[T]], produced: Sequence[ChangeBatch[T]]
     ) -> bool:
-        """Pull the scope and check the statement it makes, as a whole, before it goes any further."""
         busy = self.ask(internal, consumed, produced)
         for port, read in enumerate(consumed):
             for time, count in read:
                 if count < 0:
-                    raise self._error(f"says that it consumed {count} messages at {shown(time)} on input {port}")
+                    raise self._error(f"reports that it consumed {count} messages at {shown(time)} on input {port}")
         for output in range(self.outputs):
             for kind, changes in (("holds a capability", internal[output]), ("produced messages", produced[output])):
                 for time, count in changes:
                     if count > 0 and not self._supported(output, time, consumed):
                         raise self._error(f"{kind} at {shown(time)} on output {output}, which nothing that it had supports")
             if any(count < 0 for _, count in produced[output]):
-                raise self._error(f"says that it produced a negative number of messages on output {output}")
+                raise self._error(f"reports that it produced a negative number of messages on output {output}")
         for output, changes in enumerate(internal):
             self._hold(output, changes)
         return busy
 
-    def ask(
-        self,
-        internal: Sequence[ChangeBatch[T]],
-        consumed: Sequence[ChangeBatch[T]],
-        produced: Sequence[ChangeBatch[T]],
-    ) -> bool:
-        """Have the scope make its statement, which nobody has checked yet."""
-        return super().pull_internal_progress(internal, consumed, produced)
-
     def _supported(self, output: int, time: T, consumed: Sequence[ChangeBatch[T]]) -> bool:
         """Return whether a capability held before, or a message consumed now, allows ``time`` at ``output``."""
-        if any(held <= time for held in self._held[output]):
+        if any(held <= time for held in self.held[output]):
             return True
-        for row, read in zip(self._summaries, consumed, strict=True):
+        for row, read in zip(self.summaries, consumed, strict=True):
             for arrived, _ in read:
                 for summary in row[output]:
                     result = summary.results_in(arrived)
@@ -132,15 +116,13 @@ class ValidatingScope(ForwardingScope[T]):
         return False
 
     def _hold(self, output: int, changes: ChangeBatch[T]) -> None:
-        held = self._held[output]
+        held = self.held[output]
         for time, diff in changes:
-            count = held.get(time, 0) + diff
-            if count < 0:
+            held[time] = held.get(time, 0) + diff
+            if held[time] < 0:
                 raise self._error(f"gave back more capabilities at {shown(time)} on output {output} than it held")
-            if count:
-                held[time] = count
-            else:
-                held.pop(time, None)
+            if not held[time]:
+                del held[time]
 
     def _error(self, complaint: str) -> ProgressError:
         return ProgressError(

@@ -328,7 +328,7 @@ def collect(stream: Stream[int, Any], position: int, outbox: Outbox) -> None:
         def rescale(parts: Sequence[Iterable[Given]]) -> None:
             outbox.restore(share(parts, info.worker, info.peers))
 
-        log = info.keep(None, outbox.restore, rescale=rescale, logged=True)
+        log = info.register_state(None, outbox.restore, rescale=rescale, logged=True)
 
         def logic(input: Any) -> None:
             for _, batch in input:

@@ -199,8 +199,8 @@ def _listen(worker: Worker, registration: Registration) -> None:
             raise stopped
 
     bell = SyncActivator(look, worker)
-    registration.alert(bell.ring)
-    bell.ring()  # for what was said before
+    registration.alert(bell.activate)
+    bell.activate()  # for what was said before
 
 
 def _reason(registration: Registration, index: int, stage: int, error: BaseException) -> TimelyError:

@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 
 from timely.dataflow import InputPort, Operator
 from timely.progress import ChangeBatch, Location, Source, Target
-from timely.scopes import EGRESS, ForwardingScope, Subgraph, ValidatingScope
+from timely.scopes import EGRESS, ForwardingScope, Subgraph, ValidatingScope, output_port
 from timely.testing.flat_dataflow import Counts, Frontiers, Place, add, below
 from timely.testing.worker_state import WorkerState
 
@@ -157,7 +157,7 @@ class ChangeRecorder:
 
     def note(self, number: int, time: Any, diff: int) -> None:
         """Record that messages were sent, or read."""
-        location = self._locations[number] if number >= 0 else Target(EGRESS, ~number)
+        location = self._locations[number] if number >= 0 else Target(EGRESS, output_port(number))
         if diff > 0:
             self._truth.send(self._state, self._scope, location, time, diff)
             self._check_support(self._edges[location], time, "sent a message")  # type: ignore[index]  # it is a target

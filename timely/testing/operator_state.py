@@ -12,9 +12,9 @@ from typing import Any, TypeAlias
 
 import attrs
 
-from timely.dataflow import Operator, OperatorInfo, ScopeBuilder
+from timely.dataflow import Operator, ScopeBuilder
 from timely.dataflow.custom_scope import CustomScope
-from timely.dataflow.operator_state import Log, Piece, Save, StatePart
+from timely.dataflow.operator_state import Log, Piece, Save, StatefulOperator, StatePart
 from timely.dataflow.pickling import dumps
 from timely.errors import ChangedDataflowError, StateError
 from timely.testing.transport import Network
@@ -87,7 +87,7 @@ class MemoryStateRegistry:
         self._registered: dict[Registration, tuple[str, _Registered]] = {}
         worker.state_registries = lambda number: _DataflowKeeper(self, number)
 
-    def take(self, number: int, info: OperatorInfo, part: StatePart) -> None:
+    def take(self, number: int, info: StatefulOperator, part: StatePart) -> None:
         """Register one part of an operator's state, and load it."""
         registration = (number, info.path, part.number)
         label = f"operator {info.name!r} ({info.path})"
@@ -135,10 +135,11 @@ class _DataflowKeeper:
         missing = undeclared(scope)
         if missing:
             raise StateError(
-                f"{', '.join(missing)}: not declared what is kept; call info.keep(...) or info.keep_nothing() in the constructor"
+                f"{', '.join(missing)}: not declared what is kept; call info.register_state(...) or"
+                " info.declare_stateless() in the constructor"
             )
 
-    def take(self, info: OperatorInfo, part: StatePart) -> None:
+    def take(self, info: StatefulOperator, part: StatePart) -> None:
         self.keeper.take(self.number, info, part)
 
 
@@ -151,7 +152,7 @@ def undeclared(scope: ScopeBuilder[Any]) -> list[str]:
     >>> undeclared(scope)
     ['/dataflow0/mine#1']
     """
-    return [child.path for child in _operators(scope) if not child.info.keeping.declared]
+    return [child.path for child in _operators(scope) if not child.info.state.declared]
 
 
 def _operators(scope: ScopeBuilder[Any]) -> Iterator[Operator[Any] | CustomScope[Any]]:

@@ -8,7 +8,7 @@ from typing import Any
 from timely.dataflow import Inlet, InputPort, Operator
 from timely.dataflow.custom_scope import CustomScope
 from timely.progress import Location, ProgressExchange, Source, Target
-from timely.scopes import EGRESS, INGRESS, Subgraph
+from timely.scopes import EGRESS, INGRESS, Subgraph, output_port
 from timely.testing.flat_dataflow import Counts, FlatDataflow, Place, Stamp, add
 
 
@@ -98,10 +98,10 @@ class WorkerState:
             if number >= 0:
                 for stamp in self._stamps(scope, self.locations[scope][number], time):
                     add(found, stamp, diff)
-            elif ~number < outputs:
-                self._spread(found, scope, Target(EGRESS, ~number), [(time, diff)])
+            elif output_port(number) < outputs:
+                self._spread(found, scope, Target(EGRESS, output_port(number)), [(time, diff)])
             else:
-                self._spread(found, scope, Source(INGRESS, ~number - outputs), [(time, -diff)])
+                self._spread(found, scope, Source(INGRESS, output_port(number) - outputs), [(time, -diff)])
         return found
 
     def unsent(self) -> Counts:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 from timely.dataflow import Operator, ScopeBuilder, SyncActivator
 from timely.dataflow.custom_scope import CustomScope
 from timely.dataflow.operator_state import StateRegistry
-from timely.dataflow.unreferenced import UnreferencedCapabilities
+from timely.dataflow.port_owner import UnreferencedCapabilities
 from timely.progress import ProgressExchange
 from timely.scopes import Subgraph
 from timely.worker.batching import MessageBatcher
@@ -34,7 +34,7 @@ class DataflowBuild:
     def __init__(self, worker: Turning, number: int) -> None:
         self.index = worker.index
         self.peers = worker.peers
-        self.keeper: StateRegistry | None = None if worker.state_registries is None else worker.state_registries(number)
+        self.registry: StateRegistry | None = None if worker.state_registries is None else worker.state_registries(number)
         self.channels: list[Callable[[Any, Any, int], None]] = []
         self.labels: list[str] = []
         self.bells: list[SyncActivator] = []
@@ -44,7 +44,7 @@ class DataflowBuild:
         self.ended = False
         self.mailbag = MessageBatcher(number, worker.tell)
         self.post = self.mailbag.put
-        self.abandoned = UnreferencedCapabilities(self.new_sync_activator)
+        self.unreferenced = UnreferencedCapabilities(self.new_sync_activator)
         self._agenda = worker._agenda
 
     def wake(self) -> None:
@@ -65,13 +65,13 @@ class DataflowBuild:
     def end(self) -> None:
         """Do nothing later any more: the dataflow is complete or dropped, or was never finished."""
         self.ended = True
-        self.abandoned.end()
+        self.unreferenced.end()
         if self.worker.timers.entries:
             self.worker.timers.forget(self.number)
 
-    def new_sync_activator(self, answer: Callable[[], None]) -> SyncActivator:
+    def new_sync_activator(self, action: Callable[[], None]) -> SyncActivator:
         """Return a bell that the worker hears."""
-        bell = SyncActivator(answer, self.worker)
+        bell = SyncActivator(action, self.worker)
         self.bells.append(bell)
         return bell
 

@@ -12,8 +12,7 @@ from typing import Any
 
 from timely.dataflow import ScopeBuilder
 from timely.progress import ProgressBatch
-from timely.scopes import Subgraph
-from timely.scopes.count_sinks import Recorder
+from timely.scopes import Recorder, Subgraph
 from timely.worker.worker import Worker
 
 

@@ -240,7 +240,7 @@ class Turning:
             for onlooker in self.tracers:
                 onlooker.ended(number)
 
-    def hear(self, bell: SyncActivator) -> None:
+    def receive_activation(self, bell: SyncActivator, /) -> None:
         """Have a bell answered in the next step, which need not wait: the one method that other threads may call."""
         self._rung.append(bell)
         self.transport.wake()
@@ -248,7 +248,7 @@ class Turning:
     def _answer(self) -> None:
         """Answer the bells that have been rung so far."""
         for _ in range(len(self._rung)):
-            self._rung.popleft().answer()
+            self._rung.popleft().deliver()
 
     # -- peers -----------------------------------------------------------------------------------------------------------
 

@@ -104,8 +104,8 @@ class Worker(Turning):
             with collector_paused():
                 yield scope
                 scope.finish()
-            if building.keeper is not None:
-                building.keeper.built(scope)
+            if building.registry is not None:
+                building.registry.built(scope)
         except BaseException:
             building.end()
             raise

@@ -52,7 +52,7 @@ class OutputBuffer:
         return self._batches.pop(time, [])
 
     def _construct(self, info: OperatorInfo) -> Callable[[InputPort[int, Any]], object]:
-        info.keep(self._save, self._load)
+        info.register_state(self._save, self._load)
         return self._logic
 
     def _logic(self, input: InputPort[int, Any]) -> None:

@@ -165,8 +165,8 @@ class Ear:
         self._worker = worker
         self._orders: deque[dict[str, Any]] = deque()
         bell = SyncActivator(self._look, worker)
-        registration.alert(bell.ring)
-        bell.ring()  # for what was said before
+        registration.alert(bell.activate)
+        bell.activate()  # for what was said before
 
     def order(self) -> dict[str, Any]:
         """Return the next order; until it comes, step the worker for its peers."""

@@ -8,7 +8,8 @@ import pytest
 
 from timely import Antichain, Step
 from timely.progress import GraphBuilder, Source, SummaryRow, Target, refinement
-from timely.scopes.external_summary import EGRESS, INGRESS, ExternalSummaries, circling
+from timely.scopes import EGRESS, INGRESS
+from timely.scopes.external_summary import ExternalSummaries, on_cycles
 
 ACROSS = [[Antichain([Step(0)])]]
 
@@ -61,4 +62,4 @@ def test_a_way_inside_and_one_round_the_world() -> None:
 @pytest.mark.parametrize(("returns", "expected"), [(False, set()), (True, {0})])
 def test_who_is_on_a_way_round_the_world_only_is_on_none_if_there_is_none(returns: bool, expected: set[int]) -> None:
     edges = [(Source(INGRESS, 0), Target(0, 0)), (Source(0, 0), Target(EGRESS, 0)), (Source(0, 0), Target(1, 0))]
-    assert circling(2, edges, returns=returns) == expected
+    assert on_cycles(2, edges, returns=returns) == expected

@@ -16,7 +16,7 @@ Around = RoundTripSummary[int, Product[int, int]]
 
 
 def around(before: int = 0, world: int = 0, after: int = 0) -> Around:
-    """Return an excursion on which outer times advance by so much on each of its legs."""
+    """Return a round trip on which outer times advance by so much on each of its legs."""
     return Around(ProductSummary(Step(before), Step(0)), Step(world), ProductSummary(Step(after), Step(0)), INTO)
 
 
@@ -57,7 +57,7 @@ def test_one_follows_another() -> None:
     assert never is None
 
 
-def test_what_never_gets_through_is_no_excursion() -> None:
+def test_what_never_gets_through_is_no_round_trip() -> None:
     only = Around(STAY, Step(0), ProductSummary(Step(0, limit=3), Step(0)), INTO)
     assert only.followed_by(ProductSummary(Step(9, limit=3), Step(0))) is None
 
@@ -85,11 +85,11 @@ def test_they_are_not_comparable_with_the_summaries_of_paths_inside() -> None:
 def test_messages_show_the_three_legs() -> None:
     """The message about a cycle through several scopes does."""
     zero, one = "ProductSummary(Step(0), Step(0))", "ProductSummary(Step(1), Step(0))"
-    assert repr(around(0, 2, 1)) == f"Excursion({zero}, Step(2), {one})"
+    assert repr(around(0, 2, 1)) == f"RoundTripSummary({zero}, Step(2), {one})"
 
 
 class Strict:
-    """A summary that looks at what it is compared with, as one of a user's own may, and knows nothing of excursions."""
+    """A summary that looks at what it is compared with, as one of a user's own may, and knows nothing of round trips."""
 
     def __init__(self, n: int) -> None:
         self.n = n
@@ -110,13 +110,13 @@ class Strict:
         return self.n
 
 
-def test_summaries_that_know_nothing_of_excursions_are_not_compared_with_them() -> None:
-    def excursion(before: Any, world: Any, after: Any) -> Any:
+def test_summaries_that_know_nothing_of_round_trips_are_not_compared_with_them() -> None:
+    def round_trip(before: Any, world: Any, after: Any) -> Any:
         return RoundTripSummary(before, world, after, refinement(int, int))
 
-    plain = excursion(Strict(0), Strict(1), Strict(0))
-    further = [excursion(*legs) for legs in ((Strict(0), plain, Strict(0)), (Strict(0), Strict(1), plain))]
+    plain = round_trip(Strict(0), Strict(1), Strict(0))
+    further = [round_trip(*legs) for legs in ((Strict(0), plain, Strict(0)), (Strict(0), Strict(1), plain))]
     for one in (plain, *further):
         for other in (plain, *further):
             assert (one <= other) is (one == other) is (one is other)
-    assert plain <= excursion(Strict(0), Strict(2), Strict(0)) and not excursion(Strict(1), Strict(1), Strict(0)) <= plain
+    assert plain <= round_trip(Strict(0), Strict(2), Strict(0)) and not round_trip(Strict(1), Strict(1), Strict(0)) <= plain
