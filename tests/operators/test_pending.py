@@ -135,7 +135,7 @@ def test_many_pending_times_cost_as_much_as_they_are(name: str) -> None:
 
 
 def test_one_long_session_costs_as_much_as_its_records() -> None:
-    """What is many stays in its list, and what is few is put there."""
+    """Only a clock would show it from outside: records move from the shorter list to the longer one."""
     capability: Any = None
     long = _Session(Window(0, 10), capability, list(range(100)))
     known = [long]

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
+from typing_extensions import override
+
 from timely.errors import CaptureError
 from timely.operators.encoding import HEADER, Damaged, Decoder, Encoder
 from timely.operators.events import Event, EventSource
@@ -61,6 +63,7 @@ class ConnectionSource(EventSource[T]):
         self._connection = connection
         self._decoder: Decoder[T] = Decoder(trusted)
 
+    @override
     def take(self) -> Event[T] | None:
         """Return the next event, or ``None`` if it has not arrived yet; ``EOFError`` after the last."""
         if self._decoder.ended:

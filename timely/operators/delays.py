@@ -12,8 +12,9 @@ from timely.dataflow import Capability, InputPort, OperatorInfo, OutputPort, Pip
 from timely.errors import CapabilityError, shown
 from timely.operators.aggregation import merged
 from timely.operators.generic import binary_frontier, unary_notify
+from timely.operators.in_order import InOrder, order_key
 from timely.operators.notificator import Notificator
-from timely.operators.pending import InOrder, Pending, order_key
+from timely.operators.pending import Pending
 from timely.operators.state import register_list_state, register_union_state
 from timely.order import PartialOrder
 

@@ -11,6 +11,8 @@ from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 from typing import Any, Generic, TypeVar, overload
 
+from typing_extensions import override
+
 from timely.dataflow import (
     Capability,
     CapabilitySet,
@@ -77,10 +79,12 @@ class _SharesInFlight(_InFlight[Any]):
         super().__init__(probe)
         self.outer: dict[Any, int] = {}
 
+    @override
     def add(self, time: Any, records: int) -> None:
         super().add(time, records)
         self.outer[time.outer] = self.outer.get(time.outer, 0) + records
 
+    @override
     def remove(self, time: Any, records: int) -> None:
         super().remove(time, records)
         self.outer[time.outer] -= records

@@ -8,6 +8,8 @@ from time import monotonic
 from types import TracebackType
 from typing import Any, Final, Generic, Literal, Self, TypeVar
 
+import attrs
+
 from timely.dataflow import Capability, OperatorInfo, OutputPort, ScopeBuilder, Stream, check_scope
 from timely.errors import ContainerError, GraphError, InputClosedError, TimeRegressionError, TimestampError, shown
 from timely.operators.generic import source
@@ -31,13 +33,11 @@ PROMPT = 0.05
 """Seconds after which ``to_stream`` sends what a generator has yielded by then."""
 
 
+@attrs.define(eq=False)
 class Draft:
     """The batch that a handle appends to, in its buffers already, and sealed by the first that sends it."""
 
-    __slots__ = ("records",)
-
-    def __init__(self) -> None:
-        self.records: list[Any] = []
+    records: list[Any] = attrs.Factory(list)
 
 
 class InputBuffer(Generic[T]):

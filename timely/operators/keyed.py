@@ -13,7 +13,8 @@ from timely.dataflow import Capability, InputPort, OperatorInfo, OutputPort, Str
 from timely.errors import shown
 from timely.operators.by_record import ByRecord, by_first, check_hashable
 from timely.operators.generic import unary_frontier
-from timely.operators.pending import InOrder, Pending, order_key
+from timely.operators.in_order import InOrder, order_key
+from timely.operators.pending import Pending
 from timely.operators.state import ChangeLog, key_route, register_keyed_state
 from timely.order import PartialOrder
 

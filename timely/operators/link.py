@@ -11,6 +11,9 @@ import weakref
 from collections.abc import Callable, Iterator
 from typing import Any, Generic, TypeVar
 
+import attrs
+from typing_extensions import override
+
 from timely.errors import CaptureError
 from timely.operators.captures import extract
 from timely.operators.events import Event, EventSource, Messages, Progress
@@ -20,14 +23,12 @@ from timely.progress import ChangeBatch
 T = TypeVar("T", bound=PartialOrder)
 
 
+@attrs.define(eq=False)
 class _Node(Generic[T]):
     """One event and its successor. The chain starts with a node without an event."""
 
-    __slots__ = ("event", "following")
-
-    def __init__(self, event: Event[T] | None) -> None:
-        self.event = event
-        self.following: _Node[T] | None = None
+    event: Event[T] | None
+    following: _Node[T] | None = None
 
 
 class EventLink(Generic[T]):
@@ -133,10 +134,12 @@ class LinkReader(EventSource[T]):
         return self._opening is None and self._node.following is None
 
     @property
+    @override
     def outside(self) -> bool:
         """Whether another thread writes the link."""
         return self._link.across_threads
 
+    @override
     def take(self) -> Event[T] | None:
         """Return the next event, or ``None`` if there is none yet."""
         if self._opening is not None:
@@ -148,6 +151,7 @@ class LinkReader(EventSource[T]):
         self._node = following
         return following.event
 
+    @override
     def notify(self, wake: Callable[[], None]) -> bool:
         """Call ``wake()`` at the next event."""
         self._wake = wake

@@ -11,6 +11,8 @@ import struct
 from collections.abc import Iterator, Sequence
 from typing import Final, Generic, TypeVar
 
+from typing_extensions import override
+
 from timely.errors import CaptureError, what_failed
 from timely.operators.encoding import HEADER, Damaged, Decoder, Encoder, Piece, parse_header
 from timely.operators.events import Event, EventSource
@@ -128,6 +130,7 @@ class FileSource(EventSource[T]):
             if not (self._follow and isinstance(error, FileNotFoundError)):
                 raise CaptureError(f"{self.path!r} cannot be read: {what_failed(error)}") from error
 
+    @override
     def take(self) -> Event[T] | None:
         """Return the next event, or ``None`` if it has not been written yet; ``EOFError`` after the last."""
         if self._decoder.ended:

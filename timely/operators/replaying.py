@@ -10,6 +10,8 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Final, Generic, TypeAlias, TypeVar
 
+from typing_extensions import override
+
 from timely.dataflow import Activator, Allocator, Capability, OperatorInfo, OutputPort, ScopeBuilder, Stream, check_scope
 from timely.errors import CaptureError, StateError, TimelyError, shown
 from timely.operators.connection import ConnectionSource
@@ -34,6 +36,7 @@ class _Given(EventSource[T]):
     def __init__(self, events: Iterable[Event[T]]) -> None:
         self._events: Iterator[Event[T]] = iter(events)
 
+    @override
     def take(self) -> Event[T]:
         for event in self._events:
             return event
