@@ -201,9 +201,7 @@ class StateFile:
             else:
                 yield from (item for route, item in zip(routes, items) if route % peers == index)
 
-    def _contents(
-        self, key: Key, wanted: Callable[[Block], bool]
-    ) -> Iterator[tuple[Block, tuple[Sequence[int], Sequence[Any]]]]:
+    def _contents(self, key: Key, wanted: Callable[[Block], bool]) -> Iterator[tuple[Block, tuple[Sequence[int], Sequence[Any]]]]:
         chosen = [block for block in self._blocks.get(key, ()) if wanted(block)]
         if not chosen:
             return
