@@ -20,7 +20,7 @@ from timely.dataflow.ports import InputPort, OutputPort
 from timely.dataflow.scope import ScopeBuilder, check_scope
 from timely.dataflow.spill import Queue, SpillQueue
 from timely.dataflow.stream import Stream, instead_of, way_between
-from timely.errors import GraphError, Place, ScopeError, shown
+from timely.errors import ErrorSubject, GraphError, ScopeError, brief
 from timely.order import PartialOrder
 from timely.progress import Antichain, PathSummary, Source, SummaryRow, Target
 from timely.scopes import INGRESS
@@ -52,7 +52,7 @@ class Waiting(Protocol[T]):
     def label(self) -> str:
         """How errors call it."""
 
-    def place(self) -> Place:
+    def place(self) -> ErrorSubject:
         """Return what reads there, for errors."""
 
 
@@ -63,7 +63,7 @@ def connect(scope: ScopeBuilder[T], stream: Stream[T, Any], pact: Pact, target: 
     """
     label = input.label
     if not isinstance(stream, Stream):
-        raise GraphError(f"{label} reads a timely.Stream, not {shown(stream)}: {instead_of(stream)}")
+        raise GraphError(f"{label} reads a timely.Stream, not {brief(stream)}: {instead_of(stream)}")
     if stream.scope is not scope:
         raise ScopeError(f"{label} cannot read a stream of scope {stream.scope.path!r}: {way_between(stream.scope, scope)}")
     queue = input.queue
@@ -72,7 +72,7 @@ def connect(scope: ScopeBuilder[T], stream: Stream[T, Any], pact: Pact, target: 
     if not isinstance(pact, Exchange | Distribute | PipelinePact):
         raise GraphError(
             f"{label}: a pact is timely.Pipeline, timely.Exchange(key), timely.Distribute(deal) or timely.Spill(pact),"
-            f" not {shown(pact)}"
+            f" not {brief(pact)}"
         )
     local: QueuePusher[T] = QueuePusher(queue, scope.subgraph, target.node)
     pusher: Pusher[T] = local
@@ -100,7 +100,7 @@ def make(scope: ScopeBuilder[Any], name: str, factory: Callable[..., S], *args: 
     timely.errors.OperatorError: operator 'mine' (/example/mine#0) on worker 0 raised ValueError: invalid ... was built at ...
     """
     check_scope(scope, name)
-    place = Place("operator", name, f"{scope.path}/{name}#{len(scope.subgraph.children)}", str(origin() or ""))
+    place = ErrorSubject("operator", name, f"{scope.path}/{name}#{len(scope.subgraph.children)}", str(origin() or ""))
     with blaming(place, scope.allocator.index):
         return factory(*args)
 
@@ -130,7 +130,7 @@ class OperatorBuilder(Generic[T]):
 
     def __init__(self, scope: ScopeBuilder[T], name: str) -> None:
         if not isinstance(name, str):
-            raise GraphError(f"the name of an operator is a string, not {shown(name)}: a pact comes before the name")
+            raise GraphError(f"the name of an operator is a string, not {brief(name)}: a pact comes before the name")
         check_scope(scope, name)
         self._scope = scope
         self._operator: Operator[T] = Operator(name, scope.subgraph, scope.allocator)

@@ -17,7 +17,7 @@ from timely.dataflow.operator_state import StateRegistry
 from timely.dataflow.spill import Queue
 from timely.dataflow.sync_activator import SyncActivator
 from timely.dataflow.unreferenced import UnreferencedCapabilities
-from timely.errors import Place, RoutingError, TimelyError, told
+from timely.errors import ErrorSubject, RoutingError, TimelyError, error_text
 from timely.order import PartialOrder
 from timely.scopes import Subgraph
 
@@ -117,7 +117,7 @@ class ExchangePusher(Pusher[T], Generic[T]):
         local: QueuePusher[T],
         allocator: Allocator,
         label: str,
-        place: Callable[[], Place],
+        place: Callable[[], ErrorSubject],
         ending: list[ExchangePusher[T]] | None,
     ) -> None:
         self._parts = parts
@@ -181,7 +181,7 @@ class ExchangePusher(Pusher[T], Generic[T]):
             error.blamed = self._place()
             raise
         except Exception as error:
-            raise self._failure(f"the key of a record raised {told(error)}", error)
+            raise self._failure(f"the key of a record raised {error_text(error)}", error)
         for peer, part in parts:
             if peer == allocator.index:
                 self._local.push(time, part, len(part))

@@ -14,7 +14,7 @@ import attrs
 
 from timely.dataflow.operator_state import Load, Log, Rescale, Save, StateDeclarations, StatePart
 from timely.dataflow.origin import Origin
-from timely.errors import Place, RecoveryError, failure
+from timely.errors import ErrorSubject, RecoveryError, failure
 
 if TYPE_CHECKING:
     from timely.dataflow.operator import Activator
@@ -36,9 +36,9 @@ class OperatorInfo:
     keeping: StateDeclarations = attrs.field(factory=lambda: StateDeclarations(None), repr=False, eq=False)
     _endings: list[Callable[[], object]] = attrs.field(factory=list, repr=False, eq=False)
 
-    def place(self, kind: str = "operator") -> Place:
+    def place(self, kind: str = "operator") -> ErrorSubject:
         """Return what errors say of it."""
-        return Place(kind, self.name, self.path, "" if self.origin is None else str(self.origin))
+        return ErrorSubject(kind, self.name, self.path, "" if self.origin is None else str(self.origin))
 
     def keep(self, save: Save | None, load: Load, *, rescale: Rescale | None = None, logged: bool = False) -> Log:
         """Declare state of the operator, in its constructor, while it has its initial capabilities.
@@ -104,7 +104,7 @@ class OperatorInfo:
 
 
 @contextlib.contextmanager
-def blaming(place: Place, worker: int) -> Iterator[None]:
+def blaming(place: ErrorSubject, worker: int) -> Iterator[None]:
     """Have what is raised in the block arrive as an ``OperatorError`` that names ``place``.
 
     >>> with blaming(Place("scope", "mine", "/df/mine#0", ""), 0):

@@ -20,7 +20,7 @@ from timely.dataflow.origin import is_ours, origin
 from timely.dataflow.ports import InputPort, OutputPort, Session
 from timely.dataflow.runnable import why_not_run
 from timely.dataflow.sync_activator import SyncActivator
-from timely.errors import ConfigurationError, RecoveryError, failure, shown, told
+from timely.errors import ConfigurationError, RecoveryError, brief, error_text, failure
 from timely.order import PartialOrder
 from timely.progress import ChangeBatch, CountSink, TimeDomain
 from timely.scopes import Counts, Subgraph, Summaries, TracedSink, TrustedScope
@@ -211,7 +211,7 @@ class Operator(TrustedScope[T]):
         try:
             logic = constructor(capabilities, self.info)
             if not callable(logic):
-                raise TypeError(f"the constructor must return the logic, a function of the ports, and returned {shown(logic)}")
+                raise TypeError(f"the constructor must return the logic, a function of the ports, and returned {brief(logic)}")
             kind = why_not_run(logic)
             if kind is not None:
                 raise TypeError(
@@ -342,7 +342,7 @@ def _is_of_our_call(error: Exception, frames: int) -> bool:
 
     It was raised by the call then, in one of the first ``frames`` of the traceback, which are the library's own.
     """
-    if not isinstance(error, TypeError) or " argument" not in told(error):
+    if not isinstance(error, TypeError) or " argument" not in error_text(error):
         return False
     trace = error.__traceback__
     while trace is not None and frames and is_ours(trace.tb_frame.f_code.co_filename):

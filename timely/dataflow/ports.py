@@ -16,7 +16,7 @@ from timely.dataflow.capability import Capability, InputCapability
 from timely.dataflow.channel import Pusher
 from timely.dataflow.container import records_of
 from timely.dataflow.spill import Queue, SpillQueue
-from timely.errors import CapabilityError, ContainerError, GraphError, Place, TimestampError, shown
+from timely.errors import CapabilityError, ContainerError, ErrorSubject, GraphError, TimestampError, brief
 from timely.order import PartialOrder, linear_extension
 from timely.progress import Antichain, CountSink, PathSummary
 
@@ -77,7 +77,7 @@ class InputPort(Generic[T, D]):
         """How errors call it."""
         return f"input {self.index} of operator {self.operator.name!r} ({self.operator.path})"
 
-    def place(self) -> Place:
+    def place(self) -> ErrorSubject:
         """Return the operator, for errors."""
         return self.operator.info.place()
 
@@ -197,7 +197,7 @@ class InputPort(Generic[T, D]):
 
     def _cannot_advance(self, output: OutputPort[T], summary: PathSummary[T]) -> CapabilityError:
         return CapabilityError(
-            f"{output.label}: what {self.label} reads can be sent there by {shown(summary)} only in an activation of the same"
+            f"{output.label}: what {self.label} reads can be sent there by {brief(summary)} only in an activation of the same"
             " operator, and only where that is a summary between them"
         )
 
@@ -271,7 +271,7 @@ class OutputPort(Generic[T]):
             permitted = given.permits(self)
         except (AttributeError, TypeError):
             raise CapabilityError(
-                f"{self.label}: a session needs a capability, not {shown(capability)}: the one that came with the input, or one"
+                f"{self.label}: a session needs a capability, not {brief(capability)}: the one that came with the input, or one"
                 " that was retained"
             ).caused_by(None)
         if not permitted:
@@ -352,7 +352,7 @@ class Session(Generic[T]):
 
     def _has_ended(self) -> CapabilityError:
         return CapabilityError(
-            f"this session at {shown(self.time)} ended with the activation it was opened in, or with its own with-block;"
+            f"this session at {brief(self.time)} ended with the activation it was opened in, or with its own with-block;"
             " open a new one"
         )
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, overload
 
 from timely.dataflow.channel import Allocator
 from timely.dataflow.scope_context import ScopeContext
-from timely.errors import GraphError, ScopeError, shown
+from timely.errors import GraphError, ScopeError, brief
 from timely.order import PartialOrder, Product
 from timely.progress import PathSummary, ProgressExchange
 from timely.scopes import Scope, Subgraph
@@ -53,7 +53,7 @@ class ScopeBuilder(Generic[T]):
         exchange: Exchanged | None,
     ) -> None:
         if not isinstance(name, str):
-            raise ScopeError(f"the name of a scope is a string, not {shown(name)}: scoped(time_type) opens one with other times")
+            raise ScopeError(f"the name of a scope is a string, not {brief(name)}: scoped(time_type) opens one with other times")
         index = -1 if parent is None else len(parent.subgraph.children)
         self.name = name
         self.index = index
@@ -272,4 +272,4 @@ def check_scope(scope: object, name: str) -> None:
     timely.errors.GraphError: operator 'feedback' is built in a scope, such as a stream's stream.scope, and not in None
     """
     if not isinstance(scope, ScopeBuilder):
-        raise GraphError(f"operator {name!r} is built in a scope, such as a stream's stream.scope, and not in {shown(scope)}")
+        raise GraphError(f"operator {name!r} is built in a scope, such as a stream's stream.scope, and not in {brief(scope)}")

@@ -17,7 +17,7 @@ from typing import Any, Final, Generic, Protocol, TypeAlias, TypeVar
 import attrs
 
 from timely.dataflow.pickling import dumps
-from timely.errors import ConfigurationError, SpillError, told
+from timely.errors import ConfigurationError, SpillError, error_text
 from timely.order import PartialOrder
 
 T = TypeVar("T", bound=PartialOrder)
@@ -279,7 +279,7 @@ class SpillQueue(Generic[T]):
             yield
         except Exception as error:
             raise SpillError(
-                f"{self._label}: what waits there cannot {deed} in order to spill to disk, {told(error)}."
+                f"{self._label}: what waits there cannot {deed} in order to spill to disk, {error_text(error)}."
                 f" It is kept as it was; {advice}, or use the pact without timely.Spill"
             ) from error
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeVar
 
 from timely.dataflow.channel import EnterPusher, LeavePusher, Pusher
 from timely.dataflow.pact import Pipeline
-from timely.errors import GraphError, ScopeError, shown
+from timely.errors import GraphError, ScopeError, brief
 from timely.order import PartialOrder
 from timely.progress import Antichain, Source, Target
 from timely.scopes import EGRESS, INGRESS
@@ -79,7 +79,7 @@ class Stream(Generic[T, D]):
         """Return this stream inside ``scope``, a scope nested directly in the stream's own; ``ScopeError`` otherwise."""
         if getattr(scope, "parent", None) is not self.scope:
             raise ScopeError(
-                f"a stream of scope {self.scope.path!r} cannot enter {shown(getattr(scope, 'path', scope))}, which is not nested"
+                f"a stream of scope {self.scope.path!r} cannot enter {brief(getattr(scope, 'path', scope))}, which is not nested"
                 f" directly in it: {way_between(self.scope, scope, 'enter the scopes on the way one by one')}"
             )
         nested = scope.subgraph
@@ -402,7 +402,7 @@ def scope_of(stream: Stream[T, Any], reader: str) -> ScopeBuilder[T]:
     timely.errors.GraphError: operator 'map' reads a timely.Stream, not [1, 2]: make one of it with scope.to_stream(...)
     """
     if not isinstance(stream, Stream):
-        raise GraphError(f"operator {reader!r} reads a timely.Stream, not {shown(stream)}: {instead_of(stream)}")
+        raise GraphError(f"operator {reader!r} reads a timely.Stream, not {brief(stream)}: {instead_of(stream)}")
     return stream.scope
 
 

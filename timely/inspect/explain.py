@@ -15,7 +15,7 @@ import attrs
 
 from timely.dataflow import InputPort, ScopeBuilder, Stream
 from timely.errors import PlaceError as PlaceError  # where it was before
-from timely.errors import ScopeError, shown
+from timely.errors import ScopeError, brief
 from timely.inspect.census import Census, Holdings
 from timely.inspect.reasons import Explanation, Reason, Unfinished
 from timely.inspect.search import Search
@@ -161,4 +161,4 @@ def _places(what: object) -> list[_Place]:
         scope, source = what.scope.subgraph, what.source
         name = f"{scope.path}/{scope.children[source.node].name}#{source.node}" if source.node >= 0 else f"input of {scope.path}"
         return [_Place(scope, source, f"output {source.port} of {name}", what.scope.allocator)]
-    raise PlaceError(f"explain: give a stream, a probe or an input of an operator, or the scope of a dataflow, not {shown(what)}")
+    raise PlaceError(f"explain: give a stream, a probe or an input of an operator, or the scope of a dataflow, not {brief(what)}")

@@ -13,7 +13,7 @@ from copy import copy
 from typing import Any, TypeVar
 
 from timely.dataflow import InputPort, OperatorInfo, OutputPort, Pact, Pipeline, Stream, records_of
-from timely.errors import StateError, shown
+from timely.errors import StateError, brief
 from timely.operators.by_record import by_first, check_hashable, check_pair
 from timely.operators.generic import unary_notify
 from timely.operators.notificator import Notificator
@@ -53,7 +53,7 @@ def accumulate(stream: Stream[T, D], initial: S, f: Callable[[S, D], S]) -> Stre
                 if time in states:
                     raise StateError(
                         f"operator {info.name!r} ({info.path}): two workers had begun to accumulate what came at"
-                        f" {shown(time)}, and here one is to go on with both: go on with as many workers as there were, or"
+                        f" {brief(time)}, and here one is to go on with both: go on with as many workers as there were, or"
                         " use aggregate"
                     )
                 states[time] = state

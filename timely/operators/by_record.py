@@ -13,7 +13,7 @@ from typing import Any
 import attrs
 
 from timely.dataflow import Exchange, records_of
-from timely.errors import ContainerError, RoutingError, shown
+from timely.errors import ContainerError, RoutingError, brief
 
 
 @attrs.frozen
@@ -66,7 +66,7 @@ def check_hashable(records: Iterable[Any]) -> None:
         try:
             hash(record)
         except TypeError as error:
-            raise RoutingError(f"records must be hashable, and {shown(record)} came: make tuples of them with map") from error
+            raise RoutingError(f"records must be hashable, and {brief(record)} came: make tuples of them with map") from error
 
 
 def _first(pair: Any) -> Any:
@@ -78,4 +78,4 @@ def _first(pair: Any) -> Any:
 
 
 def _no_pair(record: Any) -> RoutingError:
-    return RoutingError(f"its records must be pairs of a key and a value, and {shown(record)} came: make pairs with map")
+    return RoutingError(f"its records must be pairs of a key and a value, and {brief(record)} came: make pairs with map")

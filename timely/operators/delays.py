@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
 from timely.dataflow import Capability, InputPort, OperatorInfo, OutputPort, Pipeline, Stream, records_of, scope_of
-from timely.errors import CapabilityError, shown
+from timely.errors import CapabilityError, brief
 from timely.operators.generic import Keep, binary_frontier, unary_notify
 from timely.operators.in_order import InOrder, order_key
 from timely.operators.notificator import Notificator
@@ -43,7 +43,7 @@ def delay(stream: Stream[T, D], f: Callable[[D, T], T]) -> Stream[T, D]:
                     held[time] = []
                 elif not capability.time <= time:
                     raise CapabilityError(
-                        f"{input.label}: {shown(record)} at {shown(capability.time)} cannot be delayed to {shown(time)}"
+                        f"{input.label}: {brief(record)} at {brief(capability.time)} cannot be delayed to {brief(time)}"
                     )
                 held[time].append(record)
         for complete, _ in notificator:

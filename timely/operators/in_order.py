@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Generic, TypeVar, get_args, get_origin
 
 from timely.dataflow import OperatorInfo
-from timely.errors import TimestampError, shown
+from timely.errors import TimestampError, brief
 from timely.order import PartialOrder, Product, sort_key
 from timely.progress import time_domain
 
@@ -99,8 +99,8 @@ class InOrder(Generic[T, V]):
             key, _, time = heapq.heappop(self._heap)
             if self._last is not None and self._last[0] == key and self._last[1] != time:
                 raise TimestampError(
-                    f"operator {self._info.name!r} ({self._info.path}): sort_key() is the same for {shown(self._last[1])} and"
-                    f" {shown(time)}, so it is not known which goes first: it must tell every two times apart"
+                    f"operator {self._info.name!r} ({self._info.path}): sort_key() is the same for {brief(self._last[1])} and"
+                    f" {brief(time)}, so it is not known which goes first: it must tell every two times apart"
                 )
             self._last = (key, time)
             yield time, self._values.pop(time)

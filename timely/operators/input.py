@@ -9,7 +9,7 @@ from types import TracebackType
 from typing import Any, Final, Generic, Literal, Self, TypeVar
 
 from timely.dataflow import Capability, OperatorInfo, OutputPort, ScopeBuilder, Stream, check_scope
-from timely.errors import ContainerError, GraphError, InputClosedError, TimeRegressionError, TimestampError, shown
+from timely.errors import ContainerError, GraphError, InputClosedError, TimeRegressionError, TimestampError, brief
 from timely.operators.generic import source
 from timely.operators.state_log import Sent
 from timely.order import PartialOrder
@@ -132,8 +132,8 @@ class Beginning(Generic[T]):
         for scope in reversed(self._nested):
             first = scope.to_inner(first)
         return TimeRegressionError(
-            f"input {info.name!r} ({info.path}) is at {shown(time)}, and the run goes on from a checkpoint at"
-            f" {shown(self._begins)}, which has all that came before: {remedy}({shown(first)}) first, and send what comes then"
+            f"input {info.name!r} ({info.path}) is at {brief(time)}, and the run goes on from a checkpoint at"
+            f" {brief(self._begins)}, which has all that came before: {remedy}({brief(first)}) first, and send what comes then"
         )
 
 
@@ -261,8 +261,8 @@ class InputHandle(Generic[T, D]):
             raise TimestampError(f"advance_to: input {self._info.name!r} ({self._info.path}): {error}") from None
         if not self._time <= time:
             raise TimeRegressionError(
-                f"input {self._info.name!r} ({self._info.path}) is at {shown(self._time)} and cannot advance to"
-                f" {shown(time)}, which is not at or after it"
+                f"input {self._info.name!r} ({self._info.path}) is at {brief(self._time)} and cannot advance to"
+                f" {brief(time)}, which is not at or after it"
             )
         self.flush()
         for outbox in self._outboxes:
@@ -291,7 +291,7 @@ class InputHandle(Generic[T, D]):
     def _is_closed(self, deed: str) -> InputClosedError:
         name, path = self._info.name, self._info.path
         return InputClosedError(
-            f"{deed}: input {name!r} ({path}) was closed at {shown(self._time)}: close it after all that is sent"
+            f"{deed}: input {name!r} ({path}) was closed at {brief(self._time)}: close it after all that is sent"
         )
 
     def __del__(self) -> None:
@@ -355,7 +355,7 @@ def input_from(scope: ScopeBuilder[T], handle: InputHandle[T, D], name: str = "i
     if not isinstance(handle, InputHandle):
         raise GraphError(
             f"input_from in scope {scope.path!r} takes the handle, of the pair (handle, stream) that new_input returns,"
-            f" not {shown(handle)}"
+            f" not {brief(handle)}"
         )
     return source(scope, name, constructor)
 
@@ -427,9 +427,9 @@ def to_stream(scope: ScopeBuilder[T], iterable: Iterable[D], *, on: int | Litera
 
 def _sketch(given: Any) -> str:
     """Return what tells one worker's records from another's: type and number, the first few, and the last of a sequence."""
-    few = [shown(record) for record in itertools.islice(given, _FEW)]
+    few = [brief(record) for record in itertools.islice(given, _FEW)]
     if len(given) > _FEW:
-        few += ["...", shown(given[-1])] if isinstance(given, Sequence) else ["..."]
+        few += ["...", brief(given[-1])] if isinstance(given, Sequence) else ["..."]
     return f"{type(given).__name__} of {len(given)}: {', '.join(few)}"
 
 

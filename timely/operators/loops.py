@@ -20,7 +20,7 @@ from timely.dataflow import (
     Stream,
     check_scope,
 )
-from timely.errors import GraphError, TimestampError, UnconnectedLoopError, shown
+from timely.errors import GraphError, TimestampError, UnconnectedLoopError, brief
 from timely.order import PartialOrder, Product
 from timely.progress import Antichain, PathSummary, ProductSummary, Step, time_domain
 
@@ -134,6 +134,6 @@ def connect_loop(stream: Stream[T, Any], handle: LoopHandle[T], pact: Pact = Pip
     """
     if not isinstance(handle, LoopHandle):
         raise GraphError(
-            f"connect_loop takes the handle, of the pair (handle, stream) that feedback returns, not {shown(handle)}"
+            f"connect_loop takes the handle, of the pair (handle, stream) that feedback returns, not {brief(handle)}"
         )
     handle.connect(stream, pact)

@@ -12,7 +12,7 @@ import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TypeVar
 
-from timely.errors import ChangedDataflowError, CheckpointError, what_failed
+from timely.errors import ChangedDataflowError, CheckpointError, file_error_text
 from timely.recovery.manifest import CLAIM, FENCE, MANIFEST, Fence, Manifest, generation_of, run_of
 from timely.recovery.store import Store, is_lost
 
@@ -98,7 +98,7 @@ class History:
             raise ChangedDataflowError(f"{name} at {self._store}: {error}") from error
         except (OSError, CheckpointError) as error:
             if isinstance(error, OSError) and not is_lost(error):
-                raise CheckpointError(f"{name} at {self._store} cannot be read: {what_failed(error)}") from error
+                raise CheckpointError(f"{name} at {self._store} cannot be read: {file_error_text(error)}") from error
             self.blame(f"{what}: {error}")
             return None
         if own_name(found) != name:

@@ -18,7 +18,7 @@ from typing import Any, Final
 import attrs
 
 from timely.dataflow.pickling import dumps
-from timely.errors import ChangedDataflowError, CheckpointError, shown, told
+from timely.errors import ChangedDataflowError, CheckpointError, brief, error_text
 from timely.recovery.state_file import Key, digest
 from timely.recovery.store import PARTIAL
 
@@ -113,7 +113,7 @@ class Manifest:
             "name": self.name,
             "version": self.version,
             "parent": self.parent,
-            "boundary": shown(self.time),
+            "boundary": brief(self.time),
             "time": base64.b64encode(dumps(self.time)).decode(),
             "notes": [base64.b64encode(dumps(note)).decode() for note in self.notes],
             "peers": self.peers,
@@ -132,7 +132,7 @@ class Manifest:
             notes = [pickle.loads(base64.b64decode(note)) for note in content["notes"]]
         except Exception as error:
             raise ChangedDataflowError(
-                f"its time {content['boundary']} or its notes cannot be read by this program ({told(error)}):"
+                f"its time {content['boundary']} or its notes cannot be read by this program ({error_text(error)}):"
                 " run the program that wrote them, or use another directory to start anew"
             ) from error
         return cls(

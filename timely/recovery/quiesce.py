@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final
 
 from timely.dataflow import ScopeBuilder
-from timely.errors import CheckpointError, TimestampError, shown
+from timely.errors import CheckpointError, TimestampError, brief
 from timely.progress import TimeDomain
 from timely.scopes import Subgraph
 from timely.worker import Worker
@@ -38,7 +38,7 @@ def check(scopes: Sequence[ScopeBuilder[Any]], time: Any) -> None:
     faults = {scope.subgraph.domain.name: _fault(scope.subgraph.domain, time) for scope in scopes}
     if faults and all(faults.values()):
         why = "; ".join(map(str, faults.values()))
-        raise CheckpointError(f"no checkpoint can be taken at {shown(time)}: {why}; give a time of a dataflow that is kept")
+        raise CheckpointError(f"no checkpoint can be taken at {brief(time)}: {why}; give a time of a dataflow that is kept")
 
 
 def _fault(domain: TimeDomain[Any], time: Any) -> TimestampError | None:
@@ -117,7 +117,7 @@ def _blame(time: Any, blockers: Sequence[Sequence[str]]) -> str:
     worker, what = next((worker, what) for worker, what in enumerate(blockers) if what)
     more = " and more" if len(what) == _NAMED else ""
     return (
-        f"no checkpoint can be taken at {shown(time)}: nothing can move any more, and worker {worker} sees"
-        f" {'; '.join(what[: _NAMED - 1])}{more}. Every worker advances its inputs to {shown(time)} or beyond, or closes"
-        f" them, before it calls checkpoint({shown(time)}), and operators hold no capability for a time before it"
+        f"no checkpoint can be taken at {brief(time)}: nothing can move any more, and worker {worker} sees"
+        f" {'; '.join(what[: _NAMED - 1])}{more}. Every worker advances its inputs to {brief(time)} or beyond, or closes"
+        f" them, before it calls checkpoint({brief(time)}), and operators hold no capability for a time before it"
     )

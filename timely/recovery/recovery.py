@@ -30,10 +30,10 @@ from timely.errors import (
     ConfigurationError,
     RecoveryError,
     StateError,
+    brief,
+    error_text,
+    file_error_text,
     out_of_files,
-    shown,
-    told,
-    what_failed,
 )
 from timely.recovery import quiesce
 from timely.recovery.history import History, superfluous
@@ -309,7 +309,7 @@ class Recovery:
         try:
             times = self._together("the checkpoint", lambda: self._checked(time))
             if any(other != time for other in times):
-                raise CheckpointError(f"the workers call checkpoint with different times, {shown(times)}: they must agree on one")
+                raise CheckpointError(f"the workers call checkpoint with different times, {brief(times)}: they must agree on one")
             quiesce.reach(worker, self._ledger.scopes, time)
             name = checkpoint_name(self._run, self._number)
             self._number += 1
@@ -342,7 +342,7 @@ class Recovery:
         quiesce.check(self._ledger.scopes, time)
         _check_comes_back(time)
         if self._last is not None and not _at_or_before(self._last.time, time):
-            raise CheckpointError(f"{shown(time)} is not at or after {shown(self._last.time)}, the time of the checkpoint before")
+            raise CheckpointError(f"{brief(time)} is not at or after {brief(self._last.time)}, the time of the checkpoint before")
         return time
 
     def _layers(self, key: Key) -> list[Layer]:
@@ -477,11 +477,11 @@ def _at_or_before(before: Any, time: Any) -> bool:
 
 def _check_comes_back(time: Any) -> None:
     """Raise ``StateError`` unless a run that goes on would have the same time: from another it would do things again."""
-    with _unpicklable(lambda: f"the checkpoint has a time, {shown(time)},"):
+    with _unpicklable(lambda: f"the checkpoint has a time, {brief(time)},"):
         found = pickle.loads(dumps(time))
     if found != time:
         raise StateError(
-            f"the checkpoint has a time, {shown(time)}, that becomes {shown(found)} when it is pickled and unpickled, so that"
+            f"the checkpoint has a time, {brief(time)}, that becomes {brief(found)} when it is pickled and unpickled, so that"
             f" a run would go on from there: have {type(time).__name__} pickle all that it is compared by"
         )
 
@@ -494,7 +494,7 @@ def _unpicklable(what: Callable[[], str]) -> Iterator[None]:
     except RecoveryError:
         raise
     except Exception as error:
-        raise StateError(f"{what()} that cannot be pickled: {told(error)}") from error
+        raise StateError(f"{what()} that cannot be pickled: {error_text(error)}") from error
 
 
 def _check_alike(written: list[Share]) -> None:
@@ -514,4 +514,4 @@ def _portable(error: Exception | None) -> tuple[type[RecoveryError], str] | None
         return None
     if isinstance(error, RecoveryError):
         return type(error), str(error)
-    return CheckpointError, f"{type(error).__name__}: {what_failed(error)}" if out_of_files(error) else told(error)
+    return CheckpointError, f"{type(error).__name__}: {file_error_text(error)}" if out_of_files(error) else error_text(error)

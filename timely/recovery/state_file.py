@@ -24,7 +24,7 @@ import attrs
 
 from timely.dataflow.operator_state import Piece
 from timely.dataflow.pickling import dumps
-from timely.errors import CheckpointError, what_failed
+from timely.errors import CheckpointError, file_error_text
 
 MODULI: Final = (240, 60, 12)
 """By what the routes are told apart: 1 to 6, 8, 10, 12, 15, 16, 20 and 24 divide the first, which is for much state."""
@@ -141,7 +141,7 @@ class StateFile:
         try:
             self._read_index(size, expected)
         except OSError as error:
-            raise CheckpointError(f"state file {name} cannot be read: {what_failed(error)}") from error
+            raise CheckpointError(f"state file {name} cannot be read: {file_error_text(error)}") from error
 
     def _read_index(self, size: int, expected: str) -> None:
         with self._file() as file:
@@ -162,7 +162,7 @@ class StateFile:
         try:
             return self._open()
         except OSError as error:
-            raise CheckpointError(f"state file {self.name} cannot be opened: {what_failed(error)}") from error
+            raise CheckpointError(f"state file {self.name} cannot be opened: {file_error_text(error)}") from error
 
     def _damaged(self, why: str) -> CheckpointError:
         return CheckpointError(f"state file {self.name} is damaged: {why}")
@@ -179,7 +179,7 @@ class StateFile:
             file.seek(block.offset)
             data = file.read(block.length)
         except OSError as error:
-            raise CheckpointError(f"state file {self.name} cannot be read: {what_failed(error)}") from error
+            raise CheckpointError(f"state file {self.name} cannot be read: {file_error_text(error)}") from error
         if digest(data) != block.digest:
             raise self._damaged(f"the digest of the {block.length} bytes from {block.offset} is not the one that was noted")
         return data

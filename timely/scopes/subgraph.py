@@ -22,7 +22,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Generic, TypeVar
 
-from timely.errors import ScopeError, TimestampError, shown
+from timely.errors import ScopeError, TimestampError, brief
 from timely.order import PartialOrder
 from timely.progress import (
     ActivationQueue,
@@ -462,7 +462,7 @@ class Subgraph(Generic[TO, TI]):
             if isinstance(node, int) and node >= 0 and count > 0 and self.children[node].nested is None:
                 path = f"{self.path}/{self.children[node].name}#{node}"
                 what = "a capability of" if isinstance(location, Source) else "a message for"
-                found.append(f"{what} {path} at {shown(time)}")
+                found.append(f"{what} {path} at {brief(time)}")
         for child in self.children:
             if child.nested is not None:
                 found += child.nested.outstanding()
@@ -483,9 +483,9 @@ class Subgraph(Generic[TO, TI]):
             child = self.children[node]
             path = f"{self.path}/{child.name}#{node}"
             if isinstance(location, Target):
-                yield f"a message for {path} at {shown(time)}", self._agenda.waits[node]
+                yield f"a message for {path} at {brief(time)}", self._agenda.waits[node]
             elif child.nested is None and not reached(time):
-                yield f"a capability of {path} at {shown(time)}", self._agenda.waits[node]
+                yield f"a capability of {path} at {brief(time)}", self._agenda.waits[node]
         for child in self.children:
             if child.nested is not None:
                 to_outer = child.nested.refinement.to_outer

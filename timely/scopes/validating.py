@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TypeVar
 
-from timely.errors import GraphError, ProgressError, shown
+from timely.errors import GraphError, ProgressError, brief
 from timely.order import PartialOrder
 from timely.progress import ChangeBatch
 from timely.scopes.forwarding import ForwardingScope
@@ -64,7 +64,7 @@ class ValidatingScope(ForwardingScope[T]):
             summaries, counts = said
         except (TypeError, ValueError):
             raise GraphError(
-                f"scope {self.path!r}: get_internal_summary must return (summaries, counts), and returned {shown(said)}"
+                f"scope {self.path!r}: get_internal_summary must return (summaries, counts), and returned {brief(said)}"
             ) from None
         check_internal_summary(self.path, self.scope, summaries, counts)
         self._summaries = summaries
@@ -98,12 +98,12 @@ class ValidatingScope(ForwardingScope[T]):
         for port, read in enumerate(consumed):
             for time, count in read:
                 if count < 0:
-                    raise self._error(f"says that it consumed {count} messages at {shown(time)} on input {port}")
+                    raise self._error(f"says that it consumed {count} messages at {brief(time)} on input {port}")
         for output in range(self.outputs):
             for kind, changes in (("holds a capability", internal[output]), ("produced messages", produced[output])):
                 for time, count in changes:
                     if count > 0 and not self._supported(output, time, consumed):
-                        raise self._error(f"{kind} at {shown(time)} on output {output}, which nothing that it had supports")
+                        raise self._error(f"{kind} at {brief(time)} on output {output}, which nothing that it had supports")
             if any(count < 0 for _, count in produced[output]):
                 raise self._error(f"says that it produced a negative number of messages on output {output}")
         for output, changes in enumerate(internal):
@@ -136,7 +136,7 @@ class ValidatingScope(ForwardingScope[T]):
         for time, diff in changes:
             count = held.get(time, 0) + diff
             if count < 0:
-                raise self._error(f"gave back more capabilities at {shown(time)} on output {output} than it held")
+                raise self._error(f"gave back more capabilities at {brief(time)} on output {output} than it held")
             if count:
                 held[time] = count
             else:

@@ -17,7 +17,7 @@ from typing import Any
 import attrs
 
 from timely import errors
-from timely.errors import ConfigurationError, OperatorError, TimelyError, WorkerError, told
+from timely.errors import ConfigurationError, OperatorError, TimelyError, WorkerError, error_text
 from timely.worker.credentials import Identity
 from timely.worker.mesh import Address
 from timely.worker.secure_link import WOULD_BLOCK
@@ -80,7 +80,7 @@ def describe(error: BaseException, worker: int) -> dict[str, Any]:
     'worker 3 raised ValueError: no'
     """
     known = isinstance(error, TimelyError)
-    message = str(error) if known else f"worker {worker} raised {told(error)}"
+    message = str(error) if known else f"worker {worker} raised {error_text(error)}"
     operator = error if isinstance(error, OperatorError) else OperatorError("", worker=worker)
     return {
         "type": type(error).__name__ if known else WorkerError.__name__,
@@ -108,17 +108,17 @@ def revive(told: dict[str, Any]) -> TimelyError:
     >>> revive(describe(OperatorError("it failed", "map", "[0, 1]", 2), 2)).path
     '[0, 1]'
     """
-    kind = getattr(errors, str(told["type"]), WorkerError)
+    kind = getattr(errors, str(error_text["type"]), WorkerError)
     error: TimelyError
     if kind is OperatorError:
-        error = OperatorError(told["message"], told["name"], told["path"], told["worker"])
+        error = OperatorError(error_text["message"], error_text["name"], error_text["path"], error_text["worker"])
     else:
         try:
-            error = kind(told["message"]) if issubclass(kind, TimelyError) else WorkerError(told["message"])
+            error = kind(error_text["message"]) if issubclass(kind, TimelyError) else WorkerError(error_text["message"])
         except TypeError:  # no class, or one that needs more than a message
-            error = WorkerError(told["message"])
-    if told["trace"]:
-        error.add_note(told["trace"])
+            error = WorkerError(error_text["message"])
+    if error_text["trace"]:
+        error.add_note(error_text["trace"])
     return error
 
 

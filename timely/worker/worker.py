@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, Self, TypeVar, overload
 
 from timely.dataflow import ScopeBuilder
 from timely.dataflow.scope_context import ScopeContext
-from timely.errors import ConfigurationError, ScopeError, StalledError, WorkerError, shown
+from timely.errors import ConfigurationError, ScopeError, StalledError, WorkerError, brief
 from timely.native import mypyc_attr
 from timely.order import PartialOrder
 from timely.progress import ProgressExchange, Routes
@@ -148,7 +148,7 @@ class Worker(Turning):
         False
         """
         if not isinstance(scope, ScopeBuilder):
-            raise ScopeError(f"drop_dataflow takes the scope that `with worker.dataflow(...) as scope` gave, not {shown(scope)}")
+            raise ScopeError(f"drop_dataflow takes the scope that `with worker.dataflow(...) as scope` gave, not {brief(scope)}")
         building = scope.allocator
         if scope.parent is not None:
             raise ScopeError(f"scope {scope.path!r} cannot be dropped: drop the dataflow {scope.root.path!r} that it is in")
@@ -239,7 +239,7 @@ class Worker(Turning):
         """
         if not callable(predicate):
             raise ConfigurationError(
-                f"step_while takes a function, as in step_while(lambda: probe.less_than(1)), not {shown(predicate)}"
+                f"step_while takes a function, as in step_while(lambda: probe.less_than(1)), not {brief(predicate)}"
             )
         while predicate():
             if not self._dataflows:
