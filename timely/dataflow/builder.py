@@ -20,7 +20,7 @@ from timely.dataflow.ports import InputPort, OutputPort
 from timely.dataflow.scope import ScopeBuilder, check_scope
 from timely.dataflow.spill import Queue, SpillQueue
 from timely.dataflow.stream import Stream, instead_of, way_between
-from timely.errors import ErrorSubject, GraphError, ScopeError, brief
+from timely.errors import ErrorSubject, GraphError, brief
 from timely.order import PartialOrder
 from timely.progress import Antichain, PathSummary, Source, SummaryRow, Target
 from timely.scopes import INGRESS
@@ -59,13 +59,13 @@ class Waiting(Protocol[T]):
 def connect(scope: ScopeBuilder[T], stream: Stream[T, Any], pact: Pact, target: Target, input: Waiting[T]) -> None:
     """Have ``stream`` lead to ``target``, where messages wait at ``input``: draw the edge, open the way.
 
-    ``ScopeError`` for a stream of another scope, ``GraphError`` for what is no stream, or no pact.
+    ``GraphError`` for a stream of another scope, anything that is no stream, or no pact.
     """
     label = input.label
     if not isinstance(stream, Stream):
         raise GraphError(f"{label} reads a timely.Stream, not {brief(stream)}: {instead_of(stream)}")
     if stream.scope is not scope:
-        raise ScopeError(f"{label} cannot read a stream of scope {stream.scope.path!r}: {way_between(stream.scope, scope)}")
+        raise GraphError(f"{label} cannot read a stream of scope {stream.scope.path!r}: {way_between(stream.scope, scope)}")
     queue = input.queue
     if isinstance(pact, Spill):
         queue, pact = SpillQueue(pact.policy(), label), pact.pact
@@ -155,7 +155,7 @@ class OperatorBuilder(Generic[T]):
         """Add an input that reads ``stream``; ``summaries`` says how it leads to the outputs added so far.
 
         With ``notify=False`` the logic is not told how the frontier there moves, and is run only when there is input.
-        ``ScopeError`` for a stream of another scope, ``GraphError`` for summaries that do not fit these outputs.
+        ``GraphError`` for a stream of another scope, or summaries that do not fit these outputs.
         """
         port = self.reserve_input(summaries, notify=notify)
         self.connect(port, stream, pact)

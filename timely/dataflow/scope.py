@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, overload
 
 from timely.dataflow.channel import Allocator
 from timely.dataflow.scope_context import ScopeContext
-from timely.errors import GraphError, ScopeError, brief
+from timely.errors import GraphError, brief
 from timely.order import PartialOrder, Product
 from timely.progress import PathSummary, ProgressExchange
 from timely.scopes import Scope, Subgraph
@@ -53,7 +53,7 @@ class ScopeBuilder(Generic[T]):
         exchange: Exchanged | None,
     ) -> None:
         if not isinstance(name, str):
-            raise ScopeError(f"the name of a scope is a string, not {brief(name)}: scoped(time_type) opens one with other times")
+            raise GraphError(f"the name of a scope is a string, not {brief(name)}: scoped(time_type) opens one with other times")
         index = -1 if parent is None else len(parent.subgraph.children)
         self.name = name
         self.index = index
@@ -154,11 +154,11 @@ class ScopeBuilder(Generic[T]):
         return inspect.picture(self)
 
     def finish(self) -> None:
-        """Compile the whole nesting. ``ScopeError`` if an operator or loop in it was begun and never finished."""
+        """Compile the whole nesting. ``GraphError`` if an operator or loop in it was begun and never finished."""
         for check in self.checks:
             check()
         if self.unfinished:
-            raise ScopeError(f"operators were begun and never built: {', '.join(sorted(self.unfinished))}; call build(...)")
+            raise GraphError(f"operators were begun and never built: {', '.join(sorted(self.unfinished))}; call build(...)")
         self.subgraph.get_internal_summary()
         self.subgraph.set_external_summary((), ())
 

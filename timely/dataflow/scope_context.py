@@ -6,7 +6,7 @@ from contextlib import AbstractContextManager
 from types import TracebackType
 from typing import Any, TypeVar
 
-from timely.errors import ScopeError
+from timely.errors import GraphError
 
 S = TypeVar("S")
 
@@ -18,7 +18,7 @@ class ScopeContext(AbstractContextManager[S]):
     >>> timely.Worker().dataflow(int).new_input()
     Traceback (most recent call last):
     ...
-    timely.errors.ScopeError: dataflow() opens a scope: write `with ...dataflow() as scope:`, and scope.new_input in that block
+    timely.errors.GraphError: dataflow() opens a scope: write `with ...dataflow() as scope:`, and scope.new_input in that block
     """
 
     def __init__(self, manager: AbstractContextManager[S], call: str) -> None:
@@ -36,6 +36,6 @@ class ScopeContext(AbstractContextManager[S]):
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_"):
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
-        raise ScopeError(
+        raise GraphError(
             f"{self._call}() opens a scope: write `with ...{self._call}() as scope:`, and scope.{name} in that block"
         )

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeVar
 
 from timely.dataflow.channel import EnterPusher, LeavePusher, Pusher
 from timely.dataflow.pact import Pipeline
-from timely.errors import GraphError, ScopeError, brief
+from timely.errors import GraphError, brief
 from timely.order import PartialOrder
 from timely.progress import Antichain, Source, Target
 from timely.scopes import EGRESS, INGRESS
@@ -76,9 +76,9 @@ class Stream(Generic[T, D]):
     # -- across scopes ---------------------------------------------------------------------------------------------
 
     def enter(self, scope: ScopeBuilder[T2]) -> Stream[T2, D]:
-        """Return this stream inside ``scope``, a scope nested directly in the stream's own; ``ScopeError`` otherwise."""
+        """Return this stream inside ``scope``, a scope nested directly in the stream's own; ``GraphError`` otherwise."""
         if getattr(scope, "parent", None) is not self.scope:
-            raise ScopeError(
+            raise GraphError(
                 f"a stream of scope {self.scope.path!r} cannot enter {brief(getattr(scope, 'path', scope))}, which is not nested"
                 f" directly in it: {way_between(self.scope, scope, 'enter the scopes on the way one by one')}"
             )
@@ -90,10 +90,10 @@ class Stream(Generic[T, D]):
         return Stream(scope, Source(INGRESS, port), tee)
 
     def leave(self) -> Stream[Any, D]:
-        """Return this stream in the scope around its own; ``ScopeError`` at the outermost one."""
+        """Return this stream in the scope around its own; ``GraphError`` at the outermost one."""
         scope, parent = self.scope, self.scope.parent
         if parent is None:
-            raise ScopeError(f"a stream of the outermost scope {scope.path!r} cannot leave it")
+            raise GraphError(f"a stream of the outermost scope {scope.path!r} cannot leave it")
         port = scope.subgraph.new_output()
         tee: list[Pusher[Any]] = []
         scope.subgraph.add_edge(self.source, Target(EGRESS, port), local=True)

@@ -26,7 +26,7 @@ from timely.dataflow import (
     Stream,
     scope_of,
 )
-from timely.errors import ConfigurationError, GraphError, ScopeError, brief
+from timely.errors import ConfigurationError, GraphError, brief
 from timely.operators.bounds import check_bound
 from timely.operators.generic import source, unary_frontier
 from timely.operators.pending import Pending
@@ -226,7 +226,7 @@ def limit_in_flight(stream: Stream[T, D], records: int, body: Callable[[Stream[A
     of it are the records as they came, in containers that can be sliced. Shares of one time begin to be done with when that time
     is complete upstream. Of a time for which that is so, the bound counts what is under way at it and before it: it does not wait
     behind a share of a later time that was let in first.
-    ``ConfigurationError`` for a bound below 1, ``ScopeError`` where ``body`` returns anything but a stream made of its own.
+    ``ConfigurationError`` for a bound below 1, ``GraphError`` where ``body`` returns anything but a stream made of its own.
 
     >>> import timely
     >>> def build(scope):
@@ -240,7 +240,7 @@ def limit_in_flight(stream: Stream[T, D], records: int, body: Callable[[Stream[A
         done: ProbeHandle[Any] = ProbeHandle()
         result = body(unary_frontier(stream.enter(inner), Pipeline, "gate", _gate(records, done)))
         if not isinstance(result, Stream) or result.scope is not inner:
-            raise ScopeError(f"limit_in_flight: body must return a stream made of the one that it is given, not {brief(result)}")
+            raise GraphError(f"limit_in_flight: body must return a stream made of the one that it is given, not {brief(result)}")
         probe(result, done)
         return result.leave()
 

@@ -9,7 +9,7 @@ from types import TracebackType
 from typing import Any, Final, Generic, Literal, Self, TypeVar
 
 from timely.dataflow import Capability, OperatorInfo, OutputPort, ScopeBuilder, Stream, check_scope
-from timely.errors import ContainerError, GraphError, InputClosedError, TimeRegressionError, TimestampError, brief
+from timely.errors import CapabilityError, ContainerError, GraphError, TimestampError, brief
 from timely.operators.generic import source
 from timely.operators.state_log import Sent
 from timely.order import PartialOrder
@@ -126,12 +126,12 @@ class Beginning(Generic[T]):
             outer = scope.to_outer(outer)
         return bool(self._begins <= outer)
 
-    def refusal(self, info: OperatorInfo, time: T, remedy: str) -> TimeRegressionError:
+    def refusal(self, info: OperatorInfo, time: T, remedy: str) -> TimestampError:
         """Return the error for what is sent at a ``time`` that is over; ``remedy`` is what is to be called instead."""
         first = self._begins
         for scope in reversed(self._nested):
             first = scope.to_inner(first)
-        return TimeRegressionError(
+        return TimestampError(
             f"input {info.name!r} ({info.path}) is at {brief(time)}, and the run goes on from a checkpoint at"
             f" {brief(self._begins)}, which has all that came before: {remedy}({brief(first)}) first, and send what comes then"
         )
@@ -156,7 +156,7 @@ class InputHandle(Generic[T, D]):
     """Sends records at ``time``, which only ever advances; closing it says that nothing more will come.
 
     It holds a capability for its time, so that no frontier passes it. A handle that nothing refers to any more is closed.
-    ``InputClosedError`` for use after ``close()``, ``TimeRegressionError`` for a step back, and for what is sent before the time
+    ``CapabilityError`` for use after ``close()``, ``TimestampError`` for a step back, and for what is sent before the time
     that a run goes on from (``timely.recovery``).
 
     >>> import timely
@@ -189,7 +189,7 @@ class InputHandle(Generic[T, D]):
     def feed(self, capability: Capability[T], info: OperatorInfo, begins: Beginning[T] | None = None) -> Outbox[T]:
         """Send into another stream too from now on, which may go on from where it ``begins``; return its outbox.
 
-        ``InputClosedError`` if the handle is closed.
+        ``CapabilityError`` if the handle is closed.
         """
         if self._closed:
             raise self._is_closed("input_from")
@@ -245,7 +245,7 @@ class InputHandle(Generic[T, D]):
             outbox.put(batch)
 
     def _check_begun(self, begins: Beginning[T]) -> None:
-        """Raise ``TimeRegressionError`` before the time that the dataflow goes on from: what came then is counted already."""
+        """Raise ``TimestampError`` before the time that the dataflow goes on from: what came then is counted already."""
         if not begins.reached(self._time):
             self._draft.records = []  # what is refused is not sent later
             raise begins.refusal(self._info, self._time, "advance_to")
@@ -260,7 +260,7 @@ class InputHandle(Generic[T, D]):
         except TimestampError as error:
             raise TimestampError(f"advance_to: input {self._info.name!r} ({self._info.path}): {error}") from None
         if not self._time <= time:
-            raise TimeRegressionError(
+            raise TimestampError(
                 f"input {self._info.name!r} ({self._info.path}) is at {brief(self._time)} and cannot advance to"
                 f" {brief(time)}, which is not at or after it"
             )
@@ -288,9 +288,9 @@ class InputHandle(Generic[T, D]):
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self.close()
 
-    def _is_closed(self, deed: str) -> InputClosedError:
+    def _is_closed(self, deed: str) -> CapabilityError:
         name, path = self._info.name, self._info.path
-        return InputClosedError(
+        return CapabilityError(
             f"{deed}: input {name!r} ({path}) was closed at {brief(self._time)}: close it after all that is sent"
         )
 
@@ -327,7 +327,7 @@ def new_input(scope: ScopeBuilder[T], name: str = "input") -> tuple[InputHandle[
 def input_from(scope: ScopeBuilder[T], handle: InputHandle[T, D], name: str = "input") -> Stream[T, D]:
     """Return one more stream of what ``handle`` sends from now on, here or in another dataflow of the same worker.
 
-    Its times begin at the handle's; what was sent before does not come. ``InputClosedError`` for a handle that is closed,
+    Its times begin at the handle's; what was sent before does not come. ``CapabilityError`` for a handle that is closed,
     ``TimestampError`` for one whose times are not those of the scope, both as the cause of an ``OperatorError``; ``GraphError``
     for what is no handle.
 

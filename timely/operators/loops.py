@@ -20,7 +20,7 @@ from timely.dataflow import (
     Stream,
     check_scope,
 )
-from timely.errors import GraphError, TimestampError, UnconnectedLoopError, brief
+from timely.errors import GraphError, TimestampError, brief
 from timely.order import PartialOrder, Product
 from timely.progress import Antichain, PathSummary, ProductSummary, Step, time_domain
 
@@ -48,9 +48,9 @@ class LoopHandle(Generic[T]):
         self._connected = True
 
     def check(self) -> None:
-        """Raise ``UnconnectedLoopError`` if the loop was never connected."""
+        """Raise ``GraphError`` if the loop was never connected."""
         if not self._connected:
-            raise UnconnectedLoopError(
+            raise GraphError(
                 f"loop {self.path} was never connected: call stream.connect_loop(handle) before its scope is built"
             )
 
@@ -90,7 +90,7 @@ def feedback(scope: ScopeBuilder[T], summary: PathSummary[T] | None = None) -> t
     """Return the handle of a new loop, and the stream of what comes round it, advanced by ``summary``.
 
     By default the innermost coordinate advances by one. A cycle that does not strictly advance is a ``CycleError`` when the
-    dataflow is built, and a loop that is never connected an ``UnconnectedLoopError``. Source: Naiad section 2.1.
+    dataflow is built, and a loop that is never connected a ``GraphError``. Source: Naiad section 2.1.
 
     >>> import timely
     >>> def build(scope):

@@ -22,7 +22,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Generic, TypeVar
 
-from timely.errors import ScopeError, TimestampError, brief
+from timely.errors import GraphError, TimestampError, brief
 from timely.order import PartialOrder
 from timely.progress import (
     ActivationQueue,
@@ -195,7 +195,7 @@ class Subgraph(Generic[TO, TI]):
 
     def _check_open(self, what: str = "") -> None:
         if self._frozen:
-            raise ScopeError(
+            raise GraphError(
                 f"{what}scope {self.path!r} is built already: add operators inside its with-block; to use a stream of it in"
                 " another dataflow, capture_into there and replay here"
             )
