@@ -36,7 +36,7 @@ def sizes(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> No
     """How much goes into a block, so that few pieces make many of them."""
     block, gathered = request.param
     monkeypatch.setattr(module, "BLOCK", block)
-    monkeypatch.setattr(module, "GATHERED", gathered)
+    monkeypatch.setattr(module, "BUFFERED", gathered)
 
 
 @pytest.mark.usefixtures("sizes")

@@ -230,7 +230,7 @@ def test_an_error_while_state_is_saved_or_taken_back_names_its_operator(tmp_path
     with pytest.raises(StateError, match=r"operator 'mine' .* raised KeyError while its state was saved: 'lost'"):
         once(tmp_path, lambda scope: plain(scope, constructor=keeping(raising)))
     once(tmp_path)
-    with pytest.raises(StateError, match=r"operator 'mine' .* raised KeyError while it took its state back: 'lost'"):
+    with pytest.raises(StateError, match=r"operator 'mine' .* raised KeyError while it restored its state: 'lost'"):
         once(tmp_path, lambda scope: plain(scope, constructor=keeping(list, raising)))
 
 
@@ -323,7 +323,7 @@ def test_a_recovery_that_is_made_after_the_dataflows_takes_no_checkpoint(tmp_pat
         plain(scope)
     with (
         Recovery(worker, tmp_path) as recovery,
-        pytest.raises(CheckpointError, match="has no dataflow to keep: .* make the Recovery before the dataflows"),
+        pytest.raises(CheckpointError, match="has no dataflow to checkpoint: .* make the Recovery before the dataflows"),
     ):
         recovery.checkpoint(1)
 
