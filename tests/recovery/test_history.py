@@ -1,4 +1,7 @@
-"""Which checkpoints a run may go on from, and which pieces it may delete."""
+"""Which checkpoints a run may resume from, and which files it may delete.
+
+White box: these directories hold runs that took over from each other at every moment, which live runs cannot be made to do.
+"""
 
 from __future__ import annotations
 
