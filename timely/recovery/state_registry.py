@@ -248,7 +248,7 @@ class DataflowStateRegistry:
         if undeclared:
             raise StateError(
                 f"dataflow {scope.name!r} is recoverable, and it is not known what state these operators have:"
-                f" {', '.join(undeclared)}. Have their constructors call info.keep(save, load), or info.keep_nothing() where"
+                f" {', '.join(undeclared)}. Have their constructors call info.keep(save, load), or info.declare_stateless() where"
                 " nothing outlives an activation"
             )
         self._built = True

@@ -140,7 +140,7 @@ class _Kept:
         missing = undeclared(scope)
         if missing:
             raise StateError(
-                f"{', '.join(missing)}: not declared what is kept; call info.keep(...) or info.keep_nothing() in the constructor"
+                f"{', '.join(missing)}: state not declared; call info.keep(...) or info.declare_stateless() in the constructor"
             )
 
     def take(self, info: OperatorInfo, part: StatePart) -> None:
