@@ -108,17 +108,17 @@ def revive(told: dict[str, Any]) -> TimelyError:
     >>> revive(describe(OperatorError("it failed", "map", "[0, 1]", 2), 2)).path
     '[0, 1]'
     """
-    kind = getattr(errors, str(error_text["type"]), WorkerError)
+    kind = getattr(errors, str(told["type"]), WorkerError)
     error: TimelyError
     if kind is OperatorError:
-        error = OperatorError(error_text["message"], error_text["name"], error_text["path"], error_text["worker"])
+        error = OperatorError(told["message"], told["name"], told["path"], told["worker"])
     else:
         try:
-            error = kind(error_text["message"]) if issubclass(kind, TimelyError) else WorkerError(error_text["message"])
+            error = kind(told["message"]) if issubclass(kind, TimelyError) else WorkerError(told["message"])
         except TypeError:  # no class, or one that needs more than a message
-            error = WorkerError(error_text["message"])
-    if error_text["trace"]:
-        error.add_note(error_text["trace"])
+            error = WorkerError(told["message"])
+    if told["trace"]:
+        error.add_note(told["trace"])
     return error
 
 
