@@ -32,13 +32,10 @@ class History:
         """Return the names of claims, fences and manifests: what changes when a run starts or commits."""
         return {name for name in self.names if name.endswith((CLAIM, FENCE, MANIFEST))}
 
-    def newest(self) -> str | None:
-        """Return the newest run that has claimed, started or committed."""
-        return max((run for name in self.markers() if (run := run_of(name))), default=None)
-
-    def _newest_started(self) -> str | None:
-        # A claim may still be withdrawn.
-        return max((run for name in self.markers() if not name.endswith(CLAIM) and (run := run_of(name))), default=None)
+    def newest(self, *, started: bool = False) -> str | None:
+        """Return the newest run; with ``started`` without claims, which may be withdrawn."""
+        names = (name for name in self.markers() if not (started and name.endswith(CLAIM)))
+        return max((run for name in names if (run := run_of(name))), default=None)
 
     def generation(self) -> int:
         """Return the greatest generation in the store, or 0."""
@@ -46,11 +43,11 @@ class History:
 
     def lineage(self) -> Iterator[Manifest]:
         """Yield the checkpoints with good manifests, best first. ``ChangedDataflowError`` for one of another format."""
-        run, bound = self._newest_started(), None
+        run, bound = self.newest(started=True), None
         while run is not None:
             oldest: Manifest | None = None
             for name in self._checkpoints(run, bound):
-                found = self._manifest(name)
+                found = self._decode(f"checkpoint {name}", name + MANIFEST, Manifest.decode, lambda found: found.name + MANIFEST)
                 if found is not None:
                     yield found
                     oldest = found
@@ -71,9 +68,6 @@ class History:
         """Return the checkpoints of a run up to ``bound``, newest first."""
         names = [name.removesuffix(MANIFEST) for name in self.names if name.startswith(run) and name.endswith(MANIFEST)]
         return sorted((name for name in names if bound is None or name <= bound), reverse=True)
-
-    def _manifest(self, name: str) -> Manifest | None:
-        return self._decode(f"checkpoint {name}", name + MANIFEST, Manifest.decode, lambda found: found.name + MANIFEST)
 
     def fence(self, run: str) -> Fence | None:
         """Return a run's fence, or its claim; ``None`` where there is none, or it is damaged."""

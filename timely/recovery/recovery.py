@@ -326,13 +326,11 @@ class Recovery:
             raise CheckpointError(f"{brief(time)} is not at or after {brief(self._last.time)}, the time of the checkpoint before")
         return time
 
-    def _layers(self, key: Key) -> list[Layer]:
-        return [] if self._last is None else self._last.layers.get(key, [])
-
     def _write(self, name: str, notes: Any) -> WorkerSnapshot:
         """Write this worker's state file. Errors while items are read are the operator's, any others those of notes or store."""
         worker, states, writer = self._worker, self._state.parts, StateWriter()
-        full = {key: state.is_full(self._layers(key)) for key, state in states.items()}
+        before = {} if self._last is None else self._last.layers
+        full = {key: state.is_full(before.get(key, [])) for key, state in states.items()}
         current = "the checkpoint has notes"
 
         def parts() -> Iterator[tuple[Key, Iterator[Piece]]]:
@@ -357,14 +355,15 @@ class Recovery:
     def _manifest(self, name: str, time: Any, written: list[WorkerSnapshot]) -> Manifest:
         """Return the manifest of what all workers wrote."""
         peers, last = self._worker.peers, self._last
+        before = {} if last is None else last.layers
         layers: dict[Key, list[Layer]] = {}
         for key, full in written[self._worker.index].full.items():
-            new = Layer(name, peers, full, sum(share.sizes.get(key, 0) for share in written))
-            layers[key] = [new] if full else [*self._layers(key), new]
+            new = Layer(name, peers, full, sum(snapshot.sizes.get(key, 0) for snapshot in written))
+            layers[key] = [new] if full else [*before.get(key, []), new]
         needed = {state_name(layer.checkpoint, w) for found in layers.values() for layer in found for w in range(layer.peers)}
         files = {} if last is None else {file: info for file, info in last.files.items() if file in needed}
-        files.update((state_name(name, index), share.file) for index, share in enumerate(written))
-        notes = [pickle.loads(share.notes) for share in written]
+        files.update((state_name(name, index), snapshot.file) for index, snapshot in enumerate(written))
+        notes = [pickle.loads(snapshot.notes) for snapshot in written]
         parent = None if last is None else last.name
         return Manifest(name, self._version, parent, time, notes, peers, self._state.descriptions, layers, files)
 
@@ -478,9 +477,9 @@ def _unpicklable(what: Callable[[], str]) -> Iterator[None]:
 
 def _check_same_parts(written: list[WorkerSnapshot]) -> None:
     """Raise ``StateError`` if a part is declared on some workers only: the manifest has worker 0's parts for all."""
-    for worker, share in enumerate(written):
-        for _, path, number in sorted(share.full.keys() ^ written[0].full.keys()):
-            here, there = (worker, 0) if any(key[1:] == (path, number) for key in share.full) else (0, worker)
+    for worker, snapshot in enumerate(written):
+        for _, path, number in sorted(snapshot.full.keys() ^ written[0].full.keys()):
+            here, there = (worker, 0) if any(key[1:] == (path, number) for key in snapshot.full) else (0, worker)
             raise StateError(
                 f"part {number} of operator {path} is declared on worker {here} and not on worker {there}: have its constructor"
                 " declare the same on all workers, whatever they have to say"
