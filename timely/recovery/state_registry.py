@@ -118,10 +118,6 @@ class WorkerState:
         self.scopes.clear()
         self.forget_files()
 
-    def layers_of(self, key: Key) -> list[Layer]:
-        """Return what to read to restore a part."""
-        return [] if self.start is None else self.start.layers.get(key, [])
-
     def forget_files(self) -> None:
         """Release the indexes of the state files that were read."""
         self._files.clear()
@@ -171,7 +167,8 @@ class WorkerState:
 
     def _calls(self, key: Key, part: StatePart, state: RegisteredState) -> Iterator[tuple[Callable[[Any], object], Any]]:
         """Yield what to call with what. Only a log without ``save`` has layers of several worker counts."""
-        for peers, group in groupby(self.layers_of(key), lambda layer: layer.peers):
+        assert self.start is not None
+        for peers, group in groupby(self.start.layers.get(key, []), lambda layer: layer.peers):
             layers = list(group)
             if peers == self.peers:
                 yield part.load, self._items(key, layers, self.index)
