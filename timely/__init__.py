@@ -205,11 +205,12 @@ __all__ = [
     "windows",
 ]
 
+if not TYPE_CHECKING:  # where type checkers see it, they accept every name
 
-def __getattr__(name: str) -> Any:
-    # Recovery loads logging and hashlib, which most programs do not need.
-    if name == "Recovery":
-        from timely.recovery import Recovery
+    def __getattr__(name: str) -> Any:
+        # Recovery loads logging and hashlib, which most programs do not need.
+        if name == "Recovery":
+            from timely.recovery import Recovery
 
-        return Recovery
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+            return Recovery
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -45,11 +45,11 @@ def test_the_edges_of_nodes_are_those_that_were_taken_in(steps: list[Step], peer
         adjacency.add(rows_of(mine))
         there += mine
         if settles:
-            adjacency.sort()
+            adjacency.settle()
         for nodes in ([node * peers + worker for node in question] for question in questions):
             expected = [edge for edge in there if edge[0] in nodes]
             assert found(adjacency, nodes) == Counter(expected)
-            assert Counter(zip(*adjacency.columns_of(np.array(nodes, np.int64)).tolist())) == Counter(edge[1:] for edge in expected)
+            assert Counter(zip(*adjacency.of(np.array(nodes, np.int64)).tolist())) == Counter(edge[1:] for edge in expected)
         assert Counter(map(tuple, adjacency.rows().tolist())) == Counter(there)
         assert adjacency.nodes().tolist() == sorted({edge[0] for edge in there})
 
@@ -63,23 +63,23 @@ def test_edges_are_sorted_when_they_have_been_looked_through_for_long(many: int)
     adjacency = Adjacency(2)
     adjacency.add(graph.astype(np.int32))
     looked_at = []
-    for _ in range(module._SCANS + 3):
-        before = adjacency.scanned
+    for _ in range(module._SEARCHES + 3):
+        before = adjacency.looked_at
         assert found(adjacency, nodes) == expected
-        looked_at.append(adjacency.scanned - before)
-    assert looked_at == [len(graph)] * module._SCANS + [expected.total()] * 3
+        looked_at.append(adjacency.looked_at - before)
+    assert looked_at == [len(graph)] * module._SEARCHES + [expected.total()] * 3
 
 
 def test_settled_edges_are_found_without_a_look_at_others() -> None:
     adjacency = Adjacency(2)
     adjacency.add(rows_of([(place % 10, place, 0) for place in range(100)]))
-    adjacency.sort()
+    adjacency.settle()
     assert len(found(adjacency, [3])) == 10
-    assert adjacency.scanned == 10
+    assert adjacency.looked_at == 10
 
 
 def test_few_edges_of_nodes_with_great_numbers_take_no_table() -> None:
     adjacency = Adjacency(2)
     adjacency.add(rows_of([(10**12, 1, 2), (5, 3, 4)]))
     assert found(adjacency, [10**12, 6]) == Counter([(10**12, 1, 2)])
-    assert adjacency.scanned == 1
+    assert adjacency.looked_at == 1

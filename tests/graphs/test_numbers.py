@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from tests.graphs.running import answers, run, table_of
 from timely.graphs import connected_components
-from timely.graphs.dictionary import SPARE, Dictionary, Values, as_integers, from_integers, ranks
-from timely.graphs.arrays import bits, floats, sorted_order
+from timely.graphs.numbers import SPARE, Names, Numbers, as_integers, from_integers, ranks
+from timely.graphs.pairs import bits, floats, sorted_order
 
 NAN = float("nan")
 DAY = datetime.date(2024, 2, 29)
@@ -43,13 +43,13 @@ VALUES: dict[pa.DataType, st.SearchStrategy[Any]] = {
 @example((pa.float64(), [[0.0, 1.0], [-0.0]]))
 def test_numbers_stay(given: tuple[pa.DataType, list[list[Any]]]) -> None:
     kind, batches = given
-    numbers, names, known = Dictionary(), Values(), dict[Any, int]()
+    numbers, names, known = Numbers(), Names(), dict[Any, int]()
     for batch in batches:
-        found, fresh = numbers.encode(pa.array(batch, kind))
+        found, fresh = numbers.number(pa.array(batch, kind))
         assert fresh.type == kind
         assert sorted(set(batch) - known.keys()) == sorted(fresh.to_pylist())
         known.update(zip(fresh.to_pylist(), range(len(known), len(numbers))))
-        names.append(fresh)
+        names.add(fresh)
         assert found.tolist() == [known[value] for value in batch]
         assert len(numbers) == len(known)
         assert names.take(found).to_pylist() == batch
@@ -67,41 +67,41 @@ def test_numbers_are_found_column_by_column_and_later(
     given: tuple[pa.DataType, list[list[Any]]], before: list[int], room: int
 ) -> None:
     kind, columns = given
-    numbers, plain = Dictionary(), Dictionary()
+    numbers, plain = Numbers(), Numbers()
     if before and kind == pa.int64():
-        numbers.encode(pa.array(before))
-        plain.encode(pa.array(before))
-    found, fresh = numbers.add(*(pa.array(column, kind) for column in columns))
-    expected, same = plain.encode(pa.array([value for column in columns for value in column], kind))
+        numbers.number(pa.array(before))
+        plain.number(pa.array(before))
+    found, fresh = numbers.find(*(pa.array(column, kind) for column in columns))
+    expected, same = plain.number(pa.array([value for column in columns for value in column], kind))
     assert fresh.equals(same)
     room = min(room, len(found))
-    found.write(some := np.empty(room, np.int64))
+    found.fill(some := np.empty(room, np.int64))
     assert some.tolist() == expected.tolist()[:room]
     squares = np.arange(len(numbers)) ** 2
-    found.write(some, through=squares)
+    found.fill(some, through=squares)
     assert some.tolist() == [number**2 for number in expected.tolist()[:room]]
 
 
 def test_what_was_found_stays_when_more_is_given() -> None:
-    numbers = Dictionary()
-    found, _ = numbers.add(pa.array([7, 5, 7]))
+    numbers = Numbers()
+    found, _ = numbers.find(pa.array([7, 5, 7]))
     for values in ([6, 5], [2 * SPARE], [10**15, 5]):  # within the table, in a larger one, and in a dictionary
-        numbers.encode(pa.array(values))
-        found.write(now := np.empty(3, np.int64))
+        numbers.number(pa.array(values))
+        found.fill(now := np.empty(3, np.int64))
         assert now.tolist() == [1, 0, 1]
 
 
 def test_what_is_no_number_is_one_node() -> None:
-    numbers = Dictionary()
-    assert numbers.encode(pa.array([NAN, 1.0, -NAN]))[0].tolist() == [0, 1, 0]
-    found, fresh = numbers.encode(pa.array([2.0, NAN]))
+    numbers = Numbers()
+    assert numbers.number(pa.array([NAN, 1.0, -NAN]))[0].tolist() == [0, 1, 0]
+    found, fresh = numbers.number(pa.array([2.0, NAN]))
     assert (found.tolist(), fresh.to_pylist()) == ([2, 0], [2.0])
 
 
 def test_names_of_many_batches() -> None:
-    names = Values()
+    names = Names()
     for start in range(100):
-        names.append(pa.array([f"{start}", f"{start}a"]))
+        names.add(pa.array([f"{start}", f"{start}a"]))
     assert names.take(np.array([199, 0, 57])).to_pylist() == ["99a", "0", "28a"]
     assert names.take(np.array([], np.int64)).to_pylist() == []
 

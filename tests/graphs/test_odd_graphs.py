@@ -27,9 +27,9 @@ from timely.graphs import (
     strongly_connected_components,
     triangle_count,
 )
-from timely.graphs.adjacency import Adjacency, _Unsorted
-from timely.graphs.union_find import UnionFind
-from timely.graphs.delta_stepping import Distances
+from timely.graphs.adjacency import Adjacency, _Loose
+from timely.graphs.forest import Forest
+from timely.graphs.relax import Distances
 
 ALL: dict[str, Callable[..., Any]] = {
     "components": connected_components,
@@ -237,18 +237,18 @@ def test_edges_are_sorted_when_a_time_is_over_and_others_may_come(monkeypatch: p
     graph = pa.record_batch({"src": random.integers(0, 2_000, 20_000), "dst": random.integers(0, 2_000, 20_000)})
     kept: list[Adjacency] = []
     sorts: list[int] = []
-    add, put_in_order = Adjacency.add, _Unsorted.sorted
+    add, put_in_order = Adjacency.add, _Loose.sorted
 
     def noted_add(self: Adjacency, rows: Any) -> None:
         kept[:] = [self]
         add(self, rows)
 
-    def noted_sort(self: _Unsorted) -> Any:
+    def noted_sort(self: _Loose) -> Any:
         sorts.append(len(self.sources))
         return put_in_order(self)
 
     monkeypatch.setattr(Adjacency, "add", noted_add)
-    monkeypatch.setattr(_Unsorted, "sorted", noted_sort)
+    monkeypatch.setattr(_Loose, "sorted", noted_sort)
 
     def search() -> tuple[timely.Worker, Any, Any]:
         worker = timely.Worker()
@@ -266,24 +266,24 @@ def test_edges_are_sorted_when_a_time_is_over_and_others_may_come(monkeypatch: p
     handle.advance_to(1)
     worker.step_while(lambda: probe.less_than(1))
     assert sorts == [20_000]
-    looked_at = kept[0].scanned
+    looked_at = kept[0].looked_at
     handle.send_batch(pa.record_batch({"src": [0], "dst": [5_000]}))
     handle.advance_to(2)
     worker.step_while(lambda: probe.less_than(2))
-    assert kept[0].scanned - looked_at <= 1
+    assert kept[0].looked_at - looked_at <= 1
 
 
 @pytest.mark.parametrize("workers", [1, 2])
 def test_a_few_edges_more_cost_little_however_many_nodes_there_are(workers: int, monkeypatch: pytest.MonkeyPatch) -> None:
     size = 20_000
     looked_at: list[int] = []
-    roots = UnionFind.find
+    roots = Forest.roots
 
     def counted(self: Any, nodes: Any) -> Any:
         looked_at.append(len(nodes))
         return roots(self, nodes)
 
-    monkeypatch.setattr(UnionFind, "find", counted)
+    monkeypatch.setattr(Forest, "roots", counted)
     costs: list[int] = []
 
     def program(worker: timely.Worker) -> list[Any]:

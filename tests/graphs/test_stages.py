@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 import timely
 from tests.graphs.running import Edges, run, table_of
 from timely.graphs import attach, encode, propagate, without
-from timely.graphs.encoding import _Coded, _Reply, _Translator
-from timely.graphs.dictionary import Codes
+from timely.graphs.encode import _Answer, _Coded, _Encoder
+from timely.graphs.numbers import Found
 from timely.graphs.strong import priority, root_of
 
 Rows = list[tuple[int, int]]

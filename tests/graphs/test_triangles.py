@@ -72,7 +72,7 @@ def test_edge_set_knows_when_each_edge_came(batches: list[list[tuple[int, int]]]
         turns.update({edge: turn for edge in batch if edge not in turns})
     every = [(a, b) for a in range(8) for b in range(8)]
     rows = np.array(every)
-    assert edges.versions(packed(rows[:, 0], rows[:, 1])).tolist() == [turns.get(edge, -1) for edge in every]
+    assert edges.turns(packed(rows[:, 0], rows[:, 1])).tolist() == [turns.get(edge, -1) for edge in every]
     asked = np.array([5, 0, 7, 3])
     which, targets, found = edges.find(asked)
     mine = sorted(zip(asked[which].tolist(), targets.tolist(), found.tolist()))
