@@ -611,13 +611,6 @@ def test_a_dataflow_that_one_worker_does_not_build(processes: int) -> None:
         timely.execute(program, workers=2 // processes, processes=processes)
 
 
-def test_every_error_is_a_timely_error() -> None:
-    raised = [value for value in vars(timely.errors).values() if isinstance(value, type) and issubclass(value, Exception)]
-    errors = [error for error in raised if not issubclass(error, Warning)]
-    assert len(errors) > 10
-    assert all(issubclass(error, timely.TimelyError) for error in errors)
-
-
 def test_a_mistake_in_a_with_block_leaves_the_worker_usable() -> None:
     worker = timely.Worker()
     for _ in range(2):

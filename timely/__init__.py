@@ -1,10 +1,10 @@
 """Timely dataflow for Python: nested, iterative, incremental dataflows with exact progress tracking.
 
-A program builds a dataflow of operators connected by streams, feeds it records that carry logical times, and is told, exactly,
-which times are complete where. Loops are scopes whose times have one more coordinate. Everything a program needs is a name of
-this package; the layers behind it are ``timely.order``, ``timely.progress``, ``timely.scopes``, ``timely.dataflow``,
-``timely.operators`` and ``timely.worker``.
+A program connects operators with streams and sends records that carry logical times; progress tracking proves which times are
+complete where. Loops are scopes whose times have one more coordinate. This package has every name that a normal program needs.
 """
+
+from typing import TYPE_CHECKING, Any
 
 from timely import methods as methods
 from timely import operators
@@ -78,7 +78,10 @@ from timely.operators import (
     ProbeHandle,
     Progress,
     Vertex,
+    all_reduce,
+    reclock,
 )
+from timely.operators.windows import windows
 from timely.order import Product
 from timely.progress import (
     Antichain,
@@ -100,10 +103,13 @@ from timely.progress import (
 from timely.scopes import Scope
 from timely.worker import Barrier, Sequencer, Worker, example, execute
 
+if TYPE_CHECKING:
+    from timely.recovery import Recovery
+
 __version__ = "0.1.0"
 
 compiled: bool = not str(engine.__file__).endswith((".py", ".pyc"))
-"""Whether the engine that runs is the compiled one (``docs/decisions/compiled-engine.md``); what it computes is the same."""
+"""Whether the compiled engine runs (``docs/decisions/compiled-engine.md``). The results are the same."""
 
 __all__ = [
     "Antichain",
@@ -161,6 +167,7 @@ __all__ = [
     "ProductSummary",
     "Progress",
     "ProgressError",
+    "Recovery",
     "RecoveryError",
     "RoutingError",
     "SchemaError",
@@ -190,8 +197,21 @@ __all__ = [
     "Vertex",
     "Worker",
     "WorkerError",
+    "all_reduce",
     "compiled",
     "example",
     "execute",
     "operators",
+    "reclock",
+    "windows",
 ]
+
+if not TYPE_CHECKING:  # where type checkers see it, they accept every name
+
+    def __getattr__(name: str) -> Any:
+        # Recovery loads logging and hashlib, which most programs do not need.
+        if name == "Recovery":
+            from timely.recovery import Recovery
+
+            return Recovery
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,8 +1,7 @@
-"""Every error that the library raises on purpose, and the one kind of warning.
+"""The errors that the library raises, and its one kind of warning.
 
-One tree with one root, so that ``except timely.TimelyError`` catches all of them and nothing else. A message says which
-operator (its name and its path in the nesting), what was expected, what came, and what to do. This module imports nothing
-of the package, so that every layer may import it.
+All derive from ``TimelyError``. A message names the operator and its path, says what was expected and what came, and what to do.
+This module imports nothing of the package, so that every layer may import it.
 """
 
 from __future__ import annotations
@@ -11,45 +10,40 @@ import errno
 from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple, Self
 
-_LINE: Final = 200
-"""Characters at most that a message has of what was given."""
-
-_PAGE: Final = 4000
-"""Characters at most that a message has of another error's."""
+_REPR_LIMIT: Final = 200
+_TEXT_LIMIT: Final = 4000
 
 
-def told(error: BaseException) -> str:
-    """Return the type of an error and what it says, for a message; also of one that raises when it is asked.
+def error_text(error: BaseException) -> str:
+    """Return the type and message of an error, shortened in the middle; also of one whose ``__str__`` raises.
 
-    Of what is long the beginning and the end: a ``KeyError`` says all of the key, which may be all the data that somebody has.
-
-    >>> told(ValueError("not this")), len(told(KeyError((0,) * 100_000)))
+    >>> error_text(ValueError("not this")), len(error_text(KeyError((0,) * 100_000)))
     ('ValueError: not this', 4010)
     """
     try:
         text = str(error)
     except Exception as trouble:
-        return f"{type(error).__name__}, which raises {type(trouble).__name__} when it is to say what it is"
-    if len(text) > _PAGE:
-        text = f"{text[: _PAGE - 505]} ... {text[-500:]}"
+        return f"{type(error).__name__}, which raises {type(trouble).__name__} when printed"
+    if len(text) > _TEXT_LIMIT:  # a KeyError's message is the whole key
+        text = f"{text[: _TEXT_LIMIT - 505]} ... {text[-500:]}"
     return f"{type(error).__name__}: {text}"
 
 
-def shown(given: object) -> str:
-    """Return what was given, for a message, and of what is long the beginning: it may be all the data that somebody has.
+def brief(value: object) -> str:
+    """Return the ``repr`` of a value, cut to 200 characters; also of one whose ``__repr__`` raises.
 
-    >>> shown([1, 2]), len(shown([0] * 1000))
+    >>> brief([1, 2]), len(brief([0] * 1000))
     ('[1, 2]', 200)
     """
     try:
-        text = repr(given)
+        text = repr(value)
     except Exception as trouble:
-        return f"a {type(given).__name__}, which raises {type(trouble).__name__} when it is to say what it is"
-    return text if len(text) <= _LINE else f"{text[: _LINE - 4]} ..."
+        return f"a {type(value).__name__}, which raises {type(trouble).__name__} when printed"
+    return text if len(text) <= _REPR_LIMIT else f"{text[: _REPR_LIMIT - 4]} ..."
 
 
 def out_of_files(error: object) -> bool:
-    """Return whether an error says that no more files can be opened: by this process, or by the whole system.
+    """Return whether an error says that the process or the system has too many open files.
 
     >>> out_of_files(OSError(errno.EMFILE, "Too many open files")), out_of_files(OSError(errno.ENOSPC, "No space left"))
     (True, False)
@@ -57,18 +51,18 @@ def out_of_files(error: object) -> bool:
     return isinstance(error, OSError) and error.errno in (errno.EMFILE, errno.ENFILE)
 
 
-def what_failed(error: Exception) -> str:
-    """Return what the system says of a file that could not be used, and what to do where too many are open.
+def file_error_text(error: Exception) -> str:
+    """Return the message of a file error, with advice where too many files are open.
 
-    >>> what_failed(OSError(errno.ENOSPC, "No space left on device"))
+    >>> file_error_text(OSError(errno.ENOSPC, "No space left on device"))
     '[Errno 28] No space left on device'
     """
     advice = "; raise how many a process may have open (ulimit -n), or take fewer workers" if out_of_files(error) else ""
     return f"{error}{advice}"
 
 
-class Place(NamedTuple):
-    """What an error is about: the kind of thing, its name and path, and the line of the program that built it, or nothing."""
+class ErrorSubject(NamedTuple):
+    """What an error is about: its kind, name and path, and the user's line that built it, or ``""``."""
 
     kind: str
     name: str
@@ -77,17 +71,14 @@ class Place(NamedTuple):
 
 
 class TimelyError(Exception):
-    """The root of every error that this library raises on purpose.
+    """The root of the library's errors; ``blamed`` is set where it is about another operator than the one that raised it."""
 
-    ``blamed`` is the place that it is about, where that is not the operator in which it was raised.
-    """
-
-    blamed: Place | None = None
+    blamed: ErrorSubject | None = None
 
     def caused_by(self, cause: BaseException | None) -> Self:
-        """Return this error, with its cause: ``raise error.caused_by(cause)`` does what ``raise error from cause`` does.
+        """Return this error with its cause: ``raise ... from cause`` for modules whose compiler drops the ``from``.
 
-        It is for the modules that may be compiled: the compiler leaves a ``from`` out (docs/decisions/compiled-engine.md).
+        See docs/decisions/compiled-engine.md.
 
         >>> first = KeyError("a")
         >>> error = TimelyError("second").caused_by(first)
@@ -99,26 +90,26 @@ class TimelyError(Exception):
 
 
 class TimelyWarning(UserWarning):
-    """What a program does is allowed, and hardly what was meant; it names the line of the program, and is shown once for each."""
+    """An allowed use that is probably a mistake; names the user's line, once for each."""
 
 
 class ConfigurationError(TimelyError, ValueError):
-    """A run was asked for that cannot be had: no workers, an unknown engine, a transport that is missing."""
+    """An argument or setting that is not valid: no workers, an unknown engine, a missing package."""
 
 
 class TimestampError(TimelyError, ValueError):
-    """A timestamp or path summary is not valid for its type: before the minimum, or a summary that goes backwards."""
+    """A timestamp or summary that is not valid here: of another type, before the minimum, or before the input's time."""
 
 
 class GraphError(TimelyError, ValueError):
-    """A dataflow graph is not well formed: an unknown node or port, or an input with two sources."""
+    """A dataflow graph that is not valid.
+
+    A bad port, an unconnected loop, a stream of another scope, or workers that built different graphs.
+    """
 
 
 class CycleError(GraphError):
-    """A cycle in the graph does not strictly advance time, so that progress on it could never be decided.
-
-    ``nodes`` names the nodes of one such cycle, in order.
-    """
+    """A cycle on which time does not strictly advance; ``nodes`` names its nodes in order."""
 
     def __init__(self, message: str, nodes: Sequence[object] = ()) -> None:
         super().__init__(message)
@@ -128,51 +119,30 @@ class CycleError(GraphError):
         return type(self), (str(self), self.nodes)
 
 
-class UnconnectedLoopError(GraphError):
-    """A ``feedback`` handle was never connected, so that its stream could never carry anything."""
-
-
-class ScopeError(GraphError):
-    """A stream was used in a scope that it does not belong to, or a scope was used after it was closed."""
-
-
-class GraphMismatchError(TimelyError):
-    """Two workers built different dataflows under the same number, so that their messages would not fit."""
-
-
 class CapabilityError(TimelyError, ValueError):
-    """A send, delay or downgrade that no held capability allows."""
+    """A send, delay or downgrade that no held capability allows, or the use of a closed input."""
 
 
 class ProgressError(TimelyError):
-    """A statement of progress that breaks the protocol: unsupported, negative where it cannot be, or out of order."""
-
-
-class InputClosedError(TimelyError, ValueError):
-    """Data was sent to an input, or its time was moved, after it had been closed."""
-
-
-class TimeRegressionError(TimelyError, ValueError):
-    """An input was asked to go back to a time it has already left."""
+    """A progress update that breaks the protocol: not supported by a capability, negative, or out of order."""
 
 
 class RoutingError(TimelyError, ValueError):
-    """A record was routed to a place that does not exist, or has a key that cannot be routed."""
+    """A record whose key cannot be routed, or whose route does not exist."""
 
 
 class ContainerError(TimelyError, TypeError):
-    """What was sent is not a container: it has no length, or its records cannot be read."""
+    """A sent batch that is not a container: it has no length, or its records cannot be read."""
 
 
 class SpillError(TimelyError, RuntimeError):
-    """What waits at an input cannot be moved to disk, or read back: the disk is full, or a record cannot be pickled."""
+    """Queued records cannot be spilled to disk or read back: the disk is full, or a record cannot be pickled."""
 
 
 class CaptureError(TimelyError, ValueError):
-    """A recorded stream cannot be written, or cannot be replayed: it breaks off, is damaged, or breaks the rules of its events.
+    """A recorded stream cannot be written or replayed: it is truncated, damaged, or breaks the event protocol.
 
-    ``events`` is how many of its events are good, ``frontier`` the times that may still come after these, and ``position`` where
-    in its file the good part ends, in bytes.
+    ``events`` counts its valid events, ``frontier`` has the times that may follow, ``position`` is the byte offset behind them.
     """
 
     def __init__(self, message: str, events: int = 0, frontier: Sequence[object] = (), position: int | None = None) -> None:
@@ -186,7 +156,7 @@ class CaptureError(TimelyError, ValueError):
 
 
 class UnsendableError(RoutingError):
-    """A message for a worker in another process cannot be pickled; ``message`` is the one. Workers say what it was for."""
+    """A ``message`` for another process that cannot be pickled."""
 
     def __init__(self, reason: str, message: object = None) -> None:
         super().__init__(reason)
@@ -194,7 +164,7 @@ class UnsendableError(RoutingError):
 
 
 class OperatorError(TimelyError, RuntimeError):
-    """An operator's logic raised. Names the operator, its path and its worker; the cause is what was raised."""
+    """An operator's logic raised; ``name``, ``path`` and ``worker`` say where, ``__cause__`` what."""
 
     def __init__(self, message: str, name: str = "", path: str = "", worker: int = -1) -> None:
         super().__init__(message)
@@ -206,74 +176,70 @@ class OperatorError(TimelyError, RuntimeError):
         return type(self), (str(self), self.name, self.path, self.worker)
 
 
-def failure(error: Exception, place: Place, worker: int, advice: str = "") -> OperatorError:
-    """Return the error for what was raised at ``place``: it names that, or what ``error`` blames instead, and is caused by it.
+def failure(error: Exception, subject: ErrorSubject, worker: int, advice: str = "") -> OperatorError:
+    """Return the ``OperatorError`` for an error raised in ``subject``, or about what ``error`` blames instead.
 
-    >>> str(failure(ValueError("no"), Place("operator", "map", "/df/map#1", "program.py:3 in build"), 0))
+    >>> str(failure(ValueError("no"), ErrorSubject("operator", "map", "/df/map#1", "program.py:3 in build"), 0))
     "operator 'map' (/df/map#1) on worker 0 raised ValueError: no; 'map' was built at program.py:3 in build"
     """
-    blamed = place
+    blamed = subject
     during = ""
-    if isinstance(error, TimelyError) and error.blamed is not None and error.blamed != place:
+    if isinstance(error, TimelyError) and error.blamed is not None and error.blamed != subject:
         blamed = error.blamed
-        during = f", for what {place.kind} {place.name!r} ({place.path}) sent,"
+        during = f", for what {subject.kind} {subject.name!r} ({subject.path}) sent,"
     kind, name, path, built = blamed
-    text = f"{kind} {name!r} ({path}) on worker {worker}{during} raised {told(error)}{advice}"
+    text = f"{kind} {name!r} ({path}) on worker {worker}{during} raised {error_text(error)}{advice}"
     return OperatorError(text + (f"; {name!r} was built at {built}" if built else ""), name, path, worker).caused_by(error)
 
 
 class WorkerError(TimelyError, RuntimeError):
-    """A worker's own program raised, or its process ended without a result."""
+    """A worker's process ended without a result, or a worker was used in a way that it does not allow."""
 
 
 class PeerLostError(TimelyError, ConnectionError):
-    """Another worker of the run has failed or gone away, so that this one cannot go on."""
+    """Another worker of the run failed or disconnected."""
 
 
 class AuthenticationError(TimelyError, ConnectionError):
-    """Somebody who does not know the run's secret tried to take part in it."""
-
-
-class PlaceError(ConfigurationError, TypeError):
-    """What was asked about is no place of a dataflow: no stream, no probe, no input of an operator, no scope."""
+    """A peer does not hold the run's key."""
 
 
 class StalledError(TimelyError, RuntimeError):
-    """A dataflow was to be run to its end, but nothing can move it any more: some input or capability is still held."""
+    """A dataflow cannot complete: nothing is left to do, and an input or capability is still held."""
 
 
 class RecoveryError(TimelyError, RuntimeError):
-    """A run cannot be checkpointed, or cannot go on from a checkpoint."""
+    """A run cannot take a checkpoint, or cannot resume from one."""
 
 
 class StateError(RecoveryError):
-    """An operator's state cannot be kept or taken back: it was not declared, cannot be pickled, or cannot be dealt anew."""
+    """An operator's state cannot be saved or restored: not registered, not picklable, or not rescalable."""
 
 
 class CheckpointError(RecoveryError):
-    """A checkpoint cannot be written or read: the disk is full, a file is damaged or missing, or a newer run has taken over."""
+    """A checkpoint cannot be written or read: a full disk, a damaged or missing file, or a newer run that has taken over."""
 
 
 class ChangedDataflowError(RecoveryError):
-    """A checkpoint is of another dataflow than the one that is to go on from it."""
+    """A checkpoint belongs to another dataflow than the one that resumes."""
 
 
 class SchemaError(TimelyError, ValueError):
-    """Data does not have the columns or types that were asked for."""
+    """Data does not have the expected columns or types."""
 
 
 class SparkError(TimelyError, RuntimeError):
-    """The Spark side of a run cannot be set up: too few slots, no usable Java, a failed stage."""
+    """Spark cannot run the dataflow: too few slots, no usable Java, a failed stage."""
 
 
 class OutputError(ConfigurationError, KeyError):
-    """A result was asked for an output that it does not have."""
+    """A result has no output of that name; a ``KeyError``, since results are mappings."""
 
     __str__ = Exception.__str__  # a KeyError's is in quotes
 
 
 class DeliveryError(TimelyError, RuntimeError):
-    """What takes the epochs of a stream raised; the cause is what it raised, ``epoch`` the one that it was handed."""
+    """The function that receives a stream's epochs raised at ``epoch``; the cause is what it raised."""
 
     def __init__(self, message: str, epoch: int = -1) -> None:
         super().__init__(message)
@@ -284,10 +250,9 @@ class DeliveryError(TimelyError, RuntimeError):
 
 
 class InvariantViolation(TimelyError, AssertionError):
-    """What must hold of every run does not: names the ``invariant`` by its id, and says what was found instead.
+    """An ``invariant`` of every run does not hold, named by its id; ``decisions`` replays the simulation that found it.
 
-    Raised by what checks (:mod:`timely.testing`), so it is an ``AssertionError`` as well: to a test it is a failure.
-    ``decisions`` are those that led there, where a simulation was run.
+    An ``AssertionError`` too, so that tests count it as a failure.
     """
 
     def __init__(self, invariant: str, message: str, decisions: Sequence[object] = ()) -> None:
@@ -301,10 +266,7 @@ class InvariantViolation(TimelyError, AssertionError):
 
 
 class LawViolation(TimelyError, AssertionError):
-    """A type of times, summaries or a refinement breaks a law that progress tracking rests on.
-
-    ``law`` is the law's name, ``counterexample`` the smallest values found that break it, by the letters of the message.
-    """
+    """A timestamp, summary or refinement type breaks a ``law`` of progress tracking; ``counterexample`` has the values."""
 
     def __init__(self, message: str, law: str = "", counterexample: Mapping[str, object] | None = None) -> None:
         super().__init__(message)
@@ -313,3 +275,12 @@ class LawViolation(TimelyError, AssertionError):
 
     def __reduce__(self) -> tuple[type[LawViolation], tuple[str, str, dict[str, object]]]:
         return type(self), (str(self), self.law, self.counterexample)
+
+
+# Names from before errors that nobody catches apart were merged; documents and programs use them.
+UnconnectedLoopError = GraphError
+ScopeError = GraphError
+GraphMismatchError = GraphError
+InputClosedError = CapabilityError
+TimeRegressionError = TimestampError
+PlaceError = ConfigurationError

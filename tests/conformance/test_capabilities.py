@@ -1,4 +1,4 @@
-"""Capabilities and notificators, by the ids of the conformance list (section 2.6)."""
+"""Capabilities and notificators, by the ids of docs/conformance.md."""
 
 from __future__ import annotations
 

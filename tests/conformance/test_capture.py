@@ -1,4 +1,4 @@
-"""Capture and replay, by the ids of the conformance list (section 2.10) and of the invariants (T8)."""
+"""Capture and replay, by the ids of docs/conformance.md and of the invariants (T8)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Loops, barriers and termination, by the ids of the conformance list (section 2.8), with 1 to 3 workers and processes."""
+"""Loops, barriers and termination, by the ids of docs/conformance.md, with 1 to 3 workers and processes."""
 
 from __future__ import annotations
 

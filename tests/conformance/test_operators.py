@@ -1,4 +1,4 @@
-"""Operators, by the ids of the conformance list (section 2.7). The input is 0..9 at time 0 unless a test says otherwise."""
+"""Operators, by the ids of docs/conformance.md. The input is 0..9 at time 0 unless a test says otherwise."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Probes, by the ids of the conformance list (section 2.9), with several workers too."""
+"""Probes, by the ids of docs/conformance.md, with several workers too."""
 
 from __future__ import annotations
 

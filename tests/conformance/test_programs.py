@@ -1,4 +1,4 @@
-"""Programs of the book and the examples, by the ids of the conformance list (section 2.12)."""
+"""Programs of the book and the examples, by the ids of docs/conformance.md."""
 
 from __future__ import annotations
 

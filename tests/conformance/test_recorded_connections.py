@@ -1,4 +1,4 @@
-"""Recorded streams on connections, by the ids of the conformance list (section 2.10), and what is read of strangers."""
+"""Recorded streams on connections, by the ids of docs/conformance.md, and what is read of strangers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Recorded streams in files: by the ids of the conformance list (section 2.10), damage, and files that are being written."""
+"""Recorded streams in files: by the ids of docs/conformance.md, damage, and files that are being written."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from timely import (
     Progress,
 )
 from timely.operators import StreamState
-from timely.operators.encoding import Encoder
+from timely.operators.encoding import Encoder  # white box: frames to be left out, repeated and swapped
 
 SIZES = [(1, 1), (2, 1), (3, 1), (1, 2), (2, 2)]
 

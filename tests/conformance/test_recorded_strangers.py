@@ -1,4 +1,7 @@
-"""Recordings whose checksums are right and whose contents are not: whoever made them, the answer is a ``CaptureError``."""
+"""Recordings with good checksums and bad contents give a ``CaptureError``.
+
+White box: no sink writes such files, so the frames are made here.
+"""
 
 from __future__ import annotations
 

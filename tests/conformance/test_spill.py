@@ -1,4 +1,7 @@
-"""Queues that spill, by the ids of the conformance list (section 2.11)."""
+"""Queues that spill (docs/conformance.md, workers).
+
+White box: from outside nobody sees which batches of an input are on disk.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The worker, by the ids of the conformance list (section 2.11)."""
+"""The worker, by the ids of docs/conformance.md."""
 
 from __future__ import annotations
 

@@ -93,7 +93,7 @@ def a_checkpoint_before_the_last(tmp_path: Any) -> None:
     ],
 )
 def test_an_error_about_a_time_that_cannot_say_what_it_is(deed: Callable[[], None], error: type[Exception]) -> None:
-    with pytest.raises(error, match="which raises RuntimeError when it is to say what it is"):
+    with pytest.raises(error, match="which raises RuntimeError when printed"):
         deed()
 
 

@@ -16,7 +16,7 @@ import timely
 from tests.graphs.oracles import joined
 from tests.graphs.running import Edges, answers, debian, run, so_far, table_of, vertices_of
 from timely.graphs import connected_components
-from timely.graphs.forest import CHUNK, Forest
+from timely.graphs.union_find import CHUNK, UnionFind
 
 WORKERS = [(1, 1), (2, 1), (3, 1), (1, 2)]
 
@@ -89,16 +89,16 @@ def test_components_of_a_grid_in_two_halves() -> None:
 @settings(deadline=None, max_examples=60)
 @given(st.lists(st.lists(st.tuples(st.integers(0, 40), st.integers(0, 40)), max_size=60), max_size=5))
 def test_forest_absorbs_one_root_for_each_join(batches: list[list[tuple[int, int]]]) -> None:
-    forest = Forest()
+    forest = UnionFind()
     forest.grow(41)
     roots = set(range(41))
     for batch in so_far(batches):
         array = np.array(batch, np.int64).reshape(-1, 2)
-        absorbed = forest.join(array[:, 0], array[:, 1]).tolist()
+        absorbed = forest.union(array[:, 0], array[:, 1]).tolist()
         assert len(set(absorbed)) == len(absorbed)
         assert set(absorbed) <= roots
         roots -= set(absorbed)
-        found = forest.roots(np.arange(41)).tolist()
+        found = forest.find(np.arange(41)).tolist()
         assert set(found) == roots
         groups = {frozenset(members) for members in nx.connected_components(nx.Graph([*batch, *((i, i) for i in range(41))]))}
         assert {frozenset(i for i in range(41) if found[i] == root) for root in roots} == groups

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 import timely
 from timely import testing
 from timely.graphs import PregelVertex, pregel
-from timely.graphs.pregel import Compute
+from timely.graphs.supersteps import Compute
 
 Vertex = PregelVertex[Any, Any, Any]
 Records = list[tuple[Any, Any]]

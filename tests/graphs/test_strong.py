@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 import timely
 from tests.graphs.running import Edges, components, debian, expected, run, table_of
 from timely.graphs import components_build, strong, strongly_connected_components
-from timely.graphs.propagate import Propagation, propagate
+from timely.graphs.propagation import Propagation, propagate
 
 
 def check(edges: Edges, workers: int = 1, rows: int = 20_000) -> None:

@@ -184,9 +184,8 @@ def test_a_dataflow_that_is_not_complete_names_what_it_waits_for_and_not_the_con
 
 
 def test_what_cannot_be_explained_is_refused() -> None:
-    with pytest.raises(TypeError, match="a probe or an input of an operator, or the scope of a dataflow, not 5") as error:
+    with pytest.raises(timely.ConfigurationError, match="a probe or an input of an operator, or the scope of a dataflow, not 5"):
         timely.Worker().explain(5)  # type: ignore[arg-type]
-    assert isinstance(error.value, timely.ConfigurationError)
 
 
 def test_a_place_of_another_worker_is_not_called_complete() -> None:

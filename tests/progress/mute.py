@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-SAID = "a Mute, which raises RuntimeError when it is to say what it is"
+SAID = "a Mute, which raises RuntimeError when printed"
 
 
 class Mute:

@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 
 from timely import Worker
 from timely.dataflow import records_of
-from timely.testing import Network
-from timely.testing.operator_state import MemoryStateRegistry, Snapshot, settle
+from timely.testing import MemoryStateRegistry, Network, settle
 
 Sends = Sequence[Sequence[tuple[int, Any]]]
 """For each epoch ``(how much later, record)``."""
@@ -35,7 +34,7 @@ cuts = st.lists(st.tuples(st.integers(0, EPOCHS), st.integers(1, 3)), min_size=1
 class Phase:
     """Workers that go on from a snapshot, stepped by hand, with an input for each of ``inputs``."""
 
-    def __init__(self, build: Build, inputs: int, workers: int, start: Sequence[Snapshot], time: Any = int) -> None:
+    def __init__(self, build: Build, inputs: int, workers: int, start: Sequence[Any], time: Any = int) -> None:
         self.network = Network(workers)
         self.workers = [Worker(self.network.transport(index)) for index in range(workers)]
         self.state_registries = [MemoryStateRegistry(worker, start) for worker in self.workers]
@@ -72,7 +71,7 @@ class Phase:
         self.settle()
         assert not any(worker.dataflows for worker in self.workers)
 
-    def snapshots(self, *, compact: bool = False) -> list[Snapshot]:
+    def snapshots(self, *, compact: bool = False) -> list[Any]:
         """The snapshot of each worker."""
         self.settle()
         return [keeper.snapshot(compact=compact) for keeper in self.state_registries]
@@ -91,7 +90,7 @@ class Phase:
 def run(build: Build, *sends: Sends, cuts: Sequence[Cut] = (), workers: int = 1, compact: bool = False) -> Counter[Any]:
     """What comes out of all phases of a run together; ``workers`` is how many there are after the last cut."""
     found: Counter[Any] = Counter()
-    start: list[Snapshot] = []
+    start: list[Any] = []
     begin = 0
     for end, size in cuts:
         phase = Phase(build, len(sends), size, start)

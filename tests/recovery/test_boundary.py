@@ -17,9 +17,8 @@ from timely.dataflow import Capability, OperatorInfo, route
 from timely.errors import PeerLostError
 from timely.progress import ProgressGroups
 from timely.recovery import Recovery
-from timely.worker import Worker
-from timely.worker.execution import first_failure, run_worker
-from timely.worker.transport import PeerTransport, thread_transports
+from timely.worker import PeerTransport, Worker, thread_transports
+from timely.worker.execution import first_failure, run_worker  # white box: execute takes no transport of a test's own
 
 
 class Late:

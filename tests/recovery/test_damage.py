@@ -18,7 +18,6 @@ from tests.recovery.programs import Stopped, expected, program
 from tests.recovery.test_recovery import EPOCHS, run
 from timely.errors import CheckpointError
 from timely.recovery import LocalStore
-from timely.recovery.store import PARTIAL
 
 Damage = Callable[[Path], object]
 
@@ -113,7 +112,7 @@ def test_where_the_disk_is_full_the_checkpoint_before_is_still_good(tmp_path: Pa
         run(tmp_path, 2, stop=2)
     with pytest.raises(CheckpointError, match=r"No space left on device"):
         timely.execute(lambda worker: program(worker, Full(tmp_path, room if worker.index == 0 else 10**9), EPOCHS), workers=2)
-    assert not list(tmp_path.glob(f"*{PARTIAL}"))
+    assert not list(tmp_path.glob("*.partial"))
     start, came, _ = run(tmp_path, 2)
     assert start >= 2
     assert came == expected(EPOCHS)

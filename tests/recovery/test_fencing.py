@@ -1,4 +1,4 @@
-"""Of several runs at one place only the newest can commit: what an older one that lives on does there is in nobody's past."""
+"""Fencing: of several runs on one store only the newest can commit; later commits of older runs are in no lineage."""
 
 from __future__ import annotations
 
@@ -16,8 +16,9 @@ from tests.recovery.programs import expected
 from tests.recovery.test_recovery import EPOCHS, run
 from timely.errors import CheckpointError
 from timely.recovery import LocalStore, Recovery
-from timely.recovery.manifest import CLAIM, FENCE, MANIFEST, STATE
-from timely.recovery.store import PARTIAL
+
+# The documented names of the files (docs/recovery.md).
+CLAIM, FENCE, MANIFEST, STATE, PARTIAL = ".claim", ".fence", ".manifest", ".state", ".partial"
 
 
 def counter(worker: timely.Worker, where: Any) -> tuple[Recovery, Any, list[int]]:

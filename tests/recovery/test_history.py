@@ -1,4 +1,7 @@
-"""Which checkpoints a run may go on from, and which pieces it may delete."""
+"""Which checkpoints a run may resume from, and which files it may delete.
+
+White box: these directories hold runs that took over from each other at every moment, which live runs cannot be made to do.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from timely.recovery import LocalStore
-from timely.recovery.history import History, superfluous
+from timely.recovery.history import History, garbage
 from timely.recovery.manifest import (
     FENCE,
     MANIFEST,
@@ -86,7 +89,7 @@ def test_a_fence_that_was_written_for_another_run_is_damaged(tmp_path: Path) -> 
     history = History(LocalStore(tmp_path))
     found = [(int(found.run[:8]), found.number) for found in itertools.islice(history.lineage(), 9)]
     assert found == [(2, 0), (1, 0)]
-    assert history.damaged == [f"fence {ONE}: what {ONE}{FENCE} has in it was written as {TWO}{FENCE}"]
+    assert history.damaged == [f"fence {ONE}: the content of {ONE}{FENCE} was written as {TWO}{FENCE}"]
 
 
 def test_a_manifest_that_was_written_for_another_checkpoint_is_damaged(tmp_path: Path) -> None:
@@ -95,7 +98,7 @@ def test_a_manifest_that_was_written_for_another_checkpoint_is_damaged(tmp_path:
     shutil.copy(tmp_path / (zero + MANIFEST), tmp_path / (one + MANIFEST))
     history = History(LocalStore(tmp_path))
     assert order(history) == [(1, 0)]
-    assert history.damaged == [f"checkpoint {one}: what {one}{MANIFEST} has in it was written as {zero}{MANIFEST}"]
+    assert history.damaged == [f"checkpoint {one}: the content of {one}{MANIFEST} was written as {zero}{MANIFEST}"]
 
 
 def test_a_number_of_a_format_that_is_damaged_is_not_another_format(tmp_path: Path) -> None:
@@ -139,13 +142,13 @@ def test_a_name_that_only_begins_as_ours_is_of_somebody_else(tmp_path: Path, nam
     (tmp_path / name).write_text("not ours")
     history = History(LocalStore(tmp_path))
     assert (history.names, history.newest(), history.generation()) == ([], None, 0)
-    assert superfluous([name], [], THREE) == []
+    assert garbage([name], [], THREE) == []
 
 
 def test_what_was_never_finished_is_ours() -> None:
     checkpoint = checkpoint_name(ONE, 2)
     names = [name + PARTIAL for name in (ONE + FENCE, checkpoint + MANIFEST, state_name(checkpoint, 0))]
-    assert superfluous(names, [], TWO) == names
+    assert garbage(names, [], TWO) == names
 
 
 def test_what_is_kept_and_what_it_refers_to_stays() -> None:
@@ -154,10 +157,10 @@ def test_what_is_kept_and_what_it_refers_to_stays() -> None:
     stay = [*kept[0].files, *kept[1].files, *(found.name + MANIFEST for found in kept), ONE + FENCE, TWO + FENCE]
     others = [manifest(ONE, 2).name + MANIFEST, state_name(checkpoint_name(ONE, 2), 0), state_name(checkpoint_name(TWO, 6), 1)]
     foreign = ["notes.txt", THREE + FENCE, state_name(checkpoint_name(THREE, 0), 0)]
-    assert superfluous([*stay, *others, *foreign], kept, TWO) == others
-    assert superfluous([ONE + FENCE], [], TWO) == [ONE + FENCE]
+    assert garbage([*stay, *others, *foreign], kept, TWO) == others
+    assert garbage([ONE + FENCE], [], TWO) == [ONE + FENCE]
 
 
 def test_manifests_go_before_the_files_that_they_need() -> None:
     names = [state_name(checkpoint_name(ONE, 2), 0), checkpoint_name(ONE, 2) + MANIFEST]
-    assert superfluous(names, [], TWO) == names[::-1]
+    assert garbage(names, [], TWO) == names[::-1]

@@ -356,7 +356,7 @@ class Adder:
         return False
 
 
-class StateDeclarations(Adder):
+class StatefulScope(Adder):
     """The same, and it can say what it has."""
 
     def checkpoint(self) -> int:
@@ -374,9 +374,9 @@ def test_a_scope_of_ones_own_goes_on_with_its_state() -> None:
     sent = [[(0, 1)], [(0, 2)], [(0, 3)], [(0, 4)]]
     expected = Counter({(0, epoch, str(total)): 1 for epoch, total in enumerate((1, 3, 6, 10))})
     for epoch in range(EPOCHS + 1):
-        assert run(_adding(StateDeclarations), sent, cuts=[(epoch, 1)]) == expected
-    with pytest.raises(StateError, match="Keeping.* 1 workers .* cannot be dealt to 2"):
-        run(_adding(StateDeclarations), sent, cuts=[(2, 1)], workers=2)
+        assert run(_adding(StatefulScope), sent, cuts=[(epoch, 1)]) == expected
+    with pytest.raises(StateError, match="StatefulScope.* 1 workers .* cannot be dealt to 2"):
+        run(_adding(StatefulScope), sent, cuts=[(2, 1)], workers=2)
 
 
 def test_a_scope_of_ones_own_that_cannot_say_what_it_has_is_refused() -> None:

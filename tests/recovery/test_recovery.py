@@ -1,4 +1,4 @@
-"""A run that goes on from a checkpoint gives what a run without a fault gives: at every boundary, on any number of workers."""
+"""A run that resumes from any checkpoint, on any number of workers, gives what a run without a fault gives."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import pytest
 
 import timely
 from tests.recovery.programs import Stopped, expected, program
+from timely.recovery import Recovery
 
 EPOCHS = 6
 
@@ -33,3 +34,9 @@ def test_a_run_goes_on_from_every_boundary(tmp_path: Path, before: int, after: i
     with pytest.raises(Stopped):
         run(tmp_path, before, stop=stop)
     assert run(tmp_path, after) == (stop, expected(EPOCHS), 6 * EPOCHS)
+
+
+def test_recovery_is_a_name_of_timely_loaded_on_use() -> None:
+    assert timely.Recovery is Recovery
+    with pytest.raises(AttributeError, match="has no attribute 'Recoveries'"):
+        timely.Recoveries  # type: ignore[attr-defined]  # noqa: B018

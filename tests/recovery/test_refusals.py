@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -17,12 +18,10 @@ from timely.errors import (
     CheckpointError,
     ConfigurationError,
     RecoveryError,
-    StalledError,
     StateError,
     TimeRegressionError,
 )
 from timely.recovery import Recovery
-from timely.recovery.state_file import digest
 
 Build = Callable[[timely.ScopeBuilder[int]], object]
 
@@ -159,7 +158,8 @@ def test_another_version_is_refused(tmp_path: Path) -> None:
 def seal(path: Path, body: bytes, form: int = 2) -> None:
     """Write a manifest or a fence of a format."""
     start = f"timely {'fence' if path.suffix == '.fence' else 'checkpoint'} {form} ".encode()
-    path.write_bytes(start + digest(start + body).encode() + b"\n" + body)
+    digest = hashlib.blake2b(start + body, digest_size=16).hexdigest()
+    path.write_bytes(start + digest.encode() + b"\n" + body)
 
 
 @pytest.mark.parametrize("version", [(1, 2), b"x", 1, 0])
@@ -230,7 +230,7 @@ def test_an_error_while_state_is_saved_or_taken_back_names_its_operator(tmp_path
     with pytest.raises(StateError, match=r"operator 'mine' .* raised KeyError while its state was saved: 'lost'"):
         once(tmp_path, lambda scope: plain(scope, constructor=keeping(raising)))
     once(tmp_path)
-    with pytest.raises(StateError, match=r"operator 'mine' .* raised KeyError while it took its state back: 'lost'"):
+    with pytest.raises(StateError, match=r"operator 'mine' .* raised KeyError while it restored its state: 'lost'"):
         once(tmp_path, lambda scope: plain(scope, constructor=keeping(list, raising)))
 
 
@@ -301,16 +301,6 @@ def test_workers_that_want_different_times_are_told(tmp_path: Path) -> None:
         timely.execute(program, workers=2)
 
 
-def test_a_worker_that_does_not_take_part_does_not_hang_the_others(tmp_path: Path) -> None:
-    def program(worker: timely.Worker) -> None:
-        with Recovery(worker, tmp_path) as recovery:
-            if worker.index == 0:
-                recovery.checkpoint(1)
-
-    with pytest.raises(StalledError, match="a value to come from worker 1"):
-        timely.execute(program, workers=2)
-
-
 def test_time_does_not_go_back(tmp_path: Path) -> None:
     once(tmp_path, time=5)
     with pytest.raises(CheckpointError, match="4 is not at or after 5"):
@@ -323,7 +313,7 @@ def test_a_recovery_that_is_made_after_the_dataflows_takes_no_checkpoint(tmp_pat
         plain(scope)
     with (
         Recovery(worker, tmp_path) as recovery,
-        pytest.raises(CheckpointError, match="has no dataflow to keep: .* make the Recovery before the dataflows"),
+        pytest.raises(CheckpointError, match="has no dataflow to checkpoint: .* make the Recovery before the dataflows"),
     ):
         recovery.checkpoint(1)
 

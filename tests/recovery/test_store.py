@@ -20,7 +20,7 @@ def arrow(directory: Path) -> Store:
     pytest.importorskip("pyarrow")
     from pyarrow import fs
 
-    from timely.recovery.arrow_store import ArrowStore
+    from timely.recovery import ArrowStore
 
     return ArrowStore(fs.LocalFileSystem(), str(directory))
 
@@ -30,7 +30,7 @@ def objects(directory: Path) -> Store:
     pytest.importorskip("pyarrow")
     from pyarrow import fs
 
-    from timely.recovery.arrow_store import ArrowStore
+    from timely.recovery import ArrowStore
 
     store = ArrowStore(fs.SubTreeFileSystem(str(directory.parent), fs.LocalFileSystem()), directory.name)
     store.renames = False
@@ -93,7 +93,7 @@ def test_a_uri_that_nobody_knows_is_refused(uri: str) -> None:
     if uri.startswith("mock"):
         open_store(uri)
         return
-    with pytest.raises(ConfigurationError, match="no checkpoints can be kept at 'no-such-scheme"):
+    with pytest.raises(ConfigurationError, match="no checkpoints can be stored at 'no-such-scheme"):
         open_store(uri)
 
 
@@ -106,5 +106,5 @@ def test_paths_and_file_uris_need_no_arrow(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("where", [7, None, object()])
 def test_what_is_no_place_is_refused(where: object) -> None:
-    with pytest.raises(ConfigurationError, match="checkpoints are kept at a path, a URI or"):
+    with pytest.raises(ConfigurationError, match="checkpoints are stored at a path, a URI or"):
         open_store(where)  # type: ignore[arg-type]

@@ -16,7 +16,7 @@ from timely.dataflow.port_owner import Closable
 from timely.dataflow.ports import InputPort, OutputPort
 from timely.dataflow.scope import ScopeBuilder, Stream, check_scope, instead_of, way_between
 from timely.dataflow.spill import Queue, SpillQueue
-from timely.errors import GraphError, Place, ScopeError, shown
+from timely.errors import ErrorSubject, GraphError, brief
 from timely.order import PartialOrder
 from timely.progress import Antichain, PathSummary, Source, SummaryRow, Target
 from timely.scopes import INGRESS
@@ -48,7 +48,7 @@ class Waiting(Protocol[T]):
     def label(self) -> str:
         """Its name in errors."""
 
-    def place(self) -> Place:
+    def place(self) -> ErrorSubject:
         """Return its place, for errors."""
 
 
@@ -59,16 +59,16 @@ def connect(scope: ScopeBuilder[T], stream: Stream[T, Any], pact: Pact, target: 
     """
     label = input.label
     if not isinstance(stream, Stream):
-        raise GraphError(f"{label} reads a timely.Stream, not {shown(stream)}: {instead_of(stream)}")
+        raise GraphError(f"{label} reads a timely.Stream, not {brief(stream)}: {instead_of(stream)}")
     if stream.scope is not scope:
-        raise ScopeError(f"{label} cannot read a stream of scope {stream.scope.path!r}: {way_between(stream.scope, scope)}")
+        raise GraphError(f"{label} cannot read a stream of scope {stream.scope.path!r}: {way_between(stream.scope, scope)}")
     queue = input.queue
     if isinstance(pact, Spill):
         queue, pact = SpillQueue(pact.threshold, pact.reserve, label), pact.pact
     if not isinstance(pact, Exchange | Distribute | PipelinePact):
         raise GraphError(
             f"{label}: a pact is timely.Pipeline, timely.Exchange(key), timely.Distribute(partition) or timely.Spill(pact),"
-            f" not {shown(pact)}"
+            f" not {brief(pact)}"
         )
     local: QueuePusher[T] = QueuePusher(queue, scope.subgraph, target.node)
     pusher: Pusher[T] = local
@@ -96,7 +96,7 @@ def make(scope: ScopeBuilder[Any], name: str, factory: Callable[..., S], *args: 
     timely.errors.OperatorError: operator 'mine' (/example/mine#0) on worker 0 raised ValueError: invalid ... was built at ...
     """
     check_scope(scope, name)
-    place = Place("operator", name, f"{scope.path}/{name}#{len(scope.subgraph.children)}", str(origin() or ""))
+    place = ErrorSubject("operator", name, f"{scope.path}/{name}#{len(scope.subgraph.children)}", str(origin() or ""))
     with blaming(place, scope.allocator.index):
         return factory(*args)
 
@@ -126,7 +126,7 @@ class OperatorBuilder(Generic[T]):
 
     def __init__(self, scope: ScopeBuilder[T], name: str) -> None:
         if not isinstance(name, str):
-            raise GraphError(f"the name of an operator is a string, not {shown(name)}: a pact comes before the name")
+            raise GraphError(f"the name of an operator is a string, not {brief(name)}: a pact comes before the name")
         check_scope(scope, name)
         self._scope = scope
         self._operator: Operator[T] = Operator(name, scope.subgraph_builder, scope.allocator)

@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import Any, Final, Generic, Self, SupportsIndex, TypeVar
 
 from timely.dataflow.port_owner import CountedInput, CountedOutput
-from timely.errors import CapabilityError, GraphError, shown
+from timely.errors import CapabilityError, GraphError, brief
 from timely.order import PartialOrder, Product
 
 T = TypeVar("T", bound=PartialOrder)
@@ -101,7 +101,7 @@ class Capability(Generic[T]):
     def __reduce__(self) -> Any:
         where = "" if self._port is None else f"{self._port.label}: "
         raise CapabilityError(
-            f"{where}the capability for {shown(self.time)} cannot be pickled: it allows its own operator on its own worker to"
+            f"{where}the capability for {brief(self.time)} cannot be pickled: it allows its own operator on its own worker to"
             " send; have that one send instead, or keep the time"
         )
 
@@ -123,31 +123,31 @@ class Capability(Generic[T]):
     def refused_by(self, port: CountedOutput[T]) -> CapabilityError:
         """Return the error for a port that it does not permit."""
         if self._port is None:
-            return CapabilityError(f"{port.label}: the capability for {shown(self.time)} was dropped before the send; keep it")
+            return CapabilityError(f"{port.label}: the capability for {brief(self.time)} was dropped before the send; keep it")
         return CapabilityError(
-            f"{port.label}: the capability for {shown(self.time)} belongs to {self._port.label}; each output needs one of its own"
+            f"{port.label}: the capability for {brief(self.time)} belongs to {self._port.label}; each output needs one of its own"
         )
 
     def elsewhere(self, other: Capability[T]) -> CapabilityError:
         """Return the error to raise where ``other`` should have been for the same output as this one."""
         mine, theirs = (capability.port.label if capability.port else "dropped" for capability in (self, other))
         return CapabilityError(
-            f"{mine}: the capability for {shown(other.time)} belongs to {theirs}; each output needs one of its own"
+            f"{mine}: the capability for {brief(other.time)} belongs to {theirs}; each output needs one of its own"
         )
 
     def _refusal(self, deed: str, time: T) -> CapabilityError:
         if self._port is None:
             return CapabilityError(
-                f"cannot {deed} the capability for {shown(self.time)} to {shown(time)}: it was dropped already; keep it, or a"
+                f"cannot {deed} the capability for {brief(self.time)} to {brief(time)}: it was dropped already; keep it, or a"
                 " copy() of it, until nothing is to be sent any more"
             )
         return CapabilityError(
-            f"{self._port.label}: cannot {deed} the capability for {shown(self.time)} to {shown(time)}, which is not at or"
+            f"{self._port.label}: cannot {deed} the capability for {brief(self.time)} to {brief(time)}, which is not at or"
             " after it; keep a copy() of it from before, or send at a later time"
         )
 
     def __repr__(self) -> str:
-        return f"Capability({shown(self.time)}{'' if self._port is not None else ', dropped'})"
+        return f"Capability({brief(self.time)}{'' if self._port is not None else ', dropped'})"
 
 
 class InputCapability(Generic[T]):
@@ -173,7 +173,7 @@ class InputCapability(Generic[T]):
             raise self._no_output(output)
         if output not in port.identities:
             raise CapabilityError(
-                f"{port.label}: the summary to output {output} is not the identity, so the capability for {shown(self.time)}"
+                f"{port.label}: the summary to output {output} is not the identity, so the capability for {brief(self.time)}"
                 f" cannot be retained there; use delayed(time, output={output}) with a time that the summary allows"
             )
         return Capability(self.time, port.operator.output_ports[output])
@@ -193,7 +193,7 @@ class InputCapability(Generic[T]):
         if len(summaries) == 0:
             raise CapabilityError(f"{port.label}: output {output} is disconnected from this input, so nothing can be sent there")
         raise CapabilityError(
-            f"{port.label}: {shown(time)} is not at or after what the summary to output {output} makes of {shown(self.time)};"
+            f"{port.label}: {brief(time)} is not at or after what the summary to output {output} makes of {brief(self.time)};"
             " what is sent later may have a later time, never an earlier one"
         )
 
@@ -207,7 +207,7 @@ class InputCapability(Generic[T]):
         """Return the error for a port that it does not permit."""
         operator = self._port.operator
         if port.operator is not operator:
-            return CapabilityError(f"{port.label}: the capability for {shown(self.time)} came with input of {self._port.label}")
+            return CapabilityError(f"{port.label}: the capability for {brief(self.time)} came with input of {self._port.label}")
         self._current("send")
         return CapabilityError(
             f"{port.label}: the summary from {self._port.label} is not the identity; send with delayed(time, output)"
@@ -215,16 +215,16 @@ class InputCapability(Generic[T]):
 
     def _no_output(self, output: object) -> GraphError:
         port = self._port
-        return GraphError(f"{port.label}: there is no output {shown(output)}, but {len(port.summaries)} of them, counted from 0")
+        return GraphError(f"{port.label}: there is no output {brief(output)}, but {len(port.summaries)} of them, counted from 0")
 
     def _current(self, deed: str) -> CountedInput[T]:
         port = self._port
         if self._call != port.operator.call or not port.operator.running:
             raise CapabilityError(
-                f"{port.label}: cannot {deed} with the input capability for {shown(self.time)} after the activation that it came"
+                f"{port.label}: cannot {deed} with the input capability for {brief(self.time)} after the activation that it came"
                 " in; call its retain() there, and keep what that returns"
             )
         return port
 
     def __repr__(self) -> str:
-        return f"InputCapability({shown(self.time)})"
+        return f"InputCapability({brief(self.time)})"

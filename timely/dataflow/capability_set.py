@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from typing import Generic, TypeVar
 
 from timely.dataflow.capability import Capability
-from timely.errors import CapabilityError, shown
+from timely.errors import CapabilityError, brief
 from timely.order import PartialOrder
 from timely.progress import Antichain
 
@@ -55,11 +55,11 @@ class CapabilitySet(Generic[T]):
         """
         if not isinstance(capability, Capability):
             raise CapabilityError(
-                f"a set of capabilities cannot hold {shown(capability)}: put in what retain() or delayed(t) returns"
+                f"a set of capabilities cannot hold {brief(capability)}: put in what retain() or delayed(t) returns"
             )
         if capability.port is None:
             raise CapabilityError(
-                f"the capability for {shown(capability.time)} was dropped before it was put into a set; keep it"
+                f"the capability for {brief(capability.time)} was dropped before it was put into a set; keep it"
             )
         for other in self._capabilities:
             if other.port is not capability.port:
@@ -114,11 +114,11 @@ class CapabilitySet(Generic[T]):
             if capability.time <= time:
                 return capability
         if not self._capabilities:
-            raise CapabilityError(f"cannot {deed} an empty set of capabilities to {shown(time)}: all of them were given up")
+            raise CapabilityError(f"cannot {deed} an empty set of capabilities to {brief(time)}: all of them were given up")
         port, times = self._capabilities[0].port, [capability.time for capability in self._capabilities]
         label = "a set of capabilities" if port is None else port.label
         raise CapabilityError(
-            f"{label}: cannot {deed} capabilities for {shown(times)} to {shown(time)}, which is at or after none of them"
+            f"{label}: cannot {deed} capabilities for {brief(times)} to {brief(time)}, which is at or after none of them"
         )
 
     def __len__(self) -> int:
@@ -128,4 +128,4 @@ class CapabilitySet(Generic[T]):
         return iter(tuple(self._capabilities))
 
     def __repr__(self) -> str:
-        return f"CapabilitySet([{', '.join(shown(capability.time) for capability in self._capabilities)}])"
+        return f"CapabilitySet([{', '.join(brief(capability.time) for capability in self._capabilities)}])"

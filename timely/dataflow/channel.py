@@ -14,7 +14,7 @@ from timely.dataflow.concatenation import BYTES, ENOUGH, SMALL, compatible, conc
 from timely.dataflow.keys import Parts
 from timely.dataflow.port_owner import Closable
 from timely.dataflow.spill import Queue
-from timely.errors import Place, RoutingError, TimelyError, told
+from timely.errors import ErrorSubject, RoutingError, TimelyError, error_text
 from timely.order import PartialOrder
 from timely.scopes import Subgraph
 
@@ -81,7 +81,7 @@ class ExchangePusher(Pusher[T], Generic[T]):
         local: QueuePusher[T],
         allocator: Allocator,
         label: str,
-        place: Callable[[], Place],
+        place: Callable[[], ErrorSubject],
         closing: list[Closable] | None,
     ) -> None:
         self._parts = parts
@@ -145,7 +145,7 @@ class ExchangePusher(Pusher[T], Generic[T]):
             error.blamed = self._place()
             raise
         except Exception as error:
-            raise self._failure(f"the key of a record raised {told(error)}", error)
+            raise self._failure(f"the key of a record raised {error_text(error)}", error)
         for peer, part in parts:
             if peer == allocator.index:
                 self._local.push(time, part, len(part))

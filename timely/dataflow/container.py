@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Final, Protocol, Self
 
 from timely.dataflow.keys import Key, Parts, route
-from timely.errors import ContainerError, RoutingError, shown
+from timely.errors import ContainerError, RoutingError, brief
 
 _ROUTED: Final = frozenset({int, bool, float, str, bytes, type(None)})
 """Types whose every value can be routed."""
@@ -127,7 +127,7 @@ def _refuse(batch: Any, key: Key, workers: int) -> Parts:
 
 def _partition_list(batch: list[Any], key: Key, workers: int) -> Parts:
     if not callable(key):
-        raise RoutingError(f"a list of records has no column {shown(key)}: give a function of the record as the key")
+        raise RoutingError(f"a list of records has no column {brief(key)}: give a function of the record as the key")
     if workers == 1:
         keys = [key(record) for record in batch]
         if not _ROUTED.issuperset(map(type, keys)):
@@ -156,7 +156,7 @@ def checked_parts(given: Iterable[tuple[int, Any]], batch: Any, workers: int, wh
     parts = [(worker, part) for worker, part in given if len(part)]
     for worker, _ in parts:
         if not isinstance(worker, int) or not 0 <= worker < workers:
-            raise RoutingError(f"{who} sends to worker {shown(worker)}, and there are 0 to {workers - 1}")
+            raise RoutingError(f"{who} sends to worker {brief(worker)}, and there are 0 to {workers - 1}")
     count = sum(len(part) for _, part in parts)
     if count != len(batch):
         raise RoutingError(f"{who} makes {count} records of {len(batch)}: it must neither lose nor add any")

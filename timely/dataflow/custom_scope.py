@@ -22,7 +22,7 @@ from timely.dataflow.origin import origin
 from timely.dataflow.pact import Pact, Pipeline
 from timely.dataflow.scope import ScopeBuilder, Stream
 from timely.dataflow.spill import Queue
-from timely.errors import CapabilityError, GraphError, Place, ProgressError, TimestampError, shown
+from timely.errors import CapabilityError, ErrorSubject, GraphError, ProgressError, TimestampError, brief
 from timely.order import PartialOrder
 from timely.progress import ChangeBatch, Source, Target
 from timely.scopes import Counts, Scope, Summaries, ValidatingScope
@@ -42,7 +42,7 @@ class Inlet(Generic[T]):
 
     __slots__ = ("label", "open", "place", "queue", "read")
 
-    def __init__(self, label: str, place: Callable[[], Place]) -> None:
+    def __init__(self, label: str, place: Callable[[], ErrorSubject]) -> None:
         self.label = label
         self.place = place
         self.open = False
@@ -66,7 +66,7 @@ class Inlet(Generic[T]):
             left = self.read.pop(time, 0) - count
             if left < 0:
                 raise ProgressError(
-                    f"{self.label}: the scope reports that it consumed {count} records at {shown(time)}, and has read"
+                    f"{self.label}: the scope reports that it consumed {count} records at {brief(time)}, and has read"
                     f" {left + count} that it had not reported before; report what was read from the inlet"
                 )
             if left:
@@ -103,7 +103,7 @@ class Outlet(Generic[T]):
         for time in [*sent, *reported]:
             if sent.get(time, 0) != reported.get(time, 0):
                 raise ProgressError(
-                    f"{self.label}: the scope reports that it produced {reported.get(time, 0)} records at {shown(time)}, and sent"
+                    f"{self.label}: the scope reports that it produced {reported.get(time, 0)} records at {brief(time)}, and sent"
                     f" {sent.get(time, 0)} in this pull; report what was sent to the outlet, in the same pull"
                 )
 
@@ -148,7 +148,7 @@ class CustomScope(ValidatingScope[T]):
         self.info = OperatorInfo(name, self.index, self.path, activator, allocator.index, allocator.peers, origin(), keeping)
         self._where = self.info.place("scope")
 
-    def place(self) -> Place:
+    def place(self) -> ErrorSubject:
         """Return the scope's place, for errors."""
         return self._where
 

@@ -15,7 +15,7 @@ from typing_extensions import deprecated
 from timely.dataflow.activator import Activator
 from timely.dataflow.operator_state import Load, Log, Rescale, Save, StateDeclarations, StatePart
 from timely.dataflow.origin import Origin
-from timely.errors import Place, RecoveryError, failure
+from timely.errors import ErrorSubject, RecoveryError, failure
 
 
 @attrs.frozen
@@ -32,9 +32,9 @@ class OperatorInfo:
     state: StateDeclarations = attrs.field(factory=lambda: StateDeclarations(None), repr=False, eq=False)
     _endings: list[Callable[[], object]] = attrs.field(factory=list, repr=False, eq=False)
 
-    def place(self, kind: str = "operator") -> Place:
+    def place(self, kind: str = "operator") -> ErrorSubject:
         """Return the operator's place, for errors."""
-        return Place(kind, self.name, self.path, "" if self.origin is None else str(self.origin))
+        return ErrorSubject(kind, self.name, self.path, "" if self.origin is None else str(self.origin))
 
     def register_state(self, save: Save | None, load: Load, *, rescale: Rescale | None = None, logged: bool = False) -> Log:
         """Register state, in the constructor, while the operator holds its initial capabilities.
@@ -111,10 +111,10 @@ class OperatorInfo:
 
 
 @contextlib.contextmanager
-def blaming(place: Place, worker: int) -> Iterator[None]:
+def blaming(place: ErrorSubject, worker: int) -> Iterator[None]:
     """Raise errors of the block as an ``OperatorError`` that names ``place``.
 
-    >>> with blaming(Place("scope", "mine", "/df/mine#0", ""), 0):
+    >>> with blaming(ErrorSubject("scope", "mine", "/df/mine#0", ""), 0):
     ...     raise ValueError("no")
     Traceback (most recent call last):
     timely.errors.OperatorError: scope 'mine' (/df/mine#0) on worker 0 raised ValueError: no

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import attrs
 
-from timely.errors import RoutingError, shown
+from timely.errors import RoutingError, brief
 
 if TYPE_CHECKING:
     from decimal import Decimal
@@ -122,7 +122,7 @@ def _refuse(key: object) -> int:
     raise RoutingError(
         "a key must be a number, a string, bytes, a date, an instant, a span of time, a UUID, a member of an enumeration, or a"
         " tuple, frozenset, data class or attrs class of such, whose __eq__ is the generated one, and"
-        f" {shown(key)} is of type {type(key).__name__}: give key=, a function that returns one of these, equal for equal records"
+        f" {brief(key)} is of type {type(key).__name__}: give key=, a function that returns one of these, equal for equal records"
     )
 
 
@@ -149,7 +149,7 @@ def _mixed(bits: int) -> int:
 
 def _of_decimal(key: Decimal) -> int:
     if key.adjusted() >= _DIGITS:
-        raise RoutingError(f"{shown(key)} has too many digits to be a key: give key=, a function that returns fewer of them")
+        raise RoutingError(f"{brief(key)} has too many digits to be a key: give key=, a function that returns fewer of them")
     return _of_number(key)
 
 

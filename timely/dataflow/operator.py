@@ -20,7 +20,7 @@ from timely.dataflow.origin import is_ours, origin
 from timely.dataflow.port_owner import PortOwner
 from timely.dataflow.ports import InputPort, OutputPort
 from timely.dataflow.runnable import why_not_run
-from timely.errors import Place, RecoveryError, failure, shown, told
+from timely.errors import ErrorSubject, RecoveryError, brief, error_text, failure
 from timely.order import PartialOrder
 from timely.progress import ChangeBatch, CountSink
 from timely.scopes import Counts, SubgraphBuilder, Summaries
@@ -80,7 +80,7 @@ class Operator(PortOwner[T]):
         self.scope.activate(self.index)
 
     @override
-    def place(self) -> Place:
+    def place(self) -> ErrorSubject:
         return self.info.place()
 
     def construct(
@@ -99,7 +99,7 @@ class Operator(PortOwner[T]):
         try:
             logic = constructor(capabilities, self.info)
             if not callable(logic):
-                raise TypeError(f"the constructor must return the logic, a function of the ports, and returned {shown(logic)}")
+                raise TypeError(f"the constructor must return the logic, a function of the ports, and returned {brief(logic)}")
             kind = why_not_run(logic)
             if kind is not None:
                 raise TypeError(
@@ -208,7 +208,7 @@ def _is_of_our_call(error: Exception, frames: int) -> bool:
 
     That is in one of the first ``frames`` of the traceback, which are the library's own.
     """
-    if not isinstance(error, TypeError) or " argument" not in told(error):
+    if not isinstance(error, TypeError) or " argument" not in error_text(error):
         return False
     trace = error.__traceback__
     while trace is not None and frames and is_ours(trace.tb_frame.f_code.co_filename):

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final, Generic, TypeVar
 
 from timely.dataflow.sync_activator import SyncActivator
-from timely.errors import CapabilityError, Place, TimestampError
+from timely.errors import CapabilityError, ErrorSubject, TimestampError
 from timely.order import PartialOrder
 from timely.progress import Antichain, CountSink, PathSummary, TimeDomain
 from timely.scopes import TrustedScope
@@ -59,7 +59,7 @@ class PortOwner(TrustedScope[T], Generic[T]):
         """Run in this pass, or the next."""
 
     @abstractmethod
-    def place(self) -> Place:
+    def place(self) -> ErrorSubject:
         """Return the operator's place, for errors."""
 
 

@@ -15,7 +15,7 @@ from timely.dataflow.channel import Pusher
 from timely.dataflow.container import records_of
 from timely.dataflow.port_owner import Closable, CountedInput, CountedOutput, PortOwner
 from timely.dataflow.spill import Queue, SpillQueue
-from timely.errors import CapabilityError, ContainerError, GraphError, Place, shown
+from timely.errors import CapabilityError, ContainerError, ErrorSubject, GraphError, brief
 from timely.order import PartialOrder, linear_extension
 from timely.progress import Antichain, PathSummary
 
@@ -51,7 +51,7 @@ class InputPort(CountedInput[T], Generic[T, D]):
             raise GraphError(f"{self.label} does not observe its frontier: use unary_frontier, or new_input(..., notify=True)")
         return Antichain(self.elements)
 
-    def place(self) -> Place:
+    def place(self) -> ErrorSubject:
         """Return the operator's place, for errors."""
         return self.operator.place()
 
@@ -165,7 +165,7 @@ class InputPort(CountedInput[T], Generic[T, D]):
 
     def _cannot_advance(self, output: OutputPort[T], summary: PathSummary[T]) -> CapabilityError:
         return CapabilityError(
-            f"{output.label}: what {self.label} reads can be sent there by {shown(summary)} only in an activation of the same"
+            f"{output.label}: what {self.label} reads can be sent there by {brief(summary)} only in an activation of the same"
             " operator, and only where that is a summary between them"
         )
 
@@ -219,7 +219,7 @@ class OutputPort(CountedOutput[T], Generic[T]):
             permitted = given.permits(self)
         except (AttributeError, TypeError):
             raise CapabilityError(
-                f"{self.label}: a session needs a capability, not {shown(capability)}: the one that came with the input, or one"
+                f"{self.label}: a session needs a capability, not {brief(capability)}: the one that came with the input, or one"
                 " that was retained"
             ).caused_by(None)
         if not permitted:
@@ -293,7 +293,7 @@ class Session(Closable, Generic[T]):
 
     def _has_ended(self) -> CapabilityError:
         return CapabilityError(
-            f"this session at {shown(self.time)} ended with the activation it was opened in, or with its own with-block;"
+            f"this session at {brief(self.time)} ended with the activation it was opened in, or with its own with-block;"
             " open a new one"
         )
 

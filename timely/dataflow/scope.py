@@ -18,7 +18,7 @@ from timely.dataflow.allocator import Allocator
 from timely.dataflow.channel import EnterPusher, LeavePusher, Pusher
 from timely.dataflow.methods import ScopeBase, StreamBase
 from timely.dataflow.origin import Origin
-from timely.errors import GraphError, ScopeError, shown
+from timely.errors import GraphError, brief
 from timely.order import PartialOrder, Product
 from timely.progress import ProgressExchange, Source, Target
 from timely.scopes import EGRESS, INGRESS, Subgraph, SubgraphBuilder
@@ -59,7 +59,7 @@ class ScopeContext(AbstractContextManager[S]):
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_"):
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
-        raise ScopeError(
+        raise GraphError(
             f"{self._call}() opens a scope: write `with ...{self._call}() as scope:`, and scope.{name} in that block"
         )
 
@@ -80,7 +80,7 @@ class ScopeBuilder(ScopeBase, Generic[T]):
         exchange: Exchanged | None,
     ) -> None:
         if not isinstance(name, str):
-            raise ScopeError(f"the name of a scope is a string, not {shown(name)}: scoped(time_type) opens one with other times")
+            raise GraphError(f"the name of a scope is a string, not {brief(name)}: scoped(time_type) opens one with other times")
         index = -1 if parent is None else len(parent.subgraph.children)
         self.name = name
         self.index = index
@@ -170,7 +170,7 @@ class ScopeBuilder(ScopeBase, Generic[T]):
     def finish(self) -> None:
         """Compile the whole nesting, as the end of a dataflow's ``with`` block does.
 
-        ``ScopeError`` if an operator or loop was begun and never finished.
+        ``GraphError`` if an operator or loop was begun and never finished.
 
         >>> import timely
         >>> with timely.Worker().dataflow() as scope:
@@ -182,7 +182,7 @@ class ScopeBuilder(ScopeBase, Generic[T]):
         for check in self.checks:
             check()
         if self.unfinished:
-            raise ScopeError(f"operators were begun and never built: {', '.join(sorted(self.unfinished))}; call build(...)")
+            raise GraphError(f"operators were begun and never built: {', '.join(sorted(self.unfinished))}; call build(...)")
         self.subgraph_builder.get_internal_summary()
         self.subgraph_builder.set_external_summary((), ())
 
@@ -217,7 +217,7 @@ class Stream(StreamBase, Generic[T, D]):
     # -- across scopes ---------------------------------------------------------------------------------------------
 
     def enter(self, scope: ScopeBuilder[T2]) -> Stream[T2, D]:
-        """Return this stream inside ``scope``, a scope nested directly in the stream's own; ``ScopeError`` otherwise.
+        """Return this stream inside ``scope``, a scope nested directly in the stream's own; ``GraphError`` otherwise.
 
         >>> import timely
         >>> def build(scope):
@@ -227,8 +227,8 @@ class Stream(StreamBase, Generic[T, D]):
         [(0, [1, 2])]
         """
         if getattr(scope, "parent", None) is not self.scope:
-            raise ScopeError(
-                f"a stream of scope {self.scope.path!r} cannot enter {shown(getattr(scope, 'path', scope))}, which is not nested"
+            raise GraphError(
+                f"a stream of scope {self.scope.path!r} cannot enter {brief(getattr(scope, 'path', scope))}, which is not nested"
                 f" directly in it: {way_between(self.scope, scope, 'enter the scopes on the way one by one')}"
             )
         port = scope.subgraph_builder.new_input()
@@ -238,7 +238,7 @@ class Stream(StreamBase, Generic[T, D]):
         return Stream(scope, Source(INGRESS, port), tee)
 
     def leave(self) -> Stream[Any, D]:
-        """Return this stream in the scope around its own; ``ScopeError`` at the outermost one.
+        """Return this stream in the scope around its own; ``GraphError`` at the outermost one.
 
         >>> import timely
         >>> timely.example(lambda scope: scope.to_stream([1, 2]).leave())
@@ -248,7 +248,7 @@ class Stream(StreamBase, Generic[T, D]):
         """
         scope, parent = self.scope, self.scope.parent
         if parent is None:
-            raise ScopeError(f"a stream of the outermost scope {scope.path!r} cannot leave it")
+            raise GraphError(f"a stream of the outermost scope {scope.path!r} cannot leave it")
         port = scope.subgraph_builder.new_output()
         tee: list[Pusher[Any]] = []
         scope.subgraph_builder.add_edge(self.source, Target(EGRESS, port), local=True)
@@ -265,7 +265,7 @@ def check_scope(scope: object, name: str) -> None:
     timely.errors.GraphError: operator 'feedback' is built in a scope, such as a stream's stream.scope, and not in None
     """
     if not isinstance(scope, ScopeBuilder):
-        raise GraphError(f"operator {name!r} is built in a scope, such as a stream's stream.scope, and not in {shown(scope)}")
+        raise GraphError(f"operator {name!r} is built in a scope, such as a stream's stream.scope, and not in {brief(scope)}")
 
 
 def scope_of(stream: Stream[T, Any], reader: str) -> ScopeBuilder[T]:
@@ -280,7 +280,7 @@ def scope_of(stream: Stream[T, Any], reader: str) -> ScopeBuilder[T]:
     timely.errors.GraphError: operator 'map' reads a timely.Stream, not [1, 2]: make one of it with scope.to_stream(...)
     """
     if not isinstance(stream, Stream):
-        raise GraphError(f"operator {reader!r} reads a timely.Stream, not {shown(stream)}: {instead_of(stream)}")
+        raise GraphError(f"operator {reader!r} reads a timely.Stream, not {brief(stream)}: {instead_of(stream)}")
     return stream.scope
 
 

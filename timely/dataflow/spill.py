@@ -15,7 +15,7 @@ from typing import Any, Final, Generic, TypeAlias, TypeVar
 import attrs
 
 from timely.dataflow.pickling import dumps, pickled
-from timely.errors import SpillError, told
+from timely.errors import SpillError, error_text
 from timely.order import PartialOrder
 
 T = TypeVar("T", bound=PartialOrder)
@@ -232,7 +232,7 @@ class SpillQueue(Generic[T]):
             yield
         except Exception as error:
             raise SpillError(
-                f"{self._label}: what waits there cannot {deed} in order to spill to disk, {told(error)}."
+                f"{self._label}: what waits there cannot {deed} in order to spill to disk, {error_text(error)}."
                 f" It stays as it was; {advice}, or use the pact without timely.Spill"
             ) from error
 

@@ -12,8 +12,7 @@ from typing import Any, TypeAlias
 import attrs
 
 from timely.dataflow import InputPort, Operator, ScopeBuilder, Stream
-from timely.errors import PlaceError as PlaceError  # where it was before
-from timely.errors import ScopeError, shown
+from timely.errors import ConfigurationError, GraphError, brief
 from timely.inspect.capability_holders import CapabilityHolders, Holdings
 from timely.inspect.reasons import Explanation, Reason, Unfinished
 from timely.inspect.search import Search
@@ -32,8 +31,8 @@ def explain(worker: Worker, what: Place) -> Explanation:
     """Return why the frontier at a place is where it is, or why a dataflow is not complete, as ``worker`` sees it now.
 
     Asks the other workers of ``timely.execute`` what they hold, for at most two seconds; they do not have to cooperate. Takes
-    time linear in the dataflow and in the objects of the process. ``ScopeError`` for a dataflow that is still being built,
-    ``PlaceError`` for one of another worker, and for any other argument.
+    time linear in the dataflow and in the objects of the process. ``GraphError`` for a dataflow that is still being built,
+    ``ConfigurationError`` for one of another worker, and for any other argument.
 
     >>> import timely
     >>> worker = timely.Worker()
@@ -123,12 +122,12 @@ def _dataflow(worker: Worker, place: _Place) -> ScopeBuilder[Any] | None:
 
 def _check_built(scope: Subgraph[Any, Any]) -> None:
     if not scope.is_built:
-        raise ScopeError(f"explain: scope {scope.path} is not built yet: ask when the with-block of its dataflow is over")
+        raise GraphError(f"explain: scope {scope.path} is not built yet: ask when the with-block of its dataflow is over")
 
 
 def _check_own(worker: Worker, allocator: object, name: str) -> None:
     if isinstance(allocator, DataflowBuild) and allocator.worker is not worker:
-        raise PlaceError(
+        raise ConfigurationError(
             f"explain: {name} is in a dataflow of another worker, of index {allocator.worker.index}: ask that one, or ask worker"
             f" {worker.index} about its own part of the dataflow"
         )
@@ -154,4 +153,6 @@ def _places(what: object) -> list[_Place]:
         scope, source = what.scope.subgraph, what.source
         name = f"{scope.path}/{scope.children[source.node].name}#{source.node}" if source.node >= 0 else f"input of {scope.path}"
         return [_Place(scope, source, f"output {source.port} of {name}", what.scope.allocator)]
-    raise PlaceError(f"explain: give a stream, a probe or an input of an operator, or the scope of a dataflow, not {shown(what)}")
+    raise ConfigurationError(
+        f"explain: give a stream, a probe or an input of an operator, or the scope of a dataflow, not {brief(what)}"
+    )

@@ -13,7 +13,7 @@ from typing import Any, Final, Literal, TypeAlias
 import attrs
 
 from timely.dataflow.origin import Origin
-from timely.errors import shown
+from timely.errors import brief
 from timely.inspect.capability_holders import Port, Position
 from timely.progress import PathSummary
 
@@ -110,7 +110,7 @@ class Explanation:
             return f"{self.place} on worker {self.worker} is of a dataflow that was dropped: nothing comes any more"
         if not self.reasons and not self.unfinished:
             return f"{self.place} on worker {self.worker} is complete: nothing can come any more"
-        at = f"at {', '.join(map(shown, self.frontier))}" if self.frontier else "not reached"
+        at = f"at {', '.join(map(brief, self.frontier))}" if self.frontier else "not reached"
         lines = [f"{self.place} on worker {self.worker} is {at}, because"]
         groups: dict[Any, list[Reason]] = {}
         for reason in self.reasons:
@@ -139,7 +139,7 @@ def _words(reasons: Sequence[Reason]) -> str:
     lines = [f"{first.operator!r} ({first.path}{built}) {_deed(reasons)}", f"  {_where(reasons)}"]
     passed = [name for leg in first.way for name in leg.operators]
     if len(passed) > 1:
-        arrives = "" if first.arrives_at == first.time else f", and gets there as {shown(first.arrives_at)}"
+        arrives = "" if first.arrives_at == first.time else f", and gets there as {brief(first.arrives_at)}"
         lines.append(f"  it goes {' -> '.join(passed)}{arrives}")
     return "\n".join(lines)
 
@@ -147,7 +147,7 @@ def _words(reasons: Sequence[Reason]) -> str:
 def _deed(reasons: Sequence[Reason]) -> str:
     """Return what the operator holds or has not read, and what to do about it."""
     kind, count = reasons[0].kind, sum(reason.count for reason in reasons)
-    times = ", ".join(shown(reason.time) for reason in reasons[:_TIMES])
+    times = ", ".join(brief(reason.time) for reason in reasons[:_TIMES])
     if len(reasons) > _TIMES:
         times += f" and {len(reasons) - _TIMES} more"
     if kind == "message":

@@ -13,7 +13,7 @@ import attrs
 
 from timely.dataflow import Operator, ScopeBuilder
 from timely.dataflow.custom_scope import CustomScope
-from timely.errors import shown
+from timely.errors import brief
 from timely.progress import Antichain, Location, Source, Target
 from timely.scopes import EGRESS, INGRESS, Child, Subgraph
 
@@ -130,7 +130,7 @@ def _child(
     scope = child.scope
     targets = [Target(child.index, port) for port in range(scope.inputs)]
     sources = [Source(child.index, port) for port in range(scope.outputs)]
-    frontiers = tuple(None if known is None else tuple(map(shown, known[target])) for target in targets)
+    frontiers = tuple(None if known is None else tuple(map(brief, known[target])) for target in targets)
     if isinstance(scope, Subgraph):
         coming = () if known is None else [known[target] for target in targets]
         return attrs.evolve(_scope(child.index, scope, known is not None, coming), frontiers=frontiers)
@@ -154,7 +154,7 @@ def _summed(counts: list[dict[Any, int]]) -> tuple[tuple[str, int], ...]:
     for port in counts:
         for time, count in port.items():
             found[time] = found.get(time, 0) + count
-    return tuple((shown(time), count) for time, count in found.items())
+    return tuple((brief(time), count) for time, count in found.items())
 
 
 def _wire(source: Source, target: Target, exchanged: bool) -> Wire:

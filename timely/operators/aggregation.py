@@ -12,7 +12,7 @@ from copy import copy
 from typing import Any, TypeVar
 
 from timely.dataflow import Exchange, InputPort, OperatorInfo, OutputPort, Pact, Pipeline, Stream, records_of, scope_of
-from timely.errors import StateError, shown
+from timely.errors import StateError, brief
 from timely.operators.by_record import by_first, check_hashable, check_pair
 from timely.operators.generic import unary_notify
 from timely.operators.notificator import Notificator
@@ -71,7 +71,7 @@ def merged(merge: Callable[[S, S], S] | None) -> Callable[[OperatorInfo, dict[T,
                 else:
                     raise StateError(
                         f"operator {info.name!r} ({info.path}): two workers had begun to accumulate what came at"
-                        f" {shown(time)}, and here one is to go on with both: go on with as many workers as there were, or"
+                        f" {brief(time)}, and here one is to go on with both: go on with as many workers as there were, or"
                         " use aggregate"
                     )
 

@@ -11,7 +11,7 @@ from collections.abc import AsyncIterable, Awaitable, Callable, Iterable
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar, overload
 
 from timely.dataflow import Capability, InputPort, OperatorInfo, OutputPort, Pipeline, ScopeBuilder, Stream, records_of
-from timely.errors import ContainerError, StateError, shown
+from timely.errors import ContainerError, StateError, brief
 from timely.operators.bounds import check_bound
 from timely.operators.generic import source, unary
 from timely.operators.state import register_list_state, register_union_state
@@ -180,7 +180,7 @@ class _AsyncSource(Generic[T]):
                 self._capability.drop()
                 continue
             if not isinstance(item, tuple) or len(item) != 2:
-                raise ContainerError(f"{self._label}: the iterable is to give pairs (time, container), and gave {shown(item)}")
+                raise ContainerError(f"{self._label}: the iterable is to give pairs (time, container), and gave {brief(item)}")
             time, batch = item
             self._capability.downgrade(time)
             output.session(self._capability).give_batch(batch)

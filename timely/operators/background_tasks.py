@@ -21,7 +21,7 @@ from typing import Any, Generic, TypeVar
 import attrs
 
 from timely.dataflow import OperatorInfo
-from timely.errors import ConfigurationError, what_failed
+from timely.errors import ConfigurationError, file_error_text
 
 R = TypeVar("R")
 
@@ -91,7 +91,7 @@ class BackgroundTasks(Generic[R]):
             except (OSError, RuntimeError) as error:
                 raise ConfigurationError(
                     f"operator {self._path} awaits on a thread of its own, which takes three open files and cannot be started:"
-                    f" {what_failed(error)}"
+                    f" {file_error_text(error)}"
                 ) from error
             cancel = partial(self._loop.loop.call_soon_threadsafe, self._running.cancel)  # may run on any thread
             self._abandoned = weakref.finalize(self, cancel)

@@ -12,7 +12,7 @@ import attrs
 from typing_extensions import override
 
 from timely.dataflow import Exchange, records_of
-from timely.errors import ContainerError, RoutingError, shown
+from timely.errors import ContainerError, RoutingError, brief
 
 
 @attrs.frozen
@@ -62,7 +62,7 @@ def check_hashable(records: Iterable[Any]) -> None:
         try:
             hash(record)
         except TypeError as error:
-            raise RoutingError(f"records must be hashable, and {shown(record)} came: make tuples of them with map") from error
+            raise RoutingError(f"records must be hashable, and {brief(record)} came: make tuples of them with map") from error
 
 
 def _first(pair: Any) -> Any:
@@ -73,4 +73,4 @@ def _first(pair: Any) -> Any:
 
 
 def _no_pair(record: Any) -> RoutingError:
-    return RoutingError(f"its records must be pairs of a key and a value, and {shown(record)} came: make pairs with map")
+    return RoutingError(f"its records must be pairs of a key and a value, and {brief(record)} came: make pairs with map")

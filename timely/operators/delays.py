@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any, TypeVar
 
 from timely.dataflow import Capability, InputPort, OperatorInfo, OutputPort, Pipeline, Stream, records_of, scope_of
-from timely.errors import CapabilityError, shown
+from timely.errors import CapabilityError, brief
 from timely.operators.aggregation import merged
 from timely.operators.generic import binary_frontier, unary_notify
 from timely.operators.in_order import InOrder, order_key
@@ -40,7 +40,7 @@ def delay(stream: Stream[T, D], f: Callable[[D, T], T]) -> Stream[T, D]:
                     held[time] = []
                 elif not capability.time <= time:
                     raise CapabilityError(
-                        f"{input.label}: {shown(record)} at {shown(capability.time)} cannot be delayed to {shown(time)}"
+                        f"{input.label}: {brief(record)} at {brief(capability.time)} cannot be delayed to {brief(time)}"
                     )
                 held[time].append(record)
         for complete, _ in notificator:

@@ -13,7 +13,7 @@ from typing import Any, Generic, Protocol, TypeAlias, TypeVar
 
 import attrs
 
-from timely.errors import CaptureError, shown
+from timely.errors import CaptureError, brief
 from timely.order import PartialOrder
 from timely.progress import Antichain, MutableAntichain
 
@@ -148,7 +148,7 @@ class StreamState(Generic[T]):
         """``CaptureError`` if the event breaks the rules; ``TypeError`` or ``ValueError`` for times that do not compare."""
         if isinstance(event, Messages):
             if not self._counts.less_equal(event.time):
-                raise self.broken(f"event {self.events} has records at {shown(event.time)}, which cannot come any more")
+                raise self.broken(f"event {self.events} has records at {brief(event.time)}, which cannot come any more")
             return
         if not isinstance(event, Progress):
             raise self.broken(f"event {self.events} is to be Messages(time, batch) or Progress(changes), and is {event!r}")
@@ -160,9 +160,9 @@ class StreamState(Generic[T]):
         Antichain(net)  # raises for times that do not compare
         for time, diff in net.items():
             if diff > 0 and self._open and not self._counts.less_equal(time):
-                raise self.broken(f"event {self.events} counts {shown(time)} up, which is not at or after a time still counted")
+                raise self.broken(f"event {self.events} counts {brief(time)} up, which is not at or after a time still counted")
             if self._counts.count_for(time) + diff < 0:
-                raise self.broken(f"event {self.events} counts {shown(time)} down below zero")
+                raise self.broken(f"event {self.events} counts {brief(time)} down below zero")
 
     def broken(self, what: str, position: int | None = None) -> CaptureError:
         """Return the error that says what is wrong, and how many events are good."""

@@ -25,7 +25,7 @@ from timely.dataflow import (
     Stream,
     scope_of,
 )
-from timely.errors import ConfigurationError, GraphError, ScopeError, shown
+from timely.errors import ConfigurationError, GraphError, brief
 from timely.operators.bounds import check_bound
 from timely.operators.generic import source, unary_frontier
 from timely.operators.pending import Pending
@@ -157,7 +157,7 @@ def iterator_source(
     records = None if records is None else check_bound(where, "records", records)
     times = None if times is None else check_bound(where, "times", times)
     if not isinstance(probe, ProbeHandle):
-        raise GraphError(f"{where}: probe is to be a timely.ProbeHandle, and is {shown(probe)}")
+        raise GraphError(f"{where}: probe is to be a timely.ProbeHandle, and is {brief(probe)}")
     if records is None and times is None:
         raise ConfigurationError(f"{where} needs a bound: give records=, times=, or both")
 
@@ -177,7 +177,7 @@ def iterator_source(
             if records is not None and in_flight.counts.get(time, 0) + size > records:
                 raise ConfigurationError(
                     f"iterator_source {info.name!r} ({info.path}): there are more than records={records} at time"
-                    f" {shown(time)}, which is not complete before all of it is sent; give a larger bound, or finer times"
+                    f" {brief(time)}, which is not complete before all of it is sent; give a larger bound, or finer times"
                 )
             if times is not None and time not in in_flight.counts and len(in_flight.counts) >= times:
                 return True
@@ -235,7 +235,7 @@ def limit_in_flight(stream: Stream[T, D], records: int, body: Callable[[Stream[A
         done: ProbeHandle[Any] = ProbeHandle()
         result = body(unary_frontier(stream.enter(inner), Pipeline, "gate", _gate(records, done)))
         if not isinstance(result, Stream) or result.scope is not inner:
-            raise ScopeError(f"limit_in_flight: body must return a stream made of the one that it is given, not {shown(result)}")
+            raise GraphError(f"limit_in_flight: body must return a stream made of the one that it is given, not {brief(result)}")
         probe(result, done)
         return result.leave()
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
 
 from timely.dataflow import Exchange, OperatorInfo, Pipeline, Stream
-from timely.errors import ContainerError, GraphError, SchemaError, shown
+from timely.errors import ContainerError, GraphError, SchemaError, brief
 from timely.operators.aggregation import by_time
 from timely.operators.state import register_list_state
 from timely.order import PartialOrder
@@ -52,7 +52,7 @@ def group_by(stream: Stream[T, Any], keys: str | Sequence[str], /, **columns: tu
     """
     names = [keys] if isinstance(keys, str) else list(keys) if isinstance(keys, Iterable) else None
     if names is None or not all(isinstance(name, str) for name in names):
-        raise GraphError(f"group_by takes the name of a column, or a list of names, not {shown(keys)}")
+        raise GraphError(f"group_by takes the name of a column, or a list of names, not {brief(keys)}")
     first = [_described(name, column) for name, column in columns.items()]
     again: list[_Column] = [(name, (name, _AGAIN[made[1]] if made else "sum")) for name, made in first]
     if not names or len({*names, *columns}) < len(names) + len(columns):

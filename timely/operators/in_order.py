@@ -11,7 +11,7 @@ from typing import Any, Generic, TypeAlias, TypeVar, get_args, get_origin
 from sortedcontainers import SortedKeyList
 
 from timely.dataflow import OperatorInfo
-from timely.errors import TimestampError, shown
+from timely.errors import TimestampError, brief
 from timely.order import PartialOrder, Product, sort_key
 from timely.progress import time_domain
 
@@ -86,8 +86,8 @@ class InOrder(Generic[T, V]):
             key = self._key(time)
             if self._last is not None and self._last[0] == key and self._last[1] != time:
                 raise TimestampError(
-                    f"operator {self._info.name!r} ({self._info.path}): sort_key() is the same for {shown(self._last[1])} and"
-                    f" {shown(time)}, so it is not known which goes first: it must tell every two times apart"
+                    f"operator {self._info.name!r} ({self._info.path}): sort_key() is the same for {brief(self._last[1])} and"
+                    f" {brief(time)}, so it is not known which goes first: it must tell every two times apart"
                 )
             self._last = (key, time)
             yield time, self._values.pop(time)

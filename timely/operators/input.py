@@ -11,7 +11,7 @@ from typing import Any, Final, Generic, Literal, Self, TypeVar
 import attrs
 
 from timely.dataflow import Capability, OperatorInfo, OutputPort, ScopeBuilder, Stream, check_scope
-from timely.errors import ContainerError, GraphError, InputClosedError, TimeRegressionError, TimestampError, shown
+from timely.errors import CapabilityError, ContainerError, GraphError, TimestampError, brief
 from timely.operators.generic import source
 from timely.operators.state import SourcePosition
 from timely.order import PartialOrder
@@ -126,14 +126,14 @@ class ResumeTime(Generic[T]):
             outer = scope.to_outer(outer)
         return bool(self._begins <= outer)
 
-    def refusal(self, info: OperatorInfo, time: T, remedy: str) -> TimeRegressionError:
+    def refusal(self, info: OperatorInfo, time: T, remedy: str) -> TimestampError:
         """Return the error for sending at an earlier ``time``; ``remedy`` is what to call first."""
         first = self._begins
         for scope in reversed(self._nested):
             first = scope.to_inner(first)
-        return TimeRegressionError(
-            f"input {info.name!r} ({info.path}) is at {shown(time)}, and the run goes on from a checkpoint at"
-            f" {shown(self._begins)}, which has all that came before: {remedy}({shown(first)}) first, and send what comes then"
+        return TimestampError(
+            f"input {info.name!r} ({info.path}) is at {brief(time)}, and the run goes on from a checkpoint at"
+            f" {brief(self._begins)}, which has all that came before: {remedy}({brief(first)}) first, and send what comes then"
         )
 
 
@@ -155,7 +155,7 @@ def resume_time(scope: ScopeBuilder[T], info: OperatorInfo) -> ResumeTime[T] | N
 class InputHandle(Generic[T, D]):
     """Sends records at ``time``, which only advances, until ``close()``. One that nothing refers to is closed.
 
-    ``InputClosedError`` after ``close()``, ``TimeRegressionError`` for a step back, and for sending before the time at which a
+    ``InputClosedError`` after ``close()``, ``TimestampError`` for a step back, and for sending before the time at which a
     run resumes (``timely.recovery``).
 
     >>> import timely
@@ -241,14 +241,14 @@ class InputHandle(Generic[T, D]):
             buffer.put(batch)
 
     def _check_begun(self, begins: ResumeTime[T]) -> None:
-        """Raise ``TimeRegressionError`` before the time at which the dataflow resumes: its records are in the checkpoint."""
+        """Raise ``TimestampError`` before the time at which the dataflow resumes: its records are in the checkpoint."""
         if not begins.reached(self._time):
             self._draft.records = []  # what is refused is not sent later
             raise begins.refusal(self._info, self._time, "advance_to")
         self._begins = None
 
     def advance_to(self, time: T) -> None:
-        """Advance to ``time``; ``TimeRegressionError`` unless it is at or after the current one."""
+        """Advance to ``time``; ``TimestampError`` unless it is at or after the current one."""
         if self._closed:
             raise self._is_closed("advance_to")
         try:
@@ -256,9 +256,9 @@ class InputHandle(Generic[T, D]):
         except TimestampError as error:
             raise TimestampError(f"advance_to: input {self._info.name!r} ({self._info.path}): {error}") from None
         if not self._time <= time:
-            raise TimeRegressionError(
-                f"input {self._info.name!r} ({self._info.path}) is at {shown(self._time)} and cannot advance to"
-                f" {shown(time)}, which is not at or after it"
+            raise TimestampError(
+                f"input {self._info.name!r} ({self._info.path}) is at {brief(self._time)} and cannot advance to"
+                f" {brief(time)}, which is not at or after it"
             )
         self.flush()
         for buffer in self._buffers:
@@ -284,10 +284,10 @@ class InputHandle(Generic[T, D]):
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self.close()
 
-    def _is_closed(self, deed: str) -> InputClosedError:
+    def _is_closed(self, deed: str) -> CapabilityError:
         name, path = self._info.name, self._info.path
-        return InputClosedError(
-            f"{deed}: input {name!r} ({path}) was closed at {shown(self._time)}: close it after all that is sent"
+        return CapabilityError(
+            f"{deed}: input {name!r} ({path}) was closed at {brief(self._time)}: close it after all that is sent"
         )
 
     def __del__(self) -> None:
@@ -350,7 +350,7 @@ def input_from(scope: ScopeBuilder[T], handle: InputHandle[T, D], name: str = "i
     if not isinstance(handle, InputHandle):
         raise GraphError(
             f"input_from in scope {scope.path!r} takes the handle, of the pair (handle, stream) that new_input returns,"
-            f" not {shown(handle)}"
+            f" not {brief(handle)}"
         )
     return source(scope, name, constructor)
 
@@ -416,9 +416,9 @@ def to_stream(scope: ScopeBuilder[T], iterable: Iterable[D], *, on: int | Litera
 
 def _summary_of(given: Any) -> str:
     """Return what distinguishes one worker's records from another's: type, number, the first few, and the last of a sequence."""
-    few = [shown(record) for record in itertools.islice(given, _FEW)]
+    few = [brief(record) for record in itertools.islice(given, _FEW)]
     if len(given) > _FEW:
-        few += ["...", shown(given[-1])] if isinstance(given, Sequence) else ["..."]
+        few += ["...", brief(given[-1])] if isinstance(given, Sequence) else ["..."]
     return f"{type(given).__name__} of {len(given)}: {', '.join(few)}"
 
 

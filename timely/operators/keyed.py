@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any, TypeVar
 
 from timely.dataflow import Capability, InputPort, OperatorInfo, OutputPort, Stream, records_of, scope_of
-from timely.errors import shown
+from timely.errors import brief
 from timely.operators.by_record import ByRecord, by_first, check_hashable
 from timely.operators.generic import unary_frontier
 from timely.operators.in_order import InOrder, order_key
@@ -86,8 +86,8 @@ def state_machine(
                     try:
                         state, outputs = step
                     except (TypeError, ValueError):
-                        call = f"fold({shown(k)}, {shown(value)}, state)"
-                        raise TypeError(f"{call} must return (next state, outputs): {shown(step)}") from None
+                        call = f"fold({brief(k)}, {brief(value)}, state)"
+                        raise TypeError(f"{call} must return (next state, outputs): {brief(step)}") from None
                     session.give_many(outputs)
                     put(k, state)
                 held.drop()

@@ -21,7 +21,7 @@ from timely.dataflow import (
     check_scope,
     scope_of,
 )
-from timely.errors import GraphError, TimestampError, UnconnectedLoopError, shown
+from timely.errors import GraphError, TimestampError, brief
 from timely.order import PartialOrder, Product
 from timely.progress import Antichain, PathSummary, ProductSummary, Step, time_domain
 
@@ -51,9 +51,9 @@ class LoopHandle(Generic[T]):
         self._connected = True
 
     def check(self) -> None:
-        """Raise ``UnconnectedLoopError`` if the loop was never connected."""
+        """Raise ``GraphError`` if the loop was never connected."""
         if not self._connected:
-            raise UnconnectedLoopError(
+            raise GraphError(
                 f"loop {self.path} was never connected: call stream.connect_loop(handle) before its scope is built"
             )
 
@@ -123,7 +123,7 @@ def connect_loop(stream: Stream[T, Any], handle: LoopHandle[T], pact: Pact = Pip
     """
     if not isinstance(handle, LoopHandle):
         raise GraphError(
-            f"connect_loop takes the handle, of the pair (handle, stream) that feedback returns, not {shown(handle)}"
+            f"connect_loop takes the handle, of the pair (handle, stream) that feedback returns, not {brief(handle)}"
         )
     handle.connect(stream, pact)
 

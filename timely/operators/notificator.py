@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Generic, TypeVar, cast
 
 from timely.dataflow import Capability, InputPort, OperatorInfo, OutputPort, PortOwner
-from timely.errors import CapabilityError, shown
+from timely.errors import CapabilityError, brief
 from timely.operators.pending import Pending
 from timely.order import PartialOrder, reaches
 
@@ -79,7 +79,7 @@ class Notificator(Generic[T]):
         if not isinstance(capability, Capability) or not capability.held:
             who = self._inputs[0].label if self._inputs else "a notificator without inputs"
             raise CapabilityError(
-                f"{who}: notify_at needs a capability that is held, not {shown(capability)}: retain() the one that came with the"
+                f"{who}: notify_at needs a capability that is held, not {brief(capability)}: retain() the one that came with the"
                 " input, or give one that was delayed to a later time"
             )
         time = capability.time

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Generic, TypeVar
 
 from timely.dataflow import Activator, InputPort, OperatorBuilder, OperatorInfo, Pipeline, Stream, scope_of
-from timely.errors import GraphError, TimestampError, shown
+from timely.errors import GraphError, TimestampError, brief
 from timely.order import PartialOrder
 from timely.progress import Antichain, TimeDomain
 
@@ -120,7 +120,7 @@ def probe(stream: Stream[T, Any], handle: ProbeHandle[T] | None = None) -> Probe
     Antichain([5])
     """
     if not isinstance(handle, ProbeHandle | None):
-        raise GraphError(f"probe takes the timely.ProbeHandle that is to show this place too, or nothing, not {shown(handle)}")
+        raise GraphError(f"probe takes the timely.ProbeHandle that is to show this place too, or nothing, not {brief(handle)}")
     chosen: ProbeHandle[T] = ProbeHandle() if handle is None else handle
     scope = scope_of(stream, "probe")
     chosen.check_times(scope.subgraph.domain, f"a stream of scope {scope.path!r}")

@@ -13,7 +13,7 @@ from typing import Final, Generic, TypeVar
 
 from typing_extensions import override
 
-from timely.errors import CaptureError, what_failed
+from timely.errors import CaptureError, file_error_text
 from timely.operators.encoding import HEADER, Damaged, Decoder, Encoder, Piece, parse_header
 from timely.operators.events import Event, EventSource
 from timely.order import PartialOrder
@@ -62,7 +62,7 @@ class FileSink(Generic[T]):
                 f"there is a file {self.path!r} already: record into another (each worker into its own), or remove it first"
             ) from None
         except OSError as error:
-            raise CaptureError(f"{self.path!r} cannot be written: {what_failed(error)}") from error
+            raise CaptureError(f"{self.path!r} cannot be written: {file_error_text(error)}") from error
         self._write([_PREAMBLE])
 
     @property
@@ -128,7 +128,7 @@ class FileSource(EventSource[T]):
             self._file = os.open(self.path, os.O_RDONLY | getattr(os, "O_BINARY", 0))
         except OSError as error:
             if not (self._follow and isinstance(error, FileNotFoundError)):
-                raise CaptureError(f"{self.path!r} cannot be read: {what_failed(error)}") from error
+                raise CaptureError(f"{self.path!r} cannot be read: {file_error_text(error)}") from error
 
     @override
     def take(self) -> Event[T] | None:

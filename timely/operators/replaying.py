@@ -13,7 +13,7 @@ from typing import Any, Final, Generic, TypeAlias, TypeVar
 from typing_extensions import override
 
 from timely.dataflow import Activator, Allocator, Capability, OperatorInfo, OutputPort, ScopeBuilder, Stream, check_scope
-from timely.errors import CaptureError, StateError, TimelyError, shown
+from timely.errors import CaptureError, StateError, TimelyError, brief
 from timely.operators.connection import ConnectionSource
 from timely.operators.events import Event, EventSource, Messages, StreamState
 from timely.operators.generic import source
@@ -246,9 +246,9 @@ def _source(given: Any) -> EventSource[Any]:
     if isinstance(given, str | os.PathLike):
         return FileSource(given)
     if isinstance(given, list | tuple) and given and isinstance(given[0], str | os.PathLike | EventSource | EventLink):
-        raise CaptureError(f"replay takes recorded streams one by one, as in replay(*sources), not {shown(given)}")
+        raise CaptureError(f"replay takes recorded streams one by one, as in replay(*sources), not {brief(given)}")
     if isinstance(given, Iterable):
         return _Given(given)
     raise CaptureError(
-        f"replay needs recorded streams (a list of events, an EventLink, a path, a FileSource), not {shown(given)}"
+        f"replay needs recorded streams (a list of events, an EventLink, a path, a FileSource), not {brief(given)}"
     )

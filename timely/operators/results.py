@@ -11,7 +11,7 @@ from typing import Any, Generic, TypeAlias, TypeVar
 import attrs
 
 from timely.dataflow import Stream
-from timely.errors import RoutingError, shown
+from timely.errors import RoutingError, brief
 from timely.operators.elementwise import flat_map, map
 from timely.operators.routing import partition
 from timely.order import PartialOrder
@@ -65,7 +65,7 @@ def either(result: Result[A, E], on_ok: Callable[[A], B], on_err: Callable[[E], 
         return on_ok(result.value)
     if isinstance(result, Err):
         return on_err(result.error)
-    raise RoutingError(f"expected an Ok or an Err, and got {shown(result)}: wrap it in timely.operators.results.Ok(...)")
+    raise RoutingError(f"expected an Ok or an Err, and got {brief(result)}: wrap it in timely.operators.results.Ok(...)")
 
 
 def ok_err(stream: Stream[T, D], f: Callable[[D], Result[A, E]]) -> tuple[Stream[T, A], Stream[T, E]]:

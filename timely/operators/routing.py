@@ -18,7 +18,7 @@ from timely.dataflow import (
     records_of,
     scope_of,
 )
-from timely.errors import GraphError, RoutingError, shown
+from timely.errors import GraphError, RoutingError, brief
 from timely.operators.generic import empty, stateless
 from timely.order import PartialOrder
 
@@ -139,15 +139,15 @@ def partition(stream: Stream[T, D], n: int, f: Callable[[D], tuple[int, E]]) -> 
                 try:
                     which, sent = choice
                 except (TypeError, ValueError):
-                    says = f"f({shown(record)}) must return (which stream, record): {shown(choice)}"
+                    says = f"f({brief(record)}) must return (which stream, record): {brief(choice)}"
                     raise RoutingError(f"partition({n}, f): {says}") from None
                 if which not in range(n):
-                    says = f"f({shown(record)}) says stream {shown(which)}"
+                    says = f"f({brief(record)}) says stream {brief(which)}"
                     raise RoutingError(f"partition({n}, f): {says}, and there are 0 to {n - 1}")
                 try:
                     parts[which].append(sent)
                 except TypeError:
-                    says = f"f({shown(record)}) says stream {shown(which)}, which is no whole number"
+                    says = f"f({brief(record)}) says stream {brief(which)}, which is no whole number"
                     raise RoutingError(f"partition({n}, f): {says}: the streams are 0 to {n - 1}") from None
             for output, part in zip(outputs, parts, strict=True):
                 if part:

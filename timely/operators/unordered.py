@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import Any, Generic, Self, TypeVar
 
 from timely.dataflow import Capability, OperatorInfo, OutputPort, ScopeBuilder, Stream
-from timely.errors import CapabilityError, shown
+from timely.errors import CapabilityError, brief
 from timely.operators.generic import source
 from timely.operators.input import ResumeTime, resume_time
 from timely.order import PartialOrder
@@ -53,11 +53,11 @@ class UnorderedHandle(Generic[T, D]):
         """
         where = f"input {self._info.name!r} ({self._info.path})"
         if not isinstance(capability, Capability):
-            raise CapabilityError(f"{where}: a session needs a capability, not {shown(capability)}: delayed(time) makes one")
+            raise CapabilityError(f"{where}: a session needs a capability, not {brief(capability)}: delayed(time) makes one")
         if self._port is None or not capability.permits(self._port):
             owner = "was dropped" if capability.port is None else f"belongs to {capability.port.label}"
             raise CapabilityError(
-                f"{where}: the capability for {shown(capability.time)} {owner}; send with the one that came with this input,"
+                f"{where}: the capability for {brief(capability.time)} {owner}; send with the one that came with this input,"
                 " or with one made from it"
             )
         if self._begins is not None and not self._begins.reached(capability.time):
@@ -110,7 +110,7 @@ class UnorderedSession(Generic[T, D]):
         ``CapabilityError`` once the capability does not allow this time any more, or the session's ``with`` block is over.
         """
         if self._capability is None:
-            raise CapabilityError(f"this session at {shown(self.time)} ended with its own with-block; open a new one")
+            raise CapabilityError(f"this session at {brief(self.time)} ended with its own with-block; open a new one")
         self._handle.put(self._capability.delayed(self.time), container)
 
     def __enter__(self) -> Self:

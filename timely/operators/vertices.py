@@ -26,7 +26,7 @@ from timely.dataflow import (
     route,
     why_not_run,
 )
-from timely.errors import CapabilityError, GraphError, StateError, TimestampError, shown
+from timely.errors import CapabilityError, GraphError, StateError, TimestampError, brief
 from timely.operators.bounds import whole
 from timely.operators.pending import Pending
 from timely.order import PartialOrder, linear_extension
@@ -244,7 +244,7 @@ class Runner(Generic[T]):
         time = self._allowed("send_by", time)
         if port not in range(self._count):
             raise GraphError(
-                f"{self.label}: send_by on output {shown(port)}, and it has {self._count} outputs, counted from 0: the order is"
+                f"{self.label}: send_by on output {brief(port)}, and it has {self._count} outputs, counted from 0: the order is"
                 " send_by(port, batch, time)"
             )
         with self._capability(port, time) as capability:
@@ -270,7 +270,7 @@ class Runner(Generic[T]):
             raise TimestampError(f"{self.label}: {deed}: {error}") from None
         if not self._time <= time:
             raise CapabilityError(
-                f"{self.label}: {deed} at {shown(time)} in a callback at {shown(self._time)}: the time must be at or after"
+                f"{self.label}: {deed} at {brief(time)} in a callback at {brief(self._time)}: the time must be at or after"
                 " the callback's"
             )
         return time
@@ -372,7 +372,7 @@ def vertex(
 def _listed(name: str, given: Sequence[VertexInput[T]]) -> list[VertexInput[T]]:
     """Return inputs as a list; ``GraphError`` for what is none."""
     if not isinstance(given, Iterable):
-        raise GraphError(f"vertex: {name} is a list of streams, each with its pact or without, not {shown(given)}")
+        raise GraphError(f"vertex: {name} is a list of streams, each with its pact or without, not {brief(given)}")
     return list(given)
 
 
@@ -408,7 +408,7 @@ def _all_new(made: Vertex[Any], states: Sequence[Any]) -> bool:
 def _check(made: object, factory: object) -> None:
     """Raise ``GraphError`` unless ``made`` can become an operator."""
     if not isinstance(made, Vertex):
-        raise GraphError(f"vertex: {factory!r} must be or make a timely.Vertex, and made {shown(made)}")
+        raise GraphError(f"vertex: {factory!r} must be or make a timely.Vertex, and made {brief(made)}")
     if made._runner is not None:
         raise GraphError(f"{made._runner.label} is part of a dataflow already: make another one for each place and each worker")
     for name, callback in (("on_recv", made.on_recv), ("on_notify", made.on_notify)):

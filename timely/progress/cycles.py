@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Generic, TypeVar
 
-from timely.errors import shown
+from timely.errors import brief
 from timely.order import PartialOrder
 from timely.progress.components import feedback_set, ranks, reverse_postorder, strongly_connected
 from timely.progress.domain import TimeDomain
@@ -124,7 +124,7 @@ def out_of_order(topology: Topology[T], cycle: Sequence[int]) -> str | None:
     except Exception:  # custom types may raise, and this is about another error
         return None
     return (
-        f"its summary {shown(whole)} turns {shown(start)} into {shown(time)}, but {shown(domain.identity)} <= {shown(whole)}"
+        f"its summary {brief(whole)} turns {brief(start)} into {brief(time)}, but {brief(domain.identity)} <= {brief(whole)}"
         " is False; give the summaries an order in which what advances every time is beyond the identity (docs/timestamps.md)"
     )
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from inspect import getattr_static, isfunction
 from typing import Any, Generic, TypeVar, cast, get_args, get_origin
 
-from timely.errors import TimestampError, shown, told
+from timely.errors import TimestampError, brief, error_text
 from timely.order import PartialOrder, Product, sort_key
 from timely.progress.timestamp import PathSummary, ProductSummary, Step, Unit, lacking
 
@@ -53,7 +53,7 @@ class TimeDomain(Generic[T]):
         """
         fault = self._fault(time)
         if fault is not None:
-            raise TimestampError(f"{shown(time)} is not a time of type {self.name}: {fault}")
+            raise TimestampError(f"{brief(time)} is not a time of type {self.name}: {fault}")
 
     def _fault(self, time: object) -> str | None:
         """Return what is wrong with ``time``, or None."""
@@ -73,8 +73,8 @@ class _IntDomain(TimeDomain[int]):
 
     def _fault(self, time: object) -> str | None:
         if isinstance(time, bool) or not isinstance(time, int):
-            return f"{shown(time)} is of type {type(time).__name__}, not int"
-        return f"{shown(time)} is before the minimum, 0" if time < 0 else None
+            return f"{brief(time)} is of type {type(time).__name__}, not int"
+        return f"{brief(time)} is before the minimum, 0" if time < 0 else None
 
 
 class _ClassDomain(TimeDomain[T]):
@@ -88,12 +88,12 @@ class _ClassDomain(TimeDomain[T]):
 
     def _fault(self, time: object) -> str | None:
         if not isinstance(time, self._cls):
-            return f"{shown(time)} is of type {type(time).__name__}, not {self.name}"
+            return f"{brief(time)} is of type {type(time).__name__}, not {self.name}"
         try:
             beyond = self.minimum <= cast("T", time)
         except Exception as error:  # the right type, with wrong parts
-            return f"it cannot be compared with the minimum, {shown(self.minimum)}: {told(error)}"
-        return None if beyond else f"it is not beyond the minimum, {shown(self.minimum)}"
+            return f"it cannot be compared with the minimum, {brief(self.minimum)}: {error_text(error)}"
+        return None if beyond else f"it is not beyond the minimum, {brief(self.minimum)}"
 
 
 class _ProductDomain(TimeDomain[Product[TO, TI]]):
@@ -124,7 +124,7 @@ class _ProductDomain(TimeDomain[Product[TO, TI]]):
 
     def _fault(self, time: object) -> str | None:
         if not isinstance(time, Product):
-            return f"{shown(time)} is of type {type(time).__name__}, not Product"
+            return f"{brief(time)} is of type {type(time).__name__}, not Product"
         return self._outer._fault(time.outer) or self._inner._fault(time.inner)
 
 
@@ -144,7 +144,7 @@ def time_domain(spec: type[T]) -> TimeDomain[T]:
     try:
         known = _DOMAINS.get(spec)
     except TypeError:
-        raise TimestampError(f"{shown(spec)} is not a type of times: give int, Unit, Product[A, B] or a class").caused_by(None)
+        raise TimestampError(f"{brief(spec)} is not a type of times: give int, Unit, Product[A, B] or a class").caused_by(None)
     if known is None:
         known = _DOMAINS.setdefault(spec, _resolve(spec))  # another thread may have been faster
     return known
@@ -161,7 +161,7 @@ def _resolve(spec: Any) -> TimeDomain[Any]:
     cls = spec if origin is None else origin
     if not isinstance(cls, type):
         name = f"; a name is given as name={spec!r}" if isinstance(spec, str) else ""
-        raise TimestampError(f"{shown(spec)} is not a type of times: give int, Unit, Product[A, B] or a class{name}")
+        raise TimestampError(f"{brief(spec)} is not a type of times: give int, Unit, Product[A, B] or a class{name}")
     absent = _missing(cls)
     if absent:
         raise TimestampError(
@@ -170,17 +170,17 @@ def _resolve(spec: Any) -> TimeDomain[Any]:
         )
     minimum = _least(spec, cls)
     if not isinstance(minimum, cls):
-        raise TimestampError(f"{cls.__name__}.minimum() returned {shown(minimum)}, which is no {cls.__name__}")
+        raise TimestampError(f"{cls.__name__}.minimum() returned {brief(minimum)}, which is no {cls.__name__}")
     if minimum != spec.minimum():
         raise TimestampError(
-            f"{cls.__name__}.minimum() returned two times that are not equal, {shown(minimum)} both: give it an __eq__() by"
+            f"{cls.__name__}.minimum() returned two times that are not equal, {brief(minimum)} both: give it an __eq__() by"
             " value, and a __hash__() that goes with it"
         )
     identity = spec.identity()
     missing = lacking(identity)
     if missing:
         raise TimestampError(
-            f"{cls.__name__}.identity() returned {shown(identity)}, which is no path summary: it lacks {missing}"
+            f"{cls.__name__}.identity() returned {brief(identity)}, which is no path summary: it lacks {missing}"
         )
     is_total = getattr(spec, "is_total", None)
     return _ClassDomain(spec, cls, minimum, identity, is_total is not None and bool(is_total()))

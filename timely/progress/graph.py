@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from typing import Any, Generic, TypeAlias, TypeVar, overload
 
-from timely.errors import CycleError, GraphError, TimestampError, shown
+from timely.errors import CycleError, GraphError, TimestampError, brief
 from timely.order import PartialOrder
 from timely.progress.antichain import Antichain
 from timely.progress.compiler import Plan
@@ -212,10 +212,10 @@ class GraphBuilder(Generic[T]):
             if arrival is not None:
                 self._domain.check(arrival)
         except (AttributeError, TypeError, TimestampError) as error:
-            identity = shown(self._domain.identity)
-            fits = "" if shown(summary) == identity else f"; one that fits is {identity}, which does not advance them"
+            identity = brief(self._domain.identity)
+            fits = "" if brief(summary) == identity else f"; one that fits is {identity}, which does not advance them"
             raise TimestampError(
-                f"{shown(summary)}, a summary of {self._describe(node)}, does not fit the times of the graph, which are of "
+                f"{brief(summary)}, a summary of {self._describe(node)}, does not fit the times of the graph, which are of "
                 f"type {self._domain.name}: {error}{fits}"
             ) from error
         self._fitting.add(summary)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any, Final, Generic, TypeVar, cast, get_args, get_origin
 
-from timely.errors import TimestampError, shown
+from timely.errors import TimestampError, brief
 from timely.order import PartialOrder, Product
 from timely.progress.domain import TimeDomain, time_domain
 from timely.progress.timestamp import PathSummary, ProductSummary, Unit, UnitSummary
@@ -82,7 +82,7 @@ class _AddCoordinate(Refinement[TO, Product[TO, A]]):
 
     def summarize(self, summary: PathSummary[Product[TO, A]]) -> PathSummary[TO] | None:
         if not isinstance(summary, ProductSummary):
-            raise TimestampError(f"expected a summary of {self.inner.name}, a ProductSummary, not {shown(summary)}")
+            raise TimestampError(f"expected a summary of {self.inner.name}, a ProductSummary, not {brief(summary)}")
         outer: PathSummary[TO] = summary.outer
         return None if summary.inner.results_in(self._start) is None else outer
 
@@ -128,13 +128,13 @@ class _OwnRefinement(Refinement[TO, TI]):
         inner = self.to_inner(least)
         fault = self.inner._fault(inner)
         if fault is not None:
-            return f"to_inner({shown(least)}) returned {shown(inner)}, which is not a time of type {self.inner.name}: {fault}"
+            return f"to_inner({brief(least)}) returned {brief(inner)}, which is not a time of type {self.inner.name}: {fault}"
         outer = self.to_outer(inner)
         fault = self.outer._fault(outer)
         if fault is not None:
-            return f"to_outer({shown(inner)}) returned {shown(outer)}, which is not a time of type {self.outer.name}: {fault}"
+            return f"to_outer({brief(inner)}) returned {brief(outer)}, which is not a time of type {self.outer.name}: {fault}"
         if outer != least:
-            return f"what enters at {shown(least)} and leaves at once is to come out at that, and comes out at {shown(outer)}"
+            return f"what enters at {brief(least)} and leaves at once is to come out at that, and comes out at {brief(outer)}"
         return None
 
 

@@ -1,11 +1,10 @@
-"""Checkpoints: a run that has died goes on where it was, on as many workers as there are now.
+"""Checkpoints and recovery: a run that died resumes from its last checkpoint, on any number of workers.
 
-:class:`Recovery` is all that a program needs; its operators register their state with ``OperatorInfo.register_state``. Where
-checkpoints lie is a :class:`Store`. Nothing here is imported by ``import timely``, and nothing imports Arrow before a URI asks
-for it.
+Programs use :class:`Recovery`; operators declare their state with ``OperatorInfo.keep``. Checkpoints are stored in a
+:class:`Store`. PyArrow is imported only for a URI.
 """
 
 from timely.recovery.recovery import Checkpoint, Recovery
-from timely.recovery.store import LocalStore, Store, open_store
+from timely.recovery.store import ArrowStore, LocalStore, Store, open_store
 
-__all__ = ["Checkpoint", "LocalStore", "Recovery", "Store", "open_store"]
+__all__ = ["ArrowStore", "Checkpoint", "LocalStore", "Recovery", "Store", "open_store"]

@@ -1,9 +1,8 @@
-"""``History``: what lies in a store, in the order in which a run may go on from it.
+"""The checkpoints in a store, in the order in which a run may resume from them.
 
-The past of a run is a *lineage*: its own checkpoints, the newest first, then the one that its fence says it began from, then
-the older ones of that run, and so on. What a run committed after another had taken over from it is in no lineage and never
-used. The invariants: the newest good checkpoint of the newest run's lineage is gone on from, and damage to it leads to the one
-before; what ``keep`` checkpoints refer to is never deleted, and everything else is.
+A run's *lineage*: its own checkpoints, newest first, then the one that its fence names, then the older ones of that run, and so
+on. What a run committed after another had taken over is in no lineage. The invariants: a run resumes from the newest good
+checkpoint of the newest lineage; garbage collection never deletes what a retained checkpoint refers to.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TypeVar
 
-from timely.errors import ChangedDataflowError, CheckpointError, what_failed
+from timely.errors import ChangedDataflowError, CheckpointError, file_error_text
 from timely.recovery.manifest import CLAIM, FENCE, MANIFEST, Fence, Manifest, generation_of, run_of
 from timely.recovery.store import Store, is_lost
 
@@ -22,39 +21,33 @@ _log = logging.getLogger("timely.recovery")
 
 
 class History:
-    """What was found in a store."""
+    """The recovery files of a store, as listed when this was made; ``damaged`` describes those that turned out unusable."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
         self.names = [name for name in store.names() if run_of(name) is not None]
         self.damaged: list[str] = []
 
-    def milestones(self) -> set[str]:
-        """Return the names by which it shows what has happened here: claims, fences and manifests."""
+    def markers(self) -> set[str]:
+        """Return the names of claims, fences and manifests: what changes when a run starts or commits."""
         return {name for name in self.names if name.endswith((CLAIM, FENCE, MANIFEST))}
 
-    def newest(self) -> str | None:
-        """Return the newest run that has begun, if there is any: it has a fence, or a checkpoint, which comes after the fence."""
-        return max((run for name in self.milestones() if (run := run_of(name))), default=None)
-
-    def _heir(self) -> str | None:
-        """Return the newest run that did not only claim to begin, if there is any."""
-        return max((run for name in self.milestones() if not name.endswith(CLAIM) and (run := run_of(name))), default=None)
+    def newest(self, *, started: bool = False) -> str | None:
+        """Return the newest run; with ``started`` without claims, which may be withdrawn."""
+        names = (name for name in self.markers() if not (started and name.endswith(CLAIM)))
+        return max((run for name in names if (run := run_of(name))), default=None)
 
     def generation(self) -> int:
-        """Return the greatest generation of anything here; 0 where there is nothing."""
+        """Return the greatest generation in the store, or 0."""
         return max((generation_of(name) for name in self.names), default=0)
 
     def lineage(self) -> Iterator[Manifest]:
-        """Yield the checkpoints that may be gone on from, best first, as far as their manifests are good.
-
-        What is damaged is logged, and noted in ``damaged``. ``ChangedDataflowError`` for one of another format.
-        """
-        run, bound = self._heir(), None
+        """Yield the checkpoints with good manifests, best first. ``ChangedDataflowError`` for one of another format."""
+        run, bound = self.newest(started=True), None
         while run is not None:
             oldest: Manifest | None = None
-            for name in self._of(run, bound):
-                found = self._manifest(name)
+            for name in self._checkpoints(run, bound):
+                found = self._decode(f"checkpoint {name}", name + MANIFEST, Manifest.decode, lambda found: found.name + MANIFEST)
                 if found is not None:
                     yield found
                     oldest = found
@@ -62,34 +55,31 @@ class History:
             run = None if bound is None else bound.rpartition("-")[0]
 
     def _start(self, run: str, oldest: Manifest | None) -> str | None:
-        """Return which checkpoint a run began from; where its fence does not say, its oldest good one does."""
+        """Return the checkpoint that a run resumed from: by its fence, else by its oldest good checkpoint."""
         fence = self.fence(run)
         if fence is not None:
             return fence.start
-        if oldest is None:  # it may have begun from any that was there
+        if oldest is None:  # it may have resumed from any older checkpoint
             older = [name.removesuffix(MANIFEST) for name in self.names if name < run and name.endswith(MANIFEST)]
             return max(older, default=None)
         return oldest.parent if oldest.parent is not None and not oldest.parent.startswith(run) else None
 
-    def _of(self, run: str, bound: str | None) -> list[str]:
-        """The checkpoints of a run, newest first, none after ``bound``."""
+    def _checkpoints(self, run: str, bound: str | None) -> list[str]:
+        """Return the checkpoints of a run up to ``bound``, newest first."""
         names = [name.removesuffix(MANIFEST) for name in self.names if name.startswith(run) and name.endswith(MANIFEST)]
         return sorted((name for name in names if bound is None or name <= bound), reverse=True)
 
-    def _manifest(self, name: str) -> Manifest | None:
-        return self._decoded(f"checkpoint {name}", name + MANIFEST, Manifest.decode, lambda found: found.name + MANIFEST)
-
     def fence(self, run: str) -> Fence | None:
-        """Return what a run began from; ``None`` where its fence, or its claim, does not say, which is noted if there is one."""
+        """Return a run's fence, or its claim; ``None`` where there is none, or it is damaged."""
         kind = FENCE if run + FENCE in self.names else CLAIM
         if run + kind not in self.names:
             return None
-        return self._decoded(f"fence {run}", run + kind, Fence.decode, lambda found: found.run + kind)
+        return self._decode(f"fence {run}", run + kind, Fence.decode, lambda found: found.run + kind)
 
-    def _decoded(self, what: str, name: str, decode: Callable[[bytes], D], own_name: Callable[[D], str]) -> D | None:
-        """Return what a piece says, if it is good: not damaged, and not another piece under this name.
+    def _decode(self, what: str, name: str, decode: Callable[[bytes], D], own_name: Callable[[D], str]) -> D | None:
+        """Return what a file holds, or ``None`` where it is damaged or holds another file's content.
 
-        ``CheckpointError`` where that is not known, since it cannot be read now.
+        ``CheckpointError`` where it cannot be read now, since it may be good.
         """
         try:
             with self._store.open(name) as file:
@@ -98,27 +88,26 @@ class History:
             raise ChangedDataflowError(f"{name} at {self._store}: {error}") from error
         except (OSError, CheckpointError) as error:
             if isinstance(error, OSError) and not is_lost(error):
-                raise CheckpointError(f"{name} at {self._store} cannot be read: {what_failed(error)}") from error
-            self.blame(f"{what}: {error}")
+                raise CheckpointError(f"{name} at {self._store} cannot be read: {file_error_text(error)}") from error
+            self.report_damage(f"{what}: {error}")
             return None
         if own_name(found) != name:
-            self.blame(f"{what}: what {name} has in it was written as {own_name(found)}")
+            self.report_damage(f"{what}: the content of {name} was written as {own_name(found)}")
             return None
         return found
 
-    def blame(self, why: str) -> None:
-        """Note, and log, that something is not good."""
+    def report_damage(self, why: str) -> None:
+        """Note and log that a file is not usable."""
         self.damaged.append(why)
         _log.warning("not used: %s", why)
 
 
-def superfluous(names: Iterable[str], kept: Sequence[Manifest], run: str) -> list[str]:
-    """Return which pieces the run may delete: all of its own and of older runs that the ``kept`` checkpoints do not need.
+def garbage(names: Iterable[str], retained: Sequence[Manifest], run: str) -> list[str]:
+    """Return the files of ``run`` and older runs that no retained checkpoint needs, manifests first.
 
-    Of the fences it keeps its own and those of the runs that wrote these checkpoints. Manifests come first, so that none is left
-    without its files.
+    The fences of ``run`` and of the runs that wrote these checkpoints stay. A manifest never outlives its state files.
     """
-    needed = {name for manifest in kept for name in (manifest.name + MANIFEST, manifest.run + FENCE, *manifest.files)}
+    needed = {name for manifest in retained for name in (manifest.name + MANIFEST, manifest.run + FENCE, *manifest.files)}
     needed.add(run + FENCE)
     found = [name for name in names if (owner := run_of(name)) is not None and owner <= run and name not in needed]
     return sorted(found, key=lambda name: not name.endswith(MANIFEST))

@@ -1,10 +1,8 @@
-"""Manifests and fences: the small pieces that say which state files make a checkpoint, and which run owns the place.
+"""Manifests and fences: which state files make a checkpoint, and which run owns the store.
 
-A checkpoint exists from the moment at which its manifest does, which is written last. It says what the checkpoint is of, which
-state files hold it, and what must be in them. A *run* is one opening of recovery by all workers; each writes a *fence* first,
-which says from which checkpoint it goes on, so that what an older run commits afterwards is in nobody's past. Both begin with
-the format and a digest, and nothing of them is believed before that was found right. Pure data; nothing here reads or writes
-files.
+A checkpoint exists once its manifest does, which is written last. A *run* is one opening of recovery by all workers; its *fence*
+names the checkpoint that it resumes from, so that later commits of older runs are in no lineage. Both begin with a format and a
+digest, which is verified before anything else is read. Nothing here does I/O.
 """
 
 from __future__ import annotations
@@ -18,7 +16,7 @@ from typing import Any, Final
 import attrs
 
 from timely.dataflow.pickling import dumps
-from timely.errors import ChangedDataflowError, CheckpointError, shown, told
+from timely.errors import ChangedDataflowError, CheckpointError, brief, error_text
 from timely.recovery.state_file import Key, digest
 from timely.recovery.store import PARTIAL
 
@@ -31,27 +29,27 @@ STATE: Final = ".state"
 _NAME: Final = re.compile(
     rf"([0-9]{{8}}-[0-9a-f]{{8}})({FENCE}|{CLAIM}|-[0-9]{{8}}({MANIFEST}|-[0-9]{{5}}{STATE}))({PARTIAL})?".replace(".", r"\.")
 )
-"""The whole name of a piece, or of one that was never finished; the first group is its run."""
+"""The name of a recovery file, finished or not; the first group is its run."""
 _HEAD: Final = re.compile(rb"timely (\w+) (\d+) ([0-9a-f]{32})\n")
 
 
 def run_name(generation: int, token: str) -> str:
-    """Return the name of a run; names of later generations are greater."""
+    """Return the name of a run; later generations compare greater."""
     return f"{generation:08d}-{token}"
 
 
 def checkpoint_name(run: str, number: int) -> str:
-    """Return the name of the ``number``-th checkpoint of a run; names of later ones are greater."""
+    """Return the name of a run's ``number``-th checkpoint; later ones compare greater."""
     return f"{run}-{number:08d}"
 
 
 def state_name(checkpoint: str, worker: int) -> str:
-    """Return the name of the file with the state of one worker."""
+    """Return the name of one worker's state file."""
     return f"{checkpoint}-{worker:05d}{STATE}"
 
 
 def run_of(name: str) -> str | None:
-    """Return which run a piece belongs to, by the whole of its name; ``None`` for what is not ours.
+    """Return the run that a file belongs to; ``None`` for a name of another program.
 
     >>> run_of(state_name(checkpoint_name(run_name(3, "0123abcd"), 12), 0)), run_of("20240131-0123abcd.csv")
     ('00000003-0123abcd', None)
@@ -61,13 +59,13 @@ def run_of(name: str) -> str | None:
 
 
 def generation_of(run: str) -> int:
-    """Return the generation of a run, by its name."""
+    """Return the generation in the name of a run or file."""
     return int(run.split("-")[0])
 
 
 @attrs.frozen
 class FileInfo:
-    """What a state file must be: its size in bytes, and the digest of its index."""
+    """The expected size of a state file in bytes, and the digest of its index."""
 
     size: int
     digest: str
@@ -75,7 +73,7 @@ class FileInfo:
 
 @attrs.frozen
 class Layer:
-    """What one checkpoint holds of a part: all of it (``full``) or what was added, on so many workers, in so many bytes."""
+    """The snapshot (``full``) or changes of a state part in one checkpoint, written by ``peers`` workers."""
 
     checkpoint: str
     peers: int
@@ -85,7 +83,7 @@ class Layer:
 
 @attrs.frozen
 class Manifest:
-    """What a checkpoint is. ``layers`` has for each part what to read, oldest first; ``files`` all files that these lie in."""
+    """A checkpoint. ``layers`` lists what to read for each state part, oldest first; ``files`` all files that hold them."""
 
     name: str
     version: str
@@ -99,21 +97,21 @@ class Manifest:
 
     @property
     def run(self) -> str:
-        """The run that wrote it."""
+        """The run that wrote this checkpoint."""
         return self.name.rpartition("-")[0]
 
     @property
     def number(self) -> int:
-        """Its number in its run."""
+        """The checkpoint's number in its run."""
         return int(self.name.rpartition("-")[2])
 
     def encode(self) -> bytes:
-        """Return it as bytes."""
+        """Return the file content."""
         content = {
             "name": self.name,
             "version": self.version,
             "parent": self.parent,
-            "boundary": shown(self.time),
+            "boundary": brief(self.time),
             "time": base64.b64encode(dumps(self.time)).decode(),
             "notes": [base64.b64encode(dumps(note)).decode() for note in self.notes],
             "peers": self.peers,
@@ -125,14 +123,14 @@ class Manifest:
 
     @classmethod
     def decode(cls, data: bytes) -> Manifest:
-        """Return what was encoded; ``CheckpointError`` for anything else, ``ChangedDataflowError`` for another format."""
+        """Return the encoded manifest. ``CheckpointError`` for damage, ``ChangedDataflowError`` for another format."""
         content = _unseal("checkpoint", data)
         try:
             time = pickle.loads(base64.b64decode(content["time"]))
             notes = [pickle.loads(base64.b64decode(note)) for note in content["notes"]]
         except Exception as error:
             raise ChangedDataflowError(
-                f"its time {content['boundary']} or its notes cannot be read by this program ({told(error)}):"
+                f"its time {content['boundary']} or its notes cannot be read by this program ({error_text(error)}):"
                 " run the program that wrote them, or use another directory to start anew"
             ) from error
         return cls(
@@ -150,27 +148,26 @@ class Manifest:
 
 @attrs.frozen
 class Fence:
-    """A run, and the name of the checkpoint that it goes on from, if there was one.
+    """A run and the checkpoint that it resumes from, if any.
 
-    As a claim it is of a run that has yet to look whether somebody was quicker: it keeps others from committing, and is not gone
-    on from, since it may be withdrawn.
+    A *claim* has the same content. It stops older runs from committing before the run knows that it won, and may be withdrawn.
     """
 
     run: str
     start: str | None
 
     def encode(self) -> bytes:
-        """Return it as bytes."""
+        """Return the file content."""
         return _seal("fence", {"run": self.run, "start": self.start})
 
     @classmethod
     def decode(cls, data: bytes) -> Fence:
-        """Return what ``encode`` was given; errors as those of a manifest."""
+        """Return the encoded fence; errors as for a manifest."""
         return cls(**_unseal("fence", data))
 
 
 def _seal(kind: str, content: dict[str, Any]) -> bytes:
-    """Return a content behind its head: the kind, the format, and the digest of both and of the content."""
+    """Return a content behind a header with its kind, the format, and the digest of all of it."""
     start, body = f"timely {kind} {FORMAT} ".encode(), json.dumps(content, indent=1).encode()
     return start + digest(start + body).encode() + b"\n" + body
 

@@ -1,9 +1,8 @@
-"""``Recovery``: takes checkpoints of a worker's dataflows, and has them go on from the last one.
+"""``Recovery`` takes checkpoints of a worker's dataflows and resumes them from the last one.
 
-Made on every worker before the dataflows that it keeps, and closed after the last checkpoint. All of it is collective: every
-worker makes it, calls ``checkpoint`` with the same times, and closes it. The invariants: a checkpoint is one consistent cut of
-all workers, or it does not exist; once ``checkpoint`` has returned it is durable; and of several runs at one place only the
-newest can commit. Source: Naiad section 3.4, with the moment found by progress tracking.
+Everything is collective: each worker makes its ``Recovery``, calls ``checkpoint`` with the same times, and closes it. The
+invariants: a checkpoint is one consistent cut of all workers, or does not exist; it is durable once ``checkpoint`` returns; of
+several runs on one store only the newest can commit. Source: Naiad section 3.4, with the cut found by progress tracking.
 """
 
 from __future__ import annotations
@@ -30,13 +29,12 @@ from timely.errors import (
     ConfigurationError,
     RecoveryError,
     StateError,
+    brief,
+    error_text,
+    file_error_text,
     out_of_files,
-    shown,
-    told,
-    what_failed,
 )
-from timely.recovery import quiesce
-from timely.recovery.history import History, superfluous
+from timely.recovery.history import History, garbage
 from timely.recovery.manifest import (
     CLAIM,
     FENCE,
@@ -50,8 +48,9 @@ from timely.recovery.manifest import (
     run_name,
     state_name,
 )
+from timely.recovery.quiesce import check_time, quiesce
 from timely.recovery.state_file import Key, StateFile, StateWriter
-from timely.recovery.state_registry import Ledger
+from timely.recovery.state_registry import WorkerState
 from timely.recovery.store import Store, is_lost, open_store
 from timely.worker import Worker
 
@@ -61,13 +60,13 @@ _log = logging.getLogger("timely.recovery")
 
 _SHORTEST: Final = 0.01
 _LONGEST: Final = 0.32
-"""Up to so many seconds it waits before it begins once more where somebody was quicker: at first, and after many times."""
+"""Seconds of the first and the longest random back-off between attempts to open."""
 
 
 @attrs.frozen
 class Checkpoint:
-    """A checkpoint that was taken: its ``time``, the ``generation`` of the run, its ``name`` in the store, how many ``bytes`` all
-    workers wrote for it, and how many ``seconds`` it took, the way to the boundary included.
+    """A checkpoint: its ``time``, the ``generation`` of the run, its ``name`` in the store, the ``bytes`` that all workers wrote,
+    and the ``seconds`` it took, quiescing included.
     """
 
     time: Any
@@ -78,8 +77,8 @@ class Checkpoint:
 
 
 @attrs.frozen
-class Share:
-    """What one worker has written: its file, which parts it has in full, the bytes of each, and a pickle of the notes."""
+class WorkerSnapshot:
+    """What one worker wrote: its file, which parts are full snapshots, the bytes of each, and its pickled notes."""
 
     file: FileInfo
     full: dict[Key, bool]
@@ -88,34 +87,28 @@ class Share:
 
 
 class Recovery:
-    """Keeps the state of the dataflows that are built while it is open, at ``where``: a path, a URI, or a ``Store``.
+    """Checkpoints the dataflows that are built while it is open in a store: a path, a URI, or a ``Store``.
 
-    ``keep`` is how many checkpoints stay. ``version`` is your own text: a checkpoint with another is refused, for a change of
-    the program that its graph does not show. A directory belongs to one program, and to one run of it at a time: when another
-    run is made there, this one can take no more checkpoints. ``ConfigurationError`` for what is no place, number or version.
+    ``keep`` is the number of checkpoints that stay. ``version`` is your own text; a checkpoint with another one is refused, for
+    program changes that the graph does not show. A store belongs to one program and one run at a time: a newer run fences off
+    the older one. ``ConfigurationError`` for a bad argument.
 
-    ``CheckpointError`` where nothing there can be read, or none of the checkpoints there is good; ``ChangedDataflowError``
-    where the newest is of another version, and for a dataflow that is not the one that was kept; ``StateError`` for an operator
-    that does not declare its state, or whose state cannot be dealt to this number of workers.
+    ``CheckpointError`` where the store cannot be read or has no good checkpoint; ``ChangedDataflowError`` for another version or
+    dataflow; ``StateError`` for an operator that does not declare its state, or whose state cannot be rescaled.
 
     >>> import tempfile, timely
-    >>> def total(capability, info):
-    ...     sums = {}
-    ...     info.register_state(lambda: [(None, sums.copy())], lambda items: [sums.update(item) for item in items])
-    ...     def logic(input, output):
-    ...         for cap, batch in input:
-    ...             sums["total"] = sums.get("total", 0) + sum(batch)
-    ...             output.session(cap).give(sums["total"])
-    ...     return logic
+    >>> def total(key, value, state):
+    ...     state = (state or 0) + value
+    ...     return state, [state]
     >>> def program(worker, epochs):
     ...     with Recovery(worker, directory) as recovery:
     ...         with worker.dataflow() as scope:
     ...             numbers, stream = scope.new_input()
-    ...             totals = stream.unary(timely.Pipeline, "total", total).capture()
+    ...             totals = stream.state_machine(total).capture()
     ...         start = recovery.time or 0
     ...         numbers.advance_to(start)
     ...         for epoch in range(start, epochs):
-    ...             numbers.send(epoch)
+    ...             numbers.send(("total", epoch))
     ...             numbers.advance_to(epoch + 1)
     ...         recovery.checkpoint(epochs)
     ...         numbers.close()
@@ -141,32 +134,28 @@ class Recovery:
         self._closed = False
         self._run, self._good = self._open()
         self._last = self._good[0] if self._good else None
-        self._notes: list[Any] = [] if self._last is None else pickle.loads(dumps(self._last.notes))  # threads share manifests
-        self._ledger = Ledger(worker.index, worker.peers, self._store, self._last)
-        worker.state_registries = self._ledger.open
+        self._notes: list[Any] = [] if self._last is None else pickle.loads(dumps(self._last.notes))  # threads share the manifest
+        self._state = WorkerState(worker.index, worker.peers, self._store, self._last)
+        worker.state_registries = self._state.open
 
     @property
     def time(self) -> Any | None:
-        """The boundary of the checkpoint that this run goes on from; ``None`` for a fresh start."""
-        return None if self._ledger.start is None else self._ledger.start.time
+        """The time of the checkpoint that this run resumes from; ``None`` for a fresh start."""
+        return None if self._state.start is None else self._state.start.time
 
     @property
     def notes(self) -> list[Any]:
-        """What each worker gave as notes with that checkpoint, in the order of the workers that there were; ``[]`` for a fresh
-        start.
-        """
+        """The notes of each worker in that checkpoint, in worker order; ``[]`` for a fresh start."""
         return list(self._notes)
 
-    # -- agreement -----------------------------------------------------------------------------------------------------
-
     def agree(self, value: T) -> list[T]:
-        """Return the values that all workers give to this call, in worker order."""
+        """Return the values of all workers, in worker order: a collective all-gather."""
         return self._worker.confer(value)
 
-    def _together(self, what: str, action: Callable[[], T]) -> list[T]:
-        """Do something on every worker, and return what came of it; where it failed on any, all raise what the first one did.
+    def _on_all(self, what: str, action: Callable[[], T]) -> list[T]:
+        """Run ``action`` on every worker and return all results; if it failed anywhere, all raise the first failure.
 
-        What nobody foresees, an error in a store of somebody's own say, is raised as it is where it happened.
+        Unexpected errors, of a custom store for example, are raised unchanged where they happened.
         """
         result: Any = None
         failure: Exception | None = None
@@ -174,28 +163,24 @@ class Recovery:
             result = action()
         except Exception as error:
             failure = error
-        told = self.agree((_portable(failure), result))
+        outcomes = self.agree((_portable(failure), result))
         if failure is not None and not isinstance(failure, RecoveryError | OSError):
             raise failure
-        for worker, (trouble, _) in enumerate(told):
+        for worker, (trouble, _) in enumerate(outcomes):
             if trouble is not None:
                 kind, text = trouble
                 raise kind(f"{what} failed on worker {worker}: {text}") from (failure if worker == self._worker.index else None)
-        return [value for _, value in told]
+        return [value for _, value in outcomes]
 
-    def _first(self, what: str, action: Callable[[], T]) -> T:
-        """Do something on worker 0, and return on every worker what came of it."""
-        told = self._together(what, lambda: action() if self._worker.index == 0 else None)
-        return cast(T, told[0])
-
-    # -- opening -------------------------------------------------------------------------------------------------------
+    def _on_first(self, what: str, action: Callable[[], T]) -> T:
+        """Run ``action`` on worker 0 and return its result on every worker."""
+        return cast(T, self._on_all(what, lambda: action() if self._worker.index == 0 else None)[0])
 
     def _open(self) -> tuple[str, list[Manifest]]:
-        """Agree on the name of this run, and on the checkpoints that it keeps, the one that it goes on from first.
+        """Return the name of this run and the retained checkpoints; the run resumes from the first.
 
-        Somebody may have committed, or begun, after the checkpoints were read and before the fence was there. Then it is not
-        known whether that is in the past of this run, and all is done once more. Of several that begin at once each keeps the
-        others from it; so they wait before that, none as long as another, and longer each time.
+        Another run may have started or committed between reading the checkpoints and writing the fence; then all is done again.
+        Several runs that start at once stop each other, so each backs off for a random, growing time.
         """
         patience = _SHORTEST
         while True:
@@ -207,26 +192,26 @@ class Recovery:
             patience = min(2 * patience, _LONGEST)
 
     def _try_to_open(self) -> tuple[str | None, list[Manifest]]:
-        """Open, unless somebody was quicker; then there is no name."""
+        """Open the store; without a name of the run where another run won."""
         history: list[History] = []
 
         def candidates() -> list[Manifest]:
             history.append(History(self._store))
             return self._of_version(history[0])
 
-        left = self._first("reading the checkpoints", candidates)
+        left = self._on_first("reading the checkpoints", candidates)
         while left and (damage := self._find_damage(left[0])):
             if history:
-                history[0].blame(f"checkpoint {left[0].name}: {damage}")
+                history[0].report_damage(f"checkpoint {left[0].name}: {damage}")
             left = left[1:]
 
         def moved(run: str = "") -> bool:
-            """Whether somebody else has committed or begun since the checkpoints were read."""
-            return bool(History(self._store).milestones() - {run + CLAIM, run + FENCE} - history[0].milestones())
+            """Whether another run has committed or started since the checkpoints were read."""
+            return bool(History(self._store).markers() - {run + CLAIM, run + FENCE} - history[0].markers())
 
         def take_over() -> str | None:
             if not left and history[0].damaged:
-                if moved():  # and deleted what was to be read
+                if moved():  # it may have deleted what was to be read
                     return None
                 raise CheckpointError(
                     f"no checkpoint at {self._store} is good: {'; '.join(history[0].damaged)}; use another directory to start"
@@ -237,28 +222,28 @@ class Recovery:
             try:
                 try:
                     self._store.write(run + CLAIM, [fence])
-                    quicker = moved(run)
-                    if not quicker:
+                    lost = moved(run)
+                    if not lost:
                         self._store.write(run + FENCE, [fence])
                 except OSError:
-                    quicker = moved(run)  # a newer run deletes what older ones have not finished, as if they were dead
-                    if not quicker:
+                    lost = moved(run)  # a newer run deletes unfinished files of older ones
+                    if not lost:
                         raise
             except BaseException:
-                for mark in (FENCE, CLAIM):  # which would keep an older run from committing, for nobody
+                for mark in (FENCE, CLAIM):  # they would fence off the older run for nothing
                     with contextlib.suppress(OSError):
                         self._store.delete(run + mark)
                 raise
-            if quicker:
+            if lost:
                 self._store.delete(run + CLAIM)
                 return None
-            self._tidy(run, left[: self._keep])
+            self._collect_garbage(run, left[: self._keep])
             return run
 
-        return self._first("taking over", take_over), left[: self._keep]
+        return self._on_first("taking over", take_over), left[: self._keep]
 
     def _of_version(self, history: History) -> list[Manifest]:
-        """The lineage as far as it is needed; ``ChangedDataflowError`` if its newest has another version."""
+        """Return the lineage up to the first other version; ``ChangedDataflowError`` if that is the newest."""
         found: list[Manifest] = []
         for manifest in history.lineage():
             if manifest.version != self._version:
@@ -272,7 +257,7 @@ class Recovery:
         return found
 
     def _find_damage(self, manifest: Manifest) -> str:
-        """Read the files of a checkpoint, each worker its share; return what is wrong with any of them."""
+        """Verify the files of a checkpoint, divided among the workers; return what is wrong with one of them."""
         mine = sorted(manifest.files.items())[self._worker.index :: self._worker.peers]
 
         def check() -> str:
@@ -285,45 +270,41 @@ class Recovery:
                 return str(error)
             return ""
 
-        return next((damage for damage in self._together("reading the checkpoints", check) if damage), "")
-
-    # -- checkpoints ---------------------------------------------------------------------------------------------------
+        return next((damage for damage in self._on_all("reading the checkpoints", check) if damage), "")
 
     def checkpoint(self, time: Any, notes: Any = None) -> Checkpoint:
-        """Take a checkpoint at the boundary ``time``; when this returns it is durable, and a later run goes on from it.
+        """Take a durable checkpoint of everything before ``time``.
 
-        Every worker calls it with the same time, has sent nothing at or after that, and has advanced its inputs at least to it,
-        or closed them. Steps until everything before the time is complete everywhere and nothing is in flight, and writes the
-        state of each worker. ``notes`` is anything that can be pickled, for the program itself to have back; a function is called
-        for it at the boundary, when all that is before it has come out.
+        Every worker calls it with the same time, has sent nothing at or after that, and has advanced its inputs to it or closed
+        them. The call steps the worker until everything before the time is complete everywhere, then writes the state. ``notes``
+        is any picklable value for the program itself, or a function that returns it, called once the dataflows are at rest.
 
-        ``CheckpointError`` if the dataflows were built before this was made, if the boundary cannot be reached, if the state
-        cannot be written (the disk is full), or if a newer run has taken over: the checkpoint before is still good, and except in
-        the last case the worker may go on and try again.
-        ``StateError`` for state that cannot be saved, and for a time that cannot be pickled, or becomes another by that.
+        ``CheckpointError`` if the dataflows were built before this was made, cannot quiesce, or cannot be written, or if a newer
+        run has taken over. Except in the last case the worker may go on and try again; the checkpoint before stays good.
+        ``StateError`` for state or a time that cannot be pickled, or a time that changes by pickling.
         """
         began = clock.monotonic()
         if self._closed:
             raise CheckpointError("this Recovery is closed: take checkpoints inside its with-block")
         worker = self._worker
         try:
-            times = self._together("the checkpoint", lambda: self._checked(time))
+            times = self._on_all("the checkpoint", lambda: self._checked(time))
             if any(other != time for other in times):
-                raise CheckpointError(f"the workers call checkpoint with different times, {shown(times)}: they must agree on one")
-            quiesce.reach(worker, self._ledger.scopes, time)
+                raise CheckpointError(f"the workers call checkpoint with different times, {brief(times)}: they must agree on one")
+            quiesce(worker, self._state.scopes, time)
             name = checkpoint_name(self._run, self._number)
             self._number += 1
             try:
-                written = self._together("writing the checkpoint", lambda: self._write(name, notes))
-                _check_alike(written)
+                written = self._on_all("writing the checkpoint", lambda: self._write(name, notes))
+                _check_same_parts(written)
             except Exception:
                 self._discard(name)
                 raise
             manifest = self._manifest(name, time, written)
-            self._first("the end of the checkpoint", lambda: self._commit(manifest))
+            self._on_first("the end of the checkpoint", lambda: self._commit(manifest))
         finally:
             worker.paused = False
-        self._accept(manifest)
+        self._committed(manifest)
         taken = Checkpoint(
             time, generation_of(self._run), name, sum(part.file.size for part in written), clock.monotonic() - began
         )
@@ -332,33 +313,31 @@ class Recovery:
         return taken
 
     def _checked(self, time: Any) -> Any:
-        """Return the time, if a checkpoint can be taken at it."""
-        self._ledger.check_complete()
-        if self._worker.scopes and not self._ledger.scopes:
+        """Return the time if a checkpoint can be taken at it."""
+        self._state.check_complete()
+        if self._worker.scopes and not self._state.scopes:
             raise CheckpointError(
-                "this Recovery has no dataflow to keep: it keeps those that are built while it is open, so make the Recovery"
+                "this Recovery has no dataflow to checkpoint: it has those that are built while it is open, so make the Recovery"
                 " before the dataflows"
             )
-        quiesce.check(self._ledger.scopes, time)
-        _check_comes_back(time)
+        check_time(self._state.scopes, time)
+        _check_round_trip(time)
         if self._last is not None and not _at_or_before(self._last.time, time):
-            raise CheckpointError(f"{shown(time)} is not at or after {shown(self._last.time)}, the time of the checkpoint before")
+            raise CheckpointError(f"{brief(time)} is not at or after {brief(self._last.time)}, the time of the checkpoint before")
         return time
 
-    def _layers(self, key: Key) -> list[Layer]:
-        return [] if self._last is None else self._last.layers.get(key, [])
-
-    def _write(self, name: str, notes: Any) -> Share:
-        """Write this worker's state. What goes wrong in the chunks is the state's fault, and all else that of notes or store."""
-        worker, ledger, writer = self._worker, self._ledger, StateWriter()
-        full = {key: kept.is_full(self._layers(key)) for key, kept in ledger.parts.items()}
+    def _write(self, name: str, notes: Any) -> WorkerSnapshot:
+        """Write this worker's state file. Errors while items are read are the operator's, any others those of notes or store."""
+        worker, states, writer = self._worker, self._state.parts, StateWriter()
+        before = {} if self._last is None else self._last.layers
+        full = {key: state.is_full(before.get(key, [])) for key, state in states.items()}
         current = "the checkpoint has notes"
 
         def parts() -> Iterator[tuple[Key, Iterator[Piece]]]:
             nonlocal current
-            for key, kept in ledger.parts.items():
-                current = f"{kept.label} has state"
-                yield key, kept.pieces(full[key])
+            for key, state in states.items():
+                current = f"{state.label} has state"
+                yield key, state.items(full[key])
 
         def chunks() -> Iterator[bytes]:
             with _unpicklable(lambda: current):
@@ -371,29 +350,30 @@ class Recovery:
             note = dumps(note)
             pickle.loads(note)
         self._write_own(state_name(name, worker.index), chunks())
-        return Share(FileInfo(writer.size, writer.digest), full, writer.sizes, note)
+        return WorkerSnapshot(FileInfo(writer.size, writer.digest), full, writer.sizes, note)
 
-    def _manifest(self, name: str, time: Any, written: list[Share]) -> Manifest:
-        """Put together what the checkpoint is, from what all workers have written."""
+    def _manifest(self, name: str, time: Any, written: list[WorkerSnapshot]) -> Manifest:
+        """Return the manifest of what all workers wrote."""
         peers, last = self._worker.peers, self._last
+        before = {} if last is None else last.layers
         layers: dict[Key, list[Layer]] = {}
         for key, full in written[self._worker.index].full.items():
-            new = Layer(name, peers, full, sum(share.sizes.get(key, 0) for share in written))
-            layers[key] = [new] if full else [*self._layers(key), new]
+            new = Layer(name, peers, full, sum(snapshot.sizes.get(key, 0) for snapshot in written))
+            layers[key] = [new] if full else [*before.get(key, []), new]
         needed = {state_name(layer.checkpoint, w) for found in layers.values() for layer in found for w in range(layer.peers)}
         files = {} if last is None else {file: info for file, info in last.files.items() if file in needed}
-        files.update((state_name(name, index), share.file) for index, share in enumerate(written))
-        notes = [pickle.loads(share.notes) for share in written]
+        files.update((state_name(name, index), snapshot.file) for index, snapshot in enumerate(written))
+        notes = [pickle.loads(snapshot.notes) for snapshot in written]
         parent = None if last is None else last.name
-        return Manifest(name, self._version, parent, time, notes, peers, self._ledger.descriptions, layers, files)
+        return Manifest(name, self._version, parent, time, notes, peers, self._state.descriptions, layers, files)
 
     def _commit(self, manifest: Manifest) -> None:
-        """Make the checkpoint exist; on worker 0. If a newer run has taken over by then, it is in nobody's past."""
+        """Write the manifest, on worker 0. If a newer run has taken over by then, the checkpoint is in no lineage."""
         self._write_own(manifest.name + MANIFEST, [manifest.encode()])
         self._check_owner(manifest.name)
 
     def _write_own(self, name: str, chunks: Iterable[bytes]) -> None:
-        """Write a piece of a checkpoint. If a newer run has taken over, it deletes what is not finished: then say that."""
+        """Write a file. A newer run deletes unfinished files, so check for one where that fails."""
         try:
             self._store.write(name, chunks)
         except OSError:
@@ -401,12 +381,12 @@ class Recovery:
             raise
 
     def _discard(self, name: str) -> None:
-        """Delete what this worker has written for a checkpoint that will not exist; what cannot be deleted stays."""
+        """Delete this worker's file of an abandoned checkpoint, if possible."""
         with contextlib.suppress(OSError):
             self._store.delete(state_name(name, self._worker.index))
 
     def _check_owner(self, start: str | None = None) -> None:
-        """Raise ``CheckpointError`` if a newer run has taken over, unless it went on from the checkpoint ``start``."""
+        """Raise ``CheckpointError`` if a newer run has taken over, unless it resumed from the checkpoint ``start``."""
         history = History(self._store)
         newest = history.newest()
         if newest is not None and newest > self._run:
@@ -417,48 +397,46 @@ class Recovery:
                     " end it"
                 )
 
-    def _accept(self, manifest: Manifest) -> None:
-        """Take note that the checkpoint exists, and delete what nobody needs any more."""
+    def _committed(self, manifest: Manifest) -> None:
+        """Use the new checkpoint as the base of the next, and collect garbage."""
         self._last = manifest
         self._good = [manifest, *self._good][: self._keep]
-        self._ledger.forget_files()
-        for kept in self._ledger.parts.values():
-            kept.saved()
+        self._state.forget_files()
+        for state in self._state.parts.values():
+            state.committed()
         if self._worker.index == 0:
-            self._tidy(self._run, self._good)
+            self._collect_garbage(self._run, self._good)
 
-    def _tidy(self, run: str, good: list[Manifest]) -> None:
-        """Delete what this and older runs have left and no good checkpoint needs; what cannot be deleted stays."""
+    def _collect_garbage(self, run: str, good: list[Manifest]) -> None:
+        """Delete what no retained checkpoint needs, as far as possible."""
         try:
-            for name in superfluous(self._store.names(), good, run):
+            for name in garbage(self._store.names(), good, run):
                 self._store.delete(name)
-        except Exception as error:  # of whatever kind: what was written is good without it
+        except Exception as error:  # of any kind: the checkpoint is good without it
             _log.warning("older checkpoints at %s could not be deleted: %s", self._store, error)
 
-    # -- the end -------------------------------------------------------------------------------------------------------
-
     def clear(self) -> None:
-        """Delete all checkpoints, once every worker has called this, and close: the work is done, and the next run begins anew.
+        """Delete all checkpoints and close: the work is done, and the next run starts fresh. Collective.
 
-        One small file stays, which tells runs that should be dead that they have been taken over from. ``CheckpointError`` where
-        a newer run has taken over already, or the place cannot be written to.
+        One small fence stays, against runs that should be dead. ``CheckpointError`` where a newer run has taken over, or the
+        store cannot be written.
         """
-        self._together("clearing the checkpoints", lambda: None)
-        self._first("clearing the checkpoints", self._begin_anew)
+        self._on_all("clearing the checkpoints", lambda: None)
+        self._on_first("clearing the checkpoints", self._fence_off)
         self.close()
 
-    def _begin_anew(self) -> None:
+    def _fence_off(self) -> None:
         self._check_owner()
         run = run_name(generation_of(self._run) + 1, secrets.token_hex(4))
-        self._store.write(run + FENCE, [Fence(run, None).encode()])  # from here on nothing is gone on from
-        self._tidy(run, [])
+        self._store.write(run + FENCE, [Fence(run, None).encode()])  # from here on nothing is resumed from
+        self._collect_garbage(run, [])
 
     def close(self) -> None:
-        """Keep nothing more; what is built from now on is not kept. The checkpoints stay."""
+        """Take no more checkpoints; later dataflows are not recoverable. The checkpoints stay."""
         if not self._closed:
             self._closed = True
             self._worker.state_registries = None
-            self._ledger.close()
+            self._state.close()
 
     def __enter__(self) -> Self:
         return self
@@ -468,40 +446,40 @@ class Recovery:
 
 
 def _at_or_before(before: Any, time: Any) -> bool:
-    """Whether one time is at or before another; of times that cannot be compared, none is."""
+    """Whether one time is at or before another; false for times that cannot be compared."""
     try:
         return bool(before <= time)
     except (TypeError, AttributeError):
         return False
 
 
-def _check_comes_back(time: Any) -> None:
-    """Raise ``StateError`` unless a run that goes on would have the same time: from another it would do things again."""
-    with _unpicklable(lambda: f"the checkpoint has a time, {shown(time)},"):
+def _check_round_trip(time: Any) -> None:
+    """Raise ``StateError`` for a time that pickling changes: a run would resume from another one."""
+    with _unpicklable(lambda: f"the checkpoint has a time, {brief(time)},"):
         found = pickle.loads(dumps(time))
     if found != time:
         raise StateError(
-            f"the checkpoint has a time, {shown(time)}, that becomes {shown(found)} when it is pickled and unpickled, so that"
+            f"the checkpoint has a time, {brief(time)}, that becomes {brief(found)} when it is pickled and unpickled, so that"
             f" a run would go on from there: have {type(time).__name__} pickle all that it is compared by"
         )
 
 
 @contextlib.contextmanager
 def _unpicklable(what: Callable[[], str]) -> Iterator[None]:
-    """Have whatever is raised, if it is none of ours already, say that ``what()`` cannot be pickled, or be read again."""
+    """Turn foreign errors into a ``StateError`` that says that ``what()`` cannot be pickled."""
     try:
         yield
     except RecoveryError:
         raise
     except Exception as error:
-        raise StateError(f"{what()} that cannot be pickled: {told(error)}") from error
+        raise StateError(f"{what()} that cannot be pickled: {error_text(error)}") from error
 
 
-def _check_alike(written: list[Share]) -> None:
-    """Raise ``StateError`` if a part is declared on some workers only: the manifest has what worker 0 has, for all of them."""
-    for worker, share in enumerate(written):
-        for _, path, number in sorted(share.full.keys() ^ written[0].full.keys()):
-            here, there = (worker, 0) if any(key[1:] == (path, number) for key in share.full) else (0, worker)
+def _check_same_parts(written: list[WorkerSnapshot]) -> None:
+    """Raise ``StateError`` if a part is declared on some workers only: the manifest has worker 0's parts for all."""
+    for worker, snapshot in enumerate(written):
+        for _, path, number in sorted(snapshot.full.keys() ^ written[0].full.keys()):
+            here, there = (worker, 0) if any(key[1:] == (path, number) for key in snapshot.full) else (0, worker)
             raise StateError(
                 f"part {number} of operator {path} is declared on worker {here} and not on worker {there}: have its constructor"
                 " declare the same on all workers, whatever they have to say"
@@ -509,9 +487,9 @@ def _check_alike(written: list[Share]) -> None:
 
 
 def _portable(error: Exception | None) -> tuple[type[RecoveryError], str] | None:
-    """Return an error as what can be sent to any worker: its type, of ours, and its text."""
+    """Return an error in a form that can be sent to any worker: one of our types and its text."""
     if error is None:
         return None
     if isinstance(error, RecoveryError):
         return type(error), str(error)
-    return CheckpointError, f"{type(error).__name__}: {what_failed(error)}" if out_of_files(error) else told(error)
+    return CheckpointError, f"{type(error).__name__}: {file_error_text(error)}" if out_of_files(error) else error_text(error)

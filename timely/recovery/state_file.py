@@ -1,12 +1,9 @@
-"""State files: the pieces of one worker's state, in blocks by key, with an index at the end.
+"""State files: one worker's operator state, in blocks by key, with an index at the end.
 
-A file is a sequence of *blocks*, then an index of them in JSON, then a trailer that says where the index lies. A block is one
-pickle of ``(routes, items)`` of pieces that belong to one part of one operator, and have the same ``route % modulus``. The
-modulus is the greater the more there is, and one that many numbers of workers divide, so that each of any number of workers can
-leave out most of what is not its own. Pieces without a route are in blocks with modulus 0. The index has the digest of each
-block, and a manifest has that of the index; nothing is unpickled before its digest was found right. Digests guard against
-damage. They do not guard against malice: whoever can write to the place where checkpoints lie can have any code run. Writing
-and reading take memory for some blocks, never for all of the state.
+A block is one pickle of ``(routes, items)`` of one state part. Its routes agree modulo a number that many worker counts divide,
+so that any number of workers can skip most blocks of others. Items without a route are in blocks with modulus 0. The manifest
+holds the digest of the index, the index those of the blocks, and nothing is unpickled before its digest was verified. Digests
+find damage, not malice: whoever can write to the store can run code in the workers. Memory holds some blocks, never all state.
 """
 
 from __future__ import annotations
@@ -24,33 +21,31 @@ import attrs
 
 from timely.dataflow.operator_state import Piece
 from timely.dataflow.pickling import dumps
-from timely.errors import CheckpointError, what_failed
+from timely.errors import CheckpointError, file_error_text
 
 MODULI: Final = (240, 60, 12)
-"""By what the routes are told apart: 1 to 6, 8, 10, 12, 15, 16, 20 and 24 divide the first, which is for much state."""
+"""Moduli of blocks, for much state first: 1 to 6, 8, 10, 12, 15, 16, 20 and 24 divide 240."""
 BLOCK: Final = 1 << 15
-"""Bytes that a block is to have at least, about, before a greater modulus is taken."""
-GATHERED: Final = 1 << 24
-"""Bytes of pieces, about, that are gathered before they are written."""
+"""Approximate bytes that each block must have before a greater modulus is used."""
+BUFFERED: Final = 1 << 24
+"""Approximate bytes of items that are buffered before they are written."""
 
 _MAGIC: Final = b"timely-1"
 _TRAILER: Final = struct.Struct(">QQ8s")
-_MOST: Final = 1 << 17
+_ITEM_LIMIT: Final = 1 << 17
 
 Key: TypeAlias = tuple[int, str, int]
-"""A part of an operator's state: the dataflow's number among those kept, the operator's path, the part's number."""
+"""A state part: the number of its recoverable dataflow, the operator's path, the number of the part."""
 
 
 def digest(data: bytes | bytearray | memoryview) -> str:
-    """Return the digest of some bytes, in hexadecimal."""
+    """Return a hexadecimal digest of some bytes."""
     return hashlib.blake2b(data, digest_size=16).hexdigest()
 
 
 @attrs.frozen
 class Block:
-    """Where one block lies, what it must be, and whose it is: of routes with this ``residue``, or without a route for modulus
-    0.
-    """
+    """The position and digest of one block; its routes have this ``residue``, or modulus 0 says that it has none."""
 
     modulus: int
     residue: int
@@ -59,18 +54,12 @@ class Block:
     digest: str
 
     def concerns(self, index: int, peers: int) -> bool:
-        """Return whether it may have pieces of worker ``index`` of ``peers``.
-
-        >>> [Block(12, 7, 0, 0, "").concerns(index, 3) for index in range(3)]
-        [False, True, False]
-        >>> [Block(12, 7, 0, 0, "").concerns(index, 5) for index in range(5)]
-        [True, True, True, True, True]
-        """
+        """Return whether the block may hold items of worker ``index`` of ``peers``."""
         return self.modulus > 0 and (self.residue - index) % math.gcd(self.modulus, peers) == 0
 
 
 class StateWriter:
-    """Makes the content of one state file: ``chunks(parts)`` to be written, then ``index``, its digest, and sizes.
+    """Produces one state file as ``chunks``; afterwards ``size``, ``digest`` and the ``sizes`` of the parts are known.
 
     >>> writer = StateWriter()
     >>> data = b"".join(writer.chunks([((0, "/flow/count#1", 0), [(7, "seven"), (None, "own")])]))
@@ -85,9 +74,9 @@ class StateWriter:
         self._blocks: dict[Key, list[Block]] = {}
 
     def chunks(self, parts: Iterable[tuple[Key, Iterable[Piece]]]) -> Iterator[bytes]:
-        """Yield the file, piece by piece, reading each part's pieces to their end."""
-        for key, pieces in parts:
-            for modulus, residue, data in blocks(pieces):
+        """Yield the content of the file; reads each part's items to their end."""
+        for key, items in parts:
+            for modulus, residue, data in blocks(items):
                 self._blocks.setdefault(key, []).append(Block(modulus, residue, self.size, len(data), digest(data)))
                 self.sizes[key] = self.sizes.get(key, 0) + len(data)
                 self.size += len(data)
@@ -101,38 +90,38 @@ class StateWriter:
         yield trailer
 
 
-def blocks(pieces: Iterable[Piece]) -> Iterator[tuple[int, int, bytes]]:
-    """Yield ``(modulus, residue, pickle)`` of pieces; those with one route stay in their order."""
-    rest = iter(pieces)
-    limit, each = 1, 0  # of the first piece nothing is known; it may be large
-    while gathered := list(itertools.islice(rest, limit)):
-        own = [item for route, item in gathered if route is None]
+def blocks(items: Iterable[Piece]) -> Iterator[tuple[int, int, bytes]]:
+    """Yield ``(modulus, residue, pickle)`` of routed items; those of one route stay in order."""
+    rest = iter(items)
+    limit, each = 1, 0  # the size of the first item is unknown, and may be large
+    while buffered := list(itertools.islice(rest, limit)):
+        own = [item for route, item in buffered if route is None]
         written = 0
         if own:
             data = dumps(((), own))
             written += len(data)
             yield 0, 0, data
-        size = each * (len(gathered) - len(own))
-        for modulus, residue, data in _dealt(gathered, next((m for m in MODULI if size >= m * BLOCK), 1)):
+        size = each * (len(buffered) - len(own))
+        for modulus, residue, data in _partition(buffered, next((m for m in MODULI if size >= m * BLOCK), 1)):
             written += len(data)
             yield modulus, residue, data
-        each = written // len(gathered) + 1
-        limit = max(1, min(8 * limit, _MOST, GATHERED // each))
+        each = written // len(buffered) + 1
+        limit = max(1, min(8 * limit, _ITEM_LIMIT, BUFFERED // each))
 
 
-def _dealt(gathered: Iterable[Piece], modulus: int) -> Iterator[tuple[int, int, bytes]]:
-    dealt: dict[int, tuple[list[int], list[Any]]] = {}
-    for route, item in gathered:
+def _partition(items: Iterable[Piece], modulus: int) -> Iterator[tuple[int, int, bytes]]:
+    parts: dict[int, tuple[list[int], list[Any]]] = {}
+    for route, item in items:
         if route is not None:
-            routes, items = dealt.setdefault(int(route) % modulus, ([], []))
+            routes, found = parts.setdefault(int(route) % modulus, ([], []))
             routes.append(int(route))
-            items.append(item)
-    for residue, found in dealt.items():
-        yield modulus, residue, dumps(found)
+            found.append(item)
+    for residue, part in parts.items():
+        yield modulus, residue, dumps(part)
 
 
 class StateFile:
-    """Reads one state file: ``open`` gives it, ``expected`` is the digest of its index. ``CheckpointError`` for damage."""
+    """Reads one state file; ``expected`` is the digest of its index. ``CheckpointError`` for damage."""
 
     def __init__(self, name: str, open: Callable[[], BinaryIO], size: int, expected: str) -> None:
         self.name = name
@@ -141,7 +130,7 @@ class StateFile:
         try:
             self._read_index(size, expected)
         except OSError as error:
-            raise CheckpointError(f"state file {name} cannot be read: {what_failed(error)}") from error
+            raise CheckpointError(f"state file {name} cannot be read: {file_error_text(error)}") from error
 
     def _read_index(self, size: int, expected: str) -> None:
         with self._file() as file:
@@ -162,13 +151,13 @@ class StateFile:
         try:
             return self._open()
         except OSError as error:
-            raise CheckpointError(f"state file {self.name} cannot be opened: {what_failed(error)}") from error
+            raise CheckpointError(f"state file {self.name} cannot be opened: {file_error_text(error)}") from error
 
     def _damaged(self, why: str) -> CheckpointError:
         return CheckpointError(f"state file {self.name} is damaged: {why}")
 
     def check(self) -> None:
-        """Read all of it, and compare all digests."""
+        """Read the whole file and verify all digests."""
         with self._file() as file:
             for found in self._blocks.values():
                 for block in found:
@@ -179,34 +168,33 @@ class StateFile:
             file.seek(block.offset)
             data = file.read(block.length)
         except OSError as error:
-            raise CheckpointError(f"state file {self.name} cannot be read: {what_failed(error)}") from error
+            raise CheckpointError(f"state file {self.name} cannot be read: {file_error_text(error)}") from error
         if digest(data) != block.digest:
             raise self._damaged(f"the digest of the {block.length} bytes from {block.offset} is not the one that was noted")
         return data
 
     def has_own(self, key: Key) -> bool:
-        """Return whether it has pieces of a part that were saved without a route."""
+        """Return whether a part has items without a route."""
         return any(block.modulus == 0 for block in self._blocks.get(key, ()))
 
     def own(self, key: Key) -> Iterator[Any]:
-        """Yield the items of a part that were saved without a route."""
-        for _, (_, items) in self._contents(key, lambda block: block.modulus == 0):
+        """Yield the items of a part without a route."""
+        for _, _, items in self._read_blocks(key, lambda block: block.modulus == 0):
             yield from items
 
     def routed(self, key: Key, index: int, peers: int) -> Iterator[Any]:
         """Yield the items of a part whose route belongs to worker ``index`` of ``peers``."""
-        for block, (routes, items) in self._contents(key, lambda block: block.concerns(index, peers)):
+        for block, routes, items in self._read_blocks(key, lambda block: block.concerns(index, peers)):
             if block.modulus % peers == 0:
-                yield from items  # all of them, as its residue says
+                yield from items  # the residue alone decides
             else:
                 yield from (item for route, item in zip(routes, items) if route % peers == index)
 
-    def _contents(
-        self, key: Key, wanted: Callable[[Block], bool]
-    ) -> Iterator[tuple[Block, tuple[Sequence[int], Sequence[Any]]]]:
+    def _read_blocks(self, key: Key, wanted: Callable[[Block], bool]) -> Iterator[tuple[Block, Sequence[int], Sequence[Any]]]:
         chosen = [block for block in self._blocks.get(key, ()) if wanted(block)]
         if not chosen:
             return
         with self._file() as file:
             for block in chosen:
-                yield block, pickle.loads(self._read(file, block))
+                routes, items = pickle.loads(self._read(file, block))
+                yield block, routes, items

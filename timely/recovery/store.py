@@ -1,8 +1,8 @@
-"""``Store``: where checkpoints lie, as named pieces of bytes that appear whole or not at all.
+"""Where checkpoints are stored: named files that appear whole or not at all.
 
-Four verbs are all that recovery asks of a file system, so that a store of one's own is a small class. The invariant that the
-others build on: a name that ``names`` lists, without the suffix ``PARTIAL``, was written to its end, and what was written is
-durable when ``write`` returns. Names are flat, and no name is ever written twice. Workers use a store from several threads.
+Recovery needs four verbs of a file system, so that a ``Store`` of your own is a small class. The invariant: every listed name
+without the suffix ``PARTIAL`` was written to its end, and is durable once ``write`` has returned. Names are flat, and no name is
+written twice. Workers use a store from several threads.
 """
 
 from __future__ import annotations
@@ -12,22 +12,25 @@ import errno
 import os
 from collections.abc import Iterable
 from pathlib import Path
-from typing import BinaryIO, Final, Protocol
+from typing import TYPE_CHECKING, BinaryIO, Final, Protocol
 from urllib.parse import unquote, urlsplit
 
 from timely.errors import ConfigurationError
 
-PARTIAL: Final = ".partial"
-"""What the name of a piece ends in that is still being written, or was when its writer died."""
+if TYPE_CHECKING:
+    import pyarrow.fs
 
+PARTIAL: Final = ".partial"
+"""The suffix of a file that is being written, or whose writer died."""
 
 _LOST: Final = frozenset({errno.ENOENT, errno.EIO, errno.EISDIR, errno.EBADMSG, getattr(errno, "EUCLEAN", errno.EIO)})
+_OBJECT_STORES: Final = frozenset({"s3", "gcs", "abfs"})
 
 
 def is_lost(error: object) -> bool:
-    """Return whether an error says that a piece is not there, or that what it lies on is damaged.
+    """Return whether an error says that a file is missing or damaged.
 
-    Any other (no permission, no network, too many open files) says that it cannot be read now, and it may be good.
+    Any other error (no permission, no network, too many open files) leaves the file possibly good.
 
     >>> is_lost(FileNotFoundError(errno.ENOENT, "No such file")), is_lost(PermissionError(errno.EACCES, "Permission denied"))
     (True, False)
@@ -36,23 +39,22 @@ def is_lost(error: object) -> bool:
 
 
 class Store(Protocol):
-    """A place for checkpoints. Each method raises ``OSError`` where it fails."""
+    """Storage for checkpoints. Each method raises ``OSError`` where it fails."""
 
     def write(self, name: str, chunks: Iterable[bytes]) -> None:
-        """Write a piece: it appears under its name as a whole, and is durable when this returns; or it does not appear."""
+        """Write a file. It appears as a whole and is durable when this returns, or it does not appear."""
 
     def open(self, name: str) -> BinaryIO:
-        """Open a piece for reading at any place of it. ``FileNotFoundError`` where there is none.
+        """Open a file for random reads. ``FileNotFoundError`` where there is none.
 
-        After that, or an ``OSError`` which says that the piece is damaged (``errno.EIO``), the checkpoint before is used in its
-        place; after any other the run does not begin.
+        After that, or ``errno.EIO`` for damage, recovery uses the checkpoint before. Any other error ends the run.
         """
 
     def names(self) -> list[str]:
-        """Return the names of all pieces, those included that were never finished."""
+        """Return the names of all files, unfinished ones included."""
 
     def delete(self, name: str) -> None:
-        """Delete a piece; nothing happens where there is none."""
+        """Delete a file; a missing one is no error."""
 
 
 class LocalStore:
@@ -74,24 +76,24 @@ class LocalStore:
         return f"LocalStore({str(self.directory)!r})"
 
     def write(self, name: str, chunks: Iterable[bytes]) -> None:
-        """Write to a file beside, and rename it when all of it is on the disk."""
+        """Write to a temporary file, sync it, and rename it."""
         self.directory.mkdir(parents=True, exist_ok=True)
-        beside = self.directory / (name + PARTIAL)
+        partial = self.directory / (name + PARTIAL)
         try:
-            with beside.open("wb") as file:
+            with partial.open("wb") as file:
                 for chunk in chunks:
                     file.write(chunk)
                 file.flush()
                 os.fsync(file.fileno())
-            beside.replace(self.directory / name)
+            partial.replace(self.directory / name)
         except BaseException:
             with contextlib.suppress(OSError):
-                beside.unlink()
+                partial.unlink()
             raise
         self._sync()
 
     def _sync(self) -> None:
-        """Have the directory remember its names."""
+        # The new name is durable only once the directory itself is on disk.
         descriptor = os.open(self.directory, os.O_RDONLY)
         try:
             os.fsync(descriptor)
@@ -103,7 +105,7 @@ class LocalStore:
         return (self.directory / name).open("rb")
 
     def names(self) -> list[str]:
-        """Return the names in the directory; a directory that does not exist yet is empty."""
+        """Return the names in the directory; none where it does not exist yet."""
         try:
             return sorted(os.listdir(self.directory))
         except FileNotFoundError:
@@ -114,11 +116,78 @@ class LocalStore:
         (self.directory / name).unlink(missing_ok=True)
 
 
-def open_store(where: str | os.PathLike[str] | Store) -> Store:
-    """Return the store at ``where``: a path, a URI, or a store already.
+class ArrowStore:
+    """A directory of a ``pyarrow.fs.FileSystem``: S3, Google Cloud Storage, Azure, HDFS, or one of fsspec.
 
-    ``file://`` and paths are a :class:`LocalStore`. Any other URI is what PyArrow can reach (``s3://``, ``gs://``,
-    ``hdfs://``), see :class:`timely.recovery.arrow_store.ArrowStore`. ``ConfigurationError`` for what is none of these.
+    Object stores show an object once its upload is complete; elsewhere files are written under a temporary name and renamed.
+
+    >>> import tempfile, pyarrow.fs
+    >>> with tempfile.TemporaryDirectory() as directory:
+    ...     store = ArrowStore(pyarrow.fs.LocalFileSystem(), directory + "/checkpoints")
+    ...     store.write("greeting", [b"hello, ", b"world"])
+    ...     with store.open("greeting") as file:
+    ...         store.names(), file.read()
+    (['greeting'], b'hello, world')
+    """
+
+    def __init__(self, system: pyarrow.fs.FileSystem, path: str) -> None:
+        self.system = system
+        self.path = path.rstrip("/")
+        self.renames = system.type_name not in _OBJECT_STORES
+
+    @classmethod
+    def from_uri(cls, uri: str) -> ArrowStore:
+        """Return the store at a URI. ``ConfigurationError`` where PyArrow does not support it, or is not installed."""
+        try:
+            import pyarrow.fs
+
+            system, path = pyarrow.fs.FileSystem.from_uri(uri)
+        except (ImportError, ValueError, OSError) as error:
+            raise ConfigurationError(f"no checkpoints can be stored at {uri!r}: {error}") from error
+        return cls(system, path)
+
+    def __repr__(self) -> str:
+        return f"ArrowStore({self.system.type_name}, {self.path!r})"
+
+    def write(self, name: str, chunks: Iterable[bytes]) -> None:
+        """Write an object, or a file that gets its name when it is complete."""
+        self.system.create_dir(self.path, recursive=True)
+        final = f"{self.path}/{name}"
+        partial = final + PARTIAL if self.renames else final
+        try:
+            with self.system.open_output_stream(partial) as stream:
+                for chunk in chunks:
+                    stream.write(chunk)
+            if partial != final:
+                self.system.move(partial, final)
+        except BaseException:
+            with contextlib.suppress(OSError):
+                self.system.delete_file(partial)
+            raise
+
+    def open(self, name: str) -> BinaryIO:
+        """Open an object for random reads."""
+        file: BinaryIO = self.system.open_input_file(f"{self.path}/{name}")
+        return file
+
+    def names(self) -> list[str]:
+        """Return the names in the directory; none where it does not exist yet."""
+        import pyarrow.fs
+
+        selector = pyarrow.fs.FileSelector(self.path, allow_not_found=True)
+        return sorted(found.base_name for found in self.system.get_file_info(selector) if found.is_file)
+
+    def delete(self, name: str) -> None:
+        """Delete an object."""
+        with contextlib.suppress(FileNotFoundError):
+            self.system.delete_file(f"{self.path}/{name}")
+
+
+def open_store(where: str | os.PathLike[str] | Store) -> Store:
+    """Return the store at a path or URI, or the given ``Store`` itself.
+
+    Paths and ``file://`` are a :class:`LocalStore`, any other URI an :class:`ArrowStore`. ``ConfigurationError`` for anything
+    else.
 
     >>> open_store("/some/where"), open_store("file:///some/where%20else")
     (LocalStore('/some/where'), LocalStore('/some/where else'))
@@ -128,16 +197,13 @@ def open_store(where: str | os.PathLike[str] | Store) -> Store:
         if "://" not in text:
             return LocalStore(text)
         parts = urlsplit(text)
-        if parts.scheme == "file":
-            if parts.netloc not in ("", "localhost"):
-                raise ConfigurationError(
-                    f"no checkpoints can be kept at {text!r}: {parts.netloc!r} stands where a machine is named; a path of"
-                    " this one begins with file:///"
-                )
-            return LocalStore(unquote(parts.path))
-        from timely.recovery.arrow_store import ArrowStore
-
-        return ArrowStore.from_uri(text)
+        if parts.scheme != "file":
+            return ArrowStore.from_uri(text)
+        if parts.netloc not in ("", "localhost"):
+            raise ConfigurationError(
+                f"no checkpoints can be stored at {text!r}: {parts.netloc!r} is read as a machine; a local path begins with file:///"
+            )
+        return LocalStore(unquote(parts.path))
     if all(callable(getattr(where, name, None)) for name in ("write", "open", "names", "delete")):
         return where
-    raise ConfigurationError(f"checkpoints are kept at a path, a URI or a timely.recovery.Store, not at {where!r}")
+    raise ConfigurationError(f"checkpoints are stored at a path, a URI or in a timely.recovery.Store, not in {where!r}")

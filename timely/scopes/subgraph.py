@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Generic, TypeAlias, TypeVar
 
-from timely.errors import TimestampError, shown
+from timely.errors import TimestampError, brief
 from timely.order import PartialOrder
 from timely.progress import (
     ActivationQueue,
@@ -383,7 +383,7 @@ class Subgraph(Generic[TO, TI]):
         for child, location, time, count in self._counts_of_children():
             if count > 0 and child.nested is None:
                 what = "a capability of" if isinstance(location, Source) else "a message for"
-                found.append(f"{what} {self._path_of(child)} at {shown(time)}")
+                found.append(f"{what} {self._path_of(child)} at {brief(time)}")
         for child in self.children:
             if child.nested is not None:
                 found += child.nested.outstanding()
@@ -401,9 +401,9 @@ class Subgraph(Generic[TO, TI]):
         for child, location, time, _ in self._counts_of_children():
             waits = self._activations.waits[child.index]
             if isinstance(location, Target):
-                yield f"a message for {self._path_of(child)} at {shown(time)}", waits
+                yield f"a message for {self._path_of(child)} at {brief(time)}", waits
             elif child.nested is None and not reached(time):
-                yield f"a capability of {self._path_of(child)} at {shown(time)}", waits
+                yield f"a capability of {self._path_of(child)} at {brief(time)}", waits
         for child in self.children:
             if child.nested is not None:
                 to_outer = child.nested.refinement.to_outer

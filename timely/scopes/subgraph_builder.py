@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Generic, TypeVar
 
-from timely.errors import ScopeError
+from timely.errors import GraphError
 from timely.order import PartialOrder
 from timely.progress import ProgressExchange, Source, Target
 from timely.scopes.boundary import Edge
@@ -91,7 +91,7 @@ class SubgraphBuilder(Generic[TO, TI]):
 
     def _check_open(self, what: str = "") -> None:
         if self._closed:
-            raise ScopeError(
+            raise GraphError(
                 f"{what}scope {self.subgraph.path!r} is built already: add operators inside its with-block; to use a stream of it"
                 " in another dataflow, capture_into there and replay here"
             )

@@ -10,7 +10,7 @@ from typing import TypeVar
 
 from typing_extensions import override
 
-from timely.errors import GraphError, ProgressError, shown
+from timely.errors import GraphError, ProgressError, brief
 from timely.order import PartialOrder
 from timely.progress import ChangeBatch
 from timely.scopes.forwarding import ForwardingScope
@@ -64,7 +64,7 @@ class ValidatingScope(ForwardingScope[T]):
             summaries, counts = answer
         except (TypeError, ValueError):
             raise GraphError(
-                f"scope {self.path!r}: get_internal_summary must return (summaries, counts), and returned {shown(answer)}"
+                f"scope {self.path!r}: get_internal_summary must return (summaries, counts), and returned {brief(answer)}"
             ) from None
         check_internal_summary(self.path, self.scope, summaries, counts)
         self.summaries = summaries
@@ -91,12 +91,12 @@ class ValidatingScope(ForwardingScope[T]):
         for port, read in enumerate(consumed):
             for time, count in read:
                 if count < 0:
-                    raise self._error(f"reports that it consumed {count} messages at {shown(time)} on input {port}")
+                    raise self._error(f"reports that it consumed {count} messages at {brief(time)} on input {port}")
         for output in range(self.outputs):
             for kind, changes in (("holds a capability", internal[output]), ("produced messages", produced[output])):
                 for time, count in changes:
                     if count > 0 and not self._supported(output, time, consumed):
-                        raise self._error(f"{kind} at {shown(time)} on output {output}, which nothing that it had supports")
+                        raise self._error(f"{kind} at {brief(time)} on output {output}, which nothing that it had supports")
             if any(count < 0 for _, count in produced[output]):
                 raise self._error(f"reports that it produced a negative number of messages on output {output}")
         for output, changes in enumerate(internal):
@@ -120,7 +120,7 @@ class ValidatingScope(ForwardingScope[T]):
         for time, diff in changes:
             held[time] = held.get(time, 0) + diff
             if held[time] < 0:
-                raise self._error(f"gave back more capabilities at {shown(time)} on output {output} than it held")
+                raise self._error(f"gave back more capabilities at {brief(time)} on output {output} than it held")
             if not held[time]:
                 del held[time]
 

@@ -17,7 +17,7 @@ from typing import Any
 import attrs
 
 from timely import errors
-from timely.errors import ConfigurationError, OperatorError, TimelyError, WorkerError, told
+from timely.errors import ConfigurationError, OperatorError, TimelyError, WorkerError, error_text
 from timely.worker.credentials import Identity
 from timely.worker.mesh import Address
 from timely.worker.secure_link import WOULD_BLOCK
@@ -80,7 +80,7 @@ def describe(error: BaseException, worker: int) -> dict[str, Any]:
     'worker 3 raised ValueError: no'
     """
     known = isinstance(error, TimelyError)
-    message = str(error) if known else f"worker {worker} raised {told(error)}"
+    message = str(error) if known else f"worker {worker} raised {error_text(error)}"
     operator = error if isinstance(error, OperatorError) else OperatorError("", worker=worker)
     return {
         "type": type(error).__name__ if known else WorkerError.__name__,

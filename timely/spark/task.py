@@ -21,7 +21,7 @@ from pyspark import BarrierTaskContext
 
 from timely.dataflow import ScopeBuilder, Stream, SyncActivator
 from timely.dataflow.output_schema import Output
-from timely.errors import ConfigurationError, PeerLostError, TimelyError, WorkerError, told
+from timely.errors import ConfigurationError, PeerLostError, TimelyError, WorkerError, error_text
 from timely.operators import InputHandle
 from timely.progress import ProgressGroups, ProgressMode
 from timely.spark.ingest import Intake
@@ -213,7 +213,7 @@ def _reason(registration: Registration, index: int, stage: int, error: BaseExcep
         return first
     reason = error
     if not isinstance(reason, TimelyError):
-        reason = WorkerError(f"worker {index} raised {told(error)}")
+        reason = WorkerError(f"worker {index} raised {error_text(error)}")
         reason.__cause__ = error
     registration.tell(FAILED, failure(reason, index, stage))
     registration.report(reason)

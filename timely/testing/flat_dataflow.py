@@ -12,7 +12,7 @@ from typing import Any, Final, TypeAlias
 import attrs
 
 from timely.dataflow.operator import Operator
-from timely.errors import ScopeError
+from timely.errors import GraphError
 from timely.progress import Antichain, Location, PathSummary, Source, Target
 from timely.scopes import EGRESS, INGRESS, Subgraph, ValidatingScope
 
@@ -52,7 +52,7 @@ def _flat_operator(subgraph: Subgraph[Any, Any], index: int) -> FlatOperator:
     elif isinstance(scope, ValidatingScope):
         summaries, initial = scope.summaries, [dict(held) for held in scope.held]
     else:
-        raise ScopeError(f"{subgraph.path}/{child.name} is a scope of a kind that cannot be flattened")
+        raise GraphError(f"{subgraph.path}/{child.name} is a scope of a kind that cannot be flattened")
     return FlatOperator(f"{subgraph.path}/{child.name}#{index}", summaries, initial)
 
 

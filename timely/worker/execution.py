@@ -29,9 +29,9 @@ from timely.errors import (
     PeerLostError,
     TimelyError,
     WorkerError,
+    brief,
+    file_error_text,
     out_of_files,
-    shown,
-    what_failed,
 )
 from timely.progress import ProgressGroups, ProgressMode
 from timely.worker.allocator import keep_what_is_freed, prepare
@@ -99,11 +99,11 @@ def execute(
     [[(0, [2, 2])], [(0, [1, 1, 3, 3])]]
     """
     if not callable(program):
-        raise ConfigurationError(f"execute(program) takes a function, which it calls with each worker, not {shown(program)}")
+        raise ConfigurationError(f"execute(program) takes a function, which it calls with each worker, not {brief(program)}")
     kind = why_not_run(program)
     if kind is not None:
         raise ConfigurationError(
-            f"execute(program) takes a function that works when it is called, and {shown(program)} is {kind}: have it return its"
+            f"execute(program) takes a function that works when it is called, and {brief(program)} is {kind}: have it return its"
             " result, and await in map_async or from_async"
         )
     for name, count in (("workers", workers), ("processes", processes)):
@@ -145,7 +145,7 @@ def example(build: Callable[[ScopeBuilder[int]], Stream[int, D]]) -> list[tuple[
         with worker.dataflow(name="example") as scope:
             built = build(scope)
             if not isinstance(built, Stream):
-                raise GraphError(f"example(build): build(scope) must return the stream that is to be shown, not {shown(built)}")
+                raise GraphError(f"example(build): build(scope) must return the stream that is to be shown, not {brief(built)}")
             if built.scope is not scope:
                 warn(f"build(scope) returned a stream of the nested scope {built.scope.path}, as it is there: call leave() on it")
             captured = built.capture()
@@ -382,7 +382,7 @@ def _enough_files(workers: int, processes: int = 1) -> Iterator[None]:
         if processes > 1:
             asked += f", processes={processes}"
             needed = workers * workers * processes * (processes - 1) + 6 * processes + 4
-        raise ConfigurationError(f"{asked} takes {needed} open files beside those that are: {what_failed(error)}") from error
+        raise ConfigurationError(f"{asked} takes {needed} open files beside those that are: {file_error_text(error)}") from error
 
 
 _forking = threading.RLock()

@@ -12,7 +12,7 @@ import traceback
 from typing import NamedTuple
 
 from timely.dataflow.pickling import dumps
-from timely.errors import WorkerError, told
+from timely.errors import WorkerError, error_text
 
 
 class Link(NamedTuple):
@@ -57,7 +57,7 @@ class Failure(NamedTuple):
             context = None if hidden or one.__context__ is None else place(one.__context__)
             members = [place(member) for member in one.exceptions] if isinstance(one, BaseExceptionGroup) else []
             notes = [str(note) for note in getattr(one, "__notes__", ())]
-            links.append(Link(_pickled(one), told(one), notes, cause, context, hidden, members))
+            links.append(Link(_pickled(one), error_text(one), notes, cause, context, hidden, members))
         return cls(links, "".join(traceback.format_exception(error)))
 
     def error(self) -> BaseException:
@@ -93,5 +93,5 @@ def _read(link: Link) -> BaseException:
     try:
         error: BaseException = pickle.loads(link.body)
     except Exception as trouble:
-        return WorkerError(f"a worker in another process raised what cannot be read here ({told(trouble)}): {link.text}")
+        return WorkerError(f"a worker in another process raised what cannot be read here ({error_text(trouble)}): {link.text}")
     return error

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import Any, Final, TypeAlias
 
 from timely.dataflow import ScopeBuilder
-from timely.errors import GraphMismatchError
+from timely.errors import GraphError
 from timely.worker.digest import digest
 
 Description: TypeAlias = tuple[bytes, tuple[str, ...]]
@@ -54,7 +54,7 @@ class GraphCheck:
     >>> _ = zero.built(0, ("scope /a", "operator /a/filter#0"))
     >>> zero.compare(0, 1, theirs)  # doctest: +ELLIPSIS
     Traceback (most recent call last):
-    timely.errors.GraphMismatchError: ... worker 0 has operator /a/filter#0, worker 1 has operator /a/map#0; ...
+    timely.errors.GraphError: ... worker 0 has operator /a/filter#0, worker 1 has operator /a/map#0; ...
     """
 
     __slots__ = ("_ended", "_index", "_known", "_open", "_peers")
@@ -78,7 +78,7 @@ class GraphCheck:
         return number in self._known
 
     def compare(self, number: int, peer: int, theirs: Description) -> None:
-        """Raise ``GraphMismatchError`` if what ``peer`` has built under ``number`` is not what was built here."""
+        """Raise ``GraphError`` if what ``peer`` has built under ``number`` is not what was built here."""
         (checksum, lines), missing = self._open[number]
         if checksum == theirs[0]:
             missing.discard(peer)
@@ -90,7 +90,7 @@ class GraphCheck:
             if mine != other:
                 difference = f"worker {self._index} has {mine}, worker {peer} has {other}"
                 break
-        raise GraphMismatchError(
+        raise GraphError(
             f"dataflow {number} is not the same on workers {self._index} and {peer}: {difference}; every worker must build"
             " the same dataflows in the same order"
         )
@@ -100,10 +100,10 @@ class GraphCheck:
         self._ended[peer] = built
 
     def expect(self, number: int, name: str) -> None:
-        """Raise ``GraphMismatchError`` if a peer will never build dataflow ``number``, which is wanted here."""
+        """Raise ``GraphError`` if a peer will never build dataflow ``number``, which is wanted here."""
         for peer, built in self._ended.items():
             if number >= built:
-                raise GraphMismatchError(
+                raise GraphError(
                     f"worker {peer} has ended without building dataflow {number} ({name!r}), which worker {self._index}"
                     " waits for; every worker must build the same dataflows in the same order"
                 )

@@ -24,7 +24,7 @@ from collections.abc import Callable, Mapping
 
 import attrs
 
-from timely.errors import AuthenticationError, ConfigurationError, PeerLostError, out_of_files, what_failed
+from timely.errors import AuthenticationError, ConfigurationError, PeerLostError, file_error_text, out_of_files
 from timely.worker import credentials
 from timely.worker.credentials import Identity, doorkeeper, speaker
 
@@ -376,7 +376,7 @@ def _dial_peer(address: Address, context: ssl.SSLContext, hello: Hello, deadline
     except OSError as error:
         others = "; it has ended, cannot be reached from here, or belongs to another attempt of the run"
         raise PeerLostError(
-            f"worker {hello.sender} could not connect to {where}: {what_failed(error)}{'' if out_of_files(error) else others}"
+            f"worker {hello.sender} could not connect to {where}: {file_error_text(error)}{'' if out_of_files(error) else others}"
         ) from error
 
 

@@ -19,7 +19,7 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from timely.errors import PeerLostError, RoutingError, UnsendableError, told
+from timely.errors import PeerLostError, RoutingError, UnsendableError, error_text
 from timely.worker.link import ROOM, Frames, Link
 from timely.worker.wire import LARGEST
 
@@ -267,8 +267,8 @@ class PeerTransport:
             link.read(messages)
         except Exception as error:  # of a record that says how it is to be read, and is wrong
             raise RoutingError(
-                f"what worker {peer} sent to worker {self.index} cannot be unpickled there, {told(error)}: send records that"
-                " can be, or plain data to make them of"
+                f"what worker {peer} sent to worker {self.index} cannot be unpickled there, {error_text(error)}: send records"
+                " that can be, or plain data to make them of"
             ) from error
         finally:
             if link.gone:

@@ -15,7 +15,7 @@ from typing import Any, Final, cast
 
 from timely.dataflow import SyncActivator
 from timely.dataflow.operator_state import StateRegistry
-from timely.errors import ConfigurationError, PeerLostError, RoutingError, UnsendableError, WorkerError, told
+from timely.errors import ConfigurationError, PeerLostError, RoutingError, UnsendableError, WorkerError, error_text
 from timely.native import mypyc_attr
 from timely.progress import ActivationQueue, ProgressAggregator, ProgressBatch, ProgressExchange, ProgressGroups
 from timely.worker.all_gather import AllGather
@@ -332,4 +332,4 @@ class Turning:
                 with contextlib.suppress(RoutingError):
                     self.transport.flush()  # what cannot be sent is dropped with this, and is not in the way of the next
             finally:
-                self._tell_all((ABORT, told(error)))
+                self._tell_all((ABORT, error_text(error)))

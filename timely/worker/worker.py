@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, Self, TypeVar, overload
 
 from timely.dataflow import ScopeBuilder
 from timely.dataflow.scope import ScopeContext
-from timely.errors import ConfigurationError, ScopeError, StalledError, WorkerError, shown
+from timely.errors import ConfigurationError, GraphError, StalledError, WorkerError, brief
 from timely.native import mypyc_attr
 from timely.order import PartialOrder
 from timely.progress import ProgressExchange, ProgressGroups
@@ -138,7 +138,7 @@ class Worker(Turning):
 
         What peers still send to it is taken in and thrown away. Its handles stay as they are, and lead nowhere. To drop one that
         is complete does nothing more. Every worker drops it, each when it likes: for those that do not, it can never complete.
-        ``ScopeError`` for a nested scope, a dataflow that is still being built, one of another worker, or what is no scope.
+        ``GraphError`` for a nested scope, a dataflow that is still being built, one of another worker, or what is no scope.
 
         >>> worker = Worker()
         >>> with worker.dataflow(name="unwanted") as scope:
@@ -148,14 +148,14 @@ class Worker(Turning):
         False
         """
         if not isinstance(scope, ScopeBuilder):
-            raise ScopeError(f"drop_dataflow takes the scope that `with worker.dataflow(...) as scope` gave, not {shown(scope)}")
+            raise GraphError(f"drop_dataflow takes the scope that `with worker.dataflow(...) as scope` gave, not {brief(scope)}")
         building = scope.allocator
         if scope.parent is not None:
-            raise ScopeError(f"scope {scope.path!r} cannot be dropped: drop the dataflow {scope.root.path!r} that it is in")
+            raise GraphError(f"scope {scope.path!r} cannot be dropped: drop the dataflow {scope.root.path!r} that it is in")
         if not isinstance(building, DataflowBuild) or building.worker is not self:
-            raise ScopeError(f"dataflow {scope.path!r} is not one of worker {self.index}, which cannot drop it")
+            raise GraphError(f"dataflow {scope.path!r} is not one of worker {self.index}, which cannot drop it")
         if not building.installed:
-            raise ScopeError(f"dataflow {scope.path!r} is not built yet: drop it after its with-block")
+            raise GraphError(f"dataflow {scope.path!r} is not built yet: drop it after its with-block")
         if building.number in self._dataflows:
             for subgraph in scope.scopes:
                 subgraph.dropped = True
@@ -237,7 +237,7 @@ class Worker(Turning):
         """
         if not callable(predicate):
             raise ConfigurationError(
-                f"step_while takes a function, as in step_while(lambda: probe.less_than(1)), not {shown(predicate)}"
+                f"step_while takes a function, as in step_while(lambda: probe.less_than(1)), not {brief(predicate)}"
             )
         while predicate():
             if not self._dataflows:
@@ -252,12 +252,12 @@ class Worker(Turning):
 
         ``StalledError`` if one cannot complete, since an input is still open or a capability is still held. A worker without
         peers can go on when that has been closed or dropped; with peers it ends the run, since they find out one by one.
-        ``ScopeError`` where the only dataflow that there is to run is still being built.
+        ``GraphError`` where the only dataflow that there is to run is still being built.
         """
         if self._failed is not None:
             raise self._has_failed()
         if self._being_built and not self._dataflows:
-            raise ScopeError(
+            raise GraphError(
                 f"dataflow {self._being_built[-1]!r} is still being built, and there is no other to run: call run() after its"
                 " with-block"
             )

@@ -1,4 +1,7 @@
-"""State files: what is read is what was written, in order for each key, by exactly one worker of any number of them."""
+"""State files: any number of workers reads each item once, in order for each key; damage never goes unnoticed.
+
+White box: a run writes too few blocks to show how they are divided, and reads a file before each byte of it could be damaged.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +39,7 @@ def sizes(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> No
     """How much goes into a block, so that few pieces make many of them."""
     block, gathered = request.param
     monkeypatch.setattr(module, "BLOCK", block)
-    monkeypatch.setattr(module, "GATHERED", gathered)
+    monkeypatch.setattr(module, "BUFFERED", gathered)
 
 
 @pytest.mark.usefixtures("sizes")
