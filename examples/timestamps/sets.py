@@ -1,7 +1,7 @@
-"""Times that are sets: which stations a parcel has been through, in whatever order.
+"""Sets as timestamps: the stations that a parcel has passed, in any order.
 
-{weighed} and {scanned} are incomparable, both before {weighed, scanned}. One class is the type of times and of summaries,
-which add their names. Books are weighed, then scanned, pianos the other way round; {weighed, scanned} waits for both.
+{weighed} and {scanned} are incomparable, and both before {weighed, scanned}. One class is both the timestamp and the path
+summary, which adds stations. Books are weighed, then scanned; pianos the other way round. {weighed, scanned} waits for both.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from timely import Exchange, InputPort, Notificator, OutputPort, Stream, Worker,
 
 
 class Passed(frozenset[str]):
-    """What has been through these stations; as a path summary: a path through these stations."""
+    """The stations passed; as a path summary, the stations of the path."""
 
     @classmethod
     def minimum(cls) -> Passed:
@@ -25,7 +25,7 @@ class Passed(frozenset[str]):
 
 
 def through(stream: Stream[Passed, str], name: str) -> Stream[Passed, str]:
-    handle, passed = stream.scope.feedback(Passed({name}))  # an operator with a summary; here it closes no cycle
+    handle, passed = stream.scope.feedback(Passed({name}))  # an operator with a summary, without a cycle
     stream.connect_loop(handle)
     return passed
 
