@@ -18,18 +18,18 @@ PROMISES = [0, 0, 0, 10]  # the first hour that can still arrive
 
 
 def program(worker: timely.Worker) -> tuple[list[tuple[Time, list[tuple[int, int]]]], list[int]]:
-    heard: defaultdict[int, list[int]] = defaultdict(list)
+    received: defaultdict[int, list[int]] = defaultdict(list)
 
     def count(input: InputPort[Time, int], output: OutputPort[Time], due: Notificator[Time]) -> None:
         for capability, hours in input:
             for hour in hours:
-                heard[hour].append(capability.time.outer)
+                received[hour].append(capability.time.outer)
                 due.notify_at(capability.delayed(Product(capability.time.outer, hour)))
         for complete, _ in due:
             system, hour = complete.time
-            output.session(complete).give((hour, sum(at <= system for at in heard[hour])))
-        for hour in [hour for hour in heard if not input.frontier.less_equal(Product(10**9, hour))]:
-            del heard[hour]
+            output.session(complete).give((hour, sum(at <= system for at in received[hour])))
+        for hour in [hour for hour in received if not input.frontier.less_equal(Product(10**9, hour))]:
+            del received[hour]
 
     with worker.dataflow(Time) as scope:
         handle, events = scope.new_input()
@@ -42,7 +42,7 @@ def program(worker: timely.Worker) -> tuple[list[tuple[Time, list[tuple[int, int
                 handle.send(hour)
     handle.advance_to(Product(len(ARRIVALS), PROMISES[-1]))
     worker.step_while(lambda: probe.less_than(handle.time))
-    remembered = sorted(heard)
+    remembered = sorted(received)
     handle.close()
     worker.run()
     return results.extract(), remembered
