@@ -40,7 +40,7 @@ def program(worker: Worker) -> list[tuple[str, ...]]:
         log.extend(("complete", *sorted(capability.time)) for capability, _ in notificator)
 
     with worker.dataflow(Passed) as scope:
-        heavy, light = scope.to_stream(["book", "piano"]).branch(lambda parcel: parcel == "book")
+        heavy, light = scope.to_stream(["book", "piano"], on="each").branch(lambda parcel: parcel == "book")
         weighed, scanned = through(light, "weighed"), through(heavy, "scanned")
         parcels = weighed.concat(scanned, through(weighed, "scanned"), through(scanned, "weighed"))
         parcels.unary_notify(Exchange(lambda parcel: 0), "record", [], record)
