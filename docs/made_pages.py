@@ -67,7 +67,7 @@ class Draw:
 
 known = []
 sys.argv = [script]
-with everywhere(lambda worker: worker.onlookers.append(Draw()) if worker.index == 0 else None):
+with everywhere(lambda worker: worker.tracers.append(Draw()) if worker.index == 0 else None):
     runpy.run_path(script, run_name="__main__")
 for number, drawn in enumerate(known[:3]):
     Path(folder, f"{number}.svg").write_text(drawn)

@@ -1,8 +1,7 @@
-"""Workers in lockstep, without a single message: a barrier made of notifications.
+"""A barrier made of notifications: workers in lockstep without data messages.
 
-Each worker asks to be notified of round 0, and when it is, of the next one. A request is a capability for its round,
-and goes round the loop as what may still happen; so no worker is told of a round before every worker has been told of
-the one before.
+Each worker requests a notification for round 0, then for the next round, and so on. A request is a capability for its
+round. Its effect travels round the loop, so no worker enters a round before all workers have left the previous one.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ WORKERS = 2
 
 
 def main() -> None:
-    passed: list[tuple[int, int]] = []  # (round, worker), in the order in which it happened
+    passed: list[tuple[int, int]] = []  # (round, worker), in order of execution
 
     def program(worker: timely.Worker) -> None:
         def logic(input: InputPort[int, object], output: OutputPort[int], notificator: Notificator[int]) -> None:
@@ -30,7 +29,7 @@ def main() -> None:
 
     timely.execute(program, workers=WORKERS)
     rounds = [number for number, _ in passed]
-    assert rounds == sorted(rounds), "somebody was a round ahead of somebody else"
+    assert rounds == sorted(rounds), "a worker was a round ahead"
     assert sorted(passed) == [(number, worker) for number in range(ROUNDS) for worker in range(WORKERS)]
     print(f"{WORKERS} workers passed {ROUNDS} rounds, and none was ever ahead of another")
 

@@ -1,7 +1,7 @@
-"""A stream recorded to files while it runs, followed by another process meanwhile, and replayed afterwards by more workers.
+"""Capture a stream to files, follow it in another process, and replay it on more workers.
 
-Three workers receive orders and record their parts of the stream. A second process follows the first part while it is being
-written. When all is over, four workers replay the three parts: an analysis that nobody had thought of when the orders came.
+Three workers receive orders and capture their parts of the stream. A second process follows the first part while it is
+written. Afterwards four workers replay all parts for a new analysis.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ ORDERS = [(day, f"customer {(7 * day + n) % 6}", 10 * n + day) for day in range(
 
 
 def record(worker: timely.Worker, folder: Path) -> None:
-    """Receive the orders day by day, take each to the worker of its customer, and record what is there."""
+    """Receive the orders day by day, route each to the worker of its customer, and capture them."""
     with worker.dataflow(int) as scope:
         orders, stream = scope.new_input()
         at_home = stream.exchange(lambda order: order[0])
@@ -33,7 +33,7 @@ def record(worker: timely.Worker, folder: Path) -> None:
 
 
 def follow(path: Path, answers: Any) -> None:
-    """Add up what comes to the first worker, while it comes; a day is added when it is complete."""
+    """Sum the amounts of each day from the first worker's capture, while it is written."""
     worker = timely.Worker()
     with worker.dataflow(int) as scope:
         amounts = scope.replay(FileSource(path, follow=True)).map(lambda order: order[1])
@@ -43,7 +43,7 @@ def follow(path: Path, answers: Any) -> None:
 
 
 def best(worker: timely.Worker, folder: Path) -> list[tuple[int, str]]:
-    """Replay the parts, shared out among the workers, and find the largest customer of each day."""
+    """Replay the parts on all workers, and find the largest customer of each day."""
     parts = sorted(folder.iterdir())[worker.index :: worker.peers]
     with worker.dataflow(int) as scope:
         orders = scope.replay(*parts)

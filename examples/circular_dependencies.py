@@ -1,7 +1,6 @@
-"""Which Debian packages depend on each other in circles? Strongly connected components, without Spark.
+"""Which Debian packages depend on each other in a circle? Strongly connected components without Spark.
 
-The edges enter as Arrow batches, shared between two workers; the components come out as Arrow batches, each package
-once.
+The edges are Arrow batches, divided between two workers. The components are Arrow batches too, with a row per package.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
-"""How does 3x + 1 end? A loop that stops when nothing is left in it.
+"""The Collatz sequence: a loop that ends when no records are left in it.
 
-Halve an even number, triple an odd one and add 1, until it is 1. All numbers go round together: times inside the loop
-are pairs of an epoch and a round. No counter ends it; the dataflow is complete when no number is left that could still
-change.
+Halve an even number, and replace an odd one by 3x + 1, until it is 1. Times in the loop are pairs of epoch and round. No
+counter ends the loop: the dataflow is complete when no number is left in it.
 """
 
 from __future__ import annotations
@@ -10,7 +9,7 @@ from __future__ import annotations
 from collections import defaultdict
 
 import timely
-from timely import Product, ScopeBuilder, Stream
+from timely import Product, Stream
 
 
 def step(x: int) -> int:
@@ -23,7 +22,7 @@ def main() -> None:
     def note(time: Product[int, int], x: int) -> None:
         rounds[time.inner].append(x)
 
-    def build(scope: ScopeBuilder[int]) -> Stream[int, int]:
+    def build(scope: timely.ScopeBuilder[int]) -> Stream[int, int]:
         numbers = scope.to_stream(range(1, 10))
         with scope.iterative() as loop:
             back, again = loop.feedback()

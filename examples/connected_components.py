@@ -1,7 +1,7 @@
-"""How does Debian hang together, as one kind of relation after another is added? Connected components that grow.
+"""Connected components of a growing graph: Debian's packages, as more kinds of relations are added.
 
-Epoch 0 has who depends on whom, epoch 1 adds what is recommended, epoch 2 what is suggested. Each epoch answers with the
-packages whose component has another name than before, and only with these.
+Epoch 0 has dependencies, epoch 1 adds recommendations, epoch 2 adds suggestions. Each epoch returns only the packages
+whose component has changed.
 """
 
 from __future__ import annotations

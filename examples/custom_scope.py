@@ -1,8 +1,8 @@
-"""A scope of one's own: an SQL database as a part of a dataflow, with an input of its own from outside.
+"""A custom scope: an SQL database in a dataflow, with an additional input from another thread.
 
-Orders come through the dataflow, in epochs. Prices come from elsewhere, by a thread that knows nothing of dataflows; they have
-epochs too. Each worker's scope keeps both in a database and answers an epoch once neither side has anything more for it. It
-keeps its own progress: it holds a capability for the epoch that it will answer next, and says so in every pull.
+Orders arrive through the dataflow, in epochs. Prices arrive from a thread that knows nothing of dataflows; they have epochs
+too. Each worker's scope stores both, and answers an epoch when both sides are complete. It keeps its own progress: it
+holds a capability for the next epoch to answer.
 """
 
 from __future__ import annotations
@@ -34,23 +34,23 @@ class Database:
     """A ``timely.DataScope``: reads orders ``(item, quantity)``, and sends ``(item, total)`` for each epoch."""
 
     inputs, outputs = 1, 1
-    patient = True  # it asks to be pulled when a price has come; it need not be asked all the time
+    patient = True  # it activates itself when a price arrives, so it is not polled
 
     def __init__(self, prices: Sequence[Price]) -> None:
         self.feed = prices
         self.came: SimpleQueue[Price | None] = SimpleQueue()
         self.orders = MutableAntichain[int]()
-        self.epoch = 0  # the next to be answered, for which a capability is held
-        self.priced: float = 0  # prices of earlier epochs are all there
+        self.epoch = 0  # the next epoch to answer; its capability is held
+        self.priced: float = 0  # prices before this epoch are complete
         self.finished = False
-        self.database = sqlite3.connect(":memory:", check_same_thread=False)  # closed by whoever made it
+        self.database = sqlite3.connect(":memory:", check_same_thread=False)  # closed by the program
         self.database.execute("CREATE TABLE orders (epoch INTEGER, item TEXT, quantity INTEGER)")
         self.database.execute("CREATE TABLE prices (epoch INTEGER, item TEXT, price INTEGER)")
 
     # -- data: from the dataflow, and from outside ----------------------------------------------------------------------
 
     def connect(self, inlets: Sequence[Inlet[int]], outlets: Sequence[Outlet[int]], activate: Callable[[], None]) -> None:
-        """Take the ends of the streams, and start what comes from outside."""
+        """Receive the ends of the streams, and start the thread with the prices."""
         (self.inlet,), (self.outlet,) = inlets, outlets
 
         def supply() -> None:
@@ -61,7 +61,7 @@ class Database:
         threading.Thread(target=supply, daemon=True).start()
 
     def take_prices(self) -> None:
-        """Take in what has come from outside; prices come in the order of their epochs."""
+        """Store the prices that have arrived, in order of epochs."""
         while not self.came.empty():
             price = self.came.get()
             if price is None:
@@ -73,16 +73,16 @@ class Database:
     # -- progress: the protocol of scopes -------------------------------------------------------------------------------
 
     def get_internal_summary(self) -> tuple[Summaries[int], Counts[int]]:
-        """An order of an epoch leads to an answer of that epoch; one capability, for epoch 0."""
+        """An order causes an answer in its own epoch. The initial capability is for epoch 0."""
         stay: Antichain[PathSummary[int]] = Antichain([Step(0)])
         return [[stay]], [[(0, 1)]]
 
     def set_external_summary(self, summaries: Summaries[int], external: Counts[int]) -> None:
-        """Take in the first frontier."""
+        """Store the initial frontier of the orders."""
         self.orders.update_iter(external[0])
 
     def push_external_progress(self, external: Sequence[ChangeBatch[int]]) -> None:
-        """Take in how the frontier of the orders has moved."""
+        """Update the frontier of the orders."""
         self.orders.update_iter(external[0].drain())
 
     def pull_internal_progress(
@@ -91,7 +91,7 @@ class Database:
         consumed: Sequence[ChangeBatch[int]],
         produced: Sequence[ChangeBatch[int]],
     ) -> bool:
-        """Take in what there is, answer what can be answered, and say what was done. True as long as a price may come."""
+        """Store input, answer complete epochs, report progress. True while prices may arrive."""
         self.take_prices()
         for epoch, batch in self.inlet:
             self.database.executemany("INSERT INTO orders VALUES (?, ?, ?)", [(epoch, *order) for order in batch])

@@ -1,10 +1,9 @@
-"""Times of one's own: positive whole numbers, ordered by divisibility.
+"""Custom timestamps: positive integers, ordered by divisibility.
 
-2 and 3 are both before 6, and neither is before the other. A path multiplies times by a number. Both types below know
-nothing of the library; they meet its protocols. The dataflow finds the numbers without prime factors above 5: from 1,
-three loops multiply by 2, 3 and 5. A number like 6 is reached twice, by 2 · 3 and by 3 · 2, at the same time, 6. When
-the frontier says that no more ways to reach it are open, that is when all of its divisors are done, it is passed on,
-once.
+2 and 3 are both before 6, and incomparable. A path multiplies times by a number. Both types implement the library's
+protocols without importing it. The dataflow finds the numbers without prime factors above 5: starting from 1, three loops
+multiply by 2, 3 and 5. Time 6 is reached twice, by 2 · 3 and by 3 · 2. When the frontier has passed all its divisors, 6 is
+sent once.
 """
 
 from __future__ import annotations
@@ -41,7 +40,7 @@ class Times:
 
 @attrs.frozen
 class Number:
-    """The time ``n``, which is before its multiples."""
+    """The time ``n``, before its multiples."""
 
     n: int
 
@@ -61,7 +60,7 @@ class Number:
 
 
 def once(input: InputPort[Number, int], output: OutputPort[Number], notificator: Notificator[Number]) -> None:
-    """Give each time that anything came at, when all ways to reach it have been taken."""
+    """Send each received time once, when it is complete."""
     for capability, _ in input:
         notificator.notify_at(capability.retain())
     for complete, _ in notificator:

@@ -1,9 +1,8 @@
-"""What is this dataflow doing, and what does it wait for? A port to ask at, a log that is a stream, and an answer in words.
+"""Diagnostics: a live page, an event log as a stream, and explanations in words.
 
-A dataflow counts the words that describe Debian's packages. While it runs, a page on a port of this machine says what each of
-its operators has read and sent; here the program asks it for the same as JSON. The log of all that happens is recorded, and a
-second dataflow counts its events as it would count anything else. And since somebody forgot to close the input, the worker is
-asked why the counts do not come.
+A dataflow counts the words in the descriptions of Debian's packages. A page on a local port shows the records that each
+operator has read and sent; here the program requests the same as JSON. A second dataflow counts the events of the log. The
+program forgets to close the input, so the worker explains why the counts do not arrive.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from timely.inspect import EventLog, LivePage, Read
 
 
 def descriptions() -> list[str]:
-    """What Debian says of its packages, a line for each."""
+    """The descriptions of Debian's packages."""
     return list(packages()["description"].to_pylist())
 
 
@@ -40,7 +39,7 @@ def main() -> None:
         with urllib.request.urlopen(page.url + "state.json") as answer:
             operators = json.load(answer)["runs"][0]["dataflows"][0]["operators"]
     for operator in operators:
-        (done,) = operator["by_worker"]  # runs, seconds, records read, records sent
+        (done,) = operator["by_worker"]  # activations, seconds, records read, records sent
         if any(done[2:]):
             print(f"{operator['path']:32} read {done[2]:7,} sent {done[3]:7,}")
 

@@ -1,11 +1,10 @@
-"""Event time with late data: hourly means, published when an hour is complete, and put right when a reading comes after all.
+"""Event time with late data: hourly means that late readings correct.
 
-Twelve weather stations measure the temperature every ten minutes, and send their readings by radio. That takes a while, and two
-hours where a station has lost its connection: it hands in then what it has kept. So readings do not arrive in the order in which
-they were taken. The times of the dataflow are minutes of event time, and where its input stands is a promise: nothing older will
-be in time. It follows the newest reading at a distance of twenty minutes. ``windows`` gives the readings of an hour once the
-frontier has passed it, and what comes later still on a second stream; both go to the same state machine, so that an hour may be
-published anew, and no reading is lost or counted twice: the last figures are those of all readings at once.
+Twelve weather stations measure the temperature every ten minutes, and send their readings by radio. A station without a
+connection sends its readings later. The times of the dataflow are minutes of event time. The input follows the newest
+reading at a distance of twenty minutes. ``windows`` returns the readings of an hour when the frontier has passed it, and
+late readings on a second stream. Both streams reach one state machine, which publishes corrected hours. No reading is lost
+or counted twice: the last means are those of all readings.
 """
 
 from __future__ import annotations
@@ -23,12 +22,12 @@ from timely.operators.windows import tumbling, windows
 STATIONS, EVERY, PATIENCE, HOUR, DAY = 12, 10, 20, 60, 24 * 60
 
 Total = tuple[int, int]
-"""The sum of some readings, in tenths of a degree, and how many they are: what means are made of."""
+"""The sum of some readings, in tenths of a degree, and their number."""
 
 
 @attrs.frozen
 class Reading:
-    """What a station has measured, in tenths of a degree; when it was taken and when it arrived, in minutes of the day."""
+    """A temperature in tenths of a degree, with the minutes of the day at which it was taken and received."""
 
     station: int
     taken: int
@@ -37,16 +36,16 @@ class Reading:
 
     @property
     def hour(self) -> int:
-        """The hour of the day in which it was taken."""
+        """The hour of the day of the measurement."""
         return self.taken // HOUR
 
 
 def readings() -> list[Reading]:
-    """The readings of one day in the order in which they arrived: made up, the same each time."""
+    """The readings of one day in order of arrival: generated, the same each time."""
     chance = random.Random(1)
     found = []
     for station in range(STATIONS):
-        lost = chance.randrange(DAY) if station % 3 == 0 else DAY  # without a connection for two hours from then on
+        lost = chance.randrange(DAY) if station % 3 == 0 else DAY  # no connection for two hours from here
         for taken in range(station % EVERY, DAY, EVERY):
             degrees = 12 + station / 4 - 6 * math.cos(2 * math.pi * (taken - 240) / DAY) + chance.random()
             delay = lost + 120 - taken if lost <= taken < lost + 120 else 20 * chance.random() ** 3
@@ -55,19 +54,19 @@ def readings() -> list[Reading]:
 
 
 def add(hour: int, new: Total, known: Total | None) -> Total:
-    """Add to what is known of an hour."""
+    """Add two partial sums of an hour."""
     tenths, count = known or (0, 0)
     return tenths + new[0], count + new[1]
 
 
 def publish(hour: int, new: Total, known: Total | None) -> tuple[Total, Iterable[tuple[int, Total]]]:
-    """Keep what is known of an hour by now, and send it."""
+    """Update the sum of an hour, and send it."""
     total = add(hour, new, known)
     return total, [(hour, total)]
 
 
 def program(worker: timely.Worker) -> list[tuple[int, list[tuple[int, Total]]]]:
-    """Return what this worker publishes, and at which times: hours, and what is known of each by then."""
+    """Return the hours that this worker publishes, with their sums and times."""
     with worker.dataflow(int, name="weather") as scope:
         radio, stream = scope.new_input()
         complete, late = windows(stream, tumbling(HOUR), at=lambda reading: reading.taken, key=lambda reading: reading.hour)
@@ -75,7 +74,7 @@ def program(worker: timely.Worker) -> list[tuple[int, list[tuple[int, Total]]]]:
         too_late = late.map(lambda found: (found[1].hour, (found[1].tenths, 1))).aggregate(add, lambda *pair: pair)
         published = in_time.concat(too_late).state_machine(publish).capture()
     newest = 0
-    for reading in readings():  # each worker promises for what it sends itself, and hears of all that the stations send
+    for reading in readings():  # every worker reads all readings, and sends its share
         newest = max(newest, reading.taken)
         radio.advance_to(max(radio.time, newest - PATIENCE))
         if reading.station % worker.peers == worker.index:

@@ -1,7 +1,6 @@
-"""Who depends on whom in Debian, from DataFrame to DataFrame: how it hangs together, what it rests on, what one package pulls in.
+"""Graph algorithms on DataFrames: components, PageRank and breadth-first search on Debian's dependencies.
 
-No dataflow is in sight: each function takes a DataFrame of edges and gives a DataFrame with a row for each node, which
-is joined, filtered and written as any other.
+No dataflow code is needed. Each function takes a DataFrame of edges, and returns a DataFrame with a row per node.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from timely.spark import local_session
 
 
 def read() -> DataFrame:
-    """Return who depends on whom, in Spark's cache."""
+    """Return the dependencies, in Spark's cache."""
     return local_session(2).read.parquet(str(DATA)).selectExpr("package AS src", "explode(depends) AS dst").persist()
 
 

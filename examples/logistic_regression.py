@@ -1,8 +1,8 @@
-"""Is a Debian package a game or a tool? Logistic regression on the words of its description, by an all-reduce in a loop.
+"""Logistic regression with an all-reduce in a loop: is a Debian package a game or a tool?
 
-Each of two workers has half of the packages. In each round of the loop every worker works out the gradient of its half,
-``all_reduce`` adds the halves up, and all take the same step; the loop ends when the gradient is small, which all see in
-the same round. At the end the weights are compared with those of the same descent on all packages in one place.
+Each of two workers has half of the packages. In each round every worker computes the gradient of its half, ``all_reduce``
+sums the gradients, and all workers take the same step. The loop ends when the gradient is small, on all workers in the same
+round. The weights are then compared with those of the same descent without workers.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from timely.operators import all_reduce
 Array = npt.NDArray[np.float64]
 
 PENALTY = 1e-3
-"""On the squares of the weights, so that there is one best answer."""
+"""The penalty on the squared weights, which makes the optimum unique."""
 
 ENOUGH = 1e-3
 """The loop ends when no entry of the gradient is larger."""
 
 
 def read() -> tuple[list[str], Array, Array]:
-    """The 100 most frequent words, which of them each package's description has, and whether the package is a game."""
+    """The 100 most frequent words, the words of each package, and whether the package is a game."""
     rows = [row for row in packages().to_pylist() if row["section"] in ("games", "utils")]
     described = [set(re.findall(r"[a-z]{3,}", row["description"].lower())) for row in rows]
     counts = Counter(word for words in described for word in words)
@@ -37,7 +37,7 @@ def read() -> tuple[list[str], Array, Array]:
 
 
 def slope(weights: Array, has: Array, is_game: Array) -> Array:
-    """The gradient of the negative log-likelihood, summed over the packages given."""
+    """The gradient of the negative log-likelihood, summed over the packages."""
     gradient: Array = has.T @ (1 / (1 + np.exp(-(has @ weights))) - is_game)
     return gradient
 
@@ -49,16 +49,16 @@ def step(weights: Array, total: Array, packages: int, length: float) -> tuple[Ar
 
 
 def step_length(has: Array) -> float:
-    """The longest step that is sure to lead downhill: one over the greatest curvature."""
+    """The longest safe step: the inverse of the greatest curvature."""
     return float(1 / (np.linalg.norm(has, 2) ** 2 / len(has) / 4 + PENALTY))
 
 
 def learn(has: Array, is_game: Array, length: float, workers: int) -> tuple[Array, int]:
-    """The weights, and the number of rounds, by ``workers`` workers."""
+    """The weights and the number of rounds, with ``workers`` workers."""
 
     def program(worker: timely.Worker) -> tuple[Array, int]:
         mine, games = has[worker.index :: worker.peers], is_game[worker.index :: worker.peers]
-        here = np.zeros(has.shape[1])  # the weights, which are the same on all workers in every round
+        here = np.zeros(has.shape[1])  # the weights, equal on all workers in every round
         rounds = 0
 
         def take(total: Array) -> list[str]:

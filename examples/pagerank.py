@@ -1,6 +1,6 @@
-"""Which Debian packages does everything rest on? PageRank over who depends on whom, in two workers.
+"""PageRank of Debian's packages, on two workers.
 
-The loop ends by itself when the ranks hold still: when all of them together have moved by no more than a millionth.
+The loop ends when all ranks together have changed by at most a millionth.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Recovery: a process is killed in the middle of a run, without a word; the next run goes on from the last checkpoint.
+"""Recovery: a process is killed during a run, and the next run resumes from the last checkpoint.
 
-Orders come in day by day, two processes add up how much of each item was ever ordered, and after every third day there is a
-checkpoint. On day 8 one of the two processes kills itself, as a machine that fails would. What the state machine knew by day 6 is
-on disk, with what had been sold until then, so that the second run has to do days 6 and 7 over again, and nothing before them.
+Orders arrive day by day. Two processes sum the orders of each item, with a checkpoint after every third day. On day 8 one
+process kills itself. The checkpoint of day 6 has the state and the results so far, so the second run repeats days 6 and 7
+only.
 """
 
 from __future__ import annotations
@@ -23,23 +23,23 @@ Order = tuple[str, int]
 
 
 def orders(day: int) -> list[Order]:
-    """What comes in on a day."""
+    """The orders of a day."""
     return [(ITEMS[(day * 7 + n * n) % 5], day + n) for n in range(20)]
 
 
 def add(item: str, amount: int, total: int | None) -> tuple[int, list[Order]]:
-    """One more order for an item: the new total, also as what goes out."""
+    """Add an order to the total of its item, and send the new total."""
     new = (total or 0) + amount
     return new, [(item, new)]
 
 
 def program(worker: timely.Worker, directory: str, kill_on: int | None = None) -> tuple[int, Counter[str]]:
-    """Return on which day this run began, and the totals at the end, of the items that this worker has."""
+    """Return the first day of this run, and the final totals of this worker's items."""
     with Recovery(worker, directory) as recovery:
         with worker.dataflow(int, name="totals") as scope:
             incoming, stream = scope.new_input()
             sold = stream.state_machine(add).capture()
-        totals = [Counter(note) for note in recovery.notes]  # what the workers of the run before had by the checkpoint
+        totals = [Counter(note) for note in recovery.notes]  # results of the previous run's workers at the checkpoint
         mine = totals[worker.index] if totals else Counter[str]()
 
         def so_far() -> Counter[str]:
@@ -63,14 +63,14 @@ def program(worker: timely.Worker, directory: str, kill_on: int | None = None) -
 
 
 def run(one: Callable[[timely.Worker], tuple[int, Counter[str]]]) -> Counter[str]:
-    """Run a program in two processes; return the totals of both, and say where the run began."""
+    """Run a program in two processes; return their totals, and print the first day."""
     results = timely.execute(one, processes=2)
     print(f"began on day {results[0][0]}, and came to the end")
     return results[0][1] + results[1][1]
 
 
 def main() -> None:
-    """Print what becomes of a run that is killed, of the one after it, and of one that nothing happens to."""
+    """Compare a killed run and its successor with an undisturbed run."""
     with tempfile.TemporaryDirectory() as directory:
         try:
             run(lambda worker: program(worker, directory, kill_on=8))

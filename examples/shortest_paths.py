@@ -1,7 +1,7 @@
-"""What is the least to install between one Debian package and another? Shortest paths, weighted by size.
+"""Shortest paths between Debian packages, weighted by installed size.
 
-Going from a package to one that it depends on costs what that one takes on the disk. Epoch 0 has what is depended on; in
-epoch 1 recommendations may be followed too, and only the packages that this brings nearer come out again.
+A step from a package to a dependency costs the size of the dependency. Epoch 0 has dependencies. Epoch 1 adds
+recommendations, and returns only the packages that are now nearer.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ KINDS = ("depends", "recommends")
 
 
 def read() -> pa.Table:
-    """Who requires whom, how, and how large that one is: package, requires, kind, size (in MiB)."""
+    """The requirements with their sizes: package, requires, kind, size (in MiB)."""
     sizes = packages().select(["package", "installed_kib"]).rename_columns(["requires", "kib"])
     table = requirements(*KINDS).join(sizes, "requires", join_type="left outer").combine_chunks()
     return table.append_column("size", pc.divide(pc.fill_null(table["kib"], 0), 1024.0))

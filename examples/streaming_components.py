@@ -1,8 +1,7 @@
-"""Edges arrive as files, and connected components are kept up to date: one epoch for each file, on Spark.
+"""Streaming on Spark: connected components of edges that arrive as files, one epoch per file.
 
-The graph is Debian's, in six pieces: who depends on whom, who recommends, who suggests whom, each in two halves. Every epoch
-hands over the packages whose component has another name than before, and only these. In the middle the stream is stopped and
-started again, with another number of workers; it goes on where it was.
+The graph is Debian's, in six files: two each of dependencies, recommendations and suggestions. Each epoch returns only the
+packages whose component has changed. In the middle the stream is restarted with another number of workers.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from timely.spark import local_session, stream
 
 
 def pieces() -> Iterator[tuple[str, pa.Table]]:
-    """The pieces of the graph by name: package, requires."""
+    """The parts of the graph by name: package, requires."""
     for kind in KINDS:
         edges = requirements(kind).select(["package", "requires"])
         half = edges.num_rows // 2
@@ -33,7 +32,7 @@ def pieces() -> Iterator[tuple[str, pa.Table]]:
 
 
 def build(scope: timely.ScopeBuilder[int], edges: timely.Stream[int, Any]) -> Mapping[str, timely.Stream[int, Any]]:
-    """The dataflow: it is the one of a batch program."""
+    """The dataflow, as in a batch program."""
     return {"components": connected_components(edges, src="package", dst="requires")}
 
 
@@ -48,7 +47,7 @@ def main() -> None:
         arrived: list[str] = []
 
         def arrive() -> None:
-            """Have the next piece arrive, as a file that is there as a whole or not at all."""
+            """Add the next file atomically."""
             name, edges = next(given)
             parquet.write_table(edges, aside)
             aside.rename(arriving / f"{len(arrived)}.parquet")

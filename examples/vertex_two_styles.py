@@ -1,8 +1,7 @@
-"""Two ways to write an aggregate: revise the answer as records come, or wait for a notification and give it once.
+"""Two styles of aggregation: revise results early, or wait for a notification and send one final result.
 
-Both vertices look for the highest bid for each item in each epoch. The first sends at once whenever it knows better, and waits
-for nobody: whoever reads it sees early answers, which may be revised. The second asks to be notified, and sends one answer,
-which is final. Both are timely dataflow; which is right depends on who reads them (Naiad, section 2.4).
+Both vertices compute the highest bid per item and epoch. The first sends each improvement at once, without coordination;
+its results may be revised. The second requests a notification, and sends one final result (Naiad, section 2.4).
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ WORKERS = 2
 
 
 class Revising(Vertex[int]):
-    """Sends an item's highest bid each time it rises, without any coordination."""
+    """Sends an item's highest bid each time it rises, without coordination."""
 
     def __init__(self) -> None:
         self.highest: defaultdict[int, dict[str, int]] = defaultdict(dict)
@@ -36,11 +35,11 @@ class Revising(Vertex[int]):
         self.notify_at(time)
 
     def on_notify(self, time: int) -> None:
-        del self.highest[time]  # nothing more is sent; what is over can be forgotten
+        del self.highest[time]  # the epoch is complete
 
 
 class Final(Vertex[int]):
-    """Sends the highest bids once, when no bid of their epoch can come any more."""
+    """Sends the highest bids once, when their epoch is complete."""
 
     def __init__(self) -> None:
         self.highest: defaultdict[int, dict[str, int]] = defaultdict(dict)
@@ -72,17 +71,17 @@ def main() -> None:
                 bids.send(bid)
         while all(time < last for time, _ in revised):
             worker.step()
-        assert all(time < last for time, _ in final), "a final answer came before its epoch was over"
+        assert all(time < last for time, _ in final), "a final answer was sent before its epoch was complete"
         bids.close()
 
     timely.execute(program, workers=WORKERS)
-    heard: defaultdict[tuple[int, str], list[int]] = defaultdict(list)
+    received: defaultdict[tuple[int, str], list[int]] = defaultdict(list)
     for time, (item, bid) in revised:
-        heard[time, item].append(bid)
+        received[time, item].append(bid)
     answers = {(time, item): bid for time, (item, bid) in final}
-    assert len(answers) == len(final), "a final answer was given twice"
-    assert answers == {place: bids[-1] for place, bids in heard.items()}
-    assert all(bids == sorted(set(bids)) for bids in heard.values()), "a revision was no better than the one before"
+    assert len(answers) == len(final), "a final answer was sent twice"
+    assert answers == {place: bids[-1] for place, bids in received.items()}
+    assert all(bids == sorted(set(bids)) for bids in received.values()), "a revision was not an improvement"
     for (time, item), bid in sorted(answers.items()):
         print(f"epoch {time}: {item} went for {bid}")
     print("the last revisions are the final answers")

@@ -1,8 +1,7 @@
-"""Which words describe the packages of each section of Debian? A word count, complete section by section.
+"""Word count: the words in the descriptions of each section of Debian, complete section by section.
 
-Each section is one epoch. The workers share the reading; every word goes to the worker that counts it; and the counts
-of a section leave once, when the frontier says that no word of that section can come any more, while later sections are
-already being read.
+Each section is one epoch. The workers share the input, and each word is routed to one worker. The counts of a section are
+sent once, when the frontier has passed it, while later sections are being read.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ def read() -> dict[str, list[str]]:
 
 
 def count(words: Stream[int, str]) -> Stream[int, tuple[str, int]]:
-    """The number of times that each word comes in each epoch, given once the epoch is complete."""
+    """The count of each word in each epoch, sent when the epoch is complete."""
     counts: dict[int, Counter[str]] = {}
 
     def logic(input: InputPort[int, str], output: OutputPort[int], notificator: Notificator[int]) -> None:
@@ -52,7 +51,7 @@ def main() -> None:
         for epoch, texts in enumerate(sections.values()):
             descriptions.advance_to(epoch)
             descriptions.send_batch(texts[worker.index :: worker.peers])
-            worker.step_while(partial(probe.less_than, epoch - 2))  # read two sections ahead, no more
+            worker.step_while(partial(probe.less_than, epoch - 2))  # read at most two sections ahead
         descriptions.close()
         worker.run()
         return found.extract()

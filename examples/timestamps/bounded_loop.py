@@ -1,8 +1,8 @@
-"""A loop that ends by itself: after round LAST nothing gets through, whatever still circulates.
+"""A bounded loop: after round LAST no record passes.
 
-`Step(1, limit=LAST).results_in(LAST)` is None. That is a statement about progress, not only about data: as nothing can
-come round any more, the frontier behind the loop moves on, and the dataflow ends even though 4, 2, 1, 4, … would circulate
-for ever. The dataflow finds out which numbers the Collatz rule takes to 1 within LAST rounds.
+`Step(1, limit=LAST).results_in(LAST)` is None. This applies to progress as well as data. The frontier behind the loop
+advances and the dataflow ends, although 4, 2, 1, 4, … would circulate forever. The dataflow finds the numbers that the
+Collatz rule takes to 1 within LAST rounds.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import timely
 from timely import Product, ProductSummary, Step
 
 LAST = 11
-AGAIN = ProductSummary(Step(0), Step(1, limit=LAST))  # of times (epoch, round)
+AGAIN = ProductSummary(Step(0), Step(1, limit=LAST))  # times are (epoch, round)
 
 
 def program(worker: timely.Worker) -> list[int]:

@@ -1,7 +1,7 @@
-"""Event time with a bound: events come at most BOUND out of order, and what comes later than that is left out.
+"""Event time with bounded lateness: events may be late by at most BOUND; later ones are dropped.
 
-One class is the type of times (a moment) and that of path summaries (so much later); beyond its END nothing gets through.
-A source that has seen an event at t moves its input to t - BOUND, and so promises to send nothing older than that.
+One class is both the timestamp (a moment) and the path summary (a duration). Nothing passes its END. After an event at t a
+source advances its input to t - BOUND, so it sends nothing older.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ BOUND, END = 30, 4_102_444_800
 
 
 class Seconds(int):
-    """A moment, in seconds from 1970 to 2099; as a path summary: so many seconds later."""
+    """A moment, in seconds from 1970 to 2099; as a path summary, a number of seconds."""
 
     @classmethod
     def minimum(cls) -> Seconds:
@@ -35,7 +35,7 @@ def program(worker: timely.Worker) -> list[tuple[Seconds, list[int]]]:
         for capability, batch in input:
             for event in batch:
                 due.notify_at(capability.delayed(Seconds(event // 60 * 60 + 60)))
-        for complete, asked in due:  # as often as there were events in the minute
+        for complete, asked in due:  # once per event of the minute
             output.session(complete).give(asked)
 
     with worker.dataflow(Seconds) as scope:

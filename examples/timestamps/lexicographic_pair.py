@@ -1,7 +1,7 @@
-"""Pairs in lexicographic order: the entries of a replicated log, by the term of the leader that wrote them, and their place.
+"""Lexicographic pairs: the entries of a replicated log, by the term of their leader and their place.
 
-(1, 99) < (2, 0), where a `Product` has them incomparable. So whoever has read (1, 99) may wait for (2, 0): then term 1 is
-complete, however long it was. One class is the type of times and of path summaries, which add terms and places.
+(1, 99) < (2, 0), which are incomparable as a `Product`. So a reader of (1, 99) may wait for (2, 0): then term 1 is complete,
+however long it was. One class is both the timestamp and the path summary, which adds terms and places.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from timely import InputPort, Notificator, OutputPort
 
 @attrs.frozen(order=True)  # compared like tuples
 class LogTime:
-    """A term and a place in it; as a path summary: so many terms later, and so many places further."""
+    """A term and a place in it; as a path summary, numbers of terms and places."""
 
     term: int
     place: int
@@ -37,7 +37,7 @@ def program(worker: timely.Worker) -> list[tuple[LogTime, list[int]]]:
         for capability, entries in input:
             for _ in entries:
                 due.notify_at(capability.delayed(LogTime(capability.time.term + 1, 0)))
-        for complete, asked in due:  # as often as there were entries in the term
+        for complete, asked in due:  # once per entry of the term
             output.session(complete).give(asked)
 
     with worker.dataflow(LogTime) as scope:

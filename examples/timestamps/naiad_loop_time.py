@@ -1,9 +1,8 @@
-"""Naiad's times in one flat dataflow: an epoch, and a counter for each loop, compared lexicographically.
+"""Naiad's timestamps in one flat dataflow: an epoch, and one counter per loop, compared lexicographically.
 
-The digit sum of a number is taken by a loop, one digit a round, and a loop around it repeats that until one digit is
-left. Both are drawn into one scope; ingress, egress and feedback are paths with summaries of `timely.LoopTime`. Whatever
-the inner loop does in round r, at times (epoch, (r, i)), stands before (epoch, (r + 1,)): so the notification for a round
-of the outer loop comes when the inner one is done with the round before.
+The inner loop computes a digit sum, one digit per round. The outer loop repeats this until one digit is left. Both loops are
+in one scope; ingress, egress and feedback are paths with summaries of `timely.LoopTime`. The times (epoch, (r, i)) of round r
+are before (epoch, (r + 1,)), so a round of the outer loop is notified when the inner loop has finished the round before.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from timely import InputPort, LoopSummary, LoopTime, Notificator, OutputPort, St
 
 
 def along(stream: Stream[LoopTime, Any], summary: LoopSummary) -> Stream[LoopTime, Any]:
-    """Move a stream's times along a path: the operator that `feedback` makes, also where it closes no cycle."""
+    """Move a stream's times along a path, with the operator of `feedback`."""
     handle, moved = stream.scope.feedback(summary)
     stream.connect_loop(handle)
     return moved

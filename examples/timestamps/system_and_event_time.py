@@ -1,8 +1,8 @@
-"""Two-dimensional times: when the system heard of something, and when it happened.
+"""Two-dimensional times: when the system received an event, and when it happened.
 
-`Product(system, event)` is ordered coordinate by coordinate. A count for an hour, as the system knows it at 1, is complete
-when nothing can come any more at times up to (1, hour). What comes late, at system time 2, leads to a second result, the
-correction, at (2, hour). When the input promises no more from before some hour, what is known of earlier ones is forgotten.
+`Product(system, event)` is ordered by coordinate. A count for an hour at system time 1 is complete when nothing more can
+arrive at times up to (1, hour). A late event at system time 2 gives a corrected count at (2, hour). When the input can no
+longer receive events before some hour, the state of earlier hours is dropped.
 """
 
 from __future__ import annotations
@@ -13,23 +13,23 @@ import timely
 from timely import InputPort, Notificator, OutputPort, Product
 
 Time = Product[int, int]
-ARRIVALS = [[9, 10, 9], [10, 11], [9, 11], [9, 10]]  # the hours of events, by the system time at which they arrive
-PROMISES = [0, 0, 0, 10]  # the first hour of which anything may come from then on
+ARRIVALS = [[9, 10, 9], [10, 11], [9, 11], [9, 10]]  # the hours of events, by system time of arrival
+PROMISES = [0, 0, 0, 10]  # the first hour that can still arrive
 
 
 def program(worker: timely.Worker) -> tuple[list[tuple[Time, list[tuple[int, int]]]], list[int]]:
-    heard: defaultdict[int, list[int]] = defaultdict(list)
+    received: defaultdict[int, list[int]] = defaultdict(list)
 
     def count(input: InputPort[Time, int], output: OutputPort[Time], due: Notificator[Time]) -> None:
         for capability, hours in input:
             for hour in hours:
-                heard[hour].append(capability.time.outer)
+                received[hour].append(capability.time.outer)
                 due.notify_at(capability.delayed(Product(capability.time.outer, hour)))
         for complete, _ in due:
             system, hour = complete.time
-            output.session(complete).give((hour, sum(at <= system for at in heard[hour])))
-        for hour in [hour for hour in heard if not input.frontier.less_equal(Product(10**9, hour))]:
-            del heard[hour]
+            output.session(complete).give((hour, sum(at <= system for at in received[hour])))
+        for hour in [hour for hour in received if not input.frontier.less_equal(Product(10**9, hour))]:
+            del received[hour]
 
     with worker.dataflow(Time) as scope:
         handle, events = scope.new_input()
@@ -42,7 +42,7 @@ def program(worker: timely.Worker) -> tuple[list[tuple[Time, list[tuple[int, int
                 handle.send(hour)
     handle.advance_to(Product(len(ARRIVALS), PROMISES[-1]))
     worker.step_while(lambda: probe.less_than(handle.time))
-    remembered = sorted(heard)
+    remembered = sorted(received)
     handle.close()
     worker.run()
     return results.extract(), remembered
