@@ -23,7 +23,7 @@ from pyspark.sql import SparkSession
 import timely
 from timely import spark as ts
 from timely.spark import display
-from timely.spark.display import JobText, Monitor
+from timely.spark.display import Monitor
 from timely.spark.metrics import REPORT, Meter, WorkerMetrics, summarize, traffic
 from timely.worker.dataflow_position import standing
 from timely.worker.terminal import StatusLine
@@ -206,17 +206,6 @@ def test_what_an_attempt_that_failed_did_does_not_count() -> None:
 # -- where it is shown -------------------------------------------------------------------------------------------------
 
 
-class Jobs:
-    """Where descriptions of jobs go."""
-
-    def __init__(self) -> None:
-        self.told: list[tuple[int, str]] = []
-
-    def describe(self, stage: int, text: str) -> bool:
-        self.told.append((stage, text))
-        return True
-
-
 @pytest.fixture
 def terminal() -> Iterator[tuple[Any, Callable[[], str]]]:
     """A terminal to write to, and what has been written."""
@@ -255,24 +244,19 @@ def test_what_is_no_terminal_takes_nothing_away() -> None:
 def test_a_run_is_shown_until_it_ends(terminal: Any, by_hand: None) -> None:
     writable, written = terminal
     run: Any = Run(1)
-    jobs: Any = Jobs()
-    monitor = Monitor(run, "ranks", jobs, StatusLine(writable))
+    monitor = Monitor(run, "ranks", StatusLine(writable))
     run.tell(REPORTED)
     assert monitor.show()
     assert monitor.show()  # nothing new
-    assert [stage for stage, _ in jobs.told] == [2]
-    text = "timely ranks: epoch 3; 10 rows in, 0 out; 1 worker, 1 MiB; 2 s"
-    assert jobs.told[0][1] == text
-    assert text[:60] in written()
+    assert "timely ranks: epoch 3; 10 rows in, 0 out; 1 worker, 1 MiB" in written()
     run.tell(attrs.evolve(REPORTED, epoch=None, final=True))
     assert not monitor.show()
-    assert "timely ranks: complete" in jobs.told[-1][1]
     assert written().endswith("\r\x1b[K")
 
 
 def test_an_attempt_that_failed_is_no_longer_shown(by_hand: None) -> None:
     run: Any = Run(1)
-    monitor = Monitor(run, "ranks", None, StatusLine(io.StringIO()))
+    monitor = Monitor(run, "ranks", StatusLine(io.StringIO()))
     run.tell(REPORTED)
     run.generation = None
     assert not monitor.show()
@@ -281,27 +265,13 @@ def test_an_attempt_that_failed_is_no_longer_shown(by_hand: None) -> None:
 def test_what_shows_things_ends_with_the_last_run(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(display, "_EVERY", 0.01)
     run: Any = Run(1)
-    Monitor(run, "ranks", Jobs())  # type: ignore[arg-type]
+    Monitor(run, "ranks", StatusLine(io.StringIO()))
     run.tell(REPORTED)
     threads = [thread for thread in threading.enumerate() if thread.name == "timely-progress"]
     assert len(threads) == 1
     run.generation = None
     threads[0].join(60)
     assert not threads[0].is_alive()
-
-
-def test_a_job_is_not_described_twice_in_vain() -> None:
-    class Broken:
-        asked = 0
-
-        @property
-        def _jsc(self) -> Any:
-            self.asked += 1
-            raise RuntimeError("another Spark")
-
-    context: Any = Broken()
-    jobs = JobText(context)
-    assert [jobs.describe(1, "text"), jobs.describe(1, "text"), context.asked] == [False, False, 1]
 
 
 # -- in Spark ----------------------------------------------------------------------------------------------------------
@@ -332,33 +302,23 @@ def held_up(gate: Path) -> Callable[..., dict[str, timely.Stream[int, Any]]]:
 def test_a_run_is_followed_while_it_runs(session: SparkSession, tmp_path: Path) -> None:
     gate = tmp_path / "gate"
     result = ts.run(held_up(gate), {"numbers": session.range(100)}, {"numbers": "id long"}, workers=2)
-    context = session.sparkContext
     assert (result.progress, result.metrics) == (None, ())
     counted: list[int] = []
 
     def act() -> None:
-        context.setJobDescription("mine")
         counted.append(result["numbers"].count())
 
     thread = threading.Thread(target=act)
     thread.start()
-    descriptions: dict[int, str] = {}
     deadline = time.monotonic() + 240
-    while not any("iteration" in text for text in descriptions.values()) and time.monotonic() < deadline:
-        descriptions |= described(session)
+    while (seen := result.progress) is None or seen.iteration is None:
+        assert time.monotonic() < deadline
         time.sleep(0.05)
-    seen = result.progress
     gate.touch()
     thread.join(240)
     assert counted == [100]
-    (job, text) = next((job, text) for job, text in descriptions.items() if "iteration" in text)
-    assert text.startswith("mine · timely rank: epoch 0, iteration ")
-    assert seen is not None
     assert (seen.epoch, seen.workers, seen.complete) == (0, 2, False)
-    assert seen.iteration is not None
     assert seen.rows_out == {"numbers": 0}
-    assert described(session, job)[job].startswith("mine · timely rank: ")
-
     assert result.progress is not None
     assert result.progress.complete
     assert result.metrics.rows_out == {"numbers": 100}
@@ -372,25 +332,14 @@ def test_a_run_is_followed_while_it_runs(session: SparkSession, tmp_path: Path) 
     assert sum(row.rows_out["numbers"] for row in rows) == 100
 
 
-def described(session: SparkSession, *jobs: int) -> dict[int, str]:
-    """The descriptions of these jobs, or of those that run, as Spark's REST interface gives them."""
-    store = session.sparkContext._jsc.sc().statusStore()
-    found = {}
-    for job in jobs or session.sparkContext.statusTracker().getActiveJobsIds():
-        description = store.job(job).description()
-        if description.isDefined():
-            found[int(job)] = str(description.get())
-    return found
-
-
 @pytest.mark.spark
-def test_the_display_can_be_switched_off(session: SparkSession) -> None:
+def test_the_line_can_be_switched_off(session: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stderr", SimpleNamespace(isatty=lambda: True, write=print, flush=print))
     run: Any = Run(1)
-    assert display.monitor(session, run, "ranks")._jobs is not None
+    assert display.monitor(session, run, "ranks")._line is not None
     session.conf.set(display.SETTING, "false")
     try:
-        monitor = display.monitor(session, run, "ranks")
-        assert (monitor._jobs, monitor._line) == (None, None)
+        assert display.monitor(session, run, "ranks")._line is None
     finally:
         session.conf.unset(display.SETTING)
 

@@ -1,14 +1,7 @@
-"""How far a run is, shown while its stage runs: on one line of the terminal, and as the description of Spark's job.
+"""How far a run is, shown on one line of the terminal while its stage runs.
 
-A :class:`Monitor` on the driver listens to the reports of the workers of one run (:mod:`timely.spark.metrics`), and keeps the
-last of each. A daemon thread, which lives only as long as there is something to show, writes them out. The invariant: what is
-shown is of the newest attempt, and nothing waits for it to be shown, neither the workers nor the server that they talk to. A
-caller may assume that a terminal, a Spark or a Java that does not play along takes away the display and nothing else.
-
-A DataFrame is lazy: the job is the user's, started by an action, and takes its description from the thread that starts it. Spark
-has no call to describe a job that runs already. So the description is changed where Spark's own interface looks it up, in the
-entry of the running job in its status listener, which writes it out with its next event. An entry without a description gets
-one; where the user has given one, it stays in front.
+A :class:`Monitor` on the driver keeps the last report of each worker of one run. A daemon thread writes them out, as long as
+there is something to show. The invariant: what is shown is of the newest attempt, and neither workers nor server wait for it.
 """
 
 from __future__ import annotations
@@ -37,15 +30,13 @@ _EVERY = 0.5
 class Monitor:
     """What the driver knows of the workers of one run, and where it shows it.
 
-    ``name`` is what the run goes by; ``jobs`` is where Spark's jobs are described, ``line`` the line of the terminal: either
-    may be ``None``.
+    ``name`` is the name of the dataflow, ``line`` the line of the terminal, if there is one.
     """
 
-    def __init__(self, run: Run, name: str, jobs: JobText | None = None, line: StatusLine | None = None) -> None:
+    def __init__(self, run: Run, name: str, line: StatusLine | None = None) -> None:
         self.name = name
         self.metrics = Metrics()
         self._run = run
-        self._jobs = jobs
         self._line = line
         self._attempt = -1
         self._reports: dict[int, WorkerMetrics] = {}
@@ -70,7 +61,7 @@ class Monitor:
             self.metrics = Metrics(self._reports[index] for index in sorted(self._reports))
             with _showing:
                 _showing.notify()
-        if not report.final and (self._jobs is not None or self._line is not None):
+        if not report.final and self._line is not None:
             _show(self)
 
     def show(self) -> bool:
@@ -78,11 +69,8 @@ class Monitor:
         progress = self.progress
         if progress is not None and progress != self._shown:
             self._shown = progress
-            text = f"timely {self.name}: {progress}"
             if self._line is not None and not progress.complete:
-                self._line.write(text)
-            if self._jobs is not None:
-                self._jobs.describe(progress.stage, text)
+                self._line.write(f"timely {self.name}: {progress}")
         if progress is not None and not progress.complete and self._run.generation == self._attempt:
             return True
         if self._line is not None:
@@ -127,7 +115,7 @@ def monitor(session: SparkSession, run: Run, name: str) -> Monitor:
     scala: Any = context._jsc.sc()
     own_bar = scala.progressBar().isDefined()  # that of spark.ui.showConsoleProgress, on the same line
     line = None if own_bar or not sys.stderr.isatty() else StatusLine(sys.stderr)
-    return Monitor(run, name, JobText(context), line)
+    return Monitor(run, name, line)
 
 
 def name_of(build: object) -> str:
@@ -138,70 +126,3 @@ def name_of(build: object) -> str:
     """
     name = str(getattr(build, "__name__", ""))
     return name if name.isidentifier() else "dataflow"
-
-
-class JobText:
-    """The descriptions of the jobs of one context, as Spark's web interface and its REST interface have them."""
-
-    def __init__(self, context: SparkContext) -> None:
-        self._context = context
-        self._stage = -1
-        self._entry: Any = None
-        self._given: str | None = None
-        self._field: Any = None
-        self._broken = False
-
-    def describe(self, stage: int, text: str) -> bool:
-        """Describe the running job that has this stage; return whether that could be done.
-
-        After a failure no more is tried in this context: another Spark may keep its entries in another way.
-        """
-        if self._broken:
-            return False
-        try:
-            if stage != self._stage:
-                self._stage, self._entry = stage, self._find(stage)
-            if self._entry is None:
-                return False
-            jvm: Any = self._context._jvm
-            whole = text if self._given is None else f"{self._given} · {text}"
-            self._field.set(self._entry, jvm.scala.Some(whole))
-            self._write_out(jvm)
-        except Exception:
-            self._broken = True
-        return not self._broken
-
-    def _find(self, stage: int) -> Any:
-        """Return the entry of the running job that has this stage; ``None`` where there is none."""
-        scala: Any = self._context._jsc.sc()
-        tracker = self._context.statusTracker()
-        for job in tracker.getActiveJobsIds():
-            info = tracker.getJobInfo(job)
-            if info is not None and stage in list(info.stageIds):
-                break
-        else:
-            return None
-        listener = scala.statusStore().listener().get()
-        entries = _open(listener, "liveJobs").get(listener)
-        entry = entries.get(job).get()
-        self._field = _open(entry, "description")
-        given = self._field.get(entry)
-        self._given = str(given.get()) if given.isDefined() else None
-        return entry
-
-    def _write_out(self, jvm: Any) -> None:
-        """Post an event on which the status listener writes its entries out: a heartbeat without any news in it."""
-        none = jvm.scala.jdk.javaapi.CollectionConverters.asScala(jvm.java.util.ArrayList()).toSeq()
-        heartbeat = jvm.org.apache.spark.scheduler.SparkListenerExecutorMetricsUpdate(
-            "driver", none, jvm.scala.Predef.Map().empty()
-        )
-        self._context._jsc.sc().listenerBus().post(heartbeat)
-
-
-def _open(thing: Any, name: str) -> Any:
-    """Return a field of a Java object, made accessible."""
-    for field in thing.getClass().getDeclaredFields():
-        if str(field.getName()).endswith(name):
-            field.setAccessible(True)
-            return field
-    raise AttributeError(name)
