@@ -22,9 +22,9 @@ from pyspark.sql import SparkSession
 
 import timely
 from timely import spark as ts
-from timely.spark import display
-from timely.spark.display import Monitor
-from timely.spark.metrics import REPORT, Meter, WorkerMetrics, summarize, traffic
+from timely.spark import reporting
+from timely.spark.messages import Message
+from timely.spark.reporting import Monitor, TaskMeter, WorkerMetrics, summarize, traffic
 from timely.worker.dataflow_position import standing
 from timely.worker.terminal import StatusLine
 
@@ -60,26 +60,26 @@ class Run:
         self.workers = workers
         self.id = b"\1\2"
         self.generation: int | None = 7
-        self.listeners: dict[str, Callable[[int, int, Any], None]] = {}
+        self.listeners: dict[Any, Callable[[int, int, Any], object]] = {}
 
-    def listen(self, kind: str, callback: Callable[[int, int, Any], None]) -> None:
+    def listen(self, kind: Any, callback: Callable[[int, int, Any], object]) -> None:
         self.listeners[kind] = callback
 
-    def tell(self, report: WorkerMetrics) -> None:
+    def send(self, report: WorkerMetrics) -> None:
         """Have a worker report, through JSON as in earnest."""
         content = json.loads(json.dumps(attrs.asdict(report)))
-        self.listeners[REPORT](report.worker, report.attempt, content)
+        self.listeners[WorkerMetrics](report.worker, report.attempt, WorkerMetrics(**content))
 
 
 class Driver:
     """What a meter reports to."""
 
     def __init__(self) -> None:
-        self.told: list[WorkerMetrics] = []
+        self.received: list[WorkerMetrics] = []
 
-    def tell(self, kind: str, content: dict[str, Any]) -> None:
-        assert kind == REPORT
-        self.told.append(WorkerMetrics.told(json.loads(json.dumps(content))))
+    def send(self, message: Message) -> None:
+        assert isinstance(message, WorkerMetrics)
+        self.received.append(message)
 
 
 def table(name: str) -> Any:
@@ -89,14 +89,14 @@ def table(name: str) -> Any:
 @pytest.fixture
 def by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
     """No thread shows anything."""
-    monkeypatch.setattr(display, "_show", lambda monitor: None)
+    monkeypatch.setattr(reporting, "_start_showing", lambda monitor: None)
 
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """The time that a meter goes by, in its one element."""
     now = [100.0]
-    monkeypatch.setattr("timely.spark.metrics.time", SimpleNamespace(monotonic=lambda: now[0], process_time=lambda: now[0] / 4))
+    monkeypatch.setattr("timely.spark.reporting.time", SimpleNamespace(monotonic=lambda: now[0], process_time=lambda: now[0] / 4))
     return now
 
 
@@ -105,17 +105,17 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 
 def test_a_worker_reports_once_a_second_at_most(clock: list[float]) -> None:
     driver = Driver()
-    meter = Meter(driver, 0, 7, 2, [table("edges")], [table("ranks")])
+    meter = TaskMeter(driver, 0, 7, 2, [table("edges")], [table("ranks")])
     for tenth in range(35):
         clock[0] = 100.0 + tenth / 10
         meter.tick()
-    assert [report.elapsed for report in driver.told] == [1.0, 2.0, 3.0]
-    assert [report.steps for report in driver.told] == [11, 21, 31]
+    assert [report.elapsed for report in driver.received] == [1.0, 2.0, 3.0]
+    assert [report.steps for report in driver.received] == [11, 21, 31]
 
 
 def test_a_report_says_what_was_counted(clock: list[float]) -> None:
     driver = Driver()
-    meter = Meter(driver, 1, 7, 2, [table("edges"), table("nodes")], [table("ranks")])
+    meter = TaskMeter(driver, 1, 7, 2, [table("edges"), table("nodes")], [table("ranks")])
     meter.took(0, 10, epoch=0)
     meter.took(1, 5, epoch=0)
     meter.took(0, 7, epoch=3)
@@ -123,7 +123,7 @@ def test_a_report_says_what_was_counted(clock: list[float]) -> None:
     meter.checkpoints += 1
     clock[0] += 4.0
     meter.finish()
-    (report,) = driver.told
+    (report,) = driver.received
     assert (report.worker, report.attempt, report.stage, report.pid) == (1, 7, 2, os.getpid())
     assert (report.rows_in, report.rows_out) == ({"edges": 17, "nodes": 5}, {"ranks": 2})
     assert (report.batches_in, report.batches_out, report.epochs, report.checkpoints) == (3, 1, 2, 1)
@@ -190,15 +190,15 @@ def test_what_an_attempt_that_failed_did_does_not_count() -> None:
     before = monitor.progress
     assert before is None
     assert len(monitor.metrics) == 0
-    run.tell(attrs.evolve(REPORTED, final=True))
-    run.tell(attrs.evolve(REPORTED, worker=1))
+    run.send(attrs.evolve(REPORTED, final=True))
+    run.send(attrs.evolve(REPORTED, worker=1))
     assert len(monitor.metrics) == 0
-    run.tell(attrs.evolve(REPORTED, attempt=9, rows_in={"edges": 1}))
-    run.tell(attrs.evolve(REPORTED, attempt=7, worker=1, rows_in={"edges": 500}, final=True))  # too late
+    run.send(attrs.evolve(REPORTED, attempt=9, rows_in={"edges": 1}))
+    run.send(attrs.evolve(REPORTED, attempt=7, worker=1, rows_in={"edges": 500}, final=True))  # too late
     assert monitor.progress is not None
     assert (monitor.progress.attempt, monitor.progress.rows_in) == (9, {"edges": 1})
-    run.tell(attrs.evolve(REPORTED, attempt=9, worker=1, final=True))
-    run.tell(attrs.evolve(REPORTED, attempt=9, worker=0, final=True))
+    run.send(attrs.evolve(REPORTED, attempt=9, worker=1, final=True))
+    run.send(attrs.evolve(REPORTED, attempt=9, worker=0, final=True))
     assert [(metric.worker, metric.attempt) for metric in monitor.metrics] == [(0, 9), (1, 9)]
     assert (monitor.metrics.rows_in, monitor.progress.complete) == ({"edges": 20}, True)
 
@@ -245,11 +245,11 @@ def test_a_run_is_shown_until_it_ends(terminal: Any, by_hand: None) -> None:
     writable, written = terminal
     run: Any = Run(1)
     monitor = Monitor(run, "ranks", StatusLine(writable))
-    run.tell(REPORTED)
+    run.send(REPORTED)
     assert monitor.show()
     assert monitor.show()  # nothing new
     assert "timely ranks: epoch 3; 10 rows in, 0 out; 1 worker, 1 MiB" in written()
-    run.tell(attrs.evolve(REPORTED, epoch=None, final=True))
+    run.send(attrs.evolve(REPORTED, epoch=None, final=True))
     assert not monitor.show()
     assert written().endswith("\r\x1b[K")
 
@@ -257,16 +257,16 @@ def test_a_run_is_shown_until_it_ends(terminal: Any, by_hand: None) -> None:
 def test_an_attempt_that_failed_is_no_longer_shown(by_hand: None) -> None:
     run: Any = Run(1)
     monitor = Monitor(run, "ranks", StatusLine(io.StringIO()))
-    run.tell(REPORTED)
+    run.send(REPORTED)
     run.generation = None
     assert not monitor.show()
 
 
 def test_what_shows_things_ends_with_the_last_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(display, "_EVERY", 0.01)
+    monkeypatch.setattr(reporting, "_REFRESH", 0.01)
     run: Any = Run(1)
     Monitor(run, "ranks", StatusLine(io.StringIO()))
-    run.tell(REPORTED)
+    run.send(REPORTED)
     threads = [thread for thread in threading.enumerate() if thread.name == "timely-progress"]
     assert len(threads) == 1
     run.generation = None
@@ -336,12 +336,12 @@ def test_a_run_is_followed_while_it_runs(session: SparkSession, tmp_path: Path) 
 def test_the_line_can_be_switched_off(session: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stderr", SimpleNamespace(isatty=lambda: True, write=print, flush=print))
     run: Any = Run(1)
-    assert display.monitor(session, run, "ranks")._line is not None
-    session.conf.set(display.SETTING, "false")
+    assert reporting.monitor(session, run, "ranks")._line is not None
+    session.conf.set(reporting.SETTING, "false")
     try:
-        assert display.monitor(session, run, "ranks")._line is None
+        assert reporting.monitor(session, run, "ranks")._line is None
     finally:
-        session.conf.unset(display.SETTING)
+        session.conf.unset(reporting.SETTING)
 
 
 @pytest.mark.spark

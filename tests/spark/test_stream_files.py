@@ -14,16 +14,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from timely.errors import ChangedDataflowError, CheckpointError, ConfigurationError, SchemaError
-from timely.spark.streaming.directory import Place
+from timely.spark.streaming.directory import StreamDirectory, StreamSchemas
+from timely.spark.streaming.epoch_log import File
 from timely.spark.streaming.ingest import share
-from timely.spark.streaming.ledger import File
-from timely.spark.streaming.stream_identity import Identity
 
 SIZES = st.lists(st.lists(st.integers(0, 9), min_size=1, max_size=3), max_size=6)
 """How many rows each batch of each file has."""
 
 
-def write(place: Place, name: str, batches: list[pa.RecordBatch]) -> File:
+def write(place: StreamDirectory, name: str, batches: list[pa.RecordBatch]) -> File:
     """A file of batches."""
 
     def fill(file: BinaryIO) -> None:
@@ -39,7 +38,7 @@ def write(place: Place, name: str, batches: list[pa.RecordBatch]) -> File:
 def test_the_shares_of_the_workers_are_all_rows_each_once(sizes: list[list[int]], workers: int) -> None:
     numbers = iter(range(1000))
     with tempfile.TemporaryDirectory() as folder:
-        place = Place.at(folder)
+        place = StreamDirectory.at(folder)
         files = []
         for number, batches in enumerate(sizes):
             columns = [pa.array([next(numbers) for _ in range(size)], pa.int64()) for size in batches]
@@ -52,7 +51,7 @@ def test_the_shares_of_the_workers_are_all_rows_each_once(sizes: list[list[int]]
 
 @pytest.mark.parametrize("damage", ["missing", "truncated", "other"])
 def test_a_file_that_is_missing_or_damaged(tmp_path: Path, damage: str) -> None:
-    place = Place.at(tmp_path)
+    place = StreamDirectory.at(tmp_path)
     file = write(place, "inputs/0/a", [pa.record_batch({"n": [1, 2, 3]})])
     path = tmp_path / file.name
     if damage == "missing":
@@ -66,7 +65,7 @@ def test_a_file_that_is_missing_or_damaged(tmp_path: Path, damage: str) -> None:
 
 
 def test_a_file_whose_writing_fails_is_not_there_and_the_one_before_it_is(tmp_path: Path) -> None:
-    place = Place.at(tmp_path)
+    place = StreamDirectory.at(tmp_path)
     place.write("x/a", lambda file: file.write(b"before"))
 
     def fail(file: Any) -> None:
@@ -80,7 +79,7 @@ def test_a_file_whose_writing_fails_is_not_there_and_the_one_before_it_is(tmp_pa
 
 
 def test_names_and_deleting(tmp_path: Path) -> None:
-    place = Place.at(tmp_path.as_uri())
+    place = StreamDirectory.at(tmp_path.as_uri())
     assert place.names("inputs") == []
     place.write("inputs/7/a b%", lambda file: file.write(b"1"))
     assert (place.names("inputs"), place.names("inputs/7")) == (["7"], ["a b%"])
@@ -91,7 +90,7 @@ def test_names_and_deleting(tmp_path: Path) -> None:
 
 
 def test_a_place_has_one_name_for_spark_and_one_for_arrow() -> None:
-    place = Place("s3a://bucket/stream", "bucket/stream")
+    place = StreamDirectory("s3a://bucket/stream", "bucket/stream")
     assert place.for_spark("query") == "s3a://bucket/stream/query"
     assert place.for_arrow("state") == "s3://bucket/stream/state"
 
@@ -99,18 +98,18 @@ def test_a_place_has_one_name_for_spark_and_one_for_arrow() -> None:
 @pytest.mark.parametrize("where", ["", 3, None, "nosuch://x/y"])
 def test_what_is_no_place(where: Any) -> None:
     with pytest.raises(ConfigurationError, match="checkpoint"):
-        Place.at(where)
+        StreamDirectory.at(where)
 
 
 def test_a_stream_is_known_by_its_columns(tmp_path: Path) -> None:
-    place = Place.at(tmp_path)
-    before = Identity({"edges": ["src bigint"]}, {"sums": ["n bigint"]})
+    place = StreamDirectory.at(tmp_path)
+    before = StreamSchemas({"edges": ["src bigint"]}, {"sums": ["n bigint"]})
     before.settle(place)
     before.check(place)
     with pytest.raises(SchemaError, match="input 'edges' has the columns src string; in the checkpoint .* it has src bigint"):
-        Identity({"edges": ["src string"]}, before.outputs).check(place)
+        StreamSchemas({"edges": ["src string"]}, before.outputs).check(place)
     with pytest.raises(ChangedDataflowError, match="with the outputs sums; this one has sums, more"):
-        Identity(before.inputs, {**before.outputs, "more": []}).check(place)
+        StreamSchemas(before.inputs, {**before.outputs, "more": []}).check(place)
     (tmp_path / "stream.json").write_text('{"format": 99, "inputs": {}, "outputs": {}}')
     with pytest.raises(CheckpointError, match="is of format 99, and this version of timely reads 1"):
         before.check(place)

@@ -12,8 +12,8 @@ from timely.errors import ConfigurationError
 
 try:
     from timely.spark.batch import Result, run
-    from timely.spark.metrics import Metrics, Progress, WorkerMetrics
     from timely.spark.plan import ColumnOf
+    from timely.spark.reporting import Metrics, RunProgress, WorkerMetrics
     from timely.spark.session import local_session
     from timely.spark.settings import Finding, Findings, check
     from timely.spark.shipping import ship
@@ -30,6 +30,9 @@ except ImportError as error:
         f"timely.spark needs the package {error.name}: pip install '.[spark]' in a checkout of timely"
     ) from error
 
+Progress = RunProgress
+"""Its name before."""
+
 __all__ = [
     "ColumnOf",
     "EpochReport",
@@ -38,6 +41,7 @@ __all__ = [
     "Metrics",
     "Progress",
     "Result",
+    "RunProgress",
     "StreamHandle",
     "WorkerMetrics",
     "check",

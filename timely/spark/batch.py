@@ -9,35 +9,40 @@ not, is hidden behind a shuffle, which is also what lets Spark run the stage aga
 
 from __future__ import annotations
 
+import logging
 import os
-from collections.abc import Iterator, Mapping
+import threading
+from collections.abc import Callable, Iterator, Mapping
 from datetime import timedelta
 from importlib.util import find_spec
+from typing import Any
 
+from pyspark import SparkContext
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import IntegerType, StructField, StructType
 
 from timely.dataflow.output_schema import Output
-from timely.errors import ConfigurationError, TimelyError
+from timely.errors import ConfigurationError, GraphError, PeerLostError, SchemaError, TimelyError
 from timely.errors import OutputError as OutputError  # where it was before
 from timely.progress import Routes
 from timely.progress.routes import Mode
-from timely.spark.display import Monitor, monitor, name_of
-from timely.spark.lifetime import has_plan
-from timely.spark.live import Page, check_page, show
 from timely.spark.logs import log_to_spark
-from timely.spark.messages import SILENCE
-from timely.spark.metrics import Metrics, Progress
+from timely.spark.messages import SILENCE, Failed, Silent, revive
 from timely.spark.packing import TAG, column_name, struct_name
 from timely.spark.plan import ColumnOf, InputPlan, arrow_schema, check_build, check_names, session_of, struct_type
-from timely.spark.rendezvous import Run, rendezvous
-from timely.spark.resume import Attempts, Checkpoints, interval, place
+from timely.spark.rendezvous import RunEntry, rendezvous
+from timely.spark.reporting import Metrics, Monitor, Page, RunProgress, check_page, listen_for_page, monitor, name_of
+from timely.spark.resume import Checkpoints, ResumedEpochs, interval, place
 from timely.spark.session import addresses, check_workers, context_of, this_python
 from timely.spark.shipping import carried
 from timely.spark.slots import settle
 from timely.spark.task import Build, Task
-from timely.spark.verdict import Verdict
+
+_HOPELESS = (ConfigurationError, GraphError, SchemaError)
+"""Errors that another attempt would only repeat."""
+
+_log = logging.getLogger(__name__)
 
 
 class Result(Mapping[str, DataFrame]):
@@ -48,12 +53,12 @@ class Result(Mapping[str, DataFrame]):
     asked for, so that one run serves them all; :meth:`unpersist` frees it.
     """
 
-    def __init__(self, frames: Mapping[str, DataFrame], run: Run, kept: DataFrame | None, monitor: Monitor) -> None:
+    def __init__(self, frames: Mapping[str, DataFrame], run: RunEntry, kept: DataFrame | None, monitor: Monitor) -> None:
         self._frames = dict(frames)
         self._run = run
         self._monitor = monitor
         self._kept = kept
-        self._attempts = Attempts(run)
+        self._attempts = ResumedEpochs(run)
 
     def __getitem__(self, name: str) -> DataFrame:
         try:
@@ -78,9 +83,9 @@ class Result(Mapping[str, DataFrame]):
         return self._run.failure
 
     @property
-    def progress(self) -> Progress | None:
+    def progress(self) -> RunProgress | None:
         """How far the run is that is under way, or was the last one, as its workers report about once a second; ``None`` before
-        the first report. See :mod:`timely.spark.display` for where it is shown by itself.
+        the first report. See :mod:`timely.spark.reporting` for where it is shown by itself.
         """
         return self._monitor.progress
 
@@ -172,10 +177,10 @@ def run(
     server = rendezvous(*addresses(context))
     checkpoints = None if checkpoint is None else _checkpoints(checkpoint, checkpoint_every, plan, schemas)
     entry = server.open_run(workers, patience=patience, place=None if checkpoints is None else checkpoints.where)
-    Verdict(context, entry)
+    FailurePolicy(context, entry)
     declared = tuple(Output(name, arrow_schema(schema)) for name, schema in schemas.items())
     name, log = name_of(build), log_to_spark(context)
-    show(entry, None if live is None else live.open(name))
+    listen_for_page(entry, None if live is None else live.open(name))
     given = build, plan.inputs, declared, server.invitation(entry), _rows_of_a_batch(session), log, checkpoints, progress
     task = Task(*given, look=None if live is None else live.look)
     with this_python(context):
@@ -218,7 +223,7 @@ def _by_number(schema: StructType) -> StructType:
 
 
 def _unpacked(
-    packed: DataFrame, schemas: Mapping[str, StructType], entry: Run, workers: int, watch: Monitor
+    packed: DataFrame, schemas: Mapping[str, StructType], entry: RunEntry, workers: int, watch: Monitor
 ) -> Result:
     """Return the outputs. The shuffle leaves every row in the partition of its worker, and makes the stage one that
     can be run again.
@@ -235,3 +240,81 @@ def _unpacked(
         )
         frames[name] = kept.where(F.col(TAG) == position).select(*columns)
     return Result(frames, entry, kept, watch)
+
+
+# -- while it runs -------------------------------------------------------------------------------------------------------
+
+
+
+
+class FailurePolicy:
+    """Cancels a stage that would only fail again.
+
+    Spark runs a barrier stage again whatever it failed of, four times by default. The invariant: a stage is cancelled only for an
+    error that another attempt would repeat, or one that two attempts in a row have ended in; never for a lost worker.
+    """
+
+    def __init__(self, context: SparkContext, run: RunEntry) -> None:
+        self._context = context
+        self._last: dict[int, tuple[int, tuple[str, ...]]] = {}
+        run.listen(Failed, self._receive)
+        run.listen(Silent, self._on_silence)
+
+    def _receive(self, worker: int, generation: int, message: Failed) -> None:
+        """Cancel the stage if the error is final. On the rendezvous's thread."""
+        error = revive(message.error)
+        if self.is_final(error, message.error, message.stage, generation):
+            reason = "\n".join([f"{type(error).__name__}: {error}", *getattr(error, "__notes__", ())])
+            threading.Thread(target=self._cancel, args=(message.stage, reason), name="timely-cancel", daemon=True).start()
+
+    def _on_silence(self, worker: int, generation: int, message: Silent) -> None:
+        """Have Spark kill the task of a worker that has been declared gone, which may be the only one of its stage and never end.
+
+        The number of a task's attempt is that of its generation, and the worker's place in it.
+        """
+        arguments = (generation + worker, message.why)
+        threading.Thread(target=self._kill, args=arguments, name="timely-cancel", daemon=True).start()
+
+    def _kill(self, task: int, reason: str) -> None:
+        try:
+            self._context._jsc.sc().killTaskAttempt(task, True, reason)
+        except Exception:  # it has ended, or the session is being stopped
+            _log.debug("task %d could not be killed", task, exc_info=True)
+
+    def is_final(self, error: TimelyError, description: dict[str, Any], stage: int, generation: int) -> bool:
+        """Return whether a stage that failed with this error is not to be tried again."""
+        if isinstance(error, PeerLostError):
+            return False
+        fields, worker = ("type", "name", "path", "message"), f"worker {description['worker']} "
+        same = tuple(str(description[field]).replace(worker, "") for field in fields)
+        before = self._last.get(stage)
+        if before is None or before[0] < generation:  # what else is said in an attempt mostly comes of what was said first
+            self._last[stage] = generation, same
+        return isinstance(error, _HOPELESS) or (before is not None and before[0] < generation and before[1] == same)
+
+    def _cancel(self, stage: int, reason: str) -> None:
+        try:
+            self._context._jsc.sc().cancelStage(stage, reason)
+        except Exception:  # the session is being stopped: nothing is left to cancel
+            _log.debug("stage %d could not be cancelled", stage, exc_info=True)
+
+
+def has_plan(frame: DataFrame) -> Callable[[], bool]:
+    """Return a function that returns whether Java still has a plan with the function that ``frame`` maps.
+
+    >>> from timely.spark import local_session
+    >>> frame = local_session(2).range(3).mapInArrow(lambda batches: batches, "id long")
+    >>> has_plan(frame)()
+    True
+    """
+    jvm: Any = frame.sparkSession._jvm
+    function = frame._jdf.queryExecution().logical().functionExpr().func()
+    reference = jvm.java.lang.ref.WeakReference(function)
+
+    def has() -> bool:
+        try:
+            return reference.get() is not None
+        except Exception:  # the JVM has ended, and its plans with it
+            return False
+
+    return has

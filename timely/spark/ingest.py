@@ -15,8 +15,8 @@ from typing import Any
 import pyarrow as pa
 
 from timely.operators import InputHandle
-from timely.spark.metrics import Meter
-from timely.spark.packing import Input, unpack
+from timely.spark.packing import InputTable, unpack
+from timely.spark.reporting import TaskMeter
 from timely.worker import Worker
 
 BATCHES = 2
@@ -29,14 +29,14 @@ PATIENT_STEPS = 1000
 """Steps without any progress after which waiting is taken to be in vain: an operator may ask to be run again for ever."""
 
 
-class Intake:
+class Ingest:
     """Sends what comes from Spark into the inputs of a dataflow, and says when there is room for more.
 
     >>> worker = Worker()
     >>> with worker.dataflow() as scope:
     ...     handle, stream = scope.new_input()
     ...     seen = stream.map_batch(lambda batch: batch["x"].to_pylist()).capture()
-    >>> intake = Intake(worker, [handle], [Input("numbers", None)])
+    >>> intake = Ingest(worker, [handle], [InputTable("numbers", None)])
     >>> intake.take(pa.RecordBatch.from_pydict({"x": [1, 2]}))
     >>> while intake.crowded():
     ...     intake.wait(1.0)
@@ -52,8 +52,8 @@ class Intake:
         self,
         worker: Worker,
         handles: Sequence[InputHandle[int, Any]],
-        tables: Sequence[Input],
-        meter: Meter | None = None,
+        tables: Sequence[InputTable],
+        meter: TaskMeter | None = None,
     ) -> None:
         self._worker = worker
         self._handles = handles

@@ -16,19 +16,17 @@ import logging
 import sys
 import threading
 import time
-from collections.abc import Iterator, Mapping
-from typing import Any, Final, Protocol
+from collections.abc import Iterator
+from typing import Any, Final
 
 import attrs
 from pyspark import SparkContext
 
+from timely.spark.messages import LogLine, Sender
 from timely.spark.session import is_local
 
-LOG: Final = "log"
-"""The kind of message by which a worker tells a line of its log."""
-
 _LONGEST: Final = 4_096
-"""Characters of a line that are told to the driver."""
+"""Characters of a line that are sent to the driver."""
 
 _ROOT: Final = logging.getLogger("timely")
 _WORKERS: Final = logging.getLogger("timely.spark.worker")
@@ -106,48 +104,41 @@ def log_to_spark(context: SparkContext) -> LogPlan:
     return LogPlan(level, echo=not is_local(context))
 
 
-def hear_log(run: str, worker: int, generation: int, content: Mapping[str, Any]) -> None:
-    """Log, on the driver, a line that a worker told."""
-    _WORKERS.log(int(content["level"]), "%s", content["text"])
+def log_on_driver(worker: int, generation: int, line: LogLine) -> None:
+    """Log a line that a worker sent."""
+    _WORKERS.log(line.level, "%s", line.text)
 
 
 # -- the worker's side -------------------------------------------------------------------------------------------------
 
 
-class Teller(Protocol):
-    """What takes a line to the driver."""
-
-    def tell(self, kind: str, content: dict[str, Any]) -> None:
-        """Send it."""
-
-
 class WorkerHandler(logging.Handler):
-    """Writes log lines of a worker to standard error, if ``plan`` says so, and tells the driver those that matter."""
+    """Writes log lines of a worker to standard error, if ``plan`` says so, and sends the driver warnings and errors."""
 
-    def __init__(self, driver: Teller, plan: LogPlan, prefix: str) -> None:
+    def __init__(self, driver: Sender, plan: LogPlan, prefix: str) -> None:
         super().__init__(plan.level)
         self._driver = driver
         self._echo = plan.echo
         self.setFormatter(logging.Formatter(f"{prefix}: %(message)s"))
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Write and tell one line."""
+        """Write and send one line."""
         with contextlib.suppress(Exception):
             text = self.format(record)
             if self._echo:
                 when = time.strftime("%y/%m/%d %H:%M:%S", time.localtime(record.created))
                 print(f"{when} {record.levelname} {record.name}: {text}", file=sys.stderr, flush=True)
             if record.levelno >= logging.WARNING:
-                self._driver.tell(LOG, {"level": record.levelno, "text": text[:_LONGEST]})
+                self._driver.send(LogLine(record.levelno, text[:_LONGEST]))
 
 
 @contextlib.contextmanager
-def worker_log(driver: Teller, plan: LogPlan, *, run: bytes, worker: int, attempt: int) -> Iterator[None]:
+def worker_log(driver: Sender, plan: LogPlan, *, run: bytes, worker: int, attempt: int) -> Iterator[None]:
     """Have the library's log lines of this process say which run, worker and attempt they are of, as long as the block lasts.
 
     >>> class Driver:
-    ...     def tell(self, kind, content):
-    ...         print(content["text"])
+    ...     def send(self, message):
+    ...         print(message.text)
     >>> with worker_log(Driver(), LogPlan(echo=False), run=b"\\1\\2", worker=3, attempt=7):
     ...     logging.getLogger("timely.worker.mesh").warning("refused a connection")
     run 0102, worker 3, attempt 7: refused a connection

@@ -1,7 +1,7 @@
-"""What workers and the driver tell each other, and in which form: JSON values, each after its length, and errors among them.
+"""What the workers and the driver send each other: typed records, as JSON after its length, and errors among them.
 
-The invariant: nothing that is read is more than JSON, and neither what is read nor what waits to be sent grows without bound. A
-caller may assume that an error that was told and revived is of the same class, and says the same, as far as the class is known.
+The invariant: only JSON is read, and neither what is read nor what waits to be sent grows without bound. An error keeps its text
+and, where the receiver knows it, its class.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ import ssl
 import struct
 import time
 import traceback
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, ClassVar, Protocol
 
 import attrs
 
@@ -28,11 +28,6 @@ DRIVER = 0xFFFF_FFFF
 
 LARGEST = 1 << 20
 """Bytes of the longest message that is sent between a worker and the driver."""
-
-SILENT = "silent"
-"""The kind of message that those who listen for it (:meth:`~timely.spark.rendezvous.Run.listen`) get from the server itself: a
-worker has been declared gone.
-"""
 
 SILENCE = 30.0
 """Seconds of silence after which a worker is declared gone, and a driver too."""
@@ -71,6 +66,139 @@ class Invitation:
     patience: float = SILENCE
     largest: int = LARGEST_FRAME
     """Bytes of the largest message between two workers."""
+
+
+@attrs.frozen
+class Message:
+    """A record that a worker and the driver send each other; a subclass says what ``kind`` it is on the connection."""
+
+    kind: ClassVar[str] = ""
+
+
+# Of the server itself, and the workers' end of the connection.
+
+
+@attrs.frozen
+class Join(Message):
+    """A worker listens at ``address``; ``place`` says which machine and process it is, for errors."""
+
+    kind: ClassVar[str] = "join"
+    stage: int
+    address: Sequence[Any]
+    place: str
+
+
+@attrs.frozen
+class Peers(Message):
+    """Where all workers of a generation listen, in their order."""
+
+    kind: ClassVar[str] = "peers"
+    addresses: Sequence[Any]
+
+
+@attrs.frozen
+class Stop(Message):
+    """The run has failed: the error, as :func:`describe` returns it."""
+
+    kind: ClassVar[str] = "stop"
+    error: dict[str, Any]
+
+
+@attrs.frozen
+class Failed(Message):
+    """A worker has failed, and with it the attempt of its stage: the error, as :func:`describe` returns it."""
+
+    kind: ClassVar[str] = "failed"
+    stage: int
+    error: dict[str, Any]
+
+
+@attrs.frozen
+class Done(Message):
+    """A worker has finished, so that its leaving is no loss."""
+
+    kind: ClassVar[str] = "done"
+
+
+@attrs.frozen
+class Silent(Message):
+    """The server has declared a worker gone. Nobody sends it; the server's own listeners receive it."""
+
+    kind: ClassVar[str] = "silent"
+    why: str
+
+
+# Of any run.
+
+
+@attrs.frozen
+class LogLine(Message):
+    """A line of a worker's log, and its level as Python's ``logging`` has it."""
+
+    kind: ClassVar[str] = "log"
+    level: int
+    text: str
+
+
+@attrs.frozen
+class LiveReport(Message):
+    """What a worker reports to a live page."""
+
+    kind: ClassVar[str] = "live"
+    report: dict[str, Any]
+
+
+@attrs.frozen
+class Resumed(Message):
+    """Worker 0 of an attempt has restored the checkpoint of ``epoch``; ``None`` where there is none."""
+
+    kind: ClassVar[str] = "resumed"
+    epoch: int | None
+
+
+# Of a stream.
+
+
+@attrs.frozen
+class Order(Message):
+    """The driver has all workers do something: ``compute``, ``replay``, ``checkpoint`` or ``end``."""
+
+    kind: ClassVar[str] = "order"
+    action: str
+    epoch: int
+
+
+@attrs.frozen
+class Ready(Message):
+    """A worker has restored its state and is at the time ``epoch``; ``pid`` is its process."""
+
+    kind: ClassVar[str] = "ready"
+    epoch: int
+    pid: int
+
+
+@attrs.frozen
+class Computed(Message):
+    """A worker has written its part of the outputs of ``epoch``: by output, the name of a file and how many rows it has."""
+
+    kind: ClassVar[str] = "computed"
+    epoch: int
+    files: Mapping[str, Sequence[Any]]
+
+
+@attrs.frozen
+class Checkpointed(Message):
+    """A worker's part of the checkpoint of all epochs before ``epoch`` is complete."""
+
+    kind: ClassVar[str] = "checkpointed"
+    epoch: int
+
+
+class Sender(Protocol):
+    """What sends a message to the driver."""
+
+    def send(self, message: Message) -> None:
+        """Send it."""
 
 
 def describe(error: BaseException, worker: int) -> dict[str, Any]:
@@ -122,16 +250,21 @@ def revive(told: dict[str, Any]) -> TimelyError:
     return error
 
 
-def framed(value: dict[str, Any]) -> bytes:
+HEARTBEAT = _FRAME.pack(2) + b"{}"
+"""What is sent as a sign of life."""
+
+
+def framed(message: Message) -> bytes:
     """Return a message as it goes over the connection. :class:`~timely.errors.ConfigurationError` if it cannot."""
+    value = {"kind": message.kind, "content": attrs.asdict(message)}
     try:
         data = json.dumps(value, ensure_ascii=False).encode("utf-8", "replace")
     except (TypeError, ValueError) as error:
-        raise ConfigurationError(f"what workers and driver tell each other must be plain JSON values: {error}") from error
+        raise ConfigurationError(f"a message between workers and driver must be plain JSON values: {error}") from error
     if len(data) > LARGEST:
         raise ConfigurationError(
-            f"a message of {len(data)} bytes is too long to be told between a worker and the driver; {LARGEST} is the "
-            "most: write it to a file that both can reach, and tell its name"
+            f"a message of {len(data)} bytes between a worker and the driver is too long; {LARGEST} is the "
+            "most: write it to a file that both can reach, and send its name"
         )
     return _FRAME.pack(len(data)) + data
 
@@ -156,7 +289,7 @@ class Frames:
     def put(self, frame: bytes) -> None:
         """Have a frame sent with the next flush. OSError where too much waits already."""
         if self.backlog > _MOST_WAITING:
-            raise ConnectionAbortedError("does not take what it is told")
+            raise ConnectionAbortedError("does not take what it is sent")
         self._out += frame
 
     def flush(self) -> None:

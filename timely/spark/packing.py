@@ -46,7 +46,7 @@ def column_name(position: int) -> str:
 
 
 @attrs.frozen
-class Input:
+class InputTable:
     """One input table as the workers see it: its name, the column of what Spark sends that has its epochs, if any, and the
     names of its columns, where Spark sends it with others.
     """
@@ -58,7 +58,7 @@ class Input:
     def named(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """Return ``batch`` with the names of this table's columns.
 
-        >>> Input("edges", None, ("src", "dst")).named(pa.RecordBatch.from_pydict({"0": [1], "1": [2]})).schema.names
+        >>> InputTable("edges", None, ("src", "dst")).named(pa.RecordBatch.from_pydict({"0": [1], "1": [2]})).schema.names
         ['src', 'dst']
         """
         return batch if self.columns is None else batch.rename_columns(self.columns)
@@ -102,7 +102,7 @@ def packed_schema(outputs: Sequence[Output]) -> pa.Schema:
     return pa.schema(fields)
 
 
-def unpack(batch: pa.RecordBatch, inputs: Sequence[Input]) -> Iterator[tuple[int, int, pa.RecordBatch]]:
+def unpack(batch: pa.RecordBatch, inputs: Sequence[InputTable]) -> Iterator[tuple[int, int, pa.RecordBatch]]:
     """Split a batch that Spark handed over into ``(epoch, position of the input, rows)``; the epochs go up if the
     batch's do.
 
@@ -110,7 +110,7 @@ def unpack(batch: pa.RecordBatch, inputs: Sequence[Input]) -> Iterator[tuple[int
     is null or negative.
 
     >>> batch = pa.RecordBatch.from_pydict({"day": [0, 0, 2], "x": [1, 2, 3]})
-    >>> [(epoch, position, rows["x"].to_pylist()) for epoch, position, rows in unpack(batch, [Input("a", "day")])]
+    >>> [(epoch, position, rows["x"].to_pylist()) for epoch, position, rows in unpack(batch, [InputTable("a", "day")])]
     [(0, 0, [1, 2]), (2, 0, [3])]
     """
     column = inputs[0].epoch if len(inputs) == 1 else EPOCH if EPOCH in batch.schema.names else None

@@ -1,8 +1,7 @@
 """How the inputs of a run become the one table that its workers read, and what its outputs are declared to be.
 
-Shared by batch runs and streams. Nothing runs here: what is made are DataFrames and schemas. The invariant: whatever about
-names, columns and types can be refused before a job starts is refused by what stands here. A caller may assume that every row
-of every input is in the planned table once, and that the columns in it go by their positions, whatever they are called.
+Batch runs and streams share it. Nothing runs here: it makes DataFrames and schemas. The invariant: names, columns and types that
+cannot work are refused before a job starts. Every row of every input is in the planned table once; its columns go by position.
 """
 
 from __future__ import annotations
@@ -13,17 +12,28 @@ from functools import reduce
 from typing import Any
 
 import attrs
+from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.pandas.types import to_arrow_schema
-from pyspark.sql.types import DataType, StructField, StructType
+from pyspark.sql.pandas.types import to_arrow_schema, to_arrow_type
+from pyspark.sql.types import (
+    ArrayType,
+    CharType,
+    DataType,
+    MapType,
+    NullType,
+    StringType,
+    StructField,
+    StructType,
+    UserDefinedType,
+    VarcharType,
+    YearMonthIntervalType,
+)
 
 from timely.errors import ConfigurationError, SchemaError, SparkError
-from timely.spark.cached import in_place
-from timely.spark.columns import can_hash, check_types, has_collation
-from timely.spark.packing import EPOCH, TAG, Input, column_name, struct_name
-from timely.spark.session import refuse_connect, was_stopped
+from timely.spark.packing import EPOCH, TAG, InputTable, column_name, struct_name
+from timely.spark.session import context_of, is_local, refuse_connect, was_stopped
 
 ColumnOf = str | Mapping[str, str]
 """A column of every input, or of each input that is named."""
@@ -117,10 +127,10 @@ class InputPlan:
         return field
 
     @property
-    def inputs(self) -> tuple[Input, ...]:
+    def inputs(self) -> tuple[InputTable, ...]:
         """The tables as the workers see them."""
         epochs = {name: column_name(position) for name, position in self.epochs.items()}
-        return tuple(Input(name, epochs.get(name), tuple(frame.columns)) for name, frame in self.frames.items())
+        return tuple(InputTable(name, epochs.get(name), tuple(frame.columns)) for name, frame in self.frames.items())
 
     def frame(self, session: SparkSession, workers: int) -> DataFrame:
         """Return the rows of all inputs in ``workers`` partitions, each in ascending order of epoch where there are
@@ -131,7 +141,7 @@ class InputPlan:
             return _dealt(session, packed, workers, [_KEY] if self.keys else [], EPOCH if self.epochs else None)
         ((name, given),) = self.frames.items()
         frame = _by_position(given)
-        if not self.keys and not self.epochs and (dealt_already := in_place(session, frame, workers)) is not None:
+        if not self.keys and not self.epochs and (dealt_already := cached_partitions(session, frame, workers)) is not None:
             return dealt_already
         key = [column_name(self.keys[name])] if self.keys else []
         return _dealt(session, frame, workers, key, column_name(self.epochs[name]) if self.epochs else None)
@@ -267,3 +277,195 @@ def struct_type(name: str, schema: str | StructType) -> StructType:
 def arrow_schema(schema: StructType) -> Any:
     """Return the schema of Arrow that Spark has for ``schema``: a ``pyarrow.Schema``, with instants in UTC."""
     return to_arrow_schema(schema, timezone="UTC")
+
+
+_HASHLESS = frozenset({"map", "variant", "geometry", "geography"})
+
+
+def check_types(table: str, schema: StructType) -> None:
+    """Raise :class:`~timely.errors.SchemaError` for the first column whose type cannot be carried.
+
+    ``table`` says whose columns these are, for the error.
+
+    >>> check_types("input 'sales'", StructType().add("lasted", YearMonthIntervalType()))
+    Traceback (most recent call last):
+    timely.errors.SchemaError: input 'sales': column 'lasted' is of type interval year to month, which Spark cannot hand ...
+    """
+    for field in schema:
+        _check_type(f"{table}: column {field.name!r}", field.dataType)
+
+
+def _check_type(where: str, kind: DataType) -> None:
+    if isinstance(kind, UserDefinedType):
+        _check_type(where, kind.sqlType())
+    elif isinstance(kind, StructType):
+        names = kind.fieldNames()
+        for name in names:
+            if names.count(name) > 1:
+                raise SchemaError(f"{where} has two fields {name!r} in one struct, which Arrow cannot tell apart: rename one")
+        for field in kind:
+            _check_type(f"{where}, field {field.name!r}", field.dataType)
+    elif isinstance(kind, ArrayType):
+        _check_type(_element(where, kind.elementType, kind.containsNull, "elements"), kind.elementType)
+    elif isinstance(kind, MapType):
+        _check_type(_element(where, kind.keyType, False, "keys"), kind.keyType)
+        _check_type(_element(where, kind.valueType, kind.valueContainsNull, "values"), kind.valueType)
+    else:
+        _check_plain(where, kind)
+
+
+def _element(where: str, kind: DataType, nullable: bool, what: str) -> str:
+    """Return where the elements of an array or a map are; SchemaError for an array or a map that has none and no type."""
+    if isinstance(kind, NullType) and not nullable:
+        raise SchemaError(f"{where} has {what} of no type, as array() and map() have: cast it to the type that is meant")
+    return f"{where}, {what}"
+
+
+def _check_plain(where: str, kind: DataType) -> None:
+    if isinstance(kind, CharType | VarcharType):
+        raise SchemaError(f"{where} is of type {kind.simpleString()}, which is for tables on disk: say string")
+    try:
+        to_arrow_type(kind, timezone="UTC")
+    except PySparkException as error:
+        remedy = "cast it to string, or leave the column out"
+        if isinstance(kind, YearMonthIntervalType):
+            remedy = "cast it to its number of months: CAST(CAST(... AS INTERVAL MONTH) AS INT)"
+        raise SchemaError(f"{where} is of type {kind.simpleString()}, which Spark cannot hand to Python: {remedy}") from error
+
+
+def check_cases(table: str, kind: DataType) -> None:
+    """Raise :class:`~timely.errors.SchemaError` where two columns, or two fields of one struct, have names that differ in case
+    alone: Spark reads no such files, unless it is set to tell the two apart.
+
+    >>> check_cases("outputs['sums']", StructType().add("a", NullType()).add("A", NullType()))
+    Traceback (most recent call last):
+    timely.errors.SchemaError: outputs['sums']: 'a' and 'A' differ in case alone, and Spark reads no files with both of them: ...
+    """
+    if isinstance(kind, ArrayType):
+        check_cases(table, kind.elementType)
+    elif isinstance(kind, MapType):
+        check_cases(table, kind.keyType)
+        check_cases(table, kind.valueType)
+    elif isinstance(kind, StructType):
+        seen: dict[str, str] = {}
+        for field in kind:
+            if (other := seen.setdefault(field.name.lower(), field.name)) != field.name:
+                raise SchemaError(
+                    f"{table}: {other!r} and {field.name!r} differ in case alone, and Spark reads no files with both of them: "
+                    "rename one, or set spark.sql.caseSensitive"
+                )
+            check_cases(table, field.dataType)
+
+
+def can_hash(kind: DataType) -> bool:
+    """Return whether Spark can hash values of a type, so that rows can be dealt by it.
+
+    >>> can_hash(MapType(NullType(), NullType()))
+    False
+    """
+    if isinstance(kind, UserDefinedType):
+        return can_hash(kind.sqlType())
+    if isinstance(kind, ArrayType):
+        return can_hash(kind.elementType)
+    if isinstance(kind, StructType):
+        return all(can_hash(field.dataType) for field in kind)
+    return kind.typeName() not in _HASHLESS
+
+
+def has_collation(kind: DataType) -> bool:
+    """Return whether a type has strings in it of which different ones may be equal, or so it may be.
+
+    >>> has_collation(ArrayType(StringType("UNICODE_CI"))), has_collation(StringType())
+    (True, False)
+    """
+    if isinstance(kind, ArrayType):
+        return has_collation(kind.elementType)
+    if isinstance(kind, StructType):
+        return any(has_collation(field.dataType) for field in kind)
+    return isinstance(kind, StringType) and kind != StringType()
+
+
+SLACK = 1 << 20
+"""Bytes by which the largest partition may exceed the average in any case."""
+
+
+def cached_partitions(session: SparkSession, frame: DataFrame, partitions: int) -> DataFrame | None:
+    """Return a DataFrame with the rows of ``frame`` in exactly so many partitions, those in which Spark's cache has them.
+
+    ``None`` where it has not: where ``frame`` is more than columns of a table in the cache, where that table is not there in
+    full, has another number of partitions or uneven ones, or was put together of others in a way that Spark does not take for
+    the input of a barrier stage. And where the tasks run on other machines than the driver, since Spark would make the workers
+    wait for slots near to their partitions.
+    """
+    context = context_of(session)
+    if not is_local(context):
+        return None
+    java: Any = session._jsparkSession
+    try:
+        execution: Any = frame._jdf.queryExecution()
+        relation = _relation_of(execution.optimizedPlan())
+        if relation is None or not relation.cacheBuilder().isCachedColumnBuffersLoaded():
+            return None
+        kept, rows = relation.cacheBuilder().cachedColumnBuffers(), relation.stats().rowCount()
+        if rows.isEmpty() or not _fits(kept, partitions):
+            return None
+        if not _are_even(_sizes(java.sparkContext(), kept.id()), partitions, int(rows.get())):
+            return None
+        bound = java.internalCreateDataFrame(execution.toRdd(), frame._jdf.schema(), False)
+    except Py4JError:  # another Spark than this was written for
+        return None
+    return DataFrame(bound, session)
+
+
+def _relation_of(plan: Any) -> Any | None:
+    """Return the table in the cache that a plan takes some columns from; ``None`` of a plan that does anything else."""
+    if _class_name(plan) == "Project":
+        columns = plan.projectList()
+        if not all(_is_column(columns.apply(at)) for at in range(columns.size())):
+            return None
+        plan = plan.child()
+    return plan if _class_name(plan) == "InMemoryRelation" else None
+
+
+def _is_column(expression: Any) -> bool:
+    """Return whether an expression is a column, under its own name or another, or a cast of one."""
+    while (name := _class_name(expression)) in ("Alias", "Cast"):
+        expression = expression.child()
+    return name == "AttributeReference"
+
+
+def _fits(kept: Any, partitions: int) -> bool:
+    """Return whether a barrier stage may read this: all that it is made of without a shuffle has as many partitions."""
+    if kept.getNumPartitions() != partitions or kept.isBarrier():
+        return False
+    before = kept.getNarrowAncestors().iterator()
+    while before.hasNext():
+        if before.next().getNumPartitions() != partitions:
+            return False
+    return True
+
+
+def _sizes(context: Any, number: int) -> list[int]:
+    """Return how many bytes each partition of a table has in the cache, as far as Spark has noted it."""
+    noted = context.statusStore().rdd(number).partitions()
+    return [] if noted.isEmpty() else [_size(noted.get().apply(at)) for at in range(noted.get().size())]
+
+
+def _are_even(sizes: list[int], partitions: int, rows: int) -> bool:
+    """Return whether so many partitions are in the cache, the largest not much larger than the average.
+
+    Spark compresses what it keeps, equal values that follow each other to next to nothing. So where there is less than a byte for
+    each row, sizes say nothing of how many rows are in which partition.
+    """
+    if len(sizes) != partitions or sum(sizes) < rows:
+        return False
+    average = sum(sizes) / partitions
+    return max(sizes) <= max(1.25 * average, average + SLACK)
+
+
+def _size(partition: Any) -> int:
+    return int(partition.memoryUsed()) + int(partition.diskUsed())
+
+
+def _class_name(thing: Any) -> str:
+    return str(thing.getClass().getSimpleName())

@@ -32,18 +32,16 @@ from timely.dataflow.pickling import dumps
 from timely.errors import ConfigurationError
 from timely.operators.state_log import dealt
 from timely.recovery import Recovery, open_store
-from timely.spark.ingest import Intake
-from timely.spark.metrics import Meter
-from timely.spark.packing import EPOCH, Input, unpack
+from timely.spark.ingest import Ingest
+from timely.spark.messages import Resumed
+from timely.spark.packing import EPOCH, InputTable, unpack
 from timely.spark.registration import Registration
-from timely.spark.rendezvous import Run
+from timely.spark.rendezvous import RunEntry
+from timely.spark.reporting import TaskMeter
 from timely.worker import Worker
 
 Given = tuple[int, Any]
 """The position of an output, and a container that its stream gave."""
-
-BEGUN = "begun"
-"""The kind of message by which worker 0 tells the driver which epoch an attempt goes on from."""
 
 SMALL = 8 << 20
 """Bytes of what a checkpoint gives back that may stay in memory until they are handed over."""
@@ -65,15 +63,15 @@ class Checkpoints:
     version: str
 
     @contextlib.contextmanager
-    def open(self, worker: Worker, registration: Registration) -> Iterator[Resuming]:
+    def open(self, worker: Worker, registration: Registration) -> Iterator[ResumingRun]:
         """Begin an attempt, in every worker, before its dataflow is built: where the newest checkpoint was, or anew."""
         with Recovery(worker, self.where, version=self.version) as recovery:
             if worker.index == 0:
-                registration.tell(BEGUN, {"epoch": recovery.time})
-            yield Resuming(recovery, Pace(self.every, self.timed))
+                registration.send(Resumed(recovery.time))
+            yield ResumingRun(recovery, Pace(self.every, self.timed))
 
 
-class Resuming:
+class ResumingRun:
     """One attempt of a run, in one worker."""
 
     def __init__(self, recovery: Recovery, pace: Pace) -> None:
@@ -81,15 +79,15 @@ class Resuming:
         self._pace = pace
 
     def stretches(
-        self, batches: Iterator[pa.RecordBatch], intake: Intake, outbox: Outbox, meter: Meter
+        self, batches: Iterator[pa.RecordBatch], intake: Ingest, outbox: OutputQueue, meter: TaskMeter
     ) -> Iterator[pa.RecordBatch]:
         """Yield what is to be taken in, stretch by stretch; what has been yielded was taken in when the next is asked for."""
         start: int = self._recovery.time or 0
         intake.advance(start)
-        feed = Feed(batches, intake.tables, start)
+        feed = EpochReader(batches, intake.tables, start)
         epochs, given, since = 0, 0, time.monotonic()
         while True:
-            word = Word(feed.epoch, feed.epochs - epochs, time.monotonic() - since, outbox.given - given)
+            word = IngestStatus(feed.epoch, feed.epochs - epochs, time.monotonic() - since, outbox.given - given)
             stretch = self._pace.meet(self._recovery.agree(word))
             if stretch is None:
                 return
@@ -134,23 +132,23 @@ def interval(every: object) -> tuple[float, bool]:
     )
 
 
-class Attempts:
+class ResumedEpochs:
     """What the driver hears of the attempts of a run: the epochs from which they went on."""
 
-    def __init__(self, run: Run) -> None:
+    def __init__(self, run: RunEntry) -> None:
         self.resumed: list[int] = []
-        run.listen(BEGUN, self._hear)
+        run.listen(Resumed, self._receive)
 
-    def _hear(self, worker: int, generation: int, content: dict[str, Any]) -> None:
-        if content["epoch"] is not None:
-            self.resumed.append(int(content["epoch"]))
+    def _receive(self, worker: int, generation: int, message: Resumed) -> None:
+        if message.epoch is not None:
+            self.resumed.append(message.epoch)
 
 
 # -- when ----------------------------------------------------------------------------------------------------------------
 
 
 @attrs.frozen
-class Word:
+class IngestStatus:
     """What one worker says at a meeting: the epoch of its next row, if it has any; since the last checkpoint the epochs that it
     has taken in, the seconds that have passed, and the bytes that its outputs gave.
     """
@@ -176,11 +174,11 @@ class Pace:
     milliseconds. Where a stretch was too short to matter the next one is twice as long.
 
     >>> pace = Pace(every=10, timed=False)
-    >>> pace.meet([Word(0, 0, 0.0, 0), Word(3, 0, 0.0, 0)])
+    >>> pace.meet([IngestStatus(0, 0, 0.0, 0), IngestStatus(3, 0, 0.0, 0)])
     Stretch(save=False, limit=10)
-    >>> pace.meet([Word(10, 10, 0.5, 0), Word(11, 7, 0.5, 0)])
+    >>> pace.meet([IngestStatus(10, 10, 0.5, 0), IngestStatus(11, 7, 0.5, 0)])
     Stretch(save=True, limit=20)
-    >>> pace.meet([Word(None, 9, 0.5, 0), Word(None, 2, 0.5, 0)])
+    >>> pace.meet([IngestStatus(None, 9, 0.5, 0), IngestStatus(None, 2, 0.5, 0)])
     """
 
     __slots__ = ("_every", "_least", "_seen", "_stride", "_timed")
@@ -191,7 +189,7 @@ class Pace:
         self._stride = self._least = 1 if timed else int(every)
         self._seen = 0.0
 
-    def meet(self, words: Sequence[Word]) -> Stretch | None:
+    def meet(self, words: Sequence[IngestStatus]) -> Stretch | None:
         """Return what is agreed on, given the words of all workers in their order; ``None`` where no worker has more rows."""
         first = min((word.epoch for word in words if word.epoch is not None), default=None)
         if first is None:
@@ -214,18 +212,18 @@ class Pace:
 # -- the rows of one worker ------------------------------------------------------------------------------------------------
 
 
-class Feed:
+class EpochReader:
     """The rows that Spark has for one worker, in ascending order of epoch, to be had stretch by stretch; none before ``start``.
 
     ``SchemaError`` for an epoch that is null or negative, when its row comes up.
 
     >>> batches = [pa.RecordBatch.from_pydict({"day": [0, 0, 2]}), pa.RecordBatch.from_pydict({"day": [2, 5]})]
-    >>> feed = Feed(iter(batches), [Input("visits", "day")], start=1)
+    >>> feed = EpochReader(iter(batches), [InputTable("visits", "day")], start=1)
     >>> feed.epoch, [batch["day"].to_pylist() for batch in feed.before(4)], feed.epoch, feed.epochs
     (2, [[2], [2]], 5, 1)
     """
 
-    def __init__(self, batches: Iterator[pa.RecordBatch], tables: Sequence[Input], start: int) -> None:
+    def __init__(self, batches: Iterator[pa.RecordBatch], tables: Sequence[InputTable], start: int) -> None:
         self._batches = batches
         self._tables = tables
         self._column = tables[0].epoch if len(tables) == 1 else EPOCH
@@ -276,7 +274,7 @@ class Feed:
 # -- the outputs of one worker ---------------------------------------------------------------------------------------------
 
 
-class Outbox:
+class OutputQueue:
     """What the outputs of a worker have given, and has not been handed over yet; what a checkpoint gave back comes first."""
 
     __slots__ = ("_items", "_restored", "given")
@@ -318,7 +316,7 @@ def _read(file: IO[bytes]) -> Given | None:
     return given
 
 
-def collect(stream: Stream[int, Any], position: int, outbox: Outbox) -> None:
+def collect(stream: Stream[int, Any], position: int, outbox: OutputQueue) -> None:
     """Put what ``stream`` carries into the outbox of its worker, and into the checkpoints of a run that resumes.
 
     What a checkpoint has goes on another number of workers to worker ``i`` from each ``j`` with ``j % peers == i``.

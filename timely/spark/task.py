@@ -25,15 +25,13 @@ from timely.errors import ConfigurationError, PeerLostError, TimelyError, Worker
 from timely.operators import InputHandle
 from timely.progress import Routes
 from timely.progress.routes import Mode
-from timely.spark.ingest import Intake
-from timely.spark.live import Look, looked_at
+from timely.spark.ingest import Ingest
 from timely.spark.logs import LogPlan, worker_log
 from timely.spark.messages import Invitation, trace_of
-from timely.spark.metrics import Meter
-from timely.spark.packing import Input, cut, pack, packed_schema
+from timely.spark.packing import InputTable, cut, pack, packed_schema
 from timely.spark.registration import Registration
-from timely.spark.resume import Checkpoints, Outbox, collect
-from timely.spark.verdict import FAILED, failure
+from timely.spark.reporting import Look, TaskMeter, page_reports
+from timely.spark.resume import Checkpoints, OutputQueue, collect
 from timely.worker import LocalTransport, SocketTransport, Worker
 from timely.worker.local_workers import LocalWorkers
 from timely.worker.mesh import connect_mesh, open_listener
@@ -56,7 +54,7 @@ class Task:
     """Everything that a worker needs to know, made on the driver."""
 
     build: Build
-    inputs: tuple[Input, ...]
+    inputs: tuple[InputTable, ...]
     outputs: tuple[Output, ...]
     invitation: Invitation
     rows: int = 0
@@ -86,12 +84,12 @@ class Task:
             worker: Worker | None = None
             try:
                 _log.info("begins, in stage %d, on %s", stage, registration.host)
-                meter = Meter(registration, index, generation, stage, self.inputs, self.outputs)
+                meter = TaskMeter(registration, index, generation, stage, self.inputs, self.outputs)
                 worker = self._join(registration, index, generation)
                 _log.info("has met the other %d workers", worker.peers - 1)
                 company = LocalWorkers()
                 watch = watched(company, None if is_switched_off() else self.watch)
-                with company, watch, looked_at(self.look, worker, registration):
+                with company, watch, page_reports(self.look, worker, registration):
                     company.admit(worker)
                     yield from self._work(worker, registration, meter, batches)
                 meter.finish()
@@ -102,7 +100,7 @@ class Task:
                     worker.abort(WorkerError("Spark asked for no more rows"))
                 raise
             except (Exception, SystemExit) as error:  # who calls sys.exit in a task ends the run, as who raises does
-                reason = _reason(registration, index, context.stageId(), error)
+                reason = _reason(registration, index, error)
                 if worker is not None:
                     worker.abort(reason)
                 if reason is error:
@@ -126,10 +124,10 @@ class Task:
         return Worker(SocketTransport(index, sockets, self.invitation.largest), routes=routes)
 
     def _work(
-        self, worker: Worker, registration: Registration, meter: Meter, batches: Iterator[pa.RecordBatch]
+        self, worker: Worker, registration: Registration, meter: TaskMeter, batches: Iterator[pa.RecordBatch]
     ) -> Iterator[pa.RecordBatch]:
         """Run the dataflow to its end, yielding output batches as they come."""
-        outbox = Outbox()
+        outbox = OutputQueue()
         _listen(worker, registration)
         with contextlib.ExitStack() as stack:
             resuming = None if self.checkpoints is None else stack.enter_context(self.checkpoints.open(worker, registration))
@@ -137,7 +135,7 @@ class Task:
                 handles, outputs = self.build_in(scope)
                 for position, stream in enumerate(outputs):
                     collect(stream, position, outbox)
-                intake = Intake(worker, handles, self.inputs, meter)
+                intake = Ingest(worker, handles, self.inputs, meter)
             meter.watch(scope, worker.transport)
             for batch in batches if resuming is None else resuming.stretches(batches, intake, outbox, meter):
                 intake.take(batch)
@@ -180,7 +178,7 @@ class Task:
                 f"output {name!r}: build must return a stream of Arrow batches for it, such as an operator returns, not {built!r}"
             )
 
-    def _drain(self, outbox: Outbox, meter: Meter) -> Iterator[pa.RecordBatch]:
+    def _drain(self, outbox: OutputQueue, meter: TaskMeter) -> Iterator[pa.RecordBatch]:
         """Yield what waits in ``outbox``, checked against the schemas, cut to the size that Spark is set to, and packed where
         there are several outputs. Called after each step.
         """
@@ -204,7 +202,7 @@ def _listen(worker: Worker, registration: Registration) -> None:
     bell.ring()  # for what was said before
 
 
-def _reason(registration: Registration, index: int, stage: int, error: BaseException) -> TimelyError:
+def _reason(registration: Registration, index: int, error: BaseException) -> TimelyError:
     """Return the first error of the whole run: what the driver says where ``error`` is but its echo, else ``error``,
     which it is told.
     """
@@ -216,7 +214,6 @@ def _reason(registration: Registration, index: int, stage: int, error: BaseExcep
     if not isinstance(reason, TimelyError):
         reason = WorkerError(f"worker {index} raised {told(error)}")
         reason.__cause__ = error
-    registration.tell(FAILED, failure(reason, index, stage))
     registration.report(reason)
     _log.warning("stops, and so do the others: %s", reason)
     if trace := trace_of(reason):

@@ -1,33 +1,34 @@
 """Where a stream keeps what must survive it: a directory that the driver, the workers and Spark's tasks all reach.
 
-The invariant: a file is there as a whole or not at all, and what was written before :meth:`Place.write` returned stays. A
-caller may assume that a :class:`Place` travels by pickle, and that the names in it are relative: a directory may be moved as
-a whole.
+The invariant: a file is there as a whole or not at all, and stays once it is written. A :class:`StreamDirectory` travels by
+pickle; the names in it are relative, so that it can be moved as a whole.
 """
 
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import secrets
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
 import attrs
 import pyarrow as pa
 from pyarrow import fs
+from pyspark.sql.types import StructType
 
-from timely.errors import CheckpointError, ConfigurationError
+from timely.errors import ChangedDataflowError, CheckpointError, ConfigurationError, SchemaError
 
 
 @attrs.frozen
-class Place:
+class StreamDirectory:
     """A directory, by its URI or path.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
-    ...     place = Place.at(folder)
+    ...     place = StreamDirectory.at(folder)
     ...     place.write("inputs/0/a", lambda file: file.write(b"rows"))
     ...     place.read("inputs/0/a"), place.names("inputs/0")
     (b'rows', ['a'])
@@ -37,7 +38,7 @@ class Place:
     path: str
 
     @classmethod
-    def at(cls, where: str | os.PathLike[str]) -> Place:
+    def at(cls, where: str | os.PathLike[str]) -> StreamDirectory:
         """Return the place of a path or URI. ``ConfigurationError`` for what is neither, or of a kind that is not known here."""
         if not isinstance(where, str | os.PathLike) or not str(where):
             raise ConfigurationError(f"checkpoint must be a path or a URI, not {where!r}")
@@ -131,10 +132,10 @@ class Place:
 
 
 @attrs.frozen
-class PlacedNotes:
+class DirectoryFiles:
     """The ledger's notes, in one folder of a place."""
 
-    place: Place
+    place: StreamDirectory
     folder: str = "ledger"
 
     def write(self, name: str, data: bytes) -> None:
@@ -157,3 +158,61 @@ class PlacedNotes:
 def _for_arrow(uri: str) -> str:
     """Return how Arrow calls a place that Spark calls ``uri``."""
     return "s3" + uri[3:] if uri.startswith(("s3a:", "s3n:")) else uri
+
+
+FORMAT = 1
+"""The version of what is in a stream's directory."""
+
+_NAME = "stream.json"
+
+
+@attrs.frozen
+class StreamSchemas:
+    """The columns of each input and output, in their order, as one line of text for each column."""
+
+    inputs: Mapping[str, list[str]]
+    outputs: Mapping[str, list[str]]
+
+    @classmethod
+    def of(cls, inputs: Mapping[str, StructType], outputs: Mapping[str, StructType]) -> StreamSchemas:
+        """Return the identity of a stream between tables of these schemas."""
+        return cls(*({name: list(map(_line, schema)) for name, schema in tables.items()} for tables in (inputs, outputs)))
+
+    def settle(self, place: StreamDirectory) -> None:
+        """Write it to a place, where no epoch has been taken in yet."""
+        text = json.dumps({"format": FORMAT, **attrs.asdict(self)}, indent=1)
+        place.write(_NAME, lambda file: file.write(text.encode()))
+
+    def check(self, place: StreamDirectory) -> None:
+        """Compare it with the one that was written to a place.
+
+        ``ChangedDataflowError`` for other inputs or outputs, ``SchemaError`` for other columns, ``CheckpointError`` where the
+        file is missing or damaged, or of another version.
+        """
+        try:
+            found = json.loads(place.read(_NAME))
+            before = StreamSchemas(found["inputs"], found["outputs"])
+        except (ValueError, KeyError, TypeError) as error:
+            raise CheckpointError(f"{place.uri}/{_NAME} is damaged: {error}. Use a new directory as checkpoint") from error
+        if found["format"] != FORMAT:
+            raise CheckpointError(f"{place.uri} is of format {found['format']}, and this version of timely reads {FORMAT}")
+        for kind, then, now in (("input", before.inputs, self.inputs), ("output", before.outputs, self.outputs)):
+            _compare(place, kind, then, now)
+
+
+def _compare(place: StreamDirectory, kind: str, then: Mapping[str, list[str]], now: Mapping[str, list[str]]) -> None:
+    if list(then) != list(now):
+        raise ChangedDataflowError(
+            f"the checkpoint {place.uri} is of a stream with the {kind}s {', '.join(then)}; this one has {', '.join(now)}."
+            " Use a new directory as checkpoint"
+        )
+    for name in now:
+        if then[name] != now[name]:
+            raise SchemaError(
+                f"{kind} {name!r} has the columns {', '.join(now[name])}; in the checkpoint {place.uri} it has"
+                f" {', '.join(then[name])}. Use a new directory as checkpoint"
+            )
+
+
+def _line(field: object) -> str:
+    return f"{field.name} {field.dataType.simpleString()}"  # type: ignore[attr-defined]

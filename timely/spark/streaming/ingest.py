@@ -20,17 +20,17 @@ from pyspark.sql import DataFrame
 from timely.errors import CheckpointError
 from timely.spark.session import context_of, this_python
 from timely.spark.shipping import carried
-from timely.spark.streaming.directory import Place
-from timely.spark.streaming.ledger import File
+from timely.spark.streaming.directory import StreamDirectory
+from timely.spark.streaming.epoch_log import File
 
 _TOLD = "file string, rows long"
 
 
 @attrs.frozen
-class _Taking:
+class _IngestTask:
     """What a task does with its part of an epoch."""
 
-    place: Place
+    place: StreamDirectory
     epoch: int
     attempt: str
 
@@ -55,14 +55,14 @@ class _Taking:
         yield pa.RecordBatch.from_pydict({"file": [name], "rows": [rows]})
 
 
-def take_in(frame: DataFrame, place: Place, epoch: int) -> list[File]:
+def take_in(frame: DataFrame, place: StreamDirectory, epoch: int) -> list[File]:
     """Have Spark write the rows of ``frame`` to files; return these, in order. Spark's exception where it cannot."""
     with this_python(context_of(frame.sparkSession)):
-        writing = frame.mapInArrow(carried(_Taking(place, epoch, secrets.token_hex(4)).run, "rows of an epoch"), _TOLD)
+        writing = frame.mapInArrow(carried(_IngestTask(place, epoch, secrets.token_hex(4)).run, "rows of an epoch"), _TOLD)
     return sorted((File(row.file, row.rows) for row in writing.collect()), key=lambda file: file.name)
 
 
-def share(place: Place, files: Sequence[File], worker: int, workers: int) -> Iterator[pa.RecordBatch]:
+def share(place: StreamDirectory, files: Sequence[File], worker: int, workers: int) -> Iterator[pa.RecordBatch]:
     """Read the share of one of ``workers`` workers in the rows of some files.
 
     Where there are enough files each of them goes to one worker as a whole, else each worker gets a slice of every one.
@@ -73,7 +73,7 @@ def share(place: Place, files: Sequence[File], worker: int, workers: int) -> Ite
     >>> def fill(file):
     ...     with pa.ipc.new_file(file, rows.schema) as writer: writer.write_batch(rows)
     >>> with tempfile.TemporaryDirectory() as folder:
-    ...     place = Place.at(folder)
+    ...     place = StreamDirectory.at(folder)
     ...     place.write("a", fill)
     ...     [[batch.to_pydict() for batch in share(place, [File("a", 5)], worker, 2)] for worker in range(2)]
     [[{'n': [0, 1]}], [{'n': [2, 3, 4]}]]
@@ -90,7 +90,7 @@ def share(place: Place, files: Sequence[File], worker: int, workers: int) -> Ite
                 yield batch
 
 
-def _read(place: Place, file: File) -> Iterator[pa.RecordBatch]:
+def _read(place: StreamDirectory, file: File) -> Iterator[pa.RecordBatch]:
     rows = 0
     with place.open(file.name) as source:
         reader = pa.ipc.open_file(source)

@@ -26,19 +26,16 @@ from pyspark.sql.types import StructType
 
 from timely.dataflow.output_schema import Output
 from timely.errors import CheckpointError, ConfigurationError, DeliveryError, SparkError, TimelyError
-from timely.spark.columns import check_cases
-from timely.spark.display import name_of
-from timely.spark.live import Page, check_page, show
 from timely.spark.logs import log_to_spark
 from timely.spark.messages import SILENCE, check_patience
-from timely.spark.plan import InputPlan, arrow_schema, check_build, check_names, session_of, struct_type
-from timely.spark.rendezvous import Run, rendezvous
+from timely.spark.plan import InputPlan, arrow_schema, check_build, check_cases, check_names, session_of, struct_type
+from timely.spark.rendezvous import RunEntry, rendezvous
+from timely.spark.reporting import Page, check_page, listen_for_page, name_of
 from timely.spark.session import addresses, check_workers, concurrent_tasks, context_of
 from timely.spark.slots import settle
-from timely.spark.streaming.directory import Place, PlacedNotes
+from timely.spark.streaming.directory import DirectoryFiles, StreamDirectory, StreamSchemas
+from timely.spark.streaming.epoch_log import EpochLog, File, Outputs, go_through
 from timely.spark.streaming.ingest import take_in
-from timely.spark.streaming.ledger import File, Ledger, Outputs, go_through
-from timely.spark.streaming.stream_identity import Identity
 from timely.spark.streaming.supervisor import Supervisor
 from timely.spark.streaming.worker_task import WorkerTask
 from timely.spark.task import Build
@@ -143,20 +140,20 @@ def stream(
         for name, schema in schemas.items():
             check_cases(f"outputs[{name!r}]", schema)
     declared = tuple(Output(name, arrow_schema(schema)) for name, schema in schemas.items())
-    place = Place.at(checkpoint)
+    place = StreamDirectory.at(checkpoint)
     workers = settle(session, workers, stays=True)
-    ledger = _open(place, Identity.of({name: frame.schema for name, frame in inputs.items()}, schemas))
+    ledger = _open(place, StreamSchemas.of({name: frame.schema for name, frame in inputs.items()}, schemas))
     context = context_of(session)
     server, log = rendezvous(*addresses(context)), log_to_spark(context)
-    hear, look = (None, None) if live is None else (live.open(name_of(build)), live.look)
+    receive, look = (None, None) if live is None else (live.open(name_of(build)), live.look)
 
-    def duty(run: Run, attempt: str) -> WorkerTask:
-        show(run, hear)
+    def make_task(run: RunEntry, attempt: str) -> WorkerTask:
+        listen_for_page(run, receive)
         given = build, plan.inputs, declared, server.invitation(run)
         return WorkerTask(*given, log=log, look=look, place=place, version=version, attempt=attempt)
 
-    crew = Supervisor(session, server, workers, ledger, list(schemas), patience, duty)
-    epochs = _Epochs(session, place, schemas, foreach_epoch, crew, ledger, checkpoint_every)
+    supervisor = Supervisor(session, server, workers, ledger, list(schemas), patience, make_task)
+    epochs = _Epochs(session, place, schemas, foreach_epoch, supervisor, ledger, checkpoint_every)
     handle = StreamHandle(epochs)
     handle._start(plan.whole(), trigger or {})
     return handle
@@ -179,9 +176,9 @@ def _check_options(foreach_epoch: object, checkpoint_every: object, trigger: obj
         )
 
 
-def _open(place: Place, identity: Identity) -> Ledger:
+def _open(place: StreamDirectory, identity: StreamSchemas) -> EpochLog:
     """Return the ledger of a stream, whose checkpoint must be of the same one, and whole."""
-    ledger = Ledger(PlacedNotes(place))
+    ledger = EpochLog(DirectoryFiles(place))
     if ledger.last < 0:
         identity.settle(place)
         return ledger
@@ -197,18 +194,18 @@ class _Epochs:
     def __init__(
         self,
         session: SparkSession,
-        place: Place,
+        place: StreamDirectory,
         schemas: Mapping[str, StructType],
         foreach_epoch: ForeachEpoch,
-        crew: Supervisor,
-        ledger: Ledger,
+        supervisor: Supervisor,
+        ledger: EpochLog,
         every: int,
     ) -> None:
         self._session = session
         self._place = place
         self._schemas = schemas
         self._foreach_epoch = foreach_epoch
-        self.crew = crew
+        self.supervisor = supervisor
         self.ledger = ledger
         self._every = every
         self._kept = 0
@@ -225,7 +222,7 @@ class _Epochs:
         self._frame = None
         if epoch + 1 - self._kept >= self._every:
             self._kept = epoch + 1
-            self.crew.checkpoint(self._kept)
+            self.supervisor.checkpoint(self._kept)
         self.prune()
 
     def _report(self, epoch: int) -> None:
@@ -241,7 +238,7 @@ class _Epochs:
 
     def prune(self) -> None:
         """Delete the files of epochs that nothing will ask for any more."""
-        boundary = self.crew.kept()
+        boundary = self.supervisor.new_checkpoint()
         if boundary is None:
             return
         for epoch in self.ledger.cover(boundary):
@@ -258,7 +255,7 @@ class _Epochs:
     def compute(self, epoch: int) -> Outputs:
         """Have the workers compute the epoch."""
         with self._timed("computing"):
-            return self.crew.compute(epoch)
+            return self.supervisor.compute(epoch)
 
     def hand_over(self, epoch: int, outputs: Outputs) -> None:
         """Call the user's function. ``DeliveryError`` for what it raises."""
@@ -281,7 +278,7 @@ class _Epochs:
 
     def _spare(self) -> int:
         """Return how many tasks can run beside the workers: with more of them than that, an epoch takes longer for nothing."""
-        return max(concurrent_tasks(context_of(self._session)) - self.crew.workers, 1)
+        return max(concurrent_tasks(context_of(self._session)) - self.supervisor.workers, 1)
 
 
 class StreamHandle:
@@ -328,12 +325,12 @@ class StreamHandle:
     @property
     def attempts(self) -> int:
         """How many times the workers have been brought up: once, and once more each time that one was lost."""
-        return self._epochs.crew.attempts
+        return self._epochs.supervisor.attempts
 
     @property
     def pids(self) -> Mapping[int, int]:
         """The operating system's number of each worker's process, by the worker's index; none while they are brought up."""
-        return self._epochs.crew.pids
+        return self._epochs.supervisor.pids
 
     def stop(self) -> None:
         """End the stream: the epoch under way is finished, the state is written to a checkpoint, the workers leave.
@@ -362,16 +359,16 @@ class StreamHandle:
     def _start(self, frame: DataFrame, trigger: Mapping[str, Any]) -> None:
         """Bring up the workers, then the query."""
         epochs = self._epochs
-        epochs.crew.on_failure = self._give_up
+        epochs.supervisor.on_failure = self._give_up
         try:
-            epochs.crew.begin()
+            epochs.supervisor.begin()
             writer = frame.writeStream.foreachBatch(self._on_batch)
             writer = writer.option("checkpointLocation", epochs._place.for_spark("query"))
             self._query = (writer.trigger(**trigger) if trigger else writer).start()
-            if epochs.crew.failure is not None:  # since it was ready
+            if epochs.supervisor.failure is not None:  # since it was ready
                 self._give_up()
         except BaseException:
-            epochs.crew.end()
+            epochs.supervisor.end()
             self._ended.set()
             raise
         threading.Thread(target=self._watch, name="timely-stream", daemon=True).start()
@@ -403,14 +400,14 @@ class StreamHandle:
         except Exception as raised:  # Spark's
             error = raised
         with self._under_way:
-            crew = self._epochs.crew
-            failure = self._failure or crew.failure
+            supervisor = self._epochs.supervisor
+            failure = self._failure or supervisor.failure
             if failure is None and error is not None and not self._stopping:
                 failure = SparkError(f"the streaming query has ended: {error}")
                 failure.__cause__ = error
             self._failure = failure
-            crew.checkpoint(self._epochs.ledger.committed + 1)
-            crew.end()
+            supervisor.checkpoint(self._epochs.ledger.committed + 1)
+            supervisor.end()
             with contextlib.suppress(Exception):
                 self._epochs.prune()
         self._ended.set()

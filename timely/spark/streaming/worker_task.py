@@ -30,26 +30,15 @@ from pyarrow import parquet
 from timely.dataflow import Stream, SyncActivator
 from timely.errors import ConfigurationError, WorkerError
 from timely.recovery import Recovery
-from timely.spark.ingest import Intake
+from timely.spark.ingest import Ingest
+from timely.spark.messages import Checkpointed, Computed, Order, Ready
 from timely.spark.registration import Registration
-from timely.spark.streaming.directory import Place, PlacedNotes
+from timely.spark.streaming.directory import DirectoryFiles, StreamDirectory
+from timely.spark.streaming.epoch_log import files_of
 from timely.spark.streaming.ingest import share
-from timely.spark.streaming.ledger import files_of
 from timely.spark.streaming.output_buffer import OutputBuffer
 from timely.spark.task import Task
 from timely.worker import Worker
-
-ORDER = "order"
-"""The kind of message in which the driver orders: ``{"do": ..., "epoch": ...}``."""
-
-READY = "ready"
-"""The worker has taken its state back and is at the time ``epoch``; ``pid`` is its process."""
-
-COMPUTED = "computed"
-"""The worker has written its part of the outputs of ``epoch``: ``files``, by output, the name and how many rows it has."""
-
-KEPT = "kept"
-"""The checkpoint of all epochs before ``epoch`` is complete."""
 
 _LOOK_EVERY = 1.0
 """Seconds after which a worker that waits looks whether it is still wanted, should nobody wake it."""
@@ -61,7 +50,7 @@ class WorkerTask(Task):
     told.
     """
 
-    place: Place
+    place: StreamDirectory
     version: str
     attempt: str
 
@@ -72,23 +61,23 @@ class WorkerTask(Task):
 
     def _serve(self, worker: Worker, registration: Registration) -> None:
         """Carry out orders until the last."""
-        ear = Ear(registration, worker)
+        orders = OrderQueue(registration, worker)
         with Recovery(worker, self.place.for_arrow("state"), version=self.version) as recovery:
-            post = self._post(worker)
-            post.go_to(recovery.time or 0)
-            registration.tell(READY, {"epoch": post.epoch, "pid": os.getpid()})
-            while (order := ear.order())["do"] != "end":
-                epoch = order["epoch"]
-                if order["do"] == "checkpoint":
+            runner = self._runner(worker)
+            runner.advance(recovery.time or 0)
+            registration.send(Ready(runner.epoch, os.getpid()))
+            while (order := orders.next()).action != "end":
+                epoch = order.epoch
+                if order.action == "checkpoint":
                     recovery.checkpoint(epoch)
-                    registration.tell(KEPT, {"epoch": epoch})
+                    registration.send(Checkpointed(epoch))
                     continue
-                post.take(epoch)
-                if order["do"] == "compute":
-                    registration.tell(COMPUTED, {"epoch": epoch, "files": post.write(epoch)})
+                runner.compute(epoch)
+                if order.action == "compute":
+                    registration.send(Computed(epoch, runner.write(epoch)))
                 else:
-                    post.drop(epoch)
-            post.leave()
+                    runner.discard(epoch)
+            runner.leave()
 
     def check_stream(self, name: str, built: object) -> None:
         """Raise ``ConfigurationError`` also for a stream whose times are not epochs."""
@@ -99,62 +88,62 @@ class WorkerTask(Task):
                 "return stream.leave()"
             )
 
-    def _post(self, worker: Worker) -> _Post:
-        """Build the dataflow, each of whose outputs gets a shelf."""
+    def _runner(self, worker: Worker) -> _EpochRunner:
+        """Build the dataflow, each of whose outputs gets a buffer."""
         with worker.dataflow(int, name="stream") as scope:
             handles, streams = self.build_in(scope)
-            shelves = [OutputBuffer.of(stream, output.name) for stream, output in zip(streams, self.outputs, strict=True)]
-        return _Post(self, worker, Intake(worker, handles, self.inputs), shelves, lambda: worker.drop_dataflow(scope))
+            buffers = [OutputBuffer.of(stream, output.name) for stream, output in zip(streams, self.outputs, strict=True)]
+        return _EpochRunner(self, worker, Ingest(worker, handles, self.inputs), buffers, lambda: worker.drop_dataflow(scope))
 
 
 @attrs.define(eq=False)
-class _Post:
+class _EpochRunner:
     """A worker's dataflow, and what is done with it for one epoch."""
 
-    duty: WorkerTask
+    task: WorkerTask
     worker: Worker
-    intake: Intake
-    shelves: Sequence[OutputBuffer]
+    intake: Ingest
+    buffers: Sequence[OutputBuffer]
     leave: Callable[[], None]
     epoch: int = 0
 
-    def go_to(self, epoch: int) -> None:
+    def advance(self, epoch: int) -> None:
         """Say that what comes is at or after ``epoch``."""
         self.intake.advance(epoch)
         self.epoch = epoch
 
-    def take(self, epoch: int) -> None:
-        """Send this worker's share of an epoch, and step until all that its outputs give at that time is on the shelves."""
+    def compute(self, epoch: int) -> None:
+        """Send this worker's share of an epoch, and step until all that its outputs give at that time is on the buffers."""
         if epoch != self.epoch:
             raise WorkerError(f"worker {self.worker.index} is to compute epoch {epoch}, and is at epoch {self.epoch}")
-        place = self.duty.place
-        for batch in share(place, files_of(PlacedNotes(place), epoch), self.worker.index, self.worker.peers):
+        place = self.task.place
+        for batch in share(place, files_of(DirectoryFiles(place), epoch), self.worker.index, self.worker.peers):
             self.intake.take(batch)
             while self.intake.crowded():
                 self.intake.wait(_LOOK_EVERY)
-        self.go_to(epoch + 1)
-        while not all(shelf.complete(epoch) for shelf in self.shelves):
+        self.advance(epoch + 1)
+        while not all(buffer.complete(epoch) for buffer in self.buffers):
             self.worker.run_step(_LOOK_EVERY)
 
     def write(self, epoch: int) -> dict[str, list[Any]]:
-        """Write what is on the shelves for an epoch; return ``[file, rows]`` for each output that has rows there."""
+        """Write what is on the buffers for an epoch; return ``[file, rows]`` for each output that has rows there."""
         written = {}
-        for output, shelf in zip(self.duty.outputs, self.shelves, strict=True):
-            batches = [batch for batch in map(output.conform, shelf.fetch(epoch)) if batch.num_rows]
+        for output, buffer in zip(self.task.outputs, self.buffers, strict=True):
+            batches = [batch for batch in map(output.conform, buffer.fetch(epoch)) if batch.num_rows]
             if batches:
-                name = f"outputs/{epoch}/{self.duty.attempt}-{self.worker.index}-{output.name}.parquet"
+                name = f"outputs/{epoch}/{self.task.attempt}-{self.worker.index}-{output.name}.parquet"
                 table = pa.Table.from_batches(batches)
-                self.duty.place.write(name, lambda file, table=table: parquet.write_table(table, file))  # type: ignore[misc]
+                self.task.place.write(name, lambda file, table=table: parquet.write_table(table, file))  # type: ignore[misc]
                 written[output.name] = [name, table.num_rows]
         return written
 
-    def drop(self, epoch: int) -> None:
-        """Throw away what is on the shelves for an epoch."""
-        for shelf in self.shelves:
-            shelf.fetch(epoch)
+    def discard(self, epoch: int) -> None:
+        """Throw away what is on the buffers for an epoch."""
+        for buffer in self.buffers:
+            buffer.fetch(epoch)
 
 
-class Ear:
+class OrderQueue:
     """Listens to the driver while the worker works or waits; what comes wakes it.
 
     That the run has failed, as the driver says, is raised in whatever the worker is doing.
@@ -163,12 +152,12 @@ class Ear:
     def __init__(self, registration: Registration, worker: Worker) -> None:
         self._registration = registration
         self._worker = worker
-        self._orders: deque[dict[str, Any]] = deque()
-        bell = SyncActivator(self._look, worker)
-        registration.alert(bell.ring)
-        bell.ring()  # for what was said before
+        self._orders: deque[Order] = deque()
+        activator = SyncActivator(self._look, worker)
+        registration.alert(activator.ring)
+        activator.ring()  # for what was said before
 
-    def order(self) -> dict[str, Any]:
+    def next(self) -> Order:
         """Return the next order; until it comes, step the worker for its peers."""
         worker = self._worker
         while not self._orders:
@@ -180,7 +169,7 @@ class Ear:
 
     def _look(self) -> None:
         """Take in what has been said."""
-        self._orders.extend(self._registration.heard(ORDER))
+        self._orders.extend(self._registration.receive(Order))
         stopped = self._registration.stopped()
         if stopped is not None:
             raise stopped

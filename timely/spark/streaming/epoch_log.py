@@ -33,7 +33,7 @@ _DELIVERED = "delivered"
 _OWNER = "owner"
 
 
-class Notes(Protocol):
+class LogFiles(Protocol):
     """Small files by name, each of which is written as a whole or not at all, and is there to stay once written."""
 
     def write(self, name: str, data: bytes) -> None:
@@ -85,13 +85,13 @@ class Steps(Protocol):
         """Hand the outputs of the epoch to whom they are for."""
 
 
-class Ledger:
+class EpochLog:
     """The epochs of one stream, as its files say and as they go on.
 
     ``CheckpointError`` where a file is damaged, or where an epoch does not follow the last one: then the query that numbers the
     epochs and this ledger do not belong together.
 
-    >>> ledger = Ledger(MemoryNotes())
+    >>> ledger = EpochLog(MemoryFiles())
     >>> ledger.take(0, [File("inputs/0/a", 3)])
     >>> ledger.commit(0, {"counts": [File("outputs/0/a", 2)]})
     >>> ledger.stage(0), ledger.stage(1), ledger.delivered
@@ -101,7 +101,7 @@ class Ledger:
     (<Stage.DELIVERED: 'delivered'>, 0)
     """
 
-    def __init__(self, notes: Notes) -> None:
+    def __init__(self, notes: LogFiles) -> None:
         self._notes = notes
         self._me = secrets.token_hex(8)
         self._boundaries: list[int] = []
@@ -225,7 +225,7 @@ class Ledger:
         self._notes.write(name, _digest(text) + b"\n" + text)
 
 
-def go_through(ledger: Ledger, epoch: int, steps: Steps) -> bool:
+def go_through(ledger: EpochLog, epoch: int, steps: Steps) -> bool:
     """Do what is left to do for an epoch, and note each step when it is done; return whether anything was left.
 
     An epoch that is handed over for a second time, because the driver ended before the first was noted, has the same files.
@@ -234,7 +234,7 @@ def go_through(ledger: Ledger, epoch: int, steps: Steps) -> bool:
     ...     def take(self, epoch): return [File(f"in {epoch}", 1)]
     ...     def compute(self, epoch): return {"all": [File(f"out {epoch}", 1)]}
     ...     def hand_over(self, epoch, outputs): print(epoch, outputs["all"][0].name)
-    >>> ledger = Ledger(MemoryNotes())
+    >>> ledger = EpochLog(MemoryFiles())
     >>> go_through(ledger, 0, Printing()), go_through(ledger, 0, Printing())
     0 out 0
     (True, False)
@@ -251,7 +251,7 @@ def go_through(ledger: Ledger, epoch: int, steps: Steps) -> bool:
     return True
 
 
-class MemoryNotes:
+class MemoryFiles:
     """Notes in memory, for tests and examples."""
 
     def __init__(self) -> None:
@@ -274,12 +274,12 @@ class MemoryNotes:
         self.files.pop(name, None)
 
 
-def files_of(notes: Notes, epoch: int) -> list[File]:
+def files_of(notes: LogFiles, epoch: int) -> list[File]:
     """Return the files of an epoch that has been taken in, for those who only read the ledger."""
     return _files(_read(notes, f"taken-{epoch}"))
 
 
-def _read(notes: Notes, name: str) -> Any:
+def _read(notes: LogFiles, name: str) -> Any:
     digest, _, text = notes.read(name).partition(b"\n")
     if digest != _digest(text):
         raise CheckpointError(f"the file {name!r} in the ledger of this stream is damaged. Use a new directory as checkpoint")

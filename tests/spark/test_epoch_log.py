@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from timely.errors import CheckpointError
-from timely.spark.streaming.ledger import File, Ledger, MemoryNotes, Outputs, Stage, files_of, go_through
+from timely.spark.streaming.epoch_log import EpochLog, File, MemoryFiles, Outputs, Stage, files_of, go_through
 
 ROWS = (3, 1, 4, 1, 5, 9, 2, 6)
 """What the source has for each epoch: one number, which the dataflow adds up."""
@@ -38,7 +38,7 @@ class Fuse:
                 raise Death
 
 
-class MortalNotes(MemoryNotes):
+class MortalFiles(MemoryFiles):
     """Notes during whose writes the process may end, before or after."""
 
     def __init__(self, fuse: Fuse) -> None:
@@ -60,7 +60,7 @@ class MortalNotes(MemoryNotes):
 class World:
     """What outlives a process: files, the workers' checkpoints, the query's own memory, and what was handed over to whom."""
 
-    notes: MortalNotes
+    notes: MortalFiles
     fuse: Fuse
     files: dict[str, int] = attrs.field(factory=dict)
     checkpoints: list[tuple[int, int]] = attrs.field(factory=lambda: [(0, 0)])
@@ -77,7 +77,7 @@ class Process:
         self.world = world
         self.every = every
         world.lives += 1
-        self.ledger = Ledger(world.notes)
+        self.ledger = EpochLog(world.notes)
         self.bring_up()
 
     def bring_up(self) -> None:
@@ -136,7 +136,7 @@ class Process:
 @given(st.lists(st.integers(0, 60), max_size=12), st.integers(1, 4), st.booleans())
 def test_every_epoch_is_handed_over_once_in_order_whenever_the_driver_dies(deaths: list[int], every: int, damage: bool) -> None:
     fuse = Fuse(list(deaths))
-    world = World(MortalNotes(fuse), fuse)
+    world = World(MortalFiles(fuse), fuse)
     finished, most = False, len(deaths) + 2
     while not finished:
         assert world.lives < most
@@ -156,7 +156,7 @@ def test_every_epoch_is_handed_over_once_in_order_whenever_the_driver_dies(death
 @given(st.integers(1, 3))
 def test_without_a_death_each_is_handed_over_once_and_what_is_kept_is_bounded(every: int) -> None:
     fuse = Fuse([])
-    world = World(MortalNotes(fuse), fuse)
+    world = World(MortalFiles(fuse), fuse)
     Process(world, every).run()
     assert [epoch for epoch, _ in world.seen] == list(range(len(ROWS)))
     assert len([name for name in world.notes.files if name.startswith("taken")]) <= 2 * every
@@ -166,12 +166,12 @@ def test_a_death_between_handing_over_and_noting_it_is_the_only_one_that_hands_o
     steps = 0
     while True:
         fuse = Fuse([steps])
-        world = World(MortalNotes(fuse), fuse)
+        world = World(MortalFiles(fuse), fuse)
         try:
             Process(world, 2).run()
             break  # the fuse was longer than the run
         except Death:
-            handed, noted = [epoch for epoch, _ in world.seen], Ledger(world.notes).delivered
+            handed, noted = [epoch for epoch, _ in world.seen], EpochLog(world.notes).delivered
         Process(world, 2).run()
         again = len(world.seen) - len(ROWS)
         assert again == (1 if handed and handed[-1] > noted else 0)
@@ -182,10 +182,10 @@ def test_a_death_between_handing_over_and_noting_it_is_the_only_one_that_hands_o
 # -- what it refuses ---------------------------------------------------------------------------------------------------
 
 
-def ledger_at(stage: Stage) -> tuple[MemoryNotes, Ledger]:
+def ledger_at(stage: Stage) -> tuple[MemoryFiles, EpochLog]:
     """A ledger whose epoch 0 has got so far."""
-    notes = MemoryNotes()
-    ledger = Ledger(notes)
+    notes = MemoryFiles()
+    ledger = EpochLog(notes)
     for reached in list(Stage)[1 : list(Stage).index(stage) + 1]:
         if reached is Stage.TAKEN:
             ledger.take(0, [File("a", 1)])
@@ -199,7 +199,7 @@ def ledger_at(stage: Stage) -> tuple[MemoryNotes, Ledger]:
 @pytest.mark.parametrize("stage", Stage)
 def test_a_new_process_finds_each_epoch_where_it_was(stage: Stage) -> None:
     notes, before = ledger_at(stage)
-    after = Ledger(notes)
+    after = EpochLog(notes)
     assert after.stage(0) is before.stage(0) is stage
     assert (after.delivered, after.committed, after.last) == (before.delivered, before.committed, before.last)
 
@@ -218,7 +218,7 @@ def test_an_epoch_is_not_taken_in_before_the_last_one_is_delivered() -> None:
 
 
 def test_what_workers_need_that_went_back_to_an_older_checkpoint_is_kept() -> None:
-    ledger = Ledger(MemoryNotes())
+    ledger = EpochLog(MemoryFiles())
     for epoch in range(6):
         ledger.take(epoch, [])
         ledger.commit(epoch, {})
@@ -249,11 +249,11 @@ def test_steps_out_of_order() -> None:
 
 def test_a_driver_whose_stream_was_started_again_elsewhere_notes_nothing_more() -> None:
     notes, before = ledger_at(Stage.TAKEN)
-    after = Ledger(notes)
+    after = EpochLog(notes)
     with pytest.raises(CheckpointError, match="committed-0 cannot be noted: this stream was started again elsewhere"):
         before.commit(0, {})
     after.commit(0, {"x": []})
-    assert Ledger(notes).stage(0) is Stage.COMMITTED
+    assert EpochLog(notes).stage(0) is Stage.COMMITTED
 
 
 @pytest.mark.parametrize("damage", [b"", b"[]", b"0" * 40, b"\n[1]"])
@@ -261,13 +261,13 @@ def test_a_damaged_note(damage: bytes) -> None:
     notes, _ = ledger_at(Stage.COMMITTED)
     notes.files["committed-0"] = damage
     with pytest.raises(CheckpointError, match="'committed-0' in the ledger of this stream is damaged"):
-        Ledger(notes)
+        EpochLog(notes)
 
 
 @pytest.mark.parametrize("boundary", [0, 5])
 def test_workers_that_go_on_from_where_the_rows_are_not(boundary: int) -> None:
-    notes = MemoryNotes()
-    ledger = Ledger(notes)
+    notes = MemoryFiles()
+    ledger = EpochLog(notes)
     for epoch in range(4):
         ledger.take(epoch, [])
         ledger.commit(epoch, {})
@@ -276,4 +276,4 @@ def test_workers_that_go_on_from_where_the_rows_are_not(boundary: int) -> None:
     for epoch in ledger.cover(3):
         ledger.forget(epoch)
     with pytest.raises(CheckpointError, match=f"holds all epochs before {boundary}, and .* rows of are 2 to 3"):
-        Ledger(notes).restored(boundary)
+        EpochLog(notes).restored(boundary)

@@ -12,13 +12,13 @@ import pytest
 import timely
 from timely.dataflow.output_schema import Output
 from timely.spark import ingest as module
-from timely.spark.ingest import BATCHES, Intake
-from timely.spark.packing import Input, column_name, pack, packed_schema
+from timely.spark.ingest import BATCHES, Ingest
+from timely.spark.packing import InputTable, column_name, pack, packed_schema
 from timely.worker import Worker
 from timely.worker.transport import thread_transports
 
 ROWS, MANY = 8, 60
-TABLES = [Input("numbers", None, ("n",)), Input("gate", None, ("n",))]
+TABLES = [InputTable("numbers", None, ("n",)), InputTable("gate", None, ("n",))]
 Numbers = timely.Stream[int, Any]
 Shape = Callable[[Numbers, Numbers], Numbers]
 
@@ -40,11 +40,11 @@ def numbers_of(batch: pa.RecordBatch) -> list[int]:
     return [row[column_name(0)] for row in batch.column(1).to_pylist()]
 
 
-def open_intake(worker: Worker, shape: Shape) -> tuple[Intake, Any]:
+def open_intake(worker: Worker, shape: Shape) -> tuple[Ingest, Any]:
     with worker.dataflow(int) as scope:
         (numbers, stream), (gate, opening) = scope.new_input(), scope.new_input()
         seen = shape(stream, opening).map_batch(lambda batch: batch.column("n").to_pylist()).capture()
-    return Intake(worker, [numbers, gate], TABLES), seen
+    return Ingest(worker, [numbers, gate], TABLES), seen
 
 
 def everything(seen: Any) -> list[int]:
@@ -160,7 +160,7 @@ def test_rows_of_several_tables_enter_at_their_epochs() -> None:
     with worker.dataflow(int) as scope:
         handle, stream = scope.new_input()
         seen = stream.map_batch(lambda batch: batch.column("n").to_pylist()).capture()
-    intake = Intake(worker, [handle], [Input("numbers", "day")])
+    intake = Ingest(worker, [handle], [InputTable("numbers", "day")])
     intake.take(pa.RecordBatch.from_pydict({"day": [0, 0, 3], "n": [1, 2, 3]}))
     intake.take(pa.RecordBatch.from_pydict({"day": [3, 5], "n": [4, 5]}))
     intake.close()

@@ -1,33 +1,39 @@
-"""What the workers of a run have done so far: told by each worker now and then, put together by the driver.
+"""What workers report while a run goes on, and where the driver shows it: ``Result.progress``, the terminal, a live page.
 
-A worker has one :class:`Meter` for each attempt; it counts, and once a second, if the attempt goes on for that long, tells the
-driver a :class:`WorkerMetrics`, over the connection on which the worker registered; a last one tells how the attempt ended up.
-The invariant: what is told costs the dataflow nothing between two reports but a few additions, and nothing is derived from it:
-a report that is lost is missed by nobody. A caller may assume that :func:`summarize` is a function of the reports alone, and that
-the metrics of a run are those of one attempt, the last that succeeded; nothing of an attempt that failed is in them.
+A worker has one :class:`TaskMeter` an attempt. It sends a :class:`WorkerMetrics` about once a second and a last one at the end.
+A :class:`Monitor` on the driver keeps the last report of each worker. The invariant: reports are never waited for, and nothing
+but the display depends on them. The metrics of a run are those of the one attempt that succeeded.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import socket
 import struct
+import sys
+import threading
 import time
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Final, Protocol
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any, ClassVar, Final, Protocol
 
 import attrs
+from pyspark import SparkContext
 from pyspark.sql import DataFrame, SparkSession
 
 from timely.dataflow import ScopeBuilder
+from timely.errors import ConfigurationError
+from timely.spark.logs import log_on_driver
+from timely.spark.messages import LiveReport, LogLine, Message, Sender
+from timely.spark.registration import Registration
+from timely.spark.rendezvous import RunEntry
+from timely.worker import Worker
 from timely.worker.dataflow_position import standing
 from timely.worker.memory import record_memory, resident_memory
-from timely.worker.terminal import count
+from timely.worker.terminal import StatusLine, count
 
-REPORT: Final = "report"
-"""The kind of message by which a worker tells what it has done."""
-
-EVERY = 1.0
+REPORT_EVERY = 1.0
 """Seconds between two reports of a worker."""
 
 _COLUMNS: Final = (
@@ -41,7 +47,7 @@ _TCP_INFO: Final = struct.Struct("=120xQQ")
 
 
 @attrs.frozen
-class WorkerMetrics:
+class WorkerMetrics(Message):
     """What one worker has done in one attempt.
 
     ``attempt`` and ``stage`` are Spark's numbers: the task id of the attempt's first task, and the stage. ``epoch`` is the least
@@ -54,6 +60,7 @@ class WorkerMetrics:
     ``waiting`` the rest: for rows, for peers, or for Spark to take what was made. ``final`` says that the attempt has succeeded.
     """
 
+    kind: ClassVar[str] = "report"
     worker: int
     attempt: int
     stage: int
@@ -77,14 +84,9 @@ class WorkerMetrics:
     waiting: float
     final: bool = False
 
-    @classmethod
-    def told(cls, content: Mapping[str, Any]) -> WorkerMetrics:
-        """Return what a message told. Raises TypeError for a message that is no report."""
-        return cls(**content)
-
 
 @attrs.frozen
-class Progress:
+class RunProgress:
     """How far a run is, at the last report of its workers.
 
     ``attempt`` is Spark's number of it, ``workers`` how many there are, ``reporting`` how many have reported. ``epoch`` is the
@@ -117,7 +119,7 @@ class Progress:
         return f"{where}; {rows}; {who}{slowest}, {self.memory >> 20} MiB; {self.elapsed:.0f} s"
 
 
-def summarize(reports: Iterable[WorkerMetrics], workers: int) -> Progress | None:
+def summarize(reports: Iterable[WorkerMetrics], workers: int) -> RunProgress | None:
     """Return how far the run of ``workers`` workers is, given the last report of each that has made one; ``None`` of none.
 
     >>> one = WorkerMetrics(0, 7, 2, "here", 1, 3, None, {"x": 10}, {"y": 1}, 1, 1, 4, 9, 0, 0, 0, 2**20, 2**20, 2.0, 1.5, 0.5)
@@ -128,7 +130,7 @@ def summarize(reports: Iterable[WorkerMetrics], workers: int) -> Progress | None
     known = list(reports)
     if not known:
         return None
-    return Progress(
+    return RunProgress(
         attempt=known[0].attempt,
         stage=known[0].stage,
         workers=workers,
@@ -187,25 +189,18 @@ class Named(Protocol):
         """Its name."""
 
 
-class Teller(Protocol):
-    """What takes a report to the driver."""
-
-    def tell(self, kind: str, content: dict[str, Any]) -> None:
-        """Send it."""
-
-
-class Meter:
+class TaskMeter:
     """Counts what one worker does in one attempt, and tells the driver about once a second.
 
     The task calls :meth:`took` for what enters and :meth:`gave` for what leaves, :meth:`tick` after each step and :meth:`finish`
     at the end, and counts :attr:`checkpoints`.
 
     >>> class Driver:
-    ...     def tell(self, kind, content):
-    ...         print(kind, content["rows_in"], content["final"])
+    ...     def send(self, message):
+    ...         print(message.kind, message.rows_in, message.final)
     >>> class Table:
     ...     name = "edges"
-    >>> meter = Meter(Driver(), worker=0, attempt=5, stage=1, inputs=[Table()], outputs=[])
+    >>> meter = TaskMeter(Driver(), worker=0, attempt=5, stage=1, inputs=[Table()], outputs=[])
     >>> meter.took(0, 3, epoch=0)
     >>> meter.tick()
     >>> meter.finish()
@@ -213,7 +208,7 @@ class Meter:
     """
 
     def __init__(
-        self, driver: Teller, worker: int, attempt: int, stage: int, inputs: Sequence[Named], outputs: Sequence[Named]
+        self, driver: Sender, worker: int, attempt: int, stage: int, inputs: Sequence[Named], outputs: Sequence[Named]
     ) -> None:
         self.checkpoints = 0
         self._rows_in = [0] * len(inputs)
@@ -229,7 +224,7 @@ class Meter:
         self._epoch = -1
         self._scope: ScopeBuilder[Any] | None = None
         self._transport: object = None
-        self._began = self._told = time.monotonic()
+        self._began = self._reported = time.monotonic()
         self._worked = time.process_time()
         self._record = record_memory()
         self._peak = resident_memory()
@@ -255,16 +250,16 @@ class Meter:
     def tick(self) -> None:
         """Count a step; tell the driver how far the worker is, if it has not been told for a second."""
         self._steps += 1
-        if time.monotonic() - self._told >= EVERY:
-            self._tell(final=False)
+        if time.monotonic() - self._reported >= REPORT_EVERY:
+            self._send(final=False)
 
     def finish(self) -> None:
         """Tell the driver what it was in the end."""
-        self._tell(final=True)
+        self._send(final=True)
 
-    def _tell(self, *, final: bool) -> None:
-        self._driver.tell(REPORT, attrs.asdict(self.report(final=final)))
-        self._told = time.monotonic()
+    def _send(self, *, final: bool) -> None:
+        self._driver.send(self.report(final=final))
+        self._reported = time.monotonic()
 
     def report(self, *, final: bool) -> WorkerMetrics:
         """Return what has been counted."""
@@ -309,3 +304,149 @@ def traffic(connections: Iterable[socket.socket]) -> tuple[int, int]:
             continue
         sent, received = sent + went, received + came
     return sent, received
+
+
+SETTING = "spark.timely.progress"
+"""The setting of a session that switches the display off, if it is ``false``."""
+
+_REFRESH = 0.5
+"""Seconds between two looks at what there is to show."""
+
+
+class Monitor:
+    """What the driver knows of the workers of one run, and where it shows it.
+
+    ``name`` is the name of the dataflow, ``line`` the line of the terminal, if there is one.
+    """
+
+    def __init__(self, run: RunEntry, name: str, line: StatusLine | None = None) -> None:
+        self.name = name
+        self.metrics = Metrics()
+        self._run = run
+        self._line = line
+        self._attempt = -1
+        self._reports: dict[int, WorkerMetrics] = {}
+        self._shown: RunProgress | None = None
+        run.listen(WorkerMetrics, self._receive)
+        run.listen(LogLine, log_on_driver)
+
+    @property
+    def progress(self) -> RunProgress | None:
+        """How far the newest attempt is, as last reported; ``None`` before the first report."""
+        return summarize(list(self._reports.values()), self._run.workers)
+
+    def _receive(self, worker: int, generation: int, report: WorkerMetrics) -> None:
+        """Note a report. On the server's thread."""
+        if generation < self._attempt:
+            return
+        if generation > self._attempt:
+            self._attempt, self._reports = generation, {}
+        self._reports[worker] = report
+        if len(self._reports) == self._run.workers and all(each.final for each in self._reports.values()):
+            self.metrics = Metrics(self._reports[index] for index in sorted(self._reports))
+            with _showing:
+                _showing.notify()
+        if not report.final and self._line is not None:
+            _start_showing(self)
+
+    def show(self) -> bool:
+        """Show how far the run is; return whether there may be more to show."""
+        progress = self.progress
+        if progress is not None and progress != self._shown:
+            self._shown = progress
+            if self._line is not None and not progress.complete:
+                self._line.write(f"timely {self.name}: {progress}")
+        if progress is not None and not progress.complete and self._run.generation == self._attempt:
+            return True
+        if self._line is not None:
+            self._line.clear()
+        return False
+
+
+_monitors: list[Monitor] = []
+_showing = threading.Condition()
+
+
+def _start_showing(monitor: Monitor) -> None:
+    """Have the thread that shows things look at a monitor until it has nothing more to show; start it if there is none."""
+    with _showing:
+        if monitor in _monitors:
+            return
+        _monitors.append(monitor)
+        if len(_monitors) == 1:
+            threading.Thread(target=_show_all, name="timely-progress", daemon=True).start()
+
+
+def _show_all() -> None:
+    while True:
+        for monitor in list(_monitors):
+            more = False
+            with contextlib.suppress(Exception):
+                more = monitor.show()
+            if not more:
+                with _showing:
+                    _monitors.remove(monitor)
+                    if not _monitors:
+                        return
+        with _showing:
+            _showing.wait(_REFRESH)
+
+
+def monitor(session: SparkSession, run: RunEntry, name: str) -> Monitor:
+    """Return the monitor of a run, which shows it where and as far as the session's settings and the terminal allow."""
+    context: SparkContext = session.sparkContext
+    if str(session.conf.get(SETTING, "true")).lower() == "false":
+        return Monitor(run, name)
+    scala: Any = context._jsc.sc()
+    own_bar = scala.progressBar().isDefined()  # that of spark.ui.showConsoleProgress, on the same line
+    line = None if own_bar or not sys.stderr.isatty() else StatusLine(sys.stderr)
+    return Monitor(run, name, line)
+
+
+def name_of(build: object) -> str:
+    """Return what a dataflow goes by: the name of the function that builds it.
+
+    >>> name_of(name_of), name_of(lambda scope: {})
+    ('name_of', 'dataflow')
+    """
+    name = str(getattr(build, "__name__", ""))
+    return name if name.isidentifier() else "dataflow"
+
+
+Look = Callable[[Worker, Callable[[dict[str, Any]], object]], AbstractContextManager[None]]
+"""What a worker calls before it builds anything: ``look(worker, send)``. It travels to the executors by pickle."""
+
+Receive = Callable[[int, int, Mapping[str, Any]], None]
+"""Receives a worker's report: ``receive(worker, attempt, report)``, on the server's thread."""
+
+
+class Page(Protocol):
+    """What can be given as ``live``: a :class:`timely.inspect.LivePage`."""
+
+    look: Look
+    """What each worker calls."""
+
+    def open(self, name: str) -> Receive:
+        """Return what receives the reports of another run."""
+
+
+def check_page(live: object) -> None:
+    """Raise ConfigurationError for what is no page.
+
+    >>> check_page(8080)
+    Traceback (most recent call last):
+    timely.errors.ConfigurationError: live=8080: give a timely.inspect.LivePage, within whose with-block the run is asked for
+    """
+    if live is not None and not (callable(getattr(live, "look", None)) and callable(getattr(live, "open", None))):
+        raise ConfigurationError(f"live={live!r}: give a timely.inspect.LivePage, within whose with-block the run is asked for")
+
+
+def listen_for_page(run: RunEntry, receive: Receive | None) -> None:
+    """Hand the live reports of a run to its page, if there is one."""
+    if receive is not None:
+        run.listen(LiveReport, lambda worker, generation, message: receive(worker, generation, message.report))
+
+
+def page_reports(look: Look | None, worker: Worker, registration: Registration) -> AbstractContextManager[None]:
+    """Return the context that a worker does all its work in: one that reports to a live page, or nothing."""
+    return nullcontext() if look is None else look(worker, lambda report: registration.send(LiveReport(report)))
