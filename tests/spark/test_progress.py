@@ -116,10 +116,10 @@ def test_a_worker_reports_once_a_second_at_most(clock: list[float]) -> None:
 def test_a_report_says_what_was_counted(clock: list[float]) -> None:
     driver = Driver()
     meter = TaskMeter(driver, 1, 7, 2, [table("edges"), table("nodes")], [table("ranks")])
-    meter.took(0, 10, epoch=0)
-    meter.took(1, 5, epoch=0)
-    meter.took(0, 7, epoch=3)
-    meter.gave(0, 2)
+    meter.count_in(0, 10, epoch=0)
+    meter.count_in(1, 5, epoch=0)
+    meter.count_in(0, 7, epoch=3)
+    meter.count_out(0, 2)
     meter.checkpoints += 1
     clock[0] += 4.0
     meter.finish()

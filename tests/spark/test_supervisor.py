@@ -22,7 +22,7 @@ from timely.errors import (
 )
 from timely.spark.messages import Checkpointed, Computed, Message, Order, Ready
 from timely.spark.streaming import supervisor
-from timely.spark.streaming.epoch_log import EpochLog, File, MemoryFiles
+from timely.spark.streaming.epoch_log import EpochLog, File, MemoryLogFiles
 from timely.spark.streaming.supervisor import ERRORS, LOSSES, Supervisor
 
 WORKERS = 2
@@ -114,7 +114,7 @@ class Scene:
     """A supervisor and what is around it."""
 
     cluster: Cluster
-    ledger: EpochLog
+    epoch_log: EpochLog
     supervisor: Supervisor
     pool: ThreadPoolExecutor
 
@@ -132,25 +132,25 @@ class Scene:
 
     def compute(self, epoch: int) -> Future[Any]:
         """An epoch that is taken in, and waited for."""
-        self.ledger.take(epoch, [])
+        self.epoch_log.ingest(epoch, [])
         return self.pool.submit(self.supervisor.compute, epoch)
 
     def finish(self, epoch: int, attempt: Attempt) -> None:
         """An epoch from its beginning to its end."""
         computed = self.compute(epoch)
         attempt.compute(epoch)
-        self.ledger.commit(epoch, computed.result(60))
-        self.ledger.deliver(epoch)
+        self.epoch_log.commit(epoch, computed.result(60))
+        self.epoch_log.deliver(epoch)
 
 
 @pytest.fixture
 def scene(monkeypatch: pytest.MonkeyPatch) -> Iterator[Scene]:
     monkeypatch.setattr(supervisor, "carried", lambda function, name: function)
-    cluster, ledger = Cluster(), EpochLog(MemoryFiles())
+    cluster, epoch_log = Cluster(), EpochLog(MemoryLogFiles())
     task = attrs.make_class("WorkerTask", {"run": attrs.field(default=idle)})
-    workers = Supervisor(cast(Any, cluster), cast(Any, cluster), WORKERS, ledger, ["sums"], 30.0, lambda run, attempt: task())
+    workers = Supervisor(cast(Any, cluster), cast(Any, cluster), WORKERS, epoch_log, ["sums"], 30.0, lambda run, attempt: task())
     with ThreadPoolExecutor() as pool:
-        yield Scene(cluster, ledger, workers, pool)
+        yield Scene(cluster, epoch_log, workers, pool)
         workers.end()
 
 

@@ -1,9 +1,7 @@
 """The data pipeline on Spark: DataFrames in, timely workers in the tasks of one barrier stage, DataFrames out.
 
-:func:`run` is the way in; :func:`local_session` makes a session on this machine to try it with. This package, and no
-other part of the library but ``timely.graphs.spark``, imports Spark and Arrow when it is imported; where they are
-missing, the import raises :class:`~timely.errors.ConfigurationError`, which says what to install. :func:`check` says which
-settings of a session could be better, :func:`ship` sends packages to executors that lack them.
+Importing this package imports Spark and Arrow. Where they are missing it raises :class:`~timely.errors.ConfigurationError`, which
+says what to install.
 """
 
 from __future__ import annotations

@@ -1,12 +1,8 @@
-"""Log lines: the driver's go through Spark's own logging, the workers' to the executors' logs, what matters to the driver's.
+"""Logging: the driver's lines go through Spark's own logging, the workers' lines to the executors' logs.
 
-The library logs with Python's ``logging``, under ``timely``. On the driver one handler hands the lines of that logger on to a
-logger of the same name in Spark's Java (log4j), so that they stand among Spark's, in its format, where its configuration puts
-them, and are let through by its levels. In a task a handler writes them to standard error, which is the executor's log, each with
-the run, the worker and the attempt that it is of; warnings and errors are told to the driver as well. The invariant: a line
-appears once in each of these places. A caller may assume that logging never fails a run: what cannot be handed on is dropped.
-
-What the program has set up of Python's own logging is left alone: its handlers get the lines of the driver, too.
+The library logs with Python's ``logging``, under ``timely``. On the driver one handler hands its lines to the log4j logger of the
+same name. In a task a handler writes them to standard error, with run, worker and attempt, and sends warnings and errors to the
+driver. The invariant: a line appears once in each place, and logging never fails a run: what cannot be handed on is dropped.
 """
 
 from __future__ import annotations
@@ -63,7 +59,7 @@ class SparkHandler(logging.Handler):
         return found
 
     def follow(self) -> int:
-        """Take on the level that Java's logger ``timely`` has now, and return it."""
+        """Adopt the level that Java's logger ``timely`` has now, and return it."""
         java = self.logger("timely")
         level = logging.CRITICAL + 1
         for number, name in _NAMES:
@@ -73,7 +69,7 @@ class SparkHandler(logging.Handler):
         return level
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Log one line. A Java that is gone takes no more of them."""
+        """Log one line; drop it where Java is gone."""
         try:
             text = self.format(record)
             method = next((name for number, name in _NAMES if record.levelno >= number), "debug")
@@ -83,10 +79,10 @@ class SparkHandler(logging.Handler):
 
 
 def log_to_spark(context: SparkContext) -> LogPlan:
-    """Have the library's log lines go through the logging of this context's Spark from now on; return what workers are to log.
+    """Have the library's log lines go through the logging of this context's Spark; return what workers are to log.
 
-    Called whenever a session is used: there is one handler, and its level is Spark's at that moment. Where Spark logs more than
-    warnings (``setLogLevel("INFO")``), Python's logger ``timely`` is set to let that through, unless the program has set it.
+    Called whenever a session is used: there is one handler, with Spark's level at that moment. Where Spark logs more than
+    warnings (``setLogLevel("INFO")``), Python's logger ``timely`` lets that through, unless the program has set its level.
     """
     with _installing:
         handler = next((handler for handler in _ROOT.handlers if isinstance(handler, SparkHandler)), None)
@@ -113,7 +109,7 @@ def log_on_driver(worker: int, generation: int, line: LogLine) -> None:
 
 
 class WorkerHandler(logging.Handler):
-    """Writes log lines of a worker to standard error, if ``plan`` says so, and sends the driver warnings and errors."""
+    """Writes a worker's log lines to standard error, if ``plan`` says so, and sends warnings and errors to the driver."""
 
     def __init__(self, driver: Sender, plan: LogPlan, prefix: str) -> None:
         super().__init__(plan.level)
@@ -134,7 +130,7 @@ class WorkerHandler(logging.Handler):
 
 @contextlib.contextmanager
 def worker_log(driver: Sender, plan: LogPlan, *, run: bytes, worker: int, attempt: int) -> Iterator[None]:
-    """Have the library's log lines of this process say which run, worker and attempt they are of, as long as the block lasts.
+    """Have the log lines of this process name their run, worker and attempt, as long as the block lasts.
 
     >>> class Driver:
     ...     def send(self, message):

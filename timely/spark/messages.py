@@ -52,10 +52,10 @@ def check_patience(patience: object) -> None:
 
 @attrs.frozen
 class Invitation:
-    """What a worker must know to take part in a run; it travels to the tasks with the function they run.
+    """What a worker must know to take part in a run; it travels with the task.
 
-    ``identity`` is that of all workers of the run, with its key; ``driver`` is the certificate of the driver, whose
-    key stays there, so that nobody who gets hold of an invitation can pose as the driver. ``patience`` is in seconds.
+    ``identity`` is that of all workers of the run, with its key. ``driver`` is the certificate of the driver, whose key stays
+    there: who gets hold of an invitation cannot pose as the driver. ``patience`` is in seconds.
     """
 
     address: Address
@@ -202,7 +202,7 @@ class Sender(Protocol):
 
 
 def describe(error: BaseException, worker: int) -> dict[str, Any]:
-    """Return what is told of an error to others: plain values, of bounded size.
+    """Return what is sent of an error: plain values, of bounded size.
 
     >>> describe(ValueError("no"), 3)["message"]
     'worker 3 raised ValueError: no'
@@ -221,32 +221,30 @@ def describe(error: BaseException, worker: int) -> dict[str, Any]:
 
 
 def trace_of(error: BaseException) -> str:
-    """Return the end of the traceback of what caused an error, which is where a user's function raised; empty if
-    nothing did.
-    """
+    """Return the end of the traceback of an error's cause, where a user's function raised; empty if there is none."""
     cause = error.__cause__
     return "" if cause is None else "".join(traceback.format_exception(cause))[-_LONGEST["trace"] :]
 
 
-def revive(told: dict[str, Any]) -> TimelyError:
-    """Return the error that was told, the traceback of its cause as a note.
+def revive(description: dict[str, Any]) -> TimelyError:
+    """Return the error that was described, with the traceback of its cause as a note.
 
-    One of a class that is not known here becomes a :class:`~timely.errors.WorkerError`.
+    An unknown class becomes a :class:`~timely.errors.WorkerError`.
 
     >>> revive(describe(OperatorError("it failed", "map", "[0, 1]", 2), 2)).path
     '[0, 1]'
     """
-    kind = getattr(errors, str(told["type"]), WorkerError)
+    kind = getattr(errors, str(description["type"]), WorkerError)
     error: TimelyError
     if kind is OperatorError:
-        error = OperatorError(told["message"], told["name"], told["path"], told["worker"])
+        error = OperatorError(description["message"], description["name"], description["path"], description["worker"])
     else:
         try:
-            error = kind(told["message"]) if issubclass(kind, TimelyError) else WorkerError(told["message"])
+            error = kind(description["message"]) if issubclass(kind, TimelyError) else WorkerError(description["message"])
         except TypeError:  # no class, or one that needs more than a message
-            error = WorkerError(told["message"])
-    if told["trace"]:
-        error.add_note(told["trace"])
+            error = WorkerError(description["message"])
+    if description["trace"]:
+        error.add_note(description["trace"])
     return error
 
 
@@ -270,7 +268,7 @@ def framed(message: Message) -> bytes:
 
 
 class Frames:
-    """JSON values on a connection, each after its length. Never waits; reads, and what waits to be sent, are bounded."""
+    """JSON values on a connection, each after its length. Never waits; both directions are bounded."""
 
     __slots__ = ("_buffer", "_leaving", "_out", "sock")
 
@@ -283,7 +281,7 @@ class Frames:
 
     @property
     def backlog(self) -> int:
-        """How many bytes wait for the other side to take them."""
+        """How many bytes wait to be sent."""
         return len(self._out) + len(self._leaving)
 
     def put(self, frame: bytes) -> None:
@@ -305,9 +303,7 @@ class Frames:
             self._leaving = self._leaving[sent:]
 
     def read(self) -> list[dict[str, Any]]:
-        """Receive once; return the whole frames there are, none if there is nothing. Raises EOFError at the end,
-        OSError, ValueError for nonsense.
-        """
+        """Receive once; return the whole frames there are. EOFError at the end; OSError, ValueError for nonsense."""
         try:
             data = self.sock.recv(_CHUNK)  # more than a record of TLS has, so that none stays behind half read
         except WOULD_BLOCK:
@@ -332,9 +328,9 @@ class Frames:
 
 
 class Pulse:
-    """Says when to give a sign of life, and how long the other side has gone without one.
+    """Times the signs of life of both ends of a connection.
 
-    Time in which this process itself was held up is nobody else's silence, and is not counted.
+    Time in which this process itself was held up is not counted as the other side's silence.
     """
 
     def __init__(self, patience: float, clock: Callable[[], float] = time.monotonic) -> None:
@@ -344,7 +340,7 @@ class Pulse:
         self._excused = 0.0
 
     def beat(self) -> float:
-        """Note that this process is alive; to be called every ``interval``. Return the time that counts."""
+        """Note that this process is alive; call it every ``interval``. Return the time that counts."""
         now = self._clock()
         held_up = now - self._seen - self.interval
         self._seen = now

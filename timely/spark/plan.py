@@ -39,11 +39,11 @@ ColumnOf = str | Mapping[str, str]
 """A column of every input, or of each input that is named."""
 
 _KEY = "timely_key"
-_THERE = "timely_there"
+_EXISTS = "timely_there"
 
 
 def session_of(inputs: Mapping[str, DataFrame]) -> SparkSession:
-    """Return the one session of the inputs; ConfigurationError where there are none, or of several sessions."""
+    """Return the one session of the inputs; ConfigurationError where there are none, or several sessions."""
     check_names("inputs", inputs)
     for name, frame in inputs.items():
         if not callable(getattr(frame, "mapInArrow", None)):
@@ -133,25 +133,22 @@ class InputPlan:
         return tuple(InputTable(name, epochs.get(name), tuple(frame.columns)) for name, frame in self.frames.items())
 
     def frame(self, session: SparkSession, workers: int) -> DataFrame:
-        """Return the rows of all inputs in ``workers`` partitions, each in ascending order of epoch where there are
-        epochs.
-        """
+        """Return the rows of all inputs in ``workers`` partitions, each in ascending order of epoch."""
         if len(self.frames) > 1:
             packed = self._packed(bool(self.epochs))
-            return _dealt(session, packed, workers, [_KEY] if self.keys else [], EPOCH if self.epochs else None)
+            return _partitioned(session, packed, workers, [_KEY] if self.keys else [], EPOCH if self.epochs else None)
         ((name, given),) = self.frames.items()
         frame = _by_position(given)
-        if not self.keys and not self.epochs and (dealt_already := cached_partitions(session, frame, workers)) is not None:
-            return dealt_already
+        if not self.keys and not self.epochs and (cached := cached_partitions(session, frame, workers)) is not None:
+            return cached
         key = [column_name(self.keys[name])] if self.keys else []
-        return _dealt(session, frame, workers, key, column_name(self.epochs[name]) if self.epochs else None)
+        return _partitioned(session, frame, workers, key, column_name(self.epochs[name]) if self.epochs else None)
 
     def whole(self) -> DataFrame:
-        """Return the rows of all inputs as one DataFrame, dealt as they are."""
+        """Return the rows of all inputs as one DataFrame, in the partitions that they have."""
         return _by_position(next(iter(self.frames.values()))) if len(self.frames) == 1 else self._packed(bool(self.epochs))
 
     def _packed(self, ordered: bool) -> DataFrame:
-        """Return one DataFrame with the rows of all inputs: a tag, and the row as the struct of its input."""
         tables = [self._table(position, name, ordered) for position, name in enumerate(self.frames)]
         return reduce(DataFrame.unionAll, tables)
 
@@ -169,10 +166,10 @@ class InputPlan:
         return frame.select(*columns)
 
     def _key(self, frame: DataFrame, name: str) -> Column:
-        """Return what the rows of an input are dealt by where any input has a key: an input without one, by all its columns.
+        """Return what the rows of an input are partitioned by where any input has a key: without one, all its columns.
 
-        A hash of the key, which is short; but of strings with a collation, which have different hashes though they are equal, the
-        key itself, of which Spark's shuffle knows that.
+        It is a short hash of the key; but where strings have a collation, equal ones differ in their hash, and Spark gets the key
+        itself.
         """
         known = [field.name for field in frame.schema if can_hash(field.dataType)]
         hashed = F.xxhash64(*known) if known else F.lit(0).cast("long")
@@ -207,7 +204,7 @@ def _check_key(name: str, field: StructField, first: StructField) -> None:
 
 
 def _columns(option: str, frames: Mapping[str, DataFrame], chosen: ColumnOf | None) -> dict[str, int]:
-    """Return where the column is that an option names for each input. Raises SchemaError where there is none, or are two."""
+    """Return the position of the column that an option names for each input. SchemaError for none or two."""
     if chosen is None:
         return {}
     if not isinstance(chosen, str | Mapping):
@@ -227,28 +224,26 @@ def _columns(option: str, frames: Mapping[str, DataFrame], chosen: ColumnOf | No
     return {name: frames[name].columns.index(column) for name, column in named.items()}
 
 
-def _dealt(session: SparkSession, frame: DataFrame, workers: int, key: list[str], epoch: str | None) -> DataFrame:
-    """Return the rows of ``frame`` in ``workers`` partitions, without ``_KEY``, each in ascending order of epoch where there are
-    epochs; and in a form that Spark does not find to have no rows, since it would start no worker then.
+def _partitioned(session: SparkSession, frame: DataFrame, workers: int, key: list[str], epoch: str | None) -> DataFrame:
+    """Return the rows of ``frame`` in ``workers`` partitions, without ``_KEY``, each in ascending order of epoch.
+
+    Spark must not find it to have no rows, since it would start no worker then.
     """
     if epoch is None and _KEY not in key:
         return _never_empty(session, frame).repartition(workers, *key)
     # While it runs, Spark takes a shuffle that turned out to be empty for nothing at all, where it is sorted or loses columns.
     # So one row goes through it that is none. What takes it away must not be known before, or Spark would do so too early.
     none = session.range(0, 1, 1, 1).select(
-        *(F.lit(None).cast(field.dataType).alias(field.name) for field in frame.schema), F.lit(False).alias(_THERE)
+        *(F.lit(None).cast(field.dataType).alias(field.name) for field in frame.schema), F.lit(False).alias(_EXISTS)
     )
-    dealt = frame.withColumn(_THERE, F.lit(True)).unionAll(none).repartition(workers, *key)
+    partitioned = frame.withColumn(_EXISTS, F.lit(True)).unionAll(none).repartition(workers, *key)
     if epoch is not None:
-        dealt = dealt.sortWithinPartitions(epoch)
-    return dealt.where(F.col(_THERE) | (F.monotonically_increasing_id() < 0)).drop(_KEY, _THERE)
+        partitioned = partitioned.sortWithinPartitions(epoch)
+    return partitioned.where(F.col(_EXISTS) | (F.monotonically_increasing_id() < 0)).drop(_KEY, _EXISTS)
 
 
 def _never_empty(session: SparkSession, frame: DataFrame) -> DataFrame:
-    """Return ``frame`` in a form of which Spark's optimizer cannot prove that it has no rows.
-
-    What is added is a table of no partitions, of which nothing but running it says that there are none.
-    """
+    """Return ``frame`` in a form of which Spark's optimizer cannot prove that it has no rows: with a table of no partitions."""
     java: Any = session._jsparkSession
     nothing = java.internalCreateDataFrame(session.sparkContext._jsc.emptyRDD().rdd(), frame._jdf.schema(), False)
     return frame.unionAll(DataFrame(nothing, session))
@@ -283,9 +278,7 @@ _HASHLESS = frozenset({"map", "variant", "geometry", "geography"})
 
 
 def check_types(table: str, schema: StructType) -> None:
-    """Raise :class:`~timely.errors.SchemaError` for the first column whose type cannot be carried.
-
-    ``table`` says whose columns these are, for the error.
+    """Raise :class:`~timely.errors.SchemaError` for the first column that Spark cannot hand to Python as it is.
 
     >>> check_types("input 'sales'", StructType().add("lasted", YearMonthIntervalType()))
     Traceback (most recent call last):
@@ -315,7 +308,6 @@ def _check_type(where: str, kind: DataType) -> None:
 
 
 def _element(where: str, kind: DataType, nullable: bool, what: str) -> str:
-    """Return where the elements of an array or a map are; SchemaError for an array or a map that has none and no type."""
     if isinstance(kind, NullType) and not nullable:
         raise SchemaError(f"{where} has {what} of no type, as array() and map() have: cast it to the type that is meant")
     return f"{where}, {what}"
@@ -334,8 +326,7 @@ def _check_plain(where: str, kind: DataType) -> None:
 
 
 def check_cases(table: str, kind: DataType) -> None:
-    """Raise :class:`~timely.errors.SchemaError` where two columns, or two fields of one struct, have names that differ in case
-    alone: Spark reads no such files, unless it is set to tell the two apart.
+    """Raise :class:`~timely.errors.SchemaError` where two columns or fields differ in case alone: Spark reads no such files.
 
     >>> check_cases("outputs['sums']", StructType().add("a", NullType()).add("A", NullType()))
     Traceback (most recent call last):
@@ -358,11 +349,7 @@ def check_cases(table: str, kind: DataType) -> None:
 
 
 def can_hash(kind: DataType) -> bool:
-    """Return whether Spark can hash values of a type, so that rows can be dealt by it.
-
-    >>> can_hash(MapType(NullType(), NullType()))
-    False
-    """
+    """Return whether Spark can hash values of a type, so that rows can be partitioned by it."""
     if isinstance(kind, UserDefinedType):
         return can_hash(kind.sqlType())
     if isinstance(kind, ArrayType):
@@ -373,7 +360,7 @@ def can_hash(kind: DataType) -> bool:
 
 
 def has_collation(kind: DataType) -> bool:
-    """Return whether a type has strings in it of which different ones may be equal, or so it may be.
+    """Return whether a type has strings with a collation, of which different ones may be equal.
 
     >>> has_collation(ArrayType(StringType("UNICODE_CI"))), has_collation(StringType())
     (True, False)
@@ -390,12 +377,12 @@ SLACK = 1 << 20
 
 
 def cached_partitions(session: SparkSession, frame: DataFrame, partitions: int) -> DataFrame | None:
-    """Return a DataFrame with the rows of ``frame`` in exactly so many partitions, those in which Spark's cache has them.
+    """Return the rows of ``frame`` in the ``partitions`` that Spark's cache has them in, which saves a shuffle; ``None`` where it
+    has not.
 
-    ``None`` where it has not: where ``frame`` is more than columns of a table in the cache, where that table is not there in
-    full, has another number of partitions or uneven ones, or was put together of others in a way that Spark does not take for
-    the input of a barrier stage. And where the tasks run on other machines than the driver, since Spark would make the workers
-    wait for slots near to their partitions.
+    That is: ``frame`` is some columns of a table that is in the cache in full, in so many even partitions, and a barrier stage
+    can read it. Only with a local master: elsewhere the workers would wait for slots near to their partitions. The partitions are
+    bound when the DataFrame is made: a table that leaves the cache later is computed again in the same ones.
     """
     context = context_of(session)
     if not is_local(context):
@@ -418,7 +405,7 @@ def cached_partitions(session: SparkSession, frame: DataFrame, partitions: int) 
 
 
 def _relation_of(plan: Any) -> Any | None:
-    """Return the table in the cache that a plan takes some columns from; ``None`` of a plan that does anything else."""
+    """Return the table in the cache that a plan selects columns from; ``None`` of any other plan."""
     if _class_name(plan) == "Project":
         columns = plan.projectList()
         if not all(_is_column(columns.apply(at)) for at in range(columns.size())):
@@ -428,7 +415,7 @@ def _relation_of(plan: Any) -> Any | None:
 
 
 def _is_column(expression: Any) -> bool:
-    """Return whether an expression is a column, under its own name or another, or a cast of one."""
+    """Return whether an expression is a column, an alias or a cast of one."""
     while (name := _class_name(expression)) in ("Alias", "Cast"):
         expression = expression.child()
     return name == "AttributeReference"
@@ -446,16 +433,14 @@ def _fits(kept: Any, partitions: int) -> bool:
 
 
 def _sizes(context: Any, number: int) -> list[int]:
-    """Return how many bytes each partition of a table has in the cache, as far as Spark has noted it."""
     noted = context.statusStore().rdd(number).partitions()
     return [] if noted.isEmpty() else [_size(noted.get().apply(at)) for at in range(noted.get().size())]
 
 
 def _are_even(sizes: list[int], partitions: int, rows: int) -> bool:
-    """Return whether so many partitions are in the cache, the largest not much larger than the average.
+    """Return whether the largest of so many partitions in the cache is not much larger than the average.
 
-    Spark compresses what it keeps, equal values that follow each other to next to nothing. So where there is less than a byte for
-    each row, sizes say nothing of how many rows are in which partition.
+    Spark compresses runs of equal values to next to nothing: with less than a byte for each row, sizes say nothing about rows.
     """
     if len(sizes) != partitions or sum(sizes) < rows:
         return False

@@ -79,10 +79,10 @@ class Registration:
         self._connection.close()
 
     def peers(self, address: Address) -> dict[int, Address]:
-        """Say that this worker listens at ``address``; return where every worker of the generation listens, by index.
+        """Join the generation with ``address``, where this worker listens; return the addresses of all its workers, by index.
 
-        Raises :class:`~timely.errors.SparkError` where they do not all come in time, and what the others failed of
-        where they did.
+        Raises :class:`~timely.errors.SparkError` where they do not all come in time, and what the others failed of where they
+        did.
         """
         connection = self._connection
         place = f"{socket.gethostname()}, pid {os.getpid()}"
@@ -99,27 +99,24 @@ class Registration:
         return connection.peers
 
     def report(self, error: BaseException) -> None:
-        """Tell the driver, and through it the other workers, what this worker failed of."""
+        """Send the error that this worker failed of to the driver, and through it to the other workers."""
         self._connection.send(Failed(self._stage, describe(error, self._index)))
 
     def done(self) -> None:
-        """Tell the driver that this worker has finished, so that its leaving is no loss."""
+        """Have the driver know that this worker has finished, so that its leaving is no loss."""
         self._connection.send(Done())
 
     def stopped(self, wait: float = 0.0) -> TimelyError | None:
-        """Return what the run failed of, as far as it has been told within ``wait`` seconds; ``None`` while nothing
-        has.
-        """
+        """Return what the run failed of, as far as it is known within ``wait`` seconds; else ``None``."""
         connection = self._connection
         if wait > 0.0:
             connection.await_(lambda: connection.stop is not None, time.monotonic() + wait)
         return connection.stop
 
     def send(self, message: Message) -> None:
-        """Send a message to the driver, whose listeners (:meth:`RunEntry.listen`) receive it in order.
+        """Send a message to the driver, whose listeners (:meth:`RunEntry.listen`) receive it in order. Does not wait.
 
-        Does not wait. :class:`~timely.errors.ConfigurationError` for content that is not JSON, or longer than
-        ``LARGEST``.
+        :class:`~timely.errors.ConfigurationError` for content that is not JSON, or longer than ``LARGEST``.
         """
         self._connection.send(message)
 
@@ -128,9 +125,7 @@ class Registration:
         return [kind(**content) for content in self._connection.take(kind.kind)]
 
     def alert(self, callback: Callable[[], None]) -> None:
-        """Have a function called, on the connection's thread, whenever something comes: to wake whoever waits
-        elsewhere, as :meth:`timely.worker.transport.Transport.wake` does.
-        """
+        """Have a function called, on the connection's thread, whenever something comes."""
         self._connection.alert = callback
 
 
@@ -163,12 +158,11 @@ class _Connection:
             return self._inbox.pop(kind, [])
 
     def await_(self, condition: Callable[[], bool], deadline: float) -> None:
-        """Wait for a condition to hold, or for the deadline."""
         with self._changed:
             self._changed.wait_for(condition, max(deadline - time.monotonic(), 0.0))
 
     def close(self) -> None:
-        """Send what is left to be said, and hang up."""
+        """Send what is left, and close the connection."""
         self._closing = time.monotonic() + _FLUSH_WITHIN
         self._waker.wake()
         self._thread.join()
@@ -192,7 +186,7 @@ class _Connection:
             sock.close()
 
     def _exchange(self, selector: selectors.BaseSelector) -> None:
-        """Read, write and give signs of life, until what was to be said is said after the call of :meth:`close`."""
+        """Read, write and give signs of life, until all is sent after the call of :meth:`close`."""
         pulse, frames = Pulse(self._patience), self._frames
         received = sent = pulse.beat()
         while True:

@@ -116,10 +116,9 @@ class _Generation:
 
 @attrs.define(eq=False)
 class RunEntry:
-    """One run as the driver knows it: its id, its keys, what it failed of last, and a way to talk with its workers.
+    """One run as the driver knows it: its id, its keys, its last failure, and messages to and from its workers.
 
-    ``wanted`` is a function of any thread that returns whether workers of the run may still come. When it no longer does,
-    the server forgets the run.
+    The server forgets the run when ``wanted``, a function of any thread, returns that no worker of it will come any more.
     """
 
     id: bytes
@@ -146,7 +145,7 @@ class RunEntry:
         return None if group is None or group.stopped or len(group.members) < self.workers else group.generation
 
     def listen(self, kind: type[M], callback: Callback[M]) -> None:
-        """Have ``callback(worker, generation, message)`` called for each message of this kind that a worker sends.
+        """Have ``callback(worker, generation, message)`` called for each message of this kind.
 
         It is called on the server's thread, which serves all runs: it must not wait. What it raises is logged.
         """
@@ -155,10 +154,10 @@ class RunEntry:
         )
 
     def send(self, index: int, message: Message) -> bool:
-        """Send a message to one worker of the newest generation of the run; return whether there is such a worker now.
+        """Send a message to one worker of the newest generation; return whether there is such a worker now.
 
-        Messages to one worker arrive in the order in which they were sent. :class:`~timely.errors.ConfigurationError`
-        for content that is not JSON, or longer than ``LARGEST``.
+        Messages to one worker arrive in order. :class:`~timely.errors.ConfigurationError` for content that is not JSON, or longer
+        than ``LARGEST``.
         """
         frame = framed(message)
         group = self._newest()
@@ -169,10 +168,7 @@ class RunEntry:
         return True
 
     def broadcast(self, message: Message) -> int:
-        """Send a message to every worker of the newest generation; return how many they are.
-
-        Fewer than ``workers`` if some have not come yet or have gone. Errors as for :meth:`send`.
-        """
+        """Send a message to every worker of the newest generation; return how many there are. Errors as for :meth:`send`."""
         return sum(self.send(index, message) for index in range(self.workers))
 
     def _newest(self) -> _Generation | None:
@@ -181,7 +177,7 @@ class RunEntry:
     # What the server's thread does.
 
     def join(self, member: _WorkerEntry) -> None:
-        """Take in a worker that has said where it listens; when the last one has come, tell all where all are."""
+        """Admit a worker that has said where it listens; with the last one, send all addresses to all."""
         if self._is_in_use(member.stage):
             why = (
                 f"another run keeps its checkpoints at {self.place} and has not ended. Let one action end before the next begins,"
@@ -208,7 +204,7 @@ class RunEntry:
                 each.send(Peers(peers))
 
     def _is_in_use(self, stage: int) -> bool:
-        """Return whether another stage, of this run or of another, is running where this one keeps its checkpoints."""
+        """Return whether another stage, of this run or another, is running where this one keeps its checkpoints."""
         if self.place is None:
             return False
         others = [run for run in list(self._runs.values()) if run.place == self.place]  # others may open more meanwhile
@@ -297,8 +293,8 @@ class Rendezvous:
     ) -> RunEntry:
         """Return a new run of so many workers, with an id and keys of its own.
 
-        A worker of it that gives no sign of life for ``patience`` seconds is declared gone. Of the stages that keep checkpoints
-        at one ``place`` only one at a time is let in. No message between two workers may have more than ``largest`` bytes.
+        A worker without a sign of life for ``patience`` seconds is declared gone. Of the stages that keep checkpoints at one
+        ``place`` only one at a time is admitted. No message between two workers may have more than ``largest`` bytes.
         """
         check_patience(patience)
         driver, identity = make_identity("timely driver"), make_identity("timely worker")
@@ -313,7 +309,7 @@ class Rendezvous:
         return run
 
     def _forget_unwanted(self) -> None:
-        """Forget the runs that nobody wants; look again when as many more are known, so that a run costs two looks at most."""
+        """Forget unwanted runs; look again at twice as many, so that a run costs two looks at most."""
         known = list(self._runs.values())
         unwanted = [run for run in known if not run.wanted()]
         self._look_at = max(2 * (len(known) - len(unwanted)), _FEW)
@@ -339,7 +335,7 @@ class Rendezvous:
         self._thread.join()
 
     def _later(self, action: Callable[[], None]) -> None:
-        """Have the server's thread do something. Any thread may call it."""
+        """Have the server's thread call a function. Any thread may call this."""
         self._calls.append(action)
         self._waker.wake()
 
@@ -368,7 +364,7 @@ class Rendezvous:
         self._waker.close()
 
     def _check_members(self, now: float, wait: float) -> None:
-        """Give a sign of life, drop who has given none for too long, and watch for those who can take more."""
+        """Give a sign of life, drop silent workers, and watch for those who can receive more."""
         beat = now - self._last_beat >= wait
         if beat:
             self._last_beat = now
@@ -419,7 +415,7 @@ class Rendezvous:
 
 
 def _handle(member: _WorkerEntry, frame: dict[str, Any]) -> None:
-    """Do what a worker's message asks for; an empty one is but a sign of life."""
+    """Act on a worker's message; an empty one is a sign of life."""
     if not frame:
         return
     kind, content = str(frame["kind"]), dict(frame["content"])

@@ -50,14 +50,12 @@ _TCP_INFO: Final = struct.Struct("=120xQQ")
 class WorkerMetrics(Message):
     """What one worker has done in one attempt.
 
-    ``attempt`` and ``stage`` are Spark's numbers: the task id of the attempt's first task, and the stage. ``epoch`` is the least
-    epoch that is not complete on all workers (``None`` when all are), ``iteration`` the greatest round under way in the
-    innermost loops (``None`` outside of loops). ``rows_in`` and ``rows_out`` go by input and by output; ``batches_in`` and
-    ``batches_out`` are Arrow batches. ``epochs`` is how many epochs have entered, ``steps`` how often the worker took a turn,
-    ``checkpoints`` how many of its state were written. ``bytes_sent`` and ``bytes_received`` are what went over the connections
-    to other workers (0 where the system does not count them), ``memory`` and ``peak_memory`` bytes of resident memory of its
-    Python process. ``elapsed`` are seconds since the attempt began; ``busy`` are seconds of processor time among them, and
-    ``waiting`` the rest: for rows, for peers, or for Spark to take what was made. ``final`` says that the attempt has succeeded.
+    ``attempt`` is the task id of the attempt's first task. ``epoch`` is the least epoch that is not complete on all workers
+    (``None`` when all are), ``iteration`` the greatest round under way in the innermost loops (``None`` outside of loops).
+    ``rows_in`` and ``rows_out`` go by input and output; batches are Arrow batches. ``bytes_sent`` and ``bytes_received`` went
+    over the connections to other workers (0 where the system does not count them); ``memory`` is resident memory in bytes.
+    ``elapsed`` are seconds since the attempt began: ``busy`` of processor time, and ``waiting`` the rest. ``final`` says that the
+    attempt has succeeded.
     """
 
     kind: ClassVar[str] = "report"
@@ -89,11 +87,9 @@ class WorkerMetrics(Message):
 class RunProgress:
     """How far a run is, at the last report of its workers.
 
-    ``attempt`` is Spark's number of it, ``workers`` how many there are, ``reporting`` how many have reported. ``epoch`` is the
-    least epoch that is not complete (``None`` when all are), ``iteration`` the greatest round under way in the innermost loops
-    (``None`` outside of loops). ``rows_in`` and ``rows_out`` are rows of all workers, by input and output; ``memory`` is bytes of
-    all of them. ``slowest`` is the worker that has computed for longest, for which the others have most likely been waiting.
-    ``elapsed`` are seconds, ``complete`` says that all workers have finished.
+    Fields are as in :class:`WorkerMetrics`, of all workers together. ``reporting`` is how many of the ``workers`` have reported;
+    ``slowest`` the worker that has computed for longest, for which the others most likely wait; ``complete`` that all have
+    finished.
     """
 
     attempt: int
@@ -120,7 +116,7 @@ class RunProgress:
 
 
 def summarize(reports: Iterable[WorkerMetrics], workers: int) -> RunProgress | None:
-    """Return how far the run of ``workers`` workers is, given the last report of each that has made one; ``None`` of none.
+    """Return how far a run is, given the last report of each worker that has made one; ``None`` of none.
 
     >>> one = WorkerMetrics(0, 7, 2, "here", 1, 3, None, {"x": 10}, {"y": 1}, 1, 1, 4, 9, 0, 0, 0, 2**20, 2**20, 2.0, 1.5, 0.5)
     >>> two = attrs.evolve(one, worker=1, epoch=2, iteration=5, rows_in={"x": 5}, busy=0.5)
@@ -161,12 +157,12 @@ class Metrics(tuple[WorkerMetrics, ...]):
 
     @property
     def rows_in(self) -> dict[str, int]:
-        """The rows that all workers took in, by input."""
+        """The rows that entered at all workers, by input."""
         return _sums(worker.rows_in for worker in self)
 
     @property
     def rows_out(self) -> dict[str, int]:
-        """The rows that all workers gave, by output."""
+        """The rows that left all workers, by output."""
         return _sums(worker.rows_out for worker in self)
 
     def as_dicts(self) -> list[dict[str, Any]]:
@@ -174,7 +170,7 @@ class Metrics(tuple[WorkerMetrics, ...]):
         return [attrs.asdict(worker) for worker in self]
 
     def frame(self, session: SparkSession) -> DataFrame:
-        """Return them as a DataFrame with one row for each worker, whose columns are the fields of :class:`WorkerMetrics`."""
+        """Return a DataFrame with one row for each worker, whose columns are the fields of :class:`WorkerMetrics`."""
         return session.createDataFrame([tuple(worker.values()) for worker in self.as_dicts()], _COLUMNS)
 
 
@@ -190,10 +186,7 @@ class Named(Protocol):
 
 
 class TaskMeter:
-    """Counts what one worker does in one attempt, and tells the driver about once a second.
-
-    The task calls :meth:`took` for what enters and :meth:`gave` for what leaves, :meth:`tick` after each step and :meth:`finish`
-    at the end, and counts :attr:`checkpoints`.
+    """Counts what one worker does in one attempt, and reports to the driver about once a second.
 
     >>> class Driver:
     ...     def send(self, message):
@@ -201,7 +194,7 @@ class TaskMeter:
     >>> class Table:
     ...     name = "edges"
     >>> meter = TaskMeter(Driver(), worker=0, attempt=5, stage=1, inputs=[Table()], outputs=[])
-    >>> meter.took(0, 3, epoch=0)
+    >>> meter.count_in(0, 3, epoch=0)
     >>> meter.tick()
     >>> meter.finish()
     report {'edges': 3} True
@@ -230,31 +223,31 @@ class TaskMeter:
         self._peak = resident_memory()
 
     def watch(self, scope: ScopeBuilder[Any], transport: object) -> None:
-        """Report on this dataflow, and on what goes over the connections of a transport that has any."""
+        """Report on this dataflow, and on the connections of a transport that has any."""
         self._scope = scope
         self._transport = transport
 
-    def took(self, position: int, rows: int, epoch: int) -> None:
-        """Count a batch of rows of an input that enters at an epoch; epochs come in ascending order."""
+    def count_in(self, position: int, rows: int, epoch: int) -> None:
+        """Count a batch of rows that enters at an epoch; epochs ascend."""
         self._rows_in[position] += rows
         self._batches_in += 1
         if epoch > self._epoch:
             self._epoch = epoch
             self._epochs += 1
 
-    def gave(self, position: int, rows: int) -> None:
+    def count_out(self, position: int, rows: int) -> None:
         """Count a batch of rows of an output."""
         self._rows_out[position] += rows
         self._batches_out += 1
 
     def tick(self) -> None:
-        """Count a step; tell the driver how far the worker is, if it has not been told for a second."""
+        """Count a step, and report if the last report is a second old."""
         self._steps += 1
         if time.monotonic() - self._reported >= REPORT_EVERY:
             self._send(final=False)
 
     def finish(self) -> None:
-        """Tell the driver what it was in the end."""
+        """Send the last report."""
         self._send(final=True)
 
     def _send(self, *, final: bool) -> None:
@@ -294,7 +287,7 @@ class TaskMeter:
 
 
 def traffic(connections: Iterable[socket.socket]) -> tuple[int, int]:
-    """Return the bytes sent and received over connections, as the system has counted them; 0 where it does not."""
+    """Return the bytes sent and received over connections, as the system counts them; 0 where it does not."""
     sent = received = 0
     for connection in connections:
         try:
@@ -332,7 +325,7 @@ class Monitor:
 
     @property
     def progress(self) -> RunProgress | None:
-        """How far the newest attempt is, as last reported; ``None`` before the first report."""
+        """How far the newest attempt is; ``None`` before the first report."""
         return summarize(list(self._reports.values()), self._run.workers)
 
     def _receive(self, worker: int, generation: int, report: WorkerMetrics) -> None:
@@ -368,7 +361,7 @@ _showing = threading.Condition()
 
 
 def _start_showing(monitor: Monitor) -> None:
-    """Have the thread that shows things look at a monitor until it has nothing more to show; start it if there is none."""
+    """Have the one thread that shows things look at a monitor until it has nothing more to show."""
     with _showing:
         if monitor in _monitors:
             return
@@ -393,7 +386,7 @@ def _show_all() -> None:
 
 
 def monitor(session: SparkSession, run: RunEntry, name: str) -> Monitor:
-    """Return the monitor of a run, which shows it where and as far as the session's settings and the terminal allow."""
+    """Return the monitor of a run; it shows as much as the session's settings and the terminal allow."""
     context: SparkContext = session.sparkContext
     if str(session.conf.get(SETTING, "true")).lower() == "false":
         return Monitor(run, name)
@@ -404,7 +397,7 @@ def monitor(session: SparkSession, run: RunEntry, name: str) -> Monitor:
 
 
 def name_of(build: object) -> str:
-    """Return what a dataflow goes by: the name of the function that builds it.
+    """Return the name of a dataflow: that of the function that builds it.
 
     >>> name_of(name_of), name_of(lambda scope: {})
     ('name_of', 'dataflow')

@@ -1,11 +1,8 @@
-"""What one task of the barrier stage does: it is a worker, with rows from Spark coming in and rows for Spark going
-out.
+"""One task of the barrier stage: it is a worker, with rows from Spark coming in and rows for Spark going out.
 
-A :class:`Task` is made on the driver, travels to the executors by pickle, and its :meth:`Task.run` is the function of
-Arrow batches that Spark calls there, once in every task. The invariant: a worker that fails reports why to the driver
-before it lets go of its peers, and every one of them then raises that same reason, so that whichever failure Spark
-picks to show is the one that matters. A caller may assume that no task waits for a peer that is gone, and that no
-attempt of the stage mixes with another.
+A :class:`Task` is made on the driver and pickled to the executors; Spark calls :meth:`Task.run` once in every task. The
+invariant: a worker that fails reports why to the driver before it closes its connections, and every other one raises that same
+reason. So Spark shows the failure that matters, no task waits for a peer that is gone, and no attempt mixes with another.
 """
 
 from __future__ import annotations
@@ -70,7 +67,7 @@ class Task:
     """When a worker says in its log what it is stuck at; that rows from Spark are late is nothing to speak of."""
 
     def run(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Be one worker: take in the batches of this partition, yield this worker's share of the outputs."""
+        """Be one worker: read the batches of this partition, yield this worker's part of the outputs."""
         context = BarrierTaskContext.get()
         index = context.partitionId()
         # Spark numbers the tasks of a barrier stage's attempt in one go, by partition. So all of an attempt, and no
@@ -87,10 +84,10 @@ class Task:
                 meter = TaskMeter(registration, index, generation, stage, self.inputs, self.outputs)
                 worker = self._join(registration, index, generation)
                 _log.info("has met the other %d workers", worker.peers - 1)
-                company = LocalWorkers()
-                watch = watched(company, None if is_switched_off() else self.watch)
-                with company, watch, page_reports(self.look, worker, registration):
-                    company.admit(worker)
+                local_workers = LocalWorkers()
+                watch = watched(local_workers, None if is_switched_off() else self.watch)
+                with local_workers, watch, page_reports(self.look, worker, registration):
+                    local_workers.admit(worker)
                     yield from self._work(worker, registration, meter, batches)
                 meter.finish()
                 _log.info("has finished")
@@ -111,7 +108,7 @@ class Task:
                     worker.close()
 
     def _join(self, registration: Registration, index: int, generation: int) -> Worker:
-        """Meet the other workers of this attempt; return the worker that is connected to them."""
+        """Return the worker, connected to the others of this attempt."""
         if self.invitation.workers == 1:
             registration.peers((registration.host, 0))
             return Worker(LocalTransport())
@@ -127,35 +124,32 @@ class Task:
         self, worker: Worker, registration: Registration, meter: TaskMeter, batches: Iterator[pa.RecordBatch]
     ) -> Iterator[pa.RecordBatch]:
         """Run the dataflow to its end, yielding output batches as they come."""
-        outbox = OutputQueue()
+        queue = OutputQueue()
         _listen(worker, registration)
         with contextlib.ExitStack() as stack:
             resuming = None if self.checkpoints is None else stack.enter_context(self.checkpoints.open(worker, registration))
             with worker.dataflow(int) as scope:
                 handles, outputs = self.build_in(scope)
                 for position, stream in enumerate(outputs):
-                    collect(stream, position, outbox)
-                intake = Ingest(worker, handles, self.inputs, meter)
+                    collect(stream, position, queue)
+                ingest = Ingest(worker, handles, self.inputs, meter)
             meter.watch(scope, worker.transport)
-            for batch in batches if resuming is None else resuming.stretches(batches, intake, outbox, meter):
-                intake.take(batch)
+            for batch in batches if resuming is None else resuming.stretches(batches, ingest, queue, meter):
+                ingest.send(batch)
                 del batch
-                yield from self._drain(outbox, meter)
-                while intake.crowded():
-                    intake.wait(_PATIENCE)
-                    yield from self._drain(outbox, meter)
-            intake.close()
+                yield from self._drain(queue, meter)
+                while ingest.crowded():
+                    ingest.wait(_PATIENCE)
+                    yield from self._drain(queue, meter)
+            ingest.close()
             while worker.run_step(_PATIENCE):
-                yield from self._drain(outbox, meter)
-            yield from self._drain(outbox, meter)
+                yield from self._drain(queue, meter)
+            yield from self._drain(queue, meter)
             if resuming is not None:
                 resuming.finish()
 
     def build_in(self, scope: ScopeBuilder[int]) -> tuple[list[InputHandle[int, Any]], list[Stream[int, Any]]]:
-        """Build the dataflow; return the handles of its inputs and the streams of its outputs, as they were declared.
-
-        ``ConfigurationError`` if its outputs are others.
-        """
+        """Build the dataflow; return its input handles and output streams. ``ConfigurationError`` for other outputs."""
         handles, streams = [], {}
         for table in self.inputs:
             handle, streams[table.name] = scope.new_input()
@@ -172,40 +166,38 @@ class Task:
         return handles, [built[name] for name in declared]
 
     def check_stream(self, name: str, built: object) -> None:
-        """Raise ``ConfigurationError`` for what ``build`` returned for an output and is no stream."""
+        """Raise ``ConfigurationError`` unless ``build`` returned a stream for an output."""
         if not isinstance(built, Stream):
             raise ConfigurationError(
                 f"output {name!r}: build must return a stream of Arrow batches for it, such as an operator returns, not {built!r}"
             )
 
-    def _drain(self, outbox: OutputQueue, meter: TaskMeter) -> Iterator[pa.RecordBatch]:
-        """Yield what waits in ``outbox``, checked against the schemas, cut to the size that Spark is set to, and packed where
-        there are several outputs. Called after each step.
+    def _drain(self, queue: OutputQueue, meter: TaskMeter) -> Iterator[pa.RecordBatch]:
+        """Yield what waits in ``queue``: checked against the schemas, cut to Spark's batch size, packed if there are several
+        outputs.
         """
         meter.tick()
         packed = None if len(self.outputs) == 1 else packed_schema(self.outputs)
-        for position, given in outbox.drain():
+        for position, given in queue.drain():
             for part in cut(self.outputs[position].conform(given), self.rows):
-                meter.gave(position, part.num_rows)
+                meter.count_out(position, part.num_rows)
                 yield part if packed is None else pack(position, part, packed)
 
 
 def _listen(worker: Worker, registration: Registration) -> None:
-    """Have the worker raise, whatever it is doing or waiting for, what the driver says that the run has failed of."""
+    """Have the worker raise, whatever it does or waits for, what the run has failed of."""
 
     def look() -> None:
         if (stopped := registration.stopped()) is not None:
             raise stopped
 
-    bell = SyncActivator(look, worker)
-    registration.alert(bell.ring)
-    bell.ring()  # for what was said before
+    activator = SyncActivator(look, worker)
+    registration.alert(activator.ring)
+    activator.ring()  # for what was said before
 
 
 def _reason(registration: Registration, index: int, error: BaseException) -> TimelyError:
-    """Return the first error of the whole run: what the driver says where ``error`` is but its echo, else ``error``,
-    which it is told.
-    """
+    """Return the first error of the run: the driver's where ``error`` only follows from it, else ``error``, which is reported."""
     first = registration.stopped(_REASON_WITHIN if isinstance(error, PeerLostError) else 0.0)
     if first is not None and (first is error or isinstance(error, PeerLostError)):
         _log.info("stops, since the run has failed: %s", first)

@@ -28,9 +28,9 @@ class StreamDirectory:
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
-    ...     place = StreamDirectory.at(folder)
-    ...     place.write("inputs/0/a", lambda file: file.write(b"rows"))
-    ...     place.read("inputs/0/a"), place.names("inputs/0")
+    ...     directory = StreamDirectory.at(folder)
+    ...     directory.write("inputs/0/a", lambda file: file.write(b"rows"))
+    ...     directory.read("inputs/0/a"), directory.names("inputs/0")
     (b'rows', ['a'])
     """
 
@@ -39,7 +39,7 @@ class StreamDirectory:
 
     @classmethod
     def at(cls, where: str | os.PathLike[str]) -> StreamDirectory:
-        """Return the place of a path or URI. ``ConfigurationError`` for what is neither, or of a kind that is not known here."""
+        """Return the directory at a path or URI. ``ConfigurationError`` for what is neither, or of an unknown kind."""
         if not isinstance(where, str | os.PathLike) or not str(where):
             raise ConfigurationError(f"checkpoint must be a path or a URI, not {where!r}")
         uri = os.fspath(where)
@@ -53,15 +53,15 @@ class StreamDirectory:
 
     @property
     def local(self) -> bool:
-        """Whether it is in the file system of this machine."""
+        """Whether it is in this machine's file system."""
         return self.uri.startswith("file:")
 
     def for_spark(self, name: str) -> str:
-        """Return how Spark calls a file or directory in it."""
+        """Return the name that Spark has for a file or directory in it."""
         return f"file://{self.path}/{name}" if self.local else f"{self.uri}/{name}"
 
     def for_arrow(self, name: str) -> str:
-        """Return how Arrow calls a file or directory in it."""
+        """Return the name that Arrow has for a file or directory in it."""
         return f"{_for_arrow(self.uri)}/{name}"
 
     def write(self, name: str, fill: Callable[[BinaryIO], object]) -> None:
@@ -78,7 +78,7 @@ class StreamDirectory:
             raise CheckpointError(f"{self.uri}/{name} cannot be written: {error}") from error
 
     def _write_here(self, path: str, fill: Callable[[BinaryIO], object]) -> None:
-        """Write aside, have it on disk, and put it in place."""
+        """Write a draft, sync it to disk, and move it into place."""
         folder, _, name = path.rpartition("/")
         os.makedirs(folder, exist_ok=True)
         aside = f"{folder}/.{name}.{secrets.token_hex(4)}"
@@ -100,7 +100,7 @@ class StreamDirectory:
 
     @contextlib.contextmanager
     def open(self, name: str) -> Iterator[Any]:
-        """Open a file for reading. ``CheckpointError`` where it is missing, or where what is read is damaged."""
+        """Open a file for reading. ``CheckpointError`` where it is missing or damaged."""
         try:
             with self._system().open_input_file(f"{self.path}/{name}") as file:
                 yield file
@@ -113,12 +113,12 @@ class StreamDirectory:
             return cast(bytes, file.read())
 
     def names(self, folder: str) -> list[str]:
-        """Return the names of what is in a folder, sorted; none where there is no such folder."""
+        """Return the sorted names in a folder; none where there is no such folder."""
         found = self._system().get_file_info(fs.FileSelector(f"{self.path}/{folder}", allow_not_found=True))
         return sorted(info.base_name for info in found if not info.base_name.startswith("."))
 
     def delete(self, name: str) -> None:
-        """Delete a file, or a folder and all that is in it; nothing is done where there is none."""
+        """Delete a file, or a folder with all that is in it; a missing one is a no-op."""
         system, path = self._system(), f"{self.path}/{name}"
         kind = system.get_file_info(path).type
         with contextlib.suppress(FileNotFoundError):
@@ -132,27 +132,27 @@ class StreamDirectory:
 
 
 @attrs.frozen
-class DirectoryFiles:
-    """The ledger's notes, in one folder of a place."""
+class DirectoryLogFiles:
+    """The files of an epoch log, in one folder of a directory."""
 
-    place: StreamDirectory
+    directory: StreamDirectory
     folder: str = "ledger"
 
     def write(self, name: str, data: bytes) -> None:
         """Write a file."""
-        self.place.write(f"{self.folder}/{name}", lambda file: file.write(data))
+        self.directory.write(f"{self.folder}/{name}", lambda file: file.write(data))
 
     def read(self, name: str) -> bytes:
         """Return what a file holds."""
-        return self.place.read(f"{self.folder}/{name}")
+        return self.directory.read(f"{self.folder}/{name}")
 
     def names(self) -> Iterable[str]:
         """Return the names of all files."""
-        return self.place.names(self.folder)
+        return self.directory.names(self.folder)
 
     def delete(self, name: str) -> None:
         """Delete a file."""
-        self.place.delete(f"{self.folder}/{name}")
+        self.directory.delete(f"{self.folder}/{name}")
 
 
 def _for_arrow(uri: str) -> str:
@@ -168,48 +168,51 @@ _NAME = "stream.json"
 
 @attrs.frozen
 class StreamSchemas:
-    """The columns of each input and output, in their order, as one line of text for each column."""
+    """The columns of each input and output of a stream, in order, as one line of text each.
+
+    Written by a stream that has ingested nothing yet, and compared ever after: rows in a checkpoint have the columns of today.
+    """
 
     inputs: Mapping[str, list[str]]
     outputs: Mapping[str, list[str]]
 
     @classmethod
     def of(cls, inputs: Mapping[str, StructType], outputs: Mapping[str, StructType]) -> StreamSchemas:
-        """Return the identity of a stream between tables of these schemas."""
+        """Return the schemas of a stream between such tables."""
         return cls(*({name: list(map(_line, schema)) for name, schema in tables.items()} for tables in (inputs, outputs)))
 
-    def settle(self, place: StreamDirectory) -> None:
-        """Write it to a place, where no epoch has been taken in yet."""
+    def settle(self, directory: StreamDirectory) -> None:
+        """Write them to a directory without any epoch."""
         text = json.dumps({"format": FORMAT, **attrs.asdict(self)}, indent=1)
-        place.write(_NAME, lambda file: file.write(text.encode()))
+        directory.write(_NAME, lambda file: file.write(text.encode()))
 
-    def check(self, place: StreamDirectory) -> None:
-        """Compare it with the one that was written to a place.
+    def check(self, directory: StreamDirectory) -> None:
+        """Compare them with those in a directory.
 
         ``ChangedDataflowError`` for other inputs or outputs, ``SchemaError`` for other columns, ``CheckpointError`` where the
-        file is missing or damaged, or of another version.
+        file is missing, damaged, or of another version.
         """
         try:
-            found = json.loads(place.read(_NAME))
+            found = json.loads(directory.read(_NAME))
             before = StreamSchemas(found["inputs"], found["outputs"])
         except (ValueError, KeyError, TypeError) as error:
-            raise CheckpointError(f"{place.uri}/{_NAME} is damaged: {error}. Use a new directory as checkpoint") from error
+            raise CheckpointError(f"{directory.uri}/{_NAME} is damaged: {error}. Use a new directory as checkpoint") from error
         if found["format"] != FORMAT:
-            raise CheckpointError(f"{place.uri} is of format {found['format']}, and this version of timely reads {FORMAT}")
+            raise CheckpointError(f"{directory.uri} is of format {found['format']}, and this version of timely reads {FORMAT}")
         for kind, then, now in (("input", before.inputs, self.inputs), ("output", before.outputs, self.outputs)):
-            _compare(place, kind, then, now)
+            _compare(directory, kind, then, now)
 
 
-def _compare(place: StreamDirectory, kind: str, then: Mapping[str, list[str]], now: Mapping[str, list[str]]) -> None:
+def _compare(directory: StreamDirectory, kind: str, then: Mapping[str, list[str]], now: Mapping[str, list[str]]) -> None:
     if list(then) != list(now):
         raise ChangedDataflowError(
-            f"the checkpoint {place.uri} is of a stream with the {kind}s {', '.join(then)}; this one has {', '.join(now)}."
+            f"the checkpoint {directory.uri} is of a stream with the {kind}s {', '.join(then)}; this one has {', '.join(now)}."
             " Use a new directory as checkpoint"
         )
     for name in now:
         if then[name] != now[name]:
             raise SchemaError(
-                f"{kind} {name!r} has the columns {', '.join(now[name])}; in the checkpoint {place.uri} it has"
+                f"{kind} {name!r} has the columns {', '.join(now[name])}; in the checkpoint {directory.uri} it has"
                 f" {', '.join(then[name])}. Use a new directory as checkpoint"
             )
 

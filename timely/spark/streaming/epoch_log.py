@@ -1,19 +1,17 @@
-"""How far each epoch of a stream has got: taken in, committed, delivered. What is left to do for it follows.
+"""How far each epoch of a stream is: ingested, committed, delivered. What is left to do for it follows.
 
-The driver of a stream may end at any moment and start again. What it knows then is what stands in the ledger's few small files,
-each of which appears as a whole or not at all:
+A driver that starts again knows what its epoch log's few small files say. Each appears as a whole or not at all:
 
 ========================  =============================================================================================
-``taken-<epoch>``         the rows of the epoch are on disk, in these files; they will not be asked of the source again
-``committed-<epoch>``     the outputs of the epoch are complete and on disk, in these files; they will not be others
-``delivered``             every epoch up to this one has been handed over
-``owner``                 who goes on: one who finds somebody else there notes nothing more
+``taken-<epoch>``         ingested: the rows of the epoch are in these files, and are not asked of the source again
+``committed-<epoch>``     the outputs of the epoch are complete, in these files, and will not be others
+``delivered``             every epoch up to this one has been delivered
+``owner``                 the driver that writes; one that finds another here writes nothing more
 ========================  =============================================================================================
 
-The invariant: an epoch is taken in before it is committed, committed before it is delivered, and delivered before the next
-one is taken in; none of it is ever taken back. So whoever starts again does what is missing and nothing else, and the one
-step that may be repeated is the one between handing an epoch over and noting that. A caller may assume that files are pruned
-only when neither a restart nor the workers' checkpoints can ask for them.
+The invariant: an epoch is ingested, committed and delivered in this order, before the next one is ingested; nothing is undone. So
+only a delivery whose note was lost can repeat. Files are pruned when neither a restart nor the workers' checkpoints can ask for
+them.
 """
 
 from __future__ import annotations
@@ -34,7 +32,7 @@ _OWNER = "owner"
 
 
 class LogFiles(Protocol):
-    """Small files by name, each of which is written as a whole or not at all, and is there to stay once written."""
+    """Small files by name, each of which is written as a whole or not at all, and stays."""
 
     def write(self, name: str, data: bytes) -> None:
         """Write a file, in place of the one of that name."""
@@ -46,12 +44,12 @@ class LogFiles(Protocol):
         """Return the names of all files."""
 
     def delete(self, name: str) -> None:
-        """Delete a file; nothing is done where there is none."""
+        """Delete a file; a missing one is a no-op."""
 
 
 @attrs.frozen
 class File:
-    """A file of rows: its name, relative to the place of the stream, and how many rows it has."""
+    """A file of rows: its name, relative to the stream's directory, and how many rows it has."""
 
     name: str
     rows: int
@@ -62,140 +60,136 @@ Outputs = Mapping[str, Sequence[File]]
 
 
 class Stage(enum.Enum):
-    """How far an epoch has got."""
+    """How far an epoch is."""
 
-    NEW = "not taken in"
-    TAKEN = "taken in"
+    NEW = "new"
+    INGESTED = "ingested"
     COMMITTED = "committed"
     DELIVERED = "delivered"
 
 
 class Steps(Protocol):
-    """What is done with an epoch, by somebody else. Each may be tried again for the same epoch after the driver has ended in
-    it.
-    """
+    """What is done with an epoch, by somebody else. A driver that starts again may repeat each for the same epoch."""
 
-    def take(self, epoch: int) -> Sequence[File]:
+    def ingest(self, epoch: int) -> Sequence[File]:
         """Write the rows of the epoch to files."""
 
     def compute(self, epoch: int) -> Outputs:
-        """Have the outputs of the epoch written to files; it has been taken in."""
+        """Have the outputs of an ingested epoch written to files."""
 
-    def hand_over(self, epoch: int, outputs: Outputs) -> None:
-        """Hand the outputs of the epoch to whom they are for."""
+    def deliver(self, epoch: int, outputs: Outputs) -> None:
+        """Deliver the outputs of the epoch to whom they are for."""
 
 
 class EpochLog:
     """The epochs of one stream, as its files say and as they go on.
 
-    ``CheckpointError`` where a file is damaged, or where an epoch does not follow the last one: then the query that numbers the
-    epochs and this ledger do not belong together.
+    ``CheckpointError`` where a file is damaged, or where an epoch does not follow the last one: then query and log do not belong
+    together.
 
-    >>> ledger = EpochLog(MemoryFiles())
-    >>> ledger.take(0, [File("inputs/0/a", 3)])
-    >>> ledger.commit(0, {"counts": [File("outputs/0/a", 2)]})
-    >>> ledger.stage(0), ledger.stage(1), ledger.delivered
-    (<Stage.COMMITTED: 'committed'>, <Stage.NEW: 'not taken in'>, -1)
-    >>> ledger.deliver(0)
-    >>> ledger.stage(0), ledger.delivered
+    >>> log = EpochLog(MemoryLogFiles())
+    >>> log.ingest(0, [File("inputs/0/a", 3)])
+    >>> log.commit(0, {"counts": [File("outputs/0/a", 2)]})
+    >>> log.stage(0), log.stage(1), log.delivered
+    (<Stage.COMMITTED: 'committed'>, <Stage.NEW: 'new'>, -1)
+    >>> log.deliver(0)
+    >>> log.stage(0), log.delivered
     (<Stage.DELIVERED: 'delivered'>, 0)
     """
 
-    def __init__(self, notes: LogFiles) -> None:
-        self._notes = notes
+    def __init__(self, store: LogFiles) -> None:
+        self._store = store
         self._me = secrets.token_hex(8)
         self._boundaries: list[int] = []
-        self._taken: dict[int, list[File]] = {}
+        self._ingested: dict[int, list[File]] = {}
         self._committed: dict[int, dict[str, list[File]]] = {}
         self.delivered = -1
-        for name in notes.names():
+        for name in store.names():
             kind, _, epoch = name.partition("-")
             if kind == "taken":
-                self._taken[int(epoch)] = files_of(notes, int(epoch))
+                self._ingested[int(epoch)] = files_of(store, int(epoch))
             elif kind == "committed":
-                self._committed[int(epoch)] = {table: _files(files) for table, files in _read(notes, name).items()}
+                self._committed[int(epoch)] = {table: _files(files) for table, files in _read(store, name).items()}
             elif name == _DELIVERED:
-                self.delivered = int(_read(notes, name))
-        notes.write(_OWNER, self._me.encode())
+                self.delivered = int(_read(store, name))
+        store.write(_OWNER, self._me.encode())
 
     @property
     def committed(self) -> int:
-        """The last epoch that is committed, ``-1`` before the first."""
+        """The last committed epoch, ``-1`` before the first."""
         return max(self._committed, default=self.delivered)
 
     @property
     def last(self) -> int:
-        """The last epoch that has been taken in, ``-1`` before the first."""
-        return max(max(self._taken, default=-1), self.delivered)
+        """The last ingested epoch, ``-1`` before the first."""
+        return max(max(self._ingested, default=-1), self.delivered)
 
     @property
     def oldest(self) -> int:
         """The first epoch whose rows are still there; the one after ``last`` if none is."""
-        return min(self._taken, default=self.last + 1)
+        return min(self._ingested, default=self.last + 1)
 
     def stage(self, epoch: int) -> Stage:
-        """Return how far an epoch has got. ``CheckpointError`` for one that is long delivered, which no query gives again."""
+        """Return how far an epoch is. ``CheckpointError`` for one long delivered, which no query gives again."""
         if epoch < self.delivered:
-            raise self._strange(f"epoch {epoch} has come again after epoch {self.delivered} was delivered")
+            raise self._mismatch(f"epoch {epoch} has come again after epoch {self.delivered} was delivered")
         if epoch <= self.delivered:
             return Stage.DELIVERED
         if epoch in self._committed:
             return Stage.COMMITTED
-        return Stage.TAKEN if epoch in self._taken else Stage.NEW
+        return Stage.INGESTED if epoch in self._ingested else Stage.NEW
 
     def inputs(self, epoch: int) -> Sequence[File]:
-        """Return the files of an epoch that has been taken in. ``CheckpointError`` if they are not kept any more."""
-        if epoch not in self._taken:
+        """Return the files of an ingested epoch. ``CheckpointError`` if they are pruned."""
+        if epoch not in self._ingested:
             raise CheckpointError(f"the rows of epoch {epoch} are not kept any more; the oldest kept are of {self.oldest}")
-        return self._taken[epoch]
+        return self._ingested[epoch]
 
     def outputs(self, epoch: int) -> Outputs:
-        """Return the output files of an epoch that is committed."""
+        """Return the output files of a committed epoch."""
         return self._committed[epoch]
 
-    def take(self, epoch: int, files: Iterable[File]) -> None:
+    def ingest(self, epoch: int, files: Iterable[File]) -> None:
         """Note that the rows of an epoch are in these files."""
         if epoch != self.last + 1 or self.last != self.delivered:
-            raise self._strange(
-                f"epoch {epoch} was to be taken in after epoch {self.last}, of which {self.delivered} is delivered"
+            raise self._mismatch(
+                f"epoch {epoch} was to be ingested after epoch {self.last}, of which {self.delivered} is delivered"
             )
-        kept = list(files)
-        self._write(f"taken-{epoch}", [[file.name, file.rows] for file in kept])
-        self._taken[epoch] = kept
+        listed = list(files)
+        self._write(f"taken-{epoch}", [[file.name, file.rows] for file in listed])
+        self._ingested[epoch] = listed
 
     def commit(self, epoch: int, outputs: Outputs) -> None:
         """Note that the outputs of an epoch are complete, in these files."""
-        if self.stage(epoch) is not Stage.TAKEN:
+        if self.stage(epoch) is not Stage.INGESTED:
             raise CheckpointError(f"epoch {epoch} cannot be committed: it is {self.stage(epoch).value}")
-        kept = {name: list(files) for name, files in outputs.items()}
-        told = {name: [[file.name, file.rows] for file in files] for name, files in kept.items()}
-        self._write(f"committed-{epoch}", told)
-        self._committed[epoch] = kept
+        listed = {name: list(files) for name, files in outputs.items()}
+        self._write(f"committed-{epoch}", {name: [[file.name, file.rows] for file in files] for name, files in listed.items()})
+        self._committed[epoch] = listed
 
     def deliver(self, epoch: int) -> None:
-        """Note that an epoch has been handed over."""
+        """Note that an epoch has been delivered."""
         if self.stage(epoch) is not Stage.COMMITTED:
             raise CheckpointError(f"epoch {epoch} cannot be delivered: it is {self.stage(epoch).value}")
         self._write(_DELIVERED, epoch)
         self.delivered = epoch
 
     def cover(self, boundary: int) -> list[int]:
-        """Note that the workers have a checkpoint with all epochs before ``boundary`` in it; return the epochs of which
-        nothing is needed any more, in order. They are forgotten when :meth:`forget` is told so.
+        """Note that the workers have a checkpoint of all epochs before ``boundary``; return, in order, the epochs to prune.
 
-        Workers keep their last two checkpoints, since one may turn out damaged, so it is the last but one that counts.
+        Workers keep their last two checkpoints, since one may be damaged: the last but one counts.
         """
         if boundary not in self._boundaries:
             self._boundaries = [*self._boundaries[-1:], boundary]
         if len(self._boundaries) < 2:
             return []
         behind = min(*self._boundaries, self.delivered + 1)
-        return sorted(epoch for epoch in {*self._taken, *self._committed} if epoch < behind)
+        return sorted(epoch for epoch in {*self._ingested, *self._committed} if epoch < behind)
 
     def restored(self, boundary: int) -> None:
-        """Note that the workers go on from their checkpoint at ``boundary``, and so have no later one.
+        """Note that the workers resume from their checkpoint at ``boundary``, and have no later one.
 
-        ``CheckpointError`` if that is too far back for the rows that are kept, or further than what is committed.
+        ``CheckpointError`` if the rows since then are pruned, or it is past what is committed.
         """
         if boundary < self.oldest or boundary > self.committed + 1:
             raise CheckpointError(
@@ -207,62 +201,62 @@ class EpochLog:
 
     def forget(self, epoch: int) -> None:
         """Forget an epoch, whose rows and outputs have been deleted."""
-        self._notes.delete(f"committed-{epoch}")
-        self._notes.delete(f"taken-{epoch}")
+        self._store.delete(f"committed-{epoch}")
+        self._store.delete(f"taken-{epoch}")
         self._committed.pop(epoch, None)
-        self._taken.pop(epoch, None)
+        self._ingested.pop(epoch, None)
 
-    def _strange(self, what: str) -> CheckpointError:
+    def _mismatch(self, what: str) -> CheckpointError:
         return CheckpointError(
             f"{what}: the checkpoint of the streaming query is not the one that belongs to this stream. Use a new directory as"
             " checkpoint"
         )
 
     def _write(self, name: str, value: Any) -> None:
-        if self._notes.read(_OWNER) != self._me.encode():
-            raise CheckpointError(f"{name} cannot be noted: this stream was started again elsewhere, from the same checkpoint")
+        if self._store.read(_OWNER) != self._me.encode():
+            raise CheckpointError(f"{name} cannot be written: this stream was started again elsewhere, from the same checkpoint")
         text = json.dumps(value).encode()
-        self._notes.write(name, _digest(text) + b"\n" + text)
+        self._store.write(name, _digest(text) + b"\n" + text)
 
 
-def go_through(ledger: EpochLog, epoch: int, steps: Steps) -> bool:
+def process_epoch(epoch_log: EpochLog, epoch: int, steps: Steps) -> bool:
     """Do what is left to do for an epoch, and note each step when it is done; return whether anything was left.
 
-    An epoch that is handed over for a second time, because the driver ended before the first was noted, has the same files.
+    A second delivery, because the driver ended before the first was noted, has the same files.
 
     >>> class Printing:
-    ...     def take(self, epoch): return [File(f"in {epoch}", 1)]
+    ...     def ingest(self, epoch): return [File(f"in {epoch}", 1)]
     ...     def compute(self, epoch): return {"all": [File(f"out {epoch}", 1)]}
-    ...     def hand_over(self, epoch, outputs): print(epoch, outputs["all"][0].name)
-    >>> ledger = EpochLog(MemoryFiles())
-    >>> go_through(ledger, 0, Printing()), go_through(ledger, 0, Printing())
+    ...     def deliver(self, epoch, outputs): print(epoch, outputs["all"][0].name)
+    >>> log = EpochLog(MemoryLogFiles())
+    >>> process_epoch(log, 0, Printing()), process_epoch(log, 0, Printing())
     0 out 0
     (True, False)
     """
-    stage = ledger.stage(epoch)
+    stage = epoch_log.stage(epoch)
     if stage is Stage.DELIVERED:
         return False
     if stage is Stage.NEW:
-        ledger.take(epoch, steps.take(epoch))
+        epoch_log.ingest(epoch, steps.ingest(epoch))
     if stage is not Stage.COMMITTED:
-        ledger.commit(epoch, steps.compute(epoch))
-    steps.hand_over(epoch, ledger.outputs(epoch))
-    ledger.deliver(epoch)
+        epoch_log.commit(epoch, steps.compute(epoch))
+    steps.deliver(epoch, epoch_log.outputs(epoch))
+    epoch_log.deliver(epoch)
     return True
 
 
-class MemoryFiles:
-    """Notes in memory, for tests and examples."""
+class MemoryLogFiles:
+    """Files in memory, for tests and examples."""
 
     def __init__(self) -> None:
         self.files: dict[str, bytes] = {}
 
     def write(self, name: str, data: bytes) -> None:
-        """Keep ``data`` under ``name``."""
+        """Write a file."""
         self.files[name] = data
 
     def read(self, name: str) -> bytes:
-        """Return what is kept under ``name``."""
+        """Return a file."""
         return self.files[name]
 
     def names(self) -> Iterable[str]:
@@ -270,24 +264,24 @@ class MemoryFiles:
         return list(self.files)
 
     def delete(self, name: str) -> None:
-        """Keep nothing under ``name``."""
+        """Delete a file."""
         self.files.pop(name, None)
 
 
-def files_of(notes: LogFiles, epoch: int) -> list[File]:
-    """Return the files of an epoch that has been taken in, for those who only read the ledger."""
-    return _files(_read(notes, f"taken-{epoch}"))
+def files_of(store: LogFiles, epoch: int) -> list[File]:
+    """Return the files of an ingested epoch, for those who only read the log."""
+    return _files(_read(store, f"taken-{epoch}"))
 
 
-def _read(notes: LogFiles, name: str) -> Any:
-    digest, _, text = notes.read(name).partition(b"\n")
+def _read(store: LogFiles, name: str) -> Any:
+    digest, _, text = store.read(name).partition(b"\n")
     if digest != _digest(text):
-        raise CheckpointError(f"the file {name!r} in the ledger of this stream is damaged. Use a new directory as checkpoint")
+        raise CheckpointError(f"the file {name!r} in the epoch log of this stream is damaged. Use a new directory as checkpoint")
     return json.loads(text)
 
 
-def _files(told: Iterable[Sequence[Any]]) -> list[File]:
-    return [File(str(name), int(rows)) for name, rows in told]
+def _files(listed: Iterable[Sequence[Any]]) -> list[File]:
+    return [File(str(name), int(rows)) for name, rows in listed]
 
 
 def _digest(text: bytes) -> bytes:

@@ -1,9 +1,8 @@
-"""The workers of a stream as the driver has them: up, told what to do, and brought up again when they are lost.
+"""The workers of a stream, as the driver has them: started, given orders, and started again when they are lost.
 
-A thread runs one barrier job after another, each an *attempt* with a run, an id and workers of its own; most streams have
-one. The invariant: what an attempt says counts only as long as it is the newest, and an attempt that begins at the boundary
-of an older checkpoint is given all epochs since before it is given a new one. A caller may assume that waiting for an epoch
-ends: in its outputs, or in the error that made the supervisor give up.
+A thread runs one barrier job after another, each an *attempt* with a run, an id and workers of its own. The invariant: only
+messages of the newest attempt count, and one that begins at an older checkpoint computes all epochs since before a new one.
+Waiting for an epoch ends: in its outputs, or in the error that the supervisor gave up for.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ from timely.spark.messages import Checkpointed, Computed, Order, Ready
 from timely.spark.rendezvous import Rendezvous, RunEntry
 from timely.spark.session import context_of, this_python
 from timely.spark.shipping import carried
-from timely.spark.slots import holding
+from timely.spark.slots import reserve
 from timely.spark.streaming.epoch_log import EpochLog, File, Outputs
 from timely.spark.streaming.worker_task import WorkerTask
 
@@ -53,7 +52,7 @@ _log = logging.getLogger(__name__)
 
 @attrs.define(eq=False)
 class _Attempt:
-    """One barrier job: its workers' entry at the rendezvous, what they have been told, and what they have said."""
+    """One barrier job: its run, and what its workers have been sent and have sent."""
 
     run: RunEntry
     id: str
@@ -65,7 +64,6 @@ class _Attempt:
     """The epoch that is to be ordered next; ``None`` until all workers are ready."""
 
     def order(self, action: str, epoch: int) -> None:
-        """Send an order to all workers."""
         self.run.broadcast(Order(action, epoch))
 
     def outputs(self, epoch: int, names: Sequence[str]) -> dict[str, list[File]] | None:
@@ -78,16 +76,14 @@ class _Attempt:
 
 
 class Supervisor:
-    """The workers of one stream. :meth:`begin` first; :meth:`compute` and the others from one thread at a time; :meth:`end`
-    last.
-    """
+    """The workers of one stream. :meth:`begin` is first, :meth:`end` last; from one thread at a time."""
 
     def __init__(
         self,
         session: SparkSession,
         server: Rendezvous,
         workers: int,
-        ledger: EpochLog,
+        epoch_log: EpochLog,
         outputs: Sequence[str],
         patience: float,
         make_task: Callable[[RunEntry, str], WorkerTask],
@@ -96,7 +92,7 @@ class Supervisor:
         self._server = server
         self._make_task = make_task
         self.workers = workers
-        self._ledger = ledger
+        self._epoch_log = epoch_log
         self._outputs = outputs
         self._patience = patience
         self._changed = threading.Condition()
@@ -120,20 +116,18 @@ class Supervisor:
 
     @property
     def attempts(self) -> int:
-        """How many times the workers have been brought up."""
+        """How many times the workers have been started."""
         return self._attempts
 
     def begin(self) -> None:
-        """Bring the workers up; return when they are ready. Raises what they cannot be brought up for."""
+        """Start the workers; return when they are ready. Raises why they cannot be."""
         self._thread.start()
         with self._changed:
             while self._ready() is None:
                 self._changed.wait(_LOOK_EVERY)
 
     def compute(self, epoch: int) -> Outputs:
-        """Have the outputs of an epoch computed, which has been taken in; return their files. Raises what the supervisor gave up
-        for.
-        """
+        """Have the outputs of an ingested epoch computed; return their files. Raises what the supervisor gave up for."""
         with self._changed:
             while True:
                 attempt = self._ready()
@@ -154,13 +148,13 @@ class Supervisor:
                 attempt.order("checkpoint", boundary)
 
     def new_checkpoint(self) -> int | None:
-        """Return the boundary of the newest checkpoint that has been completed since the last call, if one has."""
+        """Return the boundary of the newest checkpoint completed since the last call, if any."""
         with self._changed:
             boundary, self._new_checkpoint = self._new_checkpoint, None
             return boundary
 
     def end(self) -> None:
-        """Have the workers leave, after what they were ordered before; return when they have."""
+        """Have the workers end, after their earlier orders; return when they have."""
         with self._changed:
             self._ending = True
             attempt = self._attempt
@@ -176,7 +170,7 @@ class Supervisor:
     # -- messages of the workers --------------------------------------------------------------------------------------------
 
     def _receive(self, attempt: _Attempt, worker: int, _: int, message: Ready | Computed | Checkpointed) -> None:
-        """Note a worker's message, unless it is of an older attempt. Called on the thread of the rendezvous."""
+        """Note a message, unless it is of an older attempt. Called on the server's thread."""
         with self._changed:
             if attempt is not self._attempt:
                 return
@@ -205,20 +199,20 @@ class Supervisor:
         if attempt.next is None:
             self._new_checkpoint = None
             boundary = min(attempt.boundaries.values())
-            self._ledger.restored(boundary)
+            self._epoch_log.restored(boundary)
             attempt.next = boundary
         return attempt
 
     def _feed(self, attempt: _Attempt, epoch: int) -> None:
-        """Order the epochs up to and with ``epoch`` that the attempt has not been given yet."""
+        """Order all epochs up to ``epoch`` that the attempt has not computed yet."""
         while attempt.next is not None and attempt.next <= epoch:
-            attempt.order("compute" if attempt.next > self._ledger.committed else "replay", attempt.next)
+            attempt.order("compute" if attempt.next > self._epoch_log.committed else "replay", attempt.next)
             attempt.next += 1
 
     # -- one attempt after another ---------------------------------------------------------------------------------------
 
     def _supervise(self) -> None:
-        with holding(self._session.sparkContext, self.workers):
+        with reserve(self._session.sparkContext, self.workers):
             self._attempt_after_attempt()
         if self.failure is not None:
             self.on_failure()
@@ -253,7 +247,6 @@ class Supervisor:
         return attempt
 
     def _job(self, attempt: _Attempt) -> None:
-        """Run the barrier job of an attempt to its end."""
         context = context_of(self._session)
         task = self._make_task(attempt.run, attempt.id)
         context.setJobGroup(self._group, "workers of a stream", interruptOnCancel=True)

@@ -1,18 +1,14 @@
-"""What one worker of a stream does: it stays up, and does what the driver orders, epoch by epoch.
-
-A :class:`WorkerTask` is made on the driver, travels to the tasks of one barrier job, and its :meth:`WorkerTask.run` is the
-function that
-Spark calls there. The orders come over the connection to the driver, the same ones to every worker in the same order:
+"""One worker of a stream: it stays up, and carries out the driver's orders, epoch by epoch.
 
 ==============  =======================================================================================================
-``compute``     send the rows of the epoch into the dataflow, write what its outputs give at that time, tell the files
-``replay``      the same again after a restart, for an epoch whose outputs are committed: they are thrown away
+``compute``     send the rows of the epoch into the dataflow, write its outputs at that time, send the names of the files
+``replay``      the same after a restart, for an epoch whose outputs are committed: they are discarded
 ``checkpoint``  write a checkpoint of all epochs before this one
 ``end``         leave
 ==============  =======================================================================================================
 
-The invariant: an order is carried out as a whole before the next one is looked at, and between two orders the inputs of all
-workers stand at the same time. A caller may assume that a worker ends promptly, and says why, when another one or the driver
+All workers get the same orders in the same order. The invariant: an order is carried out before the next one is looked at, and
+between two orders the inputs of all workers are at the same time. A worker ends promptly, and says why, when a peer or the driver
 is gone.
 """
 
@@ -33,9 +29,9 @@ from timely.recovery import Recovery
 from timely.spark.ingest import Ingest
 from timely.spark.messages import Checkpointed, Computed, Order, Ready
 from timely.spark.registration import Registration
-from timely.spark.streaming.directory import DirectoryFiles, StreamDirectory
+from timely.spark.streaming.directory import DirectoryLogFiles, StreamDirectory
 from timely.spark.streaming.epoch_log import files_of
-from timely.spark.streaming.ingest import share
+from timely.spark.streaming.ingest import read_share
 from timely.spark.streaming.output_buffer import OutputBuffer
 from timely.spark.task import Task
 from timely.worker import Worker
@@ -46,23 +42,20 @@ _LOOK_EVERY = 1.0
 
 @attrs.frozen(kw_only=True)
 class WorkerTask(Task):
-    """Everything that a worker of a stream needs to know, made on the driver; as with any other task, what it fails of is
-    told.
-    """
+    """Everything that a worker of a stream needs to know, made on the driver."""
 
-    place: StreamDirectory
+    directory: StreamDirectory
     version: str
     attempt: str
 
     def _work(self, worker: Worker, registration: Registration, *_: Any, **__: Any) -> Iterator[pa.RecordBatch]:
-        """Be one worker until the driver says that it is over. What rows Spark has for it are of no interest; it gives none."""
+        """Be one worker until the driver's last order. It ignores Spark's rows, and yields none."""
         self._serve(worker, registration)
         yield from ()
 
     def _serve(self, worker: Worker, registration: Registration) -> None:
-        """Carry out orders until the last."""
         orders = OrderQueue(registration, worker)
-        with Recovery(worker, self.place.for_arrow("state"), version=self.version) as recovery:
+        with Recovery(worker, self.directory.for_arrow("state"), version=self.version) as recovery:
             runner = self._runner(worker)
             runner.advance(recovery.time or 0)
             registration.send(Ready(runner.epoch, os.getpid()))
@@ -89,7 +82,7 @@ class WorkerTask(Task):
             )
 
     def _runner(self, worker: Worker) -> _EpochRunner:
-        """Build the dataflow, each of whose outputs gets a buffer."""
+        """Build the dataflow, with a buffer at each output."""
         with worker.dataflow(int, name="stream") as scope:
             handles, streams = self.build_in(scope)
             buffers = [OutputBuffer.of(stream, output.name) for stream, output in zip(streams, self.outputs, strict=True)]
@@ -98,55 +91,54 @@ class WorkerTask(Task):
 
 @attrs.define(eq=False)
 class _EpochRunner:
-    """A worker's dataflow, and what is done with it for one epoch."""
+    """A worker's dataflow, and what it does for one epoch."""
 
     task: WorkerTask
     worker: Worker
-    intake: Ingest
+    ingest: Ingest
     buffers: Sequence[OutputBuffer]
     leave: Callable[[], None]
     epoch: int = 0
 
     def advance(self, epoch: int) -> None:
-        """Say that what comes is at or after ``epoch``."""
-        self.intake.advance(epoch)
+        self.ingest.advance(epoch)
         self.epoch = epoch
 
     def compute(self, epoch: int) -> None:
-        """Send this worker's share of an epoch, and step until all that its outputs give at that time is on the buffers."""
+        """Send this worker's share of an epoch, and step until its outputs at that time are complete."""
         if epoch != self.epoch:
             raise WorkerError(f"worker {self.worker.index} is to compute epoch {epoch}, and is at epoch {self.epoch}")
-        place = self.task.place
-        for batch in share(place, files_of(DirectoryFiles(place), epoch), self.worker.index, self.worker.peers):
-            self.intake.take(batch)
-            while self.intake.crowded():
-                self.intake.wait(_LOOK_EVERY)
+        directory = self.task.directory
+        for batch in read_share(directory, files_of(DirectoryLogFiles(directory), epoch), self.worker.index, self.worker.peers):
+            self.ingest.send(batch)
+            while self.ingest.crowded():
+                self.ingest.wait(_LOOK_EVERY)
         self.advance(epoch + 1)
         while not all(buffer.complete(epoch) for buffer in self.buffers):
             self.worker.run_step(_LOOK_EVERY)
 
     def write(self, epoch: int) -> dict[str, list[Any]]:
-        """Write what is on the buffers for an epoch; return ``[file, rows]`` for each output that has rows there."""
+        """Write the outputs of an epoch; return ``[file, rows]`` for each output that has rows."""
         written = {}
         for output, buffer in zip(self.task.outputs, self.buffers, strict=True):
             batches = [batch for batch in map(output.conform, buffer.fetch(epoch)) if batch.num_rows]
             if batches:
                 name = f"outputs/{epoch}/{self.task.attempt}-{self.worker.index}-{output.name}.parquet"
                 table = pa.Table.from_batches(batches)
-                self.task.place.write(name, lambda file, table=table: parquet.write_table(table, file))  # type: ignore[misc]
+                self.task.directory.write(name, lambda file, table=table: parquet.write_table(table, file))  # type: ignore[misc]
                 written[output.name] = [name, table.num_rows]
         return written
 
     def discard(self, epoch: int) -> None:
-        """Throw away what is on the buffers for an epoch."""
+        """Discard the outputs of an epoch."""
         for buffer in self.buffers:
             buffer.fetch(epoch)
 
 
 class OrderQueue:
-    """Listens to the driver while the worker works or waits; what comes wakes it.
+    """Receives orders while the worker works or waits; one that comes wakes it.
 
-    That the run has failed, as the driver says, is raised in whatever the worker is doing.
+    Where the driver says that the run has failed, whatever the worker is doing raises it.
     """
 
     def __init__(self, registration: Registration, worker: Worker) -> None:
@@ -168,7 +160,6 @@ class OrderQueue:
         return self._orders.popleft()
 
     def _look(self) -> None:
-        """Take in what has been said."""
         self._orders.extend(self._registration.receive(Order))
         stopped = self._registration.stopped()
         if stopped is not None:
