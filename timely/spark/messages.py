@@ -24,7 +24,7 @@ from timely.worker.secure_link import WOULD_BLOCK
 from timely.worker.wire import LARGEST as LARGEST_FRAME
 
 DRIVER = 0xFFFF_FFFF
-"""What the driver goes by where the index of a worker stands."""
+"""The driver's index, in place of a worker's."""
 
 LARGEST = 1 << 20
 """Bytes of the longest message that is sent between a worker and the driver."""
@@ -36,7 +36,7 @@ _FRAME = struct.Struct("!I")
 _CHUNK = 65_536
 _MOST_WAITING = 64 << 20
 _LONGEST = {"message": 4_096, "name": 512, "path": 512, "trace": 8_192}
-"""Characters of each text of an error that are told; of a traceback the last ones. All of them fit into one frame."""
+"""Characters of each text of an error that are sent, of a traceback the last ones; together they fit into one frame."""
 
 
 def check_patience(patience: object) -> None:

@@ -112,7 +112,7 @@ class InputPlan:
         """Check the columns. Raises SchemaError for one that cannot be carried, is missing, or cannot be an epoch or a key."""
         for name, frame in frames.items():
             if not frame.columns:
-                raise SchemaError(f"input {name!r} has no columns, and so no rows that could be told apart: give it one")
+                raise SchemaError(f"input {name!r} has no columns, so its rows cannot be distinguished: give it one")
             check_types(f"input {name!r}", frame.schema)
         plan = cls(frames, _columns("epoch", frames, epoch), _columns("key", frames, key))
         for name in plan.epochs:
@@ -295,7 +295,7 @@ def _check_type(where: str, kind: DataType) -> None:
         names = kind.fieldNames()
         for name in names:
             if names.count(name) > 1:
-                raise SchemaError(f"{where} has two fields {name!r} in one struct, which Arrow cannot tell apart: rename one")
+                raise SchemaError(f"{where} has two fields {name!r} in one struct, which Arrow cannot distinguish: rename one")
         for field in kind:
             _check_type(f"{where}, field {field.name!r}", field.dataType)
     elif isinstance(kind, ArrayType):

@@ -191,7 +191,7 @@ class _Connection:
         received = sent = pulse.beat()
         while True:
             self._waker.hush()
-            closing = self._closing  # first: what is said before the call of close() is in the outbox by then
+            closing = self._closing  # first: what was sent before the call of close() is in the outbox by then
             while self._outbox:
                 frames.put(self._outbox.popleft())
             frames.flush()

@@ -43,7 +43,7 @@ _PATIENCE = 0.2
 _log = logging.getLogger(__name__)
 
 _REASON_WITHIN = 3.0
-"""Seconds that a worker whose peer is gone waits to be told why."""
+"""Seconds that a worker whose peer is gone waits for the reason."""
 
 
 @attrs.frozen
@@ -60,7 +60,7 @@ class Task:
     checkpoints: Checkpoints | None = None
     """Where the run keeps checkpoints, if it does."""
     progress: Mode = "direct"
-    """How workers hear of each other's progress."""
+    """The mode of progress aggregation."""
     look: Look | None = attrs.field(default=None, kw_only=True)
     """How a live page looks on, if there is one."""
     watch: Watch = attrs.field(default=Watch(line=False, inputs=False), kw_only=True)
@@ -96,7 +96,7 @@ class Task:
                 if worker is not None:
                     worker.abort(WorkerError("Spark asked for no more rows"))
                 raise
-            except (Exception, SystemExit) as error:  # who calls sys.exit in a task ends the run, as who raises does
+            except (Exception, SystemExit) as error:  # sys.exit in a task ends the run, as an exception does
                 reason = _reason(registration, index, error)
                 if worker is not None:
                     worker.abort(reason)
@@ -193,7 +193,7 @@ def _listen(worker: Worker, registration: Registration) -> None:
 
     activator = SyncActivator(look, worker)
     registration.alert(activator.ring)
-    activator.ring()  # for what was said before
+    activator.ring()  # for what came before
 
 
 def _reason(registration: Registration, index: int, error: BaseException) -> TimelyError:

@@ -21,7 +21,7 @@ from timely.spark.shipping import carried
 from timely.spark.streaming.directory import StreamDirectory
 from timely.spark.streaming.epoch_log import File
 
-_TOLD = "file string, rows long"
+_WRITTEN = "file string, rows long"
 
 
 @attrs.frozen
@@ -54,7 +54,7 @@ class _IngestTask:
 def write_epoch(frame: DataFrame, directory: StreamDirectory, epoch: int) -> list[File]:
     """Have Spark write the rows of ``frame`` to files; return these, in order. Spark's exception where it cannot."""
     with this_python(context_of(frame.sparkSession)):
-        writing = frame.mapInArrow(carried(_IngestTask(directory, epoch, secrets.token_hex(4)).run, "rows of an epoch"), _TOLD)
+        writing = frame.mapInArrow(carried(_IngestTask(directory, epoch, secrets.token_hex(4)).run, "rows of an epoch"), _WRITTEN)
     return sorted((File(row.file, row.rows) for row in writing.collect()), key=lambda file: file.name)
 
 

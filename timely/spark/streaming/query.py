@@ -257,7 +257,7 @@ class _Epochs:
         try:
             with self._timed("handing"):
                 self._foreach_epoch(epoch, tables)
-        except (Exception, SystemExit, KeyboardInterrupt) as error:  # on a thread of Spark's, which nobody else would hear of
+        except (Exception, SystemExit, KeyboardInterrupt) as error:  # on a thread of Spark's, where nobody else would see it
             raise DeliveryError(
                 f"foreach_epoch raised {type(error).__name__} for epoch {epoch}: {error}. The epoch is not noted as delivered,"
                 " and is handed over again, with the same rows, when the stream is started again",

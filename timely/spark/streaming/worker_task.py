@@ -147,7 +147,7 @@ class OrderQueue:
         self._orders: deque[Order] = deque()
         activator = SyncActivator(self._look, worker)
         registration.alert(activator.ring)
-        activator.ring()  # for what was said before
+        activator.ring()  # for what came before
 
     def next(self) -> Order:
         """Return the next order; until it comes, step the worker for its peers."""
