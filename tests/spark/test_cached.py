@@ -16,7 +16,7 @@ from pyspark.sql import functions as F
 
 import timely
 from timely import spark as ts
-from timely.spark.cached import LITTLE, in_place
+from timely.spark.plan import SLACK, cached_partitions
 
 pytestmark = pytest.mark.spark
 
@@ -103,7 +103,7 @@ def test_every_worker_runs_without_a_row(session: SparkSession) -> None:
         return {"found": numbers.map_batch(lambda batch: batch.append_column("worker", batch.column("n"))).concat(alive)}
 
     empty = keep(session.range(9, numPartitions=WORKERS).where("id > 10").select(F.col("id").alias("n")))
-    assert in_place(session, empty, WORKERS) is not None
+    assert cached_partitions(session, empty, WORKERS) is not None
     assert [tuple(row) for row in run(empty, build).collect()] == [(1, 1)] * WORKERS
     empty.unpersist()
 
@@ -116,10 +116,10 @@ def test_rows_that_are_to_be_dealt_otherwise_are(kept: DataFrame, option: str) -
 
 def test_a_part_of_a_table_is_dealt_anew(kept: DataFrame) -> None:
     session = kept.sparkSession
-    assert in_place(session, kept, WORKERS) is not None
-    assert in_place(session, kept, 2) is None
-    assert in_place(session, kept.where("n > 100"), WORKERS) is None
-    assert in_place(session, kept.selectExpr("(select count(*) from range(5)) n"), WORKERS) is None
+    assert cached_partitions(session, kept, WORKERS) is not None
+    assert cached_partitions(session, kept, 2) is None
+    assert cached_partitions(session, kept.where("n > 100"), WORKERS) is None
+    assert cached_partitions(session, kept.selectExpr("(select count(*) from range(5)) n"), WORKERS) is None
 
 
 @pytest.mark.parametrize("how", ["lazy", "uneven", "compressed", "coalesced", "united"])
@@ -128,7 +128,7 @@ def test_a_table_that_is_not_as_wanted_is_dealt_anew(session: SparkSession, how:
     if how == "lazy":
         frame = numbers.where("n % 2 = 0").persist()
     elif how == "uneven":
-        heavy = F.when(F.col("n") < 300, F.expr(f"concat(n, repeat('x', {LITTLE // 100}))")).alias("heavy")
+        heavy = F.when(F.col("n") < 300, F.expr(f"concat(n, repeat('x', {SLACK // 100}))")).alias("heavy")
         frame = keep(numbers.select("n", heavy))
     elif how == "compressed":
         crowded = session.range(0, 300_000, 1, WORKERS).where("id < 100000 or id % 1000 = 0")

@@ -22,14 +22,14 @@ from tests.spark.faults import outcome
 from timely import spark as ts
 from timely.errors import ChangedDataflowError, ConfigurationError, OperatorError, SchemaError, StateError
 from timely.recovery import Recovery
-from timely.spark.messages import SILENT
-from timely.spark.packing import Input
+from timely.spark.messages import Silent
+from timely.spark.packing import InputTable
 from timely.spark.registration import Registration
-from timely.spark.rendezvous import Rendezvous, Run
-from timely.spark.resume import LARGE, Feed, Outbox, Pace, Stretch, Word, collect, interval
+from timely.spark.rendezvous import Rendezvous, RunEntry
+from timely.spark.resume import LARGE, EpochReader, IngestStatus, OutputQueue, Pace, Stretch, collect, interval
 
 Streams = dict[str, timely.Stream[int, Any]]
-TABLE = (Input("rows", "epoch"),)
+TABLE = (InputTable("rows", "epoch"),)
 
 
 # -- when: pure ------------------------------------------------------------------------------------------------------------
@@ -42,7 +42,7 @@ def travel(pace: Pace, epochs: list[list[int]], seconds: float = 1.0) -> list[St
     agreed: list[Stretch] = []
     while True:
         words = [
-            Word(mine[0] if mine else None, count, max(done) * seconds, 0) for mine, count in zip(left, done, strict=True)
+            IngestStatus(mine[0] if mine else None, count, max(done) * seconds, 0) for mine, count in zip(left, done, strict=True)
         ]
         stretch = pace.meet(words)
         if stretch is None:
@@ -90,8 +90,8 @@ def test_meetings_are_few_where_epochs_are_short() -> None:
 
 def test_what_is_held_for_a_checkpoint_is_bounded() -> None:
     pace = Pace(1000, timed=False)
-    assert pace.meet([Word(0, 0, 0.0, 0), Word(0, 0, 0.0, 0)]) == Stretch(False, 1000)
-    assert pace.meet([Word(1000, 3, 0.0, 0), Word(1000, 3, 0.0, LARGE)]) == Stretch(True, 1500)
+    assert pace.meet([IngestStatus(0, 0, 0.0, 0), IngestStatus(0, 0, 0.0, 0)]) == Stretch(False, 1000)
+    assert pace.meet([IngestStatus(1000, 3, 0.0, 0), IngestStatus(1000, 3, 0.0, LARGE)]) == Stretch(True, 1500)
 
 
 @pytest.mark.parametrize("every", [0, -1, True, 1.5, "3", None, timedelta(0)])
@@ -119,7 +119,7 @@ def test_a_feed_gives_each_row_once_and_none_too_early(
     epochs: list[int], sizes: list[int], start: int, strides: list[int]
 ) -> None:
     epochs = sorted(epochs)
-    feed = Feed(in_batches(epochs, sizes), TABLE, start)
+    feed = EpochReader(in_batches(epochs, sizes), TABLE, start)
     seen: list[int] = []
     for stride in [*strides, 100]:
         if feed.epoch is None:
@@ -138,7 +138,7 @@ def test_a_feed_gives_each_row_once_and_none_too_early(
 def test_an_epoch_that_is_none_is_refused(first: int | None, start: int) -> None:
     batch = pa.RecordBatch.from_pydict({"epoch": pa.array([first, 3], pa.int64())})
     with pytest.raises(SchemaError, match="epochs are integers of 0 or more"):
-        Feed(iter([batch]), TABLE, start)
+        EpochReader(iter([batch]), TABLE, start)
 
 
 # -- whose place: without Spark --------------------------------------------------------------------------------------------
@@ -148,7 +148,7 @@ def test_one_stage_at_a_time_is_let_in_where_checkpoints_are_kept() -> None:
     server = Rendezvous("127.0.0.1", "127.0.0.1")
     here = ("127.0.0.1", 9)
 
-    def join(run: Run, stage: int, generation: int) -> Registration:
+    def join(run: RunEntry, stage: int, generation: int) -> Registration:
         return Registration(server.invitation(run), index=0, generation=generation, stage=stage)
 
     try:
@@ -174,7 +174,7 @@ def test_a_worker_that_has_been_declared_gone_is_told_of() -> None:
     told: list[tuple[int, int, str]] = []
     try:
         run = server.open_run(1, patience=0.2)
-        run.listen(SILENT, lambda worker, generation, content: told.append((worker, generation, content["why"])))
+        run.listen(Silent, lambda worker, generation, message: told.append((worker, generation, message.why)))
         with Registration(attrs.evolve(server.invitation(run), patience=3600.0), index=0, generation=7, stage=1) as worker:
             worker.peers(("127.0.0.1", 9))  # it gives a sign of life once a second
             assert worker.stopped(30.0) is not None
@@ -373,7 +373,7 @@ def test_options_that_cannot_be(numbers: DataFrame, tmp_path: Path, options: dic
 @given(st.lists(st.lists(st.integers(), max_size=3), max_size=6), st.integers(1, 3), st.integers(1, 3))
 def test_outputs_come_back_once_on_any_number_of_workers(given_by: list[list[int]], first: int, second: int) -> None:
     def program(worker: timely.Worker, batches: list[list[int]]) -> list[Any]:
-        outbox = Outbox()
+        outbox = OutputQueue()
         with Recovery(worker, directory) as recovery:
             with worker.dataflow(int) as scope:
                 handle, stream = scope.new_input()

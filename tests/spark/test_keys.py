@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 
 import timely
 from timely import spark as ts
-from timely.spark.rendezvous import Rendezvous, Run
+from timely.spark.rendezvous import Rendezvous, RunEntry
 
 pytestmark = pytest.mark.spark
 
@@ -22,10 +22,10 @@ def build(scope: timely.ScopeBuilder[int], numbers: timely.Stream[int, Any]) -> 
 def test_keys_are_in_no_plan_and_in_no_log(
     session: SparkSession, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    runs: list[Run] = []
+    runs: list[RunEntry] = []
     open_run = Rendezvous.open_run
 
-    def note(server: Rendezvous, *args: Any, **options: Any) -> Run:
+    def note(server: Rendezvous, *args: Any, **options: Any) -> RunEntry:
         runs.append(open_run(server, *args, **options))
         return runs[-1]
 

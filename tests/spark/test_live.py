@@ -21,8 +21,8 @@ from timely import spark as ts
 from timely.errors import ConfigurationError
 from timely.inspect import LivePage
 from timely.spark import batch
-from timely.spark.live import LIVE
-from timely.spark.rendezvous import Run
+from timely.spark.messages import LiveReport
+from timely.spark.rendezvous import RunEntry
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 ROWS = {"numbers": "n long"}
@@ -94,14 +94,14 @@ def test_all_workers_are_on_the_page_while_they_work_and_afterwards(session: Spa
 
 
 def test_nothing_is_told_where_there_is_no_page(session: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
-    opened: list[Run] = []
+    opened: list[RunEntry] = []
     told: list[Any] = []
 
-    def note(run: Run, *_: object) -> None:
+    def note(run: RunEntry, *_: object) -> None:
         opened.append(run)
-        run.listen(LIVE, lambda *content: told.append(content))
+        run.listen(LiveReport, lambda *content: told.append(content))
 
-    monkeypatch.setattr(batch, "show", note)
+    monkeypatch.setattr(batch, "listen_for_page", note)
     result = ts.run(through(), {"numbers": session.range(0, 10, 1, 2).toDF("n")}, ROWS, workers=2)
     assert collected(result) == list(range(10))
     assert len(opened) == 1 and told == []

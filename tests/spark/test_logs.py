@@ -12,7 +12,8 @@ from pyspark.sql import SparkSession
 
 import timely
 from timely import spark as ts
-from timely.spark.logs import LogPlan, SparkHandler, hear_log, log_to_spark, worker_log
+from timely.spark.logs import LogPlan, SparkHandler, log_on_driver, log_to_spark, worker_log
+from timely.spark.messages import LogLine, Message
 
 LIBRARY = logging.getLogger("timely")
 MESH = logging.getLogger("timely.worker.mesh")
@@ -115,14 +116,14 @@ def test_workers_write_to_standard_error_on_a_cluster_only() -> None:
 
 
 class Driver:
-    """What a worker tells its log to."""
+    """What a worker sends its log to."""
 
     def __init__(self) -> None:
-        self.told: list[dict[str, Any]] = []
+        self.received: list[LogLine] = []
 
-    def tell(self, kind: str, content: dict[str, Any]) -> None:
-        assert kind == "log"
-        self.told.append(content)
+    def send(self, message: Message) -> None:
+        assert isinstance(message, LogLine)
+        self.received.append(message)
 
 
 def test_a_worker_says_who_it_is_in_each_line(capsys: pytest.CaptureFixture[str]) -> None:
@@ -137,18 +138,18 @@ def test_a_worker_says_who_it_is_in_each_line(capsys: pytest.CaptureFixture[str]
         "worker.mesh: run abcd, worker 3, attempt 17: hello 1",
         "worker.mesh: run abcd, worker 3, attempt 17: refused",
     ]
-    assert driver.told == [{"level": logging.WARNING, "text": "run abcd, worker 3, attempt 17: refused"}]
+    assert driver.received == [LogLine(logging.WARNING, "run abcd, worker 3, attempt 17: refused")]
 
 
-def test_a_line_that_is_told_is_bounded() -> None:
+def test_a_line_that_is_sent_is_bounded() -> None:
     driver = Driver()
     with worker_log(driver, LogPlan(echo=False), run=b"\1", worker=0, attempt=1):
         MESH.error("x" * 100_000)
-    assert len(driver.told[0]["text"]) == 4_096
+    assert len(driver.received[0].text) == 4_096
 
 
-def test_the_driver_logs_what_a_worker_tells(caplog: pytest.LogCaptureFixture) -> None:
-    hear_log("01", 3, 17, {"level": logging.WARNING, "text": "run 01, worker 3, attempt 17: 100 % refused"})
+def test_the_driver_logs_what_a_worker_sends(caplog: pytest.LogCaptureFixture) -> None:
+    log_on_driver(3, 17, LogLine(logging.WARNING, "run 01, worker 3, attempt 17: 100 % refused"))
     assert [(record.levelno, record.message) for record in caplog.records] == [
         (logging.WARNING, "run 01, worker 3, attempt 17: 100 % refused")
     ]

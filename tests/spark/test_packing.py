@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from timely.dataflow.output_schema import Output
 from timely.errors import SchemaError
-from timely.spark.packing import EPOCH, TAG, Input, pack, packed_schema, struct_name, unpack
+from timely.spark.packing import EPOCH, TAG, InputTable, pack, packed_schema, struct_name, unpack
 
 EDGES = pa.schema([("src", pa.string()), ("dst", pa.string())])
 RANKS = pa.schema([("node", pa.int64()), ("rank", pa.float64())])
@@ -33,7 +33,7 @@ def test_packing_and_unpacking_give_the_rows_back(parts: list[tuple[int, Rows]])
         pack(position, pa.RecordBatch.from_pylist(rows, TABLES[position].schema), schema) for position, rows in parts
     ]
     whole = pa.Table.from_batches(batches, schema).combine_chunks().to_batches()
-    inputs = [Input(table.name, None, tuple(table.schema.names)) for table in TABLES]
+    inputs = [InputTable(table.name, None, tuple(table.schema.names)) for table in TABLES]
     back: list[Rows] = [[], []]
     for batch in whole:
         for epoch, position, rows in unpack(batch, inputs):
@@ -46,7 +46,7 @@ def test_packing_and_unpacking_give_the_rows_back(parts: list[tuple[int, Rows]])
 @given(st.lists(st.integers(0, 4)).map(sorted))
 def test_epochs_cut_a_batch_in_order(epochs: list[int]) -> None:
     batch = pa.RecordBatch.from_pydict({"day": pa.array(epochs, pa.int16()), "row": list(range(len(epochs)))})
-    parts = list(unpack(batch, [Input("visits", "day")]))
+    parts = list(unpack(batch, [InputTable("visits", "day")]))
     assert [epoch for epoch, _, _ in parts] == sorted(set(epochs))
     assert [(epoch, row) for epoch, _, rows in parts for row in rows["row"].to_pylist()] == list(
         zip(epochs, range(len(epochs)), strict=True)
@@ -62,7 +62,7 @@ def test_epochs_of_packed_tables() -> None:
             struct_name(1): [None, {"b": "x"}, {"b": "y"}, None],
         }
     )
-    parts = [(e, p, r.to_pylist()) for e, p, r in unpack(packed, [Input("one", "day"), Input("two", None)])]
+    parts = [(e, p, r.to_pylist()) for e, p, r in unpack(packed, [InputTable("one", "day"), InputTable("two", None)])]
     assert parts == [(0, 0, [{"a": 1}]), (0, 1, [{"b": "x"}]), (3, 0, [{"a": 2}]), (3, 1, [{"b": "y"}])]
 
 
@@ -70,7 +70,7 @@ def test_epochs_of_packed_tables() -> None:
 def test_an_epoch_that_is_none_is_refused(bad: int | None) -> None:
     batch = pa.RecordBatch.from_pydict({"day": pa.array([bad], pa.int64())})
     with pytest.raises(SchemaError, match="epoch is (null|-1)"):
-        list(unpack(batch, [Input("visits", "day")]))
+        list(unpack(batch, [InputTable("visits", "day")]))
 
 
 def conform(schema: pa.Schema, batch: dict[str, pa.Array]) -> dict[str, list[Any]]:

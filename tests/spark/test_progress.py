@@ -22,9 +22,9 @@ from pyspark.sql import SparkSession
 
 import timely
 from timely import spark as ts
-from timely.spark import display
-from timely.spark.display import JobText, Monitor
-from timely.spark.metrics import REPORT, Meter, WorkerMetrics, summarize, traffic
+from timely.spark import reporting
+from timely.spark.messages import Message
+from timely.spark.reporting import Monitor, TaskMeter, WorkerMetrics, summarize, traffic
 from timely.worker.dataflow_position import standing
 from timely.worker.terminal import StatusLine
 
@@ -60,26 +60,26 @@ class Run:
         self.workers = workers
         self.id = b"\1\2"
         self.generation: int | None = 7
-        self.listeners: dict[str, Callable[[int, int, Any], None]] = {}
+        self.listeners: dict[Any, Callable[[int, int, Any], object]] = {}
 
-    def listen(self, kind: str, callback: Callable[[int, int, Any], None]) -> None:
+    def listen(self, kind: Any, callback: Callable[[int, int, Any], object]) -> None:
         self.listeners[kind] = callback
 
-    def tell(self, report: WorkerMetrics) -> None:
+    def send(self, report: WorkerMetrics) -> None:
         """Have a worker report, through JSON as in earnest."""
         content = json.loads(json.dumps(attrs.asdict(report)))
-        self.listeners[REPORT](report.worker, report.attempt, content)
+        self.listeners[WorkerMetrics](report.worker, report.attempt, WorkerMetrics(**content))
 
 
 class Driver:
     """What a meter reports to."""
 
     def __init__(self) -> None:
-        self.told: list[WorkerMetrics] = []
+        self.received: list[WorkerMetrics] = []
 
-    def tell(self, kind: str, content: dict[str, Any]) -> None:
-        assert kind == REPORT
-        self.told.append(WorkerMetrics.told(json.loads(json.dumps(content))))
+    def send(self, message: Message) -> None:
+        assert isinstance(message, WorkerMetrics)
+        self.received.append(message)
 
 
 def table(name: str) -> Any:
@@ -89,14 +89,14 @@ def table(name: str) -> Any:
 @pytest.fixture
 def by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
     """No thread shows anything."""
-    monkeypatch.setattr(display, "_show", lambda monitor: None)
+    monkeypatch.setattr(reporting, "_start_showing", lambda monitor: None)
 
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """The time that a meter goes by, in its one element."""
     now = [100.0]
-    monkeypatch.setattr("timely.spark.metrics.time", SimpleNamespace(monotonic=lambda: now[0], process_time=lambda: now[0] / 4))
+    monkeypatch.setattr("timely.spark.reporting.time", SimpleNamespace(monotonic=lambda: now[0], process_time=lambda: now[0] / 4))
     return now
 
 
@@ -105,25 +105,25 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 
 def test_a_worker_reports_once_a_second_at_most(clock: list[float]) -> None:
     driver = Driver()
-    meter = Meter(driver, 0, 7, 2, [table("edges")], [table("ranks")])
+    meter = TaskMeter(driver, 0, 7, 2, [table("edges")], [table("ranks")])
     for tenth in range(35):
         clock[0] = 100.0 + tenth / 10
         meter.tick()
-    assert [report.elapsed for report in driver.told] == [1.0, 2.0, 3.0]
-    assert [report.steps for report in driver.told] == [11, 21, 31]
+    assert [report.elapsed for report in driver.received] == [1.0, 2.0, 3.0]
+    assert [report.steps for report in driver.received] == [11, 21, 31]
 
 
 def test_a_report_says_what_was_counted(clock: list[float]) -> None:
     driver = Driver()
-    meter = Meter(driver, 1, 7, 2, [table("edges"), table("nodes")], [table("ranks")])
-    meter.took(0, 10, epoch=0)
-    meter.took(1, 5, epoch=0)
-    meter.took(0, 7, epoch=3)
-    meter.gave(0, 2)
+    meter = TaskMeter(driver, 1, 7, 2, [table("edges"), table("nodes")], [table("ranks")])
+    meter.count_in(0, 10, epoch=0)
+    meter.count_in(1, 5, epoch=0)
+    meter.count_in(0, 7, epoch=3)
+    meter.count_out(0, 2)
     meter.checkpoints += 1
     clock[0] += 4.0
     meter.finish()
-    (report,) = driver.told
+    (report,) = driver.received
     assert (report.worker, report.attempt, report.stage, report.pid) == (1, 7, 2, os.getpid())
     assert (report.rows_in, report.rows_out) == ({"edges": 17, "nodes": 5}, {"ranks": 2})
     assert (report.batches_in, report.batches_out, report.epochs, report.checkpoints) == (3, 1, 2, 1)
@@ -190,31 +190,20 @@ def test_what_an_attempt_that_failed_did_does_not_count() -> None:
     before = monitor.progress
     assert before is None
     assert len(monitor.metrics) == 0
-    run.tell(attrs.evolve(REPORTED, final=True))
-    run.tell(attrs.evolve(REPORTED, worker=1))
+    run.send(attrs.evolve(REPORTED, final=True))
+    run.send(attrs.evolve(REPORTED, worker=1))
     assert len(monitor.metrics) == 0
-    run.tell(attrs.evolve(REPORTED, attempt=9, rows_in={"edges": 1}))
-    run.tell(attrs.evolve(REPORTED, attempt=7, worker=1, rows_in={"edges": 500}, final=True))  # too late
+    run.send(attrs.evolve(REPORTED, attempt=9, rows_in={"edges": 1}))
+    run.send(attrs.evolve(REPORTED, attempt=7, worker=1, rows_in={"edges": 500}, final=True))  # too late
     assert monitor.progress is not None
     assert (monitor.progress.attempt, monitor.progress.rows_in) == (9, {"edges": 1})
-    run.tell(attrs.evolve(REPORTED, attempt=9, worker=1, final=True))
-    run.tell(attrs.evolve(REPORTED, attempt=9, worker=0, final=True))
+    run.send(attrs.evolve(REPORTED, attempt=9, worker=1, final=True))
+    run.send(attrs.evolve(REPORTED, attempt=9, worker=0, final=True))
     assert [(metric.worker, metric.attempt) for metric in monitor.metrics] == [(0, 9), (1, 9)]
     assert (monitor.metrics.rows_in, monitor.progress.complete) == ({"edges": 20}, True)
 
 
 # -- where it is shown -------------------------------------------------------------------------------------------------
-
-
-class Jobs:
-    """Where descriptions of jobs go."""
-
-    def __init__(self) -> None:
-        self.told: list[tuple[int, str]] = []
-
-    def describe(self, stage: int, text: str) -> bool:
-        self.told.append((stage, text))
-        return True
 
 
 @pytest.fixture
@@ -255,53 +244,34 @@ def test_what_is_no_terminal_takes_nothing_away() -> None:
 def test_a_run_is_shown_until_it_ends(terminal: Any, by_hand: None) -> None:
     writable, written = terminal
     run: Any = Run(1)
-    jobs: Any = Jobs()
-    monitor = Monitor(run, "ranks", jobs, StatusLine(writable))
-    run.tell(REPORTED)
+    monitor = Monitor(run, "ranks", StatusLine(writable))
+    run.send(REPORTED)
     assert monitor.show()
     assert monitor.show()  # nothing new
-    assert [stage for stage, _ in jobs.told] == [2]
-    text = "timely ranks: epoch 3; 10 rows in, 0 out; 1 worker, 1 MiB; 2 s"
-    assert jobs.told[0][1] == text
-    assert text[:60] in written()
-    run.tell(attrs.evolve(REPORTED, epoch=None, final=True))
+    assert "timely ranks: epoch 3; 10 rows in, 0 out; 1 worker, 1 MiB" in written()
+    run.send(attrs.evolve(REPORTED, epoch=None, final=True))
     assert not monitor.show()
-    assert "timely ranks: complete" in jobs.told[-1][1]
     assert written().endswith("\r\x1b[K")
 
 
 def test_an_attempt_that_failed_is_no_longer_shown(by_hand: None) -> None:
     run: Any = Run(1)
-    monitor = Monitor(run, "ranks", None, StatusLine(io.StringIO()))
-    run.tell(REPORTED)
+    monitor = Monitor(run, "ranks", StatusLine(io.StringIO()))
+    run.send(REPORTED)
     run.generation = None
     assert not monitor.show()
 
 
 def test_what_shows_things_ends_with_the_last_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(display, "_EVERY", 0.01)
+    monkeypatch.setattr(reporting, "_REFRESH", 0.01)
     run: Any = Run(1)
-    Monitor(run, "ranks", Jobs())  # type: ignore[arg-type]
-    run.tell(REPORTED)
+    Monitor(run, "ranks", StatusLine(io.StringIO()))
+    run.send(REPORTED)
     threads = [thread for thread in threading.enumerate() if thread.name == "timely-progress"]
     assert len(threads) == 1
     run.generation = None
     threads[0].join(60)
     assert not threads[0].is_alive()
-
-
-def test_a_job_is_not_described_twice_in_vain() -> None:
-    class Broken:
-        asked = 0
-
-        @property
-        def _jsc(self) -> Any:
-            self.asked += 1
-            raise RuntimeError("another Spark")
-
-    context: Any = Broken()
-    jobs = JobText(context)
-    assert [jobs.describe(1, "text"), jobs.describe(1, "text"), context.asked] == [False, False, 1]
 
 
 # -- in Spark ----------------------------------------------------------------------------------------------------------
@@ -332,33 +302,23 @@ def held_up(gate: Path) -> Callable[..., dict[str, timely.Stream[int, Any]]]:
 def test_a_run_is_followed_while_it_runs(session: SparkSession, tmp_path: Path) -> None:
     gate = tmp_path / "gate"
     result = ts.run(held_up(gate), {"numbers": session.range(100)}, {"numbers": "id long"}, workers=2)
-    context = session.sparkContext
     assert (result.progress, result.metrics) == (None, ())
     counted: list[int] = []
 
     def act() -> None:
-        context.setJobDescription("mine")
         counted.append(result["numbers"].count())
 
     thread = threading.Thread(target=act)
     thread.start()
-    descriptions: dict[int, str] = {}
     deadline = time.monotonic() + 240
-    while not any("iteration" in text for text in descriptions.values()) and time.monotonic() < deadline:
-        descriptions |= described(session)
+    while (seen := result.progress) is None or seen.iteration is None:
+        assert time.monotonic() < deadline
         time.sleep(0.05)
-    seen = result.progress
     gate.touch()
     thread.join(240)
     assert counted == [100]
-    (job, text) = next((job, text) for job, text in descriptions.items() if "iteration" in text)
-    assert text.startswith("mine · timely rank: epoch 0, iteration ")
-    assert seen is not None
     assert (seen.epoch, seen.workers, seen.complete) == (0, 2, False)
-    assert seen.iteration is not None
     assert seen.rows_out == {"numbers": 0}
-    assert described(session, job)[job].startswith("mine · timely rank: ")
-
     assert result.progress is not None
     assert result.progress.complete
     assert result.metrics.rows_out == {"numbers": 100}
@@ -372,27 +332,16 @@ def test_a_run_is_followed_while_it_runs(session: SparkSession, tmp_path: Path) 
     assert sum(row.rows_out["numbers"] for row in rows) == 100
 
 
-def described(session: SparkSession, *jobs: int) -> dict[int, str]:
-    """The descriptions of these jobs, or of those that run, as Spark's REST interface gives them."""
-    store = session.sparkContext._jsc.sc().statusStore()
-    found = {}
-    for job in jobs or session.sparkContext.statusTracker().getActiveJobsIds():
-        description = store.job(job).description()
-        if description.isDefined():
-            found[int(job)] = str(description.get())
-    return found
-
-
 @pytest.mark.spark
-def test_the_display_can_be_switched_off(session: SparkSession) -> None:
+def test_the_line_can_be_switched_off(session: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stderr", SimpleNamespace(isatty=lambda: True, write=print, flush=print))
     run: Any = Run(1)
-    assert display.monitor(session, run, "ranks")._jobs is not None
-    session.conf.set(display.SETTING, "false")
+    assert reporting.monitor(session, run, "ranks")._line is not None
+    session.conf.set(reporting.SETTING, "false")
     try:
-        monitor = display.monitor(session, run, "ranks")
-        assert (monitor._jobs, monitor._line) == (None, None)
+        assert reporting.monitor(session, run, "ranks")._line is None
     finally:
-        session.conf.unset(display.SETTING)
+        session.conf.unset(reporting.SETTING)
 
 
 @pytest.mark.spark

@@ -5,11 +5,9 @@ whom they are for, and finds out who hangs.
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import pickle
 import queue
-import select
 import signal
 import socket
 import ssl
@@ -22,7 +20,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any, ClassVar, cast
 
 import attrs
 import pytest
@@ -39,9 +37,9 @@ from timely.errors import (
     WorkerError,
 )
 from timely.spark import messages
-from timely.spark.messages import DRIVER, LARGEST, Pulse, describe, revive
+from timely.spark.messages import DRIVER, LARGEST, Done, Join, Message, Pulse, describe, framed, revive
 from timely.spark.registration import Registration
-from timely.spark.rendezvous import Rendezvous, Run, rendezvous
+from timely.spark.rendezvous import Rendezvous, RunEntry, rendezvous
 from timely.spark.session import addresses
 from timely.worker import credentials
 from timely.worker.credentials import speaker
@@ -62,7 +60,7 @@ def pool() -> Iterator[ThreadPoolExecutor]:
 
 
 def register(
-    server: Rendezvous, run: Run, index: int, generation: int, stage: int = 0, timeout: float = 10.0
+    server: Rendezvous, run: RunEntry, index: int, generation: int, stage: int = 0, timeout: float = 10.0
 ) -> Registration:
     return Registration(server.invitation(run), index=index, generation=generation, stage=stage, timeout=timeout)
 
@@ -76,7 +74,7 @@ def peers_of(registration: Registration, index: int, generation: int) -> dict[in
 
 
 def complete(
-    server: Rendezvous, run: Run, pool: ThreadPoolExecutor, generation: int, stage: int = 0
+    server: Rendezvous, run: RunEntry, pool: ThreadPoolExecutor, generation: int, stage: int = 0
 ) -> list[Registration]:
     joined = [register(server, run, index, generation, stage) for index in range(run.workers)]
     told = pool.map(lambda index: peers_of(joined[index], index, generation), range(run.workers))
@@ -162,7 +160,7 @@ def test_a_loss_before_all_are_there_ends_the_attempt(server: Rendezvous, pool: 
     run = server.open_run(3)
     zero, one, two = (register(server, run, index, 1) for index in range(3))
     waiting = pool.submit(peers_of, zero, 0, 1)
-    one._line.send({"join": {"stage": 0, "address": ["127.0.0.1", 1], "place": "here"}})
+    one._connection.send(Join(0, ["127.0.0.1", 1], "here"))
     leave(one)
     with pytest.raises(PeerLostError, match="gone away"):
         waiting.result()
@@ -241,7 +239,7 @@ def test_no_driver_no_run(server: Rendezvous) -> None:
 
 
 @pytest.mark.parametrize(
-    "said", [struct.pack("!I", 1 << 30), struct.pack("!I", 3) + b"{{{", struct.pack("!I", 11) + b'{"join": 1}']
+    "said", [struct.pack("!I", 1 << 30), struct.pack("!I", 3) + b"{{{", struct.pack("!I", 28) + b'{"kind":"join","content":{}}']
 )
 def test_nonsense_ends_only_its_own_connection(server: Rendezvous, pool: ThreadPoolExecutor, said: bytes) -> None:
     run = server.open_run(1)
@@ -314,57 +312,76 @@ def test_keys_are_not_printed(server: Rendezvous) -> None:
 # -- messages ----------------------------------------------------------------------------------------------------------
 
 
-def wait_for(registration: Registration, kind: str, count: int) -> list[dict[str, Any]]:
-    heard: list[dict[str, Any]] = []
-    while len(heard) < count and registration.stopped() is None:
-        heard += registration.heard(kind)
-        if len(heard) < count:
-            registration.wait(10)
-    return heard
+@attrs.frozen
+class Note(Message):
+    """Any text or number."""
+
+    kind: ClassVar[str] = "note"
+    content: Any = None
+
+
+@attrs.frozen
+class Other(Message):
+    """Nothing, of another kind."""
+
+    kind: ClassVar[str] = "other"
+
+
+def wait_for(registration: Registration, count: int) -> list[Any]:
+    """The contents of so many notes, once they have come."""
+    arrived = threading.Event()
+    registration.alert(arrived.set)
+    contents: list[Any] = []
+    while True:
+        contents += [note.content for note in registration.receive(Note)]
+        if len(contents) >= count or registration.stopped() is not None:
+            return contents
+        arrived.wait(10)
+        arrived.clear()
 
 
 def test_workers_and_driver_tell_each_other_things_in_order(server: Rendezvous, pool: ThreadPoolExecutor) -> None:
     run = server.open_run(2)
-    told: queue.Queue[tuple[int, int, dict[str, Any]]] = queue.Queue()
-    run.listen("count", lambda *message: told.put(message))
+    told: queue.Queue[tuple[int, int, Any]] = queue.Queue()
+    run.listen(Note, lambda worker, generation, note: told.put((worker, generation, note.content)))
     joined = complete(server, run, pool, 4)
     for number in range(100):
-        joined[1].tell("count", {"n": number})
-        joined[1].tell("nobody listens for this", {})
-    assert [told.get(timeout=10) for _ in range(100)] == [(1, 4, {"n": number}) for number in range(100)]
+        joined[1].send(Note(number))
+        joined[1].send(Other())
+    assert [told.get(timeout=10) for _ in range(100)] == [(1, 4, number) for number in range(100)]
     assert run.generation == 4
     for number in range(100):
-        assert run.send(0, "square", {"n": number**2})
-    assert run.broadcast("all", {"text": "ü" * 1000}) == 2
-    assert wait_for(joined[0], "square", 100) == [{"n": number**2} for number in range(100)]
-    assert [wait_for(each, "all", 1) for each in joined] == [[{"text": "ü" * 1000}]] * 2
-    assert joined[0].heard("all") == joined[1].heard("square") == []
+        assert run.send(0, Note(number**2))
+    assert run.broadcast(Note("ü" * 1000)) == 2
+    assert wait_for(joined[0], 101) == [number**2 for number in range(100)] + ["ü" * 1000]
+    assert wait_for(joined[1], 1) == ["ü" * 1000]
+    assert not joined[0].receive(Note) and not joined[1].receive(Other)
     leave(*joined)
 
 
 def test_large_messages_both_ways_at_once(server: Rendezvous, pool: ThreadPoolExecutor) -> None:
     run = server.open_run(1)
     told: queue.Queue[int] = queue.Queue()
-    run.listen("large", lambda worker, generation, content: told.put(len(content["text"])))
+    run.listen(Note, lambda worker, generation, note: told.put(len(note.content)))
     (joined,) = complete(server, run, pool, 1)
-    text = {"text": "x" * (LARGEST - 100)}
+    text = "x" * (LARGEST - 100)
     for _ in range(10):
-        joined.tell("large", text)
-        run.send(0, "large", text)
-    assert wait_for(joined, "large", 10) == [text] * 10
+        joined.send(Note(text))
+        run.send(0, Note(text))
+    assert wait_for(joined, 10) == [text] * 10
     assert [told.get(timeout=30) for _ in range(10)] == [LARGEST - 100] * 10
     leave(joined)
 
 
-@pytest.mark.parametrize("content", [{"text": "x" * LARGEST}, {"what": {1, 2}}])
+@pytest.mark.parametrize("content", ["x" * LARGEST, {1, 2}])
 def test_what_cannot_be_told_is_refused_where_it_is_said(
-    server: Rendezvous, pool: ThreadPoolExecutor, content: dict[str, Any]
+    server: Rendezvous, pool: ThreadPoolExecutor, content: Any
 ) -> None:
     run = server.open_run(1)
     (joined,) = complete(server, run, pool, 1)
-    for say in (partial(joined.tell, "kind"), partial(run.send, 0, "kind")):
-        with pytest.raises(ConfigurationError, match="tell each other|too long to be told"):
-            say(content)
+    for send in (joined.send, partial(run.send, 0)):
+        with pytest.raises(ConfigurationError, match="must be plain JSON|is too long"):
+            send(Note(content))
     assert joined.stopped() is None
     leave(joined)
 
@@ -372,20 +389,20 @@ def test_what_cannot_be_told_is_refused_where_it_is_said(
 def test_only_the_newest_generation_is_spoken_with(server: Rendezvous, pool: ThreadPoolExecutor) -> None:
     run = server.open_run(2)
     assert run.generation is None
-    assert run.broadcast("hello", {}) == 0
+    assert run.broadcast(Note()) == 0
     told: queue.Queue[tuple[int, int]] = queue.Queue()
-    run.listen("kind", lambda worker, generation, content: told.put((worker, generation)))
+    run.listen(Other, lambda worker, generation, message: told.put((worker, generation)))
     old = complete(server, run, pool, 1)
     new = complete(server, run, pool, 3, stage=1)
     newer = complete(server, run, pool, 5)
     assert "a newer attempt" in str(old[0].stopped(10))
-    old[0].tell("kind", {})
+    old[0].send(Other())
     leave(*old)
-    newer[0].tell("kind", {})
+    newer[0].send(Other())
     assert told.get(timeout=10) == (0, 5)
-    assert run.broadcast("hello", {}) == 2
-    assert wait_for(newer[1], "hello", 1) == [{}]
-    assert old[0].heard("hello") == new[0].heard("hello") == []
+    assert run.broadcast(Note()) == 2
+    assert wait_for(newer[1], 1) == [None]
+    assert old[0].receive(Note) == new[0].receive(Note) == []
     leave(*new, *newer)
 
 
@@ -394,30 +411,13 @@ def test_a_listener_that_fails_is_logged_and_harms_nobody(
 ) -> None:
     run = server.open_run(1)
     told: queue.Queue[int] = queue.Queue()
-    run.listen("kind", lambda worker, generation, content: 1 // content["n"])
-    run.listen("kind", lambda worker, generation, content: told.put(content["n"]))
+    run.listen(Note, lambda worker, generation, note: 1 // note.content)
+    run.listen(Note, lambda worker, generation, note: told.put(note.content))
     (joined,) = complete(server, run, pool, 1)
-    joined.tell("kind", {"n": 0})
-    joined.tell("kind", {"n": 1})
+    joined.send(Note(0))
+    joined.send(Note(1))
     assert [told.get(timeout=10) for _ in range(2)] == [0, 1]
     assert "ZeroDivisionError" in caplog.text
-    leave(joined)
-
-
-def test_what_comes_can_be_polled_for_and_rings(server: Rendezvous, pool: ThreadPoolExecutor) -> None:
-    run = server.open_run(1)
-    (joined,) = complete(server, run, pool, 1)
-    joined.wait(0)
-    rung = threading.Event()
-    joined.alert(rung.set)
-    assert select.select([joined], [], [], 0)[0] == []
-    assert not joined.wait(0)
-    run.send(0, "kind", {})
-    assert select.select([joined], [], [], 10)[0] == [joined]
-    assert rung.wait(10)
-    assert joined.wait(0)
-    assert select.select([joined], [], [], 0)[0] == []
-    assert joined.heard("kind") == [{}]
     leave(joined)
 
 
@@ -522,17 +522,12 @@ def test_patience_must_be_some(server: Rendezvous) -> None:
 # -- what may come in between ------------------------------------------------------------------------------------------
 
 
-def dial_and_join(server: Rendezvous, run: Run, index: int, generation: int) -> ssl.SSLSocket:
+def dial_and_join(server: Rendezvous, run: RunEntry, index: int, generation: int) -> ssl.SSLSocket:
     """Return the connection of a worker that has joined, and neither reads nor gives signs of life."""
     context = speaker(run.identity, run.driver.certificate)
     sock = dial(server.address, context, Hello(run.id, generation, index, DRIVER), time.monotonic() + 10)
-    sock.sendall(framed({"join": {"stage": 0, "address": ["127.0.0.1", 1], "place": "here"}}))
+    sock.sendall(framed(Join(0, ["127.0.0.1", 1], "here")))
     return sock
-
-
-def framed(value: dict[str, Any]) -> bytes:
-    data = json.dumps(value).encode()
-    return struct.pack("!I", len(data)) + data
 
 
 def test_what_a_worker_said_before_it_left_is_heard_though_it_did_not_listen(server: Rendezvous) -> None:
@@ -543,12 +538,12 @@ def test_what_a_worker_said_before_it_left_is_heard_though_it_did_not_listen(ser
         deaf = dial_and_join(server, run, 0, 1)
         waiting.join()
         heard = queue.SimpleQueue[int]()
-        run.listen("here", lambda worker, generation, content: heard.put(worker))
+        run.listen(Other, lambda worker, generation, message: heard.put(worker))
         for _ in range(20):  # more than the connection holds, so that the driver has something left to send
-            assert run.send(0, "much", {"text": "x" * 1_000_000})
-        other.tell("here", {})
+            assert run.send(0, Note("x" * 1_000_000))
+        other.send(Other())
         assert heard.get(timeout=10) == 1  # the driver has sent what could be sent
-        deaf.sendall(framed({"say": "here", "content": {}}) + framed({"done": True}))
+        deaf.sendall(framed(Other()) + framed(Done()))
         deaf.close()
         assert heard.get(timeout=10) == 0
         assert other.stopped(0.2) is None
@@ -567,10 +562,10 @@ def test_a_worker_that_does_not_take_what_it_is_sent_is_declared_gone_and_nothin
         with dial_and_join(server, run, 0, 1):
             waiting.join()
             for _ in range(40):
-                run.send(0, "much", {"text": "x" * 1_000_000})
+                run.send(0, Note("x" * 1_000_000))
             stopped = other.stopped(10)
     assert isinstance(stopped, PeerLostError)
-    assert "worker 0 does not take what it is told" in str(stopped)
+    assert "worker 0 does not take what it is sent" in str(stopped)
 
 
 def test_a_run_may_be_opened_while_a_worker_of_another_joins(server: Rendezvous, pool: ThreadPoolExecutor) -> None:

@@ -21,7 +21,7 @@ from pyspark.sql.types import LongType, StructField, StructType
 import timely
 from tests.spark.runs import EDGES, Streams, applying, jobs_of, rows, through
 from timely import spark as ts
-from timely.spark.rendezvous import Run
+from timely.spark.rendezvous import RunEntry
 
 pytestmark = pytest.mark.spark
 
@@ -342,7 +342,7 @@ def test_a_loop_ends_across_workers(session: SparkSession) -> None:
 def runs_known() -> int:
     """How many runs this process holds in memory."""
     gc.collect()
-    return sum(isinstance(thing, Run) for thing in gc.get_objects())
+    return sum(isinstance(thing, RunEntry) for thing in gc.get_objects())
 
 
 def test_a_run_is_forgotten_when_no_table_needs_it_any_more(session: SparkSession, edges: DataFrame) -> None:

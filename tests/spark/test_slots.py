@@ -20,7 +20,7 @@ from timely.errors import SparkError
 from timely.graphs import connected_components
 from timely.graphs import spark as graphs
 from timely.spark import settings, slots
-from timely.spark.slots import holding, settle
+from timely.spark.slots import reserve, settle
 
 
 @attrs.define
@@ -110,10 +110,10 @@ def test_executors_that_come_and_go_are_not_waited_for(clock: Clock) -> None:
 
 def test_what_streams_hold_is_left_to_them(clock: Clock) -> None:
     cluster = Cluster(6)
-    with holding(cast(Any, cluster), 2):
+    with reserve(cast(Any, cluster), 2):
         assert settled(cluster) == 4
         assert settled(cluster, stays=True) == 3
-        with holding(cast(Any, cluster), 3), pytest.raises(SparkError, match="Streams of this session hold 5 of them"):
+        with reserve(cast(Any, cluster), 3), pytest.raises(SparkError, match="Streams of this session hold 5 of them"):
             settled(cluster, 1, stays=True)
         assert settled(cluster, 5) == 5  # a run may wait for a stream to end
     assert settled(cluster) == 6

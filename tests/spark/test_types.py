@@ -22,7 +22,7 @@ from pyspark.sql import types as T
 import timely
 from timely import spark as ts
 from timely.errors import SchemaError
-from timely.spark.columns import can_hash, check_types
+from timely.spark.plan import can_hash, check_types
 
 spark = pytest.mark.spark
 

@@ -1,13 +1,10 @@
-"""The graph algorithms from DataFrame to DataFrame, for those who never want to see a scope.
+"""The graph algorithms from DataFrame to DataFrame, without a scope in sight.
 
-Each function is ``timely.spark.run`` around the dataflow of the same name in ``timely.graphs``, on one graph. ``src`` and
-``dst`` name the columns of ``edges`` that hold the ends, both of one type, which is the type of the result's nodes too;
-``vertices`` is a DataFrame with a column ``node`` of that type, for nodes that no edge names. The job runs in ``workers``
-tasks of one barrier stage, or in as many as the session has slots. A caller may assume that nothing runs before an action
-asks for the result, and that columns and parameters are checked before that, here on the driver: ``SchemaError`` for a
-column that is missing or of a type that will not do, ``ConfigurationError`` for a parameter that cannot be. Nulls are found
-when the job runs. For the rest see ``timely.spark.run``, for each algorithm the function in ``timely.graphs``, and
-``docs/graphs_on_spark.md`` for all of it.
+Each function is ``timely.spark.run`` around the dataflow of the same name in ``timely.graphs``. ``src`` and ``dst`` name the
+columns of ``edges`` that hold the ends, both of one type, which is that of the result's nodes too. ``vertices`` has a column
+``node`` of that type, for nodes without edges. Nothing runs before an action asks for the result; columns and parameters are
+checked at the call: ``SchemaError`` for a missing column or a wrong type, ``ConfigurationError`` for a parameter that cannot be.
+See ``docs/graphs_on_spark.md``.
 """
 
 from __future__ import annotations
@@ -129,11 +126,10 @@ def pagerank(
 def breadth_first_search(
     edges: DataFrame, source: Any, src: str = "src", dst: str = "dst", *, workers: int | None = None
 ) -> DataFrame:
-    """Return a DataFrame ``(node, distance)`` with one row for each node that a path from ``source`` leads to: the least
-    number of edges on one, of type long.
+    """Return a DataFrame ``(node, distance)`` of the nodes that ``source`` reaches: the fewest edges of a path, of type long.
 
-    ``source`` is a value of the nodes' type, a timestamp as Spark gives it to Python (without a time zone it is by this machine's
-    clock). Where it is an end of no edge, the result has no rows.
+    ``source`` is a value of the nodes' type; a timestamp without a time zone is by this machine's clock. Where it is an end of no
+    edge, the result has no rows.
 
     >>> from timely.spark import local_session
     >>> session = local_session(2)
@@ -148,11 +144,9 @@ def breadth_first_search(
 def shortest_paths(
     edges: DataFrame, source: Any, src: str = "src", dst: str = "dst", weight: str = "weight", *, workers: int | None = None
 ) -> DataFrame:
-    """Return a DataFrame ``(node, distance)`` with one row for each node that a path from ``source`` leads to: the least
-    sum of weights on one, of type double.
+    """Return a DataFrame ``(node, distance)`` of the nodes that ``source`` reaches: the least sum of weights, of type double.
 
-    ``source`` is as for :func:`breadth_first_search`. ``weight`` names a column of numbers from 0 up; they are added up as
-    doubles.
+    ``source`` is as for :func:`breadth_first_search`. ``weight`` names a column of numbers from 0 up, added as doubles.
 
     >>> from timely.spark import local_session
     >>> session = local_session(2)
@@ -218,18 +212,16 @@ def pregel(
 ) -> DataFrame:
     """Return a DataFrame ``(node, state)`` with one row for each of ``vertices``, in the state that it ended in.
 
-    For what no function here does. ``vertices`` has a column ``node`` and one for the states to begin with, which
-    ``state`` names, of any type; the states to end with are of the same. ``compute(vertex, messages)`` is a Python function
-    that is called for every vertex, and then for those that were sent messages, until nobody sends any; it returns the new
-    state, and pairs ``(node, message)``. ``vertex`` is a ``timely.graphs.PregelVertex``; its ``edges`` are the nodes that its
-    edges lead to, or with ``weight`` pairs of such a node and the value of that column, which may be of any type. Values
-    are as in Spark's rows, but that a struct is a dictionary, and a map a list of pairs. Messages may be anything that can
-    be pickled. Timestamps come with the session's time zone, and one that is returned without any is taken to be in UTC. With
-    ``combine``, a function of two messages whose order makes no difference, the messages to a node become one. Nodes are whole
-    numbers, strings, bytes, truth values, dates or timestamps. Both functions travel to the workers as Spark's own UDFs do.
+    ``vertices`` has a column ``node`` and one of initial states, of any type, which ``state`` names; the final states have the
+    same type. ``compute(vertex, messages)`` is called for every vertex, and then for those that received messages, until nobody
+    sends any. It returns the new state, and pairs ``(node, message)``; a message is anything that can be pickled. ``vertex`` is a
+    ``timely.graphs.PregelVertex``, whose ``edges`` are the nodes it points to, or with ``weight`` pairs of node and weight, of
+    any type. A struct is a dictionary, and a map a list of pairs; timestamps have the session's time zone, and one without any is
+    in UTC. ``combine``, a commutative function of two messages, makes one of all messages to a node. Nodes are whole numbers,
+    strings, bytes, truth values, dates or timestamps.
 
-    Inside the workers, ``SchemaError`` for a node that is null or has two rows, for edges or messages of nodes that are no
-    vertices, and for a state that the column cannot hold.
+    Workers raise ``SchemaError`` for a node that is null or has two rows, for edges or messages of nodes that are no vertices,
+    and for a state that the column cannot hold.
 
     >>> from timely.spark import local_session
     >>> session = local_session(2)
@@ -237,8 +229,8 @@ def pregel(
     >>> edges = session.createDataFrame([("a", "b"), ("b", "a"), ("b", "d"), ("d", "c")], "src string, dst string")
     >>> def greatest(vertex, messages):
     ...     state = max([vertex.state, *messages])
-    ...     told = vertex.superstep == 0 or state > vertex.state
-    ...     return state, [(target, state) for target in vertex.edges if told]
+    ...     changed = vertex.superstep == 0 or state > vertex.state
+    ...     return state, [(target, state) for target in vertex.edges if changed]
     >>> sorted(tuple(row) for row in pregel(vertices, edges, greatest, max).collect())
     [('a', 6), ('b', 6), ('c', 6), ('d', 6)]
     """
@@ -306,9 +298,7 @@ def _table(records: Iterable[tuple[Any, Any]], schema: StructType) -> pa.RecordB
 
 
 def _refuse_cut(kind: pa.DataType, values: Iterable[Any]) -> None:
-    """``ValueError`` for values that have more than their type keeps, where Arrow takes them all the same: the fraction of a
-    number that is to be whole, the hour of a date. Within lists, maps and structs too; the values are ones that Arrow takes.
-    """
+    """Raise ``ValueError`` for values that Arrow would truncate: the fraction of a number, the hour of a date."""
     there = [value for value in values if value is not None]
     if pa.types.is_integer(kind) or pa.types.is_date(kind):
         for value in there:
@@ -346,10 +336,7 @@ def _run(
     vertices: DataFrame | None = None,
     weight: str | None = None,
 ) -> DataFrame:
-    """Return ``(node, column)`` from ``apply(edges, vertices)``; the column is of type ``kind``, or else of the nodes'.
-
-    ``weight`` names the column of the edges' weights, if they have any.
-    """
+    """Return ``(node, column)`` from ``apply(edges, vertices)``; the column is of type ``kind``, or else of the nodes'."""
     node = _node_type(edges, src, dst)
     ends = {"src": src, "dst": dst}
     if weight is None:
@@ -369,9 +356,7 @@ def _run(
 
 
 def _vertices(vertices: DataFrame, node: DataType, state: str | None = None) -> DataFrame:
-    """Return the column of nodes, and that of states if one is named; ``SchemaError`` for nodes of another type than the
-    edges' ends.
-    """
+    """Return the columns of nodes and states; ``SchemaError`` for nodes of another type than the edges' ends."""
     kind = _require(vertices, "node", "vertices")
     if kind != node:
         raise SchemaError(
@@ -403,10 +388,7 @@ def _node_type(edges: DataFrame, src: str, dst: str) -> DataType:
 
 
 def _as_source(source: Any, node: DataType, src: str) -> Any:
-    """Return a source as the workers look it up; ``ConfigurationError`` for one that is no value of the nodes' type.
-
-    An instant without a time zone is one as Spark gives it to Python, and takes it from there: by this machine's clock.
-    """
+    """Return a source as the workers look it up; ``ConfigurationError`` for one that is no value of the nodes' type."""
     try:
         kind = to_arrow_type(node, timezone="UTC")
     except PySparkException:
@@ -445,9 +427,9 @@ def _require(frame: object, name: object, what: str) -> DataType:
 
 
 def _columns(frame: DataFrame, chosen: dict[str, str]) -> DataFrame:
-    """Return the columns of a frame that were chosen by their exact names, under names of ours.
+    """Return the chosen columns of a frame, by their exact names, under ``chosen``'s names.
 
-    Spark looks names up without regard to case: where several differ in that alone, by positions, which takes it a plan more.
+    Spark looks names up without regard to case; where several differ in that alone, positions take it a plan more.
     """
     plain = [name.lower() for name in frame.columns]
     if all(plain.count(column.lower()) == 1 for column in chosen.values()):

@@ -3,7 +3,7 @@
 Workers form *groups*; the members of a group send each other progress. A worker in several groups forwards: each group gets one
 sum of what the worker did itself and what it received in its other groups. The groups form a tree, so every batch reaches every
 other worker once, over one path. A sum of whole batches is as safe as those batches one by one: see
-docs/decisions/progress.md#progress-aggregation. The groups are Naiad's local and global accumulators (section 3.3, figure 6c); workers are the
+docs/decisions/progress.md. The groups are Naiad's local and global accumulators (section 3.3, figure 6c); workers are the
 accumulators.
 """
 

@@ -1,9 +1,7 @@
 """The data pipeline on Spark: DataFrames in, timely workers in the tasks of one barrier stage, DataFrames out.
 
-:func:`run` is the way in; :func:`local_session` makes a session on this machine to try it with. This package, and no
-other part of the library but ``timely.graphs.spark``, imports Spark and Arrow when it is imported; where they are
-missing, the import raises :class:`~timely.errors.ConfigurationError`, which says what to install. :func:`check` says which
-settings of a session could be better, :func:`ship` sends packages to executors that lack them.
+Importing this package imports Spark and Arrow. Where they are missing it raises :class:`~timely.errors.ConfigurationError`, which
+says what to install.
 """
 
 from __future__ import annotations
@@ -12,8 +10,8 @@ from timely.errors import ConfigurationError
 
 try:
     from timely.spark.batch import Result, run
-    from timely.spark.metrics import Metrics, Progress, WorkerMetrics
     from timely.spark.plan import ColumnOf
+    from timely.spark.reporting import Metrics, RunProgress, WorkerMetrics
     from timely.spark.session import local_session
     from timely.spark.settings import Finding, Findings, check
     from timely.spark.shipping import ship
@@ -30,6 +28,9 @@ except ImportError as error:
         f"timely.spark needs the package {error.name}: pip install '.[spark]' in a checkout of timely"
     ) from error
 
+Progress = RunProgress
+"""Its name before."""
+
 __all__ = [
     "ColumnOf",
     "EpochReport",
@@ -38,6 +39,7 @@ __all__ = [
     "Metrics",
     "Progress",
     "Result",
+    "RunProgress",
     "StreamHandle",
     "WorkerMetrics",
     "check",

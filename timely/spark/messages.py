@@ -1,7 +1,7 @@
-"""What workers and the driver tell each other, and in which form: JSON values, each after its length, and errors among them.
+"""What the workers and the driver send each other: typed records, as JSON after its length, and errors among them.
 
-The invariant: nothing that is read is more than JSON, and neither what is read nor what waits to be sent grows without bound. A
-caller may assume that an error that was told and revived is of the same class, and says the same, as far as the class is known.
+The invariant: only JSON is read, and neither what is read nor what waits to be sent grows without bound. An error keeps its text
+and, where the receiver knows it, its class.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ import ssl
 import struct
 import time
 import traceback
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, ClassVar, Protocol
 
 import attrs
 
@@ -24,15 +24,10 @@ from timely.worker.secure_link import WOULD_BLOCK
 from timely.worker.wire import LARGEST as LARGEST_FRAME
 
 DRIVER = 0xFFFF_FFFF
-"""What the driver goes by where the index of a worker stands."""
+"""The driver's index, in place of a worker's."""
 
 LARGEST = 1 << 20
 """Bytes of the longest message that is sent between a worker and the driver."""
-
-SILENT = "silent"
-"""The kind of message that those who listen for it (:meth:`~timely.spark.rendezvous.Run.listen`) get from the server itself: a
-worker has been declared gone.
-"""
 
 SILENCE = 30.0
 """Seconds of silence after which a worker is declared gone, and a driver too."""
@@ -41,7 +36,7 @@ _FRAME = struct.Struct("!I")
 _CHUNK = 65_536
 _MOST_WAITING = 64 << 20
 _LONGEST = {"message": 4_096, "name": 512, "path": 512, "trace": 8_192}
-"""Characters of each text of an error that are told; of a traceback the last ones. All of them fit into one frame."""
+"""Characters of each text of an error that are sent, of a traceback the last ones; together they fit into one frame."""
 
 
 def check_patience(patience: object) -> None:
@@ -57,10 +52,10 @@ def check_patience(patience: object) -> None:
 
 @attrs.frozen
 class Invitation:
-    """What a worker must know to take part in a run; it travels to the tasks with the function they run.
+    """What a worker must know to take part in a run; it travels with the task.
 
-    ``identity`` is that of all workers of the run, with its key; ``driver`` is the certificate of the driver, whose
-    key stays there, so that nobody who gets hold of an invitation can pose as the driver. ``patience`` is in seconds.
+    ``identity`` is that of all workers of the run, with its key. ``driver`` is the certificate of the driver, whose key stays
+    there: who gets hold of an invitation cannot pose as the driver. ``patience`` is in seconds.
     """
 
     address: Address
@@ -73,8 +68,141 @@ class Invitation:
     """Bytes of the largest message between two workers."""
 
 
+@attrs.frozen
+class Message:
+    """A record that a worker and the driver send each other; a subclass says what ``kind`` it is on the connection."""
+
+    kind: ClassVar[str] = ""
+
+
+# Of the server itself, and the workers' end of the connection.
+
+
+@attrs.frozen
+class Join(Message):
+    """A worker listens at ``address``; ``place`` says which machine and process it is, for errors."""
+
+    kind: ClassVar[str] = "join"
+    stage: int
+    address: Sequence[Any]
+    place: str
+
+
+@attrs.frozen
+class Peers(Message):
+    """Where all workers of a generation listen, in their order."""
+
+    kind: ClassVar[str] = "peers"
+    addresses: Sequence[Any]
+
+
+@attrs.frozen
+class Stop(Message):
+    """The run has failed: the error, as :func:`describe` returns it."""
+
+    kind: ClassVar[str] = "stop"
+    error: dict[str, Any]
+
+
+@attrs.frozen
+class Failed(Message):
+    """A worker has failed, and with it the attempt of its stage: the error, as :func:`describe` returns it."""
+
+    kind: ClassVar[str] = "failed"
+    stage: int
+    error: dict[str, Any]
+
+
+@attrs.frozen
+class Done(Message):
+    """A worker has finished, so that its leaving is no loss."""
+
+    kind: ClassVar[str] = "done"
+
+
+@attrs.frozen
+class Silent(Message):
+    """The server has declared a worker gone. Nobody sends it; the server's own listeners receive it."""
+
+    kind: ClassVar[str] = "silent"
+    why: str
+
+
+# Of any run.
+
+
+@attrs.frozen
+class LogLine(Message):
+    """A line of a worker's log, and its level as Python's ``logging`` has it."""
+
+    kind: ClassVar[str] = "log"
+    level: int
+    text: str
+
+
+@attrs.frozen
+class LiveReport(Message):
+    """What a worker reports to a live page."""
+
+    kind: ClassVar[str] = "live"
+    report: dict[str, Any]
+
+
+@attrs.frozen
+class Resumed(Message):
+    """Worker 0 of an attempt has restored the checkpoint of ``epoch``; ``None`` where there is none."""
+
+    kind: ClassVar[str] = "resumed"
+    epoch: int | None
+
+
+# Of a stream.
+
+
+@attrs.frozen
+class Order(Message):
+    """The driver has all workers do something: ``compute``, ``replay``, ``checkpoint`` or ``end``."""
+
+    kind: ClassVar[str] = "order"
+    action: str
+    epoch: int
+
+
+@attrs.frozen
+class Ready(Message):
+    """A worker has restored its state and is at the time ``epoch``; ``pid`` is its process."""
+
+    kind: ClassVar[str] = "ready"
+    epoch: int
+    pid: int
+
+
+@attrs.frozen
+class Computed(Message):
+    """A worker has written its part of the outputs of ``epoch``: by output, the name of a file and how many rows it has."""
+
+    kind: ClassVar[str] = "computed"
+    epoch: int
+    files: Mapping[str, Sequence[Any]]
+
+
+@attrs.frozen
+class Checkpointed(Message):
+    """A worker's part of the checkpoint of all epochs before ``epoch`` is complete."""
+
+    kind: ClassVar[str] = "checkpointed"
+    epoch: int
+
+
+class Sender(Protocol):
+    """What sends a message to the driver."""
+
+    def send(self, message: Message) -> None:
+        """Send it."""
+
+
 def describe(error: BaseException, worker: int) -> dict[str, Any]:
-    """Return what is told of an error to others: plain values, of bounded size.
+    """Return what is sent of an error: plain values, of bounded size.
 
     >>> describe(ValueError("no"), 3)["message"]
     'worker 3 raised ValueError: no'
@@ -93,51 +221,54 @@ def describe(error: BaseException, worker: int) -> dict[str, Any]:
 
 
 def trace_of(error: BaseException) -> str:
-    """Return the end of the traceback of what caused an error, which is where a user's function raised; empty if
-    nothing did.
-    """
+    """Return the end of the traceback of an error's cause, where a user's function raised; empty if there is none."""
     cause = error.__cause__
     return "" if cause is None else "".join(traceback.format_exception(cause))[-_LONGEST["trace"] :]
 
 
-def revive(told: dict[str, Any]) -> TimelyError:
-    """Return the error that was told, the traceback of its cause as a note.
+def revive(description: dict[str, Any]) -> TimelyError:
+    """Return the error that was described, with the traceback of its cause as a note.
 
-    One of a class that is not known here becomes a :class:`~timely.errors.WorkerError`.
+    An unknown class becomes a :class:`~timely.errors.WorkerError`.
 
     >>> revive(describe(OperatorError("it failed", "map", "[0, 1]", 2), 2)).path
     '[0, 1]'
     """
-    kind = getattr(errors, str(told["type"]), WorkerError)
+    kind = getattr(errors, str(description["type"]), WorkerError)
     error: TimelyError
     if kind is OperatorError:
-        error = OperatorError(told["message"], told["name"], told["path"], told["worker"])
+        error = OperatorError(description["message"], description["name"], description["path"], description["worker"])
     else:
         try:
-            error = kind(told["message"]) if issubclass(kind, TimelyError) else WorkerError(told["message"])
+            error = kind(description["message"]) if issubclass(kind, TimelyError) else WorkerError(description["message"])
         except TypeError:  # no class, or one that needs more than a message
-            error = WorkerError(told["message"])
-    if told["trace"]:
-        error.add_note(told["trace"])
+            error = WorkerError(description["message"])
+    if description["trace"]:
+        error.add_note(description["trace"])
     return error
 
 
-def framed(value: dict[str, Any]) -> bytes:
+HEARTBEAT = _FRAME.pack(2) + b"{}"
+"""What is sent as a sign of life."""
+
+
+def framed(message: Message) -> bytes:
     """Return a message as it goes over the connection. :class:`~timely.errors.ConfigurationError` if it cannot."""
+    value = {"kind": message.kind, "content": attrs.asdict(message)}
     try:
         data = json.dumps(value, ensure_ascii=False).encode("utf-8", "replace")
     except (TypeError, ValueError) as error:
-        raise ConfigurationError(f"what workers and driver tell each other must be plain JSON values: {error}") from error
+        raise ConfigurationError(f"a message between workers and driver must be plain JSON values: {error}") from error
     if len(data) > LARGEST:
         raise ConfigurationError(
-            f"a message of {len(data)} bytes is too long to be told between a worker and the driver; {LARGEST} is the "
-            "most: write it to a file that both can reach, and tell its name"
+            f"a message of {len(data)} bytes between a worker and the driver is too long; {LARGEST} is the "
+            "most: write it to a file that both can reach, and send its name"
         )
     return _FRAME.pack(len(data)) + data
 
 
 class Frames:
-    """JSON values on a connection, each after its length. Never waits; reads, and what waits to be sent, are bounded."""
+    """JSON values on a connection, each after its length. Never waits; both directions are bounded."""
 
     __slots__ = ("_buffer", "_leaving", "_out", "sock")
 
@@ -150,13 +281,13 @@ class Frames:
 
     @property
     def backlog(self) -> int:
-        """How many bytes wait for the other side to take them."""
+        """How many bytes wait to be sent."""
         return len(self._out) + len(self._leaving)
 
     def put(self, frame: bytes) -> None:
         """Have a frame sent with the next flush. OSError where too much waits already."""
         if self.backlog > _MOST_WAITING:
-            raise ConnectionAbortedError("does not take what it is told")
+            raise ConnectionAbortedError("does not take what it is sent")
         self._out += frame
 
     def flush(self) -> None:
@@ -172,9 +303,7 @@ class Frames:
             self._leaving = self._leaving[sent:]
 
     def read(self) -> list[dict[str, Any]]:
-        """Receive once; return the whole frames there are, none if there is nothing. Raises EOFError at the end,
-        OSError, ValueError for nonsense.
-        """
+        """Receive once; return the whole frames there are. EOFError at the end; OSError, ValueError for nonsense."""
         try:
             data = self.sock.recv(_CHUNK)  # more than a record of TLS has, so that none stays behind half read
         except WOULD_BLOCK:
@@ -199,9 +328,9 @@ class Frames:
 
 
 class Pulse:
-    """Says when to give a sign of life, and how long the other side has gone without one.
+    """Times the signs of life of both ends of a connection.
 
-    Time in which this process itself was held up is nobody else's silence, and is not counted.
+    Time in which this process itself was held up is not counted as the other side's silence.
     """
 
     def __init__(self, patience: float, clock: Callable[[], float] = time.monotonic) -> None:
@@ -211,7 +340,7 @@ class Pulse:
         self._excused = 0.0
 
     def beat(self) -> float:
-        """Note that this process is alive; to be called every ``interval``. Return the time that counts."""
+        """Note that this process is alive; call it every ``interval``. Return the time that counts."""
         now = self._clock()
         held_up = now - self._seen - self.interval
         self._seen = now

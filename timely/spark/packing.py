@@ -1,9 +1,7 @@
 """How several tables travel as one: inputs to the workers, outputs back from them.
 
-A barrier stage has one table in and one table out. Where a run has several inputs or outputs, a row of that one table
-says which of them it belongs to, and carries its values in a struct made for it; the structs of the others are null.
-The invariant: what is unpacked are the rows that were packed, under the names and types that were declared, and no
-row says more than where it belongs.
+A barrier stage has one table in and one table out. A row of that table has the tag of the input or output it belongs to, and its
+values in a struct of its own; the other structs are null. Unpacking gives the rows that were packed, with their names and types.
 """
 
 from __future__ import annotations
@@ -25,30 +23,22 @@ EPOCH = "timely_epoch"
 
 
 def struct_name(position: int) -> str:
-    """Return the name of the struct column of the table at a position.
-
-    >>> struct_name(2)
-    'timely_table_2'
-    """
+    """Return the name of the struct column of the table at a position, such as ``timely_table_2``."""
     return f"{TAG}_{position}"
 
 
 def column_name(position: int) -> str:
-    """Return the name by which Spark knows a column inside of a run, where columns go by their positions.
+    """Return the name of a column inside of a run, such as ``timely_column_2``.
 
-    A DataFrame may have any names, and some of them twice, while Spark looks names up without regard to case, reads dots
-    in them, and cannot quote them all.
-
-    >>> column_name(2)
-    'timely_column_2'
+    Spark looks names up without regard to case, reads dots in them, and cannot quote them all; positions are safe.
     """
     return f"timely_column_{position}"
 
 
 @attrs.frozen
-class Input:
-    """One input table as the workers see it: its name, the column of what Spark sends that has its epochs, if any, and the
-    names of its columns, where Spark sends it with others.
+class InputTable:
+    """One input as the workers see it: its name, the column of its epochs, if any, and its columns' names, where Spark has
+    others.
     """
 
     name: str
@@ -56,16 +46,12 @@ class Input:
     columns: tuple[str, ...] | None = None
 
     def named(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """Return ``batch`` with the names of this table's columns.
-
-        >>> Input("edges", None, ("src", "dst")).named(pa.RecordBatch.from_pydict({"0": [1], "1": [2]})).schema.names
-        ['src', 'dst']
-        """
+        """Return ``batch`` with the names of this table's columns."""
         return batch if self.columns is None else batch.rename_columns(self.columns)
 
 
 def pack(position: int, batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """Return a batch of the packed table ``schema`` whose rows are those of ``batch``, the table at ``position``."""
+    """Return a batch of the packed table ``schema`` with the rows of ``batch``, the table at ``position``."""
     rows = batch.num_rows
     columns: list[pa.Array] = [pa.repeat(pa.scalar(position, pa.int32()), rows)]
     for other in range(1, len(schema)):
@@ -90,11 +76,7 @@ def cut(batch: pa.RecordBatch, rows: int) -> Iterator[pa.RecordBatch]:
 
 
 def packed_schema(outputs: Sequence[Output]) -> pa.Schema:
-    """Return the schema of the one table in which several outputs travel.
-
-    >>> packed_schema([Output("a", pa.schema([("x", pa.int64())]))]).names
-    ['timely_table', 'timely_table_0']
-    """
+    """Return the schema of the one table in which several outputs travel."""
     fields = [pa.field(TAG, pa.int32(), nullable=False)]
     for position, output in enumerate(outputs):
         columns = [field.with_name(column_name(at)) for at, field in enumerate(output.schema)]
@@ -102,15 +84,13 @@ def packed_schema(outputs: Sequence[Output]) -> pa.Schema:
     return pa.schema(fields)
 
 
-def unpack(batch: pa.RecordBatch, inputs: Sequence[Input]) -> Iterator[tuple[int, int, pa.RecordBatch]]:
-    """Split a batch that Spark handed over into ``(epoch, position of the input, rows)``; the epochs go up if the
-    batch's do.
+def unpack(batch: pa.RecordBatch, inputs: Sequence[InputTable]) -> Iterator[tuple[int, int, pa.RecordBatch]]:
+    """Split a batch from Spark into ``(epoch, position of the input, rows)``, in the order of its epochs.
 
-    A single input comes as it is, several come packed. Raises :class:`~timely.errors.SchemaError` for an epoch that
-    is null or negative.
+    A single input comes as it is, several come packed. Raises :class:`~timely.errors.SchemaError` for a null or negative epoch.
 
     >>> batch = pa.RecordBatch.from_pydict({"day": [0, 0, 2], "x": [1, 2, 3]})
-    >>> [(epoch, position, rows["x"].to_pylist()) for epoch, position, rows in unpack(batch, [Input("a", "day")])]
+    >>> [(epoch, position, rows["x"].to_pylist()) for epoch, position, rows in unpack(batch, [InputTable("a", "day")])]
     [(0, 0, [1, 2]), (2, 0, [3])]
     """
     column = inputs[0].epoch if len(inputs) == 1 else EPOCH if EPOCH in batch.schema.names else None

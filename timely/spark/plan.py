@@ -1,8 +1,7 @@
 """How the inputs of a run become the one table that its workers read, and what its outputs are declared to be.
 
-Shared by batch runs and streams. Nothing runs here: what is made are DataFrames and schemas. The invariant: whatever about
-names, columns and types can be refused before a job starts is refused by what stands here. A caller may assume that every row
-of every input is in the planned table once, and that the columns in it go by their positions, whatever they are called.
+Batch runs and streams share it. Nothing runs here: it makes DataFrames and schemas. The invariant: names, columns and types that
+cannot work are refused before a job starts. Every row of every input is in the planned table once; its columns go by position.
 """
 
 from __future__ import annotations
@@ -13,27 +12,38 @@ from functools import reduce
 from typing import Any
 
 import attrs
+from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.pandas.types import to_arrow_schema
-from pyspark.sql.types import DataType, StructField, StructType
+from pyspark.sql.pandas.types import to_arrow_schema, to_arrow_type
+from pyspark.sql.types import (
+    ArrayType,
+    CharType,
+    DataType,
+    MapType,
+    NullType,
+    StringType,
+    StructField,
+    StructType,
+    UserDefinedType,
+    VarcharType,
+    YearMonthIntervalType,
+)
 
 from timely.errors import ConfigurationError, SchemaError, SparkError
-from timely.spark.cached import in_place
-from timely.spark.columns import can_hash, check_types, has_collation
-from timely.spark.packing import EPOCH, TAG, Input, column_name, struct_name
-from timely.spark.session import refuse_connect, was_stopped
+from timely.spark.packing import EPOCH, TAG, InputTable, column_name, struct_name
+from timely.spark.session import context_of, is_local, refuse_connect, was_stopped
 
 ColumnOf = str | Mapping[str, str]
 """A column of every input, or of each input that is named."""
 
 _KEY = "timely_key"
-_THERE = "timely_there"
+_EXISTS = "timely_there"
 
 
 def session_of(inputs: Mapping[str, DataFrame]) -> SparkSession:
-    """Return the one session of the inputs; ConfigurationError where there are none, or of several sessions."""
+    """Return the one session of the inputs; ConfigurationError where there are none, or several sessions."""
     check_names("inputs", inputs)
     for name, frame in inputs.items():
         if not callable(getattr(frame, "mapInArrow", None)):
@@ -102,7 +112,7 @@ class InputPlan:
         """Check the columns. Raises SchemaError for one that cannot be carried, is missing, or cannot be an epoch or a key."""
         for name, frame in frames.items():
             if not frame.columns:
-                raise SchemaError(f"input {name!r} has no columns, and so no rows that could be told apart: give it one")
+                raise SchemaError(f"input {name!r} has no columns, so its rows cannot be distinguished: give it one")
             check_types(f"input {name!r}", frame.schema)
         plan = cls(frames, _columns("epoch", frames, epoch), _columns("key", frames, key))
         for name in plan.epochs:
@@ -117,31 +127,28 @@ class InputPlan:
         return field
 
     @property
-    def inputs(self) -> tuple[Input, ...]:
+    def inputs(self) -> tuple[InputTable, ...]:
         """The tables as the workers see them."""
         epochs = {name: column_name(position) for name, position in self.epochs.items()}
-        return tuple(Input(name, epochs.get(name), tuple(frame.columns)) for name, frame in self.frames.items())
+        return tuple(InputTable(name, epochs.get(name), tuple(frame.columns)) for name, frame in self.frames.items())
 
     def frame(self, session: SparkSession, workers: int) -> DataFrame:
-        """Return the rows of all inputs in ``workers`` partitions, each in ascending order of epoch where there are
-        epochs.
-        """
+        """Return the rows of all inputs in ``workers`` partitions, each in ascending order of epoch."""
         if len(self.frames) > 1:
             packed = self._packed(bool(self.epochs))
-            return _dealt(session, packed, workers, [_KEY] if self.keys else [], EPOCH if self.epochs else None)
+            return _partitioned(session, packed, workers, [_KEY] if self.keys else [], EPOCH if self.epochs else None)
         ((name, given),) = self.frames.items()
         frame = _by_position(given)
-        if not self.keys and not self.epochs and (dealt_already := in_place(session, frame, workers)) is not None:
-            return dealt_already
+        if not self.keys and not self.epochs and (cached := cached_partitions(session, frame, workers)) is not None:
+            return cached
         key = [column_name(self.keys[name])] if self.keys else []
-        return _dealt(session, frame, workers, key, column_name(self.epochs[name]) if self.epochs else None)
+        return _partitioned(session, frame, workers, key, column_name(self.epochs[name]) if self.epochs else None)
 
     def whole(self) -> DataFrame:
-        """Return the rows of all inputs as one DataFrame, dealt as they are."""
+        """Return the rows of all inputs as one DataFrame, in the partitions that they have."""
         return _by_position(next(iter(self.frames.values()))) if len(self.frames) == 1 else self._packed(bool(self.epochs))
 
     def _packed(self, ordered: bool) -> DataFrame:
-        """Return one DataFrame with the rows of all inputs: a tag, and the row as the struct of its input."""
         tables = [self._table(position, name, ordered) for position, name in enumerate(self.frames)]
         return reduce(DataFrame.unionAll, tables)
 
@@ -159,10 +166,10 @@ class InputPlan:
         return frame.select(*columns)
 
     def _key(self, frame: DataFrame, name: str) -> Column:
-        """Return what the rows of an input are dealt by where any input has a key: an input without one, by all its columns.
+        """Return what the rows of an input are partitioned by where any input has a key: without one, all its columns.
 
-        A hash of the key, which is short; but of strings with a collation, which have different hashes though they are equal, the
-        key itself, of which Spark's shuffle knows that.
+        It is a short hash of the key; but where strings have a collation, equal ones differ in their hash, and Spark gets the key
+        itself.
         """
         known = [field.name for field in frame.schema if can_hash(field.dataType)]
         hashed = F.xxhash64(*known) if known else F.lit(0).cast("long")
@@ -197,7 +204,7 @@ def _check_key(name: str, field: StructField, first: StructField) -> None:
 
 
 def _columns(option: str, frames: Mapping[str, DataFrame], chosen: ColumnOf | None) -> dict[str, int]:
-    """Return where the column is that an option names for each input. Raises SchemaError where there is none, or are two."""
+    """Return the position of the column that an option names for each input. SchemaError for none or two."""
     if chosen is None:
         return {}
     if not isinstance(chosen, str | Mapping):
@@ -217,28 +224,26 @@ def _columns(option: str, frames: Mapping[str, DataFrame], chosen: ColumnOf | No
     return {name: frames[name].columns.index(column) for name, column in named.items()}
 
 
-def _dealt(session: SparkSession, frame: DataFrame, workers: int, key: list[str], epoch: str | None) -> DataFrame:
-    """Return the rows of ``frame`` in ``workers`` partitions, without ``_KEY``, each in ascending order of epoch where there are
-    epochs; and in a form that Spark does not find to have no rows, since it would start no worker then.
+def _partitioned(session: SparkSession, frame: DataFrame, workers: int, key: list[str], epoch: str | None) -> DataFrame:
+    """Return the rows of ``frame`` in ``workers`` partitions, without ``_KEY``, each in ascending order of epoch.
+
+    Spark must not find it to have no rows, since it would start no worker then.
     """
     if epoch is None and _KEY not in key:
         return _never_empty(session, frame).repartition(workers, *key)
     # While it runs, Spark takes a shuffle that turned out to be empty for nothing at all, where it is sorted or loses columns.
     # So one row goes through it that is none. What takes it away must not be known before, or Spark would do so too early.
     none = session.range(0, 1, 1, 1).select(
-        *(F.lit(None).cast(field.dataType).alias(field.name) for field in frame.schema), F.lit(False).alias(_THERE)
+        *(F.lit(None).cast(field.dataType).alias(field.name) for field in frame.schema), F.lit(False).alias(_EXISTS)
     )
-    dealt = frame.withColumn(_THERE, F.lit(True)).unionAll(none).repartition(workers, *key)
+    partitioned = frame.withColumn(_EXISTS, F.lit(True)).unionAll(none).repartition(workers, *key)
     if epoch is not None:
-        dealt = dealt.sortWithinPartitions(epoch)
-    return dealt.where(F.col(_THERE) | (F.monotonically_increasing_id() < 0)).drop(_KEY, _THERE)
+        partitioned = partitioned.sortWithinPartitions(epoch)
+    return partitioned.where(F.col(_EXISTS) | (F.monotonically_increasing_id() < 0)).drop(_KEY, _EXISTS)
 
 
 def _never_empty(session: SparkSession, frame: DataFrame) -> DataFrame:
-    """Return ``frame`` in a form of which Spark's optimizer cannot prove that it has no rows.
-
-    What is added is a table of no partitions, of which nothing but running it says that there are none.
-    """
+    """Return ``frame`` in a form of which Spark's optimizer cannot prove that it has no rows: with a table of no partitions."""
     java: Any = session._jsparkSession
     nothing = java.internalCreateDataFrame(session.sparkContext._jsc.emptyRDD().rdd(), frame._jdf.schema(), False)
     return frame.unionAll(DataFrame(nothing, session))
@@ -267,3 +272,185 @@ def struct_type(name: str, schema: str | StructType) -> StructType:
 def arrow_schema(schema: StructType) -> Any:
     """Return the schema of Arrow that Spark has for ``schema``: a ``pyarrow.Schema``, with instants in UTC."""
     return to_arrow_schema(schema, timezone="UTC")
+
+
+_HASHLESS = frozenset({"map", "variant", "geometry", "geography"})
+
+
+def check_types(table: str, schema: StructType) -> None:
+    """Raise :class:`~timely.errors.SchemaError` for the first column that Spark cannot hand to Python as it is.
+
+    >>> check_types("input 'sales'", StructType().add("lasted", YearMonthIntervalType()))
+    Traceback (most recent call last):
+    timely.errors.SchemaError: input 'sales': column 'lasted' is of type interval year to month, which Spark cannot hand ...
+    """
+    for field in schema:
+        _check_type(f"{table}: column {field.name!r}", field.dataType)
+
+
+def _check_type(where: str, kind: DataType) -> None:
+    if isinstance(kind, UserDefinedType):
+        _check_type(where, kind.sqlType())
+    elif isinstance(kind, StructType):
+        names = kind.fieldNames()
+        for name in names:
+            if names.count(name) > 1:
+                raise SchemaError(f"{where} has two fields {name!r} in one struct, which Arrow cannot distinguish: rename one")
+        for field in kind:
+            _check_type(f"{where}, field {field.name!r}", field.dataType)
+    elif isinstance(kind, ArrayType):
+        _check_type(_element(where, kind.elementType, kind.containsNull, "elements"), kind.elementType)
+    elif isinstance(kind, MapType):
+        _check_type(_element(where, kind.keyType, False, "keys"), kind.keyType)
+        _check_type(_element(where, kind.valueType, kind.valueContainsNull, "values"), kind.valueType)
+    else:
+        _check_plain(where, kind)
+
+
+def _element(where: str, kind: DataType, nullable: bool, what: str) -> str:
+    if isinstance(kind, NullType) and not nullable:
+        raise SchemaError(f"{where} has {what} of no type, as array() and map() have: cast it to the type that is meant")
+    return f"{where}, {what}"
+
+
+def _check_plain(where: str, kind: DataType) -> None:
+    if isinstance(kind, CharType | VarcharType):
+        raise SchemaError(f"{where} is of type {kind.simpleString()}, which is for tables on disk: say string")
+    try:
+        to_arrow_type(kind, timezone="UTC")
+    except PySparkException as error:
+        remedy = "cast it to string, or leave the column out"
+        if isinstance(kind, YearMonthIntervalType):
+            remedy = "cast it to its number of months: CAST(CAST(... AS INTERVAL MONTH) AS INT)"
+        raise SchemaError(f"{where} is of type {kind.simpleString()}, which Spark cannot hand to Python: {remedy}") from error
+
+
+def check_cases(table: str, kind: DataType) -> None:
+    """Raise :class:`~timely.errors.SchemaError` where two columns or fields differ in case alone: Spark reads no such files.
+
+    >>> check_cases("outputs['sums']", StructType().add("a", NullType()).add("A", NullType()))
+    Traceback (most recent call last):
+    timely.errors.SchemaError: outputs['sums']: 'a' and 'A' differ in case alone, and Spark reads no files with both of them: ...
+    """
+    if isinstance(kind, ArrayType):
+        check_cases(table, kind.elementType)
+    elif isinstance(kind, MapType):
+        check_cases(table, kind.keyType)
+        check_cases(table, kind.valueType)
+    elif isinstance(kind, StructType):
+        seen: dict[str, str] = {}
+        for field in kind:
+            if (other := seen.setdefault(field.name.lower(), field.name)) != field.name:
+                raise SchemaError(
+                    f"{table}: {other!r} and {field.name!r} differ in case alone, and Spark reads no files with both of them: "
+                    "rename one, or set spark.sql.caseSensitive"
+                )
+            check_cases(table, field.dataType)
+
+
+def can_hash(kind: DataType) -> bool:
+    """Return whether Spark can hash values of a type, so that rows can be partitioned by it."""
+    if isinstance(kind, UserDefinedType):
+        return can_hash(kind.sqlType())
+    if isinstance(kind, ArrayType):
+        return can_hash(kind.elementType)
+    if isinstance(kind, StructType):
+        return all(can_hash(field.dataType) for field in kind)
+    return kind.typeName() not in _HASHLESS
+
+
+def has_collation(kind: DataType) -> bool:
+    """Return whether a type has strings with a collation, of which different ones may be equal.
+
+    >>> has_collation(ArrayType(StringType("UNICODE_CI"))), has_collation(StringType())
+    (True, False)
+    """
+    if isinstance(kind, ArrayType):
+        return has_collation(kind.elementType)
+    if isinstance(kind, StructType):
+        return any(has_collation(field.dataType) for field in kind)
+    return isinstance(kind, StringType) and kind != StringType()
+
+
+SLACK = 1 << 20
+"""Bytes by which the largest partition may exceed the average in any case."""
+
+
+def cached_partitions(session: SparkSession, frame: DataFrame, partitions: int) -> DataFrame | None:
+    """Return the rows of ``frame`` in the ``partitions`` that Spark's cache has them in, which saves a shuffle; ``None`` where it
+    has not.
+
+    That is: ``frame`` is some columns of a table that is in the cache in full, in so many even partitions, and a barrier stage
+    can read it. Only with a local master: elsewhere the workers would wait for slots near to their partitions. The partitions are
+    bound when the DataFrame is made: a table that leaves the cache later is computed again in the same ones.
+    """
+    context = context_of(session)
+    if not is_local(context):
+        return None
+    java: Any = session._jsparkSession
+    try:
+        execution: Any = frame._jdf.queryExecution()
+        relation = _relation_of(execution.optimizedPlan())
+        if relation is None or not relation.cacheBuilder().isCachedColumnBuffersLoaded():
+            return None
+        kept, rows = relation.cacheBuilder().cachedColumnBuffers(), relation.stats().rowCount()
+        if rows.isEmpty() or not _fits(kept, partitions):
+            return None
+        if not _are_even(_sizes(java.sparkContext(), kept.id()), partitions, int(rows.get())):
+            return None
+        bound = java.internalCreateDataFrame(execution.toRdd(), frame._jdf.schema(), False)
+    except Py4JError:  # another Spark than this was written for
+        return None
+    return DataFrame(bound, session)
+
+
+def _relation_of(plan: Any) -> Any | None:
+    """Return the table in the cache that a plan selects columns from; ``None`` of any other plan."""
+    if _class_name(plan) == "Project":
+        columns = plan.projectList()
+        if not all(_is_column(columns.apply(at)) for at in range(columns.size())):
+            return None
+        plan = plan.child()
+    return plan if _class_name(plan) == "InMemoryRelation" else None
+
+
+def _is_column(expression: Any) -> bool:
+    """Return whether an expression is a column, an alias or a cast of one."""
+    while (name := _class_name(expression)) in ("Alias", "Cast"):
+        expression = expression.child()
+    return name == "AttributeReference"
+
+
+def _fits(kept: Any, partitions: int) -> bool:
+    """Return whether a barrier stage may read this: all that it is made of without a shuffle has as many partitions."""
+    if kept.getNumPartitions() != partitions or kept.isBarrier():
+        return False
+    before = kept.getNarrowAncestors().iterator()
+    while before.hasNext():
+        if before.next().getNumPartitions() != partitions:
+            return False
+    return True
+
+
+def _sizes(context: Any, number: int) -> list[int]:
+    noted = context.statusStore().rdd(number).partitions()
+    return [] if noted.isEmpty() else [_size(noted.get().apply(at)) for at in range(noted.get().size())]
+
+
+def _are_even(sizes: list[int], partitions: int, rows: int) -> bool:
+    """Return whether the largest of so many partitions in the cache is not much larger than the average.
+
+    Spark compresses runs of equal values to next to nothing: with less than a byte for each row, sizes say nothing about rows.
+    """
+    if len(sizes) != partitions or sum(sizes) < rows:
+        return False
+    average = sum(sizes) / partitions
+    return max(sizes) <= max(1.25 * average, average + SLACK)
+
+
+def _size(partition: Any) -> int:
+    return int(partition.memoryUsed()) + int(partition.diskUsed())
+
+
+def _class_name(thing: Any) -> str:
+    return str(thing.getClass().getSimpleName())

@@ -1,14 +1,11 @@
-"""Runs that resume: when the workers of a batch run meet and write a checkpoint, and how a new attempt goes on from one.
+"""Runs with ``checkpoint=``: when the workers of a batch run write a checkpoint, and how a new attempt resumes from one.
 
-The rows of each worker come in ascending order of epoch, but no worker knows which epochs the others have. So they go in
-*stretches*: all say at which epoch they are, agree on how far the next stretch goes, take in their rows up to there, and meet
-again. A meeting is the one moment at which a checkpoint can be written. Whether one is, and how long the next stretch will be,
-is computed by every worker from what all have said (:class:`Pace`), so that all come to the same.
+The rows of each worker ascend by epoch, but no worker knows which epochs the others have. So they go in *stretches*: an
+all-gather of every worker's epoch decides how far the next stretch goes (:class:`Pace`), and a checkpoint can be written only
+there. Outputs since the start are part of it, since Spark discards what a failed attempt has yielded.
 
-What the outputs gave before a checkpoint is part of it, since Spark throws away what a failed attempt handed over. The
-invariant: a run hands over what its dataflow gives of all rows, whichever of its attempts took them in: rows before the
-checkpoint's boundary are not taken in again, and what came of them is read from the checkpoint. A caller may assume that a
-directory is cleared when the run has handed over everything, so that the next run begins anew.
+The invariant: a run yields what its dataflow gives of all rows, whichever attempt read them. Rows before a checkpoint are not
+read again; their outputs come from it. The directory is cleared when the run has yielded everything.
 """
 
 from __future__ import annotations
@@ -32,18 +29,16 @@ from timely.dataflow.pickling import dumps
 from timely.errors import ConfigurationError
 from timely.operators.state import share
 from timely.recovery import Recovery, open_store
-from timely.spark.ingest import Intake
-from timely.spark.metrics import Meter
-from timely.spark.packing import EPOCH, Input, unpack
+from timely.spark.ingest import Ingest
+from timely.spark.messages import Resumed
+from timely.spark.packing import EPOCH, InputTable, unpack
 from timely.spark.registration import Registration
-from timely.spark.rendezvous import Run
+from timely.spark.rendezvous import RunEntry
+from timely.spark.reporting import TaskMeter
 from timely.worker import Worker
 
 Given = tuple[int, Any]
 """The position of an output, and a container that its stream gave."""
-
-BEGUN = "begun"
-"""The kind of message by which worker 0 tells the driver which epoch an attempt goes on from."""
 
 SMALL = 8 << 20
 """Bytes of what a checkpoint gives back that may stay in memory until they are handed over."""
@@ -56,7 +51,7 @@ LARGE = 64 << 20
 class Checkpoints:
     """Where a run keeps its checkpoints, and how often it writes one; travels to the workers.
 
-    ``every`` counts epochs that have rows, or seconds where ``timed``. ``version`` says what the run is of.
+    ``every`` counts epochs that have rows, or seconds where ``timed``. ``version`` describes the run.
     """
 
     where: str
@@ -65,15 +60,15 @@ class Checkpoints:
     version: str
 
     @contextlib.contextmanager
-    def open(self, worker: Worker, registration: Registration) -> Iterator[Resuming]:
-        """Begin an attempt, in every worker, before its dataflow is built: where the newest checkpoint was, or anew."""
+    def open(self, worker: Worker, registration: Registration) -> Iterator[ResumingRun]:
+        """Begin an attempt, in every worker, before its dataflow is built: from the newest checkpoint, if there is one."""
         with Recovery(worker, self.where, version=self.version) as recovery:
             if worker.index == 0:
-                registration.tell(BEGUN, {"epoch": recovery.time})
-            yield Resuming(recovery, Pace(self.every, self.timed))
+                registration.send(Resumed(recovery.time))
+            yield ResumingRun(recovery, Pace(self.every, self.timed))
 
 
-class Resuming:
+class ResumingRun:
     """One attempt of a run, in one worker."""
 
     def __init__(self, recovery: Recovery, pace: Pace) -> None:
@@ -81,37 +76,33 @@ class Resuming:
         self._pace = pace
 
     def stretches(
-        self, batches: Iterator[pa.RecordBatch], intake: Intake, outbox: Outbox, meter: Meter
+        self, batches: Iterator[pa.RecordBatch], ingest: Ingest, queue: OutputQueue, meter: TaskMeter
     ) -> Iterator[pa.RecordBatch]:
-        """Yield what is to be taken in, stretch by stretch; what has been yielded was taken in when the next is asked for."""
+        """Yield the rows to send, stretch by stretch; each must be sent before the next is asked for."""
         start: int = self._recovery.time or 0
-        intake.advance(start)
-        feed = Feed(batches, intake.tables, start)
+        ingest.advance(start)
+        feed = EpochReader(batches, ingest.tables, start)
         epochs, given, since = 0, 0, time.monotonic()
         while True:
-            word = Word(feed.epoch, feed.epochs - epochs, time.monotonic() - since, outbox.given - given)
+            word = IngestStatus(feed.epoch, feed.epochs - epochs, time.monotonic() - since, queue.given - given)
             stretch = self._pace.meet(self._recovery.agree(word))
             if stretch is None:
                 return
             if stretch.save:
                 self._recovery.checkpoint(start)
                 meter.checkpoints += 1
-                epochs, given, since = feed.epochs, outbox.given, time.monotonic()
+                epochs, given, since = feed.epochs, queue.given, time.monotonic()
             yield from feed.before(stretch.limit)
             start = stretch.limit
-            intake.advance(start)
+            ingest.advance(start)
 
     def finish(self) -> None:
-        """Clear the checkpoints, when every worker has handed over all that it had."""
+        """Clear the checkpoints, when every worker has yielded everything."""
         self._recovery.clear()
 
 
 def place(where: str | os.PathLike[str]) -> str:
-    """Return where checkpoints are kept, as every worker can have it. ``ConfigurationError`` for what is no such place.
-
-    >>> place("/shared/ranks"), place("file:///shared/ranks")
-    ('/shared/ranks', 'file:///shared/ranks')
-    """
+    """Return where checkpoints are kept, as every worker can have it. ``ConfigurationError`` for what is no such place."""
     if not isinstance(where, str | os.PathLike) or not os.fspath(where):
         raise ConfigurationError(f"checkpoint must be a path or a URI that every worker can reach, not {where!r}")
     text = str(os.fspath(where))
@@ -120,7 +111,7 @@ def place(where: str | os.PathLike[str]) -> str:
 
 
 def interval(every: object) -> tuple[float, bool]:
-    """Return a ``checkpoint_every`` as epochs or seconds, and which. ``ConfigurationError`` for what is neither.
+    """Return a ``checkpoint_every`` as epochs or seconds, and which. ``ConfigurationError`` for anything else.
 
     >>> interval(3), interval(timedelta(minutes=1))
     ((3.0, False), (60.0, True))
@@ -134,25 +125,26 @@ def interval(every: object) -> tuple[float, bool]:
     )
 
 
-class Attempts:
-    """What the driver hears of the attempts of a run: the epochs from which they went on."""
+class ResumedEpochs:
+    """The epochs from which attempts of a run resumed."""
 
-    def __init__(self, run: Run) -> None:
+    def __init__(self, run: RunEntry) -> None:
         self.resumed: list[int] = []
-        run.listen(BEGUN, self._hear)
+        run.listen(Resumed, self._receive)
 
-    def _hear(self, worker: int, generation: int, content: dict[str, Any]) -> None:
-        if content["epoch"] is not None:
-            self.resumed.append(int(content["epoch"]))
+    def _receive(self, worker: int, generation: int, message: Resumed) -> None:
+        if message.epoch is not None:
+            self.resumed.append(message.epoch)
 
 
 # -- when ----------------------------------------------------------------------------------------------------------------
 
 
 @attrs.frozen
-class Word:
-    """What one worker says at a meeting: the epoch of its next row, if it has any; since the last checkpoint the epochs that it
-    has taken in, the seconds that have passed, and the bytes that its outputs gave.
+class IngestStatus:
+    """What one worker contributes to the all-gather: the epoch of its next row, if any, and what came since the last checkpoint.
+
+    That is how many epochs it has read, how many seconds have passed, and the bytes of its outputs.
     """
 
     epoch: int | None
@@ -163,7 +155,7 @@ class Word:
 
 @attrs.frozen
 class Stretch:
-    """What is agreed at a meeting: whether to write a checkpoint first, and which epoch the stretch after that ends before."""
+    """What is decided: whether to write a checkpoint first, and the epoch before which the next stretch ends."""
 
     save: bool
     limit: int
@@ -172,15 +164,14 @@ class Stretch:
 class Pace:
     """Decides, in every worker alike, how long the stretches are, and after which a checkpoint is written.
 
-    A stretch ends after so many epochs as their numbers say, of which many may have no rows: the numbers may be days, or
-    milliseconds. Where a stretch was too short to matter the next one is twice as long.
+    A stretch is a range of epoch numbers, which may be days or milliseconds. One too short to matter doubles the next.
 
     >>> pace = Pace(every=10, timed=False)
-    >>> pace.meet([Word(0, 0, 0.0, 0), Word(3, 0, 0.0, 0)])
+    >>> pace.meet([IngestStatus(0, 0, 0.0, 0), IngestStatus(3, 0, 0.0, 0)])
     Stretch(save=False, limit=10)
-    >>> pace.meet([Word(10, 10, 0.5, 0), Word(11, 7, 0.5, 0)])
+    >>> pace.meet([IngestStatus(10, 10, 0.5, 0), IngestStatus(11, 7, 0.5, 0)])
     Stretch(save=True, limit=20)
-    >>> pace.meet([Word(None, 9, 0.5, 0), Word(None, 2, 0.5, 0)])
+    >>> pace.meet([IngestStatus(None, 9, 0.5, 0), IngestStatus(None, 2, 0.5, 0)])
     """
 
     __slots__ = ("_every", "_least", "_seen", "_stride", "_timed")
@@ -191,8 +182,8 @@ class Pace:
         self._stride = self._least = 1 if timed else int(every)
         self._seen = 0.0
 
-    def meet(self, words: Sequence[Word]) -> Stretch | None:
-        """Return what is agreed on, given the words of all workers in their order; ``None`` where no worker has more rows."""
+    def meet(self, words: Sequence[IngestStatus]) -> Stretch | None:
+        """Return the decision, given the status of all workers in their order; ``None`` where no worker has more rows."""
         first = min((word.epoch for word in words if word.epoch is not None), default=None)
         if first is None:
             return None
@@ -214,18 +205,18 @@ class Pace:
 # -- the rows of one worker ------------------------------------------------------------------------------------------------
 
 
-class Feed:
-    """The rows that Spark has for one worker, in ascending order of epoch, to be had stretch by stretch; none before ``start``.
+class EpochReader:
+    """The rows that Spark has for one worker, by epoch, to be read stretch by stretch; none before ``start``.
 
-    ``SchemaError`` for an epoch that is null or negative, when its row comes up.
+    ``SchemaError`` for an epoch that is null or negative, when its row is read.
 
     >>> batches = [pa.RecordBatch.from_pydict({"day": [0, 0, 2]}), pa.RecordBatch.from_pydict({"day": [2, 5]})]
-    >>> feed = Feed(iter(batches), [Input("visits", "day")], start=1)
-    >>> feed.epoch, [batch["day"].to_pylist() for batch in feed.before(4)], feed.epoch, feed.epochs
+    >>> reader = EpochReader(iter(batches), [InputTable("visits", "day")], start=1)
+    >>> reader.epoch, [batch["day"].to_pylist() for batch in reader.before(4)], reader.epoch, reader.epochs
     (2, [[2], [2]], 5, 1)
     """
 
-    def __init__(self, batches: Iterator[pa.RecordBatch], tables: Sequence[Input], start: int) -> None:
+    def __init__(self, batches: Iterator[pa.RecordBatch], tables: Sequence[InputTable], start: int) -> None:
         self._batches = batches
         self._tables = tables
         self._column = tables[0].epoch if len(tables) == 1 else EPOCH
@@ -260,7 +251,7 @@ class Feed:
             yield rows, epochs
 
     def _ready(self) -> bool:
-        """Have a row in hand, unless there is no more."""
+        """Have a batch with a row left, unless there is no more."""
         while self._batch is None or self._at == len(self._epochs):
             batch = next(self._batches, None)
             if batch is None:
@@ -276,8 +267,8 @@ class Feed:
 # -- the outputs of one worker ---------------------------------------------------------------------------------------------
 
 
-class Outbox:
-    """What the outputs of a worker have given, and has not been handed over yet; what a checkpoint gave back comes first."""
+class OutputQueue:
+    """What the outputs of a worker have given and Spark has not read yet; what a checkpoint restored comes first."""
 
     __slots__ = ("_items", "_restored", "given")
 
@@ -287,12 +278,12 @@ class Outbox:
         self.given = 0
 
     def append(self, given: Given) -> None:
-        """Take in what an output gave."""
+        """Add what an output gave."""
         self._items.append(given)
         self.given += getattr(given[1], "nbytes", 0)
 
     def restore(self, items: Iterable[Given]) -> None:
-        """Take in what a checkpoint gives back: it waits on this machine's disk, since there may be more than memory holds."""
+        """Add what a checkpoint has. It waits on disk, since there may be more than memory holds."""
         file = cast("IO[bytes]", tempfile.SpooledTemporaryFile(max_size=SMALL))  # noqa: SIM115  it is closed when it was read
         for item in items:
             file.write(dumps(item))
@@ -310,7 +301,6 @@ class Outbox:
 
 
 def _read(file: IO[bytes]) -> Given | None:
-    """Return the next of what was written; ``None`` at the end."""
     try:
         given: Given = pickle.load(file)
     except EOFError:
@@ -318,22 +308,22 @@ def _read(file: IO[bytes]) -> Given | None:
     return given
 
 
-def collect(stream: Stream[int, Any], position: int, outbox: Outbox) -> None:
-    """Put what ``stream`` carries into the outbox of its worker, and into the checkpoints of a run that resumes.
+def collect(stream: Stream[int, Any], position: int, queue: OutputQueue) -> None:
+    """Put what ``stream`` carries into its worker's queue, and into the checkpoints of a run that resumes.
 
-    What a checkpoint has goes on another number of workers to worker ``i`` from each ``j`` with ``j % peers == i``.
+    With another number of workers, worker ``i`` restores the outputs of each ``j`` with ``j % peers == i``.
     """
 
     def constructor(info: OperatorInfo) -> Any:
         def rescale(parts: Sequence[Iterable[Given]]) -> None:
-            outbox.restore(share(parts, info.worker, info.peers))
+            queue.restore(share(parts, info.worker, info.peers))
 
-        log = info.register_state(None, outbox.restore, rescale=rescale, logged=True)
+        log = info.register_state(None, queue.restore, rescale=rescale, logged=True)
 
         def logic(input: Any) -> None:
             for _, batch in input:
                 log.append(None, (position, batch))
-                outbox.append((position, batch))
+                queue.append((position, batch))
 
         return logic
 

@@ -1,8 +1,6 @@
-"""Spark sessions: a local one made to run dataflows, and what a session of anybody's must offer to run one.
+"""Spark sessions: a local one to run dataflows on, and what any session must offer.
 
-The invariant: a session is asked, never changed; what it lacks is told before any job starts, with an error that says what to
-change. A caller may assume that what :func:`context_of` returns is the context of a classic session: one whose driver is this
-process. Which of its settings matter is :mod:`timely.spark.settings`.
+The invariant: a session is read, never changed. What it lacks is an error before any job starts (:mod:`timely.spark.settings`).
 """
 
 from __future__ import annotations
@@ -26,11 +24,10 @@ _python_of_context = threading.RLock()
 def local_session(workers: int, *, app_name: str = "timely") -> SparkSession:
     """Return a Spark session on this machine with one slot for each of ``workers`` workers.
 
-    It has no web interface, logs errors only, fails at once where a barrier stage does not fit, runs its Python
-    workers with this very interpreter, and listens on the loopback interface only. Java is found or made by
-    :func:`~timely.spark.java.find_java`. As always in Spark there is one session a process: one that
-    is up already is returned as it is, and where it has too few slots a :class:`~timely.errors.SparkError` says so.
-    Raises :class:`~timely.errors.ConfigurationError` for a count that is no positive integer.
+    It has no web interface, logs errors only, fails at once where a barrier stage does not fit, runs its Python workers with this
+    interpreter, and listens on the loopback interface only. Java is found by :func:`~timely.spark.java.find_java`. A session that
+    is up already is returned as it is; with too few slots it is a :class:`~timely.errors.SparkError`. Raises
+    :class:`~timely.errors.ConfigurationError` for a count that is no positive integer.
 
     >>> session = local_session(2)
     >>> session.range(3).count()
@@ -51,7 +48,6 @@ def local_session(workers: int, *, app_name: str = "timely") -> SparkSession:
 
 
 def _check_slots(session: SparkSession, workers: int) -> None:
-    """Raise :class:`~timely.errors.SparkError` where a session that is up already has fewer slots than ``workers``."""
     context = context_of(session)
     if (slots := concurrent_tasks(context)) < workers:
         raise SparkError(
@@ -77,10 +73,7 @@ def _local_settings(workers: int) -> dict[str, str]:
 
 
 def _memory() -> str:
-    """Return how much memory the one process of a local Spark may take: half of the machine's, and between 1 and 4 GiB.
-
-    Spark's own default of 1 GiB has to serve the driver and every task of a local session; where it runs out, the process ends.
-    """
+    """Return half of the machine's memory, between 1 and 4 GiB: Spark's default of 1 GiB serves the driver and all tasks."""
     half = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2**31
     return f"{min(max(half, 1), 4)}g"
 
@@ -120,11 +113,7 @@ def was_stopped(session: SparkSession) -> bool:
 
 
 def refuse_connect(what: str, thing: object) -> None:
-    """Raise :class:`~timely.errors.SparkError` where a session or DataFrame, called ``what`` in the message, is one of Spark
-    Connect.
-
-    Nothing of it is asked but its class, so that no server is contacted.
-    """
+    """Raise :class:`~timely.errors.SparkError` where a session or DataFrame is one of Spark Connect, by its class alone."""
     if any(kind.__module__.startswith("pyspark.sql.connect.") for kind in type(thing).__mro__):
         raise SparkError(
             f"{what} is one of Spark Connect, and timely.spark needs a classic session. The workers of a dataflow register with "
@@ -157,7 +146,7 @@ def is_local(context: SparkContext) -> bool:
 
 
 def _on_this_machine(context: SparkContext) -> bool:
-    """Return whether the tasks run on the driver's machine, as they do where a cluster's master is on the loopback interface."""
+    """Return whether the tasks run on the driver's machine: the cluster's master is on the loopback interface."""
     master = str(context.master)
     loopback = ("local-cluster[", "spark://127.", "spark://localhost:", "spark://[::1]:")
     return is_local(context) or master.startswith(loopback)
@@ -165,12 +154,10 @@ def _on_this_machine(context: SparkContext) -> bool:
 
 @contextlib.contextmanager
 def this_python(context: SparkContext) -> Iterator[None]:
-    """Let functions that are handed to Spark inside the block run with this interpreter, where the tasks run on this
-    machine.
+    """Run the functions that are handed to Spark inside the block with this interpreter, where tasks run on this machine.
 
-    Spark takes ``python3`` from the ``PATH`` otherwise, which is seldom the environment that the driver runs in. A
-    ``PYSPARK_PYTHON`` that the user set is left alone, and so is a cluster, whose machines have their own paths. One
-    thread at a time is inside.
+    Spark takes ``python3`` from the ``PATH`` otherwise. A ``PYSPARK_PYTHON`` that the user set is left alone, and so is a
+    cluster. One thread at a time is inside.
     """
     with _python_of_context:
         before = context.pythonExec

@@ -1,12 +1,8 @@
 """Which settings of a Spark session matter to a dataflow, which value each must or should have, and why.
 
-One table of rules, :data:`RULES`, and two ways to ask it: :func:`check` returns everything that could be better,
-:func:`require_settings` raises for what a run cannot do with. The invariant: a run that the settings of its session would
-make hang, lose its workers or fail with a message about something else is refused before any job starts, with an error that
-says which setting to set to what. A caller may assume that asking changes nothing and starts nothing.
-
-Only settings that were seen to matter have a rule. Of those that do not (speculation, ``spark.task.maxFailures``, adaptive
-execution, the time zone of the session) the guide, ``docs/spark_operations.md``, says why.
+:data:`RULES` is the one table. :func:`check` returns everything that could be better, :func:`require_settings` raises for what a
+run cannot do without. The invariant: a session in which a run would hang or lose its workers is refused before any job starts,
+with an error that names the setting and its value. ``docs/spark_operations.md`` says why other settings do not matter.
 """
 
 from __future__ import annotations
@@ -85,8 +81,8 @@ class Findings(tuple[Finding, ...]):
 class ClusterFacts:
     """What the rules look at: the session's settings, and where its tasks run.
 
-    ``settings`` returns the value of a setting, or what it is given where the setting is not set. ``slots`` is how many tasks
-    can run at the same time, ``hosts`` the other machines on which executors are up. ``spare`` slots must be left over.
+    ``settings(name, default)`` looks up a setting. ``slots`` is how many tasks can run at the same time, ``spare`` how many must
+    be left over, ``hosts`` the other machines on which executors are up.
     """
 
     settings: Callable[[str, str], str]
@@ -98,7 +94,7 @@ class ClusterFacts:
     spare: int = 0
 
     def on(self, setting: str, default: str = "false") -> bool:
-        """Return whether a setting that is a truth value is true."""
+        """Return whether a setting is true."""
         return self.settings(setting, default).strip().lower() == "true"
 
     def number(self, setting: str, default: str) -> int:
@@ -111,7 +107,7 @@ class ClusterFacts:
 
 @attrs.frozen
 class Rule:
-    """One setting that matters: ``wrong`` says whether it is not as it should be in given surroundings."""
+    """One setting that matters; ``wrong`` says whether it is not as it should be."""
 
     setting: str
     default: str
@@ -121,7 +117,7 @@ class Rule:
     wrong: Callable[[ClusterFacts], bool]
 
     def judge(self, around: ClusterFacts) -> Finding | None:
-        """Return what to say about the setting; ``None`` where it is as it should be."""
+        """Return the finding; ``None`` where the setting is as it should be."""
         if not self.wrong(around):
             return None
         value = around.settings(self.setting, self.default) or "not set"
@@ -310,7 +306,7 @@ def check(session: SparkSession, workers: int) -> Findings:
 
 
 def judge(around: ClusterFacts) -> Findings:
-    """Return what the rules say of given surroundings: a function of nothing else."""
+    """Return the findings of all rules."""
     found = [finding for rule in RULES if (finding := rule.judge(around)) is not None]
     if around.slots < around.workers + around.spare:
         found.insert(0, _too_few(around))
@@ -318,11 +314,9 @@ def judge(around: ClusterFacts) -> Findings:
 
 
 def require_settings(session: SparkSession, workers: int, spare: int = 0) -> None:
-    """Raise :class:`~timely.errors.SparkError` unless the session can run ``workers`` workers, and ``spare`` other tasks beside
-    them.
+    """Raise :class:`~timely.errors.SparkError` unless the session can run ``workers`` workers, and ``spare`` other tasks beside.
 
-    All workers of a dataflow are up together, so each needs a slot (``spark.task.cpus`` cores of an executor). A cluster whose
-    executors are still starting is given a moment.
+    Each worker needs a slot (``spark.task.cpus`` cores). Executors that are still starting are waited for.
     """
     around = _look_around(session, workers, spare)
     deadline = time.monotonic() + (0.0 if around.local else EXECUTORS_APPEAR_WITHIN)
@@ -372,9 +366,7 @@ _asked: WeakKeyDictionary[SparkContext, Callable[[str, str], str]] = WeakKeyDict
 
 
 def _settings_of(context: SparkContext) -> Callable[[str, str], str]:
-    """Return what looks up the settings of a context. They stay as long as it is up, so that Java is asked for each but once:
-    every question is a message there and one back, and a short job would spend more on them than on its keys.
-    """
+    """Return what looks up a context's settings, each once: a question to Java costs a round trip."""
     found = _asked.get(context)
     if found is None:
         conf = context.getConf()
@@ -389,7 +381,7 @@ def executor_hosts(context: SparkContext) -> frozenset[str]:
 
 
 def is_here(host: str) -> bool:
-    """Return whether a host is this machine, under whatever name or address: whether one can listen there.
+    """Return whether a host is this machine: whether one can listen there.
 
     >>> is_here("localhost"), is_here("198.51.100.7")
     (True, False)

@@ -1,10 +1,8 @@
-"""Packages for executors that lack them, and a clear word from an executor that still does.
+"""Packages for executors that lack them, and a clear error from an executor that still does.
 
-:func:`ship` sends pure Python packages, this one among them, with the application. What Spark calls in a task is made by
-:func:`carried`: a function that needs nothing but Python, and that looks whether the executor has what the driver has before it
-unpickles the dataflow. The invariant: nothing is unpickled by another version of the library than the one that pickled it, and an
-executor that lacks a package says which, and what to do, in the error that the user sees. A caller may assume that :func:`ship`
-refuses what would not work on the other side rather than send it.
+:func:`ship` sends pure Python packages with the application. :func:`carried` makes what Spark calls in a task: a function that
+needs nothing but Python, and checks what the executor has before it unpickles the dataflow. The invariant: only the version of
+the library that pickled a dataflow unpickles it, and the error that the user sees names what is missing and what to do.
 """
 
 from __future__ import annotations
@@ -41,16 +39,14 @@ _shipping = threading.Lock()
 
 
 def ship(session: SparkSession, *modules: ModuleType | str) -> list[str]:
-    """Send this library, what it requires, and ``modules`` to the executors of a session; return the names of what was sent.
+    """Send this library, its requirements and ``modules`` to the executors of a session; return the names of what was sent.
 
-    ``modules`` are packages or modules that the driver can import, themselves or their names; of a submodule the whole package
-    is sent. Call it before :func:`~timely.spark.run`: only functions that are handed to Spark later find them. What was sent to
-    this application already, and has not changed since, is not sent again.
+    ``modules`` are packages or modules that the driver can import, or their names; of a submodule the whole package is sent. Call
+    it before :func:`~timely.spark.run`. What was sent already, and has not changed, is not sent again.
 
-    Raises :class:`~timely.errors.ConfigurationError` for a module that cannot be found, that belongs to Python itself, or that
-    has compiled parts (NumPy, pyarrow): such a one works only where it was installed for the executor's machine. For these give
-    the executors a packed environment (``spark.archives``), or install them there. :class:`~timely.errors.SparkError` for a
-    session of Spark Connect.
+    Raises :class:`~timely.errors.ConfigurationError` for a module that cannot be found, that belongs to Python, or that has
+    compiled parts: give the executors a packed environment (``spark.archives``) for these. :class:`~timely.errors.SparkError` for
+    a session of Spark Connect.
 
     >>> from timely.spark import local_session, ship
     >>> ship(local_session(2), "json")
@@ -78,9 +74,7 @@ def _top_level(module: ModuleType | str) -> str:
 
 
 def _files(name: str) -> dict[str, bytes]:
-    """Return the files of a top-level module by their names in an archive. Raises ConfigurationError for one that cannot be
-    shipped.
-    """
+    """Return the files of a top-level module by their names in an archive. ConfigurationError for one that cannot be shipped."""
     if name in sys.stdlib_module_names:
         raise ConfigurationError(f"{name!r} cannot be shipped: it is a part of Python, and every executor has its own")
     try:
@@ -119,7 +113,7 @@ def _compiled(name: str, part: str) -> ConfigurationError:
 
 
 def _zipped(files: dict[str, dict[str, bytes]]) -> Path:
-    """Write one archive of all files, whose name says what is in it; return where it is until the program ends."""
+    """Write one archive of all files, named by its content; return its path."""
     content = {path: data for each in files.values() for path, data in each.items()}
     digest = hashlib.sha256()
     for path, data in sorted(content.items()):
@@ -148,11 +142,10 @@ Function = Callable[[Iterator[Any]], Iterator[Any]]
 
 
 def carried(function: Function, name: str) -> Function:
-    """Return a function that does what ``function`` does, and goes by ``name`` in Spark's plans.
+    """Return ``function`` in a form that an executor without this library can unpickle, under ``name`` in Spark's plans.
 
-    It can be unpickled by an executor that lacks this library, and raises there, naming the executor and what to do; and where
-    the library is of another version, or something that ``function`` refers to cannot be imported. Raises
-    :class:`~timely.errors.ConfigurationError` where ``function`` cannot be pickled.
+    There it raises, naming the executor and what to do, where the library is missing or of another version, or ``function``
+    cannot be loaded. Raises :class:`~timely.errors.ConfigurationError` where ``function`` cannot be pickled.
 
     >>> list(carried(lambda batches: (2 * batch for batch in batches), "twice")([1, 2]))
     [2, 4]

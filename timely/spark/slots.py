@@ -1,10 +1,7 @@
 """How many workers a dataflow gets where the program does not say: as many as the session has slots for.
 
-The invariant: a cluster that is still coming up is not taken for a small one. Its executors are waited for as the check of the
-slots waits for them: until all that its settings promise are there, or, where nothing promises a number, until no more have come
-for a while; for a minute at most, which is that of the session, so that one that has been up for longer is not waited for at all.
-A caller may assume that what :func:`settle` returns has been checked, and that it does not count on slots which streams hold: who
-waits for those may wait for ever.
+The invariant: a cluster that is still starting is not taken for a small one. Its executors are awaited, in the session's first
+minute, until all that its settings promise are there, or no more have come for a while. Slots that streams hold do not count.
 """
 
 from __future__ import annotations
@@ -32,14 +29,14 @@ _SETTLED = 5.0
 _log = logging.getLogger(__name__)
 
 _lock = threading.Lock()
-_held: WeakKeyDictionary[SparkContext, int] = WeakKeyDictionary()
+_reserved: WeakKeyDictionary[SparkContext, int] = WeakKeyDictionary()
 
 
 def settle(session: SparkSession, workers: int | None, *, stays: bool = False) -> int:
     """Return how many workers there are: ``workers``, or where that is ``None`` as many as there are slots that no stream holds.
 
-    ``SparkError`` unless the session can run them. Of a dataflow that ``stays`` up, a stream, none may wait for slots that other
-    streams hold, and one slot is left to Spark's own tasks.
+    ``SparkError`` unless the session can run them. A stream ``stays`` up: it cannot wait for slots that other streams hold, and
+    leaves one slot to Spark's own tasks.
 
     >>> from timely.spark import local_session
     >>> session = local_session(2)
@@ -47,33 +44,33 @@ def settle(session: SparkSession, workers: int | None, *, stays: bool = False) -
     (1, 1)
     """
     context = context_of(session)
-    held = _held.get(context, 0) if stays or workers is None else 0
-    spare = held + stays
+    reserved = _reserved.get(context, 0) if stays or workers is None else 0
+    spare = reserved + stays
     if workers is None:
         workers = max(_slots(context, spare) - spare, 1)
     try:
         require_settings(session, workers, spare)
     except SparkError as error:
-        if held:
-            raise SparkError(f"{error}. Streams of this session hold {held} of them, for as long as they are up") from error
+        if reserved:
+            raise SparkError(f"{error}. Streams of this session hold {reserved} of them, for as long as they are up") from error
         raise
     return workers
 
 
 @contextlib.contextmanager
-def holding(context: SparkContext, slots: int) -> Iterator[None]:
-    """Say that so many slots are taken for as long as the block runs, whatever else there is to do."""
+def reserve(context: SparkContext, slots: int) -> Iterator[None]:
+    """Count so many slots as held by a stream, as long as the block runs."""
     with _lock:
-        _held[context] = _held.get(context, 0) + slots
+        _reserved[context] = _reserved.get(context, 0) + slots
     try:
         yield
     finally:
         with _lock:
-            _held[context] -= slots
+            _reserved[context] -= slots
 
 
 def _slots(context: SparkContext, needless: int) -> int:
-    """Return how many slots there are, once all executors have come that can be expected; more than ``needless``, if possible."""
+    """Return how many slots there are, once all expected executors have come; more than ``needless``, if possible."""
     slots = concurrent_tasks(context)
     setting = context.getConf().get
     if is_local(context) or str(setting("spark.dynamicAllocation.enabled", "false")).strip().lower() == "true":
@@ -94,7 +91,7 @@ def _slots(context: SparkContext, needless: int) -> int:
 
 
 def _expected(master: str, setting: Callable[[str, str], Any]) -> tuple[float, bool]:
-    """Return how many slots the settings of a cluster speak of, and whether it will have so many, rather than so many at most.
+    """Return how many slots the settings of a cluster promise, and whether that is sure, rather than at most.
 
     >>> _expected("local-cluster[2,3,1024]", lambda name, default: default)
     (6, True)

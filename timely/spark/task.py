@@ -1,11 +1,8 @@
-"""What one task of the barrier stage does: it is a worker, with rows from Spark coming in and rows for Spark going
-out.
+"""One task of the barrier stage: it is a worker, with rows from Spark coming in and rows for Spark going out.
 
-A :class:`Task` is made on the driver, travels to the executors by pickle, and its :meth:`Task.run` is the function of
-Arrow batches that Spark calls there, once in every task. The invariant: a worker that fails reports why to the driver
-before it lets go of its peers, and every one of them then raises that same reason, so that whichever failure Spark
-picks to show is the one that matters. A caller may assume that no task waits for a peer that is gone, and that no
-attempt of the stage mixes with another.
+A :class:`Task` is made on the driver and pickled to the executors; Spark calls :meth:`Task.run` once in every task. The
+invariant: a worker that fails reports why to the driver before it closes its connections, and every other one raises that same
+reason. So Spark shows the failure that matters, no task waits for a peer that is gone, and no attempt mixes with another.
 """
 
 from __future__ import annotations
@@ -24,15 +21,13 @@ from timely.dataflow.output_schema import Output
 from timely.errors import ConfigurationError, PeerLostError, TimelyError, WorkerError, error_text
 from timely.operators import InputHandle
 from timely.progress import ProgressGroups, ProgressMode
-from timely.spark.ingest import Intake
-from timely.spark.live import Look, looked_at
+from timely.spark.ingest import Ingest
 from timely.spark.logs import LogPlan, worker_log
 from timely.spark.messages import Invitation, trace_of
-from timely.spark.metrics import Meter
-from timely.spark.packing import Input, cut, pack, packed_schema
+from timely.spark.packing import InputTable, cut, pack, packed_schema
 from timely.spark.registration import Registration
-from timely.spark.resume import Checkpoints, Outbox, collect
-from timely.spark.verdict import FAILED, failure
+from timely.spark.reporting import Look, TaskMeter, page_reports
+from timely.spark.resume import Checkpoints, OutputQueue, collect
 from timely.worker import LocalTransport, SocketTransport, Worker
 from timely.worker.local_workers import LocalWorkers
 from timely.worker.mesh import connect_mesh, open_listener
@@ -47,7 +42,7 @@ _PATIENCE = 0.2
 _log = logging.getLogger(__name__)
 
 _REASON_WITHIN = 3.0
-"""Seconds that a worker whose peer is gone waits to be told why."""
+"""Seconds that a worker whose peer is gone waits for the reason."""
 
 
 @attrs.frozen
@@ -55,7 +50,7 @@ class Task:
     """Everything that a worker needs to know, made on the driver."""
 
     build: Build
-    inputs: tuple[Input, ...]
+    inputs: tuple[InputTable, ...]
     outputs: tuple[Output, ...]
     invitation: Invitation
     rows: int = 0
@@ -64,14 +59,14 @@ class Task:
     checkpoints: Checkpoints | None = None
     """Where the run keeps checkpoints, if it does."""
     progress: ProgressMode = "direct"
-    """How workers hear of each other's progress."""
+    """The mode of progress aggregation."""
     look: Look | None = attrs.field(default=None, kw_only=True)
     """How a live page looks on, if there is one."""
     watch: Watch = attrs.field(default=Watch(line=False, inputs=False), kw_only=True)
     """When a worker says in its log what it is stuck at; that rows from Spark are late is nothing to speak of."""
 
     def run(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Be one worker: take in the batches of this partition, yield this worker's share of the outputs."""
+        """Be one worker: read the batches of this partition, yield this worker's part of the outputs."""
         context = BarrierTaskContext.get()
         index = context.partitionId()
         # Spark numbers the tasks of a barrier stage's attempt in one go, by partition. So all of an attempt, and no
@@ -85,13 +80,13 @@ class Task:
             worker: Worker | None = None
             try:
                 _log.info("begins, in stage %d, on %s", stage, registration.host)
-                meter = Meter(registration, index, generation, stage, self.inputs, self.outputs)
+                meter = TaskMeter(registration, index, generation, stage, self.inputs, self.outputs)
                 worker = self._join(registration, index, generation)
                 _log.info("has met the other %d workers", worker.peers - 1)
-                company = LocalWorkers()
-                watch = watched(company, None if is_switched_off() else self.watch)
-                with company, watch, looked_at(self.look, worker, registration):
-                    company.admit(worker)
+                local_workers = LocalWorkers()
+                watch = watched(local_workers, None if is_switched_off() else self.watch)
+                with local_workers, watch, page_reports(self.look, worker, registration):
+                    local_workers.admit(worker)
                     yield from self._work(worker, registration, meter, batches)
                 meter.finish()
                 _log.info("has finished")
@@ -100,8 +95,8 @@ class Task:
                 if worker is not None:
                     worker.abort(WorkerError("Spark asked for no more rows"))
                 raise
-            except (Exception, SystemExit) as error:  # who calls sys.exit in a task ends the run, as who raises does
-                reason = _reason(registration, index, context.stageId(), error)
+            except (Exception, SystemExit) as error:  # sys.exit in a task ends the run, as an exception does
+                reason = _reason(registration, index, error)
                 if worker is not None:
                     worker.abort(reason)
                 if reason is error:
@@ -112,7 +107,7 @@ class Task:
                     worker.close()
 
     def _join(self, registration: Registration, index: int, generation: int) -> Worker:
-        """Meet the other workers of this attempt; return the worker that is connected to them."""
+        """Return the worker, connected to the others of this attempt."""
         if self.invitation.workers == 1:
             registration.peers((registration.host, 0))
             return Worker(LocalTransport())
@@ -125,38 +120,35 @@ class Task:
         return Worker(SocketTransport(index, sockets, self.invitation.largest), routes=routes)
 
     def _work(
-        self, worker: Worker, registration: Registration, meter: Meter, batches: Iterator[pa.RecordBatch]
+        self, worker: Worker, registration: Registration, meter: TaskMeter, batches: Iterator[pa.RecordBatch]
     ) -> Iterator[pa.RecordBatch]:
         """Run the dataflow to its end, yielding output batches as they come."""
-        outbox = Outbox()
+        queue = OutputQueue()
         _listen(worker, registration)
         with contextlib.ExitStack() as stack:
             resuming = None if self.checkpoints is None else stack.enter_context(self.checkpoints.open(worker, registration))
             with worker.dataflow(int) as scope:
                 handles, outputs = self.build_in(scope)
                 for position, stream in enumerate(outputs):
-                    collect(stream, position, outbox)
-                intake = Intake(worker, handles, self.inputs, meter)
+                    collect(stream, position, queue)
+                ingest = Ingest(worker, handles, self.inputs, meter)
             meter.watch(scope, worker.transport)
-            for batch in batches if resuming is None else resuming.stretches(batches, intake, outbox, meter):
-                intake.take(batch)
+            for batch in batches if resuming is None else resuming.stretches(batches, ingest, queue, meter):
+                ingest.send(batch)
                 del batch
-                yield from self._drain(outbox, meter)
-                while intake.crowded():
-                    intake.wait(_PATIENCE)
-                    yield from self._drain(outbox, meter)
-            intake.close()
+                yield from self._drain(queue, meter)
+                while ingest.crowded():
+                    ingest.wait(_PATIENCE)
+                    yield from self._drain(queue, meter)
+            ingest.close()
             while worker.run_step(_PATIENCE):
-                yield from self._drain(outbox, meter)
-            yield from self._drain(outbox, meter)
+                yield from self._drain(queue, meter)
+            yield from self._drain(queue, meter)
             if resuming is not None:
                 resuming.finish()
 
     def build_in(self, scope: ScopeBuilder[int]) -> tuple[list[InputHandle[int, Any]], list[Stream[int, Any]]]:
-        """Build the dataflow; return the handles of its inputs and the streams of its outputs, as they were declared.
-
-        ``ConfigurationError`` if its outputs are others.
-        """
+        """Build the dataflow; return its input handles and output streams. ``ConfigurationError`` for other outputs."""
         handles, streams = [], {}
         for table in self.inputs:
             handle, streams[table.name] = scope.new_input()
@@ -173,40 +165,38 @@ class Task:
         return handles, [built[name] for name in declared]
 
     def check_stream(self, name: str, built: object) -> None:
-        """Raise ``ConfigurationError`` for what ``build`` returned for an output and is no stream."""
+        """Raise ``ConfigurationError`` unless ``build`` returned a stream for an output."""
         if not isinstance(built, Stream):
             raise ConfigurationError(
                 f"output {name!r}: build must return a stream of Arrow batches for it, such as an operator returns, not {built!r}"
             )
 
-    def _drain(self, outbox: Outbox, meter: Meter) -> Iterator[pa.RecordBatch]:
-        """Yield what waits in ``outbox``, checked against the schemas, cut to the size that Spark is set to, and packed where
-        there are several outputs. Called after each step.
+    def _drain(self, queue: OutputQueue, meter: TaskMeter) -> Iterator[pa.RecordBatch]:
+        """Yield what waits in ``queue``: checked against the schemas, cut to Spark's batch size, packed if there are several
+        outputs.
         """
         meter.tick()
         packed = None if len(self.outputs) == 1 else packed_schema(self.outputs)
-        for position, given in outbox.drain():
+        for position, given in queue.drain():
             for part in cut(self.outputs[position].conform(given), self.rows):
-                meter.gave(position, part.num_rows)
+                meter.count_out(position, part.num_rows)
                 yield part if packed is None else pack(position, part, packed)
 
 
 def _listen(worker: Worker, registration: Registration) -> None:
-    """Have the worker raise, whatever it is doing or waiting for, what the driver says that the run has failed of."""
+    """Have the worker raise, whatever it does or waits for, what the run has failed of."""
 
     def look() -> None:
         if (stopped := registration.stopped()) is not None:
             raise stopped
 
-    bell = SyncActivator(look, worker)
-    registration.alert(bell.activate)
-    bell.activate()  # for what was said before
+    activator = SyncActivator(look, worker)
+    registration.alert(activator.activate)
+    activator.activate()  # for what came before
 
 
-def _reason(registration: Registration, index: int, stage: int, error: BaseException) -> TimelyError:
-    """Return the first error of the whole run: what the driver says where ``error`` is but its echo, else ``error``,
-    which it is told.
-    """
+def _reason(registration: Registration, index: int, error: BaseException) -> TimelyError:
+    """Return the first error of the run: the driver's where ``error`` only follows from it, else ``error``, which is reported."""
     first = registration.stopped(_REASON_WITHIN if isinstance(error, PeerLostError) else 0.0)
     if first is not None and (first is error or isinstance(error, PeerLostError)):
         _log.info("stops, since the run has failed: %s", first)
@@ -215,7 +205,6 @@ def _reason(registration: Registration, index: int, stage: int, error: BaseExcep
     if not isinstance(reason, TimelyError):
         reason = WorkerError(f"worker {index} raised {error_text(error)}")
         reason.__cause__ = error
-    registration.tell(FAILED, failure(reason, index, stage))
     registration.report(reason)
     _log.warning("stops, and so do the others: %s", reason)
     if trace := trace_of(reason):

@@ -1,35 +1,36 @@
 """Where a stream keeps what must survive it: a directory that the driver, the workers and Spark's tasks all reach.
 
-The invariant: a file is there as a whole or not at all, and what was written before :meth:`Place.write` returned stays. A
-caller may assume that a :class:`Place` travels by pickle, and that the names in it are relative: a directory may be moved as
-a whole.
+The invariant: a file is there as a whole or not at all, and stays once it is written. A :class:`StreamDirectory` travels by
+pickle; the names in it are relative, so that it can be moved as a whole.
 """
 
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import secrets
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
 import attrs
 import pyarrow as pa
 from pyarrow import fs
+from pyspark.sql.types import StructType
 
-from timely.errors import CheckpointError, ConfigurationError
+from timely.errors import ChangedDataflowError, CheckpointError, ConfigurationError, SchemaError
 
 
 @attrs.frozen
-class Place:
+class StreamDirectory:
     """A directory, by its URI or path.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
-    ...     place = Place.at(folder)
-    ...     place.write("inputs/0/a", lambda file: file.write(b"rows"))
-    ...     place.read("inputs/0/a"), place.names("inputs/0")
+    ...     directory = StreamDirectory.at(folder)
+    ...     directory.write("inputs/0/a", lambda file: file.write(b"rows"))
+    ...     directory.read("inputs/0/a"), directory.names("inputs/0")
     (b'rows', ['a'])
     """
 
@@ -37,8 +38,8 @@ class Place:
     path: str
 
     @classmethod
-    def at(cls, where: str | os.PathLike[str]) -> Place:
-        """Return the place of a path or URI. ``ConfigurationError`` for what is neither, or of a kind that is not known here."""
+    def at(cls, where: str | os.PathLike[str]) -> StreamDirectory:
+        """Return the directory at a path or URI. ``ConfigurationError`` for what is neither, or of an unknown kind."""
         if not isinstance(where, str | os.PathLike) or not str(where):
             raise ConfigurationError(f"checkpoint must be a path or a URI, not {where!r}")
         uri = os.fspath(where)
@@ -52,15 +53,15 @@ class Place:
 
     @property
     def local(self) -> bool:
-        """Whether it is in the file system of this machine."""
+        """Whether it is in this machine's file system."""
         return self.uri.startswith("file:")
 
     def for_spark(self, name: str) -> str:
-        """Return how Spark calls a file or directory in it."""
+        """Return the name that Spark has for a file or directory in it."""
         return f"file://{self.path}/{name}" if self.local else f"{self.uri}/{name}"
 
     def for_arrow(self, name: str) -> str:
-        """Return how Arrow calls a file or directory in it."""
+        """Return the name that Arrow has for a file or directory in it."""
         return f"{_for_arrow(self.uri)}/{name}"
 
     def write(self, name: str, fill: Callable[[BinaryIO], object]) -> None:
@@ -77,7 +78,7 @@ class Place:
             raise CheckpointError(f"{self.uri}/{name} cannot be written: {error}") from error
 
     def _write_here(self, path: str, fill: Callable[[BinaryIO], object]) -> None:
-        """Write aside, have it on disk, and put it in place."""
+        """Write a draft, sync it to disk, and move it into place."""
         folder, _, name = path.rpartition("/")
         os.makedirs(folder, exist_ok=True)
         aside = f"{folder}/.{name}.{secrets.token_hex(4)}"
@@ -99,7 +100,7 @@ class Place:
 
     @contextlib.contextmanager
     def open(self, name: str) -> Iterator[Any]:
-        """Open a file for reading. ``CheckpointError`` where it is missing, or where what is read is damaged."""
+        """Open a file for reading. ``CheckpointError`` where it is missing or damaged."""
         try:
             with self._system().open_input_file(f"{self.path}/{name}") as file:
                 yield file
@@ -112,12 +113,12 @@ class Place:
             return cast(bytes, file.read())
 
     def names(self, folder: str) -> list[str]:
-        """Return the names of what is in a folder, sorted; none where there is no such folder."""
+        """Return the sorted names in a folder; none where there is no such folder."""
         found = self._system().get_file_info(fs.FileSelector(f"{self.path}/{folder}", allow_not_found=True))
         return sorted(info.base_name for info in found if not info.base_name.startswith("."))
 
     def delete(self, name: str) -> None:
-        """Delete a file, or a folder and all that is in it; nothing is done where there is none."""
+        """Delete a file, or a folder with all that is in it; a missing one is a no-op."""
         system, path = self._system(), f"{self.path}/{name}"
         kind = system.get_file_info(path).type
         with contextlib.suppress(FileNotFoundError):
@@ -131,29 +132,90 @@ class Place:
 
 
 @attrs.frozen
-class PlacedNotes:
-    """The ledger's notes, in one folder of a place."""
+class DirectoryLogFiles:
+    """The files of an epoch log, in one folder of a directory."""
 
-    place: Place
+    directory: StreamDirectory
     folder: str = "ledger"
 
     def write(self, name: str, data: bytes) -> None:
         """Write a file."""
-        self.place.write(f"{self.folder}/{name}", lambda file: file.write(data))
+        self.directory.write(f"{self.folder}/{name}", lambda file: file.write(data))
 
     def read(self, name: str) -> bytes:
         """Return what a file holds."""
-        return self.place.read(f"{self.folder}/{name}")
+        return self.directory.read(f"{self.folder}/{name}")
 
     def names(self) -> Iterable[str]:
         """Return the names of all files."""
-        return self.place.names(self.folder)
+        return self.directory.names(self.folder)
 
     def delete(self, name: str) -> None:
         """Delete a file."""
-        self.place.delete(f"{self.folder}/{name}")
+        self.directory.delete(f"{self.folder}/{name}")
 
 
 def _for_arrow(uri: str) -> str:
     """Return how Arrow calls a place that Spark calls ``uri``."""
     return "s3" + uri[3:] if uri.startswith(("s3a:", "s3n:")) else uri
+
+
+FORMAT = 1
+"""The version of what is in a stream's directory."""
+
+_NAME = "stream.json"
+
+
+@attrs.frozen
+class StreamSchemas:
+    """The columns of each input and output of a stream, in order, as one line of text each.
+
+    Written by a stream that has ingested nothing yet, and compared ever after: rows in a checkpoint have the columns of today.
+    """
+
+    inputs: Mapping[str, list[str]]
+    outputs: Mapping[str, list[str]]
+
+    @classmethod
+    def of(cls, inputs: Mapping[str, StructType], outputs: Mapping[str, StructType]) -> StreamSchemas:
+        """Return the schemas of a stream between such tables."""
+        return cls(*({name: list(map(_line, schema)) for name, schema in tables.items()} for tables in (inputs, outputs)))
+
+    def settle(self, directory: StreamDirectory) -> None:
+        """Write them to a directory without any epoch."""
+        text = json.dumps({"format": FORMAT, **attrs.asdict(self)}, indent=1)
+        directory.write(_NAME, lambda file: file.write(text.encode()))
+
+    def check(self, directory: StreamDirectory) -> None:
+        """Compare them with those in a directory.
+
+        ``ChangedDataflowError`` for other inputs or outputs, ``SchemaError`` for other columns, ``CheckpointError`` where the
+        file is missing, damaged, or of another version.
+        """
+        try:
+            found = json.loads(directory.read(_NAME))
+            before = StreamSchemas(found["inputs"], found["outputs"])
+        except (ValueError, KeyError, TypeError) as error:
+            raise CheckpointError(f"{directory.uri}/{_NAME} is damaged: {error}. Use a new directory as checkpoint") from error
+        if found["format"] != FORMAT:
+            raise CheckpointError(f"{directory.uri} is of format {found['format']}, and this version of timely reads {FORMAT}")
+        for kind, then, now in (("input", before.inputs, self.inputs), ("output", before.outputs, self.outputs)):
+            _compare(directory, kind, then, now)
+
+
+def _compare(directory: StreamDirectory, kind: str, then: Mapping[str, list[str]], now: Mapping[str, list[str]]) -> None:
+    if list(then) != list(now):
+        raise ChangedDataflowError(
+            f"the checkpoint {directory.uri} is of a stream with the {kind}s {', '.join(then)}; this one has {', '.join(now)}."
+            " Use a new directory as checkpoint"
+        )
+    for name in now:
+        if then[name] != now[name]:
+            raise SchemaError(
+                f"{kind} {name!r} has the columns {', '.join(now[name])}; in the checkpoint {directory.uri} it has"
+                f" {', '.join(then[name])}. Use a new directory as checkpoint"
+            )
+
+
+def _line(field: object) -> str:
+    return f"{field.name} {field.dataType.simpleString()}"  # type: ignore[attr-defined]

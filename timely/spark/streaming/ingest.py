@@ -1,9 +1,7 @@
-"""Taking in an epoch: Spark's tasks write its rows to files, and each worker reads its share of them.
+"""Ingesting an epoch: Spark's tasks write its rows to Arrow files, and each worker reads its share of them.
 
-The rows of a micro-batch go from the tasks that have them to the place of the stream, as Arrow files, and from there to the
-workers; the driver sees the names of the files. The invariant: the shares of the workers, whatever their number, are together
-all rows of the epoch, each once. Files that are not in the ledger (a task was run twice, or the driver ended before it had
-noted them) mean nothing.
+The driver sees the names of the files only. The invariant: the shares of the workers, whatever their number, are together all
+rows of the epoch, each once. Files that are not in the epoch log (of a task that ran twice, or a driver that ended) mean nothing.
 """
 
 from __future__ import annotations
@@ -20,22 +18,20 @@ from pyspark.sql import DataFrame
 from timely.errors import CheckpointError
 from timely.spark.session import context_of, this_python
 from timely.spark.shipping import carried
-from timely.spark.streaming.directory import Place
-from timely.spark.streaming.ledger import File
+from timely.spark.streaming.directory import StreamDirectory
+from timely.spark.streaming.epoch_log import File
 
-_TOLD = "file string, rows long"
+_WRITTEN = "file string, rows long"
 
 
 @attrs.frozen
-class _Taking:
-    """What a task does with its part of an epoch."""
-
-    place: Place
+class _IngestTask:
+    directory: StreamDirectory
     epoch: int
     attempt: str
 
     def run(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Write the batches to a file of this task's own; give its name and how many rows it has, unless there are none."""
+        """Write the batches to a file of this task's own; yield its name and how many rows it has, unless there are none."""
         first = next((batch for batch in batches if batch.num_rows), None)
         if first is None:
             return
@@ -51,21 +47,21 @@ class _Taking:
                     writer.write_batch(batch)
                     rows += batch.num_rows
 
-        self.place.write(name, fill)
+        self.directory.write(name, fill)
         yield pa.RecordBatch.from_pydict({"file": [name], "rows": [rows]})
 
 
-def take_in(frame: DataFrame, place: Place, epoch: int) -> list[File]:
+def write_epoch(frame: DataFrame, directory: StreamDirectory, epoch: int) -> list[File]:
     """Have Spark write the rows of ``frame`` to files; return these, in order. Spark's exception where it cannot."""
     with this_python(context_of(frame.sparkSession)):
-        writing = frame.mapInArrow(carried(_Taking(place, epoch, secrets.token_hex(4)).run, "rows of an epoch"), _TOLD)
+        writing = frame.mapInArrow(carried(_IngestTask(directory, epoch, secrets.token_hex(4)).run, "rows of an epoch"), _WRITTEN)
     return sorted((File(row.file, row.rows) for row in writing.collect()), key=lambda file: file.name)
 
 
-def share(place: Place, files: Sequence[File], worker: int, workers: int) -> Iterator[pa.RecordBatch]:
+def read_share(directory: StreamDirectory, files: Sequence[File], worker: int, workers: int) -> Iterator[pa.RecordBatch]:
     """Read the share of one of ``workers`` workers in the rows of some files.
 
-    Where there are enough files each of them goes to one worker as a whole, else each worker gets a slice of every one.
+    With as many files as workers each goes to one worker as a whole, else each worker reads a slice of every one.
     ``CheckpointError`` for a file that is missing or damaged.
 
     >>> import tempfile
@@ -73,16 +69,16 @@ def share(place: Place, files: Sequence[File], worker: int, workers: int) -> Ite
     >>> def fill(file):
     ...     with pa.ipc.new_file(file, rows.schema) as writer: writer.write_batch(rows)
     >>> with tempfile.TemporaryDirectory() as folder:
-    ...     place = Place.at(folder)
-    ...     place.write("a", fill)
-    ...     [[batch.to_pydict() for batch in share(place, [File("a", 5)], worker, 2)] for worker in range(2)]
+    ...     directory = StreamDirectory.at(folder)
+    ...     directory.write("a", fill)
+    ...     [[batch.to_pydict() for batch in read_share(directory, [File("a", 5)], worker, 2)] for worker in range(2)]
     [[{'n': [0, 1]}], [{'n': [2, 3, 4]}]]
     """
     whole = len(files) >= workers
     for number, file in enumerate(files):
         if whole and number % workers != worker:
             continue
-        for batch in _read(place, file):
+        for batch in _read(directory, file):
             if not whole:
                 start = batch.num_rows * worker // workers
                 batch = batch.slice(start, batch.num_rows * (worker + 1) // workers - start)
@@ -90,13 +86,13 @@ def share(place: Place, files: Sequence[File], worker: int, workers: int) -> Ite
                 yield batch
 
 
-def _read(place: Place, file: File) -> Iterator[pa.RecordBatch]:
+def _read(directory: StreamDirectory, file: File) -> Iterator[pa.RecordBatch]:
     rows = 0
-    with place.open(file.name) as source:
+    with directory.open(file.name) as source:
         reader = pa.ipc.open_file(source)
         for number in range(reader.num_record_batches):
             batch = reader.get_batch(number)
             rows += batch.num_rows
             yield batch
     if rows != file.rows:
-        raise CheckpointError(f"{place.uri}/{file.name} has {rows} rows, and {file.rows} were written: it is damaged")
+        raise CheckpointError(f"{directory.uri}/{file.name} has {rows} rows, and {file.rows} were written: it is damaged")

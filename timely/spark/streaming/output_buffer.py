@@ -1,8 +1,7 @@
 """Where the batches of one output wait on a worker until their time is complete everywhere.
 
-The end of an output's stream, as an operator with state. The invariant: what is on the shelf is what has arrived and has not
-been fetched, so that a checkpoint between two epochs holds what belongs to later ones. A caller may assume that a time which
-is complete stays so.
+The invariant: the buffer holds what has arrived and has not been fetched, so that a checkpoint between two epochs holds what
+belongs to later ones.
 """
 
 from __future__ import annotations
@@ -22,12 +21,12 @@ class OutputBuffer:
     >>> worker = timely.Worker()
     >>> with worker.dataflow(int) as scope:
     ...     words, stream = scope.new_input()
-    ...     shelf = OutputBuffer.of(stream, "words")
+    ...     buffer = OutputBuffer.of(stream, "words")
     >>> words.send_batch(["a"])
     >>> words.advance_to(1)
-    >>> while not shelf.complete(0):
+    >>> while not buffer.complete(0):
     ...     _ = worker.step()
-    >>> shelf.fetch(0), shelf.fetch(0), shelf.complete(1)
+    >>> buffer.fetch(0), buffer.fetch(0), buffer.complete(1)
     ([['a']], [], False)
     """
 
@@ -38,17 +37,17 @@ class OutputBuffer:
 
     @classmethod
     def of(cls, stream: Stream[int, Any], name: str) -> OutputBuffer:
-        """Return the shelf at the end of a stream, the output ``name``."""
-        shelf = cls()
-        sink(stream, Pipeline, f"output: {name}", shelf._construct)
-        return shelf
+        """Return the buffer at the end of a stream, the output ``name``."""
+        buffer = cls()
+        sink(stream, Pipeline, f"output: {name}", buffer._construct)
+        return buffer
 
     def complete(self, time: int) -> bool:
-        """Return whether nothing at or before ``time`` can arrive any more, here or at another worker."""
+        """Return whether nothing at or before ``time`` can arrive any more, on any worker."""
         return all(time < element for element in self._frontier)
 
     def fetch(self, time: int) -> list[Any]:
-        """Take the batches of a time off the shelf, in the order in which they arrived."""
+        """Remove and return the batches of a time, in the order in which they arrived."""
         return self._batches.pop(time, [])
 
     def _construct(self, info: OperatorInfo) -> Callable[[InputPort[int, Any]], object]:
@@ -61,7 +60,7 @@ class OutputBuffer:
         self._frontier = list(input.frontier)
 
     def _save(self) -> list[Piece]:
-        """Return the batches, dealt to the workers in turn: which of them writes a batch makes no difference."""
+        """Return the batches, partitioned over the workers: which of them writes a batch makes no difference."""
         kept = [(time, batch) for time, batches in self._batches.items() for batch in batches]
         return list(enumerate(kept))
 

@@ -1,9 +1,8 @@
-"""``stream``: micro-batches in, one dataflow that stays up, each epoch's complete outputs handed to a function.
+"""``stream``: micro-batches in, one dataflow that stays up, each epoch's complete outputs delivered to a function.
 
-The driver's side of a stream. One streaming query carries the rows of all inputs; the number that Spark gives to a
-micro-batch is its epoch. The invariant: epochs go through the ledger one at a time, in order, on the query's own thread, and
-Spark takes a micro-batch for done only when its epoch is delivered. A caller may assume that a stream that has ended, for
-whatever reason, has left nothing running, and can be started again from its checkpoint.
+One streaming query carries the rows of all inputs; Spark's number of a micro-batch is its epoch. The invariant: epochs go through
+the epoch log one at a time, in order, on the query's own thread, and Spark takes a micro-batch for done only when its epoch is
+delivered. A stream that has ended has left nothing running, and can be started again from its checkpoint.
 """
 
 from __future__ import annotations
@@ -26,19 +25,16 @@ from pyspark.sql.types import StructType
 
 from timely.dataflow.output_schema import Output
 from timely.errors import CheckpointError, ConfigurationError, DeliveryError, SparkError, TimelyError
-from timely.spark.columns import check_cases
-from timely.spark.display import name_of
-from timely.spark.live import Page, check_page, show
 from timely.spark.logs import log_to_spark
 from timely.spark.messages import SILENCE, check_patience
-from timely.spark.plan import InputPlan, arrow_schema, check_build, check_names, session_of, struct_type
-from timely.spark.rendezvous import Run, rendezvous
+from timely.spark.plan import InputPlan, arrow_schema, check_build, check_cases, check_names, session_of, struct_type
+from timely.spark.rendezvous import RunEntry, rendezvous
+from timely.spark.reporting import Page, check_page, listen_for_page, name_of
 from timely.spark.session import addresses, check_workers, concurrent_tasks, context_of
 from timely.spark.slots import settle
-from timely.spark.streaming.directory import Place, PlacedNotes
-from timely.spark.streaming.ingest import take_in
-from timely.spark.streaming.ledger import File, Ledger, Outputs, go_through
-from timely.spark.streaming.stream_identity import Identity
+from timely.spark.streaming.directory import DirectoryLogFiles, StreamDirectory, StreamSchemas
+from timely.spark.streaming.epoch_log import EpochLog, File, Outputs, process_epoch
+from timely.spark.streaming.ingest import write_epoch
 from timely.spark.streaming.supervisor import Supervisor
 from timely.spark.streaming.worker_task import WorkerTask
 from timely.spark.task import Build
@@ -53,9 +49,8 @@ _REPORTS = 100
 class EpochReport:
     """What an epoch came to: how many rows came in, how many each output gave, and the seconds that were spent.
 
-    ``taking``: Spark computed the micro-batch, and its tasks wrote it. ``computing``: the workers computed the outputs and
-    wrote them. ``handing``: ``foreach_epoch`` ran. The notes of the ledger are in none of them, nor is what Spark does around
-    a micro-batch.
+    ``taking``: Spark computed and wrote the micro-batch. ``computing``: the workers computed and wrote the outputs. ``handing``:
+    ``foreach_epoch`` ran. Writing the epoch log is in none of them, nor is what Spark does around a micro-batch.
     """
 
     epoch: int
@@ -82,26 +77,23 @@ def stream(
 ) -> StreamHandle:
     """Start a dataflow that stays up on Spark, and whose epochs are the micro-batches of streaming DataFrames.
 
-    ``build(scope, **streams)`` is called in every worker, as for :func:`~timely.spark.run`: it gets a stream of Arrow batches
-    for each of ``inputs``, and returns one for each of ``outputs``, whose values are schemas. The rows of micro-batch *n*
-    enter at time *n*. When everything at time *n* is complete, ``foreach_epoch(n, {name: DataFrame})`` is called in the
-    driver with the rows that the outputs gave at that time; every epoch, also one without rows, in order, and at least once.
-    A driver that is killed while the function runs calls it for that epoch again, with the same rows: make it idempotent by
-    the epoch's number. A dataflow that does nothing but what its input rows say, in whatever order they come within an epoch,
-    is what all this rests on.
+    ``build(scope, **streams)`` is called in every worker, as for :func:`~timely.spark.run`. The rows of micro-batch *n* enter at
+    time *n*. When everything at time *n* is complete, the driver calls ``foreach_epoch(n, {name: DataFrame})`` with the rows that
+    the outputs gave at that time: for every epoch, also one without rows, in order, and at least once. A driver that is killed
+    while the function runs calls it again with the same rows: make it idempotent by the epoch's number. This requires a dataflow
+    whose outputs depend on its input rows alone, whatever their order within an epoch.
 
-    Everything that has to survive is under ``checkpoint``, a path or URI that driver and executors reach: start again with
-    the same one and the stream goes on, also with another number of workers. The state of the operators is written there
-    every ``checkpoint_every`` epochs and by :meth:`StreamHandle.stop`. ``trigger`` goes to Spark (``{"availableNow": True}``,
-    ``{"processingTime": "1 second"}``), ``version`` is your own, and a checkpoint of another one is refused.
-    A :class:`timely.inspect.LivePage` that is given as ``live`` shows the workers while they are up.
+    Everything that has to survive is under ``checkpoint``, a path or URI that driver and executors reach: the stream resumes from
+    it, also with another number of workers. The state of the operators is written there every ``checkpoint_every`` epochs and by
+    :meth:`StreamHandle.stop`. ``trigger`` goes to Spark (``{"availableNow": True}``, ``{"processingTime": "1 second"}``); a
+    checkpoint of another ``version`` is refused. A :class:`timely.inspect.LivePage` as ``live`` shows the workers while they are
+    up.
 
-    The workers hold a slot each for as long as the stream is up, and one more is needed for Spark's own tasks; where ``workers``
-    is not given they are as many as the session has slots, but that one and those that other streams hold. Returns when they
-    are up. Raises :class:`~timely.errors.ConfigurationError` for what cannot be, among it inputs that are not streaming;
-    :class:`~timely.errors.SchemaError` for a schema that cannot be read, or is not the one that the checkpoint was made with;
-    :class:`~timely.errors.SparkError` for too few slots; and what the workers raise when they build the dataflow, among it
-    :class:`~timely.errors.ChangedDataflowError` for another one than the checkpoint is of. What happens later is
+    Each worker holds a slot for as long as the stream is up, and Spark's own tasks need one more. Without ``workers`` there are
+    as many as the session has slots, but for that one and those of other streams. Returns when the workers are up. Raises
+    :class:`~timely.errors.ConfigurationError` for an argument that cannot be, :class:`~timely.errors.SchemaError` for a schema
+    that cannot be read or is not that of the checkpoint, :class:`~timely.errors.SparkError` for too few slots, and what the
+    workers raise when they build the dataflow, such as :class:`~timely.errors.ChangedDataflowError`. What happens later is
     :attr:`StreamHandle.failure`.
 
     >>> import tempfile
@@ -143,20 +135,20 @@ def stream(
         for name, schema in schemas.items():
             check_cases(f"outputs[{name!r}]", schema)
     declared = tuple(Output(name, arrow_schema(schema)) for name, schema in schemas.items())
-    place = Place.at(checkpoint)
+    directory = StreamDirectory.at(checkpoint)
     workers = settle(session, workers, stays=True)
-    ledger = _open(place, Identity.of({name: frame.schema for name, frame in inputs.items()}, schemas))
+    epoch_log = _open(directory, StreamSchemas.of({name: frame.schema for name, frame in inputs.items()}, schemas))
     context = context_of(session)
     server, log = rendezvous(*addresses(context)), log_to_spark(context)
-    hear, look = (None, None) if live is None else (live.open(name_of(build)), live.look)
+    receive, look = (None, None) if live is None else (live.open(name_of(build)), live.look)
 
-    def duty(run: Run, attempt: str) -> WorkerTask:
-        show(run, hear)
+    def make_task(run: RunEntry, attempt: str) -> WorkerTask:
+        listen_for_page(run, receive)
         given = build, plan.inputs, declared, server.invitation(run)
-        return WorkerTask(*given, log=log, look=look, place=place, version=version, attempt=attempt)
+        return WorkerTask(*given, log=log, look=look, directory=directory, version=version, attempt=attempt)
 
-    crew = Supervisor(session, server, workers, ledger, list(schemas), patience, duty)
-    epochs = _Epochs(session, place, schemas, foreach_epoch, crew, ledger, checkpoint_every)
+    supervisor = Supervisor(session, server, workers, epoch_log, list(schemas), patience, make_task)
+    epochs = _Epochs(session, directory, schemas, foreach_epoch, supervisor, epoch_log, checkpoint_every)
     handle = StreamHandle(epochs)
     handle._start(plan.whole(), trigger or {})
     return handle
@@ -179,58 +171,57 @@ def _check_options(foreach_epoch: object, checkpoint_every: object, trigger: obj
         )
 
 
-def _open(place: Place, identity: Identity) -> Ledger:
-    """Return the ledger of a stream, whose checkpoint must be of the same one, and whole."""
-    ledger = Ledger(PlacedNotes(place))
-    if ledger.last < 0:
-        identity.settle(place)
-        return ledger
-    identity.check(place)
-    if not place.names("query"):
-        raise CheckpointError(f"{place.uri} holds a stream whose query's own checkpoint, the folder query, is missing")
-    return ledger
+def _open(directory: StreamDirectory, schemas: StreamSchemas) -> EpochLog:
+    """Return the epoch log of a stream, whose checkpoint must be of the same one, and whole."""
+    epoch_log = EpochLog(DirectoryLogFiles(directory))
+    if epoch_log.last < 0:
+        schemas.settle(directory)
+        return epoch_log
+    schemas.check(directory)
+    if not directory.names("query"):
+        raise CheckpointError(f"{directory.uri} holds a stream whose query's own checkpoint, the folder query, is missing")
+    return epoch_log
 
 
 class _Epochs:
-    """What is done with each micro-batch: the steps that the ledger asks for."""
+    """The steps of the epoch log: what is done with each micro-batch."""
 
     def __init__(
         self,
         session: SparkSession,
-        place: Place,
+        directory: StreamDirectory,
         schemas: Mapping[str, StructType],
         foreach_epoch: ForeachEpoch,
-        crew: Supervisor,
-        ledger: Ledger,
+        supervisor: Supervisor,
+        epoch_log: EpochLog,
         every: int,
     ) -> None:
         self._session = session
-        self._place = place
+        self._directory = directory
         self._schemas = schemas
         self._foreach_epoch = foreach_epoch
-        self.crew = crew
-        self.ledger = ledger
+        self.supervisor = supervisor
+        self.epoch_log = epoch_log
         self._every = every
         self._kept = 0
         self._frame: DataFrame | None = None
         self._seconds: dict[str, float] = {}
         self.reports: deque[EpochReport] = deque(maxlen=_REPORTS)
 
-    def go_through(self, frame: DataFrame, epoch: int) -> None:
-        """Do all that is to be done for a micro-batch."""
+    def process(self, frame: DataFrame, epoch: int) -> None:
         self._frame = frame
         self._seconds = dict.fromkeys(("taking", "computing", "handing"), 0.0)
-        if go_through(self.ledger, epoch, self):
+        if process_epoch(self.epoch_log, epoch, self):
             self._report(epoch)
         self._frame = None
         if epoch + 1 - self._kept >= self._every:
             self._kept = epoch + 1
-            self.crew.checkpoint(self._kept)
+            self.supervisor.checkpoint(self._kept)
         self.prune()
 
     def _report(self, epoch: int) -> None:
-        outputs = {name: sum(file.rows for file in files) for name, files in self.ledger.outputs(epoch).items()}
-        rows = sum(file.rows for file in self.ledger.inputs(epoch))
+        outputs = {name: sum(file.rows for file in files) for name, files in self.epoch_log.outputs(epoch).items()}
+        rows = sum(file.rows for file in self.epoch_log.inputs(epoch))
         self.reports.append(EpochReport(epoch, rows, outputs, **self._seconds))
 
     @contextlib.contextmanager
@@ -241,32 +232,32 @@ class _Epochs:
 
     def prune(self) -> None:
         """Delete the files of epochs that nothing will ask for any more."""
-        boundary = self.crew.kept()
+        boundary = self.supervisor.new_checkpoint()
         if boundary is None:
             return
-        for epoch in self.ledger.cover(boundary):
-            self._place.delete(f"inputs/{epoch}")
-            self._place.delete(f"outputs/{epoch}")
-            self.ledger.forget(epoch)
+        for epoch in self.epoch_log.cover(boundary):
+            self._directory.delete(f"inputs/{epoch}")
+            self._directory.delete(f"outputs/{epoch}")
+            self.epoch_log.forget(epoch)
 
-    def take(self, epoch: int) -> Sequence[File]:
+    def ingest(self, epoch: int) -> Sequence[File]:
         """Have Spark's tasks write the rows of the micro-batch."""
         assert self._frame is not None
         with self._timed("taking"):
-            return take_in(self._frame.coalesce(self._spare()), self._place, epoch)
+            return write_epoch(self._frame.coalesce(self._spare()), self._directory, epoch)
 
     def compute(self, epoch: int) -> Outputs:
         """Have the workers compute the epoch."""
         with self._timed("computing"):
-            return self.crew.compute(epoch)
+            return self.supervisor.compute(epoch)
 
-    def hand_over(self, epoch: int, outputs: Outputs) -> None:
+    def deliver(self, epoch: int, outputs: Outputs) -> None:
         """Call the user's function. ``DeliveryError`` for what it raises."""
         tables = {name: self._table(schema, outputs.get(name, ())) for name, schema in self._schemas.items()}
         try:
             with self._timed("handing"):
                 self._foreach_epoch(epoch, tables)
-        except (Exception, SystemExit, KeyboardInterrupt) as error:  # on a thread of Spark's, which nobody else would hear of
+        except (Exception, SystemExit, KeyboardInterrupt) as error:  # on a thread of Spark's, where nobody else would see it
             raise DeliveryError(
                 f"foreach_epoch raised {type(error).__name__} for epoch {epoch}: {error}. The epoch is not noted as delivered,"
                 " and is handed over again, with the same rows, when the stream is started again",
@@ -276,16 +267,16 @@ class _Epochs:
     def _table(self, schema: StructType, files: Sequence[File]) -> DataFrame:
         if not files:
             return self._session.createDataFrame([], schema)
-        paths = [self._place.for_spark(file.name) for file in files]
+        paths = [self._directory.for_spark(file.name) for file in files]
         return self._session.read.schema(schema).parquet(*paths).coalesce(self._spare())
 
     def _spare(self) -> int:
-        """Return how many tasks can run beside the workers: with more of them than that, an epoch takes longer for nothing."""
-        return max(concurrent_tasks(context_of(self._session)) - self.crew.workers, 1)
+        """Return how many tasks can run beside the workers; with more, an epoch takes longer for nothing."""
+        return max(concurrent_tasks(context_of(self._session)) - self.supervisor.workers, 1)
 
 
 class StreamHandle:
-    """A stream that is up, or has been: :meth:`stop`, :meth:`await_termination`, and what there is to know of it."""
+    """A stream that is up, or has ended."""
 
     def __init__(self, epochs: _Epochs) -> None:
         self._epochs = epochs
@@ -307,12 +298,12 @@ class StreamHandle:
 
     @property
     def epoch(self) -> int:
-        """The last epoch that has been handed over, ``-1`` before the first."""
-        return self._epochs.ledger.delivered
+        """The last epoch that has been delivered, ``-1`` before the first."""
+        return self._epochs.epoch_log.delivered
 
     @property
     def failure(self) -> TimelyError | None:
-        """What ended the stream; ``None`` while it is up, and where it was stopped, or came to the end of its input."""
+        """What ended the stream; ``None`` while it is up, and where it was stopped or its input ended."""
         return self._failure
 
     @property
@@ -322,24 +313,24 @@ class StreamHandle:
 
     @property
     def recent(self) -> list[EpochReport]:
-        """What the last 100 epochs came to that this stream has handed over, the newest last."""
+        """The reports of the last 100 epochs, the newest last."""
         return list(self._epochs.reports)
 
     @property
     def attempts(self) -> int:
-        """How many times the workers have been brought up: once, and once more each time that one was lost."""
-        return self._epochs.crew.attempts
+        """How many times the workers have been started: once, and once more after each loss."""
+        return self._epochs.supervisor.attempts
 
     @property
     def pids(self) -> Mapping[int, int]:
-        """The operating system's number of each worker's process, by the worker's index; none while they are brought up."""
-        return self._epochs.crew.pids
+        """The process of each worker, by the worker's index; none while they are started."""
+        return self._epochs.supervisor.pids
 
     def stop(self) -> None:
-        """End the stream: the epoch under way is finished, the state is written to a checkpoint, the workers leave.
+        """End the stream: finish the epoch under way, write a checkpoint, stop the workers.
 
-        Returns when that is done; at once, when it is called by ``foreach_epoch``, whose epoch is the last one then. Does
-        nothing more for a stream that has ended.
+        Returns when that is done; at once where ``foreach_epoch`` calls it, whose epoch is then the last. A no-op for a stream
+        that has ended.
         """
         if self._busy == threading.get_ident():
             self._stopping = True
@@ -360,30 +351,30 @@ class StreamHandle:
     # -- the life of a stream --------------------------------------------------------------------------------------------
 
     def _start(self, frame: DataFrame, trigger: Mapping[str, Any]) -> None:
-        """Bring up the workers, then the query."""
+        """Start the workers, then the query."""
         epochs = self._epochs
-        epochs.crew.on_failure = self._give_up
+        epochs.supervisor.on_failure = self._give_up
         try:
-            epochs.crew.begin()
+            epochs.supervisor.begin()
             writer = frame.writeStream.foreachBatch(self._on_batch)
-            writer = writer.option("checkpointLocation", epochs._place.for_spark("query"))
+            writer = writer.option("checkpointLocation", epochs._directory.for_spark("query"))
             self._query = (writer.trigger(**trigger) if trigger else writer).start()
-            if epochs.crew.failure is not None:  # since it was ready
+            if epochs.supervisor.failure is not None:  # since it was ready
                 self._give_up()
         except BaseException:
-            epochs.crew.end()
+            epochs.supervisor.end()
             self._ended.set()
             raise
         threading.Thread(target=self._watch, name="timely-stream", daemon=True).start()
 
     def _on_batch(self, frame: DataFrame, epoch: int) -> None:
-        """Take an epoch to its end: what Spark calls for each micro-batch, and takes for done when it returns."""
+        """Process an epoch: Spark calls this for each micro-batch, which is done when it returns."""
         with self._under_way:
             if self._stopping:
                 raise SparkError("the stream is being stopped")
             self._busy = threading.get_ident()
             try:
-                self._epochs.go_through(frame, epoch)
+                self._epochs.process(frame, epoch)
             except TimelyError as error:
                 self._failure = error
                 raise
@@ -403,14 +394,14 @@ class StreamHandle:
         except Exception as raised:  # Spark's
             error = raised
         with self._under_way:
-            crew = self._epochs.crew
-            failure = self._failure or crew.failure
+            supervisor = self._epochs.supervisor
+            failure = self._failure or supervisor.failure
             if failure is None and error is not None and not self._stopping:
                 failure = SparkError(f"the streaming query has ended: {error}")
                 failure.__cause__ = error
             self._failure = failure
-            crew.checkpoint(self._epochs.ledger.committed + 1)
-            crew.end()
+            supervisor.checkpoint(self._epochs.epoch_log.committed + 1)
+            supervisor.end()
             with contextlib.suppress(Exception):
                 self._epochs.prune()
         self._ended.set()

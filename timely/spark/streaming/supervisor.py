@@ -1,9 +1,8 @@
-"""The workers of a stream as the driver has them: up, told what to do, and brought up again when they are lost.
+"""The workers of a stream, as the driver has them: started, given orders, and started again when they are lost.
 
-A thread runs one barrier job after another, each an *attempt* with a run, an id and workers of its own; most streams have
-one. The invariant: what an attempt says counts only as long as it is the newest, and an attempt that begins at the boundary
-of an older checkpoint is given all epochs since before it is given a new one. A caller may assume that waiting for an epoch
-ends: in its outputs, or in the error that made the crew give up.
+A thread runs one barrier job after another, each an *attempt* with a run, an id and workers of its own. The invariant: only
+messages of the newest attempt count, and one that begins at an older checkpoint computes all epochs since before a new one.
+Waiting for an epoch ends: in its outputs, or in the error that the supervisor gave up for.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ import functools
 import logging
 import secrets
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import attrs
@@ -29,12 +28,13 @@ from timely.errors import (
     StateError,
     TimelyError,
 )
-from timely.spark.rendezvous import Rendezvous, Run
+from timely.spark.messages import Checkpointed, Computed, Order, Ready
+from timely.spark.rendezvous import Rendezvous, RunEntry
 from timely.spark.session import context_of, this_python
 from timely.spark.shipping import carried
-from timely.spark.slots import holding
-from timely.spark.streaming.ledger import File, Ledger, Outputs
-from timely.spark.streaming.worker_task import COMPUTED, KEPT, ORDER, READY, WorkerTask
+from timely.spark.slots import reserve
+from timely.spark.streaming.epoch_log import EpochLog, File, Outputs
+from timely.spark.streaming.worker_task import WorkerTask
 
 LOSSES = 4
 """Attempts in a row that may lose a worker without an epoch in between."""
@@ -42,7 +42,7 @@ LOSSES = 4
 ERRORS = 2
 """Attempts in a row in which the program may raise without an epoch in between: once could be an accident."""
 
-_HOPELESS = (ChangedDataflowError, ConfigurationError, GraphError, SchemaError, StateError)
+_FINAL = (ChangedDataflowError, ConfigurationError, GraphError, SchemaError, StateError)
 """What a worker raises when its dataflow is built, or about it; the next one would raise the same."""
 
 _LOOK_EVERY = 1.0
@@ -52,50 +52,47 @@ _log = logging.getLogger(__name__)
 
 @attrs.define(eq=False)
 class _Attempt:
-    """One barrier job: its workers' entry at the rendezvous, what they have been told, and what they have said."""
+    """One barrier job: its run, and what its workers have been sent and have sent."""
 
-    run: Run
+    run: RunEntry
     id: str
     boundaries: dict[int, int] = attrs.field(factory=dict)
     pids: dict[int, int] = attrs.field(factory=dict)
     computed: dict[int, dict[int, Any]] = attrs.field(factory=dict)
-    kept: dict[int, set[int]] = attrs.field(factory=dict)
+    checkpointed: dict[int, set[int]] = attrs.field(factory=dict)
     next: int | None = None
     """The epoch that is to be ordered next; ``None`` until all workers are ready."""
 
-    def order(self, deed: str, epoch: int) -> None:
-        """Tell all workers."""
-        self.run.broadcast(ORDER, {"do": deed, "epoch": epoch})
+    def order(self, action: str, epoch: int) -> None:
+        self.run.broadcast(Order(action, epoch))
 
     def outputs(self, epoch: int, names: Sequence[str]) -> dict[str, list[File]] | None:
-        """Return the files of an epoch once all workers have told theirs."""
-        told = self.computed.get(epoch, {})
-        if len(told) < self.run.workers:
+        """Return the files of an epoch once all workers have sent theirs."""
+        files = self.computed.get(epoch, {})
+        if len(files) < self.run.workers:
             return None
-        parts = [told[worker] for worker in range(self.run.workers)]
+        parts = [files[worker] for worker in range(self.run.workers)]
         return {name: [File(*part[name]) for part in parts if name in part] for name in names}
 
 
 class Supervisor:
-    """The workers of one stream. :meth:`begin` first; :meth:`compute` and the others from one thread at a time; :meth:`end`
-    last.
-    """
+    """The workers of one stream. :meth:`begin` is first, :meth:`end` last; from one thread at a time."""
 
     def __init__(
         self,
         session: SparkSession,
         server: Rendezvous,
         workers: int,
-        ledger: Ledger,
+        epoch_log: EpochLog,
         outputs: Sequence[str],
         patience: float,
-        duty: Callable[[Run, str], WorkerTask],
+        make_task: Callable[[RunEntry, str], WorkerTask],
     ) -> None:
         self._session = session
         self._server = server
-        self._duty = duty
+        self._make_task = make_task
         self.workers = workers
-        self._ledger = ledger
+        self._epoch_log = epoch_log
         self._outputs = outputs
         self._patience = patience
         self._changed = threading.Condition()
@@ -104,12 +101,12 @@ class Supervisor:
         self._group = f"timely-{secrets.token_hex(4)}"
         self._losses = 0
         self._errors = 0
-        self._kept: int | None = None
+        self._new_checkpoint: int | None = None
         self._over = False
         self._ending = False
         self.failure: TimelyError | None = None
         self.on_failure: Callable[[], object] = lambda: None
-        self._thread = threading.Thread(target=self._keep_up, name="timely-crew", daemon=True)
+        self._thread = threading.Thread(target=self._supervise, name="timely-supervisor", daemon=True)
 
     @property
     def pids(self) -> dict[int, int]:
@@ -119,20 +116,18 @@ class Supervisor:
 
     @property
     def attempts(self) -> int:
-        """How many times the workers have been brought up."""
+        """How many times the workers have been started."""
         return self._attempts
 
     def begin(self) -> None:
-        """Bring the workers up; return when they are ready. Raises what they cannot be brought up for."""
+        """Start the workers; return when they are ready. Raises why they cannot be."""
         self._thread.start()
         with self._changed:
             while self._ready() is None:
                 self._changed.wait(_LOOK_EVERY)
 
     def compute(self, epoch: int) -> Outputs:
-        """Have the outputs of an epoch computed, which has been taken in; return their files. Raises what the crew gave up
-        for.
-        """
+        """Have the outputs of an ingested epoch computed; return their files. Raises what the supervisor gave up for."""
         with self._changed:
             while True:
                 attempt = self._ready()
@@ -152,48 +147,48 @@ class Supervisor:
             if self.failure is None and attempt is not None and attempt.next == boundary:
                 attempt.order("checkpoint", boundary)
 
-    def kept(self) -> int | None:
-        """Return the boundary of the newest checkpoint that has been completed since the last call, if one has."""
+    def new_checkpoint(self) -> int | None:
+        """Return the boundary of the newest checkpoint completed since the last call, if any."""
         with self._changed:
-            kept, self._kept = self._kept, None
-            return kept
+            boundary, self._new_checkpoint = self._new_checkpoint, None
+            return boundary
 
     def end(self) -> None:
-        """Have the workers leave, after what they were ordered before; return when they have."""
+        """Have the workers end, after their earlier orders; return when they have."""
         with self._changed:
             self._ending = True
             attempt = self._attempt
-            told = attempt is not None and attempt.next is not None
-            if attempt is not None and told:
+            up = attempt is not None and attempt.next is not None
+            if attempt is not None and up:
                 attempt.order("end", -1)
         while self._thread.is_alive():
-            if not told:  # the workers are not up yet, and the job may not be either
+            if not up:  # the workers are not up yet, and the job may not be either
                 with contextlib.suppress(Exception):  # where the session has been stopped there is no job to cancel
                     context_of(self._session).cancelJobGroup(self._group)
-            self._thread.join(None if told else _LOOK_EVERY)
+            self._thread.join(None if up else _LOOK_EVERY)
 
-    # -- what the workers say --------------------------------------------------------------------------------------------
+    # -- messages of the workers --------------------------------------------------------------------------------------------
 
-    def _hear(self, attempt: _Attempt, kind: str, worker: int, _: int, content: Mapping[str, Any]) -> None:
-        """Note what a worker has said. Called on the thread of the rendezvous."""
+    def _receive(self, attempt: _Attempt, worker: int, _: int, message: Ready | Computed | Checkpointed) -> None:
+        """Note a message, unless it is of an older attempt. Called on the server's thread."""
         with self._changed:
             if attempt is not self._attempt:
                 return
-            epoch = int(content["epoch"])
-            if kind == READY:
+            epoch = message.epoch
+            if isinstance(message, Ready):
                 attempt.boundaries[worker] = epoch
-                attempt.pids[worker] = int(content["pid"])
-            elif kind == COMPUTED:
-                attempt.computed.setdefault(epoch, {})[worker] = content["files"]
+                attempt.pids[worker] = message.pid
+            elif isinstance(message, Computed):
+                attempt.computed.setdefault(epoch, {})[worker] = message.files
             else:
-                attempt.kept.setdefault(epoch, set()).add(worker)
-                if len(attempt.kept[epoch]) == self.workers:
-                    self._kept = epoch
-                    del attempt.kept[epoch]
+                attempt.checkpointed.setdefault(epoch, set()).add(worker)
+                if len(attempt.checkpointed[epoch]) == self.workers:
+                    self._new_checkpoint = epoch
+                    del attempt.checkpointed[epoch]
             self._changed.notify_all()
 
     def _ready(self) -> _Attempt | None:
-        """Return the attempt whose workers are all ready to be given epochs, if there is one; raise what the crew gave up for."""
+        """Return the attempt all of whose workers are ready, if there is one; raise what the supervisor gave up for."""
         if self.failure is not None:
             raise self.failure
         if self._over:
@@ -202,22 +197,22 @@ class Supervisor:
         if attempt is None or len(attempt.boundaries) < self.workers:
             return None
         if attempt.next is None:
-            self._kept = None
+            self._new_checkpoint = None
             boundary = min(attempt.boundaries.values())
-            self._ledger.restored(boundary)
+            self._epoch_log.restored(boundary)
             attempt.next = boundary
         return attempt
 
     def _feed(self, attempt: _Attempt, epoch: int) -> None:
-        """Order the epochs up to and with ``epoch`` that the attempt has not been given yet."""
+        """Order all epochs up to ``epoch`` that the attempt has not computed yet."""
         while attempt.next is not None and attempt.next <= epoch:
-            attempt.order("compute" if attempt.next > self._ledger.committed else "replay", attempt.next)
+            attempt.order("compute" if attempt.next > self._epoch_log.committed else "replay", attempt.next)
             attempt.next += 1
 
     # -- one attempt after another ---------------------------------------------------------------------------------------
 
-    def _keep_up(self) -> None:
-        with holding(self._session.sparkContext, self.workers):
+    def _supervise(self) -> None:
+        with reserve(self._session.sparkContext, self.workers):
             self._attempt_after_attempt()
         if self.failure is not None:
             self.on_failure()
@@ -244,21 +239,20 @@ class Supervisor:
     def _open(self) -> _Attempt:
         run = self._server.open_run(self.workers, patience=self._patience)
         attempt = _Attempt(run, run.id.hex()[:8])
-        for kind in (READY, COMPUTED, KEPT):
-            run.listen(kind, functools.partial(self._hear, attempt, kind))
+        for kind in (Ready, Computed, Checkpointed):
+            run.listen(kind, functools.partial(self._receive, attempt))
         with self._changed:
             self._attempt = attempt
             self._attempts += 1
         return attempt
 
     def _job(self, attempt: _Attempt) -> None:
-        """Run the barrier job of an attempt to its end."""
         context = context_of(self._session)
-        duty = self._duty(attempt.run, attempt.id)
+        task = self._make_task(attempt.run, attempt.id)
         context.setJobGroup(self._group, "workers of a stream", interruptOnCancel=True)
         with this_python(context):
             places = self._session.range(0, self.workers, 1, self.workers)
-            job = places.mapInArrow(carried(duty.run, "workers of a stream"), "nothing int", barrier=True)
+            job = places.mapInArrow(carried(task.run, "workers of a stream"), "nothing int", barrier=True)
         job.collect()
 
     def _judge(self, attempt: _Attempt, error: Exception) -> TimelyError | None:
@@ -272,7 +266,7 @@ class Supervisor:
             over = self._losses >= LOSSES
         else:
             self._errors += 1
-            over = self._errors >= ERRORS or isinstance(reason, _HOPELESS)
+            over = self._errors >= ERRORS or isinstance(reason, _FINAL)
         then = "" if over else ", and is followed by another"
         _log.warning("attempt %s of the workers has ended%s: %s", attempt.id, then, reason)
         return reason if over else None

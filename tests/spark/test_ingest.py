@@ -12,13 +12,13 @@ import pytest
 import timely
 from timely.dataflow.output_schema import Output
 from timely.spark import ingest as module
-from timely.spark.ingest import BATCHES, Intake
-from timely.spark.packing import Input, column_name, pack, packed_schema
+from timely.spark.ingest import BATCHES, Ingest
+from timely.spark.packing import InputTable, column_name, pack, packed_schema
 from timely.worker import Worker
 from timely.worker.transport import thread_transports
 
 ROWS, MANY = 8, 60
-TABLES = [Input("numbers", None, ("n",)), Input("gate", None, ("n",))]
+TABLES = [InputTable("numbers", None, ("n",)), InputTable("gate", None, ("n",))]
 Numbers = timely.Stream[int, Any]
 Shape = Callable[[Numbers, Numbers], Numbers]
 
@@ -40,11 +40,11 @@ def numbers_of(batch: pa.RecordBatch) -> list[int]:
     return [row[column_name(0)] for row in batch.column(1).to_pylist()]
 
 
-def open_intake(worker: Worker, shape: Shape) -> tuple[Intake, Any]:
+def open_ingest(worker: Worker, shape: Shape) -> tuple[Ingest, Any]:
     with worker.dataflow(int) as scope:
         (numbers, stream), (gate, opening) = scope.new_input(), scope.new_input()
         seen = shape(stream, opening).map_batch(lambda batch: batch.column("n").to_pylist()).capture()
-    return Intake(worker, [numbers, gate], TABLES), seen
+    return Ingest(worker, [numbers, gate], TABLES), seen
 
 
 def everything(seen: Any) -> list[int]:
@@ -66,31 +66,31 @@ def close_all(*workers: Worker) -> None:
 
 def test_no_more_is_taken_in_than_a_slow_peer_works_off() -> None:
     slow, quick = (Worker(transport) for transport in thread_transports(2))
-    _, seen = open_intake(slow, to_the_first)
-    intake, _ = open_intake(quick, to_the_first)
+    _, seen = open_ingest(slow, to_the_first)
+    ingest, _ = open_ingest(quick, to_the_first)
     coming, taken = batches(), 0
     for round in range(1, 4):
-        while not intake.crowded():
-            intake.take(next(coming))
+        while not ingest.crowded():
+            ingest.send(next(coming))
             taken += 1
         assert taken <= round * (2 * BATCHES + 1)
         assert not quick.rest(0.0)
-        assert intake.crowded()
+        assert ingest.crowded()
         for _ in range(5):  # now the slow one works off what has come so far
             slow.step()
         quick.rest(0.0)
-        assert not intake.crowded()
+        assert not ingest.crowded()
     assert everything(seen) == list(range(taken * ROWS))
     close_all(slow, quick)
 
 
 def test_what_one_worker_alone_works_off_is_never_in_the_way() -> None:
     worker = Worker()
-    intake, seen = open_intake(worker, lambda numbers, gate: numbers)
+    ingest, seen = open_ingest(worker, lambda numbers, gate: numbers)
     for batch in batches():
-        intake.take(batch)
-        assert not intake.crowded()
-    intake.close()
+        ingest.send(batch)
+        assert not ingest.crowded()
+    ingest.close()
     worker.run()
     assert everything(seen) == list(range(MANY * ROWS))
 
@@ -120,12 +120,12 @@ def together(shape: Shape, shares: list[int]) -> list[int]:
     def work(index: int, transport: Any) -> None:
         try:
             with Worker(transport) as worker:
-                intake, seen = open_intake(worker, shape)
+                ingest, seen = open_ingest(worker, shape)
                 for batch in batches(shares[index]):
-                    intake.take(batch)
-                    while intake.crowded():
-                        intake.wait(0.05)
-                intake.close()
+                    ingest.send(batch)
+                    while ingest.crowded():
+                        ingest.wait(0.05)
+                ingest.close()
                 while worker.run_step(0.05):
                     pass
                 found[index] = everything(seen)
@@ -160,9 +160,9 @@ def test_rows_of_several_tables_enter_at_their_epochs() -> None:
     with worker.dataflow(int) as scope:
         handle, stream = scope.new_input()
         seen = stream.map_batch(lambda batch: batch.column("n").to_pylist()).capture()
-    intake = Intake(worker, [handle], [Input("numbers", "day")])
-    intake.take(pa.RecordBatch.from_pydict({"day": [0, 0, 3], "n": [1, 2, 3]}))
-    intake.take(pa.RecordBatch.from_pydict({"day": [3, 5], "n": [4, 5]}))
-    intake.close()
+    ingest = Ingest(worker, [handle], [InputTable("numbers", "day")])
+    ingest.send(pa.RecordBatch.from_pydict({"day": [0, 0, 3], "n": [1, 2, 3]}))
+    ingest.send(pa.RecordBatch.from_pydict({"day": [3, 5], "n": [4, 5]}))
+    ingest.close()
     worker.run()
     assert seen.extract() == [(0, [1, 2]), (3, [3, 4]), (5, [5])]

@@ -1,6 +1,6 @@
-"""The ledger of a stream, without Spark: whatever dies whenever, every epoch is handed over in order, once, with the same rows.
+"""The epoch log of a stream, without Spark: whatever dies whenever, each epoch is delivered in order, once, with the same rows.
 
-The driver is played by ``go_through`` itself, on notes that end the process at any write, before or after it has happened; the
+The driver is played by ``process_epoch`` itself, on notes that end the process at any write, before or after it has happened; the
 source, the query and the workers by a few lines each. The one exception that is allowed is the one that the documentation names.
 """
 
@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from timely.errors import CheckpointError
-from timely.spark.streaming.ledger import File, Ledger, MemoryNotes, Outputs, Stage, files_of, go_through
+from timely.spark.streaming.epoch_log import EpochLog, File, MemoryLogFiles, Outputs, Stage, files_of, process_epoch
 
 ROWS = (3, 1, 4, 1, 5, 9, 2, 6)
 """What the source has for each epoch: one number, which the dataflow adds up."""
@@ -38,7 +38,7 @@ class Fuse:
                 raise Death
 
 
-class MortalNotes(MemoryNotes):
+class MortalLogFiles(MemoryLogFiles):
     """Notes during whose writes the process may end, before or after."""
 
     def __init__(self, fuse: Fuse) -> None:
@@ -60,7 +60,7 @@ class MortalNotes(MemoryNotes):
 class World:
     """What outlives a process: files, the workers' checkpoints, the query's own memory, and what was handed over to whom."""
 
-    notes: MortalNotes
+    store: MortalLogFiles
     fuse: Fuse
     files: dict[str, int] = attrs.field(factory=dict)
     checkpoints: list[tuple[int, int]] = attrs.field(factory=lambda: [(0, 0)])
@@ -77,19 +77,19 @@ class Process:
         self.world = world
         self.every = every
         world.lives += 1
-        self.ledger = Ledger(world.notes)
+        self.epoch_log = EpochLog(world.store)
         self.bring_up()
 
     def bring_up(self) -> None:
         """Workers go on from their newest checkpoint, and are given all epochs since."""
         self.epoch, self.total = self.world.checkpoints[-1]
-        self.ledger.restored(self.epoch)
+        self.epoch_log.restored(self.epoch)
         self.kept = self.epoch
 
     def run(self) -> None:
         """Be the query: an epoch that it has not noted as done comes again."""
         for epoch in range(self.world.done, len(ROWS)):
-            go_through(self.ledger, epoch, self)
+            process_epoch(self.epoch_log, epoch, self)
             self.world.noted.append(epoch)
             if epoch + 1 - self.kept >= self.every:
                 self.checkpoint()
@@ -97,23 +97,23 @@ class Process:
             self.world.done = epoch + 1
 
     def checkpoint(self) -> None:
-        self.feed(self.ledger.delivered)  # workers may have nothing to do with an epoch that was committed in another life
+        self.feed(self.epoch_log.delivered)  # workers may have nothing to do with an epoch that was committed in another life
         self.kept = self.epoch
         self.world.fuse.burn()
         self.world.checkpoints = [*self.world.checkpoints[-1:], (self.epoch, self.total)]
         self.world.fuse.burn()
-        for epoch in self.ledger.cover(self.epoch):
-            for file in self.ledger.inputs(epoch):
+        for epoch in self.epoch_log.cover(self.epoch):
+            for file in self.epoch_log.inputs(epoch):
                 self.world.files.pop(file.name, None)
             self.world.fuse.burn()
-            self.ledger.forget(epoch)
+            self.epoch_log.forget(epoch)
 
     def feed(self, epoch: int) -> None:
         while self.epoch <= epoch:
-            self.total += sum(self.world.files[file.name] for file in files_of(self.world.notes, self.epoch))
+            self.total += sum(self.world.files[file.name] for file in files_of(self.world.store, self.epoch))
             self.epoch += 1
 
-    def take(self, epoch: int) -> Sequence[File]:
+    def ingest(self, epoch: int) -> Sequence[File]:
         name = f"in {epoch} {self.world.lives}"
         self.world.files[name] = ROWS[epoch]
         self.world.fuse.burn()
@@ -126,7 +126,7 @@ class Process:
         self.world.fuse.burn()
         return {"sum": [File(name, 1)]}
 
-    def hand_over(self, epoch: int, outputs: Outputs) -> None:
+    def deliver(self, epoch: int, outputs: Outputs) -> None:
         self.world.fuse.burn()
         (file,) = outputs["sum"]
         self.world.seen.append((epoch, self.world.files[file.name]))
@@ -136,7 +136,7 @@ class Process:
 @given(st.lists(st.integers(0, 60), max_size=12), st.integers(1, 4), st.booleans())
 def test_every_epoch_is_handed_over_once_in_order_whenever_the_driver_dies(deaths: list[int], every: int, damage: bool) -> None:
     fuse = Fuse(list(deaths))
-    world = World(MortalNotes(fuse), fuse)
+    world = World(MortalLogFiles(fuse), fuse)
     finished, most = False, len(deaths) + 2
     while not finished:
         assert world.lives < most
@@ -156,22 +156,22 @@ def test_every_epoch_is_handed_over_once_in_order_whenever_the_driver_dies(death
 @given(st.integers(1, 3))
 def test_without_a_death_each_is_handed_over_once_and_what_is_kept_is_bounded(every: int) -> None:
     fuse = Fuse([])
-    world = World(MortalNotes(fuse), fuse)
+    world = World(MortalLogFiles(fuse), fuse)
     Process(world, every).run()
     assert [epoch for epoch, _ in world.seen] == list(range(len(ROWS)))
-    assert len([name for name in world.notes.files if name.startswith("taken")]) <= 2 * every
+    assert len([name for name in world.store.files if name.startswith("taken")]) <= 2 * every
 
 
 def test_a_death_between_handing_over_and_noting_it_is_the_only_one_that_hands_over_again() -> None:
     steps = 0
     while True:
         fuse = Fuse([steps])
-        world = World(MortalNotes(fuse), fuse)
+        world = World(MortalLogFiles(fuse), fuse)
         try:
             Process(world, 2).run()
             break  # the fuse was longer than the run
         except Death:
-            handed, noted = [epoch for epoch, _ in world.seen], Ledger(world.notes).delivered
+            handed, noted = [epoch for epoch, _ in world.seen], EpochLog(world.store).delivered
         Process(world, 2).run()
         again = len(world.seen) - len(ROWS)
         assert again == (1 if handed and handed[-1] > noted else 0)
@@ -182,98 +182,98 @@ def test_a_death_between_handing_over_and_noting_it_is_the_only_one_that_hands_o
 # -- what it refuses ---------------------------------------------------------------------------------------------------
 
 
-def ledger_at(stage: Stage) -> tuple[MemoryNotes, Ledger]:
-    """A ledger whose epoch 0 has got so far."""
-    notes = MemoryNotes()
-    ledger = Ledger(notes)
+def epoch_log_at(stage: Stage) -> tuple[MemoryLogFiles, EpochLog]:
+    """An epoch log whose epoch 0 has got so far."""
+    store = MemoryLogFiles()
+    epoch_log = EpochLog(store)
     for reached in list(Stage)[1 : list(Stage).index(stage) + 1]:
-        if reached is Stage.TAKEN:
-            ledger.take(0, [File("a", 1)])
+        if reached is Stage.INGESTED:
+            epoch_log.ingest(0, [File("a", 1)])
         elif reached is Stage.COMMITTED:
-            ledger.commit(0, {"x": [File("b", 1)]})
+            epoch_log.commit(0, {"x": [File("b", 1)]})
         else:
-            ledger.deliver(0)
-    return notes, ledger
+            epoch_log.deliver(0)
+    return store, epoch_log
 
 
 @pytest.mark.parametrize("stage", Stage)
 def test_a_new_process_finds_each_epoch_where_it_was(stage: Stage) -> None:
-    notes, before = ledger_at(stage)
-    after = Ledger(notes)
+    store, before = epoch_log_at(stage)
+    after = EpochLog(store)
     assert after.stage(0) is before.stage(0) is stage
     assert (after.delivered, after.committed, after.last) == (before.delivered, before.committed, before.last)
 
 
 @pytest.mark.parametrize("epoch", [0, 2, 7])
 def test_an_epoch_that_does_not_follow_the_last_one(epoch: int) -> None:
-    _, ledger = ledger_at(Stage.DELIVERED)
+    _, epoch_log = epoch_log_at(Stage.DELIVERED)
     with pytest.raises(CheckpointError, match="not the one that belongs to this stream"):
-        ledger.take(epoch, [])
+        epoch_log.ingest(epoch, [])
 
 
 def test_an_epoch_is_not_taken_in_before_the_last_one_is_delivered() -> None:
-    _, ledger = ledger_at(Stage.COMMITTED)
-    with pytest.raises(CheckpointError, match="epoch 1 was to be taken in after epoch 0, of which -1 is delivered"):
-        ledger.take(1, [])
+    _, epoch_log = epoch_log_at(Stage.COMMITTED)
+    with pytest.raises(CheckpointError, match="epoch 1 was to be ingested after epoch 0, of which -1 is delivered"):
+        epoch_log.ingest(1, [])
 
 
 def test_what_workers_need_that_went_back_to_an_older_checkpoint_is_kept() -> None:
-    ledger = Ledger(MemoryNotes())
+    epoch_log = EpochLog(MemoryLogFiles())
     for epoch in range(6):
-        ledger.take(epoch, [])
-        ledger.commit(epoch, {})
-        ledger.deliver(epoch)
-    assert (ledger.cover(2), ledger.cover(4)) == ([], [0, 1])
-    ledger.restored(2)  # the checkpoint at 4 was damaged
-    assert ledger.cover(6) == [0, 1]
+        epoch_log.ingest(epoch, [])
+        epoch_log.commit(epoch, {})
+        epoch_log.deliver(epoch)
+    assert (epoch_log.cover(2), epoch_log.cover(4)) == ([], [0, 1])
+    epoch_log.restored(2)  # the checkpoint at 4 was damaged
+    assert epoch_log.cover(6) == [0, 1]
 
 
 def test_a_query_that_starts_over() -> None:
-    _, ledger = ledger_at(Stage.DELIVERED)
-    ledger.take(1, [])
-    ledger.commit(1, {})
-    ledger.deliver(1)
-    assert ledger.stage(1) is Stage.DELIVERED
+    _, epoch_log = epoch_log_at(Stage.DELIVERED)
+    epoch_log.ingest(1, [])
+    epoch_log.commit(1, {})
+    epoch_log.deliver(1)
+    assert epoch_log.stage(1) is Stage.DELIVERED
     with pytest.raises(CheckpointError, match="epoch 0 has come again after epoch 1 was delivered.*not the one that belongs"):
-        ledger.stage(0)
+        epoch_log.stage(0)
 
 
 def test_steps_out_of_order() -> None:
-    _, ledger = ledger_at(Stage.TAKEN)
-    with pytest.raises(CheckpointError, match="epoch 0 cannot be delivered: it is taken in"):
-        ledger.deliver(0)
-    _, ledger = ledger_at(Stage.COMMITTED)
+    _, epoch_log = epoch_log_at(Stage.INGESTED)
+    with pytest.raises(CheckpointError, match="epoch 0 cannot be delivered: it is ingested"):
+        epoch_log.deliver(0)
+    _, epoch_log = epoch_log_at(Stage.COMMITTED)
     with pytest.raises(CheckpointError, match="epoch 0 cannot be committed: it is committed"):
-        ledger.commit(0, {})
+        epoch_log.commit(0, {})
 
 
 def test_a_driver_whose_stream_was_started_again_elsewhere_notes_nothing_more() -> None:
-    notes, before = ledger_at(Stage.TAKEN)
-    after = Ledger(notes)
-    with pytest.raises(CheckpointError, match="committed-0 cannot be noted: this stream was started again elsewhere"):
+    store, before = epoch_log_at(Stage.INGESTED)
+    after = EpochLog(store)
+    with pytest.raises(CheckpointError, match="committed-0 cannot be written: this stream was started again elsewhere"):
         before.commit(0, {})
     after.commit(0, {"x": []})
-    assert Ledger(notes).stage(0) is Stage.COMMITTED
+    assert EpochLog(store).stage(0) is Stage.COMMITTED
 
 
 @pytest.mark.parametrize("damage", [b"", b"[]", b"0" * 40, b"\n[1]"])
 def test_a_damaged_note(damage: bytes) -> None:
-    notes, _ = ledger_at(Stage.COMMITTED)
-    notes.files["committed-0"] = damage
-    with pytest.raises(CheckpointError, match="'committed-0' in the ledger of this stream is damaged"):
-        Ledger(notes)
+    store, _ = epoch_log_at(Stage.COMMITTED)
+    store.files["committed-0"] = damage
+    with pytest.raises(CheckpointError, match="'committed-0' in the epoch log of this stream is damaged"):
+        EpochLog(store)
 
 
 @pytest.mark.parametrize("boundary", [0, 5])
 def test_workers_that_go_on_from_where_the_rows_are_not(boundary: int) -> None:
-    notes = MemoryNotes()
-    ledger = Ledger(notes)
+    store = MemoryLogFiles()
+    epoch_log = EpochLog(store)
     for epoch in range(4):
-        ledger.take(epoch, [])
-        ledger.commit(epoch, {})
-        ledger.deliver(epoch)
-    ledger.cover(2)
-    for epoch in ledger.cover(3):
-        ledger.forget(epoch)
+        epoch_log.ingest(epoch, [])
+        epoch_log.commit(epoch, {})
+        epoch_log.deliver(epoch)
+    epoch_log.cover(2)
+    for epoch in epoch_log.cover(3):
+        epoch_log.forget(epoch)
     with pytest.raises(CheckpointError, match=f"holds all epochs before {boundary}, and .* rows of are 2 to 3"):
-        Ledger(notes).restored(boundary)
+        EpochLog(store).restored(boundary)

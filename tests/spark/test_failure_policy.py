@@ -7,68 +7,69 @@ from typing import Any, cast
 import pytest
 
 from timely.errors import CycleError, OperatorError, PeerLostError, SchemaError, TimelyError, WorkerError
+from timely.spark.batch import FailurePolicy
+from timely.spark.messages import describe
 from timely.spark.task import _reason
-from timely.spark.verdict import Verdict, failure
 
 
 class Listening:
-    """A run as far as a verdict looks at one."""
+    """A run as far as a policy looks at one."""
 
-    def listen(self, kind: str, callback: Any) -> None:
+    def listen(self, kind: Any, callback: Any) -> None:
         self.kind = kind
 
 
 @pytest.fixture
-def verdict() -> Verdict:
-    return Verdict(cast(Any, None), cast(Any, Listening()))
+def policy() -> FailurePolicy:
+    return FailurePolicy(cast(Any, None), cast(Any, Listening()))
 
 
 def raised(what: str, worker: int = 0, name: str = "map") -> OperatorError:
     return OperatorError(f"operator {name!r} (/d/{name}#1) on worker {worker} raised {what}", name, f"/d/{name}#1", worker)
 
 
-def finals(verdict: Verdict, *failures: tuple[TimelyError, int, int]) -> list[bool]:
+def finals(policy: FailurePolicy, *failures: tuple[TimelyError, int, int]) -> list[bool]:
     """What is said of ``(error, stage, generation)``, one after the other."""
     said = []
     for error, stage, generation in failures:
         worker = error.worker if isinstance(error, OperatorError) else 0
-        said.append(verdict.is_final(error, failure(error, worker, stage)["error"], stage, generation))
+        said.append(policy.is_final(error, describe(error, worker), stage, generation))
     return said
 
 
-def test_what_cannot_be_is_not_tried_again(verdict: Verdict) -> None:
-    assert finals(verdict, (SchemaError("no column"), 1, 5), (CycleError("no"), 2, 7)) == [True, True]
+def test_what_cannot_be_is_not_tried_again(policy: FailurePolicy) -> None:
+    assert finals(policy, (SchemaError("no column"), 1, 5), (CycleError("no"), 2, 7)) == [True, True]
 
 
-def test_the_same_error_twice_is_final_whichever_worker_has_it(verdict: Verdict) -> None:
-    assert finals(verdict, (raised("ValueError: x", 0), 1, 5), (raised("ValueError: x", 2), 1, 9)) == [False, True]
+def test_the_same_error_twice_is_final_whichever_worker_has_it(policy: FailurePolicy) -> None:
+    assert finals(policy, (raised("ValueError: x", 0), 1, 5), (raised("ValueError: x", 2), 1, 9)) == [False, True]
 
 
-def test_two_workers_of_one_attempt_are_not_two_attempts(verdict: Verdict) -> None:
-    assert finals(verdict, (raised("ValueError: x", 0), 1, 5), (raised("ValueError: x", 1), 1, 5)) == [False, False]
+def test_two_workers_of_one_attempt_are_not_two_attempts(policy: FailurePolicy) -> None:
+    assert finals(policy, (raised("ValueError: x", 0), 1, 5), (raised("ValueError: x", 1), 1, 5)) == [False, False]
 
 
 @pytest.mark.parametrize(
     "second", [(raised("ValueError: y"), 1, 9), (raised("ValueError: x", name="filter"), 1, 9), (raised("ValueError: x"), 2, 9)]
 )
-def test_another_error_another_operator_or_another_stage_is_tried_again(verdict: Verdict, second: Any) -> None:
-    assert finals(verdict, (raised("ValueError: x"), 1, 5), second) == [False, False]
+def test_another_error_another_operator_or_another_stage_is_tried_again(policy: FailurePolicy, second: Any) -> None:
+    assert finals(policy, (raised("ValueError: x"), 1, 5), second) == [False, False]
 
 
-def test_a_lost_worker_is_never_final(verdict: Verdict) -> None:
+def test_a_lost_worker_is_never_final(policy: FailurePolicy) -> None:
     gone = PeerLostError("worker 1 has gone")
-    assert finals(verdict, *((gone, 1, generation) for generation in range(4))) == [False] * 4
+    assert finals(policy, *((gone, 1, generation) for generation in range(4))) == [False] * 4
 
 
-def test_what_follows_a_lost_worker_is_compared_with_what_came_before_it(verdict: Verdict) -> None:
+def test_what_follows_a_lost_worker_is_compared_with_what_came_before_it(policy: FailurePolicy) -> None:
     broken = WorkerError("worker 0 raised KeyError: 1")
-    assert finals(verdict, (broken, 1, 1), (PeerLostError("gone"), 1, 2), (broken, 1, 3)) == [False, False, True]
+    assert finals(policy, (broken, 1, 1), (PeerLostError("gone"), 1, 2), (broken, 1, 3)) == [False, False, True]
 
 
-def test_what_others_say_of_an_error_does_not_hide_that_it_happened_twice(verdict: Verdict) -> None:
+def test_what_others_say_of_an_error_does_not_hide_that_it_happened_twice(policy: FailurePolicy) -> None:
     broken = WorkerError("worker 1 raised KeyError: 1")
     said = [
-        verdict.is_final(broken, failure(broken, worker, 1)["error"], 1, generation) for generation in (3, 7) for worker in (1, 0)
+        policy.is_final(broken, describe(broken, worker), 1, generation) for generation in (3, 7) for worker in (1, 0)
     ]
     assert said == [False, False, True, False]
 
@@ -83,9 +84,6 @@ class Registered:
     def stopped(self, wait: float = 0.0) -> TimelyError | None:
         return self.stop
 
-    def tell(self, kind: str, content: dict[str, Any]) -> None:
-        pass
-
     def report(self, error: TimelyError) -> None:
         self.told.append(error)
 
@@ -93,7 +91,7 @@ class Registered:
 def test_what_the_driver_says_is_not_told_to_it_as_an_error_of_another_worker() -> None:
     first = raised("ValueError: x", 1)
     registered = Registered(first)
-    assert _reason(cast(Any, registered), 0, 1, first) is first
+    assert _reason(cast(Any, registered), 0, first) is first
     assert registered.told == []
 
 
@@ -101,5 +99,5 @@ def test_an_error_of_ones_own_is_told() -> None:
     mine = raised("ValueError: y")
     for first in (None, raised("ValueError: x", 1)):
         registered = Registered(first)
-        assert _reason(cast(Any, registered), 0, 1, mine) is mine
+        assert _reason(cast(Any, registered), 0, mine) is mine
         assert registered.told == [mine]

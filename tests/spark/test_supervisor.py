@@ -1,4 +1,4 @@
-"""The crew of a stream, without Spark: which orders its workers get, and when it gives up. The workers are played by the test."""
+"""The supervisor of a stream, without Spark: what it orders, and when it gives up. The test plays the workers."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ from timely.errors import (
     SparkError,
     TimelyError,
 )
-from timely.spark.streaming import supervisor as crews
-from timely.spark.streaming.ledger import File, Ledger, MemoryNotes
+from timely.spark.messages import Checkpointed, Computed, Message, Order, Ready
+from timely.spark.streaming import supervisor
+from timely.spark.streaming.epoch_log import EpochLog, File, MemoryLogFiles
 from timely.spark.streaming.supervisor import ERRORS, LOSSES, Supervisor
-from timely.spark.streaming.worker_task import COMPUTED, KEPT, READY
 
 WORKERS = 2
 
 
 def idle(batches: Iterator[Any]) -> Iterator[Any]:
-    """What the tasks of a crew are made of here: nothing runs it."""
+    """What the tasks of a stream are made of here: nothing runs it."""
     return batches
 
 
@@ -42,27 +42,32 @@ class Attempt:
     failure: TimelyError | None = None
     wanted: Callable[[], bool] = lambda: True
     orders: list[tuple[str, int]] = attrs.field(factory=list)
-    listeners: dict[str, Callable[..., None]] = attrs.field(factory=dict)
+    listeners: dict[Any, Callable[..., object]] = attrs.field(factory=dict)
     ended: queue.Queue[Exception | None] = attrs.field(factory=queue.Queue)
 
-    def listen(self, kind: str, callback: Callable[..., None]) -> None:
+    def listen(self, kind: Any, callback: Callable[..., object]) -> None:
         self.listeners[kind] = callback
 
-    def broadcast(self, kind: str, content: dict[str, Any]) -> int:
-        self.orders.append((content["do"], content["epoch"]))
-        if content["do"] == "end":
+    def broadcast(self, order: Order) -> int:
+        self.orders.append((order.action, order.epoch))
+        if order.action == "end":
             self.ended.put(None)
         return self.workers
 
-    def say(self, kind: str, epoch: int, **content: Any) -> None:
-        """Have all workers say something."""
+    def send(self, message: Message, *workers: int) -> None:
+        """Have all workers, or these, send a message."""
+        for worker in workers or range(self.workers):
+            self.listeners[type(message)](worker, 0, message)
+
+    def ready(self, epoch: int) -> None:
+        """Have all workers be ready."""
         for worker in range(self.workers):
-            self.listeners[kind](worker, 0, {"epoch": epoch, "pid": worker, **content})
+            self.send(Ready(epoch, worker), worker)
 
     def compute(self, epoch: int) -> None:
         """Have all workers say that they have computed an epoch."""
         for worker in range(self.workers):
-            self.listeners[COMPUTED](worker, 0, {"epoch": epoch, "files": {"sums": [f"{self.id.hex()}-{worker}", epoch]}})
+            self.send(Computed(epoch, {"sums": [f"{self.id.hex()}-{worker}", epoch]}), worker)
 
     def die(self, failure: TimelyError | None = None) -> None:
         """End the job."""
@@ -71,7 +76,7 @@ class Attempt:
 
 
 class Cluster:
-    """A session, a rendezvous and a DataFrame, as far as a crew looks at them."""
+    """A session, a rendezvous and a DataFrame, as far as a supervisor looks at them."""
 
     def __init__(self) -> None:
         self.attempts: queue.Queue[Attempt] = queue.Queue()
@@ -106,11 +111,11 @@ class Cluster:
 
 @attrs.define
 class Scene:
-    """A crew and what is around it."""
+    """A supervisor and what is around it."""
 
     cluster: Cluster
-    ledger: Ledger
-    crew: Supervisor
+    epoch_log: EpochLog
+    supervisor: Supervisor
     pool: ThreadPoolExecutor
 
     def next(self) -> Attempt:
@@ -119,34 +124,34 @@ class Scene:
 
     def begin(self, boundary: int = 0) -> Attempt:
         """The first attempt, ready at a boundary."""
-        begun = self.pool.submit(self.crew.begin)
+        begun = self.pool.submit(self.supervisor.begin)
         attempt = self.next()
-        attempt.say(READY, boundary)
+        attempt.ready(boundary)
         begun.result(60)
         return attempt
 
     def compute(self, epoch: int) -> Future[Any]:
         """An epoch that is taken in, and waited for."""
-        self.ledger.take(epoch, [])
-        return self.pool.submit(self.crew.compute, epoch)
+        self.epoch_log.ingest(epoch, [])
+        return self.pool.submit(self.supervisor.compute, epoch)
 
     def finish(self, epoch: int, attempt: Attempt) -> None:
         """An epoch from its beginning to its end."""
         computed = self.compute(epoch)
         attempt.compute(epoch)
-        self.ledger.commit(epoch, computed.result(60))
-        self.ledger.deliver(epoch)
+        self.epoch_log.commit(epoch, computed.result(60))
+        self.epoch_log.deliver(epoch)
 
 
 @pytest.fixture
 def scene(monkeypatch: pytest.MonkeyPatch) -> Iterator[Scene]:
-    monkeypatch.setattr(crews, "carried", lambda function, name: function)
-    cluster, ledger = Cluster(), Ledger(MemoryNotes())
-    duty = attrs.make_class("WorkerTask", {"run": attrs.field(default=idle)})
-    crew = Supervisor(cast(Any, cluster), cast(Any, cluster), WORKERS, ledger, ["sums"], 30.0, lambda run, attempt: duty())
+    monkeypatch.setattr(supervisor, "carried", lambda function, name: function)
+    cluster, epoch_log = Cluster(), EpochLog(MemoryLogFiles())
+    task = attrs.make_class("WorkerTask", {"run": attrs.field(default=idle)})
+    workers = Supervisor(cast(Any, cluster), cast(Any, cluster), WORKERS, epoch_log, ["sums"], 30.0, lambda run, attempt: task())
     with ThreadPoolExecutor() as pool:
-        yield Scene(cluster, ledger, crew, pool)
-        crew.end()
+        yield Scene(cluster, epoch_log, workers, pool)
+        workers.end()
 
 
 def orders(attempt: Attempt, count: int) -> list[tuple[str, int]]:
@@ -163,9 +168,9 @@ def test_an_epoch_is_done_when_all_workers_have_told_their_files(scene: Scene) -
     attempt = scene.begin()
     waiting = scene.compute(0)
     assert orders(attempt, 1) == [("compute", 0)]
-    attempt.listeners[COMPUTED](1, 0, {"epoch": 0, "files": {"sums": ["b", 2]}})
+    attempt.send(Computed(0, {"sums": ["b", 2]}), 1)
     assert not waiting.done()
-    attempt.listeners[COMPUTED](0, 0, {"epoch": 0, "files": {}})
+    attempt.send(Computed(0, {}), 0)
     assert waiting.result(60) == {"sums": [File("b", 2)]}
 
 
@@ -177,11 +182,11 @@ def test_workers_that_were_lost_are_given_all_epochs_since_their_checkpoint(scen
     orders(first, 4)
     first.die()
     second = scene.next()
-    second.say(READY, 1)
+    second.ready(1)
     assert orders(second, 3) == [("replay", 1), ("replay", 2), ("compute", 3)]
     second.compute(3)
     assert waiting.result(60)["sums"][0].name.startswith(second.id.hex())
-    assert scene.crew.attempts == 2
+    assert scene.supervisor.attempts == 2
 
 
 def test_what_an_older_attempt_says_is_not_heard(scene: Scene) -> None:
@@ -190,12 +195,12 @@ def test_what_an_older_attempt_says_is_not_heard(scene: Scene) -> None:
     orders(first, 1)
     first.die()
     second = scene.next()
-    second.say(READY, 0)
+    second.ready(0)
     orders(second, 1)
     first.compute(0)
-    first.say(KEPT, 1)
+    first.send(Checkpointed(1))
     assert not waiting.done()
-    assert scene.crew.kept() is None
+    assert scene.supervisor.new_checkpoint() is None
     second.compute(0)
     assert waiting.result(60)["sums"][0].name.startswith(second.id.hex())
 
@@ -203,13 +208,13 @@ def test_what_an_older_attempt_says_is_not_heard(scene: Scene) -> None:
 def test_a_checkpoint_is_ordered_between_epochs_and_told_when_all_have_it(scene: Scene) -> None:
     attempt = scene.begin()
     scene.finish(0, attempt)
-    scene.crew.checkpoint(1)
+    scene.supervisor.checkpoint(1)
     assert attempt.orders == [("compute", 0), ("checkpoint", 1)]
-    attempt.listeners[KEPT](0, 0, {"epoch": 1})
-    assert scene.crew.kept() is None
-    attempt.listeners[KEPT](1, 0, {"epoch": 1})
-    assert (scene.crew.kept(), scene.crew.kept()) == (1, None)
-    scene.crew.checkpoint(5)  # of epochs that these workers do not have
+    attempt.send(Checkpointed(1), 0)
+    assert scene.supervisor.new_checkpoint() is None
+    attempt.send(Checkpointed(1), 1)
+    assert (scene.supervisor.new_checkpoint(), scene.supervisor.new_checkpoint()) == (1, None)
+    scene.supervisor.checkpoint(5)  # of epochs that these workers do not have
     assert len(attempt.orders) == 2
 
 
@@ -227,15 +232,15 @@ def test_a_checkpoint_is_ordered_between_epochs_and_told_when_all_have_it(scene:
 )
 def test_how_often_the_same_failure_is_tried_again(scene: Scene, failure: TimelyError | None, most: int) -> None:
     told = threading.Event()
-    scene.crew.on_failure = told.set
-    begun = scene.pool.submit(scene.crew.begin)
+    scene.supervisor.on_failure = told.set
+    begun = scene.pool.submit(scene.supervisor.begin)
     for _ in range(most):
-        assert scene.crew.failure is None
+        assert scene.supervisor.failure is None
         scene.next().die(failure)
     with pytest.raises(type(failure) if failure is not None else SparkError):
         begun.result(60)
     assert told.wait(60)
-    assert scene.crew.attempts == most
+    assert scene.supervisor.attempts == most
 
 
 def test_an_epoch_in_between_counts_failures_anew(scene: Scene) -> None:
@@ -244,8 +249,8 @@ def test_an_epoch_in_between_counts_failures_anew(scene: Scene) -> None:
         scene.finish(epoch, attempt)
         attempt.die()
         attempt = scene.next()
-        attempt.say(READY, epoch + 1)
-    assert scene.crew.failure is None
+        attempt.ready(epoch + 1)
+    assert scene.supervisor.failure is None
 
 
 def test_workers_whose_checkpoint_is_further_than_what_is_committed(scene: Scene) -> None:
@@ -253,9 +258,9 @@ def test_workers_whose_checkpoint_is_further_than_what_is_committed(scene: Scene
         scene.begin(7)
 
 
-def test_a_crew_that_is_not_up_yet_can_be_ended(scene: Scene) -> None:
-    begun = scene.pool.submit(scene.crew.begin)
+def test_workers_that_are_not_up_yet_can_be_ended(scene: Scene) -> None:
+    begun = scene.pool.submit(scene.supervisor.begin)
     scene.next()
-    scene.crew.end()
+    scene.supervisor.end()
     with pytest.raises(SparkError, match="have left"):
         begun.result(60)
