@@ -25,10 +25,12 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("dataflow",),
     ("operators",),
     ("worker",),
-    ("recovery",),
+    ("recovery", "monitor"),
+    ("inspect",),
+    ("execution",),
     ("",),  # the package `timely` itself: the public names of all that stands before it
     ("graphs", "spark"),
-    ("testing", "inspect"),
+    ("testing",),
     ("cli",),
 )
 RANK = {name: rank for rank, names in enumerate(LAYERS) for name in names}
@@ -36,14 +38,14 @@ RANK = {name: rank for rank, names in enumerate(LAYERS) for name in names}
 # The one exception: graphs on DataFrames stand on the pipeline.
 EXCEPTIONS = {("timely.graphs.spark", "spark")}
 
-# The façade: the methods of streams and scopes are the functions of the same names in `timely.operators`, and a worker is asked
-# what `timely.inspect` is; they are looked up when they are called. Nothing that stands above is imported when these modules are.
+# The façade: the methods of streams and scopes are the functions of the same names in `timely.operators`, looked up when they are
+# called. Nothing that stands above is imported when these modules are.
 FACADE = {
     "timely.dataflow.stream": ("timely.operators",),
     "timely.dataflow.scope": ("timely.operators", "timely.inspect"),
     "timely.worker.worker": ("timely.inspect",),
-    "timely.worker.local_workers": ("timely.inspect",),
-    "timely.worker.run_monitor": ("timely.inspect",),
+    "timely.monitor.local_workers": ("timely.inspect",),
+    "timely.monitor.watch": ("timely.inspect",),
 }
 
 # Pure state machines: no I/O, no threads, no workers.

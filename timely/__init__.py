@@ -63,6 +63,7 @@ from timely.errors import (
     UnsendableError,
     WorkerError,
 )
+from timely.execution import example, execute
 from timely.operators import (
     Capture,
     ConnectionSink,
@@ -97,7 +98,7 @@ from timely.progress import (
     engine,
 )
 from timely.scopes import Scope
-from timely.worker import Barrier, Sequencer, Worker, example, execute
+from timely.worker import Barrier, Sequencer, Worker
 
 __version__ = "0.1.0"
 

@@ -15,10 +15,10 @@ import timely
 from tests.recovery.programs import Stopped, expected, program
 from timely.dataflow import Capability, OperatorInfo, route
 from timely.errors import PeerLostError
+from timely.execution.threads import first_failure, run_worker
 from timely.progress import Routes
 from timely.recovery import Recovery
 from timely.worker import Worker
-from timely.worker.execution import first_failure, run_worker
 from timely.worker.transport import PeerTransport, thread_transports
 
 

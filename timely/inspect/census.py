@@ -2,8 +2,9 @@
 
 The runtime counts pointstamps of all workers together, since that is all that progress needs. What a single worker has is found
 by looking for the capabilities of an output among all that refers to it, through the garbage collector, and into the queues of
-inputs: slow, and at no cost to who does not ask. Other processes do the same for theirs (:mod:`timely.worker.local_workers`). The
-invariant: nothing is counted twice, nothing that is not there is counted, and of a worker whose count is not known that is said.
+inputs: slow, and at no cost to who does not ask. Other processes do the same for theirs (:mod:`timely.monitor.local_workers`).
+The invariant: nothing is counted twice, nothing that is not there is counted, and of a worker whose count is not known that is
+said.
 """
 
 from __future__ import annotations
@@ -19,20 +20,18 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from time import monotonic_ns
 from types import FrameType
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
 import attrs
 
 from timely.dataflow import Capability, Operator, OutputPort, ScopeBuilder, SyncActivator
 from timely.dataflow.origin import is_ours
 from timely.dataflow.spill import waiting
+from timely.monitor.input_counts import records_sent
+from timely.monitor.local_workers import Member, local_workers_of
 from timely.worker import Worker
-from timely.worker.gc_control import everything_in_sight
-from timely.worker.input_counts import records_taken
-from timely.worker.local_workers import Member, company_of
-
-Port: TypeAlias = tuple[str, int, bool]
-"""The path of an operator, the number of a port of it, and whether that is an input (where records wait) or an output."""
+from timely.worker.explanation import Port, Position
+from timely.worker.gc_control import unfrozen
 
 RECORDS: Final = "records"
 """The question how many records the inputs of a process have sent."""
@@ -57,21 +56,6 @@ class Question:
 
 
 @attrs.frozen
-class Position:
-    """Where a worker's thread is: the operators that are running, the innermost last, and the lines of the program, likewise."""
-
-    worker: int
-    operators: tuple[str, ...]
-    lines: tuple[str, ...]
-
-    def __str__(self) -> str:
-        at = f" {self.lines[0]}" if len(self.lines) == 1 else "".join(f"\n  {line}" for line in self.lines)
-        if self.operators:
-            return f"worker {self.worker} runs operator {', in it '.join(self.operators)}, which has not returned; it is at{at}"
-        return f"worker {self.worker} is at{at}" if self.lines else f"worker {self.worker} has ended its program"
-
-
-@attrs.frozen
 class Holdings:
     """What one worker has of a dataflow: capabilities or records by port and time; and where it is.
 
@@ -91,7 +75,7 @@ class Census:
     """
 
     def __init__(self, worker: Worker, members: Sequence[Member] = ()) -> None:
-        company = company_of(worker)
+        company = local_workers_of(worker)
         self._peers = worker.peers
         self._company = company
         self._members = tuple(company.members) if company is not None else members or [Member(worker)]
@@ -121,7 +105,7 @@ def answer(members: Sequence[Member], question: Question | str) -> Any:
         return taken(members, question)
     if question == MOVEMENT:
         return movement(members)
-    return sum(records_taken(member.worker) for member in members)
+    return sum(records_sent(member.worker) for member in members)
 
 
 def movement(members: Sequence[Member]) -> int | None:
@@ -229,7 +213,7 @@ def _borrowing(member: Member) -> Iterator[list[object]]:
     building: Any = scopes[0].allocator
 
     def give_back() -> None:
-        building.bells.remove(bell)
+        building.activators.remove(bell)
         borrowed.clear()
 
     bell: SyncActivator = building.new_sync_activator(give_back)
@@ -244,7 +228,7 @@ def _count_capabilities(
     ports: Sequence[OutputPort[Any]], counts: Counter[tuple[Port, Any]], borrowed: list[object]
 ) -> None:
     """Count the capabilities of outputs among all that the garbage collector knows of, what was set aside (``gc.freeze``) too."""
-    with everything_in_sight():
+    with unfrozen():
         found = gc.get_referrers(*ports)
     borrowed.append(found)
     for thing in found:

@@ -35,6 +35,7 @@ from timely.operators.events import EventSink
 from timely.progress import Location, ProgressBatch, Source, Target
 from timely.scopes import Subgraph
 from timely.worker import Worker
+from timely.worker.internals import tracers
 
 _LOG = logging.getLogger(__name__)
 
@@ -69,7 +70,7 @@ class EventLog:
         self._streams: list[_Stream] = []
         self._paths: dict[int, str] = {}
         self._aside = False
-        worker.tracers.append(self)
+        tracers(worker).append(self)
 
     @property
     def now(self) -> float:
@@ -210,12 +211,12 @@ class EventLog:
         if self._takers:
             self._tell(Notified(self.now, self.worker, path, time))
 
-    def told(self, number: int, batch: ProgressBatch[Any]) -> None:
+    def sent(self, number: int, batch: ProgressBatch[Any]) -> None:
         """Tell of a progress batch that goes to the peers."""
         if self._takers and number in self._paths:
             self._tell(ProgressTold(self.now, self.worker, self._paths[number], len(batch.updates)))
 
-    def heard(self, number: int, sender: int, batch: ProgressBatch[Any]) -> None:
+    def received(self, number: int, sender: int, batch: ProgressBatch[Any]) -> None:
         """Tell of a progress batch that came from a peer."""
         if self._takers and number in self._paths:
             self._tell(ProgressHeard(self.now, self.worker, self._paths[number], sender, len(batch.updates)))
@@ -225,7 +226,7 @@ class EventLog:
         if self._takers:
             self._tell(Waited(self.now, self.worker, seconds))
 
-    def turned(self) -> None:
+    def stepped(self) -> None:
         """Pass on what the turn has brought to those who record it."""
         for stream in self._streams:
             stream.flush(int(self.now * 1e6))

@@ -9,7 +9,7 @@ hot path: a dataflow that nobody asks about pays nothing.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, TypeAlias
+from typing import Any
 
 import attrs
 
@@ -17,17 +17,14 @@ from timely.dataflow import InputPort, ScopeBuilder, Stream
 from timely.errors import PlaceError as PlaceError  # where it was before
 from timely.errors import ScopeError, shown
 from timely.inspect.census import Census, Holdings
-from timely.inspect.reasons import Explanation, Reason, Unfinished
 from timely.inspect.search import Search
+from timely.monitor.local_workers import Member
 from timely.operators import ProbeHandle
 from timely.progress import Antichain, Location, Target
 from timely.scopes import Subgraph
 from timely.worker import Worker
 from timely.worker.dataflows import DataflowBuild
-from timely.worker.local_workers import Member
-
-Place: TypeAlias = Stream[Any, Any] | ProbeHandle[Any] | InputPort[Any, Any] | ScopeBuilder[Any]
-"""What one may ask about: the frontier at a stream, a probe, or an operator's input; or the end of a dataflow."""
+from timely.worker.explanation import Explanation, Place, Reason, Unfinished
 
 
 def explain(worker: Worker, what: Place) -> Explanation:

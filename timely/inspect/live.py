@@ -28,8 +28,8 @@ from typing import Any, Final, Self
 from timely.errors import ConfigurationError
 from timely.inspect.board import Board, Groups
 from timely.inspect.report import Reporter, Tell, reporting, tell_of
+from timely.monitor.memory import resident_memory
 from timely.worker import Worker
-from timely.worker.memory import resident_memory
 
 _POLICY: Final = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; connect-src 'self'"
 """What the page may load: what it brings with it, and its own state."""

@@ -16,17 +16,17 @@ from collections.abc import Callable, Sequence
 from time import monotonic
 from typing import Final, Self, TextIO
 
+from timely.monitor.dataflow_position import position_of
+from timely.monitor.input_counts import InputCounts, records_sent
+from timely.monitor.terminal import StatusLine, count, is_terminal
+from timely.monitor.watch import SHOWN_AFTER, SHOWN_EVERY
 from timely.worker import Worker
-from timely.worker.dataflow_position import standing
-from timely.worker.input_counts import InputCounts, records_taken
-from timely.worker.run_monitor import SHOWN_AFTER, SHOWN_EVERY
-from timely.worker.terminal import StatusLine, count, is_terminal
 
 _SAMPLES: Final = 5
 """So many looks, one after the other, are what records per second are worked out from."""
 
 
-class Progress:
+class RunStatus:
     """What there is to be said of how far a run is, again and again; ``records`` says how many its inputs have sent by now."""
 
     def __init__(self, records: Callable[[], int], clock: Callable[[], float] = monotonic) -> None:
@@ -56,7 +56,7 @@ def _standings(workers: Sequence[Worker]) -> list[str]:
     found: dict[str, tuple[int, int | None, int]] = {}
     for worker in workers:
         for scope in worker.scopes:
-            epoch, round = standing(scope)
+            epoch, round = position_of(scope)
             if epoch is not None and (scope.name not in found or epoch < found[scope.name][0]):
                 found[scope.name] = epoch, round, sum(nested.under_way() for nested in scope.scopes)
     parts = []
@@ -93,7 +93,7 @@ class ProgressLine:
         self._line = StatusLine(chosen) if is_terminal(chosen) else None
         self._terminal = chosen
         self._workers: list[Worker] = []
-        self._progress = Progress(lambda: sum(map(records_taken, self._workers)), clock)
+        self._progress = RunStatus(lambda: sum(map(records_sent, self._workers)), clock)
         self._clock = clock
         self._begun = clock()
         self._over = threading.Event()

@@ -28,8 +28,9 @@ from timely.inspect.events import Ended, Event, OperatorBuilt
 from timely.inspect.explain import explain
 from timely.inspect.snapshot import OMITTED, Snapshot, Wire, snapshot
 from timely.inspect.tally import OperatorTally, Tally
+from timely.monitor.memory import resident_memory
 from timely.worker import Worker
-from timely.worker.memory import resident_memory
+from timely.worker.internals import has
 
 Tell: TypeAlias = Callable[[dict[str, Any]], object]
 """Takes a report to whoever shows it; called on a thread of its own."""
@@ -161,7 +162,7 @@ class Reporter:
 
     def _is_on(self, scope: ScopeBuilder[Any] | None) -> bool:
         with contextlib.suppress(RuntimeError):  # others come and go meanwhile
-            return scope is not None and self.worker.has(scope)
+            return scope is not None and has(self.worker, scope)
         return True
 
     def close(self) -> None:

@@ -23,12 +23,12 @@ from timely.dataflow import ScopeBuilder
 from timely.errors import ConfigurationError, shown
 from timely.inspect.census import movement, number_of, position
 from timely.inspect.explain import explained
+from timely.monitor.dataflow_position import epochs, rounds_of
+from timely.monitor.local_workers import Member
+from timely.monitor.watch import LOOKS
 from timely.progress import Antichain
 from timely.scopes import Subgraph
-from timely.worker import Worker
-from timely.worker.dataflow_position import epochs, rounds_of
-from timely.worker.local_workers import Member
-from timely.worker.run_monitor import LOOKS
+from timely.worker import Worker, internals
 
 _LOG: Final = logging.getLogger(__name__)
 
@@ -46,7 +46,7 @@ class _Loop:
     told: bool = False
 
 
-class Lookout:
+class StuckDetector:
     """Looks on at workers, and speaks when nothing has moved for so many seconds; ``members`` may grow.
 
     Where only inputs are waited for, or somebody outside, it speaks once, and without ``inputs`` not at all. What ``elsewhere``
@@ -113,7 +113,7 @@ class Lookout:
 
     def _speak(self, seconds: float) -> None:
         members = tuple(self._members)
-        expects = any(member.worker.expects for member in members)  # before it has a look at them to wait for
+        expects = any(internals.expects(member.worker) for member in members)  # before it has a look at them to wait for
         found = [explained(worker, dataflow, members) for worker, dataflow in self._dataflows()]
         named = {where.worker for each in found for where in each.positions}
         positions = [where for member in members if member.worker.index not in named and (where := position(member)) is not None]
@@ -177,12 +177,12 @@ class Watchdog:
         self._worker = worker
         self._after = after
         self._arguments = ([Member(worker, threading.get_ident())], after, say, clock)
-        self._lookout = Lookout(*self._arguments)
+        self._lookout = StuckDetector(*self._arguments)
         self._over = threading.Event()
         self._thread: threading.Thread | None = None
 
     def __enter__(self) -> Self:
-        self._lookout = Lookout(*self._arguments)
+        self._lookout = StuckDetector(*self._arguments)
         self._over.clear()
         self._thread = threading.Thread(target=self._watch, name=f"timely watchdog {self._worker.index}", daemon=True)
         self._thread.start()

@@ -18,7 +18,7 @@ from timely.dataflow import ScopeBuilder
 from timely.errors import CheckpointError, TimestampError, shown
 from timely.progress import TimeDomain
 from timely.scopes import Subgraph
-from timely.worker import Worker
+from timely.worker import Worker, internals
 
 PATIENCE: Final = 0.2
 """Seconds without anything to do after which a worker asks the others, though it does not see the moment come."""
@@ -60,12 +60,13 @@ def reach(worker: Worker, scopes: Sequence[ScopeBuilder[Any]], time: Any) -> Non
     before: list[list[str]] = []
     while True:
         _settle(worker, scopes, time)
-        worker.confer(None)
+        worker.all_gather(None)
         worker.paused = True
-        worker.confer(None)  # whatever was sent has arrived when this returns
+        worker.all_gather(None)  # whatever was sent has arrived when this returns
         found = list(unrest(worker, scopes, time))
         moves = any(moves for _, moves in found)
-        told = worker.confer((worker.quiet, worker.expects, moves, [what for what, _ in found[:_NAMED]]))
+        state = internals.is_quiet(worker), internals.expects(worker), moves, [what for what, _ in found[:_NAMED]]
+        told = worker.all_gather(state)
         quiet, blockers = all(quiet for quiet, *_ in told), [what for *_, what in told]
         if not any(blockers):
             rounds += 1
@@ -102,7 +103,7 @@ def unrest(worker: Worker, scopes: Sequence[ScopeBuilder[Any]], time: Any) -> It
 
     Dataflows that are complete or were dropped are not.
     """
-    roots = [scope.subgraph for scope in scopes if worker.has(scope)]
+    roots = [scope.subgraph for scope in scopes if internals.has(worker, scope)]
     return itertools.chain.from_iterable(root.unrest(_reached(root, time)) for root in roots)
 
 

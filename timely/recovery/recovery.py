@@ -53,7 +53,7 @@ from timely.recovery.manifest import (
 from timely.recovery.state_file import Key, StateFile, StateWriter
 from timely.recovery.state_registry import Ledger
 from timely.recovery.store import Store, is_lost, open_store
-from timely.worker import Worker
+from timely.worker import Worker, internals
 
 T = TypeVar("T")
 
@@ -131,7 +131,7 @@ class Recovery:
             raise ConfigurationError(f"keep={keep!r}: at least one checkpoint has to stay")
         if not isinstance(version, str | None):
             raise ConfigurationError(f"version={version!r}: give a string, or nothing")
-        if worker.state_registries is not None:
+        if internals.state_registries(worker) is not None:
             raise ConfigurationError(f"worker {worker.index} has a Recovery already that is open: close it first")
         self._worker = worker
         self._store = open_store(where)
@@ -143,7 +143,7 @@ class Recovery:
         self._last = self._good[0] if self._good else None
         self._notes: list[Any] = [] if self._last is None else pickle.loads(dumps(self._last.notes))  # threads share manifests
         self._ledger = Ledger(worker.index, worker.peers, self._store, self._last)
-        worker.state_registries = self._ledger.open
+        internals.set_state_registries(worker, self._ledger.open)
 
     @property
     def time(self) -> Any | None:
@@ -161,7 +161,7 @@ class Recovery:
 
     def agree(self, value: T) -> list[T]:
         """Return the values that all workers give to this call, in worker order."""
-        return self._worker.confer(value)
+        return self._worker.all_gather(value)
 
     def _together(self, what: str, action: Callable[[], T]) -> list[T]:
         """Do something on every worker, and return what came of it; where it failed on any, all raise what the first one did.
@@ -457,7 +457,7 @@ class Recovery:
         """Keep nothing more; what is built from now on is not kept. The checkpoints stay."""
         if not self._closed:
             self._closed = True
-            self._worker.state_registries = None
+            internals.set_state_registries(self._worker, None)
             self._ledger.close()
 
     def __enter__(self) -> Self:

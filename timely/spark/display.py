@@ -22,10 +22,10 @@ from typing import Any
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
+from timely.monitor.terminal import StatusLine
 from timely.spark.logs import LOG, hear_log
 from timely.spark.metrics import REPORT, Metrics, Progress, WorkerMetrics, summarize
 from timely.spark.rendezvous import Run
-from timely.worker.terminal import StatusLine
 
 SETTING = "spark.timely.progress"
 """The setting of a session that switches the display off, if it is ``false``."""

@@ -20,9 +20,9 @@ import attrs
 from pyspark.sql import DataFrame, SparkSession
 
 from timely.dataflow import ScopeBuilder
-from timely.worker.dataflow_position import standing
-from timely.worker.memory import record_memory, resident_memory
-from timely.worker.terminal import count
+from timely.monitor.dataflow_position import position_of
+from timely.monitor.memory import record_memory, resident_memory
+from timely.monitor.terminal import count
 
 REPORT: Final = "report"
 """The kind of message by which a worker tells what it has done."""
@@ -274,7 +274,7 @@ class Meter:
         self._peak = max(self._peak, memory)
         if (record := record_memory()) > self._record:  # so it was in this attempt
             self._peak = max(self._peak, record)
-        epoch, iteration = (None, None) if self._scope is None else standing(self._scope)
+        epoch, iteration = (None, None) if self._scope is None else position_of(self._scope)
         sent, received = traffic(getattr(self._transport, "connections", ()))
         return WorkerMetrics(
             **self._who,  # type: ignore[arg-type]

@@ -22,6 +22,9 @@ from pyspark import BarrierTaskContext
 from timely.dataflow import ScopeBuilder, Stream, SyncActivator
 from timely.dataflow.output_schema import Output
 from timely.errors import ConfigurationError, PeerLostError, TimelyError, WorkerError, told
+from timely.execution.run_monitor import answer, watched
+from timely.monitor.local_workers import LocalWorkers
+from timely.monitor.watch import WatchSettings, is_switched_off
 from timely.operators import InputHandle
 from timely.progress import Routes
 from timely.progress.routes import Mode
@@ -35,9 +38,8 @@ from timely.spark.registration import Registration
 from timely.spark.resume import Checkpoints, Outbox, collect
 from timely.spark.verdict import FAILED, failure
 from timely.worker import LocalTransport, SocketTransport, Worker
-from timely.worker.local_workers import LocalWorkers
+from timely.worker.internals import abort
 from timely.worker.mesh import connect_mesh, open_listener
-from timely.worker.run_monitor import Watch, is_switched_off, watched
 
 Build = Callable[..., Mapping[str, Stream[int, Any]]]
 """Builds the dataflow in every worker: ``build(scope, **streams)`` returns the streams of the outputs by name."""
@@ -68,7 +70,7 @@ class Task:
     """How workers hear of each other's progress."""
     look: Look | None = attrs.field(default=None, kw_only=True)
     """How a live page looks on, if there is one."""
-    watch: Watch = attrs.field(default=Watch(line=False, inputs=False), kw_only=True)
+    watch: WatchSettings = attrs.field(default=WatchSettings(line=False, inputs=False), kw_only=True)
     """When a worker says in its log what it is stuck at; that rows from Spark are late is nothing to speak of."""
 
     def run(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -89,22 +91,22 @@ class Task:
                 meter = Meter(registration, index, generation, stage, self.inputs, self.outputs)
                 worker = self._join(registration, index, generation)
                 _log.info("has met the other %d workers", worker.peers - 1)
-                company = LocalWorkers()
-                watch = watched(company, None if is_switched_off() else self.watch)
-                with company, watch, looked_at(self.look, worker, registration):
-                    company.admit(worker)
+                local = LocalWorkers(answer=answer)
+                watch = watched(local, None if is_switched_off() else self.watch)
+                with local, watch, looked_at(self.look, worker, registration):
+                    local.add(worker)
                     yield from self._work(worker, registration, meter, batches)
                 meter.finish()
                 _log.info("has finished")
                 registration.done()
             except GeneratorExit:
                 if worker is not None:
-                    worker.abort(WorkerError("Spark asked for no more rows"))
+                    abort(worker, WorkerError("Spark asked for no more rows"))
                 raise
             except (Exception, SystemExit) as error:  # who calls sys.exit in a task ends the run, as who raises does
                 reason = _reason(registration, index, context.stageId(), error)
                 if worker is not None:
-                    worker.abort(reason)
+                    abort(worker, reason)
                 if reason is error:
                     raise
                 raise reason from error

@@ -22,7 +22,7 @@ from timely.testing.site import Site
 from timely.testing.statements import Statements, in_parts, total
 from timely.testing.structure import Found, Laws, check_cells, check_cycles, check_summaries, ways_of
 from timely.testing.trackers import TrackerChecks
-from timely.worker.progress_batching import DATA, PROGRESS
+from timely.worker.messages import DataMessage, ProgressMessage
 
 
 class Looked(Protocol):
@@ -139,9 +139,9 @@ class Books:
             )
             return [self._content(batch) for batch in said]
         return [
-            self._content(message[2])
+            self._content(message.batch)
             for message in self._messages(source, target, workers)
-            if message[0] == PROGRESS and message[1] == self.number
+            if isinstance(message, ProgressMessage) and message.dataflow == self.number
         ]
 
     def _content(self, batch: ProgressBatch[tuple[int, int, Any]]) -> Sums:
@@ -172,8 +172,8 @@ class Books:
                     add(present, (place, time), records)
         for source, target in self.network.sent:
             for message in self._messages(source, target, workers):
-                if message[0] == DATA and message[1] == self.number:
-                    add(present, (self._first.channel(message[2]), message[3]), len(message[4]))
+                if isinstance(message, DataMessage) and message.dataflow == self.number:
+                    add(present, (self._first.channel(message.channel), message.time), len(message.batch))
         for worker, allowed in self.ledger.concluded.items():
             for place, time in present:
                 if not below(allowed[place], time):
@@ -335,7 +335,10 @@ class Books:
                 yield from self._check_precision(sites[index])
 
     def _under_way(self, workers: Mapping[int, Looked]) -> bool:
-        return any(message[0] in (DATA, PROGRESS) and message[1] == self.number for _, message in self.network.messages())
+        return any(
+            isinstance(message, DataMessage | ProgressMessage) and message.dataflow == self.number
+            for _, message in self.network.messages()
+        )
 
     def _check_precision(self, site: Site) -> Found:
         """G9 for the whole nesting: when nothing is under way, what is shown is what the flat graph has."""

@@ -21,6 +21,7 @@ from timely.dataflow.pickling import dumps
 from timely.errors import ChangedDataflowError, StateError
 from timely.testing.network import Network
 from timely.worker import Worker
+from timely.worker.internals import set_state_registries
 
 Place: TypeAlias = tuple[int, str, int]
 """One declaration: the number of the dataflow, the path of the operator, and the number of the declaration there."""
@@ -89,7 +90,7 @@ class MemoryStateRegistry:
         self._worker = worker
         self._start = list(start)
         self._taken: dict[Place, tuple[str, _Taken]] = {}
-        worker.state_registries = lambda number: _Kept(self, number)
+        set_state_registries(worker, lambda number: _Kept(self, number))
 
     def take(self, number: int, info: OperatorInfo, part: StatePart) -> None:
         """Take note of a declaration, and have it load what it is to go on from."""

@@ -15,8 +15,8 @@ from typing import Any
 
 from timely.progress import ProgressBatch, Routes
 from timely.testing.network import Network
+from timely.worker.messages import ProgressMessage
 from timely.worker.progress_aggregation import ProgressAggregator
-from timely.worker.progress_batching import PROGRESS
 
 Batch = ProgressBatch[Any]
 Cargo = list[tuple[int, Batch]]
@@ -29,7 +29,7 @@ class Passage:
     >>> network, passage = Network(3), Passage(Routes.central(3))
     >>> said = ProgressBatch(1, 0, (("a", 1),))
     >>> passage.said(1, 7, said)
-    >>> for peer, message in passage.sent(1, [(0, ("progress", 7, said))]):
+    >>> for peer, message in passage.sent(1, [(0, ProgressMessage(7, said))]):
     ...     network.send(1, peer, message)
     >>> passage.batches(network, 7, 1, 2, lambda worker, sender: []) == [said]
     True
@@ -62,8 +62,8 @@ class Passage:
         """Take in all that a worker tells those around at the end of a turn, and return it; what is left has cancelled."""
         groups: dict[tuple[int, int, int], Cargo] = {}
         for peer, message in messages:
-            if message[0] == PROGRESS:
-                _, number, batch = message
+            if isinstance(message, ProgressMessage):
+                number, batch = message
                 key = self._places[worker][peer], number, batch.sequence
                 if key not in groups:
                     groups[key] = self._waiting.pop((worker, *key[:2]), [])
@@ -83,8 +83,8 @@ class Passage:
         found: list[Batch] = []
         for sender, receiver in reversed(self._way(source, target)):
             for message in (*early(receiver, sender), *network.between(sender, receiver)):
-                if message[0] == PROGRESS and message[1] == number:
-                    cargo = self._carried.get((sender, receiver, number, message[2].sequence), [])
+                if isinstance(message, ProgressMessage) and message.dataflow == number:
+                    cargo = self._carried.get((sender, receiver, number, message.batch.sequence), [])
                     found += [batch for origin, batch in cargo if origin == source]
             waiting = self._waiting.get((sender, self._places[sender][receiver], number), ())
             found += [batch for origin, batch in waiting if origin == source]

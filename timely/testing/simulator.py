@@ -20,6 +20,7 @@ from typing import Any, Generic, TypeVar
 from timely import Worker
 from timely.dataflow import ScopeBuilder
 from timely.errors import ConfigurationError, InvariantViolation, StalledError, WorkerError
+from timely.execution.threads import first_failure, run_worker
 from timely.progress import Routes
 from timely.testing.network import Network
 from timely.testing.onlooker import Tracer
@@ -27,7 +28,6 @@ from timely.testing.passage import OverheardAccumulator, Passage
 from timely.testing.schedule import Decision, Delivery, Turn, Whims
 from timely.testing.turns import Player, UnreferencedCapabilities
 from timely.worker import Scheduler, Transport
-from timely.worker.execution import first_failure, run_worker
 
 T = TypeVar("T")
 
@@ -70,20 +70,20 @@ class SimulatedWorker(Worker):
         self._long = False
         super().__init__(transport, scheduler, lambda: self.elapsed)
         if routes is not None and passage is not None:
-            self._accumulator = OverheardAccumulator(self.index, routes, passage)
+            self._aggregator = OverheardAccumulator(self.index, routes, passage)
         onlooker.watch(self)
 
-    def _turn(self) -> None:
+    def _step_once(self) -> None:
         self.elapsed += _STEP
-        super()._turn()
+        super()._step_once()
         self._onlooker.check(self.index)
 
-    def _takes_long(self, dataflow: Any) -> bool:
+    def _is_slow(self, dataflow: Any) -> bool:
         self._long = not self._long  # as if every other turn were: nothing may depend on it
         return self._long
 
-    def _speak_first(self, chosen: Iterable[int]) -> bool:
-        said = super()._speak_first(chosen)
+    def _send_early(self, chosen: Iterable[int]) -> bool:
+        said = super()._send_early(chosen)
         if said:
             self._onlooker.check(self.index)  # what was done between turns is told by itself, as what the turn does is
         return said

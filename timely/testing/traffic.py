@@ -17,9 +17,9 @@ from timely.errors import ConfigurationError
 from timely.progress import ProgressBatch, Routes
 from timely.testing.network import Network
 from timely.worker import Worker
+from timely.worker.messages import DataMessage, ProgressMessage, pack
 from timely.worker.progress_aggregation import ProgressAggregator
-from timely.worker.progress_batching import DATA, PROGRESS
-from timely.worker.wire import encode, thinned
+from timely.worker.wire import encode
 
 Drive = Callable[[], int]
 """What a worker does of its own accord before each turn; returns how many iterations it has done."""
@@ -87,8 +87,8 @@ class Meter:
 
     def sent(self, source: int, target: int, message: Any) -> None:
         """Count a message."""
-        if message[0] != PROGRESS:
-            self.traffic.data += message[0] == DATA
+        if not isinstance(message, ProgressMessage):
+            self.traffic.data += isinstance(message, DataMessage)
             return
         self.handled[source] += 1
         self.handled[target] += 1
@@ -96,9 +96,9 @@ class Meter:
             self.traffic.local += 1
             return
         if message is not self._last:  # it is the same one for several peers
-            self._last, self._size = message, sum(map(len, encode(thinned([message]))))
+            self._last, self._size = message, sum(map(len, encode([pack(message)])))
         self.traffic.messages += 1
-        self.traffic.updates += len(message[2].updates)
+        self.traffic.updates += len(message.batch.updates)
         self.traffic.bytes += self._size
 
 
@@ -267,8 +267,8 @@ class _Member:
 
     def hear(self, sender: int, message: Any) -> None:
         """Take in what another worker tells."""
-        self._accumulator.hear(sender, message[1], message[2])
-        self._count(message[2].updates)
+        self._accumulator.hear(sender, message.dataflow, message.batch)
+        self._count(message.batch.updates)
 
     def turn(self) -> Sequence[tuple[int, Any]]:
         """Go on, if nobody is an iteration behind; return what is to be told."""

@@ -12,13 +12,11 @@ that waits then has nothing that others wait for.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any, Final
+from typing import Any
 
 from timely.errors import ProgressError
 from timely.progress import ProgressBatch, Relay
-from timely.worker.progress_batching import PROGRESS
-
-SWEPT: Final = "swept"
+from timely.worker.messages import ProgressMessage, RoundMessage
 
 
 class ProgressAggregator:
@@ -27,7 +25,7 @@ class ProgressAggregator:
     >>> middle = ProgressAggregator(1, [[0], [2]])
     >>> middle.hear(0, 7, ProgressBatch(0, 0, (("a", 1),)))
     >>> list(middle.messages())
-    [(2, ('progress', 7, ProgressBatch(sender=1, sequence=0, updates=(('a', 1),))))]
+    [(2, ProgressMessage(dataflow=7, batch=ProgressBatch(sender=1, sequence=0, updates=(('a', 1),))))]
     """
 
     __slots__ = ("_around", "_changed", "_closed", "_ends", "_groups", "_index", "_relays", "_sweeps")
@@ -114,7 +112,7 @@ class ProgressAggregator:
             changed, self._changed = self._changed, {}
             for number, relay in changed.items():
                 for members, batch in relay.flush():
-                    message = PROGRESS, number, batch
+                    message = ProgressMessage(number, batch)
                     for peer in members:
                         yield peer, message
         for number in self._closed:
@@ -123,7 +121,7 @@ class ProgressAggregator:
         for round, sweep in self._sweeps.items():
             for members in sweep.due():
                 for peer in members:
-                    yield peer, (SWEPT, round)
+                    yield peer, RoundMessage(round)
 
 
 class AggregationRound:

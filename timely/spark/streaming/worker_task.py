@@ -38,6 +38,7 @@ from timely.spark.streaming.ledger import files_of
 from timely.spark.streaming.output_buffer import OutputBuffer
 from timely.spark.task import Task
 from timely.worker import Worker
+from timely.worker.internals import timers
 
 ORDER = "order"
 """The kind of message in which the driver orders: ``{"do": ..., "epoch": ...}``."""
@@ -173,7 +174,7 @@ class Ear:
         worker = self._worker
         while not self._orders:
             if worker.idle:
-                pause = worker.timers.pause()
+                pause = timers(worker).pause()
                 worker.transport.wait(_LOOK_EVERY if pause is None else min(pause, _LOOK_EVERY))
             worker.step()
         return self._orders.popleft()
