@@ -269,7 +269,7 @@ def test_a_process_that_was_forked_while_another_thread_looked_may_look_too() ->
     inside, over = threading.Event(), threading.Event()
 
     def look() -> None:
-        with gc_control.everything_in_sight():
+        with gc_control.unfrozen():
             inside.set()
             over.wait()
 
@@ -291,7 +291,7 @@ def test_what_was_set_aside_is_in_sight_and_then_set_aside_again() -> None:
     thing = [object()]
     with GarbageControl(Worker()):
         assert thing not in gc.get_referrers(thing[0])
-        with gc_control.everything_in_sight():
+        with gc_control.unfrozen():
             assert thing in gc.get_referrers(thing[0])
             with ThreadPoolExecutor() as pool:
                 assert not pool.submit(is_free).result()  # nobody else is to change what is set aside meanwhile

@@ -1,9 +1,6 @@
 """``ProgressLine``: how far the workers of this process are, on one line of the terminal that renews itself.
 
-It appears when a run takes longer than a moment, is gone when the run is over, makes way for what the program prints, and is
-never written where no terminal is. ``timely.execute`` shows one by itself. A daemon thread of its own looks now and then. The
-invariant: what is written about an epoch was true a moment ago: nothing before it is still under way on the worker that is the
-furthest behind.
+``timely.execute`` shows one by itself. A daemon thread looks now and then. Invariant: what is written was true a moment ago.
 """
 
 from __future__ import annotations
@@ -23,11 +20,11 @@ from timely.monitor.watch import SHOWN_AFTER, SHOWN_EVERY
 from timely.worker import Worker
 
 _SAMPLES: Final = 5
-"""So many looks, one after the other, are what records per second are worked out from."""
+"""Looks in a row from which records per second are computed."""
 
 
 class RunStatus:
-    """What there is to be said of how far a run is, again and again; ``records`` says how many its inputs have sent by now."""
+    """How far a run is, as text; ``records`` returns how many its inputs have sent by now."""
 
     def __init__(self, records: Callable[[], int], clock: Callable[[], float] = monotonic) -> None:
         self._records = records
@@ -35,12 +32,9 @@ class RunStatus:
         self._samples: deque[tuple[float, int]] = deque(maxlen=_SAMPLES)
 
     def text(self, workers: Sequence[Worker]) -> str | None:
-        """Return it, for each dataflow of the worker that is the furthest behind; empty when all is complete.
-
-        ``None`` where something was changed while it was read.
-        """
+        """Return the text, each dataflow on its slowest worker; empty when all is complete, ``None`` if it changes meanwhile."""
         try:
-            parts = _standings(workers)
+            parts = _positions(workers)
         except RuntimeError:
             return None
         rate = self._rate()
@@ -52,7 +46,7 @@ class RunStatus:
         return round((by_now - before) / (now - begun)) if now > begun else 0
 
 
-def _standings(workers: Sequence[Worker]) -> list[str]:
+def _positions(workers: Sequence[Worker]) -> list[str]:
     found: dict[str, tuple[int, int | None, int]] = {}
     for worker in workers:
         for scope in worker.scopes:
@@ -69,10 +63,10 @@ def _standings(workers: Sequence[Worker]) -> list[str]:
 
 
 class ProgressLine:
-    """Shows, while its ``with`` block lasts, how far the workers are that it is to ``watch``; nothing unless on a terminal.
+    """Shows how far the workers are that it ``watch``es, while its ``with`` block lasts, if there is a terminal.
 
-    For each dataflow of the worker that is the furthest behind: the epoch, the round of its loops, and the records on their way;
-    and how many records a second come in at the inputs of dataflows that were built since.
+    For each dataflow, on its slowest worker: the epoch, the round of its loops, and the records in flight; and the records per
+    second of the inputs of dataflows that were built since.
 
     >>> import timely
     >>> from timely.inspect import ProgressLine
@@ -100,17 +94,17 @@ class ProgressLine:
         self._open = contextlib.ExitStack()
 
     def watch(self, worker: Worker) -> None:
-        """Show this worker too."""
+        """Show this worker, too."""
         self._workers.append(worker)
         if self._line is not None:
             InputCounts.of(worker)
 
     def text(self) -> str | None:
-        """Return what there is to be said now: nothing when all is complete, ``None`` if it changes while it is read."""
+        """Return the text: empty when all is complete, ``None`` if it changes while it is read."""
         return self._progress.text(self._workers)
 
     def show(self) -> None:
-        """Write it once, if the run has gone on for long enough; what the thread does, again and again."""
+        """Write the text once, if the run has gone on for long enough; the thread calls this repeatedly."""
         seconds = self._clock() - self._begun
         if self._line is None or seconds < SHOWN_AFTER:
             return

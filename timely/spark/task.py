@@ -19,7 +19,7 @@ import attrs
 import pyarrow as pa
 from pyspark import BarrierTaskContext
 
-from timely.dataflow import ScopeBuilder, Stream, SyncActivator
+from timely.dataflow import ScopeBuilder, Stream
 from timely.dataflow.output_schema import Output
 from timely.errors import ConfigurationError, PeerLostError, TimelyError, WorkerError, told
 from timely.execution.run_monitor import answer, watched
@@ -38,7 +38,7 @@ from timely.spark.registration import Registration
 from timely.spark.resume import Checkpoints, Outbox, collect
 from timely.spark.verdict import FAILED, failure
 from timely.worker import LocalTransport, SocketTransport, Worker
-from timely.worker.internals import abort
+from timely.worker.internals import abort, sync_activator
 from timely.worker.mesh import connect_mesh, open_listener
 
 Build = Callable[..., Mapping[str, Stream[int, Any]]]
@@ -201,7 +201,7 @@ def _listen(worker: Worker, registration: Registration) -> None:
         if (stopped := registration.stopped()) is not None:
             raise stopped
 
-    bell = SyncActivator(look, worker)
+    bell = sync_activator(worker, look)
     registration.alert(bell.ring)
     bell.ring()  # for what was said before
 

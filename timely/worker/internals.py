@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from timely.dataflow import ScopeBuilder
+from timely.dataflow import ScopeBuilder, SyncActivator
 from timely.dataflow.operator_state import StateRegistry
 from timely.worker.explanation import Explanation, Place
 from timely.worker.timers import Timers
@@ -26,6 +26,11 @@ def tracers(worker: Worker) -> list[Tracer]:
 def timers(worker: Worker) -> Timers:
     """Return what a worker does later."""
     return worker._timers
+
+
+def sync_activator(worker: Worker, action: Callable[[], None]) -> SyncActivator:
+    """Return an activator that runs an action on the worker's thread, for another thread to use."""
+    return SyncActivator(action, worker._activations)
 
 
 def state_registries(worker: Worker) -> Callable[[int], StateRegistry] | None:

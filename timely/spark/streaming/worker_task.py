@@ -27,7 +27,7 @@ import attrs
 import pyarrow as pa
 from pyarrow import parquet
 
-from timely.dataflow import Stream, SyncActivator
+from timely.dataflow import Stream
 from timely.errors import ConfigurationError, WorkerError
 from timely.recovery import Recovery
 from timely.spark.ingest import Intake
@@ -38,7 +38,7 @@ from timely.spark.streaming.ledger import files_of
 from timely.spark.streaming.output_buffer import OutputBuffer
 from timely.spark.task import Task
 from timely.worker import Worker
-from timely.worker.internals import timers
+from timely.worker.internals import sync_activator, timers
 
 ORDER = "order"
 """The kind of message in which the driver orders: ``{"do": ..., "epoch": ...}``."""
@@ -165,7 +165,7 @@ class Ear:
         self._registration = registration
         self._worker = worker
         self._orders: deque[dict[str, Any]] = deque()
-        bell = SyncActivator(self._look, worker)
+        bell = sync_activator(worker, self._look)
         registration.alert(bell.ring)
         bell.ring()  # for what was said before
 
