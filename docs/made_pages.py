@@ -53,6 +53,7 @@ DRAW = """
 import runpy, sys
 from pathlib import Path
 from timely.inspect import everywhere, picture
+from timely.worker.internals import tracers
 
 script, folder = sys.argv[1:]
 
@@ -67,7 +68,7 @@ class Draw:
 
 known = []
 sys.argv = [script]
-with everywhere(lambda worker: worker.onlookers.append(Draw()) if worker.index == 0 else None):
+with everywhere(lambda worker: tracers(worker).append(Draw()) if worker.index == 0 else None):
     runpy.run_path(script, run_name="__main__")
 for number, drawn in enumerate(known[:3]):
     Path(folder, f"{number}.svg").write_text(drawn)
