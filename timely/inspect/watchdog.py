@@ -134,15 +134,15 @@ class StuckDetector:
         try:
             self._say(text)
         except Exception:
-            _LOG.exception("what the watchdog was to tell could not be said:\n%s", text)
+            _LOG.exception("the watchdog could not report:\n%s", text)
 
 
 class Watchdog:
-    """Watches a worker for as long as its ``with`` block lasts; made on the thread that steps the worker.
+    """Watches a worker while its ``with`` block lasts; make it on the thread that steps the worker.
 
-    ``timely.execute`` has one for all its workers. When nothing has moved for ``after`` seconds it calls ``say`` with a text, on
-    a thread of its own: the operator that is running, and the line that it is in, and what each dataflow waits for. By default
-    that goes to the log ``timely.inspect.watchdog`` as a warning. ``ConfigurationError`` for a time that is not positive.
+    ``timely.execute`` has one for all its workers. When nothing has moved for ``after`` seconds it calls ``say`` with a text, on its
+    own thread: the running operator and its line, and what each dataflow waits for. By default that is a warning in the log
+    ``timely.inspect.watchdog``. ``ConfigurationError`` for a time that is not positive.
 
     >>> import timely
     >>> from timely.inspect import Watchdog
@@ -195,5 +195,5 @@ class Watchdog:
             self.look()
 
     def look(self) -> None:
-        """Look once, and speak if nothing has moved for long enough; what the thread does, again and again."""
+        """Look once, and report if nothing has moved for long enough; the thread calls this repeatedly."""
         self._detector.look()

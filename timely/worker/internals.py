@@ -64,5 +64,5 @@ def finish(worker: Worker) -> None:
 
 
 def abort(worker: Worker, error: BaseException) -> None:
-    """Tell every peer that this worker has failed, so that they stop too."""
+    """Stop every peer: this worker has failed."""
     worker._abort(error)

@@ -433,7 +433,8 @@ class Worker:
 
         See ``timely.inspect.explain``.
 
-        >>> worker = Worker()
+        >>> import timely
+        >>> worker = timely.Worker()
         >>> with worker.dataflow(name="df") as scope:
         ...     numbers, stream = scope.new_input()
         ...     probe = stream.probe()
@@ -459,7 +460,7 @@ class Worker:
         return sum(scope.under_way() for dataflow in self._dataflows.values() for scope in dataflow.scopes)
 
     def _run_on(self, patience: float, steps: int) -> bool:
-        """Take steps of ``run``: up to ``steps`` of them where nobody else has to be heard in between."""
+        """Take steps of ``run``: without peers up to ``steps`` of them, else one."""
         self._begin_step()
         try:
             if self._activations.pending:
@@ -739,7 +740,7 @@ class Worker:
         self._serving = False
 
     def _abort(self, error: BaseException) -> None:
-        """Tell every peer that this worker has failed, so that they stop too."""
+        """Stop every peer: this worker has failed."""
         if self._failed is None:
             self._failed = error
             try:
