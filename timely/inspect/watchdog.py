@@ -140,9 +140,9 @@ class StuckDetector:
 class Watchdog:
     """Watches a worker while its ``with`` block lasts; make it on the thread that steps the worker.
 
-    ``timely.execute`` has one for all its workers. When nothing has moved for ``after`` seconds it calls ``say`` with a text, on its
-    own thread: the running operator and its line, and what each dataflow waits for. By default that is a warning in the log
-    ``timely.inspect.watchdog``. ``ConfigurationError`` for a time that is not positive.
+    ``timely.execute`` has one for all its workers. When nothing has moved for ``after`` seconds it calls ``say`` with a text,
+    on its own thread: the running operator and its line, and what each dataflow waits for. By default that is a warning in the
+    log ``timely.inspect.watchdog``. ``ConfigurationError`` for a time that is not positive.
 
     >>> import timely
     >>> from timely.inspect import Watchdog
