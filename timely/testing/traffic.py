@@ -30,7 +30,7 @@ _MOST_TURNS: Final = 100_000
 class _Counted(Worker):
     """A worker whose turns are all short, however slow the machine is."""
 
-    def _takes_long(self, dataflow: Any) -> bool:
+    def _is_slow(self, dataflow: Any) -> bool:
         return False
 
 
@@ -73,7 +73,7 @@ class Meter:
 
     >>> meter = Meter(4, 2)
     >>> for target in (1, 2):
-    ...     meter.sent(0, target, ("progress", 0, ProgressBatch(0, 0, (("a", 1), ("b", -1)))))
+    ...     meter.sent(0, target, ProgressMessage(0, ProgressBatch(0, 0, (("a", 1), ("b", -1)))))
     >>> meter.traffic.messages, meter.traffic.updates, meter.traffic.local
     (1, 2, 1)
     """
@@ -106,7 +106,7 @@ class Metered(Network):
     """A network that counts what is sent.
 
     >>> network = Metered(3)
-    >>> network.transport(0).send(1, ("data", 0, 0, 0, ["x"]))
+    >>> network.transport(0).send(1, DataMessage(0, 0, 0, ["x"]))
     >>> network.meter.traffic.data
     1
     """
