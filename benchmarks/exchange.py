@@ -88,7 +88,7 @@ def _exchange(kind: str, size: int, epochs: int) -> Callable[[Worker], tuple[flo
         handle.close()
         worker.run()
         sent = sum(add_up(batches[epoch % DIFFERENT]) for epoch in range(epochs + WARM))
-        totals = worker.confer((sent, got[0]))
+        totals = worker.all_gather((sent, got[0]))
         assert sum(one for one, _ in totals) == sum(other for _, other in totals), "records were lost"
         return taken
 
@@ -117,7 +117,7 @@ def _tiny(epochs: int, many: int = 1000) -> Callable[[Worker], tuple[float, floa
         taken = time.perf_counter() - start[0], time.process_time() - start[1]
         handle.close()
         worker.run()
-        assert sum(worker.confer(got[0])) == epochs * many * worker.peers, "records were lost"
+        assert sum(worker.all_gather(got[0])) == epochs * many * worker.peers, "records were lost"
         return taken
 
     return program

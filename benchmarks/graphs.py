@@ -119,7 +119,7 @@ def by_workers(build: Build, edges: pa.RecordBatch, processes: int, times: int =
 
     def once(worker: timely.Worker) -> tuple[float, float, list[pa.RecordBatch]]:
         mine = -(-len(edges) // worker.peers)
-        worker.confer(None)
+        worker.all_gather(None)
         start = time.perf_counter()
         with worker.dataflow(int) as scope:
             handle, stream = scope.new_input()

@@ -34,7 +34,7 @@ def open_loop(rate: int, seconds: float) -> Callable[[Worker], list[float]]:
         waiting: deque[tuple[int, int]] = deque()  # a time, and the number of the request behind the last one at it
         taken: list[float] = []
         sent = 0
-        begin = max(worker.confer(time.perf_counter())) + 0.01  # of all workers: a time is the same moment everywhere
+        begin = max(worker.all_gather(time.perf_counter())) + 0.01  # of all workers: a time is the same moment everywhere
         first = worker.index / rate
         while len(taken) < mine:
             now = time.perf_counter() - begin

@@ -21,7 +21,7 @@ import timely
 from benchmarks.graphs import ALGORITHMS, grid, random_graph
 from benchmarks.report import Row, table
 from benchmarks.sizing_memory import held
-from timely.worker.memory import record_memory
+from timely.monitor.memory import record_memory
 
 BARRED = "PageRank"
 """The algorithm that has a bar: at most 8 times the input, better 4."""

@@ -17,8 +17,8 @@ from timely.errors import ConfigurationError
 from timely.progress import ProgressAggregator, ProgressBatch, ProgressGroups
 from timely.testing.transport import Network
 from timely.worker import Worker
-from timely.worker.progress_batching import DATA, PROGRESS
-from timely.worker.wire import encode, thinned
+from timely.worker.messages import DataMessage, ProgressMessage, pack
+from timely.worker.wire import encode
 
 Drive = Callable[[], int]
 """What a worker does of its own accord before each turn; returns how many iterations it has done."""
@@ -29,7 +29,7 @@ _MOST_TURNS: Final = 100_000
 class _Counted(Worker):
     """A worker whose turns are all short, however slow the machine is."""
 
-    def _takes_long(self, dataflow: Any) -> bool:
+    def _is_slow(self, dataflow: Any) -> bool:
         return False
 
 
@@ -72,7 +72,7 @@ class Meter:
 
     >>> meter = Meter(4, 2)
     >>> for target in (1, 2):
-    ...     meter.sent(0, target, ("progress", 0, ProgressBatch(0, 0, (("a", 1), ("b", -1)))))
+    ...     meter.sent(0, target, ProgressMessage(0, ProgressBatch(0, 0, (("a", 1), ("b", -1)))))
     >>> meter.traffic.messages, meter.traffic.updates, meter.traffic.local
     (1, 2, 1)
     """
@@ -86,8 +86,8 @@ class Meter:
 
     def sent(self, source: int, target: int, message: Any) -> None:
         """Count a message."""
-        if message[0] != PROGRESS:
-            self.traffic.data += message[0] == DATA
+        if not isinstance(message, ProgressMessage):
+            self.traffic.data += isinstance(message, DataMessage)
             return
         self.handled[source] += 1
         self.handled[target] += 1
@@ -95,9 +95,9 @@ class Meter:
             self.traffic.local += 1
             return
         if message is not self._last:  # it is the same one for several peers
-            self._last, self._size = message, sum(map(len, encode(thinned([message]))))
+            self._last, self._size = message, sum(map(len, encode([pack(message)])))
         self.traffic.messages += 1
-        self.traffic.updates += len(message[2].updates)
+        self.traffic.updates += len(message.batch.updates)
         self.traffic.bytes += self._size
 
 
@@ -105,7 +105,7 @@ class Metered(Network):
     """A network that counts what is sent.
 
     >>> network = Metered(3)
-    >>> network.transport(0).send(1, ("data", 0, 0, 0, ["x"]))
+    >>> network.transport(0).send(1, DataMessage(0, 0, 0, ["x"]))
     >>> network.meter.traffic.data
     1
     """
@@ -266,8 +266,8 @@ class _Member:
 
     def hear(self, sender: int, message: Any) -> None:
         """Take in what another worker tells."""
-        self._aggregator.receive(sender, message[1], message[2])
-        self._count(message[2].updates)
+        self._aggregator.receive(sender, message.dataflow, message.batch)
+        self._count(message.batch.updates)
 
     def turn(self) -> Sequence[tuple[int, Any]]:
         """Go on, if nobody is an iteration behind; return what is to be told."""
@@ -277,7 +277,7 @@ class _Member:
             self.time += 1
             self._aggregator.add(0, ProgressBatch(self.index, 0, updates))
         batches = self._aggregator.flush()
-        return [(peer, (PROGRESS, number, batch)) for members, number, batch in batches for peer in members]
+        return [(peer, ProgressMessage(number, batch)) for members, number, batch in batches for peer in members]
 
     def _count(self, updates: Sequence[tuple[Any, int]]) -> None:
         for (_, _, time), diff in updates:

@@ -18,8 +18,8 @@ from benchmarks.sizing_time import time_rows
 from benchmarks.sizing_traffic import draw, freely_rows, mode_rows, scattered_rows, traffic_rows
 from timely import Pipeline, Stream, Worker
 from timely.spark.messages import LARGEST
-from timely.worker.stall import Report, StallDetector
-from timely.worker.turn import GRAPH, QUIET
+from timely.worker.messages import GraphMessage, QuietMessage, pack
+from timely.worker.stall import QuietReport, StallDetector
 from timely.worker.wire import encode
 
 SIZES = (2, 10, 100, 1_000, 10_000)
@@ -37,22 +37,24 @@ def address_table(workers: int) -> int:
 
 def quiet_report(workers: int, sent: int = 1_000) -> int:
     """Return the bytes in which a worker that waits tells one peer how many messages went between it and everybody."""
-    return sum(map(len, encode([(QUIET, tuple(quiet_detector(workers, sent).report()))])))
+    return sum(map(len, encode([pack(QuietMessage(quiet_detector(workers, sent).report(), True))])))
 
 
 def quiet_detector(workers: int, sent: int = 1_000) -> StallDetector:
     """Return the books of a worker between which and every other one there went so many messages."""
     detector = StallDetector(0, workers)
     for peer in range(1, workers):
-        detector.got(peer, sent)
-        detector.sent(peer)
+        detector.count_received(peer, sent)
+        detector.count_sent(peer)
     return detector
 
 
 def quiet_reports_kept(workers: int) -> int:
     """Return how many bytes a worker holds of what everybody has told of itself, as they are after they were unpickled."""
     report = quiet_detector(2).report()
-    return allocated(lambda: [Report(report.ended + peer, report.sent + peer, report.got + peer) for peer in range(workers)])
+    return allocated(
+        lambda: [QuietReport(report.ended + peer, report.sent + peer, report.received + peer) for peer in range(workers)]
+    )
 
 
 def graph_description(operators: int) -> int:
@@ -69,7 +71,7 @@ def graph_description(operators: int) -> int:
         for _ in range(operators):
             chain = chain.unary(Pipeline, "pass on", pass_on)
         chain.probe()
-    return sum(map(len, encode([message for message in told if message[0] == GRAPH])))
+    return sum(map(len, encode([pack(message) for message in told if isinstance(message, GraphMessage)])))
 
 
 def growth_rows() -> list[Row]:

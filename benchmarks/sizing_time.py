@@ -160,7 +160,7 @@ def latency(workers: int, processes: int, mode: ProgressMode, iterations: int) -
                         notificator.notify_at(capability)
 
             again.unary_notify(Pipeline, "barrier", [0], logic).connect_loop(handle)
-        worker.confer(None)
+        worker.all_gather(None)
         start = time.perf_counter()
         worker.run()
         return time.perf_counter() - start

@@ -95,7 +95,7 @@ def count_by_workers(batches: list[pa.RecordBatch], processes: int, times: int =
     """Return the seconds, the median of so many times, and how often there is each word."""
 
     def once(worker: timely.Worker) -> tuple[float, float, list[pa.RecordBatch]]:
-        worker.confer(None)
+        worker.all_gather(None)
         start = time.perf_counter()
         with worker.dataflow(int) as scope:
             handle, stream = scope.new_input()

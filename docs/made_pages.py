@@ -53,6 +53,7 @@ DRAW = """
 import runpy, sys
 from pathlib import Path
 from timely.inspect import everywhere, picture
+from timely.worker.internals import tracers
 
 script, folder = sys.argv[1:]
 

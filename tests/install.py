@@ -29,7 +29,7 @@ home = pathlib.Path(timely.__file__).parent
 assert (home / "py.typed").exists() and (home / "dataflow" / "methods.pyi").exists() and (home / "inspect" / "live.html").exists()
 assert not str(home).startswith(sys.argv[1]), home
 assert timely.example(lambda scope: scope.to_stream([1, 2]).map(lambda x: 2 * x)) == [(0, [2, 4])]
-seen = timely.execute(lambda worker: worker.confer(worker.index), workers=2, processes=2)
+seen = timely.execute(lambda worker: worker.all_gather(worker.index), workers=2, processes=2)
 assert seen == [[0, 1, 2, 3]] * 4, seen
 command = pathlib.Path(sys.executable).parent / "timely"
 version = subprocess.run([command, "--version"], capture_output=True, text=True, check=True).stdout

@@ -180,7 +180,7 @@ def test_what_the_site_lacks_is_found(tmp_path: Path, capsys: pytest.CaptureFixt
     (tmp_path / "bad.html").write_text("<blockquote>&gt;&gt;&gt; 1</blockquote>", encoding="utf-8")
     assert site.main(tmp_path) == 1
     said = capsys.readouterr().out
-    assert "timely.execute has no entry in the reference (py:function timely.worker.execution.execute)" in said
+    assert "timely.execute has no entry in the reference (py:function timely.execution.running.execute)" in said
     assert "timely.Worker " not in said
     assert "bad.html has '<blockquote' outside of code" in said
     assert "good.html" not in said

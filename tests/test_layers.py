@@ -26,10 +26,12 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("operators",),
     ("methods",),
     ("worker",),
-    ("recovery",),
+    ("recovery", "monitor"),
+    ("inspect",),
+    ("execution",),
     ("",),  # the package `timely` itself: the public names of all that stands before it
     ("graphs", "spark"),
-    ("testing", "inspect"),
+    ("testing",),
     ("cli",),
 )
 RANK = {name: rank for rank, names in enumerate(LAYERS) for name in names}
@@ -41,8 +43,8 @@ EXCEPTIONS = {("timely.graphs.spark", "spark")}
 FACADE = {
     "timely.methods": ("timely.inspect",),
     "timely.worker.worker": ("timely.inspect",),
-    "timely.worker.local_workers": ("timely.inspect",),
-    "timely.worker.run_monitor": ("timely.inspect",),
+    "timely.monitor.local_workers": ("timely.inspect",),
+    "timely.monitor.watch": ("timely.inspect",),
 }
 
 # Pure state machines: no I/O, no threads, no workers.

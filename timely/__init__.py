@@ -64,6 +64,7 @@ from timely.errors import (
     UnsendableError,
     WorkerError,
 )
+from timely.execution import example, execute
 from timely.operators import (
     Capture,
     ConnectionSink,
@@ -101,7 +102,7 @@ from timely.progress import (
     engine,
 )
 from timely.scopes import Scope
-from timely.worker import Barrier, Sequencer, Worker, example, execute
+from timely.worker import Barrier, Sequencer, Worker
 
 if TYPE_CHECKING:
     from timely.recovery import Recovery

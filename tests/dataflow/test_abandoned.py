@@ -13,6 +13,7 @@ import pytest
 import timely
 from timely import Capability, Product, Worker
 from timely.dataflow import InputPort, OperatorInfo, OutputPort
+from timely.worker.internals import timers
 
 Logic = Callable[[InputPort[Any, Any], OutputPort[Any]], object]
 
@@ -134,7 +135,7 @@ def test_what_another_thread_lets_go_of_wakes_the_worker() -> None:
 
     parked: list[float | None] = []
     worker.scheduler = Scheduler()
-    worker.timers.after(600, lambda: None, 0)  # something to wait for
+    timers(worker).after(600, lambda: None, 0)  # something to wait for
     thread = threading.Thread(target=collect)
     gc.disable()
     try:

@@ -22,9 +22,9 @@ from timely import (
     StalledError,
     Step,
 )
+from timely.execution.threads import first_failure, run_worker
 from timely.testing import simulate
 from timely.worker import PeerTransport, Worker
-from timely.worker.execution import first_failure, run_worker
 from timely.worker.transport import Inbox
 
 

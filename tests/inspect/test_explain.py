@@ -15,8 +15,9 @@ import timely
 from timely.dataflow.spill import Segment
 from timely.errors import ScopeError
 from timely.inspect import Explanation, capability_holders, explain
+from timely.monitor.local_workers import Member
 from timely.progress import Antichain
-from timely.worker.local_workers import Member
+from timely.worker.internals import expects
 
 
 def hoard(stream: timely.Stream[Any, Any], held: list[Any], name: str = "hoarder") -> timely.Stream[Any, Any]:
@@ -324,10 +325,10 @@ def test_a_capability_that_is_given_up_while_another_thread_asks_is_let_go_of_by
     assert [dict(each.counts or {}) for each in found] == [{(reason.place, 0): 1}]
     assert held == []
     assert [(reason.operator, reason.count) for reason in explain(worker, scope).reasons] == [("hoarder", 1)]
-    assert worker.expects
+    assert expects(worker)
     assert not worker.idle
     worker.run()
-    assert not worker.expects
+    assert not expects(worker)
 
 
 def test_a_call_that_ends_while_another_thread_looks_at_it_is_let_go_of_by_the_worker(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -406,9 +407,9 @@ def test_of_many_who_has_what_is_found_out_of_those_that_are_told_first() -> Non
             handles = [scope.new_input()[0] for _ in range(80)]
         for _ in range(5):
             worker.step()
-            worker.confer(None)
+            worker.all_gather(None)
         reasons = worker.explain(scope).reasons
-        worker.confer(None)
+        worker.all_gather(None)
         worker.drop_dataflow(scope)
         assert len(handles) == 80
         return [sum(reason.by_worker.values()) == reason.count for reason in reasons]

@@ -54,7 +54,7 @@ def settle(worker: timely.Worker, rounds: int = 12) -> None:
     for _ in range(rounds):
         while not worker.idle:
             worker.step()
-        worker.confer(None)
+        worker.all_gather(None)
 
 
 @pytest.mark.parametrize(("workers", "processes", "progress"), SHAPES)
@@ -78,7 +78,7 @@ def test_it_is_named_which_worker_holds_what_however_deep(workers: int, processe
             numbers.close()
         settle(worker)
         found = worker.explain(probe)
-        worker.confer(None)  # nobody goes on before all have asked
+        worker.all_gather(None)  # nobody goes on before all have asked
         held.clear()
         numbers.close()
         return str(found), [(reason.operator, reason.time, reason.count, dict(reason.by_worker)) for reason in found.reasons]
@@ -107,7 +107,7 @@ def test_unread_records_are_found_on_the_worker_where_they_wait() -> None:
             for reason in worker.explain(probe).reasons
             if reason.operator == "lazy"
         ]
-        worker.confer(None)
+        worker.all_gather(None)
         worker.drop_dataflow(scope)
         return found
 
@@ -133,7 +133,7 @@ def test_a_worker_that_is_stuck_in_an_operator_is_asked_all_the_same(workers: in
         with worker.dataflow(int, name="df") as scope:
             numbers, stream = scope.new_input()
             probe = stream.map(dawdle).probe()
-        worker.confer(None)
+        worker.all_gather(None)
         found = None
         if worker.index == 1:
             numbers.send(1)
@@ -160,7 +160,7 @@ def test_a_worker_that_has_not_built_the_dataflow_is_named(workers: int, process
     asked = tmp_path / "asked"
 
     def program(worker: timely.Worker) -> tuple[str, Any]:
-        worker.confer(None)
+        worker.all_gather(None)
         if worker.index == 1:
             wait_for(asked)
         with worker.dataflow(int, name="df") as scope:
@@ -184,13 +184,13 @@ def test_a_process_that_does_not_answer_is_named(monkeypatch: pytest.MonkeyPatch
         with worker.dataflow(int, name="df") as scope:
             numbers, stream = scope.new_input()
             probe = stream.probe()
-        pids = worker.confer(os.getpid())
+        pids = worker.all_gather(os.getpid())
         said = ""
         if worker.index == 0:
             os.kill(pids[1], signal.SIGSTOP)
             said = str(worker.explain(probe))
             os.kill(pids[1], signal.SIGCONT)
-        worker.confer(None)
+        worker.all_gather(None)
         numbers.close()
         return said
 
@@ -206,7 +206,7 @@ def test_a_process_that_has_ended_is_named(tmp_path: Path) -> None:
         with worker.dataflow(int, name="df") as scope:
             _, stream = scope.new_input()
             probe = stream.probe()
-        pids = worker.confer(os.getpid())
+        pids = worker.all_gather(os.getpid())
         if worker.index == 1:
             os._exit(0)
         with contextlib.suppress(OSError):  # once it is gone
@@ -231,7 +231,7 @@ def test_two_dataflows_of_one_name_are_told_apart(build: Callable[[Any], Any]) -
             scopes.append(scope)
         settle(worker, 2)
         found = worker.explain(scopes[0])
-        worker.confer(None)
+        worker.all_gather(None)
         for scope in scopes:
             worker.drop_dataflow(scope)
         gc.collect()

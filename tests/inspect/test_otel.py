@@ -17,6 +17,7 @@ import timely
 from timely.errors import ConfigurationError
 from timely.inspect import everywhere
 from timely.inspect.otel import WorkerMeter
+from timely.worker.internals import tracers
 
 Numbers = dict[str, dict[tuple[Any, Any], float]]
 
@@ -86,7 +87,7 @@ def test_workers_that_come_one_after_the_other_are_added_up_and_not_kept() -> No
             scope.to_stream(range(5)).map(str).probe()
         worker.run()
         assert numbers(reader)["timely.operator.records.read"][0, "/df/map#1"] == total
-    last = weakref.ref(worker.tracers[-1])  # which goes with the worker; a compiled worker takes no weak reference
+    last = weakref.ref(tracers(worker)[-1])  # which goes with the worker; a compiled worker takes no weak reference
     del worker, scope
     gc.collect()
     assert last() is None

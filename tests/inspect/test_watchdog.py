@@ -12,8 +12,8 @@ import pytest
 import timely
 from timely.errors import ConfigurationError
 from timely.inspect import Watchdog
-from timely.inspect.watchdog import Lookout
-from timely.worker.local_workers import Member
+from timely.inspect.watchdog import StuckDetector
+from timely.monitor.local_workers import Member
 
 
 def ticking(step: float) -> Callable[[], float]:
@@ -103,7 +103,7 @@ def test_one_who_waits_for_a_moment_is_told_of_once() -> None:
         for _ in range(10):
             dog.look()
     assert len(heard) == 1
-    lookout = Lookout([Member(worker)], 10, heard.append, ticking(4), inputs=False)
+    lookout = StuckDetector([Member(worker)], 10, heard.append, ticking(4), inputs=False)
     for _ in range(10):
         lookout.look()
     assert len(heard) == 1
@@ -232,7 +232,7 @@ def test_what_moves_in_another_process_is_movement() -> None:
     worker, heard = timely.Worker(), list[str]()
     numbers, _ = hoarding(worker)
     elsewhere = iter([*range(10), *[10] * 10])
-    lookout = Lookout([Member(worker)], 10, heard.append, ticking(4), elsewhere=lambda: next(elsewhere))
+    lookout = StuckDetector([Member(worker)], 10, heard.append, ticking(4), elsewhere=lambda: next(elsewhere))
     for _ in range(10):
         lookout.look()
     assert heard == []

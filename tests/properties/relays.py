@@ -26,7 +26,7 @@ from timely.testing.checker import InvariantChecker
 from timely.testing.provenance import BatchProvenance
 from timely.testing.simulator import SimulatedWorker
 from timely.testing.transport import Network
-from timely.worker.progress_batching import DATA
+from timely.worker.messages import DataMessage
 
 Record: TypeAlias = tuple[int, int]
 """A value, and how many more operators it may pass."""
@@ -284,8 +284,8 @@ class Cluster:
                 for relay in relays.values():
                     found += relay.stamps()
         for _, message in self.network.messages():
-            if message[0] == DATA:
-                found.append((self._exchanged[message[2]], flat(message[3])))
+            if isinstance(message, DataMessage):
+                found.append((self._exchanged[message.channel], flat(message.time)))
         return found
 
     def true(self) -> Mapping[Location, set[Time]]:

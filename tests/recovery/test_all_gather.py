@@ -10,12 +10,13 @@ import pytest
 import timely
 from tests.recovery.test_boundary import run_late
 from timely.errors import PeerLostError, RoutingError, StalledError
+from timely.worker.internals import is_quiet
 
 
 @pytest.mark.parametrize(("workers", "processes"), [(1, 1), (3, 1), (2, 2)])
 def test_values_come_in_worker_order_as_often_as_asked(workers: int, processes: int) -> None:
     def program(worker: timely.Worker) -> list[list[Any]]:
-        return [worker.confer((number, worker.index)) for number in range(20)]
+        return [worker.all_gather((number, worker.index)) for number in range(20)]
 
     peers = workers * processes
     expected = [[(number, index) for index in range(peers)] for number in range(20)]
@@ -32,7 +33,7 @@ def test_what_was_sent_before_has_arrived(seed: int) -> None:
             seen = stream.exchange(lambda x: x).capture()
         handle.send_batch(list(range(10)))
         worker.step()
-        worker.confer("sent")
+        worker.all_gather("sent")
         while not worker.idle:
             worker.step()
         arrived = sum(len(batch) for _, batch in seen.messages)
@@ -50,12 +51,12 @@ def test_while_it_is_paused_nothing_runs_and_what_arrives_waits() -> None:
         while not worker.idle:
             worker.step()
         worker.paused = worker.index == 0
-        worker.confer("built")
+        worker.all_gather("built")
         if worker.index == 1:
             handle.send_batch([0, 2, 4])
             worker.step()
-        worker.confer("sent")
-        before, quiet = len(seen.messages), worker.quiet
+        worker.all_gather("sent")
+        before, quiet = len(seen.messages), is_quiet(worker)
         worker.paused = False
         handle.close()
         worker.run()
@@ -70,7 +71,7 @@ def test_while_it_is_paused_nothing_runs_and_what_arrives_waits() -> None:
 def test_a_peer_that_has_ended_is_a_stall_and_not_a_hang(processes: int) -> None:
     def program(worker: timely.Worker) -> None:
         if worker.index == 0:
-            worker.confer("anybody?")
+            worker.all_gather("anybody?")
 
     with pytest.raises(StalledError, match="a value to come from worker 1"):
         timely.execute(program, workers=3 - processes, processes=processes)
@@ -81,7 +82,7 @@ def test_a_peer_that_fails_ends_it() -> None:
         if worker.index == 1:
             raise ValueError("lost")
         with pytest.raises(PeerLostError, match="lost"):
-            worker.confer(1)
+            worker.all_gather(1)
         raise ValueError("told")
 
     with pytest.raises(ValueError, match="told|lost"):
@@ -89,13 +90,13 @@ def test_a_peer_that_fails_ends_it() -> None:
 
 
 def test_a_value_that_cannot_be_sent_says_what_it_was_for() -> None:
-    with pytest.raises(RoutingError, match="a value for all workers to agree on: "):
-        timely.execute(lambda worker: worker.confer(threading.Lock()), processes=2)
+    with pytest.raises(RoutingError, match="a value for all_gather: "):
+        timely.execute(lambda worker: worker.all_gather(threading.Lock()), processes=2)
 
 
 def test_an_operator_cannot_confer() -> None:
     worker = timely.Worker()
     with worker.dataflow() as scope:
-        scope.to_stream([1]).inspect(lambda x: worker.confer(x))
+        scope.to_stream([1]).inspect(lambda x: worker.all_gather(x))
     with pytest.raises(timely.OperatorError, match="while one of its operators runs"):
         worker.run()

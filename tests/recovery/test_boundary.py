@@ -15,10 +15,10 @@ import timely
 from tests.recovery.programs import Stopped, expected, program
 from timely.dataflow import Capability, OperatorInfo, route
 from timely.errors import PeerLostError
+from timely.execution.threads import first_failure, run_worker  # white box: execute takes no transport of a test's own
 from timely.progress import ProgressGroups
 from timely.recovery import Recovery
 from timely.worker import PeerTransport, Worker, thread_transports
-from timely.worker.execution import first_failure, run_worker  # white box: execute takes no transport of a test's own
 
 
 class Late:

@@ -185,7 +185,7 @@ def test_notes_are_each_workers_own(tmp_path: Path) -> None:
         with Recovery(worker, tmp_path) as recovery:
             for note in recovery.notes:
                 note.append(worker.index)
-            worker.confer(None)
+            worker.all_gather(None)
             recovery.checkpoint((recovery.time or 0) + 1, notes=[])
             return recovery.notes
 
@@ -250,7 +250,7 @@ def test_what_a_store_raises_on_one_worker_ends_the_checkpoint_on_all(tmp_path: 
                 recovery.checkpoint(1)
             except (RecoveryError, ValueError) as error:
                 failures[worker.index] = f"{type(error).__name__}: {error}"
-            worker.confer("all are here")
+            worker.all_gather("all are here")
 
     timely.execute(program, workers=2)
     assert failures[0] == "ValueError: this store has a fault"

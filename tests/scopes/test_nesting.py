@@ -12,7 +12,7 @@ import timely
 from timely import Antichain, Capability, CycleError, InputPort, OutputPort, Pipeline, Product, ScopeBuilder, Step, Stream
 from timely.dataflow import Activator
 from timely.testing import Network
-from timely.worker.progress_batching import DATA, PROGRESS
+from timely.worker.messages import DataMessage, ProgressMessage
 
 
 class Holder:
@@ -353,7 +353,7 @@ def test_work_that_is_negative_in_transit_hides_no_other_work_from_the_parent() 
     settle_both()
     activators[1].activate()
     workers[1].step()
-    assert [message[0] for message in network.sent[1, 0]] == [DATA, PROGRESS]
+    assert [type(message) for message in network.sent[1, 0]] == [DataMessage, ProgressMessage]
     network.deliver(1, 0, 1)
     for _ in range(3):
         workers[0].step()

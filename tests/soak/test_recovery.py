@@ -36,7 +36,7 @@ import sys
 
 import timely
 from timely.recovery import Recovery
-from timely.worker.memory import record_memory as peak
+from timely.monitor.memory import record_memory as peak
 
 directory, millions = sys.argv[1], int(sys.argv[2])
 

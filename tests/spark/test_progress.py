@@ -22,11 +22,11 @@ from pyspark.sql import SparkSession
 
 import timely
 from timely import spark as ts
+from timely.monitor.dataflow_position import position_of
+from timely.monitor.terminal import StatusLine
 from timely.spark import reporting
 from timely.spark.messages import Message
 from timely.spark.reporting import Monitor, TaskMeter, WorkerMetrics, summarize, traffic
-from timely.worker.dataflow_position import standing
-from timely.worker.terminal import StatusLine
 
 REPORTED = WorkerMetrics(
     worker=0,
@@ -143,17 +143,17 @@ def test_the_standing_of_nested_loops_is_that_of_the_innermost() -> None:
     numbers.advance_to(5)
     numbers.send(30)
     numbers.advance_to(6)
-    found = [standing(scope)]
+    found = [position_of(scope)]
     while found[-1] != (6, None):
         worker.step()
-        found.append(standing(scope))
+        found.append(position_of(scope))
     assert {epoch for epoch, _ in found[:-1]} == {5}
     rounds = [number for _, number in found if number is not None]
     assert rounds == sorted(rounds)
     assert rounds[-1] in (28, 29)
     numbers.close()
     worker.run()
-    assert standing(scope) == (None, None)
+    assert position_of(scope) == (None, None)
 
 
 def test_bytes_are_counted_by_the_system() -> None:

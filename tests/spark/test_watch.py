@@ -12,9 +12,9 @@ from pyspark.sql import SparkSession
 
 import timely
 import timely.spark as ts
+from timely.monitor.watch import WatchSettings
 from timely.spark.logs import log_to_spark
 from timely.spark.task import Task
-from timely.worker.run_monitor import Watch
 
 
 class Release(logging.Handler):
@@ -52,7 +52,7 @@ def test_an_operator_that_does_not_return_is_told_to_the_driver(
 
     release = Release(Path(file))
     logging.getLogger("timely.spark.worker").addHandler(release)
-    monkeypatch.setattr("timely.spark.batch.Task", functools.partial(Task, watch=Watch(0.2, line=False, inputs=False)))
+    monkeypatch.setattr("timely.spark.batch.Task", functools.partial(Task, watch=WatchSettings(0.2, line=False, inputs=False)))
     session.sparkContext.setLogLevel("WARN")
     try:
         result = ts.run(build, {"numbers": session.range(9)}, {"numbers": "id long"}, workers=2)

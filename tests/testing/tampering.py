@@ -15,7 +15,7 @@ from timely.errors import InvariantViolation, ProgressError, StalledError
 from timely.progress import ProgressBatch
 from timely.testing import INVARIANTS, Network, Simulation
 from timely.testing.checker import InvariantChecker
-from timely.worker.progress_batching import DATA, PROGRESS
+from timely.worker.messages import DataMessage, ProgressMessage
 
 PROGRAMS = (loops, nested_loops, rounds)
 SEEDS = range(6)
@@ -106,14 +106,14 @@ class Tampered(Network):
         self.numbers: dict[int, int] = {}
 
     def send(self, source: int, target: int, message: Any) -> None:
-        if (source, target) != (0, 1) or message[0] != PROGRESS:
+        if (source, target) != (0, 1) or not isinstance(message, ProgressMessage):
             super().send(source, target, message)
             return
         self.seen += 1
-        sent = list(self.tamper(message[2]))
-        self.broken |= sent != [message[2]]
+        sent = list(self.tamper(message.batch))
+        self.broken |= sent != [message.batch]
         for batch in sent:
-            super().send(source, target, (PROGRESS, message[1], batch))
+            super().send(source, target, ProgressMessage(message.dataflow, batch))
 
     def tamper(self, batch: Batch) -> Iterable[Batch]:
         """Return what is sent in place of a batch."""
@@ -125,10 +125,10 @@ class Tampered(Network):
             inbox = self.inboxes[target]
             for place in range(len(inbox) - arrived, len(inbox)):
                 _, message = inbox[place]
-                if message[0] == PROGRESS:
-                    number = self.numbers.get(message[1], 0)
-                    self.numbers[message[1]] = number + 1
-                    inbox[place] = (source, (PROGRESS, message[1], attrs.evolve(message[2], sequence=number)))
+                if isinstance(message, ProgressMessage):
+                    number = self.numbers.get(message.dataflow, 0)
+                    self.numbers[message.dataflow] = number + 1
+                    inbox[place] = (source, ProgressMessage(message.dataflow, attrs.evolve(message.batch, sequence=number)))
         return arrived
 
 
@@ -176,7 +176,7 @@ class Reordering(Tampered):
     def send(self, source: int, target: int, message: Any) -> None:
         super().send(source, target, message)
         queue = self.sent[0, 1]
-        if (source, target) == (0, 1) and len(queue) > 1 and queue[-1][0] == queue[-2][0] == PROGRESS:
+        if (source, target) == (0, 1) and len(queue) > 1 and type(queue[-1]) is type(queue[-2]) is ProgressMessage:
             queue[-1], queue[-2] = queue[-2], queue[-1]
             self.broken = True
 
@@ -191,8 +191,8 @@ class Losing(Network):
         self.seen = 0
 
     def send(self, source: int, target: int, message: Any) -> None:
-        self.seen += message[0] == DATA
-        times = self.copies if message[0] == DATA and self.seen == 2 else 1
+        self.seen += isinstance(message, DataMessage)
+        times = self.copies if isinstance(message, DataMessage) and self.seen == 2 else 1
         for _ in range(times):
             super().send(source, target, message)
 

@@ -20,7 +20,7 @@ from timely.errors import InvariantViolation, ProgressError
 from timely.progress import ChangeBatch
 from timely.scopes import Subgraph, SubgraphBuilder, ValidatingScope
 from timely.testing import Delivery, Network, Resume, schedules, simulate
-from timely.worker.progress_batching import DATA, PROGRESS
+from timely.worker.messages import DataMessage, ProgressMessage
 
 EXAMPLES = sorted(path.stem for path in (Path(__file__).parents[2] / "examples" / "timestamps").glob("*.py"))
 
@@ -281,11 +281,11 @@ def test_OC6_a_nested_scope_that_speaks_of_another_workers_messages(monkeypatch:
 class Late(Network):
     """Holds back all messages of one kind from one worker to another until nobody else has anything to do."""
 
-    kind = PROGRESS
+    kind: type = ProgressMessage
 
     def deliver(self, source: int, target: int, count: int = 1) -> int:
         queue = self.sent[source, target]
-        if (source, target) == (0, 1) and queue and queue[0][0] == self.kind and len(self.waiting()) > 1:
+        if (source, target) == (0, 1) and queue and type(queue[0]) is self.kind and len(self.waiting()) > 1:
             return 0
         return super().deliver(source, target, count)
 
@@ -293,7 +293,7 @@ class Late(Network):
 class LateData(Late):
     """Holds back records, and the progress that comes behind them."""
 
-    kind = DATA
+    kind = DataMessage
 
 
 @pytest.mark.parametrize("network", [Late, LateData])

@@ -33,6 +33,7 @@ from timely.errors import (
 from timely.progress import PROGRESS_MODES, GroupBatch, ProgressAggregator, ProgressBatch, ProgressGroups, ProgressMode
 from timely.testing import TimeKit, simulate, time_kit
 from timely.worker import thread_transports
+from timely.worker.messages import ProgressMessage
 from timely.worker.stall import StallDetector
 
 SHAPES = [
@@ -173,11 +174,11 @@ def advancing(worker: Worker) -> bool:
         probe = stream.probe()
     numbers.advance_to(5)
     worker.step()
-    worker.confer("said")
+    worker.all_gather("said")
     while not worker.idle:
         worker.step()
     known = not probe.less_than(5)
-    worker.confer("seen")  # nobody lets go before all have looked
+    worker.all_gather("seen")  # nobody lets go before all have looked
     numbers.close()
     worker.run()
     return known
@@ -245,7 +246,7 @@ def test_a_worker_passes_on_what_is_said_of_a_dataflow_when_it_has_built_it() ->
     handles[0][0].close()
 
     def heard() -> list[int]:
-        return [message[2].sender for _, message in network_workers[2].receive() if message[0] == "progress"]
+        return [message.batch.sender for _, message in network_workers[2].receive() if isinstance(message, ProgressMessage)]
 
     for worker in (workers[1], workers[0]):
         worker.step()
@@ -378,7 +379,7 @@ def test_an_operator_that_raises_ends_the_run(mode: ProgressMode) -> None:
 @pytest.mark.parametrize("mode", ["process", "central"])
 def test_values_come_in_worker_order_as_often_as_asked(mode: ProgressMode) -> None:
     def program(worker: Worker) -> list[list[Any]]:
-        return [worker.confer((number, worker.index)) for number in range(20)]
+        return [worker.all_gather((number, worker.index)) for number in range(20)]
 
     found = [[(number, index) for index in range(4)] for number in range(20)]
     assert timely.execute(program, workers=2, processes=2, progress=mode) == [found] * 4

@@ -10,6 +10,7 @@ import timely
 from timely import GraphMismatchError, InputHandle, PeerLostError, StalledError, Worker
 from timely.worker import thread_transports
 from timely.worker.graph_check import GraphCheck
+from timely.worker.internals import abort, finish
 
 
 def two_workers() -> tuple[Worker, Worker]:
@@ -62,7 +63,7 @@ def test_a_difference_beyond_what_is_told_is_still_found() -> None:
 
 def test_a_dataflow_built_after_a_peer_has_ended() -> None:
     one, two = two_workers()
-    two.finish()
+    finish(two)
     one.step()
     with pytest.raises(GraphMismatchError, match=r"worker 1 has ended without building dataflow 0 \('late'\)"):
         build(one, "late")
@@ -83,7 +84,7 @@ def test_a_worker_that_is_closed_too_early_is_missed() -> None:
 
 def test_a_worker_that_has_failed_stays_so() -> None:
     one, two = two_workers()
-    two.abort(ValueError("mine"))
+    abort(two, ValueError("mine"))
     with pytest.raises(PeerLostError, match="worker 1 failed, so worker 0 stops: ValueError: mine"):
         one.step()
     for deed in (one.step, one.run, one.run_step):

@@ -10,13 +10,14 @@ import pytest
 from timely.errors import UnsendableError
 from timely.progress import ProgressBatch
 from timely.worker import link
+from timely.worker.batching import merge_progress
 from timely.worker.link import Link
-from timely.worker.progress_batching import coalesce
-from timely.worker.wire import HEADER, encode, thinned
+from timely.worker.messages import DataMessage, ProgressMessage, pack
+from timely.worker.wire import HEADER, encode
 
 
 def progress(number: int) -> Any:
-    return "progress", 0, ProgressBatch(0, number, (((0, 0, number), 1),))
+    return ProgressMessage(0, ProgressBatch(0, number, (((0, 0, number), 1),)))
 
 
 def test_what_waits_is_looked_at_again_when_it_is_twice_as_much(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -25,31 +26,31 @@ def test_what_waits_is_looked_at_again_when_it_is_twice_as_much(monkeypatch: pyt
 
     def counting(messages: list[Any]) -> list[Any]:
         looked.append(len(messages))
-        return coalesce(messages)
+        return merge_progress(messages)
 
-    monkeypatch.setattr(link, "coalesce", counting)
+    monkeypatch.setattr(link, "merge_progress", counting)
     near, far = socket.socketpair()
     sender, receiver = Link(near), Link(far)
     got: list[Any] = []
     with near, far:
-        sender.pending.append(("data", 0, 1, 0, [bytes(1 << 23)]))
+        sender.pending.append(DataMessage(0, 1, 0, [bytes(1 << 23)]))
         sender.flush()
         assert (sender.backlog, sender.busy) == (True, True)
         for number in range(1000):
-            sender.pending += [progress(number), ("data", 0, 1, number, [number])]
+            sender.pending += [progress(number), DataMessage(0, 1, number, [number])]
             sender.flush()
         assert sum(looked) < 8 * 2000
         while sender.busy:
             sender.flush()
             receiver.read(got)
-    assert [message[3] for message in got if message[0] == "data"] == [0, *range(1000)]
-    [batch] = [message[2] for message in got if message[0] == "progress"]
+    assert [message.time for message in got if isinstance(message, DataMessage)] == [0, *range(1000)]
+    [batch] = [message.batch for message in got if isinstance(message, ProgressMessage)]
     assert (batch.sequence, batch.count, len(batch.updates)) == (0, 1000, 1000)
 
 
 def test_a_frame_may_be_as_large_as_is_said_and_no_larger() -> None:
-    message = "data", 0, 1, 0, [bytes(100)]
-    size = sum(map(len, encode(thinned([message])))) - HEADER.size
+    message = DataMessage(0, 1, 0, [bytes(100)])
+    size = sum(map(len, encode([pack(message)]))) - HEADER.size
     near, far = socket.socketpair()
     with near, far:
         got: list[Any] = []
@@ -68,12 +69,12 @@ def test_who_hears_nothing_any_more_keeps_nobody_busy() -> None:
     near, far = socket.socketpair()
     sender = Link(near)
     states = [sender.busy]
-    sender.pending.append(("data", 0, 1, 0, [1]))
+    sender.pending.append(DataMessage(0, 1, 0, [1]))
     states.append(sender.busy)
     far.close()
     sender.flush()
-    sender.pending.append(("data", 0, 1, 0, [2]))
-    assert sender.deaf
+    sender.pending.append(DataMessage(0, 1, 0, [2]))
+    assert sender.closed
     assert [*states, sender.busy] == [False, True, False]
     sender.flush()
     assert not sender.pending

@@ -200,16 +200,16 @@ def test_all_is_as_before_when_the_last_one_is_left(enabled: bool, frozen: bool)
             raise KeyError("also where it is left by an error")
         assert (gc.isenabled(), gc.get_freeze_count() > 0) == (False, True)
     assert (gc.isenabled(), gc.get_freeze_count() > 0) == (enabled, frozen)
-    assert (one.collector, two.collector) == (None, None)
+    assert (one.gc_control, two.gc_control) == (None, None)
 
 
 def test_one_inside_another_leaves_the_outer_one_in_charge() -> None:
     worker = Worker()
     with GarbageControl(worker) as outer:
         with GarbageControl(worker) as inner:
-            assert worker.collector is inner
-        assert worker.collector is outer, "Python looks for nothing by itself"
-    assert worker.collector is None
+            assert worker.gc_control is inner
+        assert worker.gc_control is outer, "Python looks for nothing by itself"
+    assert worker.gc_control is None
 
 
 def test_a_program_that_was_never_resumed_leaves_when_it_is_collected() -> None:
@@ -222,10 +222,10 @@ def test_a_program_that_was_never_resumed_leaves_when_it_is_collected() -> None:
         holders: list[Any] = []
         holders.append(program(worker, holders))
         next(holders[0])
-        assert worker.collector is not None
+        assert worker.gc_control is not None
         del holders  # only the program refers to it, and it to the program
         gc_control._SHARED.collect_all(1.0)
-        assert [worker.collector, gc.isenabled()] == [None, False]
+        assert [worker.gc_control, gc.isenabled()] == [None, False]
     assert gc.isenabled()
 
 
@@ -269,7 +269,7 @@ def test_a_process_that_was_forked_while_another_thread_looked_may_look_too() ->
     inside, over = threading.Event(), threading.Event()
 
     def look() -> None:
-        with gc_control.everything_in_sight():
+        with gc_control.unfrozen():
             inside.set()
             over.wait()
 
@@ -291,7 +291,7 @@ def test_what_was_set_aside_is_in_sight_and_then_set_aside_again() -> None:
     thing = [object()]
     with GarbageControl(Worker()):
         assert thing not in gc.get_referrers(thing[0])
-        with gc_control.everything_in_sight():
+        with gc_control.unfrozen():
             assert thing in gc.get_referrers(thing[0])
             with ThreadPoolExecutor() as pool:
                 assert not pool.submit(is_free).result()  # nobody else is to change what is set aside meanwhile

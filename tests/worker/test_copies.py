@@ -10,15 +10,13 @@ import numpy as np
 import pytest
 
 import timely
-from timely.worker.execution import _own
-from timely.worker.shared_memory import SharedMemoryBuffer
 
 ROWS = 200_000
-"""So many numbers go through memory that two processes share."""
+"""More than a connection takes at once."""
 
 
 @pytest.mark.parametrize("workers", [1, 2])
-def test_a_copy_that_goes_on_as_the_worker_writes_nothing_into_shared_memory(workers: int) -> None:
+def test_a_copy_that_goes_on_as_the_worker_sends_nothing(workers: int) -> None:
     """The original has sent its array, and nobody has read it, when the copy sends another one in its place."""
     sent, gone = os.pipe(), os.pipe()  # told to the copy, and to who is to read
     copies: list[int] = []
@@ -56,23 +54,3 @@ def test_a_copy_that_goes_on_as_the_worker_writes_nothing_into_shared_memory(wor
     finally:
         for end in (*sent, *gone):
             os.close(end)
-
-
-def test_memory_of_which_a_piece_is_being_read_is_let_go_of_with_all_the_rest(capfd: pytest.CaptureFixture[str]) -> None:
-    """Another thread may be about to copy it out when the program forks."""
-    arenas = [SharedMemoryBuffer(1 << 12) for _ in range(3)]
-    piece = arenas[1].piece(arenas[1].put(b"a piece") or 0)
-    _own.extend(arenas)
-    copy = os.fork()
-    if copy == 0:
-        closed = 0
-        for arena in arenas:
-            try:
-                arena.put(b"another")
-            except ValueError:
-                closed += 1
-        os._exit(closed)
-    _own.clear()
-    assert os.waitstatus_to_exitcode(os.waitpid(copy, 0)[1]) == 3
-    assert capfd.readouterr().err == ""
-    assert bytes(piece) == b"a piece"

@@ -9,7 +9,7 @@ import types
 import pytest
 
 import timely
-from timely.worker.allocator import keep_what_is_freed
+from timely.execution.allocator import keep_freed_memory
 
 resource = pytest.importorskip("resource", reason="counts page faults")
 
@@ -37,7 +37,7 @@ def test_processes_of_a_run_use_freed_memory_again() -> None:
 
 def test_where_python_cannot_ask_the_library_nothing_changes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "ctypes", None)  # so that it cannot be imported
-    assert keep_what_is_freed() is False
+    assert keep_freed_memory() is False
 
 
 def test_what_it_needs_is_loaded_before_the_fork(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -56,10 +56,10 @@ def test_it_says_whether_the_library_has_taken_both_settings(answers: tuple[int,
 
     library = types.SimpleNamespace(mallopt=mallopt)
     monkeypatch.setitem(sys.modules, "ctypes", types.SimpleNamespace(CDLL=lambda name: library))
-    assert keep_what_is_freed() is all(answers)
+    assert keep_freed_memory() is all(answers)
     assert asked[0] == (-1, 1 << 26) and asked[1:] in ([], [(-3, 1 << 25)])  # M_TRIM_THRESHOLD, M_MMAP_THRESHOLD
 
 
 def test_where_the_library_has_no_such_settings_nothing_changes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "ctypes", types.SimpleNamespace(CDLL=lambda name: object()))
-    assert keep_what_is_freed() is False
+    assert keep_freed_memory() is False

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from timely.worker import Worker
+from timely.worker.internals import abort
 from timely.worker.transport import Inbox, PeerTransport
 
 
@@ -65,7 +66,7 @@ def test_to_let_go_of_many_dataflows_wakes_nobody_who_runs() -> None:
     inbox = inboxes[0]
     assert isinstance(inbox, Rung)
     assert inbox.times == 0
-    worker.abort(RuntimeError("the test is over"))
+    abort(worker, RuntimeError("the test is over"))
     for scope in worker.scopes:
         worker.drop_dataflow(scope)
     worker.close()

@@ -16,7 +16,7 @@ import pytest
 import timely
 from tests.worker.test_execute import every, failing, over_three
 from timely import WorkerError
-from timely.worker.interruptions import SetAside
+from timely.execution.interruptions import DeferredSignals
 
 
 def interrupt(record: int) -> None:
@@ -152,7 +152,7 @@ def test_an_interruption_of_the_process_that_waits_for_others_is_told_to_these(
             handle, stream = scope.new_input()
             stream.exchange(lambda x: x).probe()
         try:
-            worker.confer(None)  # all have come here
+            worker.all_gather(None)  # all have come here
             if worker.index == 0:
                 os.kill(caller, signal.SIGINT)
             worker.step_while(lambda: not handle.closed)
@@ -176,7 +176,7 @@ def test_a_process_with_a_long_result_does_not_wait_for_one_that_was_interrupted
     caller = os.getpid()
 
     def program(worker: timely.Worker) -> bytes:
-        worker.confer(None)
+        worker.all_gather(None)
         if worker.index == 0:
             os.kill(caller, signal.SIGINT)
         time.sleep(0.3)
@@ -237,7 +237,7 @@ def test_an_interruption_in_the_midst_of_a_fork_ends_the_run(moment: str) -> Non
     _AROUND.append(moment)
     try:
         with pytest.raises(KeyboardInterrupt):
-            timely.execute(lambda worker: worker.confer(None), workers=1, processes=2)
+            timely.execute(lambda worker: worker.all_gather(None), workers=1, processes=2)
         handler = signal.getsignal(signal.SIGINT)
     finally:
         _AROUND.clear()
@@ -255,7 +255,7 @@ def test_every_signal_that_comes_around_a_fork_is_heard_of_though_a_handler_rais
     numbers = [signal.SIGINT, signal.SIGTERM, signal.SIGUSR1]
     usual = {number: signal.signal(number, raising) for number in numbers}
     try:
-        with pytest.raises(InterruptedError), SetAside():
+        with pytest.raises(InterruptedError), DeferredSignals():
             for number in [*numbers, signal.SIGINT]:
                 signal.raise_signal(number)
             assert not heard

@@ -15,15 +15,16 @@ from timely.errors import UnsendableError
 from timely.order import Product
 from timely.progress import ProgressBatch
 from timely.worker.link import ROOM, Frames, Link
-from timely.worker.wire import HEADER, FrameError, decode, encode, restored, thinned
+from timely.worker.messages import DataMessage, ProgressMessage, pack, unpack
+from timely.worker.wire import HEADER, FrameError, decode, encode
 
 times = st.one_of(st.integers(), st.builds(Product, st.integers(0, 9), st.integers(0, 9)), st.text(max_size=3))
 updates = st.lists(st.tuples(st.tuples(st.integers(0, 3), st.integers(-3, 9), times), st.integers(-5, 5)), max_size=4)
 batches = st.builds(ProgressBatch, st.integers(0, 9), st.integers(0, 1 << 40), updates.map(tuple), st.integers(1, 5))
 data = st.one_of(st.lists(st.integers(), max_size=5), st.binary(max_size=20), st.integers(0, 5000).map(np.arange))
 messages = st.one_of(
-    st.tuples(st.just("progress"), st.integers(0, 3), batches),
-    st.tuples(st.just("data"), st.just(0), st.just(1), times, data),
+    st.builds(ProgressMessage, st.integers(0, 3), batches),
+    st.builds(DataMessage, st.just(0), st.just(1), times, data),
     st.none(),
 )
 
@@ -36,13 +37,13 @@ def plain(message: Any) -> Any:
 
 
 @given(sent=st.lists(st.lists(messages, min_size=1, max_size=3), max_size=4), cuts=st.lists(st.integers(0, 200), max_size=6))
-@example(sent=[[("data", 0, 1, 0, np.arange(ROOM // 4))]] * 2, cuts=[8, 16, 17, ROOM, ROOM + 16, 2 * ROOM + 40])
-@example(sent=[[("data", 0, 1, 0, np.arange(2))], [None]], cuts=list(range(1, 400)))
+@example(sent=[[DataMessage(0, 1, 0, np.arange(ROOM // 4))]] * 2, cuts=[8, 16, 17, ROOM, ROOM + 16, 2 * ROOM + 40])
+@example(sent=[[DataMessage(0, 1, 0, np.arange(2))], [None]], cuts=list(range(1, 400)))
 def test_frames_arrive_whole_and_in_order_however_they_are_cut(sent: list[list[Any]], cuts: list[int]) -> None:
     near, far = socket.socketpair()
     near.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 20)
     link = Link(far)
-    stream = b"".join(bytes(piece) for frame in sent for piece in encode(thinned(frame)))
+    stream = b"".join(bytes(piece) for frame in sent for piece in encode([pack(message) for message in frame]))
     got: list[Any] = []
     with near, far:
         near.setblocking(False)
@@ -58,9 +59,8 @@ def test_frames_arrive_whole_and_in_order_however_they_are_cut(sent: list[list[A
 
 @given(batch=batches)
 def test_a_batch_of_progress_comes_out_as_it_went_in(batch: ProgressBatch[Any]) -> None:
-    message = "progress", 3, batch
-    ((kind, number, found),) = restored(thinned([message]))
-    assert (kind, number) == message[:2]
+    number, found = unpack(pack(ProgressMessage(3, batch)))
+    assert number == 3
     assert (found, found.count, type(found)) == (batch, batch.count, ProgressBatch)
 
 
@@ -70,7 +70,7 @@ def test_arrays_that_arrived_stay_as_they_are_when_more_arrives() -> None:
     kept: list[Any] = []
     with near, far:
         for number in range(20):
-            sender.pending.append(("data", 0, 1, number, np.full(100, number)))
+            sender.pending.append(DataMessage(0, 1, number, np.full(100, number)))
             sender.flush()
             receiver.read(kept)
     assert [sorted(set(message[-1].tolist())) for message in kept] == [[number] for number in range(20)]
@@ -78,7 +78,7 @@ def test_arrays_that_arrived_stay_as_they_are_when_more_arrives() -> None:
 
 def test_what_one_link_may_send_another_may_not() -> None:
     (near, _), (far, _) = pairs = socket.socketpair(), socket.socketpair()
-    message = "data", 0, 1, 0, [bytes(2000)]
+    message = DataMessage(0, 1, 0, [bytes(2000)])
     frames: Frames = {}
     one, other = Link(near), Link(far, largest=1000)
     one.pending.append(message)

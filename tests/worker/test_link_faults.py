@@ -11,8 +11,9 @@ import pytest
 from timely.errors import UnsendableError
 from timely.worker import secure_link
 from timely.worker.link import Link
+from timely.worker.messages import DataMessage, pack
 from timely.worker.secure_link import SecureLink
-from timely.worker.wire import encode, thinned
+from timely.worker.wire import encode
 
 
 class Unreadable:
@@ -68,7 +69,7 @@ class Socket:
 
 @pytest.mark.parametrize("kept", [0, 1, 20, 70])
 def test_a_connection_that_is_lost_in_a_frame_is_gone(kept: int) -> None:
-    frame = b"".join(bytes(piece) for piece in encode(thinned([("data", 0, 1, 0, [bytes(100)])])))
+    frame = b"".join(bytes(piece) for piece in encode([pack(DataMessage(0, 1, 0, [bytes(100)]))]))
     broken: Any = Socket(*([frame[:kept]] if kept else []))
     receiver, got = Link(broken), list[Any]()
     for _ in range(2):
@@ -79,8 +80,8 @@ def test_a_connection_that_is_lost_in_a_frame_is_gone(kept: int) -> None:
 @pytest.mark.parametrize(("behind", "expected"), [(0, 5), (9, 9)])
 def test_a_peer_that_never_stops_leaves_others_their_turn(behind: int, expected: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """But not before all has been taken that nobody would find later."""
-    monkeypatch.setattr(secure_link, "_MOST_TURNS", 5)
-    endless: Any = Socket(*[b"".join(encode([("number", number)])) for number in range(100)], behind=behind)
+    monkeypatch.setattr(secure_link, "_MOST_READS", 5)
+    endless: Any = Socket(*[b"".join(encode([pack(("number", number))])) for number in range(100)], behind=behind)
     got: list[Any] = []
     SecureLink(endless).read(got)
     assert got == [("number", number) for number in range(expected)]
@@ -101,7 +102,7 @@ class Once:
 def test_what_cannot_be_sent_only_now_and_then_is_an_error_too() -> None:
     near, far = socket.socketpair()
     sender = Link(near)
-    sender.pending += [("data", 0, 1, 0, [Once()]), ("data", 0, 1, 1, []), ("data", 0, 1, 2, [])]
+    sender.pending += [DataMessage(0, 1, 0, [Once()]), DataMessage(0, 1, 1, []), DataMessage(0, 1, 2, [])]
     last = sender.pending[-1]
     with near, far, pytest.raises(UnsendableError, match="cannot be pickled") as caught:
         sender.flush()

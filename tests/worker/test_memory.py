@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from timely.worker.memory import record_memory, resident_memory
+from timely.monitor.memory import record_memory, resident_memory
 
 
 def test_what_a_process_takes_more_is_seen() -> None:
@@ -23,7 +23,7 @@ def test_what_a_process_takes_more_is_seen() -> None:
 @pytest.mark.skipif(sys.platform != "linux", reason="other systems do not tell it apart")
 def test_a_record_is_that_of_the_program_and_not_of_who_started_it() -> None:
     held = bytearray(b"x" * (128 << 20))
-    program = "from timely.worker.memory import record_memory; print(record_memory())"
+    program = "from timely.monitor.memory import record_memory; print(record_memory())"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert 0 < int(done.stdout) < len(held) < record_memory()
 

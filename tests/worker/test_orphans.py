@@ -105,7 +105,7 @@ def test_a_process_that_ignores_an_interruption_is_ended() -> None:
     caller = os.getpid()
 
     def program(worker: timely.Worker) -> None:
-        worker.confer(None)
+        worker.all_gather(None)
         if worker.index:
             os.kill(caller, signal.SIGINT)
         _ignoring(worker)

@@ -56,14 +56,14 @@ def searched(*detectors: StallDetector) -> None:
 def test_who_holds_input_back_has_not_stalled() -> None:
     one, two = StallDetector(0, 2), StallDetector(1, 2)
     searched(one, two)
-    one.heard(1, two.report(), final=False)
+    one.receive(1, two.report(), final=False)
     assert one.resting()
     assert not one.stalled()
     assert two.news(final=False) == two.report()
     assert two.news(final=False) is None
-    one.heard(1, two.news() or pytest.fail("that it is final now is news"))
+    one.receive(1, two.news() or pytest.fail("that it is final now is news"))
     assert one.stalled()
-    one.sent(1)
+    one.count_sent(1)
     assert not one.resting()
 
 
@@ -79,14 +79,14 @@ def test_no_message_on_its_way_is_overlooked(history: list[tuple[int, int, bool]
             detectors[i].search_was_in_vain()
             for other in range(3):
                 if other != i:
-                    detectors[other].heard(i, detectors[i].report())
+                    detectors[other].receive(i, detectors[i].report())
         elif deliver and on_its_way[i, j]:
             on_its_way[i, j] -= 1
-            detectors[j].got(i)
+            detectors[j].count_received(i)
             quiet[j] = False
         elif not quiet[i]:
             on_its_way[i, j] += 1
-            detectors[i].sent(j)
+            detectors[i].count_sent(j)
         for index, detector in enumerate(detectors):
             if quiet[index] and detector.stalled():
                 assert all(quiet)
@@ -95,39 +95,39 @@ def test_no_message_on_its_way_is_overlooked(history: list[tuple[int, int, bool]
 
 def test_what_was_sent_to_a_peer_that_has_ended_does_not_count() -> None:
     one, two = StallDetector(0, 2), StallDetector(1, 2)
-    one.sent(1)
+    one.count_sent(1)
     searched(one, two)
-    one.heard(1, two.report())
+    one.receive(1, two.report())
     assert not one.stalled()
-    one.ended(1)
+    one.end(1)
     searched(one)
     assert one.stalled()
 
 
 def test_reports_of_different_company_are_not_added_up() -> None:
     one, two = StallDetector(0, 3), StallDetector(1, 3)
-    one.ended(2)
+    one.end(2)
     searched(one, two)
-    one.heard(1, two.report())
+    one.receive(1, two.report())
     assert one.stalled() is False
-    two.ended(2)
+    two.end(2)
     searched(two)
-    one.heard(1, two.report())
+    one.receive(1, two.report())
     assert one.stalled() is True
 
 
 def test_nobody_has_stalled_before_all_have_searched_since_they_moved() -> None:
     one, two = StallDetector(0, 2), StallDetector(1, 2)
-    one.heard(1, two.news() or pytest.fail("the first report is news"))
+    one.receive(1, two.news() or pytest.fail("the first report is news"))
     assert one.still()
     searched(one)
     assert not one.stalled()
     searched(two)
-    one.heard(1, two.news() or pytest.fail("that it has searched is news"))
+    one.receive(1, two.news() or pytest.fail("that it has searched is news"))
     assert one.stalled()
-    two.sent(0)
-    one.got(1)
-    one.heard(1, two.report())
+    two.count_sent(0)
+    one.count_received(1)
+    one.receive(1, two.report())
     assert one.still()
     assert not one.stalled()
     searched(one)
@@ -137,7 +137,7 @@ def test_nobody_has_stalled_before_all_have_searched_since_they_moved() -> None:
 def test_that_a_peer_only_serves_is_a_move() -> None:
     detector = StallDetector(0, 2)
     before = detector.moves
-    detector.serves(1)
+    detector.serve(1)
     assert detector.moves == before + 1
 
 
@@ -163,12 +163,12 @@ def test_nor_where_some_have_ended_meanwhile(history: list[tuple[str, int, int]]
         if ended[j]:
             return
         if message == "message":
-            detectors[j].got(i)
+            detectors[j].count_received(i)
             quiet[j] = False
         elif message == "ended":
-            detectors[j].ended(i)
+            detectors[j].end(i)
         else:
-            detectors[j].heard(i, message)
+            detectors[j].receive(i, message)
 
     def tell(i: int, message: Any) -> None:
         for j in workers:
@@ -190,7 +190,7 @@ def test_nor_where_some_have_ended_meanwhile(history: list[tuple[str, int, int]]
         abandoned[i] = quiet[i] = False
         for j in workers:
             if i != j:
-                detectors[i].sent(j)
+                detectors[i].count_sent(j)
                 links[i, j].append("message")
 
     def check() -> bool:
@@ -207,7 +207,7 @@ def test_nor_where_some_have_ended_meanwhile(history: list[tuple[str, int, int]]
             deliver(i, j)
         elif not ended[i]:
             if deed == "send" and not quiet[i] and i != j:
-                detectors[i].sent(j)
+                detectors[i].count_sent(j)
                 links[i, j].append("message")
             elif deed == "report":
                 report(i)
@@ -231,7 +231,7 @@ def test_nor_where_some_have_ended_meanwhile(history: list[tuple[str, int, int]]
 def test_a_report_is_as_short_among_many_workers_as_among_few() -> None:
     few, many = StallDetector(0, 2), StallDetector(0, 2000)
     for detector in (few, many):
-        detector.sent(1)
-        detector.got(1, 1000)
+        detector.count_sent(1)
+        detector.count_received(1, 1000)
     assert len(pickle.dumps(tuple(many.report()))) <= len(pickle.dumps(tuple(few.report()))) + 2
     assert many.report() != StallDetector(0, 2000).report()

@@ -22,10 +22,11 @@ import timely
 from timely.errors import PeerLostError, ProgressError, RoutingError, UnsendableError
 from timely.progress import ProgressBatch, ProgressExchange
 from timely.worker import Worker, credentials, link
+from timely.worker.batching import merge_progress
 from timely.worker.credentials import make_identity
-from timely.worker.progress_batching import coalesce
+from timely.worker.messages import DataMessage, GraphsDoneMessage, ProgressMessage, unpack
 from timely.worker.transport import Inbox, PeerTransport, SocketTransport
-from timely.worker.wire import thinned
+from timely.worker.wire import pickled
 
 
 def three_processes() -> list[SocketTransport]:
@@ -281,52 +282,56 @@ def with_batches(drawn: list[Any]) -> list[Any]:
     for place, message in enumerate(drawn):
         if message[0] == "progress":
             _, number, changes = message
-            message = ("progress", number, ProgressBatch(0, sequences[number], tuple(changes)))
+            message = ProgressMessage(number, ProgressBatch(0, sequences[number], tuple(changes)))
             sequences[number] += 1
         else:
-            message = (message[0], place)
+            message = DataMessage(0, 0, place, []) if message[0] == "data" else GraphsDoneMessage(place)
         messages.append(message)
     return messages
+
+
+def is_progress(message: Any, number: int) -> bool:
+    return isinstance(message, ProgressMessage) and message.dataflow == number
 
 
 def sums(messages: list[Any], number: int) -> dict[str, int]:
     exchange = ProgressExchange[str](1, 2)
     counts: dict[str, int] = {}
     for message in messages:
-        if message[:2] == ("progress", number):
-            for key, diff in exchange.receive(message[2]):  # which finds out about gaps and repetitions
+        if is_progress(message, number):
+            for key, diff in exchange.receive(message.batch):  # which finds out about gaps and repetitions
                 counts[key] = counts.get(key, 0) + diff
     return {key: count for key, count in counts.items() if count}
 
 
 def fences(messages: list[Any]) -> list[int]:
-    return [place for place, message in enumerate(messages) if message[0] not in ("data", "progress")]
+    return [place for place, message in enumerate(messages) if not isinstance(message, DataMessage | ProgressMessage)]
 
 
 @given(drawn=st.lists(kinds, max_size=12))
 def test_progress_that_waits_is_merged_and_nothing_is_lost(drawn: list[Any]) -> None:
     messages = with_batches(drawn)
-    merged = coalesce(messages)
-    others = [message for message in messages if message[0] != "progress"]
-    assert [message for message in merged if message[0] != "progress"] == others
+    merged = merge_progress(messages)
+    others = [message for message in messages if not isinstance(message, ProgressMessage)]
+    assert [message for message in merged if not isinstance(message, ProgressMessage)] == others
     edges = [(-1, *fences(messages), len(messages)), (-1, *fences(merged), len(merged))]
     for before, after in zip(*([(a + 1, b) for a, b in pairwise(edge)] for edge in edges), strict=True):
         stretch, shorter = messages[slice(*before)], merged[slice(*after)]
         for number in (0, 1):
-            batches = [message[2].count for message in shorter if message[:2] == ("progress", number)]
+            batches = [message.batch.count for message in shorter if is_progress(message, number)]
             assert len(batches) <= 1
-            assert sum(batches) == sum(message[:2] == ("progress", number) for message in stretch)
-        assert stretch[-1:] == [] or stretch[-1][0] == shorter[-1][0]  # what went last still does
+            assert sum(batches) == sum(is_progress(message, number) for message in stretch)
+        assert stretch[-1:] == [] or type(stretch[-1]) is type(shorter[-1])  # what went last still does
     for number in (0, 1):
         assert sums(merged, number) == sums(messages, number)
 
 
 def test_the_sum_of_many_goes_with_the_last_of_them() -> None:
-    batches = [("progress", 0, ProgressBatch(0, number, ((number, 1),))) for number in range(4)]
-    data = [("data", 0, 3, number, [number]) for number in range(3)]
-    merged = coalesce([batches[0], data[0], batches[1], data[1], batches[2], data[2], batches[3]])
+    batches = [ProgressMessage(0, ProgressBatch(0, number, ((number, 1),))) for number in range(4)]
+    data = [DataMessage(0, 3, number, [number]) for number in range(3)]
+    merged = merge_progress([batches[0], data[0], batches[1], data[1], batches[2], data[2], batches[3]])
     assert merged[:3] == data
-    assert [(kind, batch.count) for kind, _, batch in merged[3:]] == [("progress", 4)]
+    assert [message.batch.count for message in merged[3:]] == [4]
 
 
 def test_only_batches_in_a_row_are_merged() -> None:
@@ -342,11 +347,11 @@ def test_a_turn_sends_each_peer_one_batch_and_a_peer_that_does_not_keep_up_gets_
 ) -> None:
     framed: list[list[Any]] = []
 
-    def note(messages: list[Any]) -> Any:
-        framed.append([message for message in messages if message is not None and message[0] == "progress"])
-        return thinned(messages)
+    def note(packed: list[Any]) -> Any:
+        framed.append([message for message in map(unpack, packed) if isinstance(message, ProgressMessage)])
+        return pickled(packed)
 
-    monkeypatch.setattr(link, "thinned", note)
+    monkeypatch.setattr(link, "pickled", note)
     near, far = socket.socketpair()
     workers = [Worker(SocketTransport(0, {1: near})), Worker(SocketTransport(1, {0: far}))]
     handles, seen = [], []
@@ -367,7 +372,7 @@ def test_a_turn_sends_each_peer_one_batch_and_a_peer_that_does_not_keep_up_gets_
         pass
     assert seen[1].extract() == [(epoch, [size]) for epoch in range(20)]
     assert seen[0].extract() == []
-    sent = [message[2] for messages in framed for message in messages if message[2].sender == 0]
+    sent = [message.batch for messages in framed for message in messages if message.batch.sender == 0]
     assert max(len(messages) for messages in framed) == 1
     assert sum(batch.count for batch in sent) > epochs  # so much was said,
     assert len(sent) < epochs / 2  # in so many messages
@@ -392,13 +397,13 @@ def test_what_all_peers_are_told_alike_is_pickled_once(monkeypatch: pytest.Monke
     transports = three_processes()
     framed: list[list[Any]] = []
 
-    def note(messages: list[Any]) -> Any:
-        framed.append(list(messages))
-        return thinned(messages)
+    def note(packed: list[Any]) -> Any:
+        framed.append(list(map(unpack, packed)))
+        return pickled(packed)
 
-    monkeypatch.setattr(link, "thinned", note)
-    message = "progress", 0, ProgressBatch(0, 0, (("a", 1),))
-    for extra in ([], [("data", 0, 0, 0, ["for worker 2 alone"])]):
+    monkeypatch.setattr(link, "pickled", note)
+    message = ProgressMessage(0, ProgressBatch(0, 0, (("a", 1),)))
+    for extra in ([], [DataMessage(0, 0, 0, ["for worker 2 alone"])]):
         framed.clear()
         for peer in (1, 2):
             transports[0].send(peer, message)

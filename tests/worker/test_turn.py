@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 import timely
+from timely.worker.messages import ProgressMessage
 from timely.worker.transport import thread_transports
 from timely.worker.worker import Worker
 
@@ -40,8 +41,8 @@ def test_a_peer_hears_that_an_input_has_moved_on_before_an_operator_runs(move: C
     """An operator may take long, and what a peer waits for need not wait for it."""
     transports = thread_transports(2)
     here, there = (Worker(transport) for transport in transports)
-    heard: list[list[str]] = []
-    numbers, others = build(here, lambda: heard.append([message[0] for _, message in transports[1].receive()]))
+    heard: list[list[type]] = []
+    numbers, others = build(here, lambda: heard.append([type(message) for _, message in transports[1].receive()]))
     build(there, lambda: None)
     for _ in range(3):
         here.step()
@@ -49,7 +50,7 @@ def test_a_peer_hears_that_an_input_has_moved_on_before_an_operator_runs(move: C
     numbers.send(1)
     move(others)
     here.step()
-    assert heard == [["progress"]]
+    assert heard == [[ProgressMessage]]
     ended(here, there)
 
 
@@ -58,11 +59,11 @@ def test_where_turns_are_short_it_goes_with_what_they_do() -> None:
     now = 0.0
     transports = thread_transports(2)
     here, there = (Worker(transport, clock=lambda: now) for transport in transports)
-    heard: list[list[str]] = []
+    heard: list[list[type]] = []
 
     def look() -> None:
         nonlocal now
-        heard.append([message[0] for _, message in transports[1].receive()])
+        heard.append([type(message) for _, message in transports[1].receive()])
         now += duration
 
     numbers, others = build(here, look)
@@ -74,7 +75,7 @@ def test_where_turns_are_short_it_goes_with_what_they_do() -> None:
             numbers.send(1)
             others.advance_to(others.time + 1)
             here.step()
-        assert heard[-2:] == ([["progress"]] * 2 if duration else [[]] * 2)
+        assert heard[-2:] == ([[ProgressMessage]] * 2 if duration else [[]] * 2)
     ended(here, there)
 
 
@@ -82,8 +83,8 @@ def test_an_input_that_only_sends_says_nothing_of_its_own() -> None:
     """What is sent is told with what the turn does: two batches would be one too many."""
     transports = thread_transports(2)
     here, there = (Worker(transport) for transport in transports)
-    heard: list[list[str]] = []
-    numbers, _ = build(here, lambda: heard.append([message[0] for _, message in transports[1].receive()]))
+    heard: list[list[type]] = []
+    numbers, _ = build(here, lambda: heard.append([type(message) for _, message in transports[1].receive()]))
     build(there, lambda: None)
     for _ in range(3):
         here.step()

@@ -18,14 +18,15 @@ import pytest
 
 import timely
 from timely.errors import ConfigurationError
-from timely.inspect import ProgressLine, monitor_thread
-from timely.inspect.capability_holders import MOVEMENT
-from timely.worker import run_monitor as watching
-from timely.worker.execution import execute_watched
-from timely.worker.input_counts import InputCounts, records_taken
-from timely.worker.local_workers import company_of
-from timely.worker.run_monitor import Watch
-from timely.worker.terminal import StatusLine
+from timely.execution import run_monitor
+from timely.execution.running import execute_watched
+from timely.inspect import ProgressLine
+from timely.inspect.census import MOVEMENT
+from timely.monitor.input_counts import InputCounts, records_sent
+from timely.monitor.local_workers import local_workers_of
+from timely.monitor.terminal import StatusLine
+from timely.monitor.watch import WatchSettings
+from timely.worker.internals import tracers
 
 
 class Terminal:
@@ -54,9 +55,8 @@ class Terminal:
 def terminal(monkeypatch: pytest.MonkeyPatch) -> Iterator[Terminal]:
     """A terminal, on which a line is shown at once; a test makes it the standard error with ``shown_on``."""
     monkeypatch.setenv("TERM", "xterm")
-    for module in (watching, monitor_thread):
-        monkeypatch.setattr(module, "SHOWN_AFTER", 0.01)
-        monkeypatch.setattr(module, "SHOWN_EVERY", 0.01)
+    monkeypatch.setattr(run_monitor, "SHOWN_AFTER", 0.01)
+    monkeypatch.setattr(run_monitor, "SHOWN_EVERY", 0.01)
     terminal = Terminal()
     yield terminal
     terminal.close()
@@ -123,12 +123,12 @@ def test_nothing_is_shown_and_nobody_looks_on_where_it_is_not_wanted(
 
     def program(worker: timely.Worker) -> tuple[set[str], list[Any]]:
         counting(worker, iter([True] * 50 + [False]).__next__)
-        return threads(), list(worker.tracers)
+        return threads(), list(tracers(worker))
 
     with shown_on(terminal) if quiet != "no terminal" else contextlib.nullcontext():
-        [(running, tracers)] = timely.execute(program, watch=quiet != "argument")
+        [(running, found)] = timely.execute(program, watch=quiet != "argument")
     assert terminal.shown() == ""
-    assert tracers == []
+    assert found == []
     assert running == ({"timely watch"} if quiet in ("no terminal", "dumb") else set())
     assert threads() == set()
 
@@ -137,10 +137,10 @@ def test_the_first_of_several_processes_shows_the_line(terminal: Terminal) -> No
     def program(worker: timely.Worker) -> tuple[set[str], int]:
         def unseen() -> bool:
             over = worker.index == 0 and "records/s" in terminal.shown()
-            return not any(worker.confer(over))
+            return not any(worker.all_gather(over))
 
         counting(worker, unseen)
-        return threads(), len(worker.tracers)
+        return threads(), len(tracers(worker))
 
     with shown_on(terminal):
         first, second = timely.execute(program, processes=2)
@@ -150,14 +150,14 @@ def test_the_first_of_several_processes_shows_the_line(terminal: Terminal) -> No
 
 def test_the_records_of_all_processes_are_counted() -> None:
     def program(worker: timely.Worker) -> tuple[int, int]:
-        company = company_of(worker)
+        company = local_workers_of(worker)
         assert company is not None
         InputCounts.of(worker)
         counting(worker, iter([True] * (worker.index + 1) + [False]).__next__)
-        worker.confer(None)
-        found = monitor_thread.InputRecords(company)()
-        worker.confer(None)
-        return records_taken(worker), found
+        worker.all_gather(None)
+        found = run_monitor.RecordCounts(company)()
+        worker.all_gather(None)
+        return records_sent(worker), found
 
     assert timely.execute(program, workers=2, processes=2) == [(100, 1000), (200, 1000), (300, 1000), (400, 1000)]
 
@@ -214,7 +214,7 @@ def test_one_of_several_processes_says_what_all_of_them_are_stuck_at() -> None:
     def program(worker: timely.Worker) -> None:
         hoard(worker, lambda: not done.is_set())
 
-    execute_watched(program, 1, 3, "direct", Watch(0.05, say=say))
+    execute_watched(program, 1, 3, "direct", WatchSettings(0.05, say=say))
     said = heard.recv()
     assert not heard.poll()
     assert "'hoarder'" in said
@@ -225,7 +225,7 @@ def test_a_watch_that_fails_does_the_run_no_harm(caplog: pytest.LogCaptureFixtur
     def fail(*arguments: Any, **more: Any) -> None:
         raise LookupError("no such thing")
 
-    monkeypatch.setattr(monitor_thread, "Lookout", fail)
+    monkeypatch.setattr("timely.inspect.watchdog.StuckDetector", fail)
     timely.execute(lambda worker: counting(worker, lambda: not caplog.records), watch=0.01)
     assert "the run is not watched any more" in caplog.text
 
@@ -245,8 +245,8 @@ def test_looking_in_is_not_loaded_before_it_is_wanted() -> None:
 
 def test_a_second_run_beside_the_first_has_no_line(terminal: Terminal) -> None:
     def program(worker: timely.Worker) -> None:
-        assert worker.tracers
-        assert timely.execute(lambda beside: list(beside.tracers)) == [[]]
+        assert tracers(worker)
+        assert timely.execute(lambda beside: list(tracers(beside))) == [[]]
 
     with shown_on(terminal):
         timely.execute(program)
@@ -282,7 +282,7 @@ def test_nothing_is_written_in_the_background_of_a_shell(terminal: Terminal, mon
 
 def test_it_is_seen_that_another_process_moves() -> None:
     def program(worker: timely.Worker) -> list[Any]:
-        company, found = company_of(worker), []
+        company, found = local_workers_of(worker), []
         assert company is not None
         with worker.dataflow(int, name="df") as scope:
             numbers, stream = scope.new_input()
@@ -290,13 +290,13 @@ def test_it_is_seen_that_another_process_moves() -> None:
         while not worker.idle:
             worker.step()
         for deed in ("nothing", "send", "nothing"):
-            worker.confer(None)
+            worker.all_gather(None)
             if worker.index == 1 and deed == "send":
                 numbers.send(1)
                 worker.step()
-            worker.confer(None)
+            worker.all_gather(None)
             found.append(company.ask(MOVEMENT, 60))
-        worker.confer(None)
+        worker.all_gather(None)
         numbers.close()
         return found
 
@@ -315,10 +315,10 @@ def test_a_run_that_only_another_process_works_in_is_not_stuck(monkeypatch: pyte
         def look(self) -> None:
             pass
 
-    monkeypatch.setattr(monitor_thread, "Lookout", Looker)
+    monkeypatch.setattr("timely.inspect.watchdog.StuckDetector", Looker)
 
     def program(worker: timely.Worker) -> None:
-        company = company_of(worker)
+        company = local_workers_of(worker)
         assert company is not None
         while not seen:
             threading.Event().wait(0.001)

@@ -16,9 +16,9 @@ from typing import Final
 import timely
 from timely.cli.running import Job, assemble, build
 from timely.errors import ConfigurationError, StalledError
+from timely.execution.running import execute_watched
 from timely.inspect import LivePage, Picture, everywhere, picture
-from timely.worker.execution import execute_watched
-from timely.worker.run_monitor import Watch
+from timely.monitor.watch import WatchSettings
 
 _PATIENCE: Final = 1.0
 """Seconds that a worker parks. It never gives up, so that it can be asked what it waits for."""
@@ -63,7 +63,8 @@ def explain(job: Job, patience: float) -> str | None:
 
     def work() -> None:
         try:
-            execute_watched(functools.partial(_run, job, send), job.workers, job.processes, "direct", Watch(patience, say=send))
+            settings = WatchSettings(patience, say=send)
+            execute_watched(functools.partial(_run, job, send), job.workers, job.processes, "direct", settings)
         except BaseException as error:
             failed.append(error)
         send(None)

@@ -19,11 +19,11 @@ from timely.inspect.explanation import explain
 from timely.inspect.live import LivePage
 from timely.inspect.pictures import Picture, picture
 from timely.inspect.progress_line import ProgressLine
-from timely.inspect.reasons import Explanation, Leg, Reason, Unfinished
 from timely.inspect.snapshots import Snapshot, Wire, snapshot
 from timely.inspect.tally import OperatorTally, Tally
 from timely.inspect.watchdog import Watchdog
-from timely.worker.tracer import everywhere
+from timely.worker.explanation import Explanation, Leg, Reason, Unfinished
+from timely.worker.worker import everywhere
 
 __all__ = [
     "ChannelBuilt",

@@ -2,7 +2,7 @@
 
 Progress tracking counts the pointstamps of all workers together. What one worker holds is found on demand: the garbage collector
 lists what refers to an output, and the queues of inputs are read. That is slow, and costs nothing until somebody asks. Other
-processes answer for their own workers (:mod:`timely.worker.local_workers`). A worker that cannot be asked is named, with the
+processes answer for their own workers (:mod:`timely.monitor.local_workers`). A worker that cannot be asked is named, with the
 reason.
 """
 
@@ -26,13 +26,11 @@ import attrs
 from timely.dataflow import Capability, Operator, OutputPort, ScopeBuilder, SyncActivator
 from timely.dataflow.origin import is_ours
 from timely.dataflow.spill import waiting
+from timely.monitor.input_counts import records_sent
+from timely.worker.explanation import Port, Position
+from timely.monitor.local_workers import Member, local_workers_of
 from timely.worker import Worker
-from timely.worker.gc_control import everything_in_sight
-from timely.worker.input_counts import records_taken
-from timely.worker.local_workers import Member, company_of
-
-Port: TypeAlias = tuple[str, int, bool]
-"""The path of an operator, the number of a port, and whether that is an input."""
+from timely.worker.gc_control import unfrozen
 
 RECORDS: Final = "records"
 """Asks a process how many records its inputs have sent."""
@@ -57,21 +55,6 @@ class Question:
 
 
 @attrs.frozen
-class Position:
-    """Where the thread of a worker is: the running operators and the lines of the program, the innermost last."""
-
-    worker: int
-    operators: tuple[str, ...]
-    lines: tuple[str, ...]
-
-    def __str__(self) -> str:
-        at = f" {self.lines[0]}" if len(self.lines) == 1 else "".join(f"\n  {line}" for line in self.lines)
-        if self.operators:
-            return f"worker {self.worker} runs operator {', in it '.join(self.operators)}, which has not returned; it is at{at}"
-        return f"worker {self.worker} is at{at}" if self.lines else f"worker {self.worker} has ended its program"
-
-
-@attrs.frozen
 class Holdings:
     """What one worker holds of a dataflow: capabilities or records by port and time, and where its thread is.
 
@@ -91,7 +74,7 @@ class CapabilityHolders:
     """
 
     def __init__(self, worker: Worker, members: Sequence[Member] = ()) -> None:
-        company = company_of(worker)
+        company = local_workers_of(worker)
         self._peers = worker.peers
         self._company = company
         self._members = tuple(company.members) if company is not None else members or [Member(worker)]
@@ -121,7 +104,7 @@ def answer(members: Sequence[Member], question: Question | str) -> Any:
         return holdings(members, question)
     if question == MOVEMENT:
         return movement(members)
-    return sum(records_taken(member.worker) for member in members)
+    return sum(records_sent(member.worker) for member in members)
 
 
 def movement(members: Sequence[Member]) -> int | None:
@@ -225,7 +208,7 @@ def _borrowing(member: Member) -> Iterator[list[object]]:
     building: Any = scopes[0].allocator
 
     def give_back() -> None:
-        building.bells.remove(bell)
+        building.activators.remove(bell)
         borrowed.clear()
 
     bell: SyncActivator = building.new_sync_activator(give_back)
@@ -239,7 +222,7 @@ def _borrowing(member: Member) -> Iterator[list[object]]:
 def _count_capabilities(
     ports: Sequence[OutputPort[Any]], counts: Counter[tuple[Port, Any]], borrowed: list[object]
 ) -> None:
-    with everything_in_sight():
+    with unfrozen():
         found = gc.get_referrers(*ports)
     borrowed.append(found)
     for thing in found:

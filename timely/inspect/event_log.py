@@ -34,6 +34,7 @@ from timely.operators.events import EventSink
 from timely.progress import Location, ProgressBatch, Source, Target
 from timely.scopes import Subgraph, output_port
 from timely.worker import Worker
+from timely.worker.internals import tracers
 
 _LOG = logging.getLogger(__name__)
 
@@ -67,7 +68,7 @@ class EventLog:
         self._streams: list[_Stream] = []
         self._paths: dict[int, str] = {}
         self._aside = False
-        worker.tracers.append(self)
+        tracers(worker).append(self)
 
     @property
     def now(self) -> float:
@@ -207,12 +208,12 @@ class EventLog:
         if self._subscribers:
             self._emit(Notified(self.now, self.worker, path, time))
 
-    def told(self, number: int, batch: ProgressBatch[Any]) -> None:
+    def sent(self, number: int, batch: ProgressBatch[Any]) -> None:
         """Record a progress batch for the peers."""
         if self._subscribers and number in self._paths:
             self._emit(ProgressSent(self.now, self.worker, self._paths[number], len(batch.updates)))
 
-    def heard(self, number: int, sender: int, batch: ProgressBatch[Any]) -> None:
+    def received(self, number: int, sender: int, batch: ProgressBatch[Any]) -> None:
         """Record a progress batch from a peer."""
         if self._subscribers and number in self._paths:
             self._emit(ProgressReceived(self.now, self.worker, self._paths[number], sender, len(batch.updates)))
@@ -222,7 +223,7 @@ class EventLog:
         if self._subscribers:
             self._emit(Waited(self.now, self.worker, seconds))
 
-    def turned(self) -> None:
+    def stepped(self) -> None:
         """Pass the events of a step on to the sinks."""
         for stream in self._streams:
             stream.flush(int(self.now * 1e6))

@@ -14,14 +14,14 @@ import attrs
 from timely.dataflow import InputPort, Operator, ScopeBuilder, Stream
 from timely.errors import ConfigurationError, GraphError, brief
 from timely.inspect.capability_holders import CapabilityHolders, Holdings
-from timely.inspect.reasons import Explanation, Reason, Unfinished
 from timely.inspect.search import Search
+from timely.monitor.local_workers import Member
 from timely.operators import ProbeHandle
 from timely.progress import Antichain, Location, Target
 from timely.scopes import Subgraph
 from timely.worker import Worker
 from timely.worker.dataflows import DataflowBuild
-from timely.worker.local_workers import Member
+from timely.worker.explanation import Explanation, Reason, Unfinished
 
 Place: TypeAlias = Stream[Any, Any] | ProbeHandle[Any] | InputPort[Any, Any] | ScopeBuilder[Any]
 """What can be explained: the frontier at a stream, a probe or an input of an operator, or the end of a dataflow."""

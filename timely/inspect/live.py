@@ -27,8 +27,8 @@ from typing import Any, Final, Self
 from timely.errors import ConfigurationError
 from timely.inspect.report import Reporter, Send, report_always, reporting
 from timely.inspect.report_aggregator import ReportAggregator, RunGroups
+from timely.monitor.memory import resident_memory
 from timely.worker import Worker
-from timely.worker.memory import resident_memory
 
 _POLICY: Final = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; connect-src 'self'"
 """What the page may load: its own script and style, and its state."""

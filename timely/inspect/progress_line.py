@@ -13,17 +13,17 @@ from collections.abc import Callable, Sequence
 from time import monotonic
 from typing import Final, Self, TextIO
 
+from timely.monitor.dataflow_position import position_of
+from timely.monitor.input_counts import InputCounts, records_sent
+from timely.monitor.terminal import StatusLine, count, is_terminal
+from timely.monitor.watch import SHOWN_AFTER, SHOWN_EVERY
 from timely.worker import Worker
-from timely.worker.dataflow_position import standing
-from timely.worker.input_counts import InputCounts, records_taken
-from timely.worker.run_monitor import SHOWN_AFTER, SHOWN_EVERY
-from timely.worker.terminal import StatusLine, count, is_terminal
 
 _SAMPLES: Final = 5
 """Samples from which records per second are computed."""
 
 
-class ProgressText:
+class RunStatus:
     """The text of the line; ``records`` returns how many records the inputs have sent."""
 
     def __init__(self, records: Callable[[], int], clock: Callable[[], float] = monotonic) -> None:
@@ -37,7 +37,7 @@ class ProgressText:
         ``None`` if it changed while it was read.
         """
         try:
-            parts = _standings(workers)
+            parts = _positions(workers)
         except RuntimeError:
             return None
         rate = self._rate()
@@ -49,11 +49,11 @@ class ProgressText:
         return round((by_now - before) / (now - begun)) if now > begun else 0
 
 
-def _standings(workers: Sequence[Worker]) -> list[str]:
+def _positions(workers: Sequence[Worker]) -> list[str]:
     found: dict[str, tuple[int, int | None, int]] = {}
     for worker in workers:
         for scope in worker.scopes:
-            epoch, round = standing(scope)
+            epoch, round = position_of(scope)
             if epoch is not None and (scope.name not in found or epoch < found[scope.name][0]):
                 found[scope.name] = epoch, round, sum(nested.under_way() for nested in scope.scopes)
     parts = []
@@ -89,14 +89,14 @@ class ProgressLine:
         self._line = StatusLine(chosen) if is_terminal(chosen) else None
         self._terminal = chosen
         self._workers: list[Worker] = []
-        self._progress = ProgressText(lambda: sum(map(records_taken, self._workers)), clock)
+        self._progress = RunStatus(lambda: sum(map(records_sent, self._workers)), clock)
         self._clock = clock
         self._begun = clock()
         self._over = threading.Event()
         self._open = contextlib.ExitStack()
 
     def watch(self, worker: Worker) -> None:
-        """Show this worker too."""
+        """Show this worker, too."""
         self._workers.append(worker)
         if self._line is not None:
             InputCounts.of(worker)

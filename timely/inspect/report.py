@@ -26,8 +26,9 @@ from timely.inspect.events import Ended, Event, OperatorBuilt
 from timely.inspect.explanation import explain
 from timely.inspect.snapshots import OMITTED, Snapshot, Wire, snapshot
 from timely.inspect.tally import OperatorTally, Tally
+from timely.monitor.memory import resident_memory
+from timely.worker.internals import has
 from timely.worker import Worker
-from timely.worker.memory import resident_memory
 
 Send: TypeAlias = Callable[[dict[str, Any]], object]
 """Sends a report to whoever shows it; called on a thread of its own."""
@@ -146,7 +147,7 @@ class Reporter:
 
     def _is_on(self, scope: ScopeBuilder[Any] | None) -> bool:
         with contextlib.suppress(RuntimeError):  # dataflows come and go meanwhile
-            return scope is not None and self.worker.has(scope)
+            return scope is not None and has(self.worker, scope)
         return True
 
     def close(self) -> None:

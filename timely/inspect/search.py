@@ -13,9 +13,9 @@ from typing import Any, TypeAlias
 from timely.dataflow import Operator, ScopeBuilder
 from timely.dataflow.custom_scope import CustomScope
 from timely.dataflow.origin import Origin
-from timely.inspect.reasons import Kind, Leg, Reason, Unfinished
 from timely.progress import Antichain, Blocker, Location, Source, Target
 from timely.scopes import EGRESS, INGRESS, Child, Subgraph
+from timely.worker.explanation import Kind, Leg, Reason, Unfinished
 
 Counts: TypeAlias = dict[tuple[Location, Any], int]
 Scope: TypeAlias = Subgraph[Any, Any]

@@ -1,11 +1,8 @@
-"""``Watchdog``: says by itself why a worker does not get on, when nothing has moved for a while.
+"""``Watchdog``: reports why a worker makes no progress, when nothing has moved for a while.
 
-It looks on from a thread of its own, so that it also sees an operator that does not return. Movement is any change of what the
-workers count, capabilities and messages alike, and of how often operators have read something. The invariant: it only ever reads,
-so that a worker with a watchdog does what it would do without; and it speaks once for each time that things have come to a halt,
-and once for each epoch in which a loop goes round and round.
-Where nothing but an open input, or somebody outside, is waited for, as a server waits for its next request, it speaks the first
-time only.
+It runs on a thread of its own, so it also sees an operator that does not return, and only reads. Movement is any change of the
+counts of capabilities and messages, and of how often operators have read. It reports once for each halt, and once for each
+epoch in which a loop goes round and round. A wait for an open input or another thread is reported the first time only.
 """
 
 from __future__ import annotations
@@ -20,37 +17,37 @@ from typing import Any, Final, Self
 import attrs
 
 from timely.dataflow import ScopeBuilder
-from timely.errors import ConfigurationError, brief
+from timely.errors import ConfigurationError, shown
 from timely.inspect.capability_holders import movement, number_of, position
 from timely.inspect.explanation import explained
+from timely.monitor.dataflow_position import epochs, rounds_of
+from timely.monitor.local_workers import Member
+from timely.monitor.watch import LOOKS
 from timely.progress import Antichain
 from timely.scopes import Subgraph
-from timely.worker import Worker
-from timely.worker.dataflow_position import epochs, rounds_of
-from timely.worker.local_workers import Member
-from timely.worker.run_monitor import LOOKS
+from timely.worker import Worker, internals
 
 _LOG: Final = logging.getLogger(__name__)
 
 _MANY: Final = 100
-"""Rounds of a loop, within the seconds that are waited for, that are worth a word: over much data a loop goes round slowly."""
+"""Rounds of a loop, within the patience, that are reported."""
 
 
 @attrs.define
 class _Loop:
-    """A loop as it was when the dataflow came to where it is: the least epochs outstanding there, the round, and the moment."""
+    """A loop when its dataflow came to these epochs: its round, and the moment."""
 
     epochs: Antichain[Any]
     round: int
     since: float
-    told: bool = False
+    reported: bool = False
 
 
-class Lookout:
-    """Looks on at workers, and speaks when nothing has moved for so many seconds; ``members`` may grow.
+class StuckDetector:
+    """Reports when nothing has moved for so many seconds; ``members`` may grow.
 
-    Where only inputs are waited for, or somebody outside, it speaks once, and without ``inputs`` not at all. What ``elsewhere``
-    returns changes when anything moves in other processes.
+    A wait for inputs or another thread is reported once, without ``inputs`` never. The result of ``elsewhere`` changes when
+    anything moves in other processes.
     """
 
     def __init__(
@@ -70,25 +67,25 @@ class Lookout:
         self._clock = clock
         self._seen: object = None
         self._since = clock()
-        self._has_spoken = False
+        self._has_reported = False
         self._was_waiting = not inputs
         self._loops: dict[Subgraph[Any, Any], _Loop] = {}
 
     def look(self) -> None:
-        """Look once, and speak if nothing has moved for long enough."""
+        """Look once, and report if nothing has moved for long enough."""
         now = self._clock()
         here = movement(self._members)
         seen = here, self._elsewhere()
         if seen != self._seen:
-            self._seen, self._since, self._has_spoken = seen, now, False
-        elif here is not None and not self._has_spoken and now - self._since >= self._after:
+            self._seen, self._since, self._has_reported = seen, now, False
+        elif here is not None and not self._has_reported and now - self._since >= self._after:
             with contextlib.suppress(RuntimeError):
-                self._speak(now - self._since)
-        with contextlib.suppress(RuntimeError):  # something was changed while it was read: it is looked at again
+                self._report(now - self._since)
+        with contextlib.suppress(RuntimeError):  # changed while it was read: the next look sees it
             self._look_at_loops(now)
 
     def _look_at_loops(self, now: float) -> None:
-        """Speak of each loop that has gone round many times while its dataflow stayed where it is."""
+        """Report each loop that has gone round many times while its dataflow stayed at the same epochs."""
         seen: dict[Subgraph[Any, Any], _Loop] = {}
         for _, dataflow in self._dataflows():
             for subgraph in dataflow.scopes[1:]:
@@ -100,20 +97,20 @@ class Lookout:
                 if loop is None or loop.epochs != at or round < loop.round:
                     loop = _Loop(at, round, now)
                 seen[subgraph] = loop
-                if not loop.told and now - loop.since >= self._after and round - loop.round >= _MANY:
-                    loop.told = True
-                    self._tell(
+                if not loop.reported and now - loop.since >= self._after and round - loop.round >= _MANY:
+                    loop.reported = True
+                    self._write(
                         f"the loop {subgraph.path} has gone from round {loop.round} to round {round} in"
                         f" {now - loop.since:.0f} s, with {subgraph.under_way()} records on their way in it, and"
-                        f" {dataflow.path} is still at {', '.join(map(brief, at))}: if it is to end, have each round"
+                        f" {dataflow.path} is still at {', '.join(map(shown, at))}: if it is to end, have each round"
                         " send fewer records to connect_loop, or"
                         " give feedback() a summary with a limit"
                     )
         self._loops = seen
 
-    def _speak(self, seconds: float) -> None:
+    def _report(self, seconds: float) -> None:
         members = tuple(self._members)
-        expects = any(member.worker.expects for member in members)  # before it has a look at them to wait for
+        expects = any(internals.expects(member.worker) for member in members)  # before ``explained`` adds activators
         found = [explained(worker, dataflow, members) for worker, dataflow in self._dataflows()]
         named = {where.worker for each in found for where in each.positions}
         positions = [where for member in members if member.worker.index not in named and (where := position(member)) is not None]
@@ -121,31 +118,31 @@ class Lookout:
         waiting = not running and (expects or all(each.waits_for_inputs for each in found))
         if not waiting or not self._was_waiting:
             reasons = [each for each in found if each.reasons]
-            self._tell("\n".join([f"nothing has moved for {seconds:.0f} s", *map(str, reasons), *map(str, running)]))
+            self._write("\n".join([f"nothing has moved for {seconds:.0f} s", *map(str, reasons), *map(str, running)]))
         self._was_waiting |= waiting
-        self._has_spoken = True
+        self._has_reported = True
 
     def _dataflows(self) -> list[tuple[Worker, ScopeBuilder[Any]]]:
-        """Return the dataflows that are not complete, each as the first worker has it that has it."""
+        """Return the dataflows that are not complete, each on the first worker that has it."""
         found: dict[int, tuple[Worker, ScopeBuilder[Any]]] = {}
         for member in tuple(self._members):
             for dataflow in member.worker.scopes:
                 found.setdefault(number_of(dataflow), (member.worker, dataflow))
         return list(found.values())
 
-    def _tell(self, text: str) -> None:
+    def _write(self, text: str) -> None:
         try:
             self._say(text)
         except Exception:
-            _LOG.exception("what the watchdog was to tell could not be said:\n%s", text)
+            _LOG.exception("the watchdog could not report:\n%s", text)
 
 
 class Watchdog:
-    """Watches a worker for as long as its ``with`` block lasts; made on the thread that steps the worker.
+    """Watches a worker while its ``with`` block lasts; make it on the thread that steps the worker.
 
-    ``timely.execute`` has one for all its workers. When nothing has moved for ``after`` seconds it calls ``say`` with a text, on
-    a thread of its own: the operator that is running, and the line that it is in, and what each dataflow waits for. By default
-    that goes to the log ``timely.inspect.watchdog`` as a warning. ``ConfigurationError`` for a time that is not positive.
+    ``timely.execute`` has one for all its workers. When nothing has moved for ``after`` seconds it calls ``say`` with a text,
+    on its own thread: the running operator and its line, and what each dataflow waits for. By default that is a warning in the
+    log ``timely.inspect.watchdog``. ``ConfigurationError`` for a time that is not positive.
 
     >>> import timely
     >>> from timely.inspect import Watchdog
@@ -177,12 +174,12 @@ class Watchdog:
         self._worker = worker
         self._after = after
         self._arguments = ([Member(worker, threading.get_ident())], after, say, clock)
-        self._lookout = Lookout(*self._arguments)
+        self._detector = StuckDetector(*self._arguments)
         self._over = threading.Event()
         self._thread: threading.Thread | None = None
 
     def __enter__(self) -> Self:
-        self._lookout = Lookout(*self._arguments)
+        self._detector = StuckDetector(*self._arguments)
         self._over.clear()
         self._thread = threading.Thread(target=self._watch, name=f"timely watchdog {self._worker.index}", daemon=True)
         self._thread.start()
@@ -198,5 +195,5 @@ class Watchdog:
             self.look()
 
     def look(self) -> None:
-        """Look once, and speak if nothing has moved for long enough; what the thread does, again and again."""
-        self._lookout.look()
+        """Look once, and report if nothing has moved for long enough; the thread calls this repeatedly."""
+        self._detector.look()

@@ -8,6 +8,8 @@ returns, every worker is paused, no queue or connection holds a message, and no 
 
 from __future__ import annotations
 
+from timely.worker import internals
+
 import itertools
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final, NamedTuple
@@ -66,12 +68,12 @@ def quiesce(worker: Worker, scopes: Sequence[ScopeBuilder[Any]], time: Any) -> N
     before: list[list[str]] = []
     while True:
         _settle(worker, scopes, time)
-        worker.confer(None)
+        worker.all_gather(None)
         worker.paused = True
-        worker.confer(None)  # whatever was sent has arrived when this returns
+        worker.all_gather(None)  # whatever was sent has arrived when this returns
         found = list(_blockers(worker, scopes, time))
         moves = any(moves for _, moves in found)
-        reports = worker.confer(_Report(worker.quiet, worker.expects, moves, [what for what, _ in found[:_NAMED]]))
+        reports = worker.all_gather(_Report(internals.is_quiet(worker), internals.expects(worker), moves, [what for what, _ in found[:_NAMED]]))
         quiet, blockers = all(report.quiet for report in reports), [report.blockers for report in reports]
         if not any(blockers):
             rounds += 1
@@ -105,7 +107,7 @@ def _settle(worker: Worker, scopes: Sequence[ScopeBuilder[Any]], time: Any) -> N
 
 def _blockers(worker: Worker, scopes: Sequence[ScopeBuilder[Any]], time: Any) -> Iterator[tuple[str, bool]]:
     """Yield what this worker knows to prevent a checkpoint at ``time``, and whether it may move by itself."""
-    roots = [scope.subgraph for scope in scopes if worker.has(scope)]  # complete and dropped dataflows never do
+    roots = [scope.subgraph for scope in scopes if internals.has(worker, scope)]  # complete and dropped dataflows never do
     return itertools.chain.from_iterable(root.pending(_not_before(root, time)) for root in roots)
 
 

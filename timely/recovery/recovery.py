@@ -52,7 +52,7 @@ from timely.recovery.quiesce import check_time, quiesce
 from timely.recovery.state_file import Key, StateFile, StateWriter
 from timely.recovery.state_registry import WorkerState
 from timely.recovery.store import Store, is_lost, open_store
-from timely.worker import Worker
+from timely.worker import Worker, internals
 
 T = TypeVar("T")
 
@@ -124,7 +124,7 @@ class Recovery:
             raise ConfigurationError(f"keep={keep!r}: at least one checkpoint has to stay")
         if not isinstance(version, str | None):
             raise ConfigurationError(f"version={version!r}: give a string, or nothing")
-        if worker.state_registries is not None:
+        if internals.state_registries(worker) is not None:
             raise ConfigurationError(f"worker {worker.index} has a Recovery already that is open: close it first")
         self._worker = worker
         self._store = open_store(where)
@@ -136,7 +136,7 @@ class Recovery:
         self._last = self._good[0] if self._good else None
         self._notes: list[Any] = [] if self._last is None else pickle.loads(dumps(self._last.notes))  # threads share the manifest
         self._state = WorkerState(worker.index, worker.peers, self._store, self._last)
-        worker.state_registries = self._state.open
+        internals.set_state_registries(worker, self._state.open)
 
     @property
     def time(self) -> Any | None:
@@ -150,7 +150,7 @@ class Recovery:
 
     def agree(self, value: T) -> list[T]:
         """Return the values of all workers, in worker order: a collective all-gather."""
-        return self._worker.confer(value)
+        return self._worker.all_gather(value)
 
     def _on_all(self, what: str, action: Callable[[], T]) -> list[T]:
         """Run ``action`` on every worker and return all results; if it failed anywhere, all raise the first failure.
@@ -435,7 +435,7 @@ class Recovery:
         """Take no more checkpoints; later dataflows are not recoverable. The checkpoints stay."""
         if not self._closed:
             self._closed = True
-            self._worker.state_registries = None
+            internals.set_state_registries(self._worker, None)
             self._state.close()
 
     def __enter__(self) -> Self:

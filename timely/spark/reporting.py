@@ -24,14 +24,14 @@ from pyspark.sql import DataFrame, SparkSession
 
 from timely.dataflow import ScopeBuilder
 from timely.errors import ConfigurationError
+from timely.monitor.dataflow_position import position_of
+from timely.monitor.memory import record_memory, resident_memory
+from timely.monitor.terminal import StatusLine, count
 from timely.spark.logs import log_on_driver
 from timely.spark.messages import LiveReport, LogLine, Message, Sender
 from timely.spark.registration import Registration
 from timely.spark.rendezvous import RunEntry
 from timely.worker import Worker
-from timely.worker.dataflow_position import standing
-from timely.worker.memory import record_memory, resident_memory
-from timely.worker.terminal import StatusLine, count
 
 REPORT_EVERY = 1.0
 """Seconds between two reports of a worker."""
@@ -262,7 +262,7 @@ class TaskMeter:
         self._peak = max(self._peak, memory)
         if (record := record_memory()) > self._record:  # so it was in this attempt
             self._peak = max(self._peak, record)
-        epoch, iteration = (None, None) if self._scope is None else standing(self._scope)
+        epoch, iteration = (None, None) if self._scope is None else position_of(self._scope)
         sent, received = traffic(getattr(self._transport, "connections", ()))
         return WorkerMetrics(
             **self._who,  # type: ignore[arg-type]

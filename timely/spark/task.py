@@ -16,9 +16,12 @@ import attrs
 import pyarrow as pa
 from pyspark import BarrierTaskContext
 
-from timely.dataflow import ScopeBuilder, Stream, SyncActivator
+from timely.dataflow import ScopeBuilder, Stream
 from timely.dataflow.output_schema import Output
 from timely.errors import ConfigurationError, PeerLostError, TimelyError, WorkerError, error_text
+from timely.execution.run_monitor import watched
+from timely.monitor.local_workers import LocalWorkers
+from timely.monitor.watch import WatchSettings, is_switched_off
 from timely.operators import InputHandle
 from timely.progress import ProgressGroups, ProgressMode
 from timely.spark.ingest import Ingest
@@ -29,9 +32,8 @@ from timely.spark.registration import Registration
 from timely.spark.reporting import Look, TaskMeter, page_reports
 from timely.spark.resume import Checkpoints, OutputQueue, collect
 from timely.worker import LocalTransport, SocketTransport, Worker
-from timely.worker.local_workers import LocalWorkers
+from timely.worker.internals import abort, sync_activator
 from timely.worker.mesh import connect_mesh, open_listener
-from timely.worker.run_monitor import Watch, is_switched_off, watched
 
 Build = Callable[..., Mapping[str, Stream[int, Any]]]
 """Builds the dataflow in every worker: ``build(scope, **streams)`` returns the streams of the outputs by name."""
@@ -62,7 +64,7 @@ class Task:
     """The mode of progress aggregation."""
     look: Look | None = attrs.field(default=None, kw_only=True)
     """How a live page looks on, if there is one."""
-    watch: Watch = attrs.field(default=Watch(line=False, inputs=False), kw_only=True)
+    watch: WatchSettings = attrs.field(default=WatchSettings(line=False, inputs=False), kw_only=True)
     """When a worker says in its log what it is stuck at; that rows from Spark are late is nothing to speak of."""
 
     def run(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -86,19 +88,19 @@ class Task:
                 local_workers = LocalWorkers()
                 watch = watched(local_workers, None if is_switched_off() else self.watch)
                 with local_workers, watch, page_reports(self.look, worker, registration):
-                    local_workers.admit(worker)
+                    local_workers.add(worker)
                     yield from self._work(worker, registration, meter, batches)
                 meter.finish()
                 _log.info("has finished")
                 registration.done()
             except GeneratorExit:
                 if worker is not None:
-                    worker.abort(WorkerError("Spark asked for no more rows"))
+                    abort(worker, WorkerError("Spark asked for no more rows"))
                 raise
             except (Exception, SystemExit) as error:  # sys.exit in a task ends the run, as an exception does
                 reason = _reason(registration, index, error)
                 if worker is not None:
-                    worker.abort(reason)
+                    abort(worker, reason)
                 if reason is error:
                     raise
                 raise reason from error
@@ -190,7 +192,7 @@ def _listen(worker: Worker, registration: Registration) -> None:
         if (stopped := registration.stopped()) is not None:
             raise stopped
 
-    activator = SyncActivator(look, worker)
+    activator = sync_activator(worker, look)
     registration.alert(activator.activate)
     activator.activate()  # for what came before
 

@@ -18,7 +18,7 @@ from timely.testing.graph_checks import Found, ScopeChecks, check_cycles
 from timely.testing.provenance import BatchProvenance
 from timely.testing.transport import Network
 from timely.testing.worker_state import WorkerState
-from timely.worker.progress_batching import DATA, PROGRESS
+from timely.worker.messages import DataMessage, ProgressMessage
 
 
 class CheckedWorker(Protocol):
@@ -133,7 +133,8 @@ class DataflowChecker:
             batches = self._provenance.batches(self._network, self.number, source, target, early)
         else:
             messages = self._messages(source, target, workers)
-            batches = [message[2] for message in messages if message[0] == PROGRESS and message[1] == self.number]
+            progress = [message for message in messages if isinstance(message, ProgressMessage)]
+            batches = [message.batch for message in progress if message.dataflow == self.number]
         return [self._content(batch) for batch in batches]
 
     def _content(self, batch: ProgressBatch[tuple[int, int, Any]]) -> Counts:
@@ -162,8 +163,8 @@ class DataflowChecker:
                     add(present, (place, time), records)
         for source, target in self._network.sent:
             for message in self._messages(source, target, workers):
-                if message[0] == DATA and message[1] == self.number:
-                    add(present, (self._first.channel(message[2]), message[3]), len(message[4]))
+                if isinstance(message, DataMessage) and message.dataflow == self.number:
+                    add(present, (self._first.channel(message.channel), message.time), len(message.batch))
         for worker, allowed in self.truth.concluded.items():
             for place, time in present:
                 if not below(allowed[place], time):
@@ -304,7 +305,10 @@ class DataflowChecker:
             for subgraph in states[stepped].scopes:
                 if any(tracker.dirty for tracker in subgraph.trackers):
                     yield "G11", f"worker {stepped} has come to rest, and {subgraph.path} has not"
-        in_flight = any(m[0] in (DATA, PROGRESS) and m[1] == self.number for _, m in self._network.messages())
+        in_flight = any(
+            isinstance(message, DataMessage | ProgressMessage) and message.dataflow == self.number
+            for _, message in self._network.messages()
+        )
         if len(states) == len(workers) and all(workers[index].idle for index in self._alive) and not in_flight:
             for index in self._alive:
                 for place, port in states[index].shown.items():

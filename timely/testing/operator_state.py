@@ -19,6 +19,7 @@ from timely.dataflow.pickling import dumps
 from timely.errors import ChangedDataflowError, StateError
 from timely.testing.transport import Network
 from timely.worker import Worker
+from timely.worker.internals import set_state_registries
 
 Registration: TypeAlias = tuple[int, str, int]
 """One registration: the number of the dataflow, the path of the operator, and the number of the registration there."""
@@ -85,7 +86,7 @@ class MemoryStateRegistry:
         self._worker = worker
         self._start = list(start)
         self._registered: dict[Registration, tuple[str, _Registered]] = {}
-        worker.state_registries = lambda number: _DataflowKeeper(self, number)
+        set_state_registries(worker, lambda number: _DataflowKeeper(self, number))
 
     def take(self, number: int, info: StatefulOperator, part: StatePart) -> None:
         """Register one part of an operator's state, and load it."""

@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 
 from timely.progress import GroupBatch, ProgressAggregator, ProgressBatch, ProgressGroups
 from timely.testing.transport import Network
-from timely.worker.progress_batching import PROGRESS
+from timely.worker.messages import ProgressMessage
 
 Batch: TypeAlias = ProgressBatch[Any]
 
@@ -27,7 +27,7 @@ class BatchProvenance:
     >>> batch = ProgressBatch(1, 0, (("a", 1),))
     >>> provenance.flushed(1, 7, batch)
     >>> for members, dataflow, sum in provenance.sent(1, [GroupBatch([0], 7, batch)]):
-    ...     network.send(1, members[0], ("progress", dataflow, sum))
+    ...     network.send(1, members[0], ProgressMessage(dataflow, sum))
     >>> provenance.batches(network, 7, 1, 2, lambda worker, sender: []) == [batch]
     True
     """
@@ -74,8 +74,8 @@ class BatchProvenance:
         found: list[Batch] = []
         for sender, receiver in reversed(list(pairwise(self._routes.path(source, target)))):
             for message in (*early(receiver, sender), *network.between(sender, receiver)):
-                if message[0] == PROGRESS and message[1] == number:
-                    origins = self._in_flight.get((sender, receiver, number, message[2].sequence), [])
+                if isinstance(message, ProgressMessage) and message.dataflow == number:
+                    origins = self._in_flight.get((sender, receiver, number, message.batch.sequence), [])
                     found += [batch for origin, batch in origins if origin == source]
             waiting = self._waiting.get((sender, self._groups[sender][receiver], number), ())
             found += [batch for origin, batch in waiting if origin == source]

@@ -16,6 +16,7 @@ from typing import Any, Generic, TypeVar
 from timely import Worker
 from timely.dataflow import ScopeBuilder
 from timely.errors import ConfigurationError, InvariantViolation, StalledError, WorkerError
+from timely.execution.threads import first_failure, run_worker
 from timely.progress import ProgressGroups
 from timely.testing.checker import InvariantChecker
 from timely.testing.coroutine import Coroutine, CoroutineExit
@@ -23,7 +24,6 @@ from timely.testing.provenance import BatchProvenance, TracedAggregator
 from timely.testing.schedule import Decision, Delivery, RandomSchedule, Resume
 from timely.testing.transport import Network
 from timely.worker import Scheduler, Transport
-from timely.worker.execution import first_failure, run_worker
 
 T = TypeVar("T")
 
@@ -68,25 +68,25 @@ class SimulatedWorker(Worker):
             self._aggregator = TracedAggregator(self.index, routes, provenance)
         checker.add_worker(self)
 
-    def _turn(self) -> None:
+    def _step_once(self) -> None:
         self.elapsed += _STEP
-        super()._turn()
+        super()._step_once()
         self._checker.check(self.index)
 
-    def _takes_long(self, dataflow: Any) -> bool:
+    def _is_slow(self, dataflow: Any) -> bool:
         self._long = not self._long  # every other step: nothing may depend on it
         return self._long
 
-    def _speak_first(self, chosen: Iterable[int]) -> bool:
-        said = super()._speak_first(chosen)
-        if said:
+    def _send_early(self, chosen: Iterable[int]) -> bool:
+        sent = super()._send_early(chosen)
+        if sent:
             self._checker.check(self.index)  # what was done between steps is sent by itself
-        return said
+        return sent
 
     def _send_progress(self, dataflow: Any) -> bool:
-        said = super()._send_progress(dataflow)
+        sent = super()._send_progress(dataflow)
         self._checker.flushed(self.index, dataflow.number)
-        return said
+        return sent
 
     def _install(self, dataflow: Any) -> None:
         self._checker.built(self.index, dataflow.number, dataflow.scopes, dataflow.exchange, dataflow.labels)
@@ -191,7 +191,7 @@ class Simulation(Generic[T]):
         while not self.ended:
             decision = next(self._schedule, None)
             if decision is None:
-                self._schedule = self._in_turn()
+                self._schedule = self._in_step_once()
                 continue
             idle = idle + 1 if self._decide(decision) else 0
             if idle > _PATIENCE:
@@ -246,7 +246,7 @@ class Simulation(Generic[T]):
         """Return the workers whose programs have not ended, whether they can go on or not."""
         return [index for index, coroutine in enumerate(self._coroutines) if not coroutine.ended]
 
-    def _in_turn(self) -> Iterator[Decision]:
+    def _in_step_once(self) -> Iterator[Decision]:
         """The schedule when there are no more decisions: everything arrives, and all workers run in turn."""
         while True:
             for source, target in self.network.waiting():

@@ -1,8 +1,7 @@
-"""The worker, its scheduler, the transports between workers, and ``execute``."""
+"""The worker, its scheduler and the transports between workers."""
 
 from timely.worker.config import Config
 from timely.worker.coordination import Barrier, Sequencer
-from timely.worker.execution import example, execute
 from timely.worker.gc_control import GarbageControl
 from timely.worker.scheduler import Scheduler
 from timely.worker.transport import LocalTransport, PeerTransport, SocketTransport, Transport, thread_transports
@@ -19,7 +18,5 @@ __all__ = [
     "SocketTransport",
     "Transport",
     "Worker",
-    "example",
-    "execute",
     "thread_transports",
 ]

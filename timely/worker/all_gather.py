@@ -1,10 +1,6 @@
-"""``AllGather``: values that all workers have told each other, round by round, beside the dataflows.
+"""``AllGather``: rounds in which every worker gives one value and receives those of all. A pure state machine.
 
-What a run has to agree on that no dataflow carries: which checkpoint it goes on from, and whether the next one is complete. In
-each round every worker gives one value, and gets those of all, in worker order. Workers take part in the same rounds in the same
-order; one that is ahead is waited for by nobody, since what it says is kept until the others come to that round. A pure state
-machine: messages go in and out of it by hand. The invariant: a round is over for a worker when all have given their value to it;
-and a worker that has left, and not spoken, is known to be waited for in vain.
+Invariant: a round is over when all have given a value. A value that comes early is kept until its round.
 """
 
 from __future__ import annotations
@@ -16,58 +12,53 @@ class AllGather:
     """The rounds of one worker.
 
     >>> zero, one = AllGather(0, 2), AllGather(1, 2)
-    >>> one.heard(0, zero.speak("a"), "a")
+    >>> one.receive(0, zero.give("a"), "a")
     >>> zero.missing()
     [1]
-    >>> zero.heard(1, one.speak("b"), "b")
+    >>> zero.receive(1, one.give("b"), "b")
     >>> zero.conclude(), one.conclude()
     (['a', 'b'], ['a', 'b'])
     """
 
-    __slots__ = ("_index", "_left", "_peers", "_round", "_said")
+    __slots__ = ("_index", "_left", "_peers", "_values", "round")
 
     def __init__(self, index: int, peers: int) -> None:
         self._index = index
         self._peers = peers
-        self._round = 0
         self._left: set[int] = set()
-        self._said: dict[int, dict[int, Any]] = {}
+        self._values: dict[int, dict[int, Any]] = {}
+        self.round = 0
 
-    @property
-    def round(self) -> int:
-        """The number of the present round."""
-        return self._round
+    def give(self, value: Any) -> int:
+        """Give this worker's value to the current round; return the number of the round."""
+        self.receive(self._index, self.round, value)
+        return self.round
 
-    def speak(self, value: Any) -> int:
-        """Give this worker's value to the present round; return the number of the round, to tell the peers with the value."""
-        self.heard(self._index, self._round, value)
-        return self._round
+    def receive(self, peer: int, round: int, value: Any) -> None:
+        """Receive the value that ``peer`` gave to a round."""
+        self._values.setdefault(round, {})[peer] = value
 
-    def heard(self, peer: int, number: int, value: Any) -> None:
-        """Take in the value that ``peer`` gave to the round ``number``."""
-        self._said.setdefault(number, {})[peer] = value
-
-    def left(self, peer: int) -> None:
-        """Take in that ``peer`` gives no values any more."""
+    def leave(self, peer: int) -> None:
+        """Note that ``peer`` gives no more values."""
         self._left.add(peer)
 
     def in_vain(self) -> bool:
-        """Return whether a value is waited for that will never come.
+        """Return whether this worker waits for a value that will never come.
 
-        >>> council = AllGather(0, 2)
-        >>> council.left(1)
-        >>> council.in_vain(), council.speak("a"), council.in_vain()
+        >>> gather = AllGather(0, 2)
+        >>> gather.leave(1)
+        >>> gather.in_vain(), gather.give("a"), gather.in_vain()
         (False, 0, True)
         """
         return bool(self._left) and not self._left.isdisjoint(self.missing())
 
     def missing(self) -> list[int]:
-        """Return which workers have not given a value to the present round; none are missing where this worker has not spoken."""
-        said = self._said.get(self._round, {})
-        return [peer for peer in range(self._peers) if peer not in said] if self._index in said else []
+        """Return the workers whose value for the current round is missing; none if this worker has not given its own."""
+        values = self._values.get(self.round, {})
+        return [peer for peer in range(self._peers) if peer not in values] if self._index in values else []
 
     def conclude(self) -> list[Any]:
-        """Return the values of the present round, which is over, and begin the next."""
-        said = self._said.pop(self._round)
-        self._round += 1
-        return [said[peer] for peer in range(self._peers)]
+        """Return the values of the current round, which is over, and begin the next."""
+        values = self._values.pop(self.round)
+        self.round += 1
+        return [values[peer] for peer in range(self._peers)]

@@ -1,9 +1,7 @@
-"""``MessageBatcher``: small lists for the same channel, time and peer become one, before they leave.
+"""Fewer messages: small lists for one channel become one, and so do batches of progress that have to wait.
 
-A message costs what it costs, however few records are in it: to pickle, to carry, to queue and to read. So what a dataflow sends
-in one pass is put together before it goes, and nothing waits for a later pass. The invariant: on each channel the records arrive
-in the order in which they were sent, at their times. Only lists grow, up to about as many records as a session gathers; progress
-counts records and not lists, so that nobody can tell.
+Invariant: on each channel records arrive in the order in which they were sent, at their times. Progress counts records and not
+lists, and moves only behind the data that it speaks of.
 """
 
 from __future__ import annotations
@@ -12,58 +10,84 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from timely.dataflow.ports import FLUSH_AT
-from timely.worker.progress_batching import DATA
+from timely.worker.messages import DataMessage, ProgressMessage
 
 _TIME: Final = 0
 _RECORDS: Final = 1
-_OURS: Final = 2
+_OWNED: Final = 2
 
 
 class MessageBatcher:
-    """What the dataflow ``number`` sends with ``tell(peer, message)``.
+    """Collects what a dataflow sends in one step; ``flush`` sends the rest.
 
-    >>> mailbag = MessageBatcher(7, lambda peer, message: print(peer, message))
-    >>> for time, records in (0, ["a"]), (0, ["b", "c"]), (1, ["d"]), (0, ["e"]):
-    ...     mailbag.put(1, 3, time, records)
-    1 ('data', 7, 3, 0, ['a', 'b', 'c'])
-    1 ('data', 7, 3, 1, ['d'])
-    >>> mailbag.empty()
-    1 ('data', 7, 3, 0, ['e'])
+    >>> batcher = MessageBatcher(7, lambda peer, message: print(peer, *message))
+    >>> for time, records in (0, ["a"]), (0, ["b", "c"]), (1, ["d"]):
+    ...     batcher.send(1, 3, time, records)
+    1 7 3 0 ['a', 'b', 'c']
+    >>> batcher.flush()
+    1 7 3 1 ['d']
     """
 
-    __slots__ = ("_held", "_number", "_tell")
+    __slots__ = ("_dataflow", "_held", "_send")
 
-    def __init__(self, number: int, tell: Callable[[int, Any], None]) -> None:
-        self._number = number
-        self._tell = tell
+    def __init__(self, dataflow: int, send: Callable[[int, Any], None]) -> None:
+        self._dataflow = dataflow
+        self._send = send
         self._held: dict[tuple[int, int], list[Any]] = {}
-        """By peer and channel: a time, records at it, and whether the list of them is ours to change."""
+        """By peer and channel: a time, records, and whether the list of them is ours to change."""
 
-    def put(self, peer: int, channel: int, time: Any, batch: Any) -> None:
-        """Send a container on a channel to a peer: at once, or where more may be added, with ``empty`` at the latest."""
+    def send(self, peer: int, channel: int, time: Any, batch: Any) -> None:
+        """Send a container on a channel to a peer, now or with the next ``flush``."""
         key = peer, channel
         held = self._held.get(key)
         small = type(batch) is list and len(batch) < FLUSH_AT
         if held is not None and small and held[_TIME] == time and len(held[_RECORDS]) < FLUSH_AT:
-            if held[_OURS]:
+            if held[_OWNED]:
                 held[_RECORDS] += batch
             else:  # others may have that list too
-                held[_RECORDS], held[_OURS] = held[_RECORDS] + batch, True
+                held[_RECORDS], held[_OWNED] = held[_RECORDS] + batch, True
             return
         if held is not None:
-            self._send(key, self._held.pop(key))
+            del self._held[key]
+            self._send(peer, DataMessage(self._dataflow, channel, held[_TIME], held[_RECORDS]))
         if small:
             self._held[key] = [time, batch, False]
         else:
-            self._tell(peer, (DATA, self._number, channel, time, batch))
+            self._send(peer, DataMessage(self._dataflow, channel, time, batch))
 
-    def empty(self) -> None:
+    def flush(self) -> None:
         """Send what is held."""
         if self._held:
-            for key, held in self._held.items():
-                self._send(key, held)
+            for (peer, channel), held in self._held.items():
+                self._send(peer, DataMessage(self._dataflow, channel, held[_TIME], held[_RECORDS]))
             self._held.clear()
 
-    def _send(self, key: tuple[int, int], held: list[Any]) -> None:
-        peer, channel = key
-        self._tell(peer, (DATA, self._number, channel, held[_TIME], held[_RECORDS]))
+
+def merge_progress(messages: list[Any]) -> list[Any]:
+    """Return messages that wait, with the progress batches of each dataflow merged into the last of them.
+
+    Nothing passes a message that is neither data nor progress: it may rely on what was sent before it.
+
+    >>> from timely.progress import ProgressBatch
+    >>> first, last = ProgressBatch(0, 0, (("a", 1),)), ProgressBatch(0, 1, (("a", -1), ("b", 1)))
+    >>> merged = merge_progress([ProgressMessage(0, first), DataMessage(0, 3, 0, ["x"]), ProgressMessage(0, last)])
+    >>> [type(message).__name__ for message in merged], merged[1].batch.updates
+    (['DataMessage', 'ProgressMessage'], (('b', 1),))
+    """
+    kept: list[Any] = []
+    waiting: dict[int, list[int]] = {}
+    gone: set[int] = set()
+    for message in [*messages, None]:
+        kind = type(message)
+        if kind is ProgressMessage:
+            waiting.setdefault(message.dataflow, []).append(len(kept))
+        elif kind is not DataMessage:
+            for number, (first, *rest) in waiting.items():
+                if rest:
+                    merged = kept[first].batch.merged(kept[place].batch for place in rest)
+                    gone.update((first, *rest[:-1]))
+                    kept[rest[-1]] = ProgressMessage(number, merged)
+            waiting.clear()
+        kept.append(message)
+    del kept[-1]
+    return [message for place, message in enumerate(kept) if place not in gone]

@@ -1,8 +1,4 @@
-"""``Config``: settings that the parts of a program on one worker share by name, without knowing of each other.
-
-The invariant: what is read under a name has the type that the reader asked for. A caller sets what it likes before the dataflows
-that read it are built; nothing in the library reads any of it.
-"""
+"""``Config``: settings that the parts of a program on one worker share by name. Nothing in the library reads any."""
 
 from __future__ import annotations
 
@@ -27,10 +23,10 @@ class Config:
         self._values: dict[str, Any] = {}
 
     def set(self, name: str, value: object) -> None:
-        """Set what is read under ``name``, instead of what was set before."""
+        """Set the value of ``name``."""
         self._values[name] = value
 
     def get(self, name: str, kind: type[V]) -> V | None:
-        """Return what was set under ``name``; ``None`` if nothing was, or something that is no ``kind``."""
+        """Return the value of ``name``; ``None`` if there is none, or it is no ``kind``."""
         value = self._values.get(name)
         return value if isinstance(value, kind) else None

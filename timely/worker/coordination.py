@@ -1,8 +1,6 @@
-"""What workers agree on outside of their dataflows: a barrier that all have reached, and one order of events for all.
+"""``Barrier`` and ``Sequencer``: coordination outside of a program's dataflows, each a small dataflow of its own.
 
-Both are dataflows of a few operators, built on every worker, and so need nothing that a program could not do itself. The
-invariant of the barrier: no worker is let on before every worker has come. That of the sequencer: every worker sees the same
-elements in the same order. A caller makes them on every worker, in the same order as its dataflows, and closes them at the end.
+Make them on every worker, in the same order as the dataflows, and close them at the end.
 """
 
 from __future__ import annotations
@@ -18,7 +16,7 @@ D = TypeVar("D")
 
 
 class Barrier:
-    """Lets a worker on when every worker has come: ``wait()``, or ``advance()`` and ask ``reached()`` meanwhile.
+    """Blocks each worker until every worker has arrived: ``wait()``, or ``advance()`` and then poll ``reached()``.
 
     >>> import timely
     >>> def program(worker):
@@ -38,20 +36,20 @@ class Barrier:
         self._worker = worker
 
     def advance(self) -> None:
-        """Say that this worker has come, without waiting for the others."""
+        """Arrive, without waiting for the others."""
         self._handle.advance_to(self._handle.time + 1)
 
     def reached(self) -> bool:
-        """Return whether every worker has come as often as this one."""
+        """Return whether every worker has arrived as often as this one."""
         return not self._probe.less_than(self._handle.time)
 
     def wait(self) -> None:
-        """Come, and step the worker until every other has come as often."""
+        """Arrive, and step the worker until every other has arrived as often."""
         self.advance()
         self._worker.step_while(lambda: not self.reached())
 
     def close(self) -> None:
-        """Come no more; the others are not held up by it."""
+        """Leave the barrier; the others no longer wait for this worker."""
         self._handle.close()
 
     def __enter__(self) -> Self:
@@ -62,11 +60,10 @@ class Barrier:
 
 
 class Sequencer(Generic[D]):
-    """One sequence for all workers: what any of them pushes comes out on every one, in the same order.
+    """One sequence for all workers: every worker sees all pushed elements in the same order.
 
-    Iterating over it takes off what has come so far and does not wait; step the worker for more. ``preloaded`` elements, the same
-    on every worker, come first. What one worker pushes stays in its order. Elements go by way of worker 0, which says what
-    comes after what.
+    Iteration removes what has arrived and never waits; step the worker for more. ``preloaded`` elements, the same on every
+    worker, come first. Elements of one worker stay in order. Worker 0 determines the order.
 
     >>> import timely
     >>> def program(worker):
@@ -89,7 +86,7 @@ class Sequencer(Generic[D]):
             stream.exchange(lambda element: 0).broadcast().inspect(self._waiting.append)
 
     def push(self, element: D) -> None:
-        """Put an element into the sequence. ``InputClosedError`` after ``close()``."""
+        """Append an element. ``InputClosedError`` after ``close()``."""
         self._handle.send(element)
 
     def __iter__(self) -> Iterator[D]:
@@ -97,7 +94,7 @@ class Sequencer(Generic[D]):
             yield self._waiting.popleft()
 
     def close(self) -> None:
-        """Push no more; what others push still comes."""
+        """Push no more; elements of others still arrive."""
         self._handle.close()
 
     def __enter__(self) -> Self:

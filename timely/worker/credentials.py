@@ -1,9 +1,7 @@
 """Key pairs that are made for one run, and the TLS settings under which their holders talk to each other.
 
-An :class:`Identity` is a private key with a certificate for it that nobody else has signed: there is no authority to
-trust, so whoever is to be let in is named by its very certificate. The invariant: a connection made with these
-contexts is TLS 1.3, and its handshake succeeds only between a holder of one identity and a holder of the other. A
-caller may assume that nothing of a private key is ever printed, logged or left on a disk.
+Certificates are self-signed: a peer is trusted by its very certificate. Invariant: a connection with these contexts is TLS 1.3,
+and its handshake succeeds only between holders of the two identities. No private key is ever printed, logged or left on a disk.
 """
 
 from __future__ import annotations
@@ -22,7 +20,7 @@ from timely.errors import ConfigurationError
 
 @attrs.frozen
 class Identity:
-    """A certificate and the private key that belongs to it, both as PEM. Only the certificate is ever shown."""
+    """A certificate and its private key, both as PEM."""
 
     certificate: bytes
     key: bytes = attrs.field(repr=False)
@@ -31,9 +29,8 @@ class Identity:
 def make_identity(name: str) -> Identity:
     """Return a new key pair (ECDSA on the curve P-256) and its certificate, whose subject is ``name``.
 
-    The certificate has no end, since clocks of machines differ and the run's own end is what ends its use. Needs the
-    package ``cryptography``, on the machine that makes the keys only; :class:`~timely.errors.ConfigurationError`
-    where it is missing.
+    The certificate never expires, since clocks of machines differ; its use ends with the run. ``ConfigurationError`` without the
+    package ``cryptography``, which only the machine that makes the keys needs.
 
     >>> one, other = make_identity("worker"), make_identity("worker")
     >>> one.certificate != other.certificate
@@ -66,20 +63,19 @@ def make_identity(name: str) -> Identity:
 
 
 def speaker(own: Identity, trusted: bytes) -> ssl.SSLContext:
-    """Return the settings of one who dials as ``own``, and accepts nobody but the holder of the certificate ``trusted``."""
+    """Return the settings for dialling as ``own`` a holder of the certificate ``trusted``."""
     return _context(ssl.PROTOCOL_TLS_CLIENT, own, trusted)
 
 
 def listener(own: Identity, trusted: bytes) -> ssl.SSLContext:
-    """Return the settings of one who is dialled as ``own``, and accepts nobody but the holder of ``trusted``."""
+    """Return the settings for accepting as ``own`` a holder of the certificate ``trusted``."""
     return _context(ssl.PROTOCOL_TLS_SERVER, own, trusted)
 
 
 def doorkeeper(context_of: Callable[[str], ssl.SSLContext | None]) -> ssl.SSLContext:
-    """Return the settings of a listener that has one set of them for each name by which it may be asked for.
+    """Return the settings of a listener that selects others by the TLS server name.
 
-    The name is the first thing that whoever dials says (TLS calls it the server's name). For a name of which
-    ``context_of`` returns ``None`` the handshake ends there, before any key is used.
+    For a name of which ``context_of`` returns ``None`` the handshake ends before any key is used.
     """
 
     def choose(sock: ssl.SSLObject | ssl.SSLSocket, name: str | None, _: ssl.SSLContext) -> int | None:
@@ -97,10 +93,10 @@ def doorkeeper(context_of: Callable[[str], ssl.SSLContext | None]) -> ssl.SSLCon
 def _bare(protocol: int) -> ssl.SSLContext:
     context = ssl.SSLContext(protocol)
     context.minimum_version = ssl.TLSVersion.TLSv1_3
-    context.check_hostname = False  # who it is says the certificate, which is the only one that is trusted
+    context.check_hostname = False  # the certificate, the only trusted one, is the identity
     context.verify_mode = ssl.CERT_REQUIRED
     if protocol == ssl.PROTOCOL_TLS_SERVER:
-        context.num_tickets = 0  # no session is ever resumed, so nothing of one can be replayed
+        context.num_tickets = 0  # no resumption, no replay
     return context
 
 
@@ -114,10 +110,7 @@ def _context(protocol: int, own: Identity, trusted: bytes) -> ssl.SSLContext:
 
 @contextlib.contextmanager
 def _as_file(content: bytes) -> Iterator[str]:
-    """Yield a path at which OpenSSL can read ``content``, which it takes from nowhere else.
-
-    It is memory where the system has files in memory, and else a file that only this user may read, for that moment.
-    """
+    """Yield a path at which OpenSSL can read ``content``: in memory where possible, else a file that only this user may read."""
     memory = getattr(os, "memfd_create", None)
     if memory is not None and os.path.isdir("/proc/self/fd"):
         descriptor = memory("timely")

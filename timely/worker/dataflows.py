@@ -1,55 +1,71 @@
-"""What a worker keeps of each dataflow: ``DataflowBuild`` from the moment it is opened, ``InstalledDataflow`` from when it
-is built.
+"""What a worker holds of each dataflow: ``DataflowBuild`` from when it is opened, ``InstalledDataflow`` from when it is built.
 
-The first is what the dataflow needs of its worker, the second what the worker needs of the dataflow. The invariant: a dataflow
-that is complete or dropped has nothing done later any more, and keeps no state of its operators alive.
+The first is what the dataflow needs of its worker, the second what the worker needs of the dataflow. Invariant: a dataflow that
+is complete or dropped does nothing later, and keeps no state of its operators alive.
 """
 
 from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final, Protocol
 
 from timely.dataflow import Operator, ScopeBuilder, SyncActivator
 from timely.dataflow.custom_scope import CustomScope
 from timely.dataflow.operator_state import StateRegistry
 from timely.dataflow.port_owner import UnreferencedCapabilities
-from timely.progress import ProgressExchange
+from timely.progress import ActivationQueue, ProgressExchange
 from timely.scopes import Subgraph
+from timely.worker.activations import SyncActivations
 from timely.worker.batching import MessageBatcher
-
-if TYPE_CHECKING:
-    from timely.worker.turn import Turning
+from timely.worker.timers import Timers
 
 Pointstamp = tuple[int, int, Any]
 
-LONG: Final = 0.001
-"""Seconds from which on a turn is long."""
+SLOW: Final = 0.001
+"""Seconds from which on an activation of a dataflow is slow."""
+
+
+class NumberedWorker(Protocol):
+    """A worker, as far as a dataflow knows it."""
+
+    index: int
+    peers: int
 
 
 class DataflowBuild:
     """The allocator of one dataflow: numbers its channels in the order in which they are opened."""
 
-    def __init__(self, worker: Turning, number: int) -> None:
+    def __init__(
+        self,
+        worker: NumberedWorker,
+        number: int,
+        registry: StateRegistry | None,
+        queue: ActivationQueue,
+        timers: Timers,
+        activations: SyncActivations,
+        send: Callable[[int, Any], None],
+    ) -> None:
+        self.worker = worker
         self.index = worker.index
         self.peers = worker.peers
-        self.registry: StateRegistry | None = None if worker.state_registries is None else worker.state_registries(number)
+        self.number = number
+        self.registry = registry
         self.channels: list[Callable[[Any, Any, int], None]] = []
         self.labels: list[str] = []
-        self.bells: list[SyncActivator] = []
-        self.number = number
-        self.worker = worker
+        self.activators: list[SyncActivator] = []
         self.installed = False
         self.ended = False
-        self.mailbag = MessageBatcher(number, worker.tell)
-        self.post = self.mailbag.put
+        self.batcher = MessageBatcher(number, send)
+        self.post = self.batcher.send
+        self._queue = queue
+        self._timers = timers
+        self._activations = activations
         self.unreferenced = UnreferencedCapabilities(self.new_sync_activator)
-        self._agenda = worker._agenda
 
     def wake(self) -> None:
-        """Have the dataflow run in the next step."""
-        self._agenda.add(self.number)
+        """Run the dataflow in the next step."""
+        self._queue.add(self.number)
 
     def open_channel(self, deliver: Callable[[Any, Any, int], None], label: str) -> int:
         """Open the next channel."""
@@ -58,41 +74,41 @@ class DataflowBuild:
         return len(self.channels) - 1
 
     def call_after(self, seconds: float, action: Callable[[], None]) -> None:
-        """Have something done later."""
+        """Call ``action()`` later."""
         if not self.ended:
-            self.worker.timers.after(seconds, action, self.number)
+            self._timers.after(seconds, action, self.number)
 
     def end(self) -> None:
-        """Do nothing later any more: the dataflow is complete or dropped, or was never finished."""
+        """Do nothing later: the dataflow is complete or dropped, or was never finished."""
         self.ended = True
         self.unreferenced.end()
-        if self.worker.timers.entries:
-            self.worker.timers.forget(self.number)
+        if self._timers.entries:
+            self._timers.forget(self.number)
 
-    def new_sync_activator(self, action: Callable[[], None]) -> SyncActivator:
-        """Return a bell that the worker hears."""
-        bell = SyncActivator(action, self.worker)
-        self.bells.append(bell)
-        return bell
+    def new_sync_activator(self, answer: Callable[[], None]) -> SyncActivator:
+        """Return an activator that other threads may use."""
+        activator = SyncActivator(answer, self._activations)
+        self.activators.append(activator)
+        return activator
 
 
 class InstalledDataflow:
-    """What a worker keeps of one dataflow until it is complete or dropped."""
+    """One dataflow until it is complete or dropped."""
 
-    def __init__(self, number: int, scope: ScopeBuilder[Any], building: DataflowBuild) -> None:
+    def __init__(self, number: int, scope: ScopeBuilder[Any], build: DataflowBuild) -> None:
         self.number = number
         self.name = scope.name
         self.scope = scope
         self.root: Subgraph[Any, Any] = scope.subgraph
         self.scopes = scope.scopes
-        self.channels = building.channels
-        self.labels = building.labels
-        self.bells = building.bells
-        self.end = building.end
-        self.mailbag = building.mailbag
+        self.channels = build.channels
+        self.labels = build.labels
+        self.activators = build.activators
+        self.end = build.end
+        self.batcher = build.batcher
         self.exchange: ProgressExchange[Pointstamp] | None = scope.exchange
-        self.longest = 16 * LONG
-        """Seconds of the longest turn lately, at first a guess: half of that whenever peers were told something for its sake."""
+        self.longest = 16 * SLOW
+        """Seconds of the longest activation lately, at first a guess; halved whenever progress was sent early because of it."""
 
     def discard(self) -> None:
         """Free the state of the operators, also where a program still has handles of the dataflow."""

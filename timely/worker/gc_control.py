@@ -1,11 +1,9 @@
-"""``GarbageControl``: has Python look for cyclic garbage between the steps of a worker, and mostly where nothing waits for it.
+"""``GarbageControl``: Python's cyclic garbage collector runs between the steps of a worker, and mostly while it waits.
 
-What keeps track of progress leaves no garbage that only the collector finds, but a program's records and state make Python run it
-all the same, in the middle of anything, and now and then over everything that is alive: tenths of a second where that is millions
-of objects. With this the young generations are looked at between steps, as often as Python would; and what has survived is *set
-aside* (``gc.freeze``), so that it is not looked at again until as much again has come. The invariant: memory is bounded as it is
-without, by a small multiple of what is alive, if steps are; and when the last one is left, all is as it was. A caller opts in,
-since the collector is one for the whole process.
+Python collects in the middle of anything, and now and then looks over everything alive: tenths of a second with millions of
+objects. Here the young generations are collected between steps, as often as Python would, and survivors are frozen
+(``gc.freeze``) until as much again has come. Invariant: memory stays bounded by a small multiple of what is alive, and leaving
+restores everything.
 """
 
 from __future__ import annotations
@@ -16,25 +14,27 @@ import os
 import threading
 from collections.abc import Iterator
 from types import TracebackType
-from typing import TYPE_CHECKING, Final, Self
-
-if TYPE_CHECKING:
-    from timely.worker.worker import Worker
+from typing import Final, Protocol, Self
 
 _BUSY: Final = 1.0
 _IDLE: Final = 0.5
-"""How much may have been set aside since everything was last looked at, as a part of what was then alive."""
+"""How much may be frozen since the last full collection, as a part of what was alive then."""
 
 _LEAST: Final = 100_000
-"""Objects that are too few to be looked at for that."""
+"""Objects too few for a full collection."""
+
+
+class GarbageControlled(Protocol):
+    """A worker."""
+
+    gc_control: GarbageControl | None
 
 
 class GarbageControl:
     """A context manager for the time in which ``worker`` runs, after its data has been set up.
 
-    It is for programs that wait for single results, and hold many objects. Elsewhere it gains nothing. Workers that are threads
-    of one process share it: all of them should enter one. ``gc.collect()`` may be called as ever. Where something had been set
-    aside before, all that is alive is when the last one is left.
+    For programs that wait for single results and hold many objects; elsewhere it gains nothing. The collector is one for the
+    whole process: all workers that are threads should enter one. ``gc.collect()`` may be called as ever.
 
     >>> import gc, timely
     >>> def program(worker):
@@ -48,21 +48,21 @@ class GarbageControl:
     ([([(0, [[0], [1], [2]])], False)], True, 0)
     """
 
-    def __init__(self, worker: Worker) -> None:
+    def __init__(self, worker: GarbageControlled) -> None:
         self._worker = worker
         self._outer: GarbageControl | None = None
 
     def __enter__(self) -> Self:
         _SHARED.enter()
-        self._outer, self._worker.collector = self._worker.collector, self
+        self._outer, self._worker.gc_control = self._worker.gc_control, self
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self._worker.collector = self._outer  # which still needs somebody to look
+        self._worker.gc_control = self._outer
         _SHARED.leave()
 
     def between(self) -> None:
-        """Look at what Python would have looked at by now. The worker calls it between two steps."""
+        """Collect what Python would have collected by now. The worker calls it between two steps."""
         young, middle, old = gc.get_count()
         limits = gc.get_threshold()
         if young > limits[0] > 0:
@@ -72,14 +72,14 @@ class GarbageControl:
                 gc.collect(1 if middle > limits[1] else 0)
 
     def idle(self) -> None:
-        """Look at all that is not set aside. The worker calls it before it waits."""
+        """Collect all that is not frozen. The worker calls it before it waits."""
         if gc.get_count()[2]:
             _SHARED.collect_all(_IDLE)
 
 
 @contextlib.contextmanager
 def collector_paused() -> Iterator[None]:
-    """Keep the collector from looking, again and again, at what is being built: nearly all of that stays.
+    """Pause the collector, for a block whose objects nearly all stay.
 
     >>> with collector_paused():
     ...     paused = gc.isenabled()
@@ -96,30 +96,30 @@ def collector_paused() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def everything_in_sight() -> Iterator[None]:
-    """Have the garbage collector know of what was set aside, too; behind the block all that is alive is set aside again."""
+def unfrozen() -> Iterator[None]:
+    """Unfreeze for the block; after it everything alive is frozen again."""
     with _SHARED.lock:
-        aside = gc.get_freeze_count() > 0
-        if aside:
+        frozen = gc.get_freeze_count() > 0
+        if frozen:
             gc.unfreeze()
         try:
             yield
         finally:
-            if aside:
+            if frozen:
                 gc.freeze()
 
 
 def find_garbage() -> None:
-    """Look once for all that nothing refers to any more, also among what was set aside."""
-    with everything_in_sight():
+    """Collect everything, frozen objects too."""
+    with unfrozen():
         gc.collect()
 
 
 class _Shared:
-    """What the collectors of a process have in common: how many there are, and what is set aside."""
+    """The state of all controls of a process: how many are entered, and what is frozen."""
 
     def __init__(self) -> None:
-        self.lock = threading.RLock()  # what is collected may be about to leave, such as a program that was never resumed
+        self.lock = threading.RLock()  # reentrant: a collected generator may leave its control
         self._inside = 0
         self._enabled = False
         self._frozen = False
@@ -127,7 +127,7 @@ class _Shared:
         self._fresh = 0
 
     def enter(self) -> None:
-        """Take over, if nobody has yet, and set aside what is there."""
+        """Take over from Python if this is the first control."""
         with self.lock:
             self._inside += 1
             if self._inside == 1:
@@ -135,10 +135,10 @@ class _Shared:
                 self._frozen = gc.get_freeze_count() > 0
                 gc.disable()
                 gc.collect()
-                self._set_aside()
+                self._freeze()
 
     def leave(self) -> None:
-        """Have everything be as it was, if nobody needs it otherwise."""
+        """Restore everything if this was the last control."""
         with self.lock:
             self._inside -= 1
             if self._inside == 0:
@@ -149,19 +149,18 @@ class _Shared:
                     gc.enable()
 
     def collect_all(self, part: float) -> None:
-        """Look at all that is not set aside, and set aside what survives; and at everything if that is a ``part`` again."""
+        """Collect what is not frozen and freeze what survives; collect everything if that is ``part`` of what was alive."""
         with self.lock:
             gc.collect()
             self._fresh += len(gc.get_objects(2))
             if self._fresh > part * max(self._alive, _LEAST):
                 gc.unfreeze()
                 gc.collect()
-                self._set_aside()
+                self._freeze()
             else:
                 gc.freeze()
 
-    def _set_aside(self) -> None:
-        """Set aside all that is alive."""
+    def _freeze(self) -> None:
         self._alive, self._fresh = len(gc.get_objects(2)), 0
         gc.freeze()
 
@@ -170,7 +169,7 @@ _SHARED: Final = _Shared()
 
 
 def _after_fork() -> None:
-    """Have a lock of one's own in a process that was forked: whoever held the other one then is no thread of it."""
+    """Replace the lock in a forked process: a thread of the parent may hold it."""
     _SHARED.lock = threading.RLock()
 
 

@@ -1,9 +1,7 @@
-"""``GraphCheck``: do all workers build the same dataflows?
+"""``GraphCheck``: do all workers build the same dataflows? A pure state machine.
 
-Operators and channels are known to the workers by number, so that two workers which built different graphs would take each
-other's messages for something else. Every worker tells its peers what it has built, and compares. A pure state machine: no
-message leaves from here and none is taken in but through its methods. The invariant: what a dataflow looks like is kept only
-until every peer's was compared with it.
+Messages name operators and channels by number, so workers that built different graphs would misread each other. Invariant: the
+description of a dataflow is kept until every peer's was compared with it.
 """
 
 from __future__ import annotations
@@ -16,13 +14,13 @@ from timely.errors import GraphError
 from timely.worker.digest import digest
 
 Description: TypeAlias = tuple[bytes, tuple[str, ...]]
-"""What a worker tells of a dataflow: a digest of all of it, and its first lines, for the error."""
+"""A digest of a dataflow, and its first lines, for the error."""
 
 _LINES: Final = 1000
 
 
 def describe(scope: ScopeBuilder[Any]) -> tuple[str, ...]:
-    """Return the graph of a dataflow as lines of text that are the same on every worker which built the same one.
+    """Return the graph of a dataflow as lines of text, the same on every worker that built the same one.
 
     >>> import timely
     >>> with timely.Worker().dataflow(name="demo") as scope:
@@ -41,13 +39,13 @@ def describe(scope: ScopeBuilder[Any]) -> tuple[str, ...]:
             ports = f"{child.scope.inputs} inputs and {child.scope.outputs} outputs"
             lines.append(f"operator {subgraph.path}/{child.name}#{child.index} with {ports}")
         for edge in subgraph.edges:
-            dealt = "" if edge.local else ", exchanged"
-            lines.append(f"edge of {subgraph.path}: {edge.source!r} to {edge.target!r}{dealt}")
+            exchanged = "" if edge.local else ", exchanged"
+            lines.append(f"edge of {subgraph.path}: {edge.source!r} to {edge.target!r}{exchanged}")
     return tuple(lines)
 
 
 class GraphCheck:
-    """What one worker knows of the dataflows that it and its peers have built.
+    """The dataflows that one worker and its peers have built.
 
     >>> zero, one = GraphCheck(0, 2), GraphCheck(1, 2)
     >>> theirs = one.built(0, ("scope /a", "operator /a/map#0"))
@@ -67,18 +65,18 @@ class GraphCheck:
         self._ended: dict[int, int] = {}
 
     def built(self, number: int, lines: Sequence[str]) -> Description:
-        """Take in that this worker has built dataflow ``number``; return what to tell every peer of it."""
+        """Note that this worker has built dataflow ``number``; return the description for its peers."""
         mine = digest("\n".join(lines)), tuple(lines[:_LINES])
         self._known.add(number)
         self._open[number] = mine, {peer for peer in range(self._peers) if peer != self._index}
         return mine
 
     def knows(self, number: int) -> bool:
-        """Return whether this worker has built dataflow ``number``, be it complete by now or not."""
+        """Return whether this worker has ever built dataflow ``number``."""
         return number in self._known
 
     def compare(self, number: int, peer: int, theirs: Description) -> None:
-        """Raise ``GraphError`` if what ``peer`` has built under ``number`` is not what was built here."""
+        """Raise ``GraphError`` if ``peer`` has built something else under ``number``."""
         (checksum, lines), missing = self._open[number]
         if checksum == theirs[0]:
             missing.discard(peer)
@@ -95,12 +93,12 @@ class GraphCheck:
             " the same dataflows in the same order"
         )
 
-    def ended(self, peer: int, built: int) -> None:
-        """Take in that ``peer`` builds no more, and has built the dataflows below ``built``."""
+    def end(self, peer: int, built: int) -> None:
+        """Note that ``peer`` has built the dataflows below ``built``, and builds no more."""
         self._ended[peer] = built
 
     def expect(self, number: int, name: str) -> None:
-        """Raise ``GraphError`` if a peer will never build dataflow ``number``, which is wanted here."""
+        """Raise ``GraphError`` if a peer will never build dataflow ``number``."""
         for peer, built in self._ended.items():
             if number >= built:
                 raise GraphError(

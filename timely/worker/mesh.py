@@ -1,14 +1,9 @@
-"""Authenticated and encrypted connections among the workers of one run, and the handshake that opens every one of them.
+"""Authenticated and encrypted connections among the workers of one run, and the handshake that opens each.
 
-The invariant: nothing that arrives on a connection is interpreted before whoever sent it has shown that it holds the
-key that was made for the run, and that it belongs to the same run and the same generation of it; both ends show it.
-Until then a connection is good for a TLS handshake and one message of fixed size, within a few seconds, and it holds
-up nobody else. A caller may assume that every socket handed out is connected to the worker it is filed under, and
-that nobody on the way can read, change, repeat or leave out what goes through it without being noticed.
-
-The connection is TLS 1.3 with a certificate on both sides (:mod:`timely.worker.credentials`). Whoever dials names the
-run in the first message already, so that one who cannot is turned away before any key is used; when the handshake is
-over it says a *hello* (the run, its generation, who it is and whom it wants), and is admitted or refused.
+Invariant: nothing that arrives is interpreted before its sender has proved that it holds the run's key and belongs to the same
+generation of the run; both ends prove it. Until then a connection gets a TLS handshake and one message of fixed size, within
+seconds, and delays nobody. The connection is TLS 1.3 with a certificate on both sides; its server name is the run. Then the
+dialler sends a *hello*, and is admitted or refused.
 """
 
 from __future__ import annotations
@@ -35,7 +30,7 @@ RUN = 16
 """Bytes of the id of a run."""
 
 PATIENCE = 5.0
-"""Seconds that a connection gets to say hello."""
+"""Seconds that a connection has to send its hello."""
 
 _MAGIC = b"timely-2"
 _HELLO = struct.Struct(f"!8s{RUN}sQII")
@@ -51,8 +46,7 @@ _log = logging.getLogger(__name__)
 
 @attrs.frozen
 class Hello:
-    """Who dials, and whom: the run (16 bytes), its generation, and the indices of the worker that dials and of the
-    one it wants.
+    """The run (16 bytes), its generation, the worker that dials and the one it wants.
 
     >>> hello = Hello(bytes(16), 7, sender=1, receiver=0)
     >>> Hello.unpack(hello.pack()) == hello
@@ -65,35 +59,34 @@ class Hello:
     receiver: int
 
     def pack(self) -> bytes:
-        """Return the message of fixed size that says so."""
+        """Return the message, of fixed size."""
         return _HELLO.pack(_MAGIC, self.run, self.generation, self.sender, self.receiver)
 
     @classmethod
-    def unpack(cls, said: bytes) -> Hello:
-        """Return what was said. :class:`~timely.errors.AuthenticationError` if it is of another protocol."""
-        magic, run, generation, sender, receiver = _HELLO.unpack(said)
+    def unpack(cls, message: bytes) -> Hello:
+        """Return the hello of a message. ``AuthenticationError`` if it is of another protocol."""
+        magic, run, generation, sender, receiver = _HELLO.unpack(message)
         if magic != _MAGIC:
             raise AuthenticationError("it does not speak this protocol")
         return cls(run, generation, sender, receiver)
 
 
 @attrs.define(eq=False)
-class _Guest:
-    """One who has dialled, from ``where``, and has not said yet who it is."""
+class _Pending:
+    """A connection from ``where`` whose hello is not complete."""
 
     where: str
     deadline: float
     authentic: bool = False
-    said: bytes = b""
+    received: bytes = b""
 
 
 class Reception:
-    """Admits to a listener those who hold the key of a run, on a selector that may watch other sockets too.
+    """Accepts the connections of those who hold the key of a run, on a selector that may watch other sockets too.
 
-    Every key of the selector has a function of the ready socket as its data. ``context_of(run)`` returns the TLS
-    settings for a run, always the same ones, and ``None`` for one that is not known. ``admit(sock, hello)`` is called
-    for each connection that has authenticated itself: it owns the socket from there on, which does not block, and
-    calls :func:`welcome` or :func:`refuse`. Strangers are logged and dropped.
+    Every key of the selector has a function of the ready socket as its data. ``context_of(run)`` returns the TLS settings of a
+    run, always the same, ``None`` for an unknown one. ``admit(sock, hello)`` owns each authenticated socket, which does not
+    block, and calls ``welcome`` or ``refuse``. Others are logged and dropped.
     """
 
     def __init__(
@@ -110,9 +103,9 @@ class Reception:
         self._context = doorkeeper(lambda name: context_of(_run_of(name)))
         self._admit = admit
         self._patience = patience
-        self._waiting: dict[ssl.SSLSocket, _Guest] = {}
+        self._waiting: dict[ssl.SSLSocket, _Pending] = {}
         self._again = 0.0
-        """When to listen again, where there was no room for one more connection and nobody to make any; 0 while it listens."""
+        """When to listen again after a failed accept; 0 while it listens."""
         listener.setblocking(False)
         selector.register(listener, selectors.EVENT_READ, self._accept)
 
@@ -121,11 +114,11 @@ class Reception:
             plain, address = listener.accept()
             plain.setblocking(False)
             _at_once(plain)
-        except OSError as error:  # gone again already, or too many files open
+        except OSError as error:  # already closed, or too many open files
             _log.warning("a connection could not be accepted: %s", error)
             if self._waiting:
                 self._drop_oldest("its place is needed")
-            else:  # it would be ready, and could not be accepted, again and again
+            else:  # it would stay ready, and fail again at once
                 self._selector.unregister(listener)
                 self._again = time.monotonic() + _REST
             return
@@ -137,21 +130,21 @@ class Reception:
         except OSError as error:
             refuse(plain, str(error), where)
             return
-        self._waiting[sock] = _Guest(where, time.monotonic() + self._patience)
+        self._waiting[sock] = _Pending(where, time.monotonic() + self._patience)
         self._selector.register(sock, selectors.EVENT_READ, self._advance)
 
     def _advance(self, sock: ssl.SSLSocket) -> None:
-        """Go on with the handshake, and then with the hello, as far as what has arrived allows."""
-        guest = self._waiting[sock]
+        """Continue the handshake, then the hello, as far as what has arrived allows."""
+        pending = self._waiting[sock]
         try:
-            if not guest.authentic:
+            if not pending.authentic:
                 sock.do_handshake()
-                guest.authentic = True
-            piece = sock.recv(_HELLO.size - len(guest.said))
+                pending.authentic = True
+            piece = sock.recv(_HELLO.size - len(pending.received))
             if not piece:
                 raise AuthenticationError("it went away before it had said who it is")
-            guest.said += piece
-            hello = self._check(sock, guest.said) if len(guest.said) == _HELLO.size else None
+            pending.received += piece
+            hello = self._check(sock, pending.received) if len(pending.received) == _HELLO.size else None
         except ssl.SSLWantReadError:
             self._selector.modify(sock, selectors.EVENT_READ, self._advance)
         except ssl.SSLWantWriteError:
@@ -164,25 +157,25 @@ class Reception:
                 self._forget(sock)
                 self._admit(sock, hello)
 
-    def _check(self, sock: ssl.SSLSocket, said: bytes) -> Hello:
-        """Return who it is that has shown to hold the key of the run that it asked for, and no other's."""
-        hello = Hello.unpack(said)
+    def _check(self, sock: ssl.SSLSocket, message: bytes) -> Hello:
+        """Return the hello, if it names the run whose key the connection has proved to hold."""
+        hello = Hello.unpack(message)
         if self._context_of(hello.run) is not sock.context:
             raise AuthenticationError("it holds the key of one run, and names another")
         return hello
 
     def expire(self) -> None:
-        """Drop the connections that have been silent for too long. To be called at least about once a second."""
+        """Drop the connections that have timed out. Call it about once a second."""
         now = time.monotonic()
         if self._again and self._again <= now:
             self._again = 0.0
             self._selector.register(self._listener, selectors.EVENT_READ, self._accept)
-        for sock, guest in list(self._waiting.items()):
-            if guest.deadline <= now:
+        for sock, pending in list(self._waiting.items()):
+            if pending.deadline <= now:
                 self._drop(sock, f"it did not say who it is within {self._patience:g} s")
 
     def close(self) -> None:
-        """Stop listening and drop everybody who was not admitted. The listener itself stays open."""
+        """Stop listening, and drop what was not admitted. The listener itself stays open."""
         if not self._again:
             self._selector.unregister(self._listener)
         for sock in list(self._waiting):
@@ -204,7 +197,7 @@ class Reception:
 
 
 def _run_of(name: str) -> bytes:
-    """Return the run that a name of TLS stands for; nobody's for one that stands for none."""
+    """Return the run that a TLS server name stands for, else ``b""``."""
     try:
         return bytes.fromhex(name)
     except ValueError:
@@ -212,7 +205,7 @@ def _run_of(name: str) -> bytes:
 
 
 def welcome(sock: ssl.SSLSocket) -> bool:
-    """Admit whoever said hello on this connection; return whether it is still there."""
+    """Admit a connection; return whether it is still there."""
     try:
         sock.send(_WELCOME)  # a fresh connection always has room for it
     except OSError as error:
@@ -222,9 +215,7 @@ def welcome(sock: ssl.SSLSocket) -> bool:
 
 
 def refuse(sock: socket.socket, reason: str, where: str = "", *, known: bool = False) -> None:
-    """Close a connection that is not wanted, and log who it was and why. One who is ``known`` holds the run's key, and
-    is told that it is refused.
-    """
+    """Close a connection, and log why. ``known``: it holds the run's key, and receives the refusal."""
     if not where:
         with contextlib.suppress(OSError):
             where = "{}:{}".format(*sock.getpeername()[:2])
@@ -250,10 +241,9 @@ def open_listener(host: str) -> socket.socket:
 def dial(address: Address, context: ssl.SSLContext, hello: Hello, deadline: float) -> ssl.SSLSocket:
     """Return a blocking connection to ``address`` on which both ends have shown that they hold the run's keys.
 
-    ``context`` is from :func:`~timely.worker.credentials.speaker`, ``deadline`` a time of :func:`time.monotonic`.
-    Raises :class:`~timely.errors.AuthenticationError` where whoever listens does not hold the key, and
-    :class:`OSError` (:class:`TimeoutError` among them) where nobody answers, or where we are refused. One who merely
-    hangs up, as a listener does that is crowded, is dialled again a few times.
+    ``context`` is from ``credentials.speaker``, ``deadline`` a time of ``time.monotonic``. ``AuthenticationError`` if the
+    listener does not hold the key; ``OSError`` (``TimeoutError`` among them) if nobody answers or the dialler is refused. A
+    connection that is merely closed, as a crowded listener does, is tried again a few times.
     """
     for attempt in range(_TRIES):
         try:
@@ -291,16 +281,14 @@ def _dial_once(address: Address, context: ssl.SSLContext, hello: Hello, deadline
 
 
 def connected(sock: socket.socket) -> None:
-    """Have the socket be as the workers use it: blocking, small messages sent at once, dead machines noticed in the end."""
+    """Set the socket up for workers: blocking, without delay, with keep-alive."""
     sock.settimeout(None)
     _at_once(sock)
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
 
 
 def _at_once(sock: socket.socket) -> None:
-    """Have small messages be sent at once, and not wait for the other end to say that it has the ones before, which it does
-    after 40 ms. The handshake has two in a row already.
-    """
+    """Send small messages without waiting for acknowledgements, which take 40 ms; the handshake has two in a row."""
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
 
@@ -329,14 +317,11 @@ def connect_mesh(
     run: bytes = bytes(RUN),
     generation: int = 0,
 ) -> dict[int, ssl.SSLSocket]:
-    """Connect worker ``index`` with every other worker in ``addresses``; return one blocking socket per peer, by its
-    index.
+    """Connect worker ``index`` with every other worker in ``addresses``; return one blocking socket per peer, by index.
 
-    ``identity`` is that of all workers of the run. Each worker dials those below it and admits those above it at
-    ``listener``, which stays the caller's. ``timeout`` is in seconds, for the whole. Raises
-    :class:`~timely.errors.PeerLostError` where a worker cannot be reached in time, and
-    :class:`~timely.errors.AuthenticationError` where a stranger sits at its address. Strangers who come to us are
-    refused and logged, and delay nobody.
+    All workers share ``identity``. Each dials those below it and admits those above it at ``listener``, which stays open, within
+    ``timeout`` seconds in all. ``PeerLostError`` if a worker cannot be reached in time, ``AuthenticationError`` if something else
+    listens at its address.
 
     >>> from concurrent.futures import ThreadPoolExecutor
     >>> from timely.worker.credentials import make_identity
@@ -381,7 +366,7 @@ def _dial_peer(address: Address, context: ssl.SSLContext, hello: Hello, deadline
 
 
 class _Gate:
-    """Admits the workers above one of them, each once."""
+    """Admits the workers above this one, each once."""
 
     def __init__(
         self, index: int, missing: set[int], run: bytes, generation: int, sockets: dict[int, ssl.SSLSocket]
@@ -393,7 +378,7 @@ class _Gate:
         self._sockets = sockets
 
     def run(self, listener: socket.socket, identity: Identity, deadline: float) -> None:
-        """Admit until nobody is missing; :class:`~timely.errors.PeerLostError` at the deadline."""
+        """Admit until no worker is missing; ``PeerLostError`` at the deadline."""
         context = credentials.listener(identity, identity.certificate)
         with selectors.DefaultSelector() as selector:
             reception = Reception(selector, listener, lambda run: context if run == self._run else None, self._admit)

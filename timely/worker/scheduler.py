@@ -1,8 +1,7 @@
-"""The scheduler: in which order a worker's dataflows run in a step, and what the worker does when it has nothing to do.
+"""``Scheduler``: chooses the dataflows that run in a step, and what an idle worker does.
 
-It is injectable, so that a test can make a run a function of its own decisions. The invariant it must keep is liveness alone:
-a dataflow that is active is chosen after finitely many steps. Progress is right under every schedule. Without a scheduler, a
-worker runs every active dataflow once in each step, in the order in which they were made, and waits on its transport.
+Scheduling affects latency, never results. Liveness is the scheduler's: it chooses an active dataflow after finitely many steps.
+Without one, a step runs every active dataflow once, in the order in which they were built.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ class Scheduler(Protocol):
     """Chooses what a worker does next."""
 
     def choose(self, active: Sequence[int]) -> Sequence[int]:
-        """Return which of the active dataflows (numbers, ascending) run in this step, in the order in which they run."""
+        """Return the active dataflows (numbers, ascending) that run in this step, in the order in which they run."""
 
     def park(self, timeout: float | None) -> None:
-        """Wait until something may have arrived, no longer than ``timeout`` seconds, as nothing is active."""
+        """Wait until something may have arrived, for at most ``timeout`` seconds: nothing is active."""

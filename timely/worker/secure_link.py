@@ -1,8 +1,4 @@
-"""``SecureLink``: one connection to a worker in another process, over TLS.
-
-It keeps what ``Link`` promises, and differs from it in how bytes get into the socket and out of it. It is a module of its own
-since TLS takes a while to load, which a run on one machine has no use for.
-"""
+"""``SecureLink``: a :class:`timely.worker.link.Link` over TLS. A module of its own, since ``ssl`` takes a while to load."""
 
 from __future__ import annotations
 
@@ -13,20 +9,19 @@ from timely.worker.link import Link
 from timely.worker.wire import LARGEST
 
 WOULD_BLOCK: Final = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
-"""What a socket raises, encrypted or not, that cannot go on just now."""
+"""What a socket raises, encrypted or not, when it cannot go on for now."""
 
 _CHUNK: Final = 1 << 18
 _SMALL: Final = 1 << 16
 _RECORD: Final = 1 << 14
-_MOST_TURNS: Final = 4096
+_MOST_READS: Final = 4096
 
 
 class SecureLink(Link):
-    """A link over TLS, where bytes get into the socket and out of it in another way.
+    """A link over TLS.
 
-    TLS goes out in records of at most 16 KB, and a write that could not be finished has to be repeated with the very same bytes.
-    So what waits is written in pieces that are kept until they have gone: slices of large buffers, and small ones joined. What
-    comes is read record by record, and no part of one is left behind in the TLS layer, where no poll could see it.
+    A write that could not be finished has to be repeated with the very same bytes, so each piece is kept until it has gone:
+    slices of large buffers, and small ones joined. A record is always read whole: no poll sees what stays in the TLS layer.
     """
 
     __slots__ = ("_leaving",)
@@ -45,14 +40,14 @@ class SecureLink(Link):
         return bool(self._leaving or self._out)
 
     def _write(self) -> None:
-        """Write all that waits to be written; raise where the connection takes no more."""
-        while not self.deaf and (self._leaving or self._out):
+        """Write everything; raise where the connection takes no more."""
+        while not self.closed and (self._leaving or self._out):
             if not self._leaving:
                 self._leaving = self._next()
             self._leaving = self._leaving[self.sock.send(self._leaving) :]
 
     def _next(self) -> bytes | memoryview:
-        """Take the next piece to be written off what waits."""
+        """Remove and return the next piece to write."""
         out = self._out
         first = out.popleft()
         if len(first) > _CHUNK:
@@ -70,7 +65,7 @@ class SecureLink(Link):
         self._leaving = b""
 
     def _read(self, into: list[Any]) -> None:
-        turns = 0
+        reads = 0
         record = self._room[:_RECORD]
         while not self.gone:
             try:
@@ -87,7 +82,7 @@ class SecureLink(Link):
             else:
                 self._at += count
                 if self._at == len(self._body):
-                    self._take(into)
-            turns += 1
-            if turns >= _MOST_TURNS and self.sock.pending() == 0:
-                return  # the poll finds what else there is, after the other peers have had their turn
+                    self._finish_frame(into)
+            reads += 1
+            if reads >= _MOST_READS and self.sock.pending() == 0:
+                return  # the poll finds the rest, after the other peers

@@ -1,8 +1,4 @@
-"""What a program has most likely forgotten, where nothing would say so: a dataflow that does nothing anybody could see.
-
-Each is looked for once, when a dataflow is built or its worker is closed, by one worker alone; a run pays nothing for it.
-The invariant: what does something, of whatever kind, is not warned of.
-"""
+"""Warnings of dataflows that do nothing anybody could see. Each is checked once, at build time or at the close."""
 
 from __future__ import annotations
 
@@ -13,11 +9,11 @@ from timely.dataflow import Operator, ScopeBuilder, warn
 from timely.scopes import Subgraph
 
 _EFFECTS: Final = "inspect"
-"""How the operators' names begin that are there for what they do beside."""
+"""The prefix of the names of operators with side effects."""
 
 
 def warn_of_no_way_out(scope: ScopeBuilder[Any]) -> None:
-    """Warn of each nested scope that streams enter, that none leaves, and in which nothing looks at what comes.
+    """Warn of each nested scope that streams enter but none leaves, and in which nothing captures or probes.
 
     >>> import timely, warnings
     >>> with warnings.catch_warnings(record=True) as shown:
@@ -50,7 +46,7 @@ def _warn_of(subgraph: Subgraph[Any, Any]) -> None:
 
 
 def warn_of_the_same(scope: ScopeBuilder[Any], theirs: Mapping[str, str]) -> None:
-    """Warn of each operator that sends here what it sends on another worker as well."""
+    """Warn of each ``to_stream`` that sends the same records here and on another worker."""
     for path, (sketch, place) in scope.given.items():
         if theirs.get(path) == sketch:
             warn(
@@ -62,7 +58,7 @@ def warn_of_the_same(scope: ScopeBuilder[Any], theirs: Mapping[str, str]) -> Non
 
 
 def warn_of_never_run(scope: ScopeBuilder[Any]) -> None:
-    """Warn of a dataflow none of whose operators has ever run, though it has some that read what others send.
+    """Warn of a dataflow with operators that read, none of which has ever run.
 
     >>> import timely, warnings
     >>> with warnings.catch_warnings(record=True) as shown, timely.Worker() as worker:

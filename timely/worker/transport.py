@@ -1,10 +1,8 @@
-"""What carries messages between workers: through memory within a process, through connected sockets between processes, and
-for what is large through memory that two processes share, where they are of one run on one machine.
+"""Transports: memory between threads, connected sockets between processes.
 
-A transport never blocks on a send and never blocks on a receive; what the other side is not ready to take waits here, so that
-two workers that send each other large messages cannot lock each other up. Messages from one worker to another arrive in the
-order in which they were sent, which is all that the protocol of progress asks for. A peer that goes away without a word is a
-``PeerLostError``, and so is one that sends what is no message: it is cut off before memory is taken for it.
+A send never blocks and neither does a receive: what the other side does not take yet waits here, so that two workers cannot
+lock each other up. Invariant: messages from one worker to another arrive in the order in which they were sent. A peer whose
+connection ends without a goodbye, or that sends what is no message, is a ``PeerLostError``.
 """
 
 from __future__ import annotations
@@ -17,14 +15,11 @@ import sys
 import time
 from collections import deque
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import Any, Final, Protocol
 
 from timely.errors import PeerLostError, RoutingError, UnsendableError, error_text
 from timely.worker.link import ROOM, Frames, Link
 from timely.worker.wire import LARGEST
-
-if TYPE_CHECKING:
-    from timely.worker.shared_memory import Shared
 
 __all__ = [
     "Inbox",
@@ -56,7 +51,7 @@ class Transport(Protocol):
         """Send a message to another worker; it goes out with the next ``flush`` at the latest."""
 
     def flush(self) -> None:
-        """Pass on what was sent, as far as the other sides take it now; the rest goes when they do."""
+        """Write what was sent, as far as the other sides take it now; the rest goes when they do."""
 
     def receive(self) -> Sequence[tuple[int, Any]]:
         """Return ``(sender, message)`` for what has arrived, oldest first; nothing if nothing has."""
@@ -65,7 +60,7 @@ class Transport(Protocol):
         """Wait until something may have arrived, or ``timeout`` seconds have passed."""
 
     def wake(self) -> None:
-        """Have a ``wait`` that is under way, or else the next one, end at once. Any thread may call it."""
+        """End the current ``wait``, or else the next one, at once. Any thread may call it."""
 
     def close(self, timeout: float = 5.0) -> None:
         """Send what is left, as far as peers take it in ``timeout`` seconds, and close every connection."""
@@ -81,7 +76,7 @@ class LocalTransport:
         self._woken: queue.SimpleQueue[None] = queue.SimpleQueue()  # whose put() may interrupt its get() on one thread
 
     def send(self, peer: int, message: Any) -> None:
-        """There is nobody to send to."""
+        """Raise: there is nobody to send to."""
         raise PeerLostError(f"there is no worker {peer}: this one has no peers")
 
     def flush(self) -> None:
@@ -92,14 +87,14 @@ class LocalTransport:
         return ()
 
     def wait(self, timeout: float | None = None) -> None:
-        """Wait to be woken: nothing else can happen."""
+        """Wait to be woken."""
         with contextlib.suppress(queue.Empty):
             self._woken.get(timeout=None if timeout is None else max(timeout, 0.0))
             while True:
                 self._woken.get_nowait()
 
     def wake(self) -> None:
-        """Have the worker go on."""
+        """End a wait."""
         self._woken.put(None)
 
     def close(self, timeout: float = 5.0) -> None:
@@ -109,39 +104,39 @@ class LocalTransport:
 class Waker:
     """Wakes a thread that waits for descriptors; any thread may."""
 
-    __slots__ = ("_bell", "_ear")
+    __slots__ = ("_reader", "_writer")
 
     def __init__(self) -> None:
-        self._ear, self._bell = socket.socketpair()
-        self._ear.setblocking(False)
-        self._bell.setblocking(False)
+        self._reader, self._writer = socket.socketpair()
+        self._reader.setblocking(False)
+        self._writer.setblocking(False)
 
     def wake(self) -> None:
-        """Wake the owner, who waits or is about to."""
+        """Wake the owner."""
         try:
-            self._bell.send(b"!")
+            self._writer.send(b"!")
         except OSError:
-            pass  # it has been woken often enough, or is gone
+            pass  # it is full, or closed
 
     def fileno(self) -> int:
         """The descriptor that becomes readable when the owner is woken."""
-        return self._ear.fileno()
+        return self._reader.fileno()
 
     def hush(self) -> None:
-        """Take note of having been woken."""
+        """Discard the wake-ups so far."""
         try:
-            self._ear.recv(4096)
+            self._reader.recv(4096)
         except OSError:
-            pass  # it was not, or is closed
+            pass  # there were none, or it is closed
 
     def close(self) -> None:
         """Close both ends."""
-        self._ear.close()
-        self._bell.close()
+        self._reader.close()
+        self._writer.close()
 
 
 class Inbox(Waker):
-    """Where one worker's messages from others in its process arrive, and how it is woken when it waits."""
+    """Messages to one worker from others of its process; wakes it when it waits."""
 
     __slots__ = ("called", "items", "waiting")
 
@@ -152,25 +147,25 @@ class Inbox(Waker):
         self.waiting = False
 
     def call(self) -> None:
-        """Have a wait that is under way, or else the next one, end at once."""
+        """End the current wait, or else the next one, at once."""
         self.called = True
         if self.waiting:
             self.waiting = False
-            self.wake()  # only now: a write lets other threads run, and the interpreter's lock is had back 5 ms later
+            self.wake()  # only if needed: a write releases the interpreter's lock, which takes 5 ms to get back
 
     def put(self, sender: int, message: Any) -> None:
-        """Put a message in, and wake the owner if it waits."""
+        """Add a message, and wake the owner if it waits."""
         self.items.append((sender, message))
         if self.waiting:
-            self.waiting = False  # it is awake with this: what comes before it has looked need not ring once more
+            self.waiting = False  # one wake-up is enough until it has looked
             self.wake()
 
 
-def _linked(sock: socket.socket, largest: int, room: bytearray, shared: Shared | None) -> Link:
-    """Return the link over a socket, which may be encrypted (``ssl.SSLSocket``): whoever has made one has loaded ``ssl``."""
+def _linked(sock: socket.socket, largest: int, room: bytearray) -> Link:
+    """Return the link over a socket; whoever made an ``ssl.SSLSocket`` has loaded ``ssl``."""
     ssl = sys.modules.get("ssl")
     if ssl is None or not isinstance(sock, ssl.SSLSocket):
-        return Link(sock, room=room, shared=shared)
+        return Link(sock, room=room)
     from timely.worker.secure_link import SecureLink
 
     return SecureLink(sock, largest, room)
@@ -179,31 +174,24 @@ def _linked(sock: socket.socket, largest: int, room: bytearray, shared: Shared |
 class PeerTransport:
     """Connects one worker to peers in its own process (``inboxes``) and in others (``sockets``), both by worker number.
 
-    ``PeerLostError`` from ``receive`` when a connection ends that was not closed by ``close`` on the other side, ``RoutingError``
-    when what came over one cannot be unpickled. Over sockets
-    that are encrypted, no message may have more than ``largest`` bytes, and none that is announced to have more is taken in. With
-    peers that have memory in common with this worker, ``shared`` is that.
+    ``receive`` raises ``PeerLostError`` when a connection ends that ``close`` on the other side did not end, and
+    ``RoutingError`` when what came over one cannot be unpickled. Over encrypted sockets a message has at most ``largest``
+    bytes, in either direction.
     """
 
     def __init__(
-        self,
-        index: int,
-        inboxes: Mapping[int, Inbox],
-        sockets: Mapping[int, socket.socket],
-        largest: int = LARGEST,
-        shared: Mapping[int, Shared] | None = None,
+        self, index: int, inboxes: Mapping[int, Inbox], sockets: Mapping[int, socket.socket], largest: int = LARGEST
     ) -> None:
         self.index = index
         self.peers = len({index, *inboxes, *sockets})
         self._inbox = inboxes[index]
         self._inboxes = inboxes
         room = bytearray(ROOM if sockets else 0)
-        shared = shared or {}
-        self._links = {peer: _linked(sock, largest, room, shared.get(peer)) for peer, sock in sockets.items()}
+        self._links = {peer: _linked(sock, largest, room) for peer, sock in sockets.items()}
         self._finished: set[int] = set()
         self._lost: list[int] = []
         self._ready: list[tuple[int, int]] = []
-        """What the last ``wait`` found, until ``receive`` looks at it: it need not ask once more."""
+        """What the last ``wait`` found, for ``receive``, which need not poll again."""
         self._poll = select.poll()
         self._poll.register(self._inbox.fileno(), select.POLLIN)
         self._by_descriptor = {link.sock.fileno(): peer for peer, link in self._links.items()}
@@ -212,7 +200,7 @@ class PeerTransport:
 
     @property
     def connections(self) -> list[socket.socket]:
-        """The sockets that lead to other processes, for those who want to know how much went over them."""
+        """The sockets to other processes."""
         return [link.sock for link in self._links.values()]
 
     def send(self, peer: int, message: Any) -> None:
@@ -224,7 +212,7 @@ class PeerTransport:
             self._inboxes[peer].put(self.index, message)
 
     def flush(self) -> None:
-        """Pass on what was sent to other processes. ``UnsendableError`` after all the rest has been passed on."""
+        """Write what was sent to other processes. ``UnsendableError`` after all the rest has been written."""
         refused: UnsendableError | None = None
         frames: Frames | None = {} if len(self._links) > 1 else None
         for link in self._links.values():
@@ -240,7 +228,7 @@ class PeerTransport:
         """Return what has arrived."""
         items = self._inbox.items
         arrived: list[tuple[int, Any]] = []
-        known = bool(self._lost)  # then the last words of who is lost have been handed out
+        known = bool(self._lost)  # then all messages of a lost peer have been handed out
         while items:
             arrived.append(items.popleft())
         if self._links:
@@ -250,11 +238,11 @@ class PeerTransport:
                 if peer is not None:
                     self._read(peer, arrived)
             if self._lost and (known or not arrived):
-                raise PeerLostError(self._epitaph(self._lost[0]))
+                raise PeerLostError(self._why_lost(self._lost[0]))
         return arrived
 
-    def _epitaph(self, peer: int) -> str:
-        """Return what is to be said of a peer that is lost."""
+    def _why_lost(self, peer: int) -> str:
+        """Return what an error says of a lost peer."""
         fault = self._links[peer].fault
         if fault:
             return f"worker {peer} is cut off from worker {self.index}: {fault}"
@@ -265,7 +253,7 @@ class PeerTransport:
         messages: list[Any] = []
         try:
             link.read(messages)
-        except Exception as error:  # of a record that says how it is to be read, and is wrong
+        except Exception as error:  # a record's own unpickling may raise anything
             raise RoutingError(
                 f"what worker {peer} sent to worker {self.index} cannot be unpickled there, {error_text(error)}: send records"
                 " that can be, or plain data to make them of"
@@ -288,7 +276,7 @@ class PeerTransport:
         try:
             if inbox.called or inbox.items or self._lost:
                 return
-            backlog = [link for link in self._links.values() if link.backlog and not link.gone and not link.deaf]
+            backlog = [link for link in self._links.values() if link.backlog and not link.gone and not link.closed]
             for link in backlog:
                 self._poll.modify(link.sock.fileno(), select.POLLIN | select.POLLOUT)
             self._ready = self._look() or self._poll.poll(None if timeout is None else timeout * 1000)
@@ -302,30 +290,30 @@ class PeerTransport:
             inbox.waiting = inbox.called = False
 
     def _look(self) -> list[tuple[int, int]]:
-        """Return what has come by now, if anything has: peers in step answer sooner than one who sleeps is woken."""
+        """Return what has arrived by now: peers in step answer sooner than a sleeping thread wakes up."""
         for _ in range(_LOOKS):
             if ready := self._poll.poll(0):
                 return ready
         return []
 
     def wake(self) -> None:
-        """Have the worker go on."""
+        """End a wait."""
         self._inbox.call()
 
     def close(self, timeout: float = 5.0) -> None:
-        """Say goodbye to every peer in another process, wait for theirs, and close the connections."""
+        """Send every peer in another process a goodbye, wait for theirs, and close the connections."""
         for link in self._links.values():
             link.pending.append(None)
         try:
             self.flush()
-            self._part(time.monotonic() + timeout)
+            self._await_goodbyes(time.monotonic() + timeout)
         finally:
             for link in self._links.values():
                 link.sock.close()
             self._inbox.close()
 
-    def _part(self, deadline: float) -> None:
-        """Wait until every peer has said goodbye and has taken what was left for it, or until the deadline."""
+    def _await_goodbyes(self, deadline: float) -> None:
+        """Wait until every peer has sent its goodbye and has taken what was left for it, or until the deadline."""
         while (left := deadline - time.monotonic()) > 0:
             peers = [peer for peer, link in self._links.items() if not link.gone and (peer not in self._finished or link.busy)]
             if not peers:
@@ -337,7 +325,7 @@ class PeerTransport:
             self._drain(peers)
 
     def _drain(self, peers: Sequence[int]) -> None:
-        """Read and discard what still comes, so that nobody's last words are cut off."""
+        """Read and discard what still comes: an unread socket that is closed cuts off what the peer has yet to read."""
         discarded: list[tuple[int, Any]] = [(self.index, None)]
         for peer in peers:
             if not self._links[peer].gone:
@@ -346,10 +334,7 @@ class PeerTransport:
 
 
 class SocketTransport(PeerTransport):
-    """The transport of a worker all of whose peers are in other processes, given connected sockets by worker number.
-
-    They may be encrypted (``ssl.SSLSocket``) or not; ``largest`` is as for ``PeerTransport``.
-    """
+    """Connects a worker to peers that are all in other processes, given connected sockets, encrypted or not, by worker number."""
 
     def __init__(self, index: int, sockets: Mapping[int, socket.socket], largest: int = LARGEST) -> None:
         super().__init__(index, {index: Inbox()}, sockets, largest)

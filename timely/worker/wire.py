@@ -1,70 +1,32 @@
 """How messages become bytes and bytes become messages again, between processes that trust each other.
 
-A frame is a header (two little-endian 64-bit numbers: the size of the body and how many buffers it has), the sizes of the
-buffers, and the buffers, each padded to eight bytes. The first buffer is a pickle; the others are the large flat pieces of its
-containers (arrays and large Arrow batches as they are, others as IPC), which are neither copied into the pickle nor out of it.
-Between processes that share memory (:mod:`timely.worker.shared_memory`) a large buffer may lie there; then its place stands
-where its size would.
-Frames are only ever read from peers that have shown to hold the run's key, since unpickling executes what it is told to.
+A frame is a header (two little-endian 64-bit numbers: the size of the body, the number of buffers), the sizes of the buffers,
+and the buffers, each padded to eight bytes. The first buffer is a pickle; the others are the large flat pieces of containers,
+which are neither copied into the pickle nor out of it. Unpickling executes code: frames are read only from peers that hold the
+run's key.
 """
 
 from __future__ import annotations
 
 import pickle
 import struct
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from timely.dataflow.pickling import pickled
-from timely.progress import ProgressBatch
-from timely.worker.progress_batching import PROGRESS
-
-if TYPE_CHECKING:
-    from timely.worker.shared_memory import SharedMemoryBuffer
 
 Piece: TypeAlias = bytes | memoryview
 
 HEADER: Final = struct.Struct("<QQ")
 LARGEST: Final = 2 << 30
-"""Bytes of the largest frame between machines, unless a transport is told otherwise."""
-
-FAR: Final = 1 << 15
-"""Bytes from which on a buffer goes through shared memory, where there is any."""
-
-AWAY: Final = 1 << 63
-"""The bit that tells a place in shared memory from the size of a buffer that follows."""
+"""Bytes of the largest frame between machines, unless a transport has another limit."""
 
 _ONE: Final = struct.Struct("<QQQ")
 _SIZE: Final = struct.Struct("<Q")
 _PAD: Final = b"\0" * 8
-_SMALL: Final = 1 << 16
-"""Bytes that are rather joined into one piece than written as several."""
-
-
-def thinned(messages: list[Any]) -> list[Any]:
-    """Return the messages of a frame with plain tuples for their batches of progress: what is sent most should take least to
-    pickle, and a pickle of tuples names no class.
-
-    >>> thinned([("progress", 0, ProgressBatch(2, 7, (("a", 1),))), None])
-    [('progress', 0, (2, 7, (('a', 1),), 1)), None]
-    """
-    return [_thin(message) if message is not None and message[0] == PROGRESS else message for message in messages]
-
-
-def _thin(message: Any) -> Any:
-    batch = message[2]
-    return PROGRESS, message[1], (batch.sender, batch.sequence, batch.updates, batch.count)
-
-
-def restored(messages: list[Any]) -> list[Any]:
-    """Return the messages of a frame as they were before ``thinned``.
-
-    >>> restored([("progress", 0, (2, 7, (("a", 1),), 1)), None])
-    [('progress', 0, ProgressBatch(sender=2, sequence=7, updates=(('a', 1),))), None]
-    """
-    return [
-        (PROGRESS, message[1], ProgressBatch(*message[2])) if message is not None and message[0] == PROGRESS else message
-        for message in messages
-    ]
+_SMALL: Final = 1 << 15
+"""Bytes of a pickle up to which it is joined with its header."""
+_JOINED: Final = 1 << 16
+"""Bytes of a body up to which its pieces are joined."""
 
 
 def encode(message: Any) -> list[Piece]:
@@ -76,32 +38,24 @@ def encode(message: Any) -> list[Piece]:
     return framed(pickled(message))
 
 
-def framed(buffers: list[Piece], arena: SharedMemoryBuffer | None = None) -> list[Piece]:
-    """Return the pieces of the frame with these buffers, of which ``arena`` takes the large ones, as far as it has room."""
+def framed(buffers: list[Piece]) -> list[Piece]:
+    """Return the pieces of the frame with these buffers."""
     main = buffers[0]
-    if len(buffers) == 1 and len(main) < FAR:
+    if len(buffers) == 1 and len(main) < _SMALL:
         pad = -len(main) % 8
         return [b"".join((_ONE.pack(8 + len(main) + pad, 1, len(main)), main, _PAD[:pad]))]
-    sizes = []
-    pieces: list[Piece] = [b""]
-    body = 8 * len(buffers)
-    for buffer in buffers:
-        size = len(buffer)
-        place = arena.put(buffer) if arena is not None and size >= FAR else None
-        if place is not None:
-            sizes.append(AWAY | place)
-            continue
-        sizes.append(size)
+    sizes = [len(buffer) for buffer in buffers]
+    body = sum(8 + size + -size % 8 for size in sizes)
+    pieces: list[Piece] = [HEADER.pack(body, len(sizes)) + struct.pack(f"<{len(sizes)}Q", *sizes)]
+    for buffer, size in zip(buffers, sizes):
         pieces.append(buffer)
         if size % 8:
             pieces.append(_PAD[: -size % 8])
-        body += size + -size % 8
-    pieces[0] = HEADER.pack(body, len(sizes)) + struct.pack(f"<{len(sizes)}Q", *sizes)
-    return pieces if body >= _SMALL else [b"".join(pieces)]
+    return pieces if body >= _JOINED else [b"".join(pieces)]
 
 
 class FrameError(ValueError):
-    """What arrived is no frame, or a larger one than is taken."""
+    """What arrived is no frame, or is larger than allowed."""
 
 
 def announced(head: bytes | memoryview, at: int, largest: int | None) -> tuple[int, int]:
@@ -120,34 +74,20 @@ def announced(head: bytes | memoryview, at: int, largest: int | None) -> tuple[i
     return size, buffers
 
 
-def decode(body: memoryview, buffers: int, arena: SharedMemoryBuffer | None = None) -> Any:
-    """Return the message in the body of a frame with this many buffers; its large pieces are views of ``body``, and copies of
-    what is in ``arena``.
+def decode(body: memoryview, buffers: int) -> Any:
+    """Return the message in the body of a frame with this many buffers; its large pieces are views of ``body``.
 
-    ``FrameError`` if the buffers do not make up the body, or are said to lie where they cannot. What unpickling raises is raised
-    as it is.
+    ``FrameError`` if the buffers do not make up the body. What unpickling raises is raised as it is.
     """
     if buffers == 1:
         (size,) = _SIZE.unpack_from(body)
         if 8 + size + -size % 8 == len(body):
             return pickle.loads(body[8 : 8 + size])
-    parts: list[memoryview | bytearray] = []
-    at, away = 8 * buffers, 0
+    parts: list[memoryview] = []
+    at = 8 * buffers
     for size in struct.unpack_from(f"<{buffers}Q", body):
-        if size & AWAY and arena is not None:
-            piece = arena.piece(size ^ AWAY)
-            parts.append(bytearray(piece) if parts else piece)  # a pickle is read where it lies
-            away += 1
-        else:
-            parts.append(body[at : at + size])
-            at += size + -size % 8
+        parts.append(body[at : at + size])
+        at += size + -size % 8
     if at != len(body):
-        raise _not_made_up(body, buffers)
-    message = pickle.loads(parts[0], buffers=parts[1:])
-    if arena is not None and away:
-        arena.read(away)
-    return message
-
-
-def _not_made_up(body: memoryview, buffers: int) -> FrameError:
-    return FrameError(f"it sent {len(body)} bytes that its {buffers} buffers do not make up")
+        raise FrameError(f"it sent {len(body)} bytes that its {buffers} buffers do not make up")
+    return pickle.loads(parts[0], buffers=parts[1:])

@@ -1,50 +1,76 @@
 """``Worker``: builds dataflows and steps them, without a thread of its own.
 
-A step is a turn (:mod:`timely.worker.turn`), and waits before it if it may. Idle dataflows cost nothing. The invariant: a worker
-waits only where nothing can move before something arrives, or is due; and where nothing ever will, that is an error and no wait.
+Invariants: a peer receives progress no later than what follows from it, since all that a dataflow reports leaves in one stream,
+in order. A worker waits only where something may still arrive or is due; where nothing ever will, that is an error.
 """
 
 from __future__ import annotations
 
 import contextlib
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from time import monotonic, perf_counter
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final, Self, TypeVar, overload
+from typing import Any, Final, Self, TypeVar, cast, overload
 
 from timely.dataflow import ScopeBuilder
+from timely.dataflow.operator_state import StateRegistry
 from timely.dataflow.scope import ScopeContext
-from timely.errors import ConfigurationError, GraphError, StalledError, WorkerError, brief
+from timely.errors import (
+    ConfigurationError,
+    GraphError,
+    PeerLostError,
+    RoutingError,
+    StalledError,
+    UnsendableError,
+    WorkerError,
+    brief,
+    error_text,
+)
 from timely.native import mypyc_attr
 from timely.order import PartialOrder
-from timely.progress import ProgressExchange, ProgressGroups
-from timely.worker.dataflows import DataflowBuild, InstalledDataflow, Pointstamp
-from timely.worker.gc_control import collector_paused, find_garbage
-from timely.worker.graph_check import describe
+from timely.progress import ActivationQueue, ProgressAggregator, ProgressBatch, ProgressExchange, ProgressGroups
+from timely.worker.activations import SyncActivations
+from timely.worker.all_gather import AllGather
+from timely.worker.config import Config
+from timely.worker.dataflows import SLOW, DataflowBuild, InstalledDataflow, Pointstamp
+from timely.worker.explanation import Explanation, Place
+from timely.worker.gc_control import GarbageControl, collector_paused, find_garbage
+from timely.worker.graph_check import GraphCheck, describe
+from timely.worker.messages import (
+    AbortMessage,
+    AllGatherMessage,
+    DataMessage,
+    EndedMessage,
+    GraphMessage,
+    GraphsDoneMessage,
+    ProgressMessage,
+    QuietMessage,
+    RoundMessage,
+    ServingMessage,
+)
 from timely.worker.scheduler import Scheduler
-from timely.worker.silence import warn_of_never_run, warn_of_no_way_out
-from timely.worker.tracer import EVERYWHERE
-from timely.worker.transport import Transport
-from timely.worker.turn import CONFER, DONE, ENDED, GRAPH, HELD, QUIET, SERVING, Turning
-
-if TYPE_CHECKING:
-    from timely.inspect import Explanation
-    from timely.inspect.explanation import Place
+from timely.worker.silence import warn_of_never_run, warn_of_no_way_out, warn_of_the_same
+from timely.worker.stall import StallDetector
+from timely.worker.timers import Timers
+from timely.worker.tracer import Tracer
+from timely.worker.transport import LocalTransport, Transport
 
 T = TypeVar("T", bound=PartialOrder)
 V = TypeVar("V")
 _PATIENCE: Final = 1.0
-_STRETCH: Final = 1000
-_ADVICE: Final = "close the inputs and drop the capabilities"
-_LONGEST: Final = 1e6  # seconds: what a system can be asked to wait has a bound, and whoever waits looks again
+_STEPS: Final = 1000
+"""Steps of ``run`` in a row, on a worker without peers."""
 
+_ADVICE: Final = "close the inputs and drop the capabilities"
+_LONGEST: Final = 1e6
+"""Seconds of the longest wait that a system can be asked for."""
 
 _Opening = contextlib.AbstractContextManager[ScopeBuilder[T]]
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
-class Worker(Turning):
+class Worker:
     """One worker: ``index`` of ``peers``. Make one, build dataflows on it, and step it by hand, or have ``execute`` do so.
 
     >>> worker = Worker()
@@ -67,13 +93,42 @@ class Worker(Turning):
         *,
         routes: ProgressGroups | None = None,
     ) -> None:
-        super().__init__(transport, scheduler, clock, routes=routes)
+        self.transport: Transport = LocalTransport() if transport is None else transport
+        self.index = self.transport.index
+        self.peers = self.transport.peers
+        self.scheduler = scheduler
+        """Chooses the dataflows that run in a step, and waits. Without one, all active dataflows run. It may be replaced."""
+        self.config = Config()
+        self.paused = False
+        """While set, no dataflow runs: what arrives waits, and so does what is due."""
+        # What packages above this one use is reached through timely.worker.internals.
+        self._alone = self.peers == 1
+        self._clock = clock
+        self._tracers: list[Tracer] = []
+        self._state_registries: Callable[[int], StateRegistry] | None = None
+        self.gc_control: GarbageControl | None = None
+        self._timers = Timers(clock)
+        self._activations = SyncActivations(self.transport)
+        self._stall = StallDetector(self.index, self.peers)
+        self._graph_check = GraphCheck(self.index, self.peers)
+        self._all_gather = AllGather(self.index, self.peers)
+        self._dataflows: dict[int, InstalledDataflow] = {}
+        self._queue = ActivationQueue()  # of the dataflows, by number
         self._being_built: list[str] = []
+        self._early: dict[int, list[tuple[int, Any]]] = {}
+        """Messages for dataflows that are not built here yet, with their senders."""
+        groups = ProgressGroups.direct(self.peers) if routes is None else routes
+        if groups.workers != self.peers:
+            raise ConfigurationError(f"{self.peers} workers cannot have progress groups of {groups.workers}: make new ones")
+        self._aggregator = ProgressAggregator(self.index, groups)
+        self._serving = False
+        self._failed: BaseException | None = None
+        self._stepping = False
         try:
-            for look in EVERYWHERE:
+            for look in _HOOKS:
                 look(self)
         except BaseException as error:
-            self.abort(error)  # peers may be waiting for it already
+            self._abort(error)  # peers may be waiting for it already
             self.close()
             raise
 
@@ -88,57 +143,54 @@ class Worker(Turning):
 
         Every worker builds the same dataflows in the same order. When the block ends the graph is compiled: ``CycleError``
         for a loop that does not advance, ``UnconnectedLoopError`` for one that was never connected; a graph that differs
-        from a peer's is a ``GraphMismatchError`` as soon as that is known. In the block Python's garbage collector is paused, if
-        it was on: it would look again and again at all that has been built.
+        from a peer's is a ``GraphMismatchError`` as soon as that is known. Python's garbage collector is paused in the block.
         """
         return ScopeContext(self._open(time, name), "dataflow")
 
     @contextlib.contextmanager
     def _open(self, time: Any, name: str | None) -> Iterator[ScopeBuilder[Any]]:
-        number = self._agenda.grow()
-        building = DataflowBuild(self, number)
+        number = self._queue.grow()
+        registry = None if self._state_registries is None else self._state_registries(number)
+        build = DataflowBuild(self, number, registry, self._queue, self._timers, self._activations, self._send)
         exchange = ProgressExchange[Pointstamp](self.index, self.peers) if self.peers > 1 else None
-        scope: ScopeBuilder[Any] = ScopeBuilder(name or f"dataflow{number}", time, building, None, building.wake, exchange)
+        scope: ScopeBuilder[Any] = ScopeBuilder(name or f"dataflow{number}", time, build, None, build.wake, exchange)
         self._being_built.append(scope.name)
         try:
             with collector_paused():
                 yield scope
                 scope.finish()
-            if building.registry is not None:
-                building.registry.built(scope)
+            if registry is not None:
+                registry.built(scope)
         except BaseException:
-            building.end()
+            build.end()
             raise
         finally:
             self._being_built.remove(scope.name)
-        building.installed = True
-        self._install(InstalledDataflow(number, scope, building))
+        build.installed = True
+        self._install(InstalledDataflow(number, scope, build))
         if self.index == 0:
             warn_of_no_way_out(scope)
 
     def _install(self, dataflow: InstalledDataflow) -> None:
         number = dataflow.number
         self._dataflows[number] = dataflow
-        self._agenda.add(number)
-        for onlooker in self.tracers:
-            onlooker.built(number, dataflow.scope)
+        self._queue.add(number)
+        for tracer in self._tracers:
+            tracer.built(number, dataflow.scope)
         if self.peers == 1:
             return
         given = {path: sketch for path, (sketch, _) in dataflow.scope.given.items()}
-        message = GRAPH, number, self._agreement.built(number, describe(dataflow.scope)), given
-        for peer in range(self.peers):
-            if peer != self.index:
-                self.tell(peer, message)
-        self._agreement.expect(number, dataflow.name)
-        for sender, early in self._early.pop(number, ()):
-            self._act(sender, early)
+        self._send_all(GraphMessage(number, self._graph_check.built(number, describe(dataflow.scope)), given))
+        self._graph_check.expect(number, dataflow.name)
+        for sender, message in self._early.pop(number, ()):
+            self._deliver_to_dataflow(sender, message)
 
     def drop_dataflow(self, scope: ScopeBuilder[Any]) -> None:
-        """Drop a dataflow that is not wanted any more, with all its state and whatever is in flight; others run on.
+        """Drop a dataflow with all its state and whatever is in flight. Dropping a complete dataflow is a no-op.
 
-        What peers still send to it is taken in and thrown away. Its handles stay as they are, and lead nowhere. To drop one that
-        is complete does nothing more. Every worker drops it, each when it likes: for those that do not, it can never complete.
-        ``GraphError`` for a nested scope, a dataflow that is still being built, one of another worker, or what is no scope.
+        What peers still send to it is discarded, and its handles lead nowhere. Every worker drops it, each when it likes: for
+        those that do not, it can never complete. ``GraphError`` for a nested scope, a dataflow that is still being built or of
+        another worker, or what is no scope.
 
         >>> worker = Worker()
         >>> with worker.dataflow(name="unwanted") as scope:
@@ -149,21 +201,27 @@ class Worker(Turning):
         """
         if not isinstance(scope, ScopeBuilder):
             raise GraphError(f"drop_dataflow takes the scope that `with worker.dataflow(...) as scope` gave, not {brief(scope)}")
-        building = scope.allocator
+        build = scope.allocator
         if scope.parent is not None:
             raise GraphError(f"scope {scope.path!r} cannot be dropped: drop the dataflow {scope.root.path!r} that it is in")
-        if not isinstance(building, DataflowBuild) or building.worker is not self:
+        if not isinstance(build, DataflowBuild) or build.worker is not self:
             raise GraphError(f"dataflow {scope.path!r} is not one of worker {self.index}, which cannot drop it")
-        if not building.installed:
+        if not build.installed:
             raise GraphError(f"dataflow {scope.path!r} is not built yet: drop it after its with-block")
-        if building.number in self._dataflows:
+        if build.number in self._dataflows:
             for subgraph in scope.scopes:
                 subgraph.dropped = True
-        self._forget(building.number)
+        self._forget(build.number)
 
-    def has(self, scope: ScopeBuilder[Any]) -> bool:
-        """Return whether a dataflow of this worker is neither complete nor dropped."""
-        return any(dataflow.scope is scope for dataflow in self._dataflows.values())
+    def _forget(self, number: int) -> None:
+        """Release a dataflow that is complete or dropped."""
+        dataflow = self._dataflows.pop(number, None)
+        if dataflow is not None:
+            dataflow.end()
+            dataflow.discard()
+            self._queue.remove(number)  # its end may have activated it once more
+            for tracer in self._tracers:
+                tracer.ended(number)
 
     @property
     def scopes(self) -> list[ScopeBuilder[Any]]:
@@ -178,51 +236,99 @@ class Worker(Turning):
     # -- stepping ------------------------------------------------------------------------------------------------------
 
     def step(self) -> bool:
-        """Run every dataflow that has something to do, once; return whether any dataflow is not complete yet.
+        """Run every active dataflow once; return whether any dataflow is not complete yet.
 
         Never waits. ``OperatorError`` if an operator raised, ``PeerLostError`` if another worker failed or went away; after
-        either, the worker cannot go on. ``WorkerError`` in an operator: what it has done in one activation is told as a whole.
+        either, the worker cannot go on. ``WorkerError`` inside an operator: an activation reports its progress as a whole.
         """
         self._begin_step()
         try:
-            if self._plain:
-                self._pass()
-            else:
-                self._turn()
+            self._step_once()
         except BaseException as error:
-            self.abort(error)
+            self._abort(error)
             raise
         finally:
             self._stepping = False
         return bool(self._dataflows)
 
+    def _begin_step(self) -> None:
+        if self._failed is not None:
+            raise self._has_failed()
+        self._check_outside()
+        if self.gc_control is not None:
+            self.gc_control.between()
+        self._stepping = True
+
+    def _check_outside(self) -> None:
+        """Raise ``WorkerError`` if an operator is running."""
+        if self._stepping:
+            raise WorkerError(
+                f"worker {self.index} is stepped while one of its operators runs: an operator that waits for something returns,"
+                " and is run again for input, for progress or by its activator"
+            )
+
+    def _has_failed(self) -> PeerLostError:
+        error = PeerLostError(f"worker {self.index} has failed already: {self._failed}")
+        error.__cause__ = self._failed
+        return error
+
+    def _step_once(self) -> None:
+        """Deliver what has arrived, run what is active, and send what that led to."""
+        alone, queue = self._alone, self._queue
+        if not alone:
+            for sender, message in self.transport.receive():
+                self._deliver(sender, message)
+        if self._activations.pending:
+            self._activations.run()
+        chosen: Sequence[int] = ()
+        if not self.paused:
+            if self._timers.entries:
+                self._timers.run_due()
+            if queue.ready:
+                chosen = sorted(queue.ready)
+                if self.scheduler is not None:
+                    chosen = self.scheduler.choose(chosen)
+        if not alone:
+            self._send_early(chosen)
+        for number in chosen:
+            queue.remove(number)
+            dataflow = self._dataflows.get(number)
+            if dataflow is None:
+                continue  # it is complete, dropped, or not finished
+            if alone:
+                alive = dataflow.root.pull_internal_progress((), (), ())
+            else:
+                begun = self._clock()
+                alive = dataflow.root.pull_internal_progress((), (), ())
+                dataflow.longest = max(dataflow.longest, self._clock() - begun)
+                self._send_progress(dataflow)
+            if not alive:
+                self._forget(number)
+                self._aggregator.complete(number)
+        if not alone:
+            if self._aggregator.pending:
+                self._send_aggregated()
+            self._flush()
+        for tracer in self._tracers:
+            tracer.stepped()
+
     @property
     def idle(self) -> bool:
         """Whether no dataflow has anything to do until something arrives or an input is used."""
-        return not self._may_run() and not self._rung
-
-    @property
-    def quiet(self) -> bool:
-        """Whether no dataflow has anything to do, where they are paused too."""
-        return not self._agenda.ready and not self._rung
-
-    @property
-    def expects(self) -> bool:
-        """Whether a dataflow waits for something outside that is still to come: a moment, or another thread."""
-        return bool(self.timers.entries) or self._expects()
+        return not self._may_run() and not self._activations.pending
 
     def _may_run(self) -> bool:
-        """Whether a dataflow has something to do, and may do it."""
-        return bool(self._agenda.ready) and not self._paused
+        """Return whether a dataflow is active, and may run."""
+        return bool(self._queue.ready) and not self.paused
 
-    def _expects(self) -> bool:
-        """Whether somebody outside may still ring for a dataflow that is not complete."""
-        return any(bell.expected for dataflow in self._dataflows.values() for bell in dataflow.bells)
+    def _expects_activation(self) -> bool:
+        """Return whether another thread may still activate a dataflow that is not complete."""
+        return any(each.expected for dataflow in self._dataflows.values() for each in dataflow.activators)
 
     def step_or_park(self, timeout: float | None = None) -> bool:
         """As ``step``, but first wait, for at most ``timeout`` seconds, if there is nothing to do.
 
-        ``StalledError`` where waiting without a bound could never end: with no peers, nothing can arrive.
+        ``StalledError`` where waiting without a bound could never end: without peers nothing can arrive.
         """
         self._check_outside()
         if self._dataflows and self.idle:
@@ -250,9 +356,9 @@ class Worker(Turning):
     def run(self) -> None:
         """Step until every dataflow is complete.
 
-        ``StalledError`` if one cannot complete, since an input is still open or a capability is still held. A worker without
-        peers can go on when that has been closed or dropped; with peers it ends the run, since they find out one by one.
-        ``GraphError`` where the only dataflow that there is to run is still being built.
+        ``StalledError`` if one cannot complete, since an input is still open or a capability is still held. Without peers a
+        worker can go on when that has been closed or dropped; with peers the run ends. ``GraphError`` where the only dataflow
+        is still being built.
         """
         if self._failed is not None:
             raise self._has_failed()
@@ -262,14 +368,13 @@ class Worker(Turning):
                 " with-block"
             )
         while self._dataflows:
-            self._run_on(_PATIENCE, _STRETCH)
+            self._run_on(_PATIENCE, _STEPS)
 
     def run_step(self, patience: float = _PATIENCE) -> bool:
-        """One step of ``run``, for a caller who looks after something else in between; return whether more are to follow.
+        """One step of ``run``, for a caller who does something else in between; return whether more are to follow.
 
-        Waits first if there is nothing to do, for at most ``patience`` seconds. To wait here is to say that this worker will do
-        nothing of its own accord any more, so nothing may be sent, closed or dropped between these steps.
-        ``StalledError`` as in ``run``.
+        Waits first if there is nothing to do, for at most ``patience`` seconds. Waiting here states that this worker does
+        nothing of its own accord any more: send, close and drop nothing between these steps. ``StalledError`` as in ``run``.
 
         >>> worker = Worker()
         >>> with worker.dataflow() as scope:
@@ -282,12 +387,11 @@ class Worker(Turning):
         return self._run_on(patience, 1)
 
     def rest(self, patience: float = _PATIENCE) -> bool:
-        """One step for a caller who holds input back while much is under way; return whether to hold it back is in vain.
+        """One step for a caller who holds input back while much is in flight; return whether holding it back is in vain.
 
-        It is where no worker has anything to do and nothing is on its way, so that what is under way can only be waiting for
-        more input. Of the peers those that are in this method or in ``run_step`` count as having nothing to do. Waits first if
-        there is nothing to do, for at most ``patience`` seconds. Another worker may go on in the meantime, and then it was not
-        in vain after all: to send one batch more is never wrong.
+        It is in vain where no worker has anything to do and nothing is on its way: what is in flight waits for more input. Of
+        the peers, those in this method or in ``run_step`` count as idle. Waits first if there is nothing to do, for at most
+        ``patience`` seconds. Another worker may have gone on by now; sending one batch more is never wrong.
 
         >>> worker = Worker()
         >>> with worker.dataflow() as scope:
@@ -300,21 +404,21 @@ class Worker(Turning):
         self._begin_step()
         try:
             quiet = self.idle and bool(self._dataflows)
-            if quiet and self._alone and not self._expects():
+            if quiet and self._alone and not self._expects_activation():
                 return True
             if quiet:
                 self._park(patience)
             before = self._stall.moves
-            self._turn()
-            if not quiet or not self.idle or self._expects() or self._stall.moves != before:
+            self._step_once()
+            if not quiet or not self.idle or self._expects_activation() or self._stall.moves != before:
                 return False
             if self._stall.resting():
                 return True
-            news = self._stall.news(final=False)
-            if news is not None:
-                self._tell_all((HELD, news))
+            report = self._stall.news(final=False)
+            if report is not None:
+                self._send_control(QuietMessage(report, False))
         except BaseException as error:
-            self.abort(error)
+            self._abort(error)
             raise
         finally:
             self._stepping = False
@@ -325,22 +429,20 @@ class Worker(Turning):
 
         See ``timely.inspect.explain``.
 
-        >>> worker = Worker()
+        >>> import timely
+        >>> worker = timely.Worker()
         >>> with worker.dataflow(name="df") as scope:
         ...     numbers, stream = scope.new_input()
         ...     probe = stream.probe()
         >>> [reason.path for reason in worker.explain(probe).reasons]
         ['/df/input#0']
         """
-        from timely import inspect
-
-        return inspect.explain(self, what)
+        return _EXPLAINERS[-1](self, what)
 
     def under_way(self) -> int:
         """Return how many records are on their way to an operator, on any worker, as far as is known here.
 
-        These are the records of all messages that were sent and have not been read; one that goes to several operators counts
-        for each. Takes time in the size of the dataflows.
+        A record that goes to several operators counts for each. Takes time in the size of the dataflows.
 
         >>> import timely
         >>> worker = Worker()
@@ -353,90 +455,92 @@ class Worker(Turning):
         """
         return sum(scope.under_way() for dataflow in self._dataflows.values() for scope in dataflow.scopes)
 
-    def _run_on(self, patience: float, passes: int) -> bool:
-        """Take steps of ``run``: up to ``passes`` of them where nobody else has to be heard in between."""
+    def _run_on(self, patience: float, steps: int) -> bool:
+        """Take steps of ``run``: without peers up to ``steps`` of them, else one."""
         self._begin_step()
         try:
-            if self._rung:
-                self._answer()
+            if self._activations.pending:
+                self._activations.run()
             waits = not self._may_run() and self._is_waiting()
             if waits:
                 self._wait_with_all(patience)
-            if self._plain:
-                passes = passes if self.collector is None else 1
-                while passes and self._agenda.ready:
-                    self._pass()
-                    passes -= 1
+            if self._alone and self.scheduler is None:
+                steps = steps if self.gc_control is None else 1
+                while steps and self._may_run():
+                    self._step_once()
+                    steps -= 1
             elif not waits:
-                self._turn()
+                self._step_once()
         except StalledError:
-            raise  # nothing is broken: when something has been closed or dropped, a worker without peers can go on
+            raise  # nothing is broken: without peers a worker can go on after something was closed or dropped
         except BaseException as error:
-            self.abort(error)
+            self._abort(error)
             raise
         finally:
             self._stepping = False
         return bool(self._dataflows)
 
+    # -- waiting -------------------------------------------------------------------------------------------------------
+
     def _park(self, timeout: float | None, advice: str = _ADVICE) -> None:
         """Wait for something to arrive; ``StalledError`` where that could never end."""
-        due = None if self._paused else self.timers.pause()
-        if self._alone and due is None and not self._expects():
-            if timeout is None and not self._finds_abandoned():
+        due = None if self.paused else self._timers.pause()
+        if self._alone and due is None and not self._expects_activation():
+            if timeout is None and not self._finds_unreferenced():
                 raise StalledError(self._why_stalled(advice))
             timeout = 0.0  # nothing can arrive
-        if self.collector is not None:
-            self.collector.idle()
+        if self.gc_control is not None:
+            self.gc_control.idle()
         if due is not None:
             timeout = min(due, _LONGEST if timeout is None else timeout)
-        begun = perf_counter() if self.tracers else 0.0
-        if self._scheduler is not None:
-            self._scheduler.park(timeout)
+        begun = perf_counter() if self._tracers else 0.0
+        if self.scheduler is not None:
+            self.scheduler.park(timeout)
         else:
             self.transport.wait(timeout)
-        for onlooker in self.tracers:
-            onlooker.waited(perf_counter() - begun)
+        for tracer in self._tracers:
+            tracer.waited(perf_counter() - begun)
 
     def _wait_with_all(self, patience: float) -> None:
-        """Wait; if it was in vain, tell the peers so, and ``StalledError`` if it is in vain for all of them."""
+        """Wait and step; if that was in vain, report so, and raise ``StalledError`` if it is in vain for all workers."""
         self._park(None if self._alone else patience)
         before = self._stall.moves
-        self._turn()
+        self._step_once()
         if self._stall.moves != before or not self.idle or not self._is_waiting():
             return
-        if self.expects:
-            return  # it waits for something that is still to happen
+        if self._timers.entries or self._expects_activation():
+            return  # something is still to happen
         if self._stall.still() and not self._stall.has_searched:
-            if self._finds_abandoned():
+            if self._finds_unreferenced():
                 return
             self._stall.search_was_in_vain()
         if self._stall.stalled():
             raise StalledError(self._why_stalled())
-        news = self._stall.news()
-        if news is not None:
-            self._tell_all((QUIET, news))
+        report = self._stall.news()
+        if report is not None:
+            self._send_control(QuietMessage(report, True))
 
-    def _finds_abandoned(self) -> bool:
-        """Have Python look for what nothing refers to any more; return whether something of this worker's was among it.
+    def _finds_unreferenced(self) -> bool:
+        """Collect garbage; return whether that dropped a capability of this worker.
 
-        A capability in a cycle of objects is dropped when Python's collector finds it, which may be never where nothing moves.
+        One in a cycle of objects is dropped when Python's collector finds it, which may be never where nothing moves.
         """
         find_garbage()
-        return bool(self._rung)
+        return bool(self._activations.pending)
 
     def _is_waiting(self) -> bool:
-        """Whether there is anything to wait for: a dataflow that is not complete, or what a peer is to say."""
-        return bool(self._dataflows or self._council.missing() or self._serving or self._in_round())
+        """Return whether there is anything to wait for: a dataflow that is not complete, or a message of a peer."""
+        return bool(self._dataflows or self._all_gather.missing() or self._serving or self._in_round())
 
     def _in_round(self) -> bool:
         """Return whether progress that others sent before they gave their values may still be on its way."""
-        return self._aggregator.in_round(self._council.round)
+        return self._aggregator.in_round(self._all_gather.round)
 
     def _why_stalled(self, advice: str = _ADVICE) -> str:
-        held = [f"a value to come from worker {peer}, which all are to agree on" for peer in self._council.missing()]
+        held = [f"a value to come from worker {peer}, for all_gather" for peer in self._all_gather.missing()]
         for dataflow in self._dataflows.values():
             held += [f"{what} in dataflow {dataflow.name!r}" for what in dataflow.root.outstanding()]
-        if self._paused and self._agenda.ready:
+        if self.paused and self._queue.ready:
             return f"worker {self.index} is paused, and there is still {'; '.join(held[:5])}: set its paused to False"
         if any(what.startswith("a message for") for what in held):
             advice += ", and have operators read what comes to them"
@@ -446,64 +550,206 @@ class Worker(Turning):
             advice = "check times of your own with timely.testing.check_timestamp, check_summary and check_refinement"
         return f"nothing can move any more, and there is still {'; '.join(held[:5])}: {advice}"
 
-    # -- peers -----------------------------------------------------------------------------------------------------------
+    # -- sending -------------------------------------------------------------------------------------------------------
 
-    def confer(self, value: V) -> list[V]:
-        """Give a value, and return what all workers gave, in worker order; every worker calls it, as often as the others.
+    def _send(self, peer: int, message: Any) -> None:
+        """Send a peer a message that it may act on."""
+        self._stall.count_sent(peer)
+        self.transport.send(peer, message)
 
-        Steps until all have. What a peer sent before it gave its value has arrived when this returns, since messages between two
-        workers keep their order. ``StalledError`` where all others wait for something else, or have ended; ``RoutingError`` for
-        a value that cannot be sent.
+    def _send_all(self, message: Any) -> None:
+        """Send every peer a message that it may act on."""
+        for peer in range(self.peers):
+            if peer != self.index:
+                self._send(peer, message)
+
+    def _send_control(self, message: Any) -> None:
+        """Send every peer a message that the stall detector does not count, at once."""
+        for peer in range(self.peers):
+            if peer != self.index:
+                self.transport.send(peer, message)
+        self.transport.flush()
+
+    def _send_early(self, chosen: Iterable[int]) -> bool:
+        """Send the progress since the last step before a slow operator runs; return whether there was any.
+
+        Where steps are short it goes with theirs, in one batch.
+        """
+        sent = False
+        for number in chosen:
+            dataflow = self._dataflows.get(number)
+            if dataflow is not None and self._is_slow(dataflow) and self._send_progress(dataflow):
+                dataflow.longest /= 2
+                sent = True
+        if sent:
+            self._send_aggregated()
+            self._flush()
+        return sent
+
+    def _is_slow(self, dataflow: InstalledDataflow) -> bool:
+        """Return whether an activation is likely to take longer than a message to all peers."""
+        return dataflow.longest >= SLOW
+
+    def _send_progress(self, dataflow: InstalledDataflow) -> bool:
+        """Send the data of a dataflow, then its progress, as one batch; return whether there was progress."""
+        dataflow.batcher.flush()
+        batch = dataflow.exchange.flush() if dataflow.exchange is not None else None
+        if batch is None:
+            return False
+        for tracer in self._tracers:
+            tracer.sent(dataflow.number, batch)
+        self._aggregator.add(dataflow.number, batch)
+        return True
+
+    def _send_aggregated(self) -> None:
+        """Send the progress of this worker, and what it forwards."""
+        for members, number, batch in self._aggregator.flush():
+            message = ProgressMessage(number, batch)
+            for peer in members:
+                self._send(peer, message)
+        for members, round in self._aggregator.marks():
+            for peer in members:
+                self._send(peer, RoundMessage(round))
+
+    def _flush(self) -> None:
+        try:
+            self.transport.flush()
+        except UnsendableError as error:
+            raise RoutingError(f"{self._whereabouts(error.message)}: {error}").caused_by(error.__cause__)
+
+    def _whereabouts(self, message: Any) -> str:
+        """Return, for an error, what a message carries, and to where."""
+        if isinstance(message, AllGatherMessage):
+            return "a value for all_gather"
+        if isinstance(message, DataMessage) and message.dataflow in self._dataflows:
+            return f"exchange into {self._dataflows[message.dataflow].labels[message.channel]}"
+        return f"times of dataflow {message.dataflow}"
+
+    # -- receiving -----------------------------------------------------------------------------------------------------
+
+    def _deliver(self, sender: int, message: Any) -> None:
+        """Act on one message of a peer."""
+        kind = type(message)
+        if kind is DataMessage or kind is GraphMessage:
+            self._stall.count_received(sender)
+            self._deliver_to_dataflow(sender, message)
+        elif kind is ProgressMessage:
+            self._stall.count_received(sender, message.batch.count)
+            self._deliver_to_dataflow(sender, message)
+        elif kind is QuietMessage:
+            self._stall.receive(sender, message.report, message.final)
+        elif kind is ServingMessage:
+            self._stall.serve(sender)
+        elif kind is EndedMessage:
+            self._stall.end(sender)
+        elif kind is AbortMessage:
+            who = f"worker {sender} failed, so worker {self.index} stops" if sender >= 0 else f"worker {self.index} stops"
+            raise PeerLostError(f"{who}: {message.reason}")
+        else:
+            self._stall.count_received(sender)
+            if kind is AllGatherMessage:
+                self._all_gather.receive(sender, message.round, message.value)
+            elif kind is RoundMessage:
+                self._aggregator.receive_mark(sender, message.round)
+            else:
+                self._graph_check.end(sender, message.dataflows)
+                self._all_gather.leave(sender)
+                for number, dataflow in self._dataflows.items():
+                    self._graph_check.expect(number, dataflow.name)
+
+    def _deliver_to_dataflow(self, sender: int, message: Any) -> None:
+        """Act on a message for a dataflow, or hold it until the dataflow is built."""
+        number = message.dataflow
+        if not self._graph_check.knows(number):
+            self._early.setdefault(number, []).append((sender, message))
+            return
+        kind = type(message)
+        dataflow = self._dataflows.get(number)  # none: complete or dropped here
+        if kind is DataMessage:
+            if dataflow is not None:
+                batch = message.batch
+                dataflow.channels[message.channel](message.time, batch, len(batch))
+        elif kind is ProgressMessage:
+            self._aggregator.receive(sender, number, message.batch)
+            if dataflow is not None:
+                self._receive_progress(dataflow, message.batch)
+        else:
+            self._graph_check.compare(number, sender, message.description)
+            if self.index == 0 and sender == 1 and dataflow is not None:
+                warn_of_the_same(dataflow.scope, message.given)
+
+    def _receive_progress(self, dataflow: InstalledDataflow, batch: ProgressBatch[Pointstamp]) -> None:
+        """Apply a peer's batch as a whole, before anything is derived from it."""
+        for tracer in self._tracers:
+            tracer.received(dataflow.number, batch.sender, batch)
+        exchange = cast("ProgressExchange[Pointstamp]", dataflow.exchange)
+        scopes = dataflow.scopes
+        for (scope, location, time), diff in exchange.receive(batch):
+            scopes[scope].receive(location, time, diff)
+
+    # -- peers ---------------------------------------------------------------------------------------------------------
+
+    def all_gather(self, value: V) -> list[V]:
+        """Return the values that all workers give, in worker order; every worker calls it, as often as the others.
+
+        Steps until all have. What a peer sent before it gave its value has arrived when this returns. ``StalledError`` where all
+        others wait for something else, or have ended; ``RoutingError`` for a value that cannot be sent.
 
         >>> import timely
-        >>> timely.execute(lambda worker: worker.confer(10 * worker.index), workers=3)
+        >>> timely.execute(lambda worker: worker.all_gather(10 * worker.index), workers=3)
         [[0, 10, 20], [0, 10, 20], [0, 10, 20]]
         """
         self._check_outside()
         if self._failed is not None:
             raise self._has_failed()
-        number = self._council.speak(value)
-        for peer in range(self.peers):
-            if peer != self.index:
-                self.tell(peer, (CONFER, number, value))
-        self._aggregator.begin_round(number)
+        round = self._all_gather.give(value)
+        self._send_all(AllGatherMessage(round, value))
+        self._aggregator.begin_round(round)
         self._send_aggregated()
         self._flush()
-        while self._council.missing() or self._in_round():
-            if self._council.in_vain():
+        while self._all_gather.missing() or self._in_round():
+            if self._all_gather.in_vain():
                 raise StalledError(self._why_stalled())
             self._run_on(_PATIENCE, 1)
-        self._aggregator.end_round(number)
-        return self._council.conclude()
+        self._aggregator.end_round(round)
+        return self._all_gather.conclude()
 
-    def finish(self) -> None:
-        """Run every dataflow to its end, and tell the peers that this worker builds no more."""
-        for peer in range(self.peers):
-            if peer != self.index:
-                self.tell(peer, (DONE, len(self._agenda.waits)))
+    def _finish(self) -> None:
+        """Run every dataflow to its end; the peers learn that this worker builds no more."""
+        self._send_all(GraphsDoneMessage(len(self._queue.waits)))
         self.transport.flush()
         self.run()
         self._serve()
-        self._tell_all((ENDED,))
+        self._send_control(EndedMessage())
 
     def _serve(self) -> None:
-        """Pass on what others tell of dataflows that were dropped here, until nobody wants any more or nothing can move."""
+        """Pass on progress of dataflows that were dropped here, until no worker needs it or nothing can move."""
         self._serving = self._aggregator.forwarding
         if self._serving:
-            self._tell_all((SERVING,))
-        with contextlib.suppress(StalledError):  # it is for those to raise who still want something
+            self._send_control(ServingMessage())
+        with contextlib.suppress(StalledError):  # workers that still wait for something raise it
             while self._serving and not self._stall.unwanted():
                 self._run_on(_PATIENCE, 1)
         self._serving = False
 
+    def _abort(self, error: BaseException) -> None:
+        """Stop every peer: this worker has failed."""
+        if self._failed is None:
+            self._failed = error
+            try:
+                with contextlib.suppress(RoutingError):
+                    self.transport.flush()  # what cannot be sent is dropped by this, and does not block the next message
+            finally:
+                self._send_control(AbortMessage(error_text(error)))
+
     def close(self) -> None:
         """Close the connections to the peers, after what was sent has gone out.
 
-        Peers with whom a dataflow is not complete are told that this worker has failed them: they could only wait for it.
+        Peers with whom a dataflow is not complete see this worker as failed.
         """
         if self._dataflows and not self._alone:
             unfinished = ", ".join(repr(dataflow.name) for dataflow in self._dataflows.values())
-            self.abort(WorkerError(f"it was closed before dataflow {unfinished} was complete"))
+            self._abort(WorkerError(f"it was closed before dataflow {unfinished} was complete"))
         try:
             with contextlib.ExitStack() as stack:
                 for dataflow in self._dataflows.values():
@@ -519,3 +765,28 @@ class Worker(Turning):
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self.close()
+
+
+_HOOKS: list[Callable[[Worker], object]] = []
+
+_EXPLAINERS: list[Callable[[Worker, Place], Explanation]] = []
+"""``timely.inspect.explain``, which stands above: see ``timely.worker.internals.set_explainer``."""
+
+
+@contextlib.contextmanager
+def everywhere(look: Callable[[Worker], object]) -> Iterator[None]:
+    """Call ``look(worker)`` for each worker that this process makes in the ``with`` block, on the thread that makes it.
+
+    >>> import timely
+    >>> from timely.inspect import everywhere
+    >>> seen = []
+    >>> with everywhere(lambda worker: seen.append(worker.index)):
+    ...     _ = timely.execute(lambda worker: None, workers=2)
+    >>> sorted(seen)
+    [0, 1]
+    """
+    _HOOKS.append(look)
+    try:
+        yield
+    finally:
+        _HOOKS.remove(look)

@@ -119,7 +119,7 @@ def fed(scope: timely.ScopeBuilder[int], probe: timely.ProbeHandle[int]) -> Stre
 
 
 def agreed(worker: timely.Worker, recovery: Recovery) -> tuple[list[str], list[int | None]]:
-    return worker.confer("this one"), recovery.agree(None if worker.index else 7)
+    return worker.all_gather("this one"), recovery.agree(None if worker.index else 7)
 
 
 def shared(handle: InputHandle[int, str], scope: timely.ScopeBuilder[int]) -> Stream[int, str]:

@@ -103,7 +103,7 @@ def sources(words: Stream[int, str], probe: timely.ProbeHandle[int]) -> None:
 
 
 def agreed(worker: timely.Worker) -> None:
-    names: list[str] = worker.confer(worker.index)  # expect: arg-type
+    names: list[str] = worker.all_gather(worker.index)  # expect: arg-type
     print(names)
 
 

@@ -23,7 +23,7 @@ import attrs
 import pyarrow as pa
 from pyarrow import parquet
 
-from timely.dataflow import Stream, SyncActivator
+from timely.dataflow import Stream
 from timely.errors import ConfigurationError, WorkerError
 from timely.recovery import Recovery
 from timely.spark.ingest import Ingest
@@ -35,6 +35,7 @@ from timely.spark.streaming.ingest import read_share
 from timely.spark.streaming.output_buffer import OutputBuffer
 from timely.spark.task import Task
 from timely.worker import Worker
+from timely.worker.internals import sync_activator, timers
 
 _LOOK_EVERY = 1.0
 """Seconds after which a worker that waits looks whether it is still wanted, should nobody wake it."""
@@ -145,7 +146,7 @@ class OrderQueue:
         self._registration = registration
         self._worker = worker
         self._orders: deque[Order] = deque()
-        activator = SyncActivator(self._look, worker)
+        activator = sync_activator(worker, self._look)
         registration.alert(activator.activate)
         activator.activate()  # for what came before
 
@@ -154,7 +155,7 @@ class OrderQueue:
         worker = self._worker
         while not self._orders:
             if worker.idle:
-                pause = worker.timers.pause()
+                pause = timers(worker).pause()
                 worker.transport.wait(_LOOK_EVERY if pause is None else min(pause, _LOOK_EVERY))
             worker.step()
         return self._orders.popleft()

@@ -1,7 +1,4 @@
-"""``Explanation``: why a frontier is where it is, as data, and in words when printed.
-
-The words say what the data say, shortened: reasons of one operator and one path are grouped, and only the first are shown.
-"""
+"""``Explanation``: why a frontier is where it is, as data, and in words when it is printed. It refers to nothing that runs."""
 
 from __future__ import annotations
 
@@ -12,21 +9,43 @@ from typing import Any, Final, Literal, TypeAlias
 
 import attrs
 
+from timely.dataflow import InputPort, ScopeBuilder, Stream
 from timely.dataflow.origin import Origin
 from timely.errors import brief
-from timely.inspect.capability_holders import Port, Position
+from timely.operators import ProbeHandle
 from timely.progress import PathSummary
 
+Place: TypeAlias = Stream[Any, Any] | ProbeHandle[Any] | InputPort[Any, Any] | ScopeBuilder[Any]
+"""What may be explained: the frontier at a stream, a probe or an operator's input; or the end of a dataflow."""
+
+Port: TypeAlias = tuple[str, int, bool]
+"""The path of an operator, the number of a port, and whether that is an input (where records wait)."""
+
 Kind: TypeAlias = Literal["input", "capability", "message"]
-"""What holds a frontier back: a source that may still send, a capability of another operator, or unread records."""
+"""What holds a frontier back: an open input, a capability of another operator, or unread records."""
 
 _SHOWN: Final = 10
 _TIMES: Final = 3
 
 
 @attrs.frozen
+class Position:
+    """Where a worker's thread is: the running operators and the lines of the program, the innermost last."""
+
+    worker: int
+    operators: tuple[str, ...]
+    lines: tuple[str, ...]
+
+    def __str__(self) -> str:
+        at = f" {self.lines[0]}" if len(self.lines) == 1 else "".join(f"\n  {line}" for line in self.lines)
+        if self.operators:
+            return f"worker {self.worker} runs operator {', in it '.join(self.operators)}, which has not returned; it is at{at}"
+        return f"worker {self.worker} is at{at}" if self.lines else f"worker {self.worker} has ended its program"
+
+
+@attrs.frozen
 class Leg:
-    """The part of a path within one scope: its operators, its summary, and the time at its end, in the scope's own times."""
+    """The part of a path in one scope: its operators, its summary, and the time at its end, in the scope's own time."""
 
     scope: str
     operators: tuple[str, ...]
@@ -38,9 +57,9 @@ class Leg:
 class Reason:
     """One thing that holds a frontier back.
 
-    ``operator``, built at ``origin``, holds ``count`` capabilities of its output ``port`` for ``time``, or has that many unread
-    records at its input ``port``. ``by_worker`` has the counts of the workers that could be asked. ``way`` is the path to the
-    explained place, a leg for each scope, where the time arrives as ``arrives_at``.
+    ``operator``, built at ``origin``, holds ``count`` capabilities of the output ``port``, or has so many unread records at the
+    input ``port``, at ``time``, in all workers together. ``by_worker`` splits the count, as far as that is known. ``way`` leads
+    to the place in question, a leg for each scope, and arrives as ``arrives_at``.
     """
 
     kind: Kind
@@ -56,16 +75,16 @@ class Reason:
 
     @property
     def place(self) -> Port:
-        """The port, as :mod:`timely.inspect.capability_holders` names it."""
+        """The port."""
         return self.path, self.port, self.kind == "message"
 
     def __str__(self) -> str:
-        return _words([self])
+        return _in_words([self])
 
 
 @attrs.frozen
 class Unfinished:
-    """A custom scope that reported unfinished work when it was last pulled, and so keeps its dataflow alive.
+    """A custom scope that reported work left when it was last pulled: it keeps its dataflow alive.
 
     >>> str(Unfinished("Feed", "/df/Feed#0", None))
     "scope 'Feed' (/df/Feed#0) has work left: it returned True when it was last pulled"
@@ -84,10 +103,10 @@ class Unfinished:
 class Explanation:
     """Why the frontier at ``place`` is ``frontier``, as one worker sees it; for the end of a dataflow ``frontier`` is empty.
 
-    ``positions`` are the threads of workers that hold a reason, or run an operator; the thread that asks is left out.
-    ``missing`` are workers that have not built the dataflow or have dropped it, ``unreachable`` those that could not be asked,
-    with the reason. ``unfinished`` are custom scopes that keep the dataflow alive; no frontier waits for them. ``dropped`` says
-    whether the dataflow was dropped on this worker before it was complete.
+    The frontier of the end of a dataflow is empty. ``positions``: where the workers involved are, without the thread that asks.
+    ``missing``: workers that have not built the dataflow, or have dropped it. ``unheard``: those that could not be asked, and
+    why. ``unfinished``: custom scopes that keep the dataflow from its end on this worker. ``dropped``: the dataflow, or one
+    that a probe is attached to, was dropped here before it was complete.
     """
 
     place: str
@@ -102,7 +121,7 @@ class Explanation:
 
     @property
     def waits_for_inputs(self) -> bool:
-        """Whether only inputs hold the frontier back, and no operator is running."""
+        """Whether all reasons are open inputs, and no operator is running."""
         return all(reason.kind == "input" for reason in self.reasons) and not any(where.operators for where in self.positions)
 
     def __str__(self) -> str:
@@ -115,7 +134,7 @@ class Explanation:
         groups: dict[Any, list[Reason]] = {}
         for reason in self.reasons:
             groups.setdefault((reason.place, tuple(leg.operators for leg in reason.way)), []).append(reason)
-        lines += [_item(_words(group)) for group in list(groups.values())[:_SHOWN]]
+        lines += [_item(_in_words(group)) for group in list(groups.values())[:_SHOWN]]
         if len(groups) > _SHOWN:
             lines.append(_item(f"and {len(groups) - _SHOWN} more, see .reasons"))
         lines += [_item(str(scope)) for scope in self.unfinished]
@@ -132,8 +151,8 @@ def _item(text: str) -> str:
     return textwrap.indent(text, "    ").replace("    ", "  - ", 1)
 
 
-def _words(reasons: Sequence[Reason]) -> str:
-    """Return reasons of one operator and one path in words."""
+def _in_words(reasons: Sequence[Reason]) -> str:
+    """Return reasons of one kind, operator and path, in words."""
     first = reasons[0]
     built = "" if first.origin is None else f", built at {first.origin}"
     lines = [f"{first.operator!r} ({first.path}{built}) {_deed(reasons)}", f"  {_where(reasons)}"]
@@ -145,7 +164,7 @@ def _words(reasons: Sequence[Reason]) -> str:
 
 
 def _deed(reasons: Sequence[Reason]) -> str:
-    """Return what the operator holds or has not read, and what to do about it."""
+    """Return what the operator holds, and what to do."""
     kind, count = reasons[0].kind, sum(reason.count for reason in reasons)
     times = ", ".join(brief(reason.time) for reason in reasons[:_TIMES])
     if len(reasons) > _TIMES:
@@ -158,7 +177,7 @@ def _deed(reasons: Sequence[Reason]) -> str:
 
 
 def _where(reasons: Sequence[Reason]) -> str:
-    """Return how much each worker has, in words."""
+    """Return the counts of each worker, in words."""
     found: Counter[int] = Counter()
     for reason in reasons:
         found.update(reason.by_worker)

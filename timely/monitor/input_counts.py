@@ -1,8 +1,4 @@
-"""``InputCounts``: how many records the inputs of a worker's dataflows have sent, counted for whoever looks on.
-
-It goes between an input and what counts its messages, and leaves all other operators alone; a worker that nobody has it look on
-at counts nothing. The invariant: each record is counted once, however many streams lead on from the input.
-"""
+"""``InputCounts``: counts the records that the inputs of a worker's dataflows send. Invariant: each record is counted once."""
 
 from __future__ import annotations
 
@@ -13,19 +9,20 @@ from typing import Any
 from timely.dataflow import ScopeBuilder
 from timely.progress import ProgressBatch
 from timely.scopes import Recorder, Subgraph
+from timely.worker.internals import tracers
 from timely.worker.worker import Worker
 
 
 class InputCounts:
-    """Looks on at a worker, and counts the ``records`` of operators that have no inputs of their own.
+    """A tracer that counts the ``records`` of operators without inputs.
 
     >>> worker = Worker()
-    >>> taken = InputCounts.of(worker)
+    >>> counts = InputCounts.of(worker)
     >>> with worker.dataflow() as scope:
     ...     stream = scope.to_stream(range(5))
     ...     _ = stream.map(str), stream.map(repr)
     >>> worker.run()
-    >>> taken.records, records_taken(worker)
+    >>> counts.records, records_sent(worker)
     (5, 5)
     """
 
@@ -34,11 +31,11 @@ class InputCounts:
 
     @classmethod
     def of(cls, worker: Worker) -> InputCounts:
-        """Return the one that looks on at a worker; from now on, if there was none."""
+        """Return the tracer of this kind that a worker has; it gets one if it has none."""
         found = _found(worker)
         if found is None:
             found = cls()
-            worker.tracers.append(found)
+            tracers(worker).append(found)
         return found
 
     def built(self, number: int, scope: ScopeBuilder[Any]) -> None:
@@ -52,7 +49,7 @@ class InputCounts:
         child = subgraph.children[index]
         if child.scope.inputs:
             return hold, note
-        firsts = {numbers[0] for numbers in child.fanout if numbers}  # of all that an output leads to, one
+        firsts = {numbers[0] for numbers in child.fanout if numbers}  # one of the streams that an output leads to
 
         def counted(number: int, time: Any, diff: int) -> None:
             if number in firsts:
@@ -61,27 +58,27 @@ class InputCounts:
 
         return hold, counted
 
-    def told(self, number: int, batch: ProgressBatch[Any]) -> None:
+    def sent(self, number: int, batch: ProgressBatch[Any]) -> None:
         """Nothing."""
 
-    def heard(self, number: int, sender: int, batch: ProgressBatch[Any]) -> None:
+    def received(self, number: int, sender: int, batch: ProgressBatch[Any]) -> None:
         """Nothing."""
 
     def waited(self, seconds: float) -> None:
         """Nothing."""
 
-    def turned(self) -> None:
+    def stepped(self) -> None:
         """Nothing."""
 
     def ended(self, number: int) -> None:
         """Nothing."""
 
 
-def records_taken(worker: Worker) -> int:
-    """Return how many records the inputs of a worker have sent; 0 where nobody counts them."""
+def records_sent(worker: Worker) -> int:
+    """Return how many records the inputs of a worker have sent; 0 where nothing counts them."""
     found = _found(worker)
     return 0 if found is None else found.records
 
 
 def _found(worker: Worker) -> InputCounts | None:
-    return next((onlooker for onlooker in worker.tracers if isinstance(onlooker, InputCounts)), None)
+    return next((tracer for tracer in tracers(worker) if isinstance(tracer, InputCounts)), None)

@@ -1,7 +1,6 @@
-"""One line of a terminal on which a run says how far it is, and numbers short enough for it.
+"""``StatusLine``: one line of a terminal that says how far a run is, and numbers short enough for it.
 
-The line makes way for what the program itself writes. The invariant: it is written only where it begins a line of the terminal,
-as far as this process can know, so that nothing of the program's is overwritten.
+Invariant: it is written only where it begins a line of the terminal, as far as this process knows.
 """
 
 from __future__ import annotations
@@ -19,10 +18,7 @@ _ERASE: Final = "\r\x1b[K"
 
 
 class StatusLine:
-    """One line of a terminal that renews itself.
-
-    Where it is ``shared``, another process writes one on the same terminal.
-    """
+    """One line of a terminal that renews itself. ``shared``: another process writes one on the same terminal."""
 
     def __init__(self, terminal: TextIO, *, shared: bool = False) -> None:
         self._terminal = terminal
@@ -32,10 +28,7 @@ class StatusLine:
         self._interrupted = False
 
     def write(self, text: str) -> None:
-        """Put a text in place of the one before; what does not fit into the line is left out.
-
-        Nothing, while the program has begun a line and not ended it, and in the background of a shell.
-        """
+        """Replace the text, cut to the width; not inside an unfinished line of the program, or in a shell's background."""
         if not text:
             self.clear()
             return
@@ -48,7 +41,7 @@ class StatusLine:
             self._written = True
 
     def clear(self) -> None:
-        """Leave the line empty."""
+        """Empty the line."""
         if self._written:
             self._erase()
             self._written = False
@@ -60,10 +53,7 @@ class StatusLine:
 
     @contextlib.contextmanager
     def beside(self, *streams: TextIO | None) -> Iterator[None]:
-        """Have the line cleared before what is written to those of the streams that are terminals, until the block ends.
-
-        Somebody else may do the same to a stream, before and meanwhile.
-        """
+        """Clear the line before anything is written to those of the streams that are terminals, until the block ends."""
         with contextlib.ExitStack() as stack:
             for stream in dict.fromkeys(streams):
                 if stream is not None and is_terminal(stream) and hasattr(stream, "__dict__"):
@@ -81,7 +71,7 @@ class StatusLine:
 
 @contextlib.contextmanager
 def _in_place(stream: TextIO, write: Callable[[str], int]) -> Iterator[None]:
-    """Have ``write`` be what writes to a stream, until the block ends; what somebody has put over it since stays."""
+    """Replace a stream's ``write`` until the block ends, unless something else replaces it meanwhile."""
     own = vars(stream)
     before = own.get("write")
     own["write"] = write
@@ -89,13 +79,13 @@ def _in_place(stream: TextIO, write: Callable[[str], int]) -> Iterator[None]:
         yield
     finally:
         if own.get("write") is write:
-            del own["write"]  # the one of its class is seen again
+            del own["write"]  # uncovers that of the class
             if before is not None:
                 own["write"] = before
 
 
 def erase(terminal: TextIO | None) -> None:
-    """Empty the line that a terminal's cursor is in; nothing where there is no terminal."""
+    """Empty the line of a terminal's cursor."""
     if terminal is not None and is_terminal(terminal):
         with contextlib.suppress(OSError, ValueError):
             terminal.write(_ERASE)
@@ -103,24 +93,19 @@ def erase(terminal: TextIO | None) -> None:
 
 
 def is_terminal(stream: TextIO | None) -> bool:
-    """Return whether a stream is a terminal with a cursor.
-
-    >>> import io
-    >>> is_terminal(io.StringIO()), is_terminal(None)
-    (False, False)
-    """
+    """Return whether a stream is a terminal with a cursor."""
     try:
         return stream is not None and stream.isatty() and os.environ.get("TERM") != "dumb"
     except ValueError:
-        return False  # it is closed
+        return False  # closed
 
 
 def _in_background(terminal: int) -> bool:
-    """Whether a shell has put this process into the background of the terminal."""
+    """Return whether a shell has put this process into the background."""
     try:
         return os.tcgetpgrp(terminal) != os.getpgrp()
     except (AttributeError, OSError):
-        return False  # a system without such, or not the terminal that this process was started from
+        return False  # no such system, or another terminal
 
 
 def count(number: int) -> str:

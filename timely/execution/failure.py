@@ -1,7 +1,6 @@
-"""Errors on their way to another process: each with the errors that it came of, and what its traceback said.
+"""``Failure``: an error on its way to another process, with its causes and its traceback.
 
-The invariant: an error arrives. One that cannot be pickled, or not be read there, arrives as a ``WorkerError`` that says what it
-was, and with the same causes.
+Invariant: an error arrives. One that cannot be pickled, or not be read there, arrives as a ``WorkerError`` with the same causes.
 """
 
 from __future__ import annotations
@@ -15,8 +14,8 @@ from timely.dataflow.pickling import dumps
 from timely.errors import WorkerError, error_text
 
 
-class Link(NamedTuple):
-    """One error of a chain: its pickle, or nothing; what it says, and its notes; and which links of the chain belong to it."""
+class ErrorLink(NamedTuple):
+    """One error of a chain: its pickle, if it has one, its text and notes, and the places of the errors that belong to it."""
 
     body: bytes
     text: str
@@ -28,14 +27,14 @@ class Link(NamedTuple):
 
 
 class Failure(NamedTuple):
-    """An error as it travels: the links of its chain, its own the first, and its traceback."""
+    """The links of an error's chain, its own the first, and its traceback."""
 
-    links: list[Link]
+    links: list[ErrorLink]
     trace: str
 
     @classmethod
     def of(cls, error: BaseException) -> Failure:
-        """Return what travels of an error.
+        """Return the failure of an error.
 
         >>> error = KeyError("a")
         >>> error.__cause__ = OSError("b")
@@ -51,20 +50,20 @@ class Failure(NamedTuple):
             return places[id(other)]
 
         links = []
-        for one in chain:  # which grows meanwhile
+        for one in chain:  # grows meanwhile
             hidden = one.__suppress_context__
             cause = None if one.__cause__ is None else place(one.__cause__)
             context = None if hidden or one.__context__ is None else place(one.__context__)
             members = [place(member) for member in one.exceptions] if isinstance(one, BaseExceptionGroup) else []
             notes = [str(note) for note in getattr(one, "__notes__", ())]
-            links.append(Link(_pickled(one), error_text(one), notes, cause, context, hidden, members))
+            links.append(ErrorLink(_pickled(one), error_text(one), notes, cause, context, hidden, members))
         return cls(links, "".join(traceback.format_exception(error)))
 
     def error(self) -> BaseException:
-        """Return the error, with its causes and notes, and with its traceback as one more note."""
+        """Return the error with its causes and notes; its traceback is one more note."""
         errors = [_read(link) for link in self.links]
         for link, group in zip(self.links, errors, strict=True):
-            if isinstance(group, BaseExceptionGroup):  # its pickle has its members, but not what these came of
+            if isinstance(group, BaseExceptionGroup):  # its pickle has its members without their causes
                 for place, member in zip(link.members, group.exceptions, strict=True):
                     errors[place] = member
         for link, error in zip(self.links, errors, strict=True):
@@ -79,7 +78,7 @@ class Failure(NamedTuple):
 
 
 def _pickled(error: BaseException) -> bytes:
-    """Return an error as a pickle that can be read again, or nothing."""
+    """Return an error as a pickle that can be read again, else ``b""``."""
     try:
         body = dumps(error)
         return body if isinstance(pickle.loads(body), BaseException) else b""
@@ -87,7 +86,7 @@ def _pickled(error: BaseException) -> bytes:
         return b""
 
 
-def _read(link: Link) -> BaseException:
+def _read(link: ErrorLink) -> BaseException:
     if not link.body:
         return WorkerError(link.text)
     try:

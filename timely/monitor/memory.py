@@ -1,4 +1,4 @@
-"""How much memory this process has, as far as the system says."""
+"""The memory of this process, as far as the system says."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import sys
 
 
 def resident_memory() -> int:
-    """Return the bytes of memory that this process occupies now; where the system does not say, the most that it ever has."""
+    """Return the bytes of memory that this process occupies now; where the system does not say, ``record_memory()``."""
     try:
         with open("/proc/self/statm", "rb") as file:
             return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
@@ -16,10 +16,9 @@ def resident_memory() -> int:
 
 
 def record_memory() -> int:
-    """Return the most bytes of memory that this process has ever occupied; 0 where the system does not say that either.
+    """Return the most bytes of memory that this program has ever occupied; 0 where the system does not say.
 
-    Of the program that runs in it now, where the system tells that apart (Linux): ``ru_maxrss`` also counts what the process
-    was before, so that in a small program that a large one has started it is the large one's.
+    On Linux ``VmHWM``: ``ru_maxrss`` also counts the program that started this one.
     """
     try:
         with open("/proc/self/status", "rb") as file:
@@ -28,7 +27,7 @@ def record_memory() -> int:
         pass
     try:
         import resource
-    except ModuleNotFoundError:  # not a Unix: who looks into a dataflow there does so all the same
+    except ModuleNotFoundError:  # not a Unix
         return 0
     most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return most if sys.platform == "darwin" else most * 1024

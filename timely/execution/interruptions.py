@@ -1,9 +1,7 @@
-"""Interruptions that come while a process forks.
+"""``DeferredSignals``: interruptions that come while a process forks are raised after the fork.
 
-What a signal's handler raises while Python does what is registered to be done around a fork is printed and swallowed, and
-the rest of that is left out: the interruption is lost, and the lock of ``logging`` is held for ever, say. So the handlers are
-set aside around a fork, in the parent and in the child, and what came meanwhile is raised again after it, in whichever process
-it came to.
+Python swallows what a signal handler raises inside its fork hooks, and skips the rest of them: the interruption would be lost,
+and locks held forever.
 """
 
 from __future__ import annotations
@@ -16,18 +14,16 @@ from types import FrameType
 from typing import Any, Self
 
 
-class SetAside:
-    """Sets the signals' handlers that are functions of Python's aside while it is entered, or until ``over`` is called in a fork.
+class DeferredSignals:
+    """Replaces the signal handlers while it is entered, or until ``restore`` in a fork; only in the main thread, where they run.
 
-    In a thread that is not the main one it does nothing, as no handler runs there.
-
-    >>> heard = []
-    >>> usual = signal.signal(signal.SIGINT, lambda number, frame: heard.append(number))
-    >>> with SetAside():
+    >>> received = []
+    >>> usual = signal.signal(signal.SIGINT, lambda number, frame: received.append(number))
+    >>> with DeferredSignals():
     ...     signal.raise_signal(signal.SIGINT)
-    ...     during = list(heard)
+    ...     during = list(received)
     >>> _ = signal.signal(signal.SIGINT, usual)
-    >>> during, [signal.Signals(number).name for number in heard]
+    >>> during, [signal.Signals(number).name for number in received]
     ([], ['SIGINT'])
     """
 
@@ -46,11 +42,11 @@ class SetAside:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.over()
+        self.restore()
 
-    def over(self) -> None:
-        """Set the handlers up again, and have them hear of what came to this process meanwhile, each once."""
-        with contextlib.ExitStack() as stack:  # one that raises keeps none of the others from it
+    def restore(self) -> None:
+        """Restore the handlers, and raise each signal again that came to this process meanwhile."""
+        with contextlib.ExitStack() as stack:  # all of them, even if one raises
             while self._handlers:
                 number, handler = self._handlers.popitem()
                 signal.signal(number, handler)

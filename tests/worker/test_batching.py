@@ -14,6 +14,7 @@ import timely
 from timely.dataflow.ports import FLUSH_AT
 from timely.worker import batching as module
 from timely.worker.batching import MessageBatcher
+from timely.worker.messages import DataMessage
 from timely.worker.worker import Worker
 
 puts = st.tuples(
@@ -37,16 +38,16 @@ def test_each_channel_gives_what_was_sent_in_order_at_its_times(steps: list[Any]
     kinds: dict[Any, list[type]] = defaultdict(list)
 
     def tell(peer: int, message: Any) -> None:
-        kind, number, channel, time, batch = message
-        assert (kind, number) == ("data", 7)
+        number, channel, time, batch = message
+        assert (type(message), number) == (DataMessage, 7)
         told[peer, channel] += [(time, record) for record in records(batch)]
         kinds[peer, channel] += [type(batch)] * len(batch)
 
-    mailbag = MessageBatcher(7, tell)
+    batcher = MessageBatcher(7, tell)
     expected: dict[Any, list[type]] = defaultdict(list)
     for step in (*steps, None):
         if step is None:
-            mailbag.empty()
+            batcher.flush()
             assert told == sent  # nothing is held any longer
             continue
         peer, channel, time, batch = step
@@ -55,7 +56,7 @@ def test_each_channel_gives_what_was_sent_in_order_at_its_times(steps: list[Any]
         sent[peer, channel] += [(time, record) for record in records(batch)]
         told[peer, channel] += []
         expected[peer, channel] += [type(batch)] * len(batch)
-        mailbag.put(peer, channel, time, batch)
+        batcher.send(peer, channel, time, batch)
     assert {key: found for key, found in kinds.items() if found} == {key: found for key, found in expected.items() if found}
     assert all(batch == before for batch, before in lists)  # what others may have as well is not changed
 
@@ -63,10 +64,10 @@ def test_each_channel_gives_what_was_sent_in_order_at_its_times(steps: list[Any]
 def test_a_list_that_others_may_have_too_is_not_added_to() -> None:
     told: list[Any] = []
     sent = [[1], [2], [3], [4]]
-    mailbag = MessageBatcher(7, lambda peer, message: told.append(message[4]))
+    batcher = MessageBatcher(7, lambda peer, message: told.append(message.batch))
     for batch in sent:
-        mailbag.put(1, 0, 0, batch)
-    mailbag.empty()
+        batcher.send(1, 0, 0, batch)
+    batcher.flush()
     assert told == [[1, 2, 3, 4]]
     assert sent == [[1], [2], [3], [4]]
 
@@ -74,26 +75,26 @@ def test_a_list_that_others_may_have_too_is_not_added_to() -> None:
 def test_what_is_held_grows_up_to_as_much_as_a_session_gathers(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "FLUSH_AT", 3)
     told: list[Any] = []
-    mailbag = MessageBatcher(7, lambda peer, message: told.append(message[4]))
+    batcher = MessageBatcher(7, lambda peer, message: told.append(message.batch))
     seen = []
     for batch in ([1], [2], [3], [4], [5, 6, 7], [8, 9], [10, 11], [12]):
-        mailbag.put(1, 0, 0, batch)
+        batcher.send(1, 0, 0, batch)
         seen.append(len(told))
     assert seen == [0, 0, 0, 1, 3, 3, 3, 4]  # at once, where it is as much as that by itself
-    mailbag.empty()
+    batcher.flush()
     assert told == [[1, 2, 3], [4], [5, 6, 7], [8, 9, 10, 11], [12]]
 
 
 def test_many_small_batches_of_a_pass_are_one_message(monkeypatch: pytest.MonkeyPatch) -> None:
     told: list[Any] = []
-    tell = Worker.tell
+    send = Worker._send
 
     def note(worker: Worker, peer: int, message: Any) -> None:
-        if message[0] == "data":
-            told.append((worker.index, len(message[4])))
-        tell(worker, peer, message)
+        if isinstance(message, DataMessage):
+            told.append((worker.index, len(message.batch)))
+        send(worker, peer, message)
 
-    monkeypatch.setattr(Worker, "tell", note)
+    monkeypatch.setattr(Worker, "_send", note)
 
     def program(worker: timely.Worker) -> list[tuple[int, list[int]]]:
         with worker.dataflow() as scope:

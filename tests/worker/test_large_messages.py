@@ -1,0 +1,66 @@
+"""Large containers between processes arrive whole, and a process that is killed keeps nobody waiting."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+import timely
+
+
+def exchanging(rounds: int) -> Callable[[timely.Worker], dict[tuple[str, int], int]]:
+    """Return a program that deals large arrays, batches and lists to all, and says what this worker got: sums, by epoch."""
+
+    def program(worker: timely.Worker) -> dict[tuple[str, int], int]:
+        sums: dict[tuple[str, int], int] = {}
+
+        def add(kind: str, time: int, batch: Any) -> None:
+            numbers = batch["n"].to_numpy() if kind == "batches" else np.asarray(batch)
+            sums[kind, time] = sums.get((kind, time), 0) + int(numbers.sum())
+
+        kinds: dict[str, tuple[Callable[[Any], Any], Any]] = {
+            "arrays": (lambda array: array, lambda numbers: numbers),
+            "batches": (lambda array: pa.record_batch({"n": array}), "n"),
+            "lists": (lambda array: array.tolist(), lambda number: number),
+        }
+        with worker.dataflow(int) as scope:
+            for kind, (make, key) in kinds.items():
+                handle, stream = scope.new_input()
+                stream.exchange(key).inspect_batch(partial(add, kind))
+                for number in range(rounds):
+                    handle.send_batch(make(np.arange(50_000) + worker.index + number))
+                    handle.advance_to(number + 1)
+                handle.close()
+        worker.run()
+        return sums
+
+    return program
+
+
+@pytest.mark.parametrize(("workers", "processes"), [(1, 2), (1, 3), (2, 2)])
+def test_processes_give_what_threads_give(workers: int, processes: int) -> None:
+    program = exchanging(3)
+    assert timely.execute(program, workers=workers, processes=processes) == timely.execute(program, workers=workers * processes)
+
+
+def test_a_receiver_that_is_killed_ends_the_run_and_keeps_nobody_waiting() -> None:
+    def program(worker: timely.Worker) -> None:
+        with worker.dataflow(int) as scope:
+            handle, stream = scope.new_input()
+            stream.exchange(lambda x: 1 + x % 0 if x < 0 else 1).probe()
+        if worker.index == 1:
+            os.kill(os.getpid(), signal.SIGKILL)
+        for number in range(1000):  # far more than there is room for
+            handle.send_batch(list(range(50_000)))
+            handle.advance_to(number + 1)
+            worker.step()
+
+    with pytest.raises(timely.WorkerError, match="process 1 .* ended with exit code -9"):
+        timely.execute(program, processes=2)

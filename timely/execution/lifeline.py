@@ -1,0 +1,52 @@
+"""``Lifeline``: the processes of a run end with the one that started them.
+
+A pipe from the parent, to which nothing is written: it ends when the run is over or the parent is gone. A process then stops
+its workers, and exits hard after ``GRACE`` seconds. (``PR_SET_PDEATHSIG`` would react to the end of the thread that forked.)
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable
+from typing import Final
+
+GRACE: Final = 10.0
+"""Seconds that a process has for its clean-up after the run is over."""
+
+
+class Lifeline:
+    """A pipe whose end says that a run is over: ``reader`` for the processes, ``writer`` for the parent alone.
+
+    >>> lifeline = Lifeline()
+    >>> lifeline.deadline is None
+    True
+    >>> lifeline.end()
+    >>> lifeline.reader.poll()
+    True
+    >>> lifeline.reader.close()
+    """
+
+    def __init__(self) -> None:
+        from multiprocessing import Pipe
+
+        self.reader, self.writer = Pipe(duplex=False)
+        self.deadline: float | None = None
+        """When the processes of a run that is over should have ended."""
+
+    def end(self) -> None:
+        """End the processes; the first call starts their grace."""
+        if self.deadline is None:
+            self.deadline = time.monotonic() + GRACE
+            self.writer.close()
+
+    def follow(self, stop: Callable[[], object]) -> None:
+        """Start a thread that waits for the end, calls ``stop()``, and exits hard after the grace."""
+        threading.Thread(target=self._follow, args=(stop,), name="timely lifeline", daemon=True).start()
+
+    def _follow(self, stop: Callable[[], object]) -> None:
+        self.reader.poll(None)
+        stop()
+        time.sleep(GRACE)
+        os._exit(1)

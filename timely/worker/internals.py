@@ -1,0 +1,68 @@
+"""What the packages above the worker use of it, and programs do not: tracers, state registries, the end of a run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from timely.dataflow import ScopeBuilder, SyncActivator
+from timely.dataflow.operator_state import StateRegistry
+from timely.worker.explanation import Explanation, Place
+from timely.worker.timers import Timers
+from timely.worker.tracer import Tracer
+from timely.worker.worker import _EXPLAINERS, Worker
+
+
+def set_explainer(explainer: Callable[[Worker, Place], Explanation]) -> None:
+    """Set what ``Worker.explain`` calls."""
+    _EXPLAINERS[:] = [explainer]
+
+
+def tracers(worker: Worker) -> list[Tracer]:
+    """Return the list of a worker's tracers, which may be changed before a dataflow is built."""
+    return worker._tracers
+
+
+def timers(worker: Worker) -> Timers:
+    """Return what a worker does later."""
+    return worker._timers
+
+
+def sync_activator(worker: Worker, action: Callable[[], None]) -> SyncActivator:
+    """Return an activator that runs an action on the worker's thread, for another thread to use."""
+    return SyncActivator(action, worker._activations)
+
+
+def state_registries(worker: Worker) -> Callable[[int], StateRegistry] | None:
+    """Return what makes the state registry of a dataflow, given its number; ``None`` without recovery."""
+    return worker._state_registries
+
+
+def set_state_registries(worker: Worker, registries: Callable[[int], StateRegistry] | None) -> None:
+    """Set what makes the state registry of each dataflow that is built from now on."""
+    worker._state_registries = registries
+
+
+def has(worker: Worker, scope: ScopeBuilder[Any]) -> bool:
+    """Return whether a dataflow of this worker is neither complete nor dropped."""
+    return any(each is scope for each in worker.scopes)
+
+
+def is_quiet(worker: Worker) -> bool:
+    """Return whether no dataflow has anything to do, even if the worker were not paused."""
+    return not worker._queue.ready and not worker._activations.pending
+
+
+def expects(worker: Worker) -> bool:
+    """Return whether a dataflow waits for a timer or another thread."""
+    return bool(worker._timers.entries) or worker._expects_activation()
+
+
+def finish(worker: Worker) -> None:
+    """Run every dataflow to its end; the peers learn that this worker builds no more."""
+    worker._finish()
+
+
+def abort(worker: Worker, error: BaseException) -> None:
+    """Stop every peer: this worker has failed."""
+    worker._abort(error)
