@@ -19,6 +19,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import timely
+from timely.dataflow import pickled
 from timely.errors import PeerLostError, ProgressError, RoutingError, UnsendableError
 from timely.progress import ProgressBatch, ProgressExchange
 from timely.worker import Worker, credentials, link
@@ -26,7 +27,6 @@ from timely.worker.batching import merge_progress
 from timely.worker.credentials import make_identity
 from timely.worker.messages import DataMessage, GraphsDoneMessage, ProgressMessage, unpack
 from timely.worker.transport import Inbox, PeerTransport, SocketTransport
-from timely.worker.wire import pickled
 
 
 def three_processes() -> list[SocketTransport]:

@@ -19,7 +19,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from time import monotonic_ns
 from types import FrameType
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
 import attrs
 
@@ -27,9 +27,9 @@ from timely.dataflow import Capability, Operator, OutputPort, ScopeBuilder, Sync
 from timely.dataflow.origin import is_ours
 from timely.dataflow.spill import waiting
 from timely.monitor.input_counts import records_sent
-from timely.worker.explanation import Port, Position
 from timely.monitor.local_workers import Member, local_workers_of
 from timely.worker import Worker
+from timely.worker.explanation import Port, Position
 from timely.worker.gc_control import unfrozen
 
 RECORDS: Final = "records"

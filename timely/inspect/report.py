@@ -27,8 +27,8 @@ from timely.inspect.explanation import explain
 from timely.inspect.snapshots import OMITTED, Snapshot, Wire, snapshot
 from timely.inspect.tally import OperatorTally, Tally
 from timely.monitor.memory import resident_memory
-from timely.worker.internals import has
 from timely.worker import Worker
+from timely.worker.internals import has
 
 Send: TypeAlias = Callable[[dict[str, Any]], object]
 """Sends a report to whoever shows it; called on a thread of its own."""

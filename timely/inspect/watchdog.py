@@ -17,7 +17,7 @@ from typing import Any, Final, Self
 import attrs
 
 from timely.dataflow import ScopeBuilder
-from timely.errors import ConfigurationError, shown
+from timely.errors import ConfigurationError, brief
 from timely.inspect.capability_holders import movement, number_of, position
 from timely.inspect.explanation import explained
 from timely.monitor.dataflow_position import epochs, rounds_of
@@ -102,7 +102,7 @@ class StuckDetector:
                     self._write(
                         f"the loop {subgraph.path} has gone from round {loop.round} to round {round} in"
                         f" {now - loop.since:.0f} s, with {subgraph.under_way()} records on their way in it, and"
-                        f" {dataflow.path} is still at {', '.join(map(shown, at))}: if it is to end, have each round"
+                        f" {dataflow.path} is still at {', '.join(map(brief, at))}: if it is to end, have each round"
                         " send fewer records to connect_loop, or"
                         " give feedback() a summary with a limit"
                     )

@@ -10,7 +10,7 @@ accumulators.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Hashable, Iterable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from typing import Any, Final, Generic, Literal, NamedTuple, TypeAlias, TypeVar, get_args
 
 import attrs
@@ -212,6 +212,7 @@ class ProgressAggregator:
 
     A worker hands in each batch once and sends what comes out, in order, before it waits. A *round* has a mark follow the
     progress through all groups: who has the marks of its neighbours has all progress that any worker sent before the round.
+    ``pending`` says whether there may be something to send, so that an idle turn costs no call.
 
     >>> middle = ProgressAggregator(1, ProgressGroups(3, [[0, 1], [1, 2]]))
     >>> middle.receive(0, 7, ProgressBatch(0, 0, (("a", 1),)))
@@ -219,9 +220,10 @@ class ProgressAggregator:
     [GroupBatch(members=[2], dataflow=7, batch=ProgressBatch(sender=1, sequence=0, updates=(('a', 1),)))]
     """
 
-    __slots__ = ("_changed", "_direct", "_forwards", "_index", "_neighbours", "_ready", "_rounds", "_senders", "_sums")
+    __slots__ = ("_changed", "_direct", "_forwards", "_index", "_neighbours", "_ready", "_rounds", "_senders", "_sums", "pending")
 
     def __init__(self, index: int, groups: ProgressGroups) -> None:
+        self.pending = False
         self._index = index
         self._neighbours = groups.neighbours(index)
         self._senders = {member: place for place, members in enumerate(self._neighbours) for member in members}
@@ -239,16 +241,18 @@ class ProgressAggregator:
 
     def add(self, dataflow: int, batch: ProgressBatch[Any]) -> None:
         """Take a batch of this worker."""
+        self.pending = True
         if self._forwards:
             self._sums_of(dataflow).add(batch.updates)
-        else:
-            self._ready += [GroupBatch(members, dataflow, batch) for members in self._neighbours]
+        elif self._neighbours:
+            self._ready.append(GroupBatch(self._neighbours[0], dataflow, batch))
 
     def receive(self, sender: int, dataflow: int, batch: ProgressBatch[Any]) -> None:
         """Take a batch of a neighbour. ``ProgressError`` if ``sender`` is not one."""
-        place = self._place(sender)
-        if self._forwards:
+        if self._forwards or sender not in self._senders:
+            place = self._place(sender)
             self._sums_of(dataflow).receive(place, batch.updates)
+            self.pending = True
 
     def complete(self, dataflow: int) -> None:
         """Forget a dataflow after the next flush: no worker sends more of it."""
@@ -256,6 +260,7 @@ class ProgressAggregator:
 
     def flush(self) -> list[GroupBatch]:
         """Return the batches to send now."""
+        self.pending = False
         ready, self._ready = self._ready, []
         if self._changed:
             for dataflow, sums in self._changed.items():
@@ -284,11 +289,12 @@ class ProgressAggregator:
     def begin_round(self, round: int) -> None:
         """Begin a round at this worker. In the direct mode any message marks it: progress comes straight from its worker."""
         if not self._direct:
-            self._round(round).begun = True
+            self._round(round).begun = self.pending = True
 
     def receive_mark(self, sender: int, round: int) -> None:
         """Take the mark of a round of a neighbour. ``ProgressError`` if ``sender`` is not one."""
         self._round(round).receive(self._place(sender))
+        self.pending = True
 
     def in_round(self, round: int) -> bool:
         """Return whether progress from before a round that has begun here may still be on its way to this worker."""
@@ -299,11 +305,11 @@ class ProgressAggregator:
         """Forget a round."""
         self._rounds.pop(round, None)
 
-    def marks(self) -> Iterator[GroupMark]:
-        """Yield the marks to send now, after the batches of a flush."""
-        for round, state in self._rounds.items():
-            for place in state.due():
-                yield GroupMark(self._neighbours[place], round)
+    def marks(self) -> list[GroupMark]:
+        """Return the marks to send now, after the batches of a flush."""
+        if not self._rounds:
+            return []
+        return [GroupMark(self._neighbours[place], round) for round, state in self._rounds.items() for place in state.due()]
 
     def _round(self, round: int) -> _Round:
         state = self._rounds.get(round)

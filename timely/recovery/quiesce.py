@@ -8,8 +8,6 @@ returns, every worker is paused, no queue or connection holds a message, and no 
 
 from __future__ import annotations
 
-from timely.worker import internals
-
 import itertools
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final, NamedTuple
@@ -18,7 +16,7 @@ from timely.dataflow import ScopeBuilder
 from timely.errors import CheckpointError, TimestampError, brief
 from timely.progress import TimeDomain
 from timely.scopes import Subgraph
-from timely.worker import Worker
+from timely.worker import Worker, internals
 
 PATIENCE: Final = 0.2
 """Idle seconds after which a worker synchronises although it is not at rest."""
@@ -73,7 +71,8 @@ def quiesce(worker: Worker, scopes: Sequence[ScopeBuilder[Any]], time: Any) -> N
         worker.all_gather(None)  # whatever was sent has arrived when this returns
         found = list(_blockers(worker, scopes, time))
         moves = any(moves for _, moves in found)
-        reports = worker.all_gather(_Report(internals.is_quiet(worker), internals.expects(worker), moves, [what for what, _ in found[:_NAMED]]))
+        named = [what for what, _ in found[:_NAMED]]
+        reports = worker.all_gather(_Report(internals.is_quiet(worker), internals.expects(worker), moves, named))
         quiet, blockers = all(report.quiet for report in reports), [report.blockers for report in reports]
         if not any(blockers):
             rounds += 1
