@@ -54,6 +54,7 @@ import runpy, sys
 from pathlib import Path
 from timely.inspect import everywhere, picture
 from timely.worker.internals import tracers
+from timely.worker.internals import tracers
 
 script, folder = sys.argv[1:]
 
@@ -68,7 +69,7 @@ class Draw:
 
 known = []
 sys.argv = [script]
-with everywhere(lambda worker: worker.tracers.append(Draw()) if worker.index == 0 else None):
+with everywhere(lambda worker: tracers(worker).append(Draw()) if worker.index == 0 else None):
     runpy.run_path(script, run_name="__main__")
 for number, drawn in enumerate(known[:3]):
     Path(folder, f"{number}.svg").write_text(drawn)
