@@ -54,7 +54,6 @@ import runpy, sys
 from pathlib import Path
 from timely.inspect import everywhere, picture
 from timely.worker.internals import tracers
-from timely.worker.internals import tracers
 
 script, folder = sys.argv[1:]
 

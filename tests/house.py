@@ -152,8 +152,13 @@ def definitions(module: Module) -> Iterator[tuple[str, str]]:
     for node in ast.walk(module.tree):
         if isinstance(node, ast.ClassDef):
             yield "class", node.name
-        elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+        elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and not is_deprecated(node):
             yield "function", node.name
+
+
+def is_deprecated(function: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
+    """Return whether a function only keeps an earlier name."""
+    return any("deprecated" in ast.unparse(decorator) for decorator in function.decorator_list)
 
 
 def words(name: str) -> list[str]:

@@ -39,13 +39,8 @@ RANK = {name: rank for rank, names in enumerate(LAYERS) for name in names}
 # The one exception: graphs on DataFrames stand on the pipeline.
 EXCEPTIONS = {("timely.graphs.spark", "spark")}
 
-# A scope draws its picture, and a worker explains itself, with `timely.inspect`, which is imported when it is called.
-FACADE = {
-    "timely.methods": ("timely.inspect",),
-    "timely.worker.worker": ("timely.inspect",),
-    "timely.monitor.local_workers": ("timely.inspect",),
-    "timely.monitor.watch": ("timely.inspect",),
-}
+# A scope draws its picture with `timely.inspect`, which is imported when it is called.
+FACADE = {"timely.methods": ("timely.inspect",)}
 
 # Pure state machines: no I/O, no threads, no workers.
 PURE = ("order", "progress")

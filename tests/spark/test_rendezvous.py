@@ -287,7 +287,7 @@ class Mute(Exception):
 
 
 def test_an_error_that_cannot_say_what_it_is_is_told_all_the_same() -> None:
-    assert str(revive(describe(Mute(), 7))) == "worker 7 raised Mute, which raises LookupError when it is to say what it is"
+    assert str(revive(describe(Mute(), 7))) == "worker 7 raised Mute, which raises LookupError when printed"
 
 
 def test_what_is_not_ours_becomes_a_worker_error() -> None:

@@ -18,7 +18,7 @@ from timely.testing.graph_checks import Found
 from timely.testing.invariants import violation
 from timely.testing.provenance import BatchProvenance
 from timely.testing.transport import Network
-from timely.testing.worker_state import WorkerState
+from timely.testing.worker_state import SimulatedWorkerState
 
 
 class InvariantChecker:
@@ -48,7 +48,7 @@ class InvariantChecker:
         """Check a dataflow that a worker has just built."""
         if number in self._closed:
             return
-        state = WorkerState(worker, scopes, exchange, labels)
+        state = SimulatedWorkerState(worker, scopes, exchange, labels)
         checker = self._dataflows.get(number)
         if checker is None:
             fault = functools.partial(self._note, number)

@@ -17,7 +17,7 @@ from timely.testing.global_state import Fault, GlobalState
 from timely.testing.graph_checks import Found, ScopeChecks, check_cycles
 from timely.testing.provenance import BatchProvenance
 from timely.testing.transport import Network
-from timely.testing.worker_state import WorkerState
+from timely.testing.worker_state import SimulatedWorkerState
 from timely.worker.messages import DataMessage, ProgressMessage
 
 
@@ -44,7 +44,7 @@ class DataflowChecker:
     """One dataflow: its true state, and what was seen of it after the last step. Each check yields what does not hold."""
 
     def __init__(
-        self, number: int, first: WorkerState, network: Network, fault: Fault, provenance: BatchProvenance | None = None
+        self, number: int, first: SimulatedWorkerState, network: Network, fault: Fault, provenance: BatchProvenance | None = None
     ) -> None:
         self.number = number
         self.truth = GlobalState(first, network.peers, fault)
@@ -208,7 +208,7 @@ class DataflowChecker:
         if back is not None:
             yield "X6", f"there may be something {self.flat.show(back)} again"
 
-    def _check_view(self, state: WorkerState) -> Found:
+    def _check_view(self, state: SimulatedWorkerState) -> Found:
         """I4, I5: derive the frontiers of a worker's view, and compare them with those before."""
         view = self._views[state.worker] = state.view()
         allowed = self.flat.frontiers(stamp for stamp, count in view.items() if count > 0)
@@ -272,7 +272,7 @@ class DataflowChecker:
 
     # -- frontiers -----------------------------------------------------------------------------------------------------
 
-    def _check_safety(self, state: WorkerState) -> Found:
+    def _check_safety(self, state: SimulatedWorkerState) -> Found:
         """Z1, Z2: compare every frontier that is shown with what may truly come, by a message (Z1) or a capability (Z2)."""
         for place, port in state.shown.items():
             for time in self._true[place]:
@@ -283,7 +283,7 @@ class DataflowChecker:
                             yield "Z2", f"{found}, by a capability of worker {worker}"
                     yield "Z1", found
 
-    def _check_trackers(self, state: WorkerState) -> Found:
+    def _check_trackers(self, state: SimulatedWorkerState) -> Found:
         """G6 to G10: check the trackers of every scope, and compare the frontiers that are shown with them."""
         for subgraph, checks in zip(state.scopes, self._scopes, strict=True):
             for tracker in subgraph.trackers:

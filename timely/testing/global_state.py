@@ -15,7 +15,7 @@ from timely.dataflow import InputPort, Operator
 from timely.progress import ChangeBatch, Location, Source, Target
 from timely.scopes import EGRESS, ForwardingScope, Subgraph, ValidatingScope, output_port
 from timely.testing.flat_dataflow import Counts, Frontiers, Place, add, below
-from timely.testing.worker_state import WorkerState
+from timely.testing.worker_state import SimulatedWorkerState
 
 Count: TypeAlias = Callable[[int, Any, int], None]
 
@@ -30,11 +30,11 @@ class GlobalState:
     of worker ``w`` when it was checked last.
     """
 
-    def __init__(self, first: WorkerState, workers: int, fault: Fault) -> None:
+    def __init__(self, first: SimulatedWorkerState, workers: int, fault: Fault) -> None:
         self.flat = first.flat
         self.counts: Counts = {}
         self.held: list[dict[Place, dict[Any, int]]] = [{} for _ in range(workers)]
-        self.states: dict[int, WorkerState] = {}
+        self.states: dict[int, SimulatedWorkerState] = {}
         self.acted: set[int] = set()
         self.concluded: dict[int, Frontiers] = {}
         self.fault = fault
@@ -48,7 +48,7 @@ class GlobalState:
             for held in self.held:
                 held.setdefault(place, {})[time] = count
 
-    def add_worker(self, state: WorkerState) -> None:
+    def add_worker(self, state: SimulatedWorkerState) -> None:
         """Take in the dataflow as a worker has built it, with what its operators did meanwhile; note what they do from now on."""
         self.states[state.worker] = state
         for (place, time), diff in (self._since_start(state) if state.exchange is None else state.unsent()).items():
@@ -61,7 +61,7 @@ class GlobalState:
         for scope, operator in state.operators:
             operator.notified = functools.partial(self.notify, state, scope, operator)
 
-    def _since_start(self, state: WorkerState) -> Counts:
+    def _since_start(self, state: SimulatedWorkerState) -> Counts:
         """Return what a worker without peers did while it built the dataflow."""
         found = state.view()
         for stamp, count in self._initial.items():
@@ -87,7 +87,7 @@ class GlobalState:
         if self._change(worker, place, time, diff) < 0:
             self.fault("OC4", f"worker {worker} gave up a capability that it did not have, {self.flat.show((place, time))}")
 
-    def send(self, state: WorkerState, scope: int, location: Location, time: Any, diff: int) -> None:
+    def send(self, state: SimulatedWorkerState, scope: int, location: Location, time: Any, diff: int) -> None:
         """Note messages to a location. S0: no worker's view may have passed them; G4: nor a frontier that their sender shows."""
         for place, arrival in self.flat.stamps(scope, location, time):
             add(self.counts, (place, arrival), diff)
@@ -101,7 +101,7 @@ class GlobalState:
                 self.fault("G4", f"{found}, where it shows {port.elements}")
 
     def notify(
-        self, state: WorkerState, scope: int, operator: Operator[Any], time: Any, inputs: Sequence[InputPort[Any, Any]]
+        self, state: SimulatedWorkerState, scope: int, operator: Operator[Any], time: Any, inputs: Sequence[InputPort[Any, Any]]
     ) -> None:
         """Check a notification that a time is complete. Z4: nothing at or before it may come to these inputs."""
         true = self.flat.frontiers(self.counts)
@@ -124,7 +124,7 @@ class ChangeRecorder:
     """Stands between one operator and the accounts of its scope: records and checks each change, and passes it on."""
 
     def __init__(
-        self, truth: GlobalState, state: WorkerState, subgraph: Subgraph[Any, Any], child: int, hold: Count, note: Count
+        self, truth: GlobalState, state: SimulatedWorkerState, subgraph: Subgraph[Any, Any], child: int, hold: Count, note: Count
     ) -> None:
         self._truth = truth
         self._state = state
@@ -205,8 +205,8 @@ class ChangeRecorder:
 class RecordedScope(ForwardingScope[Any]):
     """A custom scope as its parent sees it, whose reports are recorded."""
 
-    def __init__(self, truth: GlobalState, state: WorkerState, number: int, child: int, scope: ValidatingScope[Any]) -> None:
-        super().__init__(scope)
+    def __init__(self, truth: GlobalState, state: SimulatedWorkerState, number: int, child: int, scope: ValidatingScope[Any]) ->
+    None: super().__init__(scope)
         self._truth = truth
         self._state = state
         self._number = number

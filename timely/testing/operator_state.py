@@ -86,7 +86,7 @@ class MemoryStateRegistry:
         self._worker = worker
         self._start = list(start)
         self._registered: dict[Registration, tuple[str, _Registered]] = {}
-        set_state_registries(worker, lambda number: _DataflowKeeper(self, number))
+        set_state_registries(worker, lambda number: _DataflowStateRegistry(self, number))
 
     def take(self, number: int, info: StatefulOperator, part: StatePart) -> None:
         """Register one part of an operator's state, and load it."""
@@ -125,7 +125,7 @@ class MemoryStateRegistry:
 
 
 @attrs.frozen
-class _DataflowKeeper:
+class _DataflowStateRegistry:
     """The keeper of one dataflow."""
 
     keeper: MemoryStateRegistry

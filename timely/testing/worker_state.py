@@ -12,7 +12,7 @@ from timely.scopes import EGRESS, INGRESS, Subgraph, output_port
 from timely.testing.flat_dataflow import Counts, FlatDataflow, Place, Stamp, add
 
 
-class WorkerState:
+class SimulatedWorkerState:
     """A dataflow on one worker. Reading changes nothing.
 
     ``operators`` are ``(scope, operator)``, ``inputs`` the place and port of each of their inputs, ``shown`` those ports with a
