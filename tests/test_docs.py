@@ -69,6 +69,12 @@ def classes() -> dict[str, list[type]]:
     return found
 
 
+def without_earlier_names(text: str) -> str:
+    """The text without the first column of each table with the header ``old | new``."""
+    table = re.compile(r"^\| old \| new \|\n(?:\|.*\n)+", re.MULTILINE)
+    return table.sub(lambda rows: re.sub(r"^\|[^|]*\|", "|", rows[0], flags=re.MULTILINE), text)
+
+
 def missing(text: str) -> Iterator[str]:
     """The names in a page that the code does not have."""
     known = classes()
@@ -92,7 +98,7 @@ def page_id(path: Path) -> str:
 
 @pytest.mark.parametrize("page", PAGES, ids=page_id)
 def test_every_name_in_a_page_is_one_of_the_code(page: Path) -> None:
-    assert list(missing(page.read_text(encoding="utf-8"))) == []
+    assert list(missing(without_earlier_names(page.read_text(encoding="utf-8")))) == []
 
 
 @pytest.mark.parametrize("page", PAGES, ids=page_id)

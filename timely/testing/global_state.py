@@ -205,8 +205,10 @@ class ChangeRecorder:
 class RecordedScope(ForwardingScope[Any]):
     """A custom scope as its parent sees it, whose reports are recorded."""
 
-    def __init__(self, truth: GlobalState, state: SimulatedWorkerState, number: int, child: int, scope: ValidatingScope[Any]) ->
-    None: super().__init__(scope)
+    def __init__(
+        self, truth: GlobalState, state: SimulatedWorkerState, number: int, child: int, scope: ValidatingScope[Any]
+    ) -> None:
+        super().__init__(scope)
         self._truth = truth
         self._state = state
         self._number = number
