@@ -481,7 +481,7 @@ def test_a_logic_that_asks_to_be_run_again_is_until_it_does_not() -> None:
 def test_the_old_names_of_an_operators_info_warn() -> None:
     def constructor(capability: Any, info: Any) -> Any:
         with pytest.deprecated_call():
-            info.register_state(list, list)
+            info.keep(list, list)
         with pytest.deprecated_call():
             info.keep_nothing()
         with pytest.deprecated_call():

@@ -27,7 +27,7 @@ def counting(counts: dict[str, int], calls: list[str]) -> Callable[..., Any]:
         def rescale(items: Any) -> None:
             calls.append(f"rescale {len(items)}")
 
-        log = info.keep(save, load, rescale=rescale, logged=True)
+        log = info.register_state(save, load, rescale=rescale, logged=True)
 
         def logic(input: Any) -> None:
             for _, batch in input:

@@ -276,17 +276,17 @@ def forge(capability: Any, input: Any, output: Any) -> None:
 
 def overdraw(capability: Any, input: Any, output: Any) -> None:
     """Give up a capability that nobody has."""
-    output.hold.update_at(output.number, capability.time, -1)
+    output.capabilities.update_at(output.number, capability.time, -1)
 
 
 def overrate(capability: Any, input: Any, output: Any) -> None:
     """Count one capability for two."""
-    output.hold.update_at(output.number, capability.time, 2)
+    output.capabilities.update_at(output.number, capability.time, 2)
 
 
 def read_twice(capability: Any, input: Any, output: Any) -> None:
     """Count a message as read again."""
-    input._note.update_at(input._number, capability.time, -1)
+    input._messages.update_at(input.number, capability.time, -1)
 
 
 def pretend(capability: Any, input: Any, output: Any) -> None:

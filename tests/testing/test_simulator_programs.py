@@ -310,7 +310,7 @@ def test_a_violation_is_raised_even_if_the_program_catches_it() -> None:
         def steal(info: Any) -> Callable[[Any], None]:
             def logic(input: Any) -> None:
                 for capability, _ in input:
-                    input._note.update_at(input._number, capability.time, -1)
+                    input._messages.update_at(input.number, capability.time, -1)
 
             return logic
 

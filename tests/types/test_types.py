@@ -36,7 +36,7 @@ def found() -> Errors:
 def test_what_the_tutorial_says_of_types_passes(tmp_path: Path) -> None:
     """The program itself is run with all others of the documents (``tests/test_docs.py``)."""
     text = (ROOT / "docs" / "tutorial.md").read_text(encoding="utf-8")
-    section = text.partition("## With a type checker\n")[2].partition("\n## ")[0]
+    section = text.partition("## Type checking\n")[2].partition("\n## ")[0]
     program = tmp_path / "program.py"
     program.write_text(section.partition("```python\n")[2].partition("```")[0], encoding="utf-8")
     assert "unary" in program.read_text(encoding="utf-8")

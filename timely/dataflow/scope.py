@@ -43,7 +43,7 @@ class ScopeContext(AbstractContextManager[S]):
     >>> timely.Worker().dataflow(int).new_input()
     Traceback (most recent call last):
     ...
-    timely.errors.ScopeError: dataflow() opens a scope: write `with ...dataflow() as scope:`, and scope.new_input in that block
+    timely.errors.GraphError: dataflow() opens a scope: write `with ...dataflow() as scope:`, and scope.new_input in that block
     """
 
     def __init__(self, manager: AbstractContextManager[S], call: str) -> None:
@@ -177,7 +177,7 @@ class ScopeBuilder(ScopeBase, Generic[T]):
         ...     _ = timely.OperatorBuilder(scope, "half")
         Traceback (most recent call last):
         ...
-        timely.errors.ScopeError: operators were begun and never built: /dataflow0/half#0; call build(...)
+        timely.errors.GraphError: operators were begun and never built: /dataflow0/half#0; call build(...)
         """
         for check in self.checks:
             check()
@@ -244,7 +244,7 @@ class Stream(StreamBase, Generic[T, D]):
         >>> timely.example(lambda scope: scope.to_stream([1, 2]).leave())
         Traceback (most recent call last):
         ...
-        timely.errors.ScopeError: a stream of the outermost scope '/example' cannot leave it
+        timely.errors.GraphError: a stream of the outermost scope '/example' cannot leave it
         """
         scope, parent = self.scope, self.scope.parent
         if parent is None:

@@ -2,3 +2,5 @@
 
 Loaded with every run, so it loads quickly; :mod:`timely.inspect` has what explains, draws and records.
 """
+
+__all__: list[str] = []
