@@ -180,7 +180,8 @@ class WorkerState:
             elif any(file.has_own(key) for file in files):
                 raise StateError(
                     f"{state.label} has state that belongs to a worker and not to a key, and was saved on {peers} workers: it"
-                    f" cannot go on with {self.peers}. Run {peers} workers, or give info.register_state(...) a rescale function, or routes"
+                    f" cannot go on with {self.peers}. Run {peers} workers, or give info.register_state(...) a"
+                    f" rescale function, or routes"
                 )
 
     def _items(self, key: Key, layers: Iterable[Layer], own: int | None) -> Iterator[Any]:
@@ -245,7 +246,8 @@ class DataflowStateRegistry:
         if undeclared:
             raise StateError(
                 f"dataflow {scope.name!r} is recoverable, and it is not known what state these operators have:"
-                f" {', '.join(undeclared)}. Have their constructors call info.register_state(save, load), or info.declare_stateless() where"
+                f" {', '.join(undeclared)}. Have their constructors call info.register_state(save, load), or"
+                f" info.declare_stateless() where"
                 " nothing outlives an activation"
             )
         self._built = True
