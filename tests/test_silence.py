@@ -21,7 +21,7 @@ def shown() -> Iterator[list[warnings.WarningMessage]]:
         yield found
 
 
-def told(shown: list[warnings.WarningMessage]) -> list[str]:
+def messages(shown: list[warnings.WarningMessage]) -> list[str]:
     """What the warnings say, which are of the library's own kind, and of this file."""
     assert all(one.category is TimelyWarning and one.filename == __file__ for one in shown)
     return [str(one.message) for one in shown]
@@ -42,7 +42,7 @@ def test_extract_before_the_run_says_so_once(shown: list[warnings.WarningMessage
     for _ in range(3):
         line = here() + 1
         assert seen.extract() == []
-    [text] = told(shown)
+    [text] = messages(shown)
     assert text.startswith("extract() of /df/capture#1 returns nothing, since its dataflow has not been run: call worker.run()")
     assert shown[0].lineno == line
     worker.run()
@@ -65,11 +65,11 @@ def test_extract_of_what_is_empty_after_a_step_says_nothing(shown: list[warnings
 # -- what was never run ----------------------------------------------------------------------------------------------------
 
 
-def test_a_dataflow_that_was_never_run_is_told_of_when_its_worker_is_closed(shown: list[warnings.WarningMessage]) -> None:
+def test_a_dataflow_that_was_never_run_warns_when_its_worker_is_closed(shown: list[warnings.WarningMessage]) -> None:
     with timely.Worker() as worker, worker.dataflow(name="df") as scope:
         line = here() + 1
         scope.to_stream([1, 2]).inspect(print)
-    [text] = told(shown)
+    [text] = messages(shown)
     assert text == "dataflow 'df' was built and never run: call worker.run(), or step the worker, before it is closed"
     assert shown[0].lineno == line
 
@@ -108,10 +108,10 @@ def build(inside: Inside, workers: int = 1) -> None:
 
 
 @pytest.mark.parametrize("workers", [1, 2])
-def test_a_forgotten_leave_is_told_of_once(shown: list[warnings.WarningMessage], workers: int) -> None:
+def test_a_forgotten_leave_warns_once(shown: list[warnings.WarningMessage], workers: int) -> None:
     line = here() + 1
     build(lambda stream, scope: stream.map(str).filter(bool), workers)
-    [text] = told(shown)
+    [text] = messages(shown)
     assert text == (
         "nothing leaves scope /df/inner#1, and nothing in it captures or probes what 'filter' sends: call leave() on that stream"
     )
@@ -149,9 +149,9 @@ def sent(given: Callable[[timely.Worker], object], workers: int, on: object = No
 
 
 @pytest.mark.parametrize("given", [[1, 2, 3], (1, 2, 3), range(3), "abc", {1, 2, 3}, {1: 2, 2: 3, 3: 4}])
-def test_what_is_the_same_on_every_worker_is_told_of_once(shown: list[warnings.WarningMessage], given: object) -> None:
+def test_the_same_records_on_every_worker_warn_once(shown: list[warnings.WarningMessage], given: object) -> None:
     assert sent(lambda worker: given, 3) == 9
-    [text] = told(shown)
+    [text] = messages(shown)
     assert text.startswith("each of the 3 workers sends the same to /df/to_stream#0 (")
     assert "so that every record comes 3 times: give to_stream(..., on=0)" in text
 

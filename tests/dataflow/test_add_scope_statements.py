@@ -177,7 +177,7 @@ def test_a_key_that_fails_on_what_a_scope_reads_names_the_scope() -> None:
 
 
 @pytest.mark.parametrize("method", ["connect", "get_internal_summary", "set_external_summary", "push_external_progress"])
-def test_what_a_scope_raises_while_it_is_built_or_told_names_it_and_the_line(method: str) -> None:
+def test_what_a_scope_raises_while_it_is_built_or_run_names_it_and_the_line(method: str) -> None:
     def fail(self: Any, *arguments: object) -> None:
         raise KeyError("mine")
 

@@ -254,7 +254,7 @@ def looping(worker: timely.Worker, keep: Callable[[int], bool]) -> timely.InputH
     return numbers
 
 
-def test_a_loop_without_end_is_told_of_once_for_each_epoch() -> None:
+def test_an_endless_loop_is_reported_once_an_epoch() -> None:
     worker, heard = timely.Worker(), list[str]()
     numbers = looping(worker, lambda x: True)
     dog = Watchdog(worker, after=10, say=heard.append, clock=ticking(4))
@@ -268,7 +268,7 @@ def test_a_loop_without_end_is_told_of_once_for_each_epoch() -> None:
     assert "/df is still at 0: if it is to end" in text
 
 
-def test_loops_that_end_are_not_told_of() -> None:
+def test_loops_that_end_are_not_reported() -> None:
     worker, heard = timely.Worker(), list[str]()
     numbers = looping(worker, lambda x: x % 50 != 0)
     dog = Watchdog(worker, after=10, say=heard.append, clock=ticking(4))

@@ -56,18 +56,22 @@ def test_who_does_not_wait_is_called_without_a_write_and_waits_no_more() -> None
     peer.close()
 
 
-def test_to_let_go_of_many_dataflows_wakes_nobody_who_runs() -> None:
+def test_dropped_handles_and_dataflows_wake_no_running_worker() -> None:
     """A write to a socket gives up the interpreter's lock, and each would take 5 ms where another worker is busy."""
-    inboxes: dict[int, Inbox] = {0: Rung(), 1: Inbox()}
+    inbox = Rung()
+    inboxes: dict[int, Inbox] = {0: inbox, 1: Inbox()}
     worker = Worker(PeerTransport(0, inboxes, {}))
+    handles = []
     for _ in range(10):
         with worker.dataflow() as scope:
-            scope.new_input()[1].probe()
-    inbox = inboxes[0]
-    assert isinstance(inbox, Rung)
-    assert inbox.times == 0
-    abort(worker, RuntimeError("the test is over"))
+            handle, stream = scope.new_input()
+            stream.probe()
+        handles.append(handle)
+    del handle
+    handles.clear()
     for scope in worker.scopes:
         worker.drop_dataflow(scope)
+    assert inbox.times == 0
+    abort(worker, RuntimeError("the test is over"))
     worker.close()
     inboxes[1].close()

@@ -1,7 +1,7 @@
 """The registered operator state of one worker: restored while a dataflow is built, saved by each checkpoint.
 
-The invariants: an operator restores what was saved under its own path in a dataflow with the same graph, or an error says what
-differs; and no dataflow runs in which an operator has not registered its state.
+Two invariants. An operator restores what was saved under its own path in a dataflow with the same graph, or an error says what
+differs. No dataflow runs in which an operator has not registered its state.
 """
 
 from __future__ import annotations

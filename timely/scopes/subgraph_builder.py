@@ -120,8 +120,8 @@ class SubgraphBuilder(Generic[TO, TI]):
     def _project(self, summaries: Sequence[Summaries[TI]]) -> Projection[TO, TI] | None:
         """Return the sink that derives what the parent hears, if there are outputs.
 
-        With peers a count may be negative for a while, and moving it to another place would hide that: then, and where there are
-        many ways out, a second tracker without the inputs derives the frontiers at the outputs.
+        With peers a count may be negative for a while, and could cancel a positive one elsewhere. Then, and where there are many
+        ways out, a second tracker without the inputs derives the frontiers at the outputs.
         """
         outputs, tracker = self.subgraph.outputs, self._tracker
         if not outputs:
