@@ -121,6 +121,13 @@ def _once(option: str, pairs: Sequence[tuple[str, T]]) -> dict[str, T]:
     return given
 
 
+def _credentials(arguments: argparse.Namespace) -> None:
+    from timely.worker.credentials import write_credentials
+
+    write_credentials(arguments.file)
+    print(f"wrote {arguments.file}: copy it to every host of a run, and keep it secret")
+
+
 def _run(arguments: argparse.Namespace) -> None:
     from timely.cli import running
 
@@ -133,6 +140,9 @@ def _run(arguments: argparse.Namespace) -> None:
         schemas=_once("--schema", arguments.schema),
         patience=arguments.patience,
         live=arguments.live,
+        hosts=arguments.hosts,
+        index=arguments.index,
+        credentials=arguments.credentials,
     )
     running.run(job, arguments.engine, _print)
 
@@ -214,7 +224,10 @@ def parser(files: object = None) -> argparse.ArgumentParser:
         " streams of Arrow record batches.",
     )
     _add_pairs(run, "--output", _table, "NAME=FOLDER", "table to write")
-    _add_workers(run)
+    _add_workers(run, None)
+    run.add_argument("--hosts", metavar="FILE", help="a file with host:port of each machine on a line; each runs this command")
+    run.add_argument("--index", type=int, metavar="I", help="which of the hosts this is, from 0")
+    run.add_argument("--credentials", metavar="FILE", help="what timely credentials made: the same file on all hosts")
     run.add_argument("--engine", choices=("local", "spark"), default="local", help="where the workers run (default: local)")
     columns = "columns of an output, such as 'node long, degree long'; default: the program's OUTPUTS"
     _add_pairs(run, "--schema", _pair, "NAME=COLUMNS", columns)
@@ -233,7 +246,7 @@ def parser(files: object = None) -> argparse.ArgumentParser:
         "Runs a program. If it cannot end, or nothing moves for a while, says which operator holds what, on which worker, where"
         " it was built, and how that reaches the end. The status is then 1.",
     )
-    _add_workers(explain)
+    _add_workers(explain, 1)
     _add_patience(explain, 5.0)
 
     live = commands.add_parser(
@@ -245,6 +258,14 @@ def parser(files: object = None) -> argparse.ArgumentParser:
     script = live.add_argument("script", type=Path, metavar="SCRIPT", help="the script to run")
     live.add_argument("arguments", nargs=argparse.REMAINDER, metavar="...", help="its arguments")
     live.set_defaults(command=_live)
+
+    credentials = commands.add_parser(
+        "credentials",
+        help="make the credentials of a run on several machines",
+        description="Makes a file with a key and its certificate. The hosts of a run, which all hold a copy, admit nobody else.",
+    )
+    credentials.add_argument("file", metavar="FILE", help="the file to write, which only you may read")
+    credentials.set_defaults(command=_credentials)
 
     bench = commands.add_parser(
         "bench", help="measure this installation", description="Measures the control plane and the data plane for a few seconds."
@@ -279,8 +300,8 @@ def _add_pairs(command: argparse.ArgumentParser, name: str, type: Callable[[str]
     command.add_argument(name, type=type, action="append", default=[], metavar=metavar, help=f"{help}; may be repeated")
 
 
-def _add_workers(command: argparse.ArgumentParser) -> None:
-    command.add_argument("--workers", type=_positive, default=1, metavar="N", help="workers in each process (default: 1)")
+def _add_workers(command: argparse.ArgumentParser, default: int | None) -> None:
+    command.add_argument("--workers", type=_positive, default=default, metavar="N", help="workers in each process (default: 1)")
     command.add_argument("--processes", type=_positive, default=1, metavar="N", help="processes (default: 1)")
 
 

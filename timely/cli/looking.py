@@ -64,7 +64,7 @@ def explain(job: Job, patience: float) -> str | None:
     def work() -> None:
         try:
             settings = WatchSettings(patience, say=send)
-            execute_watched(functools.partial(_run, job, send), job.workers, job.processes, "direct", settings)
+            execute_watched(functools.partial(_run, job, send), job.workers or 1, job.processes, "direct", settings)
         except BaseException as error:
             failed.append(error)
         send(None)

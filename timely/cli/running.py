@@ -23,17 +23,23 @@ Engine: TypeAlias = Literal["local", "spark"]
 
 @attrs.frozen
 class Job:
-    """A program, its tables by name, and how to run it; ``live`` is the port of the live page."""
+    """A program, its tables by name, and how to run it; ``live`` is the port of the live page.
+
+    ``None`` for workers, hosts, index and credentials leaves them to the environment.
+    """
 
     program: Program
     inputs: Mapping[str, Path]
     outputs: Mapping[str, Path]
-    workers: int = 1
+    workers: int | None = 1
     processes: int = 1
     overwrite: bool = False
     schemas: Mapping[str, str] = attrs.field(factory=dict)
     patience: float = 30.0
     live: int | None = None
+    hosts: str | None = None
+    index: int | None = None
+    credentials: str | None = None
 
     def columns(self, output: str) -> str:
         """Return the declared columns of an output in Spark's notation; empty if there are none."""
@@ -116,7 +122,15 @@ def _in_workers(job: Job, say: Callable[[str], object], page: LivePage | None) -
     with contextlib.ExitStack() as stack:
         for folder in folders.values():
             stack.enter_context(folder)
-        found = timely.execute(program, workers=job.workers, processes=job.processes, watch=job.patience)
+        found = timely.execute(
+            program,
+            workers=job.workers,
+            processes=job.processes,
+            watch=job.patience,
+            hosts=job.hosts,
+            index=job.index,
+            credentials=job.credentials,
+        )
         rows = {name: sum(part[name] for part, _ in found) for name in folders}
         for name, folder in folders.items():
             if not rows[name]:
@@ -164,6 +178,8 @@ def _on_spark(job: Job, say: Callable[[str], object], page: LivePage | None) -> 
         raise ConfigurationError("--engine spark needs pyspark: pip install '.[spark]' in a checkout of timely") from error
     from timely.cli.tables import kind_of
 
+    if job.hosts is not None:
+        raise ConfigurationError("--hosts is for --engine local: Spark places its workers itself")
     if not job.inputs or not job.outputs:
         raise ConfigurationError("--engine spark needs at least one --input and one --output")
     missing = [name for name in job.outputs if not job.columns(name)]
@@ -174,14 +190,15 @@ def _on_spark(job: Job, say: Callable[[str], object], page: LivePage | None) -> 
         )
     formats = {name: _format(kind_of(name, path)) for name, path in {**job.inputs, **job.outputs}.items()}
     _check_absent(job)
-    session = local_session(job.workers * job.processes)
+    workers = (job.workers or 1) * job.processes
+    session = local_session(workers)
     try:
         options: dict[str, Any] = {"header": True, "inferSchema": True}
         places = {name: str(path.resolve()) for name, path in {**job.inputs, **job.outputs}.items()}  # not Spark's folder
         inputs = {name: session.read.load(places[name], formats[name], **options) for name in job.inputs}
         schemas = {name: job.columns(name) for name in job.outputs}
         with _carried(job.program):
-            result = run_on_spark(_built(job), inputs, schemas, workers=job.workers * job.processes, live=page)
+            result = run_on_spark(_built(job), inputs, schemas, workers=workers, live=page)
             _check_absent(job)  # somebody else may have written there since
             for name, path in job.outputs.items():
                 result[name].write.mode("overwrite").save(places[name], formats[name], header=True)

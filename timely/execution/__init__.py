@@ -1,4 +1,4 @@
-"""``execute``: run a program on several workers, as threads, as processes, or as threads in processes, on this machine."""
+"""``execute``: run a program on several workers, in threads, in processes, or on several machines."""
 
 from timely.execution.running import example, execute
 

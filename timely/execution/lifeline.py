@@ -10,7 +10,10 @@ import os
 import threading
 import time
 from collections.abc import Callable
-from typing import Final
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from multiprocessing.connection import Connection
 
 GRACE: Final = 10.0
 """Seconds that a process has for its clean-up after the run is over."""
@@ -41,12 +44,14 @@ class Lifeline:
             self.deadline = time.monotonic() + GRACE
             self.writer.close()
 
-    def follow(self, stop: Callable[[], object]) -> None:
-        """Start a thread that waits for the end, calls ``stop()``, and exits hard after the grace."""
-        threading.Thread(target=self._follow, args=(stop,), name="timely lifeline", daemon=True).start()
 
-    def _follow(self, stop: Callable[[], object]) -> None:
-        self.reader.poll(None)
+def follow(lifeline: Connection, stop: Callable[[], object]) -> None:
+    """Start a thread that waits for the end of a lifeline, calls ``stop()``, and exits hard after the grace."""
+
+    def wait() -> None:
+        lifeline.poll(None)
         stop()
         time.sleep(GRACE)
         os._exit(1)
+
+    threading.Thread(target=wait, name="timely lifeline", daemon=True).start()

@@ -1,10 +1,9 @@
-"""Workers in several processes: they are forked, connected by socket pairs, and send their outcomes to the parent."""
+"""Workers in several processes: forked or spawned, connected by socket pairs; they send their outcomes to the parent."""
 
 from __future__ import annotations
 
 import contextlib
 import gc
-import itertools
 import os
 import pickle
 import socket
@@ -15,17 +14,17 @@ import traceback
 from collections.abc import Callable, Sequence
 from multiprocessing import current_process, get_all_start_methods, get_context
 from multiprocessing.connection import Connection, wait
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import attrs
 
 from timely.dataflow.container import prepare_to_partition
 from timely.dataflow.pickling import dumps
-from timely.errors import ConfigurationError, PeerLostError, WorkerError
+from timely.errors import ConfigurationError, PeerLostError, WorkerError, brief, error_text
 from timely.execution.allocator import keep_freed_memory, load_ctypes
 from timely.execution.failure import Failure
 from timely.execution.interruptions import DeferredSignals
-from timely.execution.lifeline import GRACE, Lifeline
+from timely.execution.lifeline import GRACE, Lifeline, follow
 from timely.execution.run_monitor import answer, watched
 from timely.execution.threads import Outcome, enough_files, run_threads
 from timely.monitor.local_workers import ControlChannel, LocalWorkers, control_channels
@@ -40,36 +39,62 @@ _TERMINATING: Final = 2.0
 _IN_FLIGHT: Final = 1 << 20
 """Bytes that a connection between two processes takes though nobody reads: a batch should fit in."""
 
+_UNGUARDED: Final = (
+    "start_method='spawn' imports the main script again in each process: let it be a file that calls execute under"
+    " if __name__ == '__main__':"
+)
+
 
 @attrs.define(eq=False)
 class _Run:
-    """What all processes of a run share: they close what is not theirs after the fork."""
+    """What all processes of a run share. A forked one closes what is not its own; a spawned one gets only its ``part``."""
 
-    program: Callable[[Worker], Any]
+    program: Callable[[Worker], Any] | bytes
+    """A pickle for spawned processes."""
     workers: int
     processes: int
     routes: ProgressGroups
     watch: WatchSettings | None
-    lifeline: Lifeline
+    lifeline: Connection
     signals: DeferredSignals
     sockets: dict[int, dict[int, socket.socket]]
     """By worker and peer."""
-    ends: list[tuple[Connection, Connection]]
-    """By process: the pipe for its outcomes."""
-    channels: list[ControlChannel]
+    receivers: list[Connection] = attrs.field(factory=list)
+    senders: dict[int, Connection] = attrs.field(factory=dict)
+    """By process, as ``receivers``: the pipe for its outcomes."""
+    channels: list[ControlChannel] = attrs.field(factory=list)
+
+    def indices(self, place: int) -> range:
+        """Return the workers of the process at a place."""
+        return range(place * self.workers, (place + 1) * self.workers)
+
+    def part(self, place: int) -> _Run:
+        """Return what the process at a place needs."""
+        sockets = {index: self.sockets[index] for index in self.indices(place)}
+        senders = {place: self.senders[place]}
+        return attrs.evolve(self, signals=DeferredSignals(), sockets=sockets, receivers=[], senders=senders)
 
 
 def run_processes(
-    program: Callable[[Worker], Any], workers: int, processes: int, routes: ProgressGroups, watch: WatchSettings | None
+    program: Callable[[Worker], Any],
+    workers: int,
+    processes: int,
+    routes: ProgressGroups,
+    watch: WatchSettings | None,
+    method: Literal["fork", "spawn"] = "fork",
 ) -> list[Outcome]:
-    """Fork the processes, and return the outcomes of all workers."""
-    if "fork" not in get_all_start_methods():
-        raise ConfigurationError(f"processes={processes}: this system cannot fork; use threads (workers={workers * processes})")
+    """Start the processes, and return the outcomes of all workers."""
+    if method not in get_all_start_methods():
+        raise ConfigurationError(
+            f"processes={processes}: this system cannot {method}; use threads (workers={workers * processes}), or another"
+            " start_method"
+        )
     if current_process().daemon:
         raise ConfigurationError(
             f"processes={processes}: this process is daemonic, as those of a multiprocessing.Pool are, and may start no others:"
             f" use threads (workers={workers * processes}), or a concurrent.futures.ProcessPoolExecutor, whose processes may"
         )
+    carried = program if method == "fork" else _pickled(program)
     load_ctypes()
     prepare_to_partition()
     kept = _connections_of_spark()  # noqa: F841  (the children have this frame, too)
@@ -77,16 +102,16 @@ def run_processes(
     with enough_files(workers, processes):
         lifeline = Lifeline()
     sockets: dict[int, dict[int, socket.socket]] = {index: {} for index in range(workers * processes)}
-    run = _Run(program, workers, processes, routes, watch, lifeline, DeferredSignals(), sockets, [], [])
+    run = _Run(carried, workers, processes, routes, watch, lifeline.reader, DeferredSignals(), sockets)
     try:
         _own.append(lifeline.writer)  # no forked process may hold it
         with _forking:
-            _start(children, run)
-        return _gather([receiver for receiver, _ in run.ends], children, workers, lifeline)
+            _start(children, run, method)
+        return _gather(run.receivers, children, workers, lifeline)
     finally:
         lifeline.end()
         _own.remove(lifeline.writer)
-        for receiver, _ in run.ends:
+        for receiver in run.receivers:
             receiver.close()  # a child with a long result would wait for a reader
         for _, sender in run.channels:
             sender.close()
@@ -115,27 +140,34 @@ def _remaining(children: Sequence[Any], deadline: float | None) -> list[Any]:
     return alive
 
 
-def _start(children: list[Any], run: _Run) -> None:
+def _start(children: list[Any], run: _Run, method: Literal["fork", "spawn"]) -> None:
     """Start the ``children``, and keep what the parent needs.
 
     One run at a time: a process that another thread forks meanwhile would hold these connections open.
     """
-    context = get_context("fork")
+    context = get_context(method)
     try:
         with enough_files(run.workers, run.processes):
             _connect(run.sockets, run.workers)
             for _ in range(run.processes):
-                run.ends.append(context.Pipe(duplex=False))
+                receiver, run.senders[len(run.receivers)] = context.Pipe(duplex=False)
+                run.receivers.append(receiver)
                 run.channels += control_channels(1)
             for place in range(run.processes):
-                children.append(context.Process(target=_process, args=(run, place), name=f"timely process {place}"))
+                part = run if method == "fork" else run.part(place)
+                children.append(context.Process(target=_process, args=(part, place), name=f"timely process {place}"))
             with run.signals:
                 for child in children:
-                    child.start()
+                    try:
+                        child.start()
+                    except RuntimeError as error:  # of a spawned process that is still importing the main script
+                        if method == "fork":
+                            raise
+                        raise ConfigurationError(_UNGUARDED) from error
     finally:  # those that were started find out if others were not
-        for _, sender in run.ends:
+        for sender in run.senders.values():
             sender.close()
-        run.lifeline.reader.close()
+        run.lifeline.close()
         for receiver, _ in run.channels:
             receiver.close()
         for mine in run.sockets.values():
@@ -185,32 +217,50 @@ def _connect(sockets: dict[int, dict[int, socket.socket]], workers: int) -> None
 
 def _process(run: _Run, place: int) -> None:
     """Run one process's workers, and send the parent their outcomes."""
-    indices = range(place * run.workers, (place + 1) * run.workers)
-    for index, mine in run.sockets.items():
-        if index not in indices:
-            for sock in mine.values():
-                sock.close()
-    for other, (receiver, sender) in enumerate(run.ends):
-        receiver.close()
-        if other != place:
-            sender.close()
-    for index in indices:
-        _own.extend(run.sockets[index].values())
-    _own.extend((*itertools.chain(*run.channels), run.ends[place][1], run.lifeline.reader))
+    part = run.part(place)
+    for index in run.sockets.keys() - part.sockets.keys():
+        for sock in run.sockets[index].values():
+            sock.close()
+    for other in (*run.receivers, *(sender for at, sender in run.senders.items() if at != place)):
+        other.close()
+    for own in (*(mine.values() for mine in part.sockets.values()), *run.channels, (run.senders[place], run.lifeline)):
+        _own.extend(own)
     keep_freed_memory()
     gc.freeze()  # a collection of what the parent had would copy its pages
     local = LocalWorkers(run.channels, place, run.workers, answer)
-    run.lifeline.follow(local.stop)
+    follow(run.lifeline, local.stop)
     with local, watched(local, run.watch, len(run.channels)):
         try:
             run.signals.restore()
-            outcomes = run_threads(run.program, indices, {index: run.sockets[index] for index in indices}, run.routes, local)
+            program = _unpickled(run.program) if isinstance(run.program, bytes) else run.program
+            outcomes = run_threads(program, run.indices(place), part.sockets, run.routes, local)
         except BaseException as error:  # an interruption or an exit is the parent's to raise
             outcomes = [(False, error)] * run.workers
     with contextlib.suppress(BrokenPipeError):  # the parent has gone
-        run.ends[place][1].send_bytes(_pack(outcomes))
-    run.ends[place][1].close()
+        run.senders[place].send_bytes(_pack(outcomes))
+    run.senders[place].close()
     sys.stdout.flush()
+
+
+def _pickled(program: Callable[[Worker], Any]) -> bytes:
+    try:
+        return dumps(program)
+    except Exception as error:
+        raise ConfigurationError(
+            f"start_method='spawn' pickles the program, and {brief(program)} cannot be, {error_text(error)}: give a function"
+            " that a module defines, no lambda and no closure, or let processes fork"
+        ) from error
+
+
+def _unpickled(program: bytes) -> Callable[[Worker], Any]:
+    try:
+        found: Callable[[Worker], Any] = pickle.loads(program)
+        return found
+    except Exception as error:
+        raise ConfigurationError(
+            f"the program cannot be read in a spawned process, {error_text(error)}: define it in a module or script that the"
+            " process can import"
+        ) from error
 
 
 def _pack(outcomes: Sequence[Outcome]) -> bytes:
@@ -260,7 +310,8 @@ def _gather(receivers: Sequence[Connection], children: Sequence[Any], workers: i
             first, last = place * workers, (place + 1) * workers - 1
             kind = WorkerError if deadline is None else PeerLostError  # the first to go explains the others
             code = children[place].exitcode
-            error = kind(f"process {place} (workers {first} to {last}) ended with exit code {code} and no result")
+            advice = f": {_UNGUARDED}" if code == 1 and isinstance(children[place], get_context("spawn").Process) else ""
+            error = kind(f"process {place} (workers {first} to {last}) ended with exit code {code} and no result{advice}")
             found[place] = [(False, error)] * workers
             lifeline.end()
     return [outcome for place in range(len(receivers)) for outcome in found[place]]

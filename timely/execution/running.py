@@ -6,17 +6,21 @@ makes the others stop; a process that dies is noticed by its connections.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TypeVar
+import os
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from timely.dataflow import ScopeBuilder, Stream, warn, why_not_run
 from timely.errors import ConfigurationError, GraphError, brief
 from timely.execution.run_monitor import answer, watched
-from timely.execution.threads import first_failure, run_threads, run_worker
+from timely.execution.threads import Outcome, first_failure, run_threads, run_worker
 from timely.monitor.local_workers import LocalWorkers
 from timely.monitor.watch import WatchSettings
 from timely.progress import ProgressGroups, ProgressMode
 from timely.worker.worker import Worker
+
+if TYPE_CHECKING:
+    from timely.execution.hosts import Hosts
 
 T = TypeVar("T")
 D = TypeVar("D")
@@ -25,10 +29,15 @@ D = TypeVar("D")
 def execute(
     program: Callable[[Worker], T],
     *,
-    workers: int = 1,
+    workers: int | None = None,
     processes: int = 1,
     progress: ProgressMode = "direct",
     watch: bool | float = True,
+    start_method: Literal["fork", "spawn"] | None = None,
+    hosts: Sequence[str] | str | os.PathLike[str] | None = None,
+    index: int | None = None,
+    credentials: str | os.PathLike[str] | None = None,
+    patience: float = 60.0,
 ) -> list[T]:
     """Run ``program(worker)`` on ``workers`` threads in each of ``processes`` processes; return the results in worker order.
 
@@ -38,7 +47,16 @@ def execute(
     a ``yield``, too few open files, or several processes in a daemonic one.
 
     Processes are forked, so that a program may be a closure, and end with the one that called this. After an interruption or the
-    death of one, the others stop, and are killed after ten seconds.
+    death of one, the others stop, and are killed after ten seconds. With ``start_method="spawn"`` they begin afresh, and the
+    program must be a function that they can import.
+
+    With ``hosts`` (``["a:7000", "b:7000"]``, or a file with one on each line) the run is on several machines. Each host runs this
+    call in one process, with its own ``index`` in the list, and gets the results of its own workers. All hold a copy of the file
+    ``credentials``, which ``timely credentials FILE`` makes. ``PeerLostError`` if hosts do not answer within ``patience``
+    seconds, ``AuthenticationError`` for other credentials. See ``docs/hosts.md``.
+
+    The environment variables ``TIMELY_WORKERS``, ``TIMELY_HOSTS``, ``TIMELY_INDEX`` and ``TIMELY_CREDENTIALS`` are the defaults
+    of these arguments.
 
     ``progress`` selects how workers exchange progress, which changes no result: ``direct`` (every worker with every other),
     ``process`` (aggregated in each process), ``central`` (by way of the first process) or ``tree`` (groups of sixteen,
@@ -66,22 +84,69 @@ def execute(
             f"execute(program) takes a function that works when it is called, and {brief(program)} is {kind}: have it return its"
             " result, and await in map_async or from_async"
         )
+    if workers is None:
+        workers = _number("TIMELY_WORKERS", 1)
     for name, count in (("workers", workers), ("processes", processes)):
         if not isinstance(count, int) or count < 1:
             raise ConfigurationError(f"{name}={count!r}: give a whole number of at least 1; use {name}=1 for a single one")
-    return execute_watched(program, workers, processes, progress, WatchSettings.wanted(watch))
+    if start_method not in (None, "fork", "spawn"):
+        raise ConfigurationError(f"start_method={start_method!r}: give 'fork' or 'spawn', or leave it out to fork")
+    cluster = _cluster(hosts, index, credentials, patience)
+    if cluster is not None and processes > 1:
+        raise ConfigurationError(
+            f"processes={processes} with hosts={list(cluster.names)}: each host runs one process. Give more workers, or list a"
+            " machine once for each process, with a port for each"
+        )
+    return execute_watched(program, workers, processes, progress, WatchSettings.wanted(watch), start_method or "fork", cluster)
+
+
+def _number(variable: str, default: int | None) -> Any:
+    """Return an environment variable as a number."""
+    text = os.environ.get(variable)
+    try:
+        return int(text) if text else default
+    except ValueError:
+        raise ConfigurationError(f"the environment has {variable}={text!r}: give a whole number") from None
+
+
+def _cluster(
+    hosts: Sequence[str] | str | os.PathLike[str] | None,
+    index: int | None,
+    credentials: str | os.PathLike[str] | None,
+    patience: float,
+) -> Hosts | None:
+    """Return the hosts that the arguments or the environment name, if any."""
+    if hosts is None:
+        hosts = os.environ.get("TIMELY_HOSTS") or None
+    if hosts is None:
+        if index is not None:
+            raise ConfigurationError(f"index={index} without hosts: give hosts=, or TIMELY_HOSTS in the environment")
+        return None
+    from timely.execution.hosts import Hosts
+
+    index = _number("TIMELY_INDEX", None) if index is None else index
+    return Hosts.given(hosts, index, credentials or os.environ.get("TIMELY_CREDENTIALS"), patience)
 
 
 def execute_watched(
-    program: Callable[[Worker], T], workers: int, processes: int, progress: ProgressMode, watch: WatchSettings | None
+    program: Callable[[Worker], T],
+    workers: int,
+    processes: int,
+    progress: ProgressMode,
+    watch: WatchSettings | None,
+    start_method: Literal["fork", "spawn"] = "fork",
+    cluster: Hosts | None = None,
 ) -> list[T]:
     """As ``execute``, with settings for the watch."""
-    routes = ProgressGroups.named(progress, workers * processes, workers)
-    if processes > 1:
+    if cluster is not None:
+        outcomes = _run_on_host(program, workers, progress, watch, cluster)
+    elif processes > 1:
         from timely.execution.processes import run_processes
 
-        outcomes = run_processes(program, workers, processes, routes, watch)
+        routes = ProgressGroups.named(progress, workers * processes, workers)
+        outcomes = run_processes(program, workers, processes, routes, watch, start_method)
     else:
+        routes = ProgressGroups.named(progress, workers, workers)
         local = LocalWorkers(workers=workers, answer=answer)
         with local, watched(local, watch):
             if workers > 1:
@@ -92,6 +157,22 @@ def execute_watched(
     if failure is not None:
         raise failure
     return [result for _, result in outcomes]
+
+
+def _run_on_host(
+    program: Callable[[Worker], Any], workers: int, progress: ProgressMode, watch: WatchSettings | None, cluster: Hosts
+) -> list[Outcome]:
+    """Run the workers of this host, connected to those of the others."""
+    routes = ProgressGroups.named(progress, workers * len(cluster.names), workers)
+    sockets = cluster.connect(workers, progress)
+    local = LocalWorkers(workers=workers, answer=answer)
+    try:
+        with local, watched(local, watch):
+            return run_threads(program, list(sockets), sockets, routes, local)
+    finally:
+        for mine in sockets.values():
+            for sock in mine.values():
+                sock.close()  # nothing more to do where a transport has closed it
 
 
 def example(build: Callable[[ScopeBuilder[int]], Stream[int, D]]) -> list[tuple[int, list[D]]]:

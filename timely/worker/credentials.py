@@ -1,13 +1,15 @@
-"""Key pairs that are made for one run, and the TLS settings under which their holders talk to each other.
+"""Key pairs, made for one run or kept in a credentials file, and the TLS settings for connections between their holders.
 
 Certificates are self-signed: a peer is trusted by its very certificate. Invariant: a connection with these contexts is TLS 1.3,
-and its handshake succeeds only between holders of the two identities. No private key is ever printed, logged or left on a disk.
+and its handshake succeeds only between holders of the two identities. No private key is ever printed or logged, and only
+``write_credentials`` leaves one on a disk.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
+import re
 import ssl
 import tempfile
 from collections.abc import Callable, Iterator
@@ -16,6 +18,8 @@ from datetime import UTC, datetime
 import attrs
 
 from timely.errors import ConfigurationError
+
+_PARTS = re.compile(rb"-----BEGIN (?:[A-Z]+ )?(CERTIFICATE|PRIVATE KEY)-----.*?-----END (?:[A-Z]+ )?\1-----\n?", re.DOTALL)
 
 
 @attrs.frozen
@@ -60,6 +64,41 @@ def make_identity(name: str) -> Identity:
     pem = serialization.Encoding.PEM
     key = private.private_bytes(pem, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
     return Identity(certificate.public_bytes(pem), key)
+
+
+def write_credentials(path: str) -> None:
+    """Write a new identity to a file that only this user may read. ``ConfigurationError`` if the file exists."""
+    identity = make_identity("timely host")
+    try:
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    except OSError as error:
+        raise ConfigurationError(f"the credentials cannot be written: {error}") from error
+    with open(descriptor, "wb") as file:
+        file.write(identity.certificate + identity.key)
+
+
+def read_credentials(path: str) -> Identity:
+    """Return the identity in a file. ``ConfigurationError`` if it is none, or if other users may read the file.
+
+    >>> folder = tempfile.TemporaryDirectory()
+    >>> write_credentials(f"{folder.name}/run.pem")
+    >>> read_credentials(f"{folder.name}/run.pem").certificate[:27]
+    b'-----BEGIN CERTIFICATE-----'
+    >>> folder.cleanup()
+    """
+    try:
+        with open(path, "rb") as file:
+            shared = os.fstat(file.fileno()).st_mode & 0o077
+            parts = {found[1]: found[0] for found in _PARTS.finditer(file.read())}
+        identity = Identity(parts[b"CERTIFICATE"], parts[b"PRIVATE KEY"])
+        speaker(identity, identity.certificate)  # reads both
+    except (OSError, UnicodeError) as error:  # an ssl.SSLError too
+        raise ConfigurationError(f"the credentials in {path} cannot be read: {error}") from error
+    except KeyError as error:
+        raise ConfigurationError(f"{path} has no certificate with its key: make it by timely credentials FILE") from error
+    if shared:
+        raise ConfigurationError(f"other users may read the credentials in {path}: chmod 600 {path}")
+    return identity
 
 
 def speaker(own: Identity, trusted: bytes) -> ssl.SSLContext:

@@ -3,7 +3,7 @@
 Invariant: nothing that arrives is interpreted before its sender has proved that it holds the run's key and belongs to the same
 generation of the run; both ends prove it. Until then a connection gets a TLS handshake and one message of fixed size, within
 seconds, and delays nobody. The connection is TLS 1.3 with a certificate on both sides; its server name is the run. Then the
-dialler sends a *hello*, and is admitted or refused.
+dialler sends a *hello*, and is admitted or refused. On Spark the driver distributes the keys; hosts share a credentials file.
 """
 
 from __future__ import annotations
@@ -40,6 +40,8 @@ _BACKLOG = 512
 _TRIES = 6
 _PAUSE = 0.05
 _REST = 1.0
+_PROBES = {"TCP_KEEPIDLE": 30, "TCP_KEEPINTVL": 10, "TCP_KEEPCNT": 3}
+"""Keep-alive: an idle connection to a machine that has vanished ends after a minute. The systems' default is two hours."""
 
 _log = logging.getLogger(__name__)
 
@@ -164,6 +166,13 @@ class Reception:
             raise AuthenticationError("it holds the key of one run, and names another")
         return hello
 
+    def serve(self, seconds: float) -> None:
+        """Handle what is ready within so many seconds, and drop what has timed out."""
+        for key, _ in self._selector.select(seconds):
+            if key.fd in self._selector.get_map():  # a handler before this one may have dropped it
+                key.data(key.fileobj)
+        self.expire()
+
     def expire(self) -> None:
         """Drop the connections that have timed out. Call it about once a second."""
         now = time.monotonic()
@@ -226,8 +235,8 @@ def refuse(sock: socket.socket, reason: str, where: str = "", *, known: bool = F
     sock.close()
 
 
-def open_listener(host: str) -> socket.socket:
-    """Return a socket that listens at ``host`` on a free port.
+def open_listener(host: str, port: int = 0) -> socket.socket:
+    """Return a socket that listens at ``host`` on a port, by default on a free one.
 
     >>> listener = open_listener("127.0.0.1")
     >>> listener.getsockname()[0]
@@ -235,7 +244,7 @@ def open_listener(host: str) -> socket.socket:
     >>> listener.close()
     """
     family = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)[0][0]
-    return socket.create_server((host, 0), family=family, backlog=_BACKLOG)
+    return socket.create_server((host, port), family=family, backlog=_BACKLOG)
 
 
 def dial(address: Address, context: ssl.SSLContext, hello: Hello, deadline: float) -> ssl.SSLSocket:
@@ -265,7 +274,7 @@ def _dial_once(address: Address, context: ssl.SSLContext, hello: Hello, deadline
         secure.settimeout(_left(deadline))
         secure.do_handshake()
         secure.sendall(hello.pack())
-        answer = _read_exactly(secure, len(_WELCOME), deadline)
+        answer = read_exactly(secure, len(_WELCOME), deadline)
         if answer == _REFUSED:
             raise ConnectionRefusedError("it does not take this worker in")
         if answer != _WELCOME:
@@ -285,6 +294,9 @@ def connected(sock: socket.socket) -> None:
     sock.settimeout(None)
     _at_once(sock)
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for option, value in _PROBES.items():
+        if hasattr(socket, option):
+            sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), value)
 
 
 def _at_once(sock: socket.socket) -> None:
@@ -296,7 +308,8 @@ def _left(deadline: float) -> float:
     return max(deadline - time.monotonic(), 0.001)
 
 
-def _read_exactly(sock: ssl.SSLSocket, size: int, deadline: float) -> bytes:
+def read_exactly(sock: ssl.SSLSocket, size: int, deadline: float) -> bytes:
+    """Return so many bytes. ``TimeoutError`` at the deadline, ``ConnectionResetError`` if the connection ends before."""
     data = b""
     while len(data) < size:
         sock.settimeout(_left(deadline))
@@ -389,10 +402,7 @@ class _Gate:
                         raise PeerLostError(
                             f"worker {self._index} waited in vain for worker(s) {sorted(self._missing)} to connect"
                         )
-                    for key, _ in selector.select(min(left, 1.0)):
-                        if key.fd in selector.get_map():  # a handler before this one may have dropped it
-                            key.data(key.fileobj)
-                    reception.expire()
+                    reception.serve(min(left, 1.0))
             finally:
                 reception.close()
 
