@@ -82,11 +82,12 @@ def printed(process: subprocess.Popen[str]) -> Any:
 def on_hosts(program: Callable[[timely.Worker], Any], number: int, secret: str, **more: Any) -> list[Future[list[Any]]]:
     """Run a program on several hosts, each a thread of this process."""
     hosts = ports(number)
+
+    def run(index: int) -> list[Any]:
+        return timely.execute(program, hosts=hosts, index=index, credentials=secret, **more)
+
     with ThreadPoolExecutor(number) as pool:
-        return [
-            pool.submit(timely.execute, program, hosts=hosts, index=index, credentials=secret, **more)
-            for index in reversed(range(number))
-        ][::-1]
+        return [pool.submit(run, index) for index in reversed(range(number))][::-1]
 
 
 def total(worker: timely.Worker) -> list[int]:

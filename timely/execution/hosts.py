@@ -17,7 +17,7 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import attrs
 
@@ -103,7 +103,8 @@ def _address(name: str) -> Address:
     return host.removeprefix("[").removesuffix("]"), int(port)
 
 
-class RunSettings(NamedTuple):
+@attrs.frozen
+class RunSettings:
     """What the processes of a run have in common, and the ``index`` that each has."""
 
     index: int
@@ -218,7 +219,7 @@ class _Connector:
     def _compare(self, sock: ssl.SSLSocket, index: int) -> None:
         """Exchange settings with the process of host ``index``. ``ConfigurationError`` where they differ."""
         deadline = time.monotonic() + _ATTEMPT
-        own = self.own._asdict()
+        own = attrs.asdict(self.own)
         frame = json.dumps(own).encode()
         sock.sendall(_SIZE.pack(len(frame)) + frame)
         (size,) = _SIZE.unpack(read_exactly(sock, _SIZE.size, deadline))

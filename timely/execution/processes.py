@@ -145,7 +145,7 @@ def _start(children: list[Any], run: _Run, method: Literal["fork", "spawn"]) -> 
 
     One run at a time: a process that another thread forks meanwhile would hold these connections open.
     """
-    context = get_context(method)
+    context = get_context("fork") if method == "fork" else get_context("spawn")
     try:
         with enough_files(run.workers, run.processes):
             _connect(run.sockets, run.workers)
@@ -168,8 +168,8 @@ def _start(children: list[Any], run: _Run, method: Literal["fork", "spawn"]) -> 
         for sender in run.senders.values():
             sender.close()
         run.lifeline.close()
-        for receiver, _ in run.channels:
-            receiver.close()
+        for control, _ in run.channels:
+            control.close()
         for mine in run.sockets.values():
             for sock in mine.values():
                 sock.close()
@@ -223,8 +223,11 @@ def _process(run: _Run, place: int) -> None:
             sock.close()
     for other in (*run.receivers, *(sender for at, sender in run.senders.items() if at != place)):
         other.close()
-    for own in (*(mine.values() for mine in part.sockets.values()), *run.channels, (run.senders[place], run.lifeline)):
-        _own.extend(own)
+    for mine in part.sockets.values():
+        _own.extend(mine.values())
+    for channel in run.channels:
+        _own.extend(channel)
+    _own.extend((run.senders[place], run.lifeline))
     keep_freed_memory()
     gc.freeze()  # a collection of what the parent had would copy its pages
     local = LocalWorkers(run.channels, place, run.workers, answer)
