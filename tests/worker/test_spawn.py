@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -13,6 +14,7 @@ from typing import Any
 import pytest
 
 import timely
+from tests.worker.test_orphans import followed, has_ended
 from timely import ConfigurationError, OperatorError, WorkerError
 
 
@@ -89,6 +91,39 @@ def program(worker):
 {guard}
     print(timely.execute(program, processes=2, start_method="spawn"))
 """
+
+
+WAITING = """
+import os
+import timely
+
+def program(worker):
+    with worker.dataflow() as scope:
+        scope.new_input()[1].exchange(lambda x: x).probe()
+    os.write(1, f"{os.getpid()}\\n".encode())
+    while True:
+        worker.step_or_park(None)
+
+if __name__ == "__main__":
+    timely.execute(program, processes=2, start_method="spawn")
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "pidfd_open"), reason="needs descriptors of processes")
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
+def test_processes_end_with_the_one_that_started_them(tmp_path: Path, number: signal.Signals) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(WAITING)
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
+    with contextlib.ExitStack() as stack:
+        command = [sys.executable, str(script)]
+        parent = stack.enter_context(subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True))
+        stack.callback(parent.kill)
+        assert parent.stdout is not None
+        children = [stack.enter_context(followed(int(parent.stdout.readline()))) for _ in range(2)]
+        parent.send_signal(number)
+        assert [has_ended(child) for child in children] == [True, True]
+        assert parent.wait() == -number
 
 
 def run(*command: str) -> subprocess.CompletedProcess[str]:
