@@ -105,7 +105,6 @@ class Outlet(Generic[T]):
                 )
 
     def release(self) -> None:
-        """Push what was sent."""
         sent, self._sent = self._sent, []
         for time, batch, records in sent:
             for pusher in self._tee:
@@ -152,7 +151,6 @@ class CustomScope(ValidatingScope[T]):
         self._builder.subgraph.activate(self.index)
 
     def connect(self) -> None:
-        """Give the scope its inlets and outlets."""
         if self._has_data:
             scope: Any = self.scope
             with self._blamed():

@@ -7,16 +7,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic
 
 from timely.dataflow import InputPort, OperatorInfo, Pipeline, Stream, records_of, scope_of, warn
 from timely.errors import CaptureError
 from timely.operators.events import EventSink, Messages, Progress
 from timely.operators.generic import sink as end_in
-from timely.order import PartialOrder, linear_extension
-
-T = TypeVar("T", bound=PartialOrder)
-D = TypeVar("D")
+from timely.operators.type_variables import D, T
+from timely.order import linear_extension
 
 
 class Capture(Generic[T, D]):
@@ -40,11 +38,7 @@ class Capture(Generic[T, D]):
         Rows of Arrow batches are tuples. ``TimelyWarning`` where the dataflow has not been run at all.
 
         >>> import timely
-        >>> worker = timely.Worker()
-        >>> with worker.dataflow(int) as scope:
-        ...     letters = scope.to_stream("cab").capture()
-        >>> worker.run()
-        >>> letters.extract()
+        >>> timely.example(lambda scope: scope.to_stream("cab"))
         [(0, ['a', 'b', 'c'])]
         """
         if not self.messages and self.not_run():
@@ -113,11 +107,9 @@ def capture_into(stream: Stream[T, D], sink: EventSink | str | os.PathLike[str])
 
     >>> import timely
     >>> events = []
-    >>> def build(scope):
-    ...     stream = scope.to_stream("ab")
-    ...     stream.capture_into(events)
-    ...     return stream
-    >>> _ = timely.example(build)
+    >>> with (worker := timely.Worker()).dataflow() as scope:
+    ...     scope.to_stream("ab").capture_into(events)
+    >>> worker.run()
     >>> events
     [Progress(changes=((0, 1),)), Messages(time=0, batch=['a', 'b']), Progress(changes=((0, -1),))]
     """

@@ -2,10 +2,8 @@
 
 A frame is a header of ``HEADER`` bytes (its number, the size of its body, the number of its pieces, checksums of body and header)
 and a body: the sizes of the pieces, and the pieces, padded to eight bytes. The first piece is a pickle, the others the buffers of
-Arrow batches and arrays. The last frame has the number of events, so that truncation, damage and loss are noticed.
-
-Unpickling executes code. So a decoder accepts plain data only (numbers, strings, bytes, dates, built-in collections, the
-library's own times, arrays and Arrow batches) unless the bytes are trusted.
+Arrow batches and arrays. The last frame has the number of events, so that truncation, damage and loss are noticed. Unpickling
+executes code, so a decoder accepts plain data only (:mod:`timely.dataflow.pickling`) unless the bytes are trusted.
 """
 
 from __future__ import annotations
@@ -13,14 +11,13 @@ from __future__ import annotations
 import pickle
 import struct
 import zlib
-from typing import Any, Final, Generic, TypeAlias, TypeVar
+from typing import Any, Final, Generic, TypeAlias
 
 from timely.dataflow import pickled, unpickled_plain
 from timely.errors import CaptureError
 from timely.operators.events import Event, Messages, Progress, StreamState
-from timely.order import PartialOrder
+from timely.operators.type_variables import T
 
-T = TypeVar("T", bound=PartialOrder)
 Piece: TypeAlias = bytes | memoryview
 
 _FRAME: Final = struct.Struct("<QQII")
@@ -34,9 +31,6 @@ _END: Final = "end"
 
 class Damaged(Exception):
     """A frame is not as it was written."""
-
-
-# -- frames ------------------------------------------------------------------------------------------------------------
 
 
 def frame(number: int, content: Any) -> list[Piece]:
@@ -76,9 +70,6 @@ def parse_body(body: memoryview, pieces: int, checksum: int, number: int, truste
         return pickle.loads(parts[0], buffers=parts[1:]) if trusted else unpickled_plain(parts)
     except Exception as error:
         raise Damaged(f"frame {number} cannot be read: {error}") from error
-
-
-# -- streams -----------------------------------------------------------------------------------------------------------
 
 
 class Encoder(Generic[T]):
@@ -144,7 +135,6 @@ class Decoder(Generic[T]):
         raise Damaged(f"frame {self.frames - 1} holds no event")
 
     def _end(self, content: Any) -> Event[T] | None:
-        """Return the last event, which the frame after it confirms."""
         if content != (_END, self.frames) or self._last is None:
             raise Damaged(f"frame {self.frames} is not the end of the stream, which should be there")
         self.state.apply(self._last)

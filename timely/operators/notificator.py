@@ -8,14 +8,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, Generic, TypeVar, cast
+from typing import Any, Generic, cast
 
 from timely.dataflow import Capability, InputPort, OperatorInfo, OutputPort, PortOwner
 from timely.errors import CapabilityError, brief
 from timely.operators.pending import Pending
-from timely.order import PartialOrder, reaches
-
-T = TypeVar("T", bound=PartialOrder)
+from timely.operators.type_variables import T
+from timely.order import reaches
 
 
 class Notificator(Generic[T]):
