@@ -43,11 +43,9 @@ class Waiting(Protocol[T]):
     queue: Queue[T]
 
     @property
-    def label(self) -> str:
-        ...
+    def label(self) -> str: ...
 
-    def place(self) -> ErrorSubject:
-        ...
+    def place(self) -> ErrorSubject: ...
 
 
 def connect(scope: ScopeBuilder[T], stream: Stream[T, Any], pact: Pact, target: Target, input: Waiting[T]) -> None:

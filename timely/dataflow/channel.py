@@ -32,8 +32,7 @@ class Pusher(Closable, Generic[T]):
     def push(self, time: T, batch: Any, records: int) -> None:
         """Send a container with this many records (never none) at ``time``."""
 
-    def close(self) -> None:
-        ...
+    def close(self) -> None: ...
 
 
 class QueuePusher(Pusher[T], Generic[T]):

@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     import asyncio
 
 
-
 AHEAD: Final = 64
 """Containers that an async source may be ahead of its worker."""
 

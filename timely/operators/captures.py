@@ -9,6 +9,8 @@ import os
 from collections.abc import Callable, Iterable
 from typing import Any, Generic
 
+import attrs
+
 from timely.dataflow import InputPort, OperatorInfo, Pipeline, Stream, records_of, scope_of, warn
 from timely.errors import CaptureError
 from timely.operators.events import EventSink, Messages, Progress
@@ -17,15 +19,13 @@ from timely.operators.type_variables import D, T
 from timely.order import linear_extension
 
 
+@attrs.define(eq=False, repr=False)
 class Capture(Generic[T, D]):
     """A stream's messages on one worker: ``messages`` in order of arrival, or ``extract()``."""
 
-    __slots__ = ("messages", "name", "not_run")
-
-    def __init__(self) -> None:
-        self.name = "a capture"
-        self.not_run: Callable[[], bool] = _has_run
-        self.messages: list[tuple[T, Any]] = []
+    messages: list[tuple[T, Any]] = attrs.field(factory=list, init=False)
+    name: str = attrs.field(default="a capture", init=False)
+    not_run: Callable[[], bool] = attrs.field(default=bool, init=False)
 
     def drain(self) -> list[tuple[T, Any]]:
         """Return, and remove, the messages ``(time, container)`` so far."""
@@ -47,10 +47,6 @@ class Capture(Generic[T, D]):
                 " or step the worker, and extract() then"
             )
         return extract(self.messages)
-
-
-def _has_run() -> bool:
-    return False
 
 
 def extract(messages: Iterable[tuple[T, Any]]) -> list[tuple[T, list[Any]]]:
@@ -88,7 +84,7 @@ def capture(stream: Stream[T, D]) -> Capture[T, D]:
         info.declare_stateless()  # the messages belong to the program
 
         def logic(input: InputPort[T, D]) -> None:
-            captured.not_run = _has_run  # releases the dataflow
+            captured.not_run = bool  # which is false, and releases the dataflow
             for capability, batch in input:
                 captured.messages.append((capability.time, batch))
 

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from multiprocessing.connection import Connection
 
 
-
 class ConnectionSink(Generic[T]):
     """Sends a stream over a connection as it is recorded; a send blocks while the receiver is behind.
 

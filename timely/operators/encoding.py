@@ -13,6 +13,8 @@ import struct
 import zlib
 from typing import Any, Final, Generic, TypeAlias
 
+import attrs
+
 from timely.dataflow import pickled, unpickled_plain
 from timely.errors import CaptureError
 from timely.operators.events import Event, Messages, Progress, StreamState
@@ -72,11 +74,11 @@ def parse_body(body: memoryview, pieces: int, checksum: int, number: int, truste
         raise Damaged(f"frame {number} cannot be read: {error}") from error
 
 
+@attrs.define(eq=False)
 class Encoder(Generic[T]):
     """Encodes the events of one stream; the last event is followed by the frame that ends the stream."""
 
-    def __init__(self) -> None:
-        self.state: StreamState[T] = StreamState()
+    state: StreamState[T] = attrs.field(factory=StreamState)
 
     def encode(self, event: Event[T]) -> list[Piece]:
         """Return the bytes of the next event; ``CaptureError`` if it breaks the rules or cannot be pickled."""
@@ -97,15 +99,15 @@ def _content(event: Any) -> tuple[Any, ...]:
     raise CaptureError(f"it is to be Messages(time, batch) or Progress(changes), and is {event!r}")
 
 
+@attrs.define(eq=False)
 class Decoder(Generic[T]):
     """Decodes the events of one stream; returns the last event only with the frame that ends the stream."""
 
-    def __init__(self, trusted: bool) -> None:
-        self.state: StreamState[T] = StreamState()
-        self.frames = 0
-        self.ended = False
-        self._trusted = trusted
-        self._last: Event[T] | None = None
+    _trusted: bool
+    state: StreamState[T] = attrs.field(factory=StreamState)
+    frames: int = 0
+    ended: bool = False
+    _last: Event[T] | None = None
 
     def decode(self, header: Piece, body: memoryview) -> Event[T] | None:
         """Return the event in the next frame, or ``None`` for the last one until the stream has ended.

@@ -79,6 +79,7 @@ class EventSource(Generic[T]):
         return False
 
 
+@attrs.define(eq=False, repr=False)
 class StreamState(Generic[T]):
     """The state of one stream of events; ``apply`` refuses an event that breaks the rules.
 
@@ -89,13 +90,10 @@ class StreamState(Generic[T]):
     (True, 3)
     """
 
-    __slots__ = ("_counts", "_open", "_total", "events")
-
-    def __init__(self) -> None:
-        self._counts: MutableAntichain[T] = MutableAntichain()
-        self._total = 0
-        self._open = False
-        self.events = 0
+    events: int = attrs.field(default=0, init=False)
+    _counts: MutableAntichain[T] = attrs.field(factory=MutableAntichain, init=False)
+    _total: int = attrs.field(default=0, init=False)
+    _open: bool = attrs.field(default=False, init=False)
 
     @property
     def frontier(self) -> Antichain[T]:

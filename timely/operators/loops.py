@@ -39,9 +39,7 @@ class LoopHandle(Generic[T]):
 
     def check(self) -> None:
         if not self._connected:
-            raise GraphError(
-                f"loop {self.path} was never connected: call stream.connect_loop(handle) before its scope is built"
-            )
+            raise GraphError(f"loop {self.path} was never connected: call stream.connect_loop(handle) before its scope is built")
 
 
 def _by_one(spec: Any) -> PathSummary[Any] | None:

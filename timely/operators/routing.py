@@ -5,16 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from timely.dataflow import (
-    Exchange,
-    InputPort,
-    OutputPort,
-    Pipeline,
-    ScopeBuilder,
-    Stream,
-    records_of,
-    scope_of,
-)
+from timely.dataflow import Exchange, InputPort, OutputPort, Pipeline, ScopeBuilder, Stream, records_of, scope_of
 from timely.errors import GraphError, RoutingError, brief
 from timely.operators.generic import empty, stateless, stateless_outputs
 from timely.operators.type_variables import D, E, T
