@@ -122,9 +122,6 @@ def rows_by_worker(numbers: Array, workers: int) -> Iterator[tuple[int, Array]]:
     """Yield ``(worker, rows)`` for each worker that gets any row, given the rows' routing numbers: row numbers, ascending.
 
     Lazily, so that the allocator reuses the memory of one worker's row numbers for the next.
-
-    >>> [(worker, rows.tolist()) for worker, rows in rows_by_worker(np.array([5, 3, 2]), 3)]
-    [(0, [1]), (2, [0, 2])]
     """
     return _rows_of(owners_of(numbers, workers), workers)
 

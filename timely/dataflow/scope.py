@@ -228,11 +228,9 @@ class Stream(StreamBase, Generic[T, D]):
         """Return this stream in the scope around its own; ``GraphError`` at the outermost one.
 
         >>> import timely
-        >>> def build(scope):
-        ...     with scope.region() as inner:
-        ...         return scope.to_stream([1, 2]).enter(inner).leave()
-        >>> timely.example(build)
-        [(0, [1, 2])]
+        >>> with timely.Worker().dataflow() as scope, scope.region() as inner:
+        ...     inner.empty().leave().scope is scope
+        True
         """
         scope, parent = self.scope, self.scope.parent
         if parent is None:

@@ -101,12 +101,6 @@ class SpillQueue(Generic[T]):
     """The messages ``(time, container, records)`` of an input, oldest first, on disk beyond ``threshold`` bytes.
 
     The oldest ``reserve`` bytes are in memory, then come those on disk, then the newest in memory.
-
-    >>> queue = SpillQueue(100, 0, "an input")
-    >>> for time in range(4):
-    ...     queue.append((time, [b"x" * 80], 1))
-    >>> len(queue), queue.paged, [queue.popleft()[0] for _ in range(4)]
-    (4, 3, [0, 1, 2, 3])
     """
 
     def __init__(self, threshold: int, reserve: int, label: str) -> None:

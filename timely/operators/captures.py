@@ -36,10 +36,6 @@ class Capture(Generic[T, D]):
         """Return ``[(time, records)]``: times in an order that extends theirs, records sorted where they can be compared.
 
         Rows of Arrow batches are tuples. ``TimelyWarning`` where the dataflow has not been run at all.
-
-        >>> import timely
-        >>> timely.example(lambda scope: scope.to_stream("cab"))
-        [(0, ['a', 'b', 'c'])]
         """
         if not self.messages and self.not_run():
             warn(

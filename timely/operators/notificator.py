@@ -18,19 +18,7 @@ from timely.order import reaches
 
 
 class Notificator(Generic[T]):
-    """Iterate over it for ``(capability, count)`` of each complete time; request more with ``notify_at``.
-
-    >>> import timely
-    >>> seen = []
-    >>> def logic(input, output, notificator):
-    ...     for capability, count in notificator:
-    ...         seen.append((capability.time, count))
-    ...         if capability.time < 2:
-    ...             notificator.notify_at(capability.delayed(capability.time + 1))
-    >>> _ = timely.example(lambda scope: scope.empty().unary_notify(timely.Pipeline, "demo", [0, 0], logic))
-    >>> seen
-    [(0, 2), (1, 1), (2, 1)]
-    """
+    """Iterate over it for ``(capability, count)`` of each complete time; request more with ``notify_at``."""
 
     __slots__ = ("_inputs", "_iterating", "_lone", "_many", "_more", "_operator")
 

@@ -17,17 +17,7 @@ from timely.operators.type_variables import D, T
 
 
 class UnorderedHandle(Generic[T, D]):
-    """Sends records at the times that capabilities allow: ``session(capability)`` opens a session, as an output does.
-
-    >>> import timely
-    >>> def build(scope):
-    ...     (handle, capability), stream = scope.new_unordered_input()
-    ...     handle.session(capability.delayed(5)).give("five")
-    ...     handle.session(capability).give("zero")
-    ...     return stream
-    >>> timely.example(build)
-    [(0, ['zero']), (5, ['five'])]
-    """
+    """Sends records at the times that capabilities allow: ``session(capability)`` opens a session, as an output does."""
 
     __slots__ = ("_begins", "_info", "_over", "_port", "_ready")
 
@@ -121,10 +111,13 @@ def new_unordered_input(
     the end.
 
     >>> import timely
-    >>> with timely.Worker().dataflow(int) as scope:
+    >>> def build(scope):
     ...     (handle, capability), stream = scope.new_unordered_input()
-    >>> capability.time
-    0
+    ...     handle.session(capability.delayed(5)).give("five")
+    ...     handle.session(capability).give("zero")
+    ...     return stream
+    >>> timely.example(build)
+    [(0, ['zero']), (5, ['five'])]
     """
     made: list[tuple[UnorderedHandle[T, Any], Capability[T]]] = []
 
