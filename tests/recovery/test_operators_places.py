@@ -43,11 +43,11 @@ def _both_told(scope: Any, left: Any, right: Any) -> Any:
             if capability.time in counts:
                 output.session(capability).give(counts.pop(capability.time))
 
-    def keep(info: timely.OperatorInfo) -> None:
+    def register(info: timely.OperatorInfo) -> None:
         info.register_state(lambda: ((0, item) for item in counts.items()), counts.update)
 
     by_nothing = timely.Exchange(lambda record: 0)
-    return left.binary_notify(right, by_nothing, by_nothing, "both", [], logic, keep=keep)
+    return left.binary_notify(right, by_nothing, by_nothing, "both", [], logic, state=register)
 
 
 def _both_alone(scope: Any, left: Any, right: Any) -> Any:
@@ -431,7 +431,7 @@ def test_closures_without_state_say_so_in_one_word() -> None:
             output.session(capability).give_batch(batch)
 
     def build(scope: Any, stream: Any) -> Any:
-        return stream.unary_notify(Pipeline, "mine", [], logic, keep=timely.OperatorInfo.declare_stateless)
+        return stream.unary_notify(Pipeline, "mine", [], logic, state=timely.OperatorInfo.declare_stateless)
 
     assert run(build, [[(0, 1)], [], [(0, 2)], []], cuts=[(1, 2)]) == Counter({(0, 0, "1"): 1, (0, 2, "2"): 1})
 
@@ -447,7 +447,7 @@ def test_requests_of_a_notificator_come_as_often_as_they_were_made(workers: int)
         told.extend((capability.time, count) for capability, count in notificator)
 
     def build(scope: Any, stream: Any) -> Any:
-        return stream.unary_notify(Pipeline, "mine", [1, 1, 5], logic, keep=timely.OperatorInfo.declare_stateless)
+        return stream.unary_notify(Pipeline, "mine", [1, 1, 5], logic, state=timely.OperatorInfo.declare_stateless)
 
     run(build, [[(0, 1)], [(0, 1)], [], []], cuts=[(2, 1)], workers=workers)
     counts = {1: [(1, 2), (3, 2), (5, 1)], 2: [(1, 2), *[(3, 1), (5, 1)] * 2]}

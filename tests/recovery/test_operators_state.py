@@ -73,10 +73,10 @@ def _notified(scope: Any, stream: Any) -> Any:
             for time, key in [place for place in found if place[0] == capability.time]:
                 session.give((key, found.pop((time, key))))
 
-    def keep(info: timely.OperatorInfo) -> None:
+    def register(info: timely.OperatorInfo) -> None:
         info.register_state(lambda: ((route(place[1]), (place, value)) for place, value in found.items()), found.update)
 
-    return stream.unary_notify(timely.Exchange(lambda pair: pair[0]), "mine", [], logic, keep=keep)
+    return stream.unary_notify(timely.Exchange(lambda pair: pair[0]), "mine", [], logic, state=register)
 
 
 class Tally(timely.Vertex[int]):

@@ -9,13 +9,12 @@ from timely.dataflow.container import Container, records_of
 from timely.dataflow.custom_scope import DataScope, Inlet, Outlet, add_scope
 from timely.dataflow.info import OperatorInfo
 from timely.dataflow.keys import Key, route, route_array, route_column
-from timely.dataflow.operator import Operator
+from timely.dataflow.operator import Operator, why_not_run
 from timely.dataflow.origin import warn
 from timely.dataflow.pact import Distribute, Exchange, Pact, Pipeline, Spill
 from timely.dataflow.pickling import pickled, unpickled_plain
 from timely.dataflow.port_owner import PortOwner
 from timely.dataflow.ports import InputPort, OutputPort, Session
-from timely.dataflow.runnable import why_not_run
 from timely.dataflow.scope import ScopeBuilder, Stream, check_scope, scope_of
 from timely.dataflow.sync_activator import SyncActivator
 

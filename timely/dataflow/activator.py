@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, SupportsFloat
 
+import attrs
 from typing_extensions import deprecated
 
 from timely.dataflow.allocator import Allocator
@@ -13,32 +14,14 @@ from timely.errors import ConfigurationError
 from timely.scopes import Subgraph
 
 
+@attrs.define(eq=False, repr=False)
 class Activator:
-    """Activates one operator, from its worker's thread.
+    """Activates one operator, from its worker's thread."""
 
-    >>> import timely
-    >>> def constructor(capability, info):
-    ...     left = [3, 2, 1]
-    ...     def logic(output):
-    ...         if left:
-    ...             output.session(capability).give(left.pop(0))
-    ...             info.activator.activate_after(0.001)
-    ...         else:
-    ...             capability.drop()
-    ...     return logic
-    >>> timely.example(lambda scope: scope.source("one now and then", constructor))
-    [(0, [1, 2, 3])]
-    """
-
-    __slots__ = ("_allocator", "_child", "_run_loops", "_scope")
-
-    def __init__(
-        self, scope: Subgraph[Any, Any], child: int, allocator: Allocator, run_loops: Callable[[], None] | None = None
-    ) -> None:
-        self._scope = scope
-        self._child = child
-        self._allocator = allocator
-        self._run_loops = run_loops
+    _scope: Subgraph[Any, Any]
+    _child: int
+    _allocator: Allocator
+    _run_loops: Callable[[], None] | None = None
 
     def activate(self) -> None:
         """Have the operator run soon."""
@@ -63,10 +46,9 @@ class Activator:
         return self.new_sync_activator()
 
     def run_loops(self) -> None:
-        """Run those operators now that read this one's output and feed its input, as the feedback of a loop does.
+        """Run those operators now that read this one's output and feed its input, for bounded re-entrancy (Naiad section 3.2).
 
-        To be called while the operator runs, for bounded re-entrancy (Naiad section 3.2): what it has sent is in their queues
-        then. Operators that are running are left alone.
+        To be called while the operator runs. Operators that are running are left alone.
         """
         if self._run_loops is not None:
             self._run_loops()

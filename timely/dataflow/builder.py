@@ -1,5 +1,4 @@
-"""``OperatorBuilder``: the one way to make an operator, for ``timely.operators`` as for anyone.
-"""
+"""``OperatorBuilder``: the one way to make an operator, for ``timely.operators`` as for anyone."""
 
 from __future__ import annotations
 
@@ -12,7 +11,6 @@ from timely.dataflow.info import OperatorInfo, blaming
 from timely.dataflow.operator import Operator
 from timely.dataflow.origin import origin
 from timely.dataflow.pact import Distribute, Exchange, Pact, PipelinePact, Spill
-from timely.dataflow.port_owner import Closable
 from timely.dataflow.ports import InputPort, OutputPort
 from timely.dataflow.scope import ScopeBuilder, Stream, check_scope, instead_of, way_between
 from timely.dataflow.spill import Queue, SpillQueue
@@ -45,11 +43,9 @@ class Waiting(Protocol[T]):
     queue: Queue[T]
 
     @property
-    def label(self) -> str:
-        """Its name in errors."""
+    def label(self) -> str: ...
 
-    def place(self) -> ErrorSubject:
-        """Return its place, for errors."""
+    def place(self) -> ErrorSubject: ...
 
 
 def connect(scope: ScopeBuilder[T], stream: Stream[T, Any], pact: Pact, target: Target, input: Waiting[T]) -> None:
@@ -73,28 +69,17 @@ def connect(scope: ScopeBuilder[T], stream: Stream[T, Any], pact: Pact, target: 
     local: QueuePusher[T] = QueuePusher(queue, scope.subgraph, target.node)
     pusher: Pusher[T] = local
     if not isinstance(pact, PipelinePact):
-        closing = _closing(scope, stream) if isinstance(pact, Exchange) else None
+        node = stream.source.node
+        sender = None if node == INGRESS else scope.subgraph.children[node].scope
+        closing = sender.closing if isinstance(pact, Exchange) and isinstance(sender, Operator) else None
         pusher = ExchangePusher(pact.parts, local, scope.allocator, label, input.place, closing)
     scope.subgraph_builder.add_edge(stream.source, target, local=isinstance(pact, PipelinePact))
     input.queue = queue
     stream.tee.append(pusher)
 
 
-def _closing(scope: ScopeBuilder[T], stream: Stream[T, Any]) -> list[Closable] | None:
-    """Return what the end of an activation closes at the operator that a stream comes from; ``None`` for a scope."""
-    node = stream.source.node
-    sender = None if node == INGRESS else scope.subgraph.children[node].scope
-    return sender.closing if isinstance(sender, Operator) else None
-
-
 def make(scope: ScopeBuilder[Any], name: str, factory: Callable[..., S], *args: object) -> S:
-    """Return ``factory(*args)``, for an operator ``name`` in ``scope``; ``OperatorError`` for what it raises.
-
-    >>> import timely
-    >>> timely.example(lambda scope: make(scope, "mine", int, "x"))  # doctest: +ELLIPSIS
-    Traceback (most recent call last):
-    timely.errors.OperatorError: operator 'mine' (/example/mine#0) on worker 0 raised ValueError: invalid ... was built at ...
-    """
+    """Return ``factory(*args)``, for an operator ``name`` in ``scope``; ``OperatorError`` for what it raises."""
     check_scope(scope, name)
     place = ErrorSubject("operator", name, f"{scope.path}/{name}#{len(scope.subgraph.children)}", str(origin() or ""))
     with blaming(place, scope.allocator.index):
@@ -113,15 +98,10 @@ class OperatorBuilder(Generic[T]):
     ...     builder = timely.OperatorBuilder(stream.scope, "doubled")
     ...     builder.new_input(stream, timely.Pipeline)
     ...     output = builder.new_output()
-    ...     def constructor(capabilities, info):
-    ...         def logic(input, output):
-    ...             for capability, batch in input:
-    ...                 output.session(capability).give_many(2 * x for x in batch)
-    ...         return logic
-    ...     builder.build(constructor)
+    ...     builder.build(lambda capabilities, info: lambda input, output: input.forward(output, lambda batch: 2 * batch))
     ...     return output
-    >>> timely.example(lambda scope: doubled(scope.to_stream([1, 2])))
-    [(0, [2, 4])]
+    >>> timely.example(lambda scope: scope.to_stream([1, 2]).apply(doubled))
+    [(0, [1, 1, 2, 2])]
     """
 
     def __init__(self, scope: ScopeBuilder[T], name: str) -> None:

@@ -25,16 +25,10 @@ class Capability(Generic[T]):
     at or after its own, and for any use after it was dropped; ``TimestampError`` for what is no time of the scope.
 
     >>> import timely
-    >>> def constructor(capability, info):
-    ...     later = capability.delayed(5)
-    ...     assert (capability.time, later.time) == (0, 5)
-    ...     later.downgrade(7)
-    ...     assert later.time == 7
-    ...     capability.drop()
-    ...     assert not capability.held
-    ...     return lambda output: None
-    >>> timely.example(lambda scope: scope.source("demo", constructor))
-    []
+    >>> with timely.Worker().dataflow() as scope:
+    ...     (handle, capability), stream = scope.new_unordered_input()
+    >>> capability.delayed(5).time, capability.held
+    (5, True)
     """
 
     __slots__ = ("_port", "time")
@@ -126,13 +120,6 @@ class Capability(Generic[T]):
             return CapabilityError(f"{port.label}: the capability for {brief(self.time)} was dropped before the send; keep it")
         return CapabilityError(
             f"{port.label}: the capability for {brief(self.time)} belongs to {self._port.label}; each output needs one of its own"
-        )
-
-    def elsewhere(self, other: Capability[T]) -> CapabilityError:
-        """Return the error to raise where ``other`` should have been for the same output as this one."""
-        mine, theirs = (capability.port.label if capability.port else "dropped" for capability in (self, other))
-        return CapabilityError(
-            f"{mine}: the capability for {brief(other.time)} belongs to {theirs}; each output needs one of its own"
         )
 
     def _refusal(self, deed: str, time: T) -> CapabilityError:

@@ -23,17 +23,12 @@ class CapabilitySet(Generic[T]):
     them all. Source: the book, progress chapter (capabilities); frontiers are those of Naiad section 2.3.
 
     >>> import timely
-    >>> def constructor(capability, info):
-    ...     held = timely.CapabilitySet([capability])
-    ...     def logic(output):
-    ...         if held:
-    ...             held.downgrade([3, 5])
-    ...             assert held.frontier == timely.Antichain([3])
-    ...             output.session(held.delayed(4)).give("four")
-    ...             held.downgrade([])
-    ...     return logic
-    >>> timely.example(lambda scope: scope.source("demo", constructor))
-    [(4, ['four'])]
+    >>> with timely.Worker().dataflow() as scope:
+    ...     (handle, capability), stream = scope.new_unordered_input()
+    >>> held = timely.CapabilitySet([capability])
+    >>> held.downgrade([3, 5])
+    >>> held.frontier, held.delayed(4).time
+    (Antichain([3]), 4)
     """
 
     __slots__ = ("_capabilities",)
@@ -63,7 +58,7 @@ class CapabilitySet(Generic[T]):
             )
         for other in self._capabilities:
             if other.port is not capability.port:
-                raise other.elsewhere(capability)
+                raise capability.refused_by(other.port or capability.port)
         for other in self._capabilities:
             if other is capability:
                 return False

@@ -32,8 +32,7 @@ class Pusher(Closable, Generic[T]):
     def push(self, time: T, batch: Any, records: int) -> None:
         """Send a container with this many records (never none) at ``time``."""
 
-    def close(self) -> None:
-        """Send what is held back."""
+    def close(self) -> None: ...
 
 
 class QueuePusher(Pusher[T], Generic[T]):
@@ -47,13 +46,12 @@ class QueuePusher(Pusher[T], Generic[T]):
         self._child = child
 
     def push(self, time: T, batch: Any, records: int) -> None:
-        """Queue the message."""
         self._scope.activate(self._child)  # first, for it is in the queue even if that cannot spill
         self._put((time, batch, records))
 
 
 class ExchangePusher(Pusher[T], Generic[T]):
-    """Partitions each message by ``parts(time, batch, workers)``, which returns pairs ``(worker, part)``, and sends the parts.
+    """Partitions each message by ``parts(time, batch, workers)``, and sends the parts.
 
     One worker asks for the parts too, so that a key that fails is noticed there. With several workers, small columnar containers
     of one time are held until the sender's activation ends, if it has a list ``closing``, and are partitioned together. Errors of
@@ -98,7 +96,6 @@ class ExchangePusher(Pusher[T], Generic[T]):
         self._time: T | None = None
 
     def push(self, time: T, batch: Any, records: int) -> None:
-        """Send each part to its worker, at the end of the activation at the latest."""
         closing = self._closing
         if closing is None:
             self._partition(time, batch)
@@ -118,7 +115,6 @@ class ExchangePusher(Pusher[T], Generic[T]):
             self._partition(time, batch)
 
     def _joins(self, batch: Any) -> bool:
-        """Return whether a container is like what is held, and not too large to be held with it."""
         held = self._held
         if not compatible(held[0], batch):
             return False
@@ -170,7 +166,6 @@ class EnterPusher(Pusher[TO], Generic[TO, TI]):
         self._to_inner = scope.refinement.to_inner
 
     def push(self, time: TO, batch: Any, records: int) -> None:
-        """Pass the message on to everything that is connected inside."""
         inner = self._to_inner(time)
         self._scope.enter(self._port, inner, records)
         for pusher in self._tee:
@@ -187,7 +182,6 @@ class LeavePusher(Pusher[TI], Generic[TO, TI]):
         self._to_outer = scope.refinement.to_outer
 
     def push(self, time: TI, batch: Any, records: int) -> None:
-        """Pass the message on to everything that is connected outside."""
         outer = self._to_outer(time)
         for pusher in self._tee:
             pusher.push(outer, batch, records)

@@ -1,8 +1,7 @@
-"""Small columnar containers of one time are concatenated before they are partitioned among workers.
+"""Concatenates small columnar containers of one time before they are partitioned among workers.
 
 Partitioning a container by a column costs some tens of microseconds, however few rows it has; a row costs nanoseconds. Rows keep
-their order and type. Lists are not concatenated here: they are partitioned record by record anyway, and small parts are batched
-when they leave (:mod:`timely.worker.batching`).
+their order and type. Small parts of lists are batched when they leave (:mod:`timely.worker.batching`).
 """
 
 from __future__ import annotations
@@ -26,14 +25,7 @@ BYTES: Final = 1 << 20
 
 
 def compatible(first: Any, second: Any) -> bool:
-    """Return whether two containers are columnar, of one type, and with the same columns.
-
-    >>> import numpy as np, pyarrow as pa
-    >>> compatible(np.arange(3), np.arange(2)), compatible(np.arange(3), np.zeros(2)), compatible([1], [2])
-    (True, False, False)
-    >>> compatible(pa.record_batch({"x": [1]}), pa.record_batch({"x": [2]}))
-    True
-    """
+    """Return whether two containers are columnar, of one type, and with the same columns."""
     kind = type(first)
     return type(second) is kind and _test_for(kind)(first, second)  # type: ignore[arg-type]  # a type is hashable
 
@@ -42,10 +34,6 @@ def narrow(container: Any) -> bool:
     """Return whether ``ENOUGH`` records like these fit into ``BYTES``, whatever their values.
 
     Then the bytes of each batch need not be counted, which takes Arrow some microseconds.
-
-    >>> import numpy as np, pyarrow as pa
-    >>> narrow(np.zeros(3)), narrow(pa.record_batch({"x": [1], "y": [0.5]})), narrow(pa.record_batch({"x": ["of any length"]}))
-    (True, True, False)
     """
     if hasattr(container, "schema"):
         return _narrow_batch(container)
@@ -66,14 +54,7 @@ def _narrow_batch(batch: pa.RecordBatch) -> bool:
 
 
 def concatenated(containers: Sequence[Any]) -> Sequence[Any]:
-    """Return one container with the rows of these, which are compatible; or these, where Arrow cannot unify their dictionaries.
-
-    >>> import numpy as np, pyarrow as pa
-    >>> [array.tolist() for array in concatenated([np.arange(2), np.arange(3)])]
-    [[0, 1, 0, 1, 2]]
-    >>> [batch.to_pydict() for batch in concatenated([pa.record_batch({"x": [1]}), pa.record_batch({"x": [2, 3]})])]
-    [{'x': [1, 2, 3]}]
-    """
+    """Return compatible containers as one, or as they are where Arrow cannot unify their dictionaries."""
     if len(containers) < 2:
         return containers
     return _concatenated_batches(containers) if hasattr(containers[0], "schema") else [_concatenated_arrays(containers)]

@@ -1,7 +1,7 @@
 """Containers: what a message carries. A list of records, an Arrow record batch, a NumPy array, or a type of your own.
 
-A container has a length and, where it is exchanged, can be partitioned among workers by key. Partitioning keeps every record once
-and in order, since progress counts records. NumPy and Arrow are imported only where such a container occurs.
+Partitioning keeps every record once and in order, since progress counts records. NumPy and Arrow are imported only where such a
+container occurs.
 """
 
 from __future__ import annotations
@@ -31,29 +31,11 @@ _NOT_BY_RECORD: Final = {
 class Container(Protocol):
     """A container of your own: a length always, ``partition`` to be exchanged, iteration to be read by record.
 
-    >>> import timely
-    >>> class Span:
-    ...     '''The whole numbers from ``start`` to ``stop``, which are never written out.'''
-    ...     def __init__(self, start, stop):
-    ...         self.start, self.stop = start, stop
-    ...     def __len__(self):
-    ...         return self.stop - self.start
-    ...     def __iter__(self):
-    ...         return iter(range(self.start, self.stop))
+    >>> class Word(str):
     ...     def partition(self, key, workers):
-    ...         middle = (self.start + self.stop) // 2
-    ...         return [(0, Span(self.start, middle)), (workers - 1, Span(middle, self.stop))]
-    >>> def program(worker):
-    ...     with worker.dataflow() as scope:
-    ...         handle, stream = scope.new_input()
-    ...         seen = stream.exchange("halves").capture()
-    ...     if worker.index == 0:
-    ...         handle.send_batch(Span(0, 6))
-    ...     handle.close()
-    ...     worker.run()
-    ...     return seen.extract()
-    >>> timely.execute(program, workers=2)
-    [[(0, [0, 1, 2])], [(0, [3, 4, 5])]]
+    ...         return [(key(self) % workers, self)]
+    >>> partition(Word("abc"), len, 2)
+    [(1, 'abc')]
     """
 
     def __len__(self) -> int:
@@ -103,10 +85,7 @@ def _partitioner(kind: type) -> Callable[[Any, Key, int], Parts]:
 
 
 def prepare_to_partition() -> None:
-    """Import the modules that partition columns where NumPy or Arrow is loaded: before a fork, so that no child has to.
-
-    >>> prepare_to_partition()
-    """
+    """Import the modules that partition columns where NumPy or Arrow is loaded: before a fork, so that no child has to."""
     if "pyarrow.compute" in sys.modules:
         import timely.dataflow.partition_batches
     elif "numpy" in sys.modules:
@@ -114,7 +93,6 @@ def prepare_to_partition() -> None:
 
 
 def _bases(kind: type) -> set[str]:
-    """Return the full names of a type and its bases, which tells Arrow's and NumPy's types without importing them."""
     return {f"{base.__module__}.{base.__name__}" for base in kind.__mro__}
 
 
@@ -149,9 +127,6 @@ def checked_parts(given: Iterable[tuple[int, Any]], batch: Any, workers: int, wh
     """Return the parts that ``who`` made of a container, by worker.
 
     ``RoutingError`` for a worker that does not exist, and for lost or added records: progress would never end.
-
-    >>> checked_parts([(1, "c"), (0, "ab"), (2, "")], "abc", 3, "mine")
-    [(0, 'ab'), (1, 'c')]
     """
     parts = [(worker, part) for worker, part in given if len(part)]
     for worker, _ in parts:

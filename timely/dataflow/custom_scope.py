@@ -1,7 +1,7 @@
 """Custom scopes: ``add_scope`` adds an object that keeps its own progress to a dataflow, and gives it its data.
 
-Its reports are checked twice: something that it had must support them, and they must match the records that it read and sent. The
-invariant: records leave only after their report was found right, in the same pull.
+Its reports must be supported by something that it had, and match the records that it read and sent. The invariant: records leave
+only after their report was found right, in the same pull.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, Generic, Protocol, TypeAlias, TypeVar
 
+import attrs
 from typing_extensions import override
 
 from timely.dataflow.activator import Activator
@@ -33,6 +34,7 @@ Given: TypeAlias = Stream[T, Any] | tuple[Stream[T, Any], Pact]
 """What an input reads: a stream, or ``(stream, pact)``."""
 
 
+@attrs.define(eq=False, repr=False)
 class Inlet(Generic[T]):
     """The messages at one input of a custom scope: iterate for ``(time, batch)`` pairs, oldest first; ``len`` of them wait.
 
@@ -40,14 +42,11 @@ class Inlet(Generic[T]):
     then they hold their time back.
     """
 
-    __slots__ = ("label", "open", "place", "queue", "read")
-
-    def __init__(self, label: str, place: Callable[[], ErrorSubject]) -> None:
-        self.label = label
-        self.place = place
-        self.open = False
-        self.queue: Queue[T] = deque()
-        self.read: dict[T, int] = {}
+    label: str
+    place: Callable[[], ErrorSubject]
+    open: bool = False
+    queue: Queue[T] = attrs.field(factory=deque)
+    read: dict[T, int] = attrs.field(factory=dict)
 
     def __len__(self) -> int:
         return len(self.queue)
@@ -73,20 +72,18 @@ class Inlet(Generic[T]):
                 self.read[time] = left
 
 
+@attrs.define(eq=False, repr=False)
 class Outlet(Generic[T]):
     """Where a custom scope sends on one output, during ``pull_internal_progress`` only.
 
     It reports the records in the same pull, as ``produced[output]``.
     """
 
-    __slots__ = ("_check", "_sent", "_tee", "label", "open")
-
-    def __init__(self, label: str, check: Callable[[object], None], tee: list[Pusher[T]]) -> None:
-        self.label = label
-        self.open = False
-        self._check = check
-        self._tee = tee
-        self._sent: list[tuple[T, Any, int]] = []
+    label: str
+    _check: Callable[[object], None]
+    _tee: list[Pusher[T]]
+    _sent: list[tuple[T, Any, int]] = attrs.field(factory=list)
+    open: bool = False
 
     def send(self, time: T, batch: Any) -> None:
         """Send a whole container (a list, an Arrow record batch, an array), which must not be changed afterwards."""
@@ -108,7 +105,6 @@ class Outlet(Generic[T]):
                 )
 
     def release(self) -> None:
-        """Push what was sent."""
         sent, self._sent = self._sent, []
         for time, batch, records in sent:
             for pusher in self._tee:
@@ -144,19 +140,17 @@ class CustomScope(ValidatingScope[T]):
         ]
         allocator = builder.allocator
         self._activator = allocator.new_sync_activator(self._activate)
-        activator, keeping = Activator(builder.subgraph, self.index, allocator), StateDeclarations(allocator.registry)
-        self.info = OperatorInfo(name, self.index, self.path, activator, allocator.index, allocator.peers, origin(), keeping)
+        activator, state = Activator(builder.subgraph, self.index, allocator), StateDeclarations(allocator.registry)
+        self.info = OperatorInfo(name, self.index, self.path, activator, allocator.index, allocator.peers, origin(), state)
         self._where = self.info.place("scope")
 
     def place(self) -> ErrorSubject:
-        """Return the scope's place, for errors."""
         return self._where
 
     def _activate(self) -> None:
         self._builder.subgraph.activate(self.index)
 
     def connect(self) -> None:
-        """Give the scope its inlets and outlets."""
         if self._has_data:
             scope: Any = self.scope
             with self._blamed():
@@ -249,7 +243,6 @@ class CustomScope(ValidatingScope[T]):
                 end.open = False
 
     def _count_dropped(self, consumed: Sequence[ChangeBatch[T]]) -> None:
-        """Count what was dropped as consumed, as far as the scope has not reported it."""
         for inlet, changes in zip(self.inlets, consumed, strict=True):
             reported = dict(changes)
             for time, records in inlet.read.items():
@@ -278,24 +271,15 @@ def add_scope(
     "Hierarchical scopes" posts, 2014.
 
     >>> import timely
-    >>> class Doubler:
-    ...     inputs, outputs = 1, 1
-    ...     def connect(self, inlets, outlets, activate):
-    ...         self.inlet, self.outlet = inlets[0], outlets[0]
-    ...     def get_internal_summary(self):
-    ...         return [[timely.Antichain([timely.Step(0)])]], [[]]  # time stays as it is; no capability to begin with
-    ...     def set_external_summary(self, summaries, external):
-    ...         pass
-    ...     def push_external_progress(self, external):
-    ...         pass
-    ...     def pull_internal_progress(self, internal, consumed, produced):
-    ...         for time, batch in self.inlet:
-    ...             self.outlet.send(time, [2 * x for x in batch])
-    ...             consumed[0].update(time, len(batch))
-    ...             produced[0].update(time, len(batch))
-    ...         return False
-    >>> timely.example(lambda scope: scope.add_scope(Doubler(), [scope.to_stream([1, 2])])[0])
-    [(0, [2, 4])]
+    >>> class Idle:
+    ...     inputs, outputs = 0, 0
+    ...     get_internal_summary = lambda self: ([], [])
+    ...     set_external_summary = lambda self, summaries, external: None
+    ...     push_external_progress = lambda self, external: None
+    ...     pull_internal_progress = lambda self, internal, consumed, produced: False
+    >>> with timely.Worker().dataflow() as scope:
+    ...     scope.add_scope(Idle())
+    []
     """
     name = name or type(scope_object).__name__
     place = f"add_scope({name!r}) in {scope.path}"
@@ -318,7 +302,6 @@ def add_scope(
 
 
 def _check_protocol(scope: Scope[Any], place: str) -> None:
-    """Raise ``GraphError`` unless the object is a scope."""
     methods = ("get_internal_summary", "set_external_summary", "push_external_progress", "pull_internal_progress")
     missing = [name for name in ("inputs", "outputs") if not isinstance(getattr(scope, name, None), int)]
     missing += [name for name in methods if not callable(getattr(scope, name, None))]

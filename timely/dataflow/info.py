@@ -48,16 +48,10 @@ class OperatorInfo:
         >>> import timely
         >>> def counter(capability, info):
         ...     counts = {}
-        ...     save = lambda: [(timely.dataflow.route(word), (word, n)) for word, n in counts.items()]
-        ...     info.register_state(save, counts.update)
-        ...     def logic(input, output):
-        ...         for cap, batch in input:
-        ...             for word in batch:
-        ...                 counts[word] = counts.get(word, 0) + 1
-        ...             output.session(cap).give_many(sorted(counts.items()))
-        ...     return logic
-        >>> timely.example(lambda scope: scope.to_stream(["a", "b", "a"]).unary(timely.Pipeline, "count", counter))
-        [(0, [('a', 2), ('b', 1)])]
+        ...     info.register_state(lambda: [(timely.dataflow.route(key), (key, n)) for key, n in counts.items()], counts.update)
+        ...     return lambda output: None
+        >>> timely.example(lambda scope: scope.source("count", counter))
+        []
         """
         state = self.state
         state.declared = True
@@ -91,14 +85,6 @@ class OperatorInfo:
         """Have ``action()`` called once when the dataflow is complete or dropped, or its worker is closed; the last one first.
 
         For what the operator has outside, such as a thread or a connection.
-
-        >>> import timely
-        >>> done = []
-        >>> def constructor(capability, info):
-        ...     info.at_end(lambda: done.append(info.name))
-        ...     return lambda output: None
-        >>> timely.example(lambda scope: scope.source("borrower", constructor)), done
-        ([], ['borrower'])
         """
         self._endings.append(action)
 
@@ -112,13 +98,7 @@ class OperatorInfo:
 
 @contextlib.contextmanager
 def blaming(place: ErrorSubject, worker: int) -> Iterator[None]:
-    """Raise errors of the block as an ``OperatorError`` that names ``place``.
-
-    >>> with blaming(ErrorSubject("scope", "mine", "/df/mine#0", ""), 0):
-    ...     raise ValueError("no")
-    Traceback (most recent call last):
-    timely.errors.OperatorError: scope 'mine' (/df/mine#0) on worker 0 raised ValueError: no
-    """
+    """Raise errors of the block as an ``OperatorError`` that names ``place``."""
     try:
         yield
     except RecoveryError:

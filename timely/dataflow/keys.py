@@ -23,7 +23,6 @@ from timely.errors import RoutingError, brief
 if TYPE_CHECKING:
     from decimal import Decimal
     from fractions import Fraction
-    from uuid import UUID
 
     import numpy as np
     import pyarrow as pa
@@ -90,7 +89,6 @@ def route(key: object) -> int:
 
 @functools.lru_cache
 def _router(kind: type) -> Callable[[Any], int]:
-    """Return the routing function of a type that ``route`` does not test itself."""
     from decimal import Decimal
     from fractions import Fraction
     from uuid import UUID
@@ -102,8 +100,8 @@ def _router(kind: type) -> Callable[[Any], int]:
         (datetime.timedelta, lambda key: key // _MICROSECOND),
         (Decimal, _of_decimal),
         (Fraction, _of_number),
-        (UUID, _of_uuid),
-        (frozenset, _of_set),
+        (UUID, lambda key: zlib.crc32(key.bytes)),
+        (frozenset, lambda key: (_SEED + sum(_mixed(route(member) & _MASK) for member in key)) & _MASK),
     ]
     for base, number_of in rarer:
         if issubclass(kind, base):
@@ -113,7 +111,8 @@ def _router(kind: type) -> Callable[[Any], int]:
     if kind.__module__ == "numpy":
         return _of_scalar
     if issubclass(kind, enum.Enum) and kind.__eq__ is object.__eq__:
-        return _of_flag if issubclass(kind, enum.Flag) else lambda key: route(key.name)
+        # some versions of Python give combinations of flags no name
+        return (lambda key: route(key.value)) if issubclass(kind, enum.Flag) else lambda key: route(key.name)
     parts = _parts(kind)
     return _refuse if parts is None else lambda key: route(parts(key))
 
@@ -159,18 +158,6 @@ def _of_instant(key: datetime.datetime) -> int:
     return (key - (_NAIVE if key.tzinfo is None else _AWARE)) // _MICROSECOND
 
 
-def _of_uuid(key: UUID) -> int:
-    return zlib.crc32(key.bytes)
-
-
-def _of_set(key: frozenset[Any]) -> int:
-    return (_SEED + sum(_mixed(route(member) & _MASK) for member in key)) & _MASK
-
-
-def _of_flag(key: enum.Flag) -> int:
-    return route(key.value)  # some versions of Python give combinations no name
-
-
 def _of_scalar(key: Any) -> int:
     kind = key.dtype.kind
     if kind == "f":
@@ -183,10 +170,7 @@ def _of_scalar(key: Any) -> int:
 
 
 def _parts(kind: type) -> Callable[[Any], tuple[Any, ...]] | None:
-    """Return a function to the compared fields of data and attrs classes; ``None`` for other types.
-
-    The class must have the generated ``__eq__``: another may call two objects equal whose fields differ.
-    """
+    """Return a function to the compared fields of data and attrs classes; ``None`` without the generated ``__eq__``."""
     owner = next(base for base in kind.__mro__ if "__eq__" in base.__dict__)
     code = getattr(owner.__dict__["__eq__"], "__code__", None)
     if "__attrs_attrs__" in owner.__dict__ and code is not None and code.co_filename.startswith("<attrs generated "):
@@ -226,12 +210,10 @@ def route_column(column: pa.Array) -> Numbers:
         return _of_dictionary(column)
     if is_.is_null(kind):
         return _plain(column.cast(pa.int64()))
-    if is_.is_date32(kind):
-        return _plain(column.cast(pa.int32()).cast(pa.int64()))
+    if is_.is_date32(kind) or is_.is_timestamp(kind) or is_.is_duration(kind):
+        return _of_times(column.to_numpy(zero_copy_only=False))
     if is_.is_date64(kind):  # Arrow does not check that it is midnight
         return _plain(column.cast(pa.int64())) // _DAY
-    if is_.is_timestamp(kind) or is_.is_duration(kind):
-        return _microseconds(_plain(column.cast(pa.int64())), kind.unit)
     if _is_text(kind):
         return _of_text(column)
     if is_.is_floating(kind):
@@ -247,15 +229,9 @@ def _is_text(kind: pa.DataType) -> bool:
     import pyarrow as pa
 
     is_ = pa.types
-    return bool(
-        is_.is_string(kind)
-        or is_.is_large_string(kind)
-        or is_.is_binary(kind)
-        or is_.is_large_binary(kind)
-        or is_.is_fixed_size_binary(kind)
-        or is_.is_string_view(kind)
-        or is_.is_binary_view(kind)
-    )
+    text = is_.is_string(kind) or is_.is_large_string(kind) or is_.is_string_view(kind)
+    binary = is_.is_binary(kind) or is_.is_large_binary(kind) or is_.is_binary_view(kind)
+    return bool(text or binary or is_.is_fixed_size_binary(kind))
 
 
 def _plain(column: pa.Array) -> Numbers:
@@ -269,12 +245,6 @@ def _plain(column: pa.Array) -> Numbers:
     if not len(column):
         return np.empty(0, kind)  # there may be no buffer
     return np.frombuffer(column.buffers()[1], kind, len(column), 8 * column.offset)
-
-
-def _microseconds(numbers: Numbers, unit: str) -> Numbers:
-    """Return counts of ``unit`` as whole microseconds, rounded down."""
-    factors = {"s": 1_000_000, "ms": 1000, "us": 1}
-    return numbers // 1000 if unit == "ns" else numbers * factors[unit]
 
 
 def _of_dictionary(column: pa.DictionaryArray) -> Numbers:
@@ -409,12 +379,7 @@ def _of_fixed_text(array: Numbers) -> Numbers:
 
 
 def combined(parts: Sequence[Numbers]) -> Numbers:
-    """Return the routing numbers of tuples, given those of their parts, each the same as ``route`` of the tuple.
-
-    >>> import numpy as np
-    >>> int(combined([np.array([5]), np.array([-1])])[0]) == route((5, -1))
-    True
-    """
+    """Return the routing numbers of tuples, given those of their parts, each the same as ``route`` of the tuple."""
     import numpy as np
 
     numbers = np.full(len(parts[0]), _SEED, np.uint64)
@@ -426,7 +391,6 @@ def combined(parts: Sequence[Numbers]) -> Numbers:
 
 @functools.cache
 def _table() -> Numbers:
-    """Return the table of CRC-32, one entry for each byte."""
     import numpy as np
 
     table = np.arange(256, dtype=np.uint32)
@@ -436,13 +400,7 @@ def _table() -> Numbers:
 
 
 def checksums(data: Numbers, starts: Numbers, lengths: Numbers) -> Numbers:
-    """Return ``zlib.crc32`` of ``data[start : start + length]`` for each pair, as int64.
-
-    >>> import numpy as np
-    >>> checksums(np.frombuffer(b"abcab", np.uint8), np.array([0, 3, 3]), np.array([3, 2, 0])).tolist() == [
-    ...     zlib.crc32(piece) for piece in (b"abc", b"ab", b"")]
-    True
-    """
+    """Return the CRC-32 of ``data[start : start + length]`` for each pair, as int64."""
     import numpy as np
 
     numbers = np.empty(len(starts), np.int64)

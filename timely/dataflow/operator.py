@@ -19,7 +19,6 @@ from timely.dataflow.operator_state import StateDeclarations
 from timely.dataflow.origin import is_ours, origin
 from timely.dataflow.port_owner import PortOwner
 from timely.dataflow.ports import InputPort, OutputPort
-from timely.dataflow.runnable import why_not_run
 from timely.errors import ErrorSubject, RecoveryError, brief, error_text, failure
 from timely.order import PartialOrder
 from timely.progress import ChangeBatch, CountSink
@@ -29,10 +28,11 @@ T = TypeVar("T", bound=PartialOrder)
 
 _CONSTRUCTOR: Final = "; a constructor is called with (capability, info), and that of a sink with (info)"
 
+_KINDS: Final = ((0x20, "a generator function"), (0x80, "an async function"), (0x200, "an async generator function"))
+"""``inspect.CO_GENERATOR``, ``CO_COROUTINE`` and ``CO_ASYNC_GENERATOR``; importing ``inspect`` takes long."""
+
 
 class _EarlyCounts(CountSink[Any]):
-    """Keeps what an operator counts before it is attached: only capabilities, since nothing runs before that."""
-
     __slots__ = ("changes",)
 
     def __init__(self) -> None:
@@ -72,7 +72,6 @@ class Operator(PortOwner[T]):
 
     @property
     def observes(self) -> tuple[int, ...]:
-        """The inputs whose frontier the logic asks for."""
         return tuple(port.index for port in self.input_ports if port.observed)
 
     @override
@@ -172,7 +171,6 @@ class Operator(PortOwner[T]):
         self.closing.clear()
 
     def run_loops(self) -> None:
-        """Run what reads this operator's output and feeds its input, for ``Activator.run_loops``."""
         self._flush()  # what is held back would miss this round
         if self._loops is None:
             edges, children = self.scope.edges, self.scope.children
@@ -199,7 +197,6 @@ class Operator(PortOwner[T]):
         return f"; its logic is called with ({', '.join(type(argument).__name__ for argument in arguments)})"
 
     def fail(self, error: Exception, advice: str = "") -> Never:
-        """Raise ``OperatorError`` for what the logic raised."""
         raise failure(error, self.info.place(), self.info.worker, advice)
 
 
@@ -217,5 +214,15 @@ def _is_of_our_call(error: Exception, frames: int) -> bool:
     return trace is None
 
 
+def why_not_run(function: Any) -> str | None:
+    """Return the kind of a function that does nothing when called, in words; ``None`` for any other."""
+    while isinstance(function, functools.partial):
+        function = function.func
+    if not hasattr(function, "__code__"):
+        function = getattr(type(function), "__call__", None)  # noqa: B004
+    flags = getattr(getattr(function, "__code__", None), "co_flags", 0)
+    return next((kind for flag, kind in _KINDS if flags & flag), None)
+
+
 def _nothing() -> None:
-    """The logic of an operator that has not been built."""
+    """Do nothing, as an operator that has not been built."""

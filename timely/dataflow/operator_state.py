@@ -27,14 +27,12 @@ It is called on every worker, after ``load`` has restored the items with a route
 """
 
 
+@attrs.define(eq=False)
 class Log:
     """The changes of an operator's state since the last checkpoint."""
 
-    __slots__ = ("entries", "kept")
-
-    def __init__(self, kept: bool) -> None:
-        self.kept = kept
-        self.entries: list[Piece] = []
+    kept: bool
+    entries: list[Piece] = attrs.field(factory=list)
 
     def append(self, route: int | None, item: Any) -> None:
         """Add a change: an item that brings the state up to date when it is loaded after those before it."""
@@ -66,20 +64,16 @@ class StatefulOperator(Protocol):
     """An operator as a state registry sees it: its ``OperatorInfo``."""
 
     @property
-    def name(self) -> str:
-        """Its name."""
+    def name(self) -> str: ...
 
     @property
-    def path(self) -> str:
-        """Its path, the same on every worker."""
+    def path(self) -> str: ...
 
     @property
-    def worker(self) -> int:
-        """The worker that it is on."""
+    def worker(self) -> int: ...
 
     @property
-    def peers(self) -> int:
-        """How many workers there are."""
+    def peers(self) -> int: ...
 
 
 class StateRegistry(Protocol):
@@ -98,12 +92,10 @@ class StateRegistry(Protocol):
         """Take note that the dataflow is built, before any of it runs; ``scope`` is its ``ScopeBuilder``."""
 
 
+@attrs.define(eq=False)
 class StateDeclarations:
     """How many ``parts`` of state one operator has registered; only the registry refers to them, and so to the state."""
 
-    __slots__ = ("declared", "parts", "registry")
-
-    def __init__(self, registry: StateRegistry | None) -> None:
-        self.registry = registry
-        self.declared = False
-        self.parts = 0
+    registry: StateRegistry | None
+    declared: bool = False
+    parts: int = 0

@@ -45,9 +45,6 @@ def is_ours(file: str) -> bool:
     """Return whether a file is the library's own. The demos of its command are not: they use it.
 
     A compiled module names its file relative to the package; a user's file in a folder ``timely`` does not exist there.
-
-    >>> is_ours(__file__), is_ours("<stdin>"), is_ours("timely/dataflow/ports.py"), is_ours("timely/program.py")
-    (True, False, True, False)
     """
     if file.startswith(_NAME) and os.path.exists(path := _PACKAGE + file.removeprefix(_NAME)):
         file = path
@@ -75,14 +72,7 @@ _SHOWN: Final[dict[str | tuple[str, type[Warning], int], int]] = {}
 
 
 def warn(message: str, place: Origin | None = None) -> None:
-    """Warn about the line of the program at ``place``, or the one that led here.
-
-    >>> with warnings.catch_warnings(record=True) as shown:
-    ...     warnings.simplefilter("always")
-    ...     warn("this does nothing")
-    >>> shown[0].category.__name__, is_ours(shown[0].filename)
-    ('TimelyWarning', False)
-    """
+    """Warn about the line of the program at ``place``, or the one that led here."""
     place = place or origin()
     if place is None:
         warnings.warn(message, TimelyWarning, stacklevel=2)

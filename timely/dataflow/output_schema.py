@@ -39,7 +39,7 @@ class Output:
         is no Arrow batch.
 
         >>> output = Output("sums", pa.schema([("node", pa.int64()), ("sum", pa.int64())]))
-        >>> output.conform(pa.RecordBatch.from_pydict({"sum": pa.array([1], pa.int32()), "node": [7]})).to_pydict()
+        >>> output.conform(pa.record_batch({"sum": [1], "node": [7]})).to_pydict()
         {'node': [7], 'sum': [1]}
         """
         if not isinstance(batch, pa.RecordBatch):
@@ -127,7 +127,6 @@ def _may_round(given: pa.DataType, declared: pa.DataType) -> bool:
 
 
 def _is_same(cast: pa.Array, column: pa.Array) -> bool:
-    """Return whether two numeric arrays have the same values; NaN equals itself."""
     same = pc.equal(cast, column)
     if pa.types.is_floating(column.type):
         same = pc.or_(same, pc.is_nan(column))
@@ -135,7 +134,6 @@ def _is_same(cast: pa.Array, column: pa.Array) -> bool:
 
 
 def _kind(kind: pa.DataType) -> str:
-    """Return the kind of a type; types of one kind may be cast to each other."""
     for name, is_one in _KINDS:
         if is_one(kind):
             return name

@@ -26,15 +26,8 @@ class Exchange:
 
     For Arrow batches ``key`` is the name of a column, or the names of several. See :mod:`timely.dataflow.keys`.
 
-    >>> import timely
-    >>> def program(worker):
-    ...     with worker.dataflow() as scope:
-    ...         records = scope.to_stream(range(4) if worker.index == 0 else [])
-    ...         seen = records.exchange(lambda x: x).capture()
-    ...     worker.run()
-    ...     return seen.extract()
-    >>> timely.execute(program, workers=2)
-    [[(0, [0, 2])], [(0, [1, 3])]]
+    >>> Exchange(lambda x: x).parts(0, [0, 1, 2, 3], 2)
+    [(0, [0, 2]), (1, [1, 3])]
     """
 
     key: Key
@@ -52,26 +45,8 @@ class Distribute:
     is in one part; a worker may get several parts, or none. ``RoutingError`` for a worker outside ``0`` to ``workers - 1``, and
     for lost or added records. To have records in several places, make them first, with ``broadcast`` or ``flat_map``.
 
-    >>> import timely
-    >>> def pass_on(capability, info):
-    ...     def logic(input, output):
-    ...         for capability, batch in input:
-    ...             output.session(capability).give_batch(batch)
-    ...     return logic
-    >>> def by_epoch(time, batch, workers):
-    ...     return [(time % workers, batch)]
-    >>> def program(worker):
-    ...     with worker.dataflow(int) as scope:
-    ...         handle, stream = scope.new_input()
-    ...         seen = stream.unary(timely.Distribute(by_epoch), "pass on", pass_on).capture()
-    ...     for epoch in range(3):
-    ...         handle.advance_to(epoch)
-    ...         handle.send(f"from {worker.index}")
-    ...     handle.close()
-    ...     worker.run()
-    ...     return seen.extract()
-    >>> timely.execute(program, workers=2)
-    [[(0, ['from 0', 'from 1']), (2, ['from 0', 'from 1'])], [(1, ['from 0', 'from 1'])]]
+    >>> Distribute(lambda time, batch, workers: [(time % workers, batch)]).parts(3, ["a", "b"], 2)
+    [(1, ['a', 'b'])]
     """
 
     partition: Callable[[Any, Any, int], Iterable[tuple[int, Any]]]
@@ -96,16 +71,10 @@ class Spill:
     ``SpillError`` for a full disk, or for records that cannot be pickled.
 
     >>> import timely
-    >>> def pass_on(capability, info):
-    ...     def logic(input, output):
-    ...         for capability, batch in input:
-    ...             output.session(capability).give_batch(batch)
-    ...     return logic
-    >>> def build(scope):
-    ...     texts = scope.to_stream(["a" * 400, "b" * 300, "c" * 200]).delay(lambda text, time: len(text))  # three messages
-    ...     return texts.unary(timely.Spill(timely.Exchange(len), threshold=500, reserve=0), "pass on", pass_on).map(len)
-    >>> timely.example(build)
-    [(200, [200]), (300, [300]), (400, [400])]
+    >>> def constructor(capability, info):
+    ...     return lambda input, output: input.forward(output, sorted)
+    >>> timely.example(lambda scope: scope.to_stream([2, 1]).unary(timely.Spill(threshold=0, reserve=0), "sort", constructor))
+    [(0, [1, 2])]
     """
 
     pact: PipelinePact | Exchange | Distribute = Pipeline

@@ -1,6 +1,6 @@
 """Partitioning NumPy arrays, and finding the rows of each worker. Every row goes to one worker, and rows keep their order.
 
-Only where there are columns is this module imported, since it imports NumPy.
+It imports NumPy, so it is imported only where there are columns.
 """
 
 from __future__ import annotations
@@ -47,9 +47,6 @@ def partition_rows(batch: Array, numbers: Array, workers: int) -> Iterator[tuple
     """Yield ``(worker, rows)`` for each worker that gets any row of an array, given the rows' routing numbers.
 
     Long columns are partitioned a block at a time, which stays in the processor's cache.
-
-    >>> [(worker, part.tolist()) for worker, part in partition_rows(np.array([6, 7, 8]), np.array([5, 3, 2]), 3)]
-    [(0, [7]), (2, [6, 8])]
     """
     columns = batch[np.newaxis] if batch.ndim == 1 else batch.T
     plain = type(batch) is np.ndarray and not batch.dtype.hasobject and columns.ndim == 2 and columns.flags.c_contiguous
@@ -74,7 +71,6 @@ def partition_rows(batch: Array, numbers: Array, workers: int) -> Iterator[tuple
 
 
 def _counts(owners: Array, blocks: list[slice], workers: int) -> list[int]:
-    """Return how many rows each worker owns."""
     if workers <= _FEW:
         return [int(np.count_nonzero(owners == worker)) for worker in range(workers)]
     counts = np.zeros(workers, np.int64)
@@ -110,11 +106,7 @@ def _key_columns(batch: Array, key: Key) -> list[Array]:
 
 
 def checked_names(key: str | Sequence[str], names: Sequence[str], what: str) -> list[str]:
-    """Return the columns of a key as a list; ``RoutingError`` unless there are any, each once among ``names``.
-
-    >>> checked_names("a", ["a", "b"], "array"), checked_names(("b", "a"), ["a", "b"], "array")
-    (['a'], ['b', 'a'])
-    """
+    """Return the columns of a key as a list; ``RoutingError`` unless there are any, each once among ``names``."""
     wanted = [key] if isinstance(key, str) else list(key)
     if not wanted:
         raise RoutingError("a key needs at least one column")
@@ -130,15 +122,11 @@ def rows_by_worker(numbers: Array, workers: int) -> Iterator[tuple[int, Array]]:
     """Yield ``(worker, rows)`` for each worker that gets any row, given the rows' routing numbers: row numbers, ascending.
 
     Lazily, so that the allocator reuses the memory of one worker's row numbers for the next.
-
-    >>> [(worker, rows.tolist()) for worker, rows in rows_by_worker(np.array([5, 3, 2]), 3)]
-    [(0, [1]), (2, [0, 2])]
     """
     return _rows_of(owners_of(numbers, workers), workers)
 
 
 def _rows_of(owners: Array, workers: int) -> Iterator[tuple[int, Array]]:
-    """Yield ``(worker, rows)`` for each worker that owns any."""
     if workers > _FEW:
         order, ends = in_order(owners)
         yield from ((worker, order[start:end]) for worker, start, end in ends)
@@ -150,12 +138,7 @@ def _rows_of(owners: Array, workers: int) -> Iterator[tuple[int, Array]]:
 
 
 def in_order(owners: Array) -> tuple[Array, Iterable[tuple[int, int, int]]]:
-    """Return the row numbers in order of their owners, and the range of each owner in it: ``(owner, start, end)``.
-
-    >>> order, ends = in_order(np.array([2, 0, 2], np.uint8))
-    >>> order.tolist(), list(ends)
-    ([1, 0, 2], [(0, 0, 1), (2, 1, 3)])
-    """
+    """Return the row numbers in order of their owners, and the range of each owner in it: ``(owner, start, end)``."""
     counts = np.bincount(owners)
     there = counts.nonzero()[0]
     counts = counts[there]

@@ -1,6 +1,6 @@
 """Partitioning Arrow record batches by the columns of a key. Rows keep their order, and each part has the schema of the batch.
 
-Only where there are batches is this module imported, since it imports Arrow.
+It imports Arrow, so it is imported only where there are batches.
 """
 
 from __future__ import annotations
@@ -49,7 +49,8 @@ def partition_batch(batch: pa.RecordBatch, key: Key, workers: int) -> Parts:
     numbers = route_column(columns[0]) if isinstance(key, str) else combined([route_column(column) for column in columns])
     if len(numbers) <= min(_SMALL * (workers - 2), _MOST):
         return _slices(batch, owners_of(numbers, workers))
-    return [(worker, _rows(batch, rows)) for worker, rows in rows_by_worker(numbers, workers)]
+    parts = rows_by_worker(numbers, workers)
+    return [(worker, batch if len(rows) == len(batch) else _ordered(batch, rows)) for worker, rows in parts]
 
 
 def _slices(batch: pa.RecordBatch, owners: Array) -> Parts:
@@ -61,7 +62,6 @@ def _slices(batch: pa.RecordBatch, owners: Array) -> Parts:
 
 
 def _places(key: str | Sequence[str], schema: pa.Schema) -> list[int]:
-    """Return the positions of the columns of a key."""
     names = [key] if isinstance(key, str) else key
     places = [schema.get_field_index(name) for name in names]
     if not places or -1 in places:  # also for a name that occurs twice
@@ -71,13 +71,7 @@ def _places(key: str | Sequence[str], schema: pa.Schema) -> list[int]:
 
 @functools.lru_cache
 def _check_routable(kind: pa.DataType) -> None:
-    """Raise ``RoutingError`` for a type whose columns cannot be keys."""
     route_column(pa.nulls(0, kind))
-
-
-def _rows(batch: pa.RecordBatch, rows: Array) -> pa.RecordBatch:
-    """Return these rows of a batch, in their order: the batch itself if they are all of it."""
-    return batch if len(rows) == len(batch) else _ordered(batch, rows)
 
 
 def _ordered(batch: pa.RecordBatch, rows: Array) -> pa.RecordBatch:

@@ -1,10 +1,8 @@
 """Pickles of messages: for other processes, for disk, and for recordings.
 
-Arrow batches are pickled as IPC streams, without what they were sliced from; large whole ones as their buffers. Large
-buffers can stand beside the pickle, without a copy. NumPy and Arrow are imported only where there is something of theirs.
-
-Unpickling executes code. So plain data (numbers, strings, bytes, dates, built-in collections, the library's own times, arrays and
-Arrow batches) has a form of its own, which is safe to read whoever wrote it.
+Arrow batches are pickled as IPC streams, without what they were sliced from; large whole ones as their buffers. Large buffers can
+stand beside the pickle, without a copy. Unpickling executes code, so plain data (numbers, strings, bytes, dates, built-in
+collections, the library's own times, arrays and Arrow batches) has a form of its own, which is safe to read whoever wrote it.
 """
 
 from __future__ import annotations
@@ -89,8 +87,6 @@ class _PlainPickler(pickle.Pickler):
 
 
 class _PlainUnpickler(pickle.Unpickler):
-    """Refuses every class and function that is not plain data, before it is called."""
-
     def find_class(self, module: str, name: str) -> Any:
         if module == __name__ and name == "read_batch":
             return _read_batch_checked
@@ -100,9 +96,6 @@ class _PlainUnpickler(pickle.Unpickler):
             f"it holds {module}.{name}, which is not plain data: if it comes from somebody you trust with your machine, read it"
             " with trusted=True, since to unpickle such things executes what they say"
         )
-
-
-# -- Arrow -------------------------------------------------------------------------------------------------------------
 
 
 def _reduce_batch(batch: pa.RecordBatch) -> tuple[Any, ...]:
@@ -133,7 +126,6 @@ def _is_whole(batch: pa.RecordBatch) -> bool:
 
 
 def read_batch(stream: Any) -> pa.RecordBatch:
-    """Return the batch in an IPC stream."""
     import pyarrow as pa
 
     with pa.ipc.open_stream(pa.py_buffer(stream)) as reader:
@@ -144,9 +136,6 @@ def _read_batch_checked(stream: Any) -> pa.RecordBatch:
     batch = read_batch(stream)
     batch.validate(full=True)
     return batch
-
-
-# -- NumPy -------------------------------------------------------------------------------------------------------------
 
 
 def _reduce_array(array: np.ndarray[Any, Any]) -> Any:
@@ -180,7 +169,6 @@ def _reduce_memory(array: np.ndarray[Any, Any], description: Any) -> tuple[Any, 
 
 
 def read_array(description: Any, shape: tuple[int, ...], order: Literal["C", "F"], memory: Any) -> np.ndarray[Any, Any]:
-    """Return the array of a type and shape that lies in ``memory``."""
     import numpy as np
 
     if type(description) is str and description[1] in "biufc":  # twice as fast as what follows
@@ -189,12 +177,10 @@ def read_array(description: Any, shape: tuple[int, ...], order: Literal["C", "F"
 
 
 def read_objects(shape: tuple[int, ...], values: list[Any]) -> np.ndarray[Any, Any]:
-    """Return the array of Python objects of a shape."""
     import numpy as np
 
     return np.fromiter(values, object, len(values)).reshape(shape)
 
 
 def read_scalar(description: Any, memory: bytes) -> Any:
-    """Return the scalar of a NumPy type."""
     return read_array(description, (1,), "C", memory)[0]

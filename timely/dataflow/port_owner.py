@@ -64,8 +64,6 @@ class PortOwner(TrustedScope[T], Generic[T]):
 
 
 class _Unbuilt(CountSink[Any]):
-    """What the ports of an operator count in before it is built."""
-
     __slots__ = ()
 
     def update_at(self, index: int, time: Any, diff: int) -> None:

@@ -52,7 +52,6 @@ class InputPort(CountedInput[T], Generic[T, D]):
         return Antichain(self.elements)
 
     def place(self) -> ErrorSubject:
-        """Return the operator's place, for errors."""
         return self.operator.place()
 
     def __iter__(self) -> Iterator[tuple[InputCapability[T], list[D]]]:
@@ -69,8 +68,8 @@ class InputPort(CountedInput[T], Generic[T, D]):
     def forward(self, output: OutputPort[T], f: Callable[[Any], Any]) -> None:
         """Read all that has arrived, and send ``f(batch)`` on ``output`` for each batch, at its time.
 
-        The same as a loop with a session for each batch, and faster. ``CapabilityError`` for an output of another operator, one
-        where the summary is not the identity, or outside of an activation.
+        ``CapabilityError`` for an output of another operator, one where the summary is not the identity, or outside of an
+        activation.
 
         >>> import timely
         >>> def constructor(capability, info):
@@ -111,16 +110,7 @@ class InputPort(CountedInput[T], Generic[T, D]):
                 output.push(later, batch)
 
     def forward_records(self, output: OutputPort[T], f: Callable[[list[D]], Any]) -> None:
-        """Do what ``forward`` does, by record: ``f(records)`` gets the records of a batch, or of several small ones of one time.
-
-        >>> import timely
-        >>> def constructor(capability, info):
-        ...     return lambda input, output: input.forward_records(output, sorted)
-        >>> def build(scope):
-        ...     return scope.to_stream([3, 2]).concat(scope.to_stream([1])).unary(timely.Pipeline, "sort", constructor)
-        >>> timely.example(build)
-        [(0, [1, 2, 3])]
-        """
+        """Do what ``forward`` does, by record: ``f(records)`` gets the records of one batch, or of small ones of one time."""
         operator = self.operator
         if output.operator is not operator or not operator.running or output.index not in self.identities:
             raise self._cannot_forward(output)
@@ -170,21 +160,7 @@ class InputPort(CountedInput[T], Generic[T, D]):
         )
 
     def by_time(self) -> Iterator[tuple[InputCapability[T], list[list[D]]]]:
-        """Read all that has arrived, as ``(capability, batches)`` for each time, earlier times first.
-
-        >>> import timely
-        >>> def constructor(capability, info):
-        ...     def logic(input, output):
-        ...         for capability, batches in input.by_time():
-        ...             output.session(capability).give((capability.time, sum(batches, [])))
-        ...     return logic
-        >>> def build(scope):
-        ...     numbers = scope.to_stream([4, 1, 4]).delay(lambda x, time: x)
-        ...     both = numbers.concat(numbers.delay(lambda x, time: 2 * x))
-        ...     return both.unary(timely.Pipeline, "by time", constructor).map(lambda pair: pair[0])
-        >>> timely.example(build)
-        [(1, [1]), (2, [2]), (4, [4]), (8, [8])]
-        """
+        """Read all that has arrived, as ``(capability, batches)`` for each time, earlier times first."""
         found: dict[T, tuple[InputCapability[T], list[list[D]]]] = {}
         for capability, batch in self:
             found.setdefault(capability.time, (capability, []))[1].append(batch)

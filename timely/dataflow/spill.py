@@ -30,9 +30,6 @@ def size_of(batch: Any) -> int:
     """Return about how many bytes the records of a container are: ``nbytes`` where it has that, and else its pickle's size.
 
     Of a list a few records are pickled, spread evenly over it. Python's objects take several times their pickle in memory.
-
-    >>> 20_000 < size_of([bytes([letter]) * 1000 for letter in range(20)]) < 21_000
-    True
     """
     size = getattr(batch, "nbytes", None)
     if isinstance(size, int) and not getattr(getattr(batch, "dtype", None), "hasobject", False):
@@ -78,14 +75,11 @@ class Segment:
         return pieces
 
     def close(self) -> None:
-        """Delete the file."""
         self._file.close()
 
 
 @attrs.frozen
 class Resident(Generic[T]):
-    """A message in memory, and the size of its container."""
-
     time: T
     batch: Any
     records: int
@@ -106,16 +100,7 @@ class Paged(Generic[T]):
 class SpillQueue(Generic[T]):
     """The messages ``(time, container, records)`` of an input, oldest first, on disk beyond ``threshold`` bytes.
 
-    The oldest ``reserve`` bytes are in memory, then come those on disk, then the newest in memory. ``label`` names the
-    input in errors.
-
-    >>> queue = SpillQueue(100, 0, "an input")
-    >>> for time in range(4):
-    ...     queue.append((time, [b"x" * 80], 1))
-    >>> len(queue), queue.paged
-    (4, 3)
-    >>> [queue.popleft() == (time, [b"x" * 80], 1) for time in range(4)]
-    [True, True, True, True]
+    The oldest ``reserve`` bytes are in memory, then come those on disk, then the newest in memory.
     """
 
     def __init__(self, threshold: int, reserve: int, label: str) -> None:
@@ -192,7 +177,6 @@ class SpillQueue(Generic[T]):
         return message.time, message.batch, message.records
 
     def clear(self) -> None:
-        """Drop all messages and files."""
         self._head.clear()
         self._tail.clear()
         self._reserved = self.resident = 0
@@ -227,7 +211,6 @@ class SpillQueue(Generic[T]):
 
     @contextlib.contextmanager
     def _blamed(self, deed: str, advice: str) -> Iterator[None]:
-        """Turn errors of the disk and of pickling into ``SpillError``."""
         try:
             yield
         except Exception as error:
@@ -242,9 +225,5 @@ Queue: TypeAlias = deque[tuple[T, Any, int]] | SpillQueue[T]
 
 
 def waiting(queue: Queue[T]) -> list[tuple[T, int]]:
-    """Return the time and the number of records of each waiting message, oldest first, without reading the disk.
-
-    >>> waiting(deque([(0, ["a", "b"], 2)]))
-    [(0, 2)]
-    """
+    """Return the time and the number of records of each waiting message, oldest first, without reading the disk."""
     return queue.numbers() if isinstance(queue, SpillQueue) else [(time, records) for time, _, records in tuple(queue)]

@@ -28,7 +28,7 @@ from timely.dataflow import (
 )
 from timely.graphs.state import register_state
 from timely.operators import enter
-from timely.operators.generic import Keep
+from timely.operators.generic import RegisterState
 from timely.order import PartialOrder, Product, linear_extension
 from timely.progress import Antichain
 
@@ -137,7 +137,7 @@ def gather(
     outputs: int,
     finish: Finish,
     *,
-    keep: Keep | None = None,
+    keep: RegisterState | None = None,
     whole: Whole | None = None,
     meanwhile: Meanwhile | None = None,
 ) -> list[Stream[T, Any]]:

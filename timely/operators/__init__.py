@@ -9,16 +9,7 @@ from timely.operators.asynchronous import from_async, map_async
 from timely.operators.captures import Capture, capture, capture_into, extract
 from timely.operators.connection import ConnectionSink, ConnectionSource
 from timely.operators.delays import delay, delay_batch, reclock
-from timely.operators.elementwise import (
-    filter,
-    flat_map,
-    inspect,
-    inspect_batch,
-    inspect_progress,
-    inspect_time,
-    map,
-    map_batch,
-)
+from timely.operators.elementwise import filter, flat_map, inspect, inspect_batch, inspect_progress, inspect_time, map, map_batch
 from timely.operators.events import EventSink, EventSource, Messages, Progress, StreamState
 from timely.operators.flow_control import iterator_source, limit_in_flight
 from timely.operators.generic import (

@@ -1,7 +1,6 @@
 """Operators that send one result for all records of a time, or for each key of a time, once the time is complete.
 
-Invariant: a result depends on the records of its time alone, not on how they were batched or ordered, where the functions given
-do not depend on these either.
+Invariant: a result depends on the records of its time alone, not on how they were batched or ordered.
 """
 
 from __future__ import annotations
@@ -9,7 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from copy import copy
-from typing import Any, TypeVar
+from typing import Any
 
 from timely.dataflow import Exchange, InputPort, OperatorInfo, OutputPort, Pact, Pipeline, Stream, records_of, scope_of
 from timely.errors import StateError, brief
@@ -17,14 +16,7 @@ from timely.operators.by_record import by_first, check_hashable, check_pair
 from timely.operators.generic import unary_notify
 from timely.operators.notificator import Notificator
 from timely.operators.state import key_route, register_keyed_state, register_list_state
-from timely.order import PartialOrder
-
-T = TypeVar("T", bound=PartialOrder)
-D = TypeVar("D")
-E = TypeVar("E")
-K = TypeVar("K")
-V = TypeVar("V")
-S = TypeVar("S")
+from timely.operators.type_variables import D, E, K, S, T, V
 
 
 def by_time(
@@ -55,7 +47,7 @@ def by_time(
                 for batch in finish(states.pop(complete.time)):
                     session.give_batch(batch)
 
-    return unary_notify(stream, pact, name, [], logic, keep=lambda info: register(info, states))
+    return unary_notify(stream, pact, name, [], logic, state=lambda info: register(info, states))
 
 
 def merged(merge: Callable[[S, S], S] | None) -> Callable[[OperatorInfo, dict[T, S]], None]:
@@ -191,7 +183,6 @@ _NOTHING: Any = object()
 
 
 def _combined(states: dict[K, V], pairs: Iterable[tuple[K, V]], combine: Callable[[V, V], V]) -> dict[K, V]:
-    """Return ``states`` with the values of ``pairs`` combined into it."""
     known = states.get
     for k, value in pairs:
         state = known(k, _NOTHING)
@@ -267,13 +258,8 @@ def all_reduce(stream: Stream[T, D], combine: Callable[[D, D], D]) -> Stream[T, 
     it combines whole arrays. Source: Naiad section 6.2.
 
     >>> import timely
-    >>> def program(worker):
-    ...     with worker.dataflow() as scope:
-    ...         total = scope.to_stream([1 + worker.index]).apply(timely.operators.all_reduce, int.__add__).capture()
-    ...     worker.run()
-    ...     return total.extract()
-    >>> timely.execute(program, workers=3)
-    [[(0, [6])], [(0, [6])], [(0, [6])]]
+    >>> timely.example(lambda scope: scope.to_stream([1, 2, 3]).apply(timely.operators.all_reduce, int.__add__))
+    [(0, [6])]
     """
     allocator = scope_of(stream, "all_reduce").allocator
     index, peers = allocator.index, allocator.peers

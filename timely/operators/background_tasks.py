@@ -1,9 +1,7 @@
 """Background tasks: coroutines that an operator has awaited in an asyncio loop on a thread beside its worker's.
 
-The two threads share a queue of results and a ``SyncActivator``, nothing else. Invariants: results are put on the loop's thread
-and read on the worker's; no task runs once ``end()`` has returned, which is called when the dataflow is complete or dropped, or
-its worker closed. Nothing on the loop's thread refers to the worker, so that one that is garbage collected has its tasks
-cancelled.
+The two threads share a queue of results and a ``SyncActivator``, nothing else. No task runs once ``end()`` has returned.
+Nothing on the loop's thread refers to the worker, so that one that is garbage collected has its tasks cancelled.
 """
 
 from __future__ import annotations
@@ -103,16 +101,13 @@ class BackgroundTasks(Generic[R]):
         return asyncio.Semaphore(size)
 
     def call(self, action: Callable[..., object], *arguments: Any) -> None:
-        """Call ``action(*arguments)`` on the loop's thread."""
         if self._loop is not None:
             self._loop.loop.call_soon_threadsafe(action, *arguments)
 
     def expect(self, anything: bool) -> None:
-        """Set whether results are still to come, for which the worker waits."""
         self._activator.expected = anything
 
     def activate(self) -> None:
-        """Activate the operator, from any thread."""
         self._activator.activate()
 
     def results(self) -> Iterator[R]:
@@ -148,19 +143,16 @@ class _TaskSet(Generic[R]):
         self._ended = False
 
     def begin(self, path: str, task: Callable[..., Coroutine[Any, Any, None]], arguments: tuple[Any, ...]) -> None:
-        """Begin a task of the operator at ``path``."""
         running = asyncio.get_running_loop().create_task(self._run(path, task, arguments))
         self._tasks.add(running)
         running.add_done_callback(self._tasks.discard)
 
     def cancel(self) -> None:
-        """Cancel all tasks."""
         self._ended = True
         for task in self._tasks:
             task.cancel()
 
     async def end(self) -> None:
-        """Cancel all tasks, and return when they have ended."""
         self.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 

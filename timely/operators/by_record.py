@@ -20,16 +20,12 @@ class ByRecord(Exchange):
     """Exchange each record by ``key(record)``; rows of Arrow batches are tuples.
 
     ``Exchange`` itself keeps arrays whole and refuses Arrow batches, so that these never become Python objects.
-
-    >>> ByRecord(lambda pair: pair[0]).parts(0, [(3, "x"), (4, "y")], 2)
-    [(0, [(4, 'y')]), (1, [(3, 'x')])]
     """
 
     key: Callable[[Any], Any]
 
     @override
     def parts(self, time: object, batch: Any, workers: int) -> list[tuple[int, Any]]:
-        """Return ``(worker, records)`` for each worker that gets some of a container."""
         records = records_of(batch)
         if len(records) != len(batch):  # what was counted as sent would never be counted as read
             raise ContainerError(f"a {type(batch).__name__} of length {len(batch)} has {len(records)} records to iterate over")
@@ -37,15 +33,8 @@ class ByRecord(Exchange):
 
 
 def by_first(key: Callable[[Any], Any] | None) -> ByRecord:
-    """Return the pact that exchanges pairs by ``key(first)``, or by their first part.
-
-    >>> by_first(None).key((7, "x")), by_first(len).key(("abc", "x"))
-    (7, 3)
-    """
-    if key is None:
-        return ByRecord(_first)
-    chosen = key
-    return ByRecord(lambda pair: chosen(_first(pair)))
+    """Return the pact that exchanges pairs by ``key(first)``, or by their first part."""
+    return ByRecord(_first if key is None else lambda pair: key(_first(pair)))
 
 
 def check_pair(record: Any) -> None:

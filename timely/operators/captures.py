@@ -7,27 +7,25 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic
+
+import attrs
 
 from timely.dataflow import InputPort, OperatorInfo, Pipeline, Stream, records_of, scope_of, warn
 from timely.errors import CaptureError
 from timely.operators.events import EventSink, Messages, Progress
 from timely.operators.generic import sink as end_in
-from timely.order import PartialOrder, linear_extension
-
-T = TypeVar("T", bound=PartialOrder)
-D = TypeVar("D")
+from timely.operators.type_variables import D, T
+from timely.order import linear_extension
 
 
+@attrs.define(eq=False, repr=False)
 class Capture(Generic[T, D]):
     """A stream's messages on one worker: ``messages`` in order of arrival, or ``extract()``."""
 
-    __slots__ = ("messages", "name", "not_run")
-
-    def __init__(self) -> None:
-        self.name = "a capture"
-        self.not_run: Callable[[], bool] = _has_run
-        self.messages: list[tuple[T, Any]] = []
+    messages: list[tuple[T, Any]] = attrs.field(factory=list, init=False)
+    name: str = attrs.field(default="a capture", init=False)
+    not_run: Callable[[], bool] = attrs.field(default=bool, init=False)
 
     def drain(self) -> list[tuple[T, Any]]:
         """Return, and remove, the messages ``(time, container)`` so far."""
@@ -38,14 +36,6 @@ class Capture(Generic[T, D]):
         """Return ``[(time, records)]``: times in an order that extends theirs, records sorted where they can be compared.
 
         Rows of Arrow batches are tuples. ``TimelyWarning`` where the dataflow has not been run at all.
-
-        >>> import timely
-        >>> worker = timely.Worker()
-        >>> with worker.dataflow(int) as scope:
-        ...     letters = scope.to_stream("cab").capture()
-        >>> worker.run()
-        >>> letters.extract()
-        [(0, ['a', 'b', 'c'])]
         """
         if not self.messages and self.not_run():
             warn(
@@ -53,10 +43,6 @@ class Capture(Generic[T, D]):
                 " or step the worker, and extract() then"
             )
         return extract(self.messages)
-
-
-def _has_run() -> bool:
-    return False
 
 
 def extract(messages: Iterable[tuple[T, Any]]) -> list[tuple[T, list[Any]]]:
@@ -94,7 +80,7 @@ def capture(stream: Stream[T, D]) -> Capture[T, D]:
         info.declare_stateless()  # the messages belong to the program
 
         def logic(input: InputPort[T, D]) -> None:
-            captured.not_run = _has_run  # releases the dataflow
+            captured.not_run = bool  # which is false, and releases the dataflow
             for capability, batch in input:
                 captured.messages.append((capability.time, batch))
 
@@ -113,11 +99,9 @@ def capture_into(stream: Stream[T, D], sink: EventSink | str | os.PathLike[str])
 
     >>> import timely
     >>> events = []
-    >>> def build(scope):
-    ...     stream = scope.to_stream("ab")
-    ...     stream.capture_into(events)
-    ...     return stream
-    >>> _ = timely.example(build)
+    >>> with (worker := timely.Worker()).dataflow() as scope:
+    ...     scope.to_stream("ab").capture_into(events)
+    >>> worker.run()
     >>> events
     [Progress(changes=((0, 1),)), Messages(time=0, batch=['a', 'b']), Progress(changes=((0, -1),))]
     """

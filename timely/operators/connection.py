@@ -6,19 +6,17 @@ Invariant: the receiver gets every event once and in order, or a ``CaptureError`
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic
 
 from typing_extensions import override
 
 from timely.errors import CaptureError
 from timely.operators.encoding import HEADER, Damaged, Decoder, Encoder
 from timely.operators.events import Event, EventSource
-from timely.order import PartialOrder
+from timely.operators.type_variables import T
 
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection
-
-T = TypeVar("T", bound=PartialOrder)
 
 
 class ConnectionSink(Generic[T]):
@@ -29,13 +27,11 @@ class ConnectionSink(Generic[T]):
 
     >>> import multiprocessing, timely
     >>> there, here = multiprocessing.Pipe()
-    >>> def build(scope):
-    ...     numbers = scope.to_stream(range(3))
-    ...     numbers.capture_into(ConnectionSink(there))
-    ...     return numbers
-    >>> _ = timely.example(build)
+    >>> sink = ConnectionSink(there)
+    >>> for event in (timely.Progress([(0, 1)]), timely.Messages(0, ["a"]), timely.Progress([(0, -1)])):
+    ...     sink.append(event)
     >>> timely.example(lambda scope: scope.replay(ConnectionSource(here)))
-    [(0, [0, 1, 2])]
+    [(0, ['a'])]
     """
 
     def __init__(self, connection: Connection[Any, Any]) -> None:
@@ -81,7 +77,6 @@ class ConnectionSource(EventSource[T]):
             raise state.broken(f"what came over the connection is no recording of a stream: {error}") from error
 
     def _decode(self, data: memoryview) -> Event[T] | None:
-        """Return the event in one message, where the last event and the end of the stream come together."""
         event: Event[T] | None = None
         while data and event is None:
             if len(data) < HEADER:

@@ -6,7 +6,7 @@ Invariant: every record comes out once, at its new time, in one batch with all o
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, TypeVar
+from typing import Any
 
 from timely.dataflow import Capability, InputPort, OperatorInfo, OutputPort, Pipeline, Stream, records_of, scope_of
 from timely.errors import CapabilityError, brief
@@ -16,10 +16,7 @@ from timely.operators.in_order import InOrder, order_key
 from timely.operators.notificator import Notificator
 from timely.operators.pending import Pending
 from timely.operators.state import register_list_state, register_union_state
-from timely.order import PartialOrder
-
-T = TypeVar("T", bound=PartialOrder)
-D = TypeVar("D")
+from timely.operators.type_variables import D, T
 
 
 def delay(stream: Stream[T, D], f: Callable[[D, T], T]) -> Stream[T, D]:
@@ -46,7 +43,7 @@ def delay(stream: Stream[T, D], f: Callable[[D, T], T]) -> Stream[T, D]:
         for complete, _ in notificator:
             output.session(complete).give_batch(held.pop(complete.time, []))
 
-    return unary_notify(stream, Pipeline, "delay", [], logic, keep=lambda info: merged(list.__add__)(info, held))
+    return unary_notify(stream, Pipeline, "delay", [], logic, state=lambda info: merged(list.__add__)(info, held))
 
 
 def delay_batch(stream: Stream[T, D], f: Callable[[T], T]) -> Stream[T, D]:
@@ -72,7 +69,7 @@ def delay_batch(stream: Stream[T, D], f: Callable[[T], T]) -> Stream[T, D]:
             for batch in held.pop(complete.time, []):
                 session.give_batch(batch)
 
-    return unary_notify(stream, Pipeline, "delay_batch", [], logic, keep=lambda info: merged(list.__add__)(info, held))
+    return unary_notify(stream, Pipeline, "delay_batch", [], logic, state=lambda info: merged(list.__add__)(info, held))
 
 
 def reclock(stream: Stream[T, D], clock: Stream[T, Any]) -> Stream[T, D]:
@@ -86,9 +83,9 @@ def reclock(stream: Stream[T, D], clock: Stream[T, Any]) -> Stream[T, D]:
     >>> import timely
     >>> def build(scope):
     ...     ticks = scope.to_stream([0, 10, 20]).delay(lambda x, time: x)
-    ...     return scope.to_stream([3, 10, 11, 99]).delay(lambda x, time: x).apply(timely.operators.reclock, ticks)
+    ...     return scope.to_stream([3, 11, 99]).delay(lambda x, time: x).apply(timely.operators.reclock, ticks)
     >>> timely.example(build)
-    [(10, [3, 10]), (20, [11]), (99, [99])]
+    [(10, [3]), (20, [11]), (99, [99])]
     """
 
     def constructor(capability: Capability[T], info: OperatorInfo) -> Callable[..., object]:

@@ -4,18 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from inspect import iscoroutinefunction
-from typing import Any, TypeVar
+from typing import Any
 
 from timely.dataflow import Capability, InputPort, OperatorInfo, OutputPort, Pipeline, Stream, records_of, scope_of
 from timely.errors import ConfigurationError
 from timely.operators.generic import stateless, unary_frontier
 from timely.operators.state import register_union_state
-from timely.order import PartialOrder
+from timely.operators.type_variables import D, E, T
 from timely.progress import Antichain
-
-T = TypeVar("T", bound=PartialOrder)
-D = TypeVar("D")
-E = TypeVar("E")
 
 
 def map(stream: Stream[T, D], f: Callable[[D], E]) -> Stream[T, E]:
@@ -47,7 +43,6 @@ def flat_map(stream: Stream[T, D], f: Callable[[D], Iterable[E]]) -> Stream[T, E
     >>> timely.example(lambda scope: scope.to_stream([1, 3]).flat_map(range))
     [(0, [0, 0, 1, 2])]
     """
-
     _check_plain(stream, "flat_map", f)
 
     def flatten(records: list[D]) -> list[E]:
@@ -73,7 +68,6 @@ def map_batch(stream: Stream[T, D], f: Callable[[Any], Any]) -> Stream[T, Any]:
 
 
 def _check_plain(stream: Stream[Any, Any], name: str, f: object) -> None:
-    """``ConfigurationError`` for an ``async def``, whose result nothing would await."""
     if iscoroutinefunction(f):
         called, path = getattr(f, "__name__", repr(f)), scope_of(stream, name).path
         raise ConfigurationError(
@@ -83,7 +77,6 @@ def _check_plain(stream: Stream[Any, Any], name: str, f: object) -> None:
 
 
 def _by_record(stream: Stream[T, D], name: str, f: Callable[[list[D]], list[E]]) -> Stream[T, E]:
-    """Return the stream of the records ``f(records)``, a batch at a time."""
     return stateless(stream, Pipeline, name, lambda input, output: input.forward_records(output, f))
 
 
@@ -109,9 +102,8 @@ def inspect_time(stream: Stream[T, D], f: Callable[[T, D], object]) -> Stream[T,
 
     >>> import timely
     >>> seen = []
-    >>> _ = timely.example(lambda scope: scope.to_stream("ab").inspect_time(lambda time, x: seen.append((time, x))))
-    >>> seen
-    [(0, 'a'), (0, 'b')]
+    >>> timely.example(lambda scope: scope.to_stream("ab").inspect_time(lambda *pair: seen.append(pair))), seen
+    ([(0, ['a', 'b'])], [(0, 'a'), (0, 'b')])
     """
 
     def inspect_all(time: T, batch: list[D]) -> None:
@@ -127,9 +119,8 @@ def inspect_batch(stream: Stream[T, D], f: Callable[[T, Any], object]) -> Stream
 
     >>> import timely
     >>> seen = []
-    >>> _ = timely.example(lambda scope: scope.to_stream([1, 2]).inspect_batch(lambda time, batch: seen.append(len(batch))))
-    >>> seen
-    [2]
+    >>> timely.example(lambda scope: scope.to_stream([1, 2]).inspect_batch(lambda *pair: seen.append(pair))), seen
+    ([(0, [1, 2])], [(0, [1, 2])])
     """
     _check_plain(stream, "inspect_batch", f)
     return _inspect(stream, "inspect_batch", f)
@@ -150,16 +141,12 @@ def inspect_progress(
     """Call ``on_batch(time, container)`` for each message and ``on_frontier(frontier)`` for each move of the frontier, and pass
     the messages on.
 
-    The frontier at the start, the minimum time, is not reported. A frontier is reported before the messages that have come with
-    it.
+    The frontier at the start is not reported. A frontier is reported before the messages that have come with it.
 
     >>> import timely
     >>> seen = []
-    >>> def build(scope):
-    ...     return scope.to_stream([1, 2]).inspect_progress(lambda time, batch: seen.append((time, batch)), seen.append)
-    >>> _ = timely.example(build)
-    >>> seen
-    [(0, [1, 2]), Antichain([])]
+    >>> timely.example(lambda scope: scope.to_stream([1]).inspect_progress(lambda *pair: seen.append(pair), seen.append)), seen
+    ([(0, [1])], [(0, [1]), Antichain([])])
     """
 
     def constructor(capability: Capability[T], info: OperatorInfo) -> Callable[[InputPort[T, D], OutputPort[T]], object]:

@@ -2,10 +2,8 @@
 
 A frame is a header of ``HEADER`` bytes (its number, the size of its body, the number of its pieces, checksums of body and header)
 and a body: the sizes of the pieces, and the pieces, padded to eight bytes. The first piece is a pickle, the others the buffers of
-Arrow batches and arrays. The last frame has the number of events, so that truncation, damage and loss are noticed.
-
-Unpickling executes code. So a decoder accepts plain data only (numbers, strings, bytes, dates, built-in collections, the
-library's own times, arrays and Arrow batches) unless the bytes are trusted.
+Arrow batches and arrays. The last frame has the number of events, so that truncation, damage and loss are noticed. Unpickling
+executes code, so a decoder accepts plain data only (:mod:`timely.dataflow.pickling`) unless the bytes are trusted.
 """
 
 from __future__ import annotations
@@ -13,14 +11,15 @@ from __future__ import annotations
 import pickle
 import struct
 import zlib
-from typing import Any, Final, Generic, TypeAlias, TypeVar
+from typing import Any, Final, Generic, TypeAlias
+
+import attrs
 
 from timely.dataflow import pickled, unpickled_plain
 from timely.errors import CaptureError
 from timely.operators.events import Event, Messages, Progress, StreamState
-from timely.order import PartialOrder
+from timely.operators.type_variables import T
 
-T = TypeVar("T", bound=PartialOrder)
 Piece: TypeAlias = bytes | memoryview
 
 _FRAME: Final = struct.Struct("<QQII")
@@ -34,9 +33,6 @@ _END: Final = "end"
 
 class Damaged(Exception):
     """A frame is not as it was written."""
-
-
-# -- frames ------------------------------------------------------------------------------------------------------------
 
 
 def frame(number: int, content: Any) -> list[Piece]:
@@ -78,14 +74,11 @@ def parse_body(body: memoryview, pieces: int, checksum: int, number: int, truste
         raise Damaged(f"frame {number} cannot be read: {error}") from error
 
 
-# -- streams -----------------------------------------------------------------------------------------------------------
-
-
+@attrs.define(eq=False)
 class Encoder(Generic[T]):
     """Encodes the events of one stream; the last event is followed by the frame that ends the stream."""
 
-    def __init__(self) -> None:
-        self.state: StreamState[T] = StreamState()
+    state: StreamState[T] = attrs.field(factory=StreamState)
 
     def encode(self, event: Event[T]) -> list[Piece]:
         """Return the bytes of the next event; ``CaptureError`` if it breaks the rules or cannot be pickled."""
@@ -106,15 +99,15 @@ def _content(event: Any) -> tuple[Any, ...]:
     raise CaptureError(f"it is to be Messages(time, batch) or Progress(changes), and is {event!r}")
 
 
+@attrs.define(eq=False)
 class Decoder(Generic[T]):
     """Decodes the events of one stream; returns the last event only with the frame that ends the stream."""
 
-    def __init__(self, trusted: bool) -> None:
-        self.state: StreamState[T] = StreamState()
-        self.frames = 0
-        self.ended = False
-        self._trusted = trusted
-        self._last: Event[T] | None = None
+    _trusted: bool
+    state: StreamState[T] = attrs.field(factory=StreamState)
+    frames: int = 0
+    ended: bool = False
+    _last: Event[T] | None = None
 
     def decode(self, header: Piece, body: memoryview) -> Event[T] | None:
         """Return the event in the next frame, or ``None`` for the last one until the stream has ended.
@@ -144,7 +137,6 @@ class Decoder(Generic[T]):
         raise Damaged(f"frame {self.frames - 1} holds no event")
 
     def _end(self, content: Any) -> Event[T] | None:
-        """Return the last event, which the frame after it confirms."""
         if content != (_END, self.frames) or self._last is None:
             raise Damaged(f"frame {self.frames} is not the end of the stream, which should be there")
         self.state.apply(self._last)

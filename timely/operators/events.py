@@ -9,15 +9,13 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Iterable
-from typing import Any, Generic, Protocol, TypeAlias, TypeVar
+from typing import Any, Generic, Protocol, TypeAlias
 
 import attrs
 
 from timely.errors import CaptureError, brief
-from timely.order import PartialOrder
+from timely.operators.type_variables import T
 from timely.progress import Antichain, MutableAntichain
-
-T = TypeVar("T", bound=PartialOrder)
 
 
 def _pairs(changes: Iterable[tuple[T, int]]) -> tuple[tuple[T, int], ...]:
@@ -29,11 +27,7 @@ def _pairs(changes: Iterable[tuple[T, int]]) -> tuple[tuple[T, int], ...]:
 
 @attrs.frozen
 class Messages(Generic[T]):
-    """A container of records came at ``time``.
-
-    >>> Messages(3, ["a", "b"])
-    Messages(time=3, batch=['a', 'b'])
-    """
+    """A container of records came at ``time``."""
 
     time: T
     batch: Any
@@ -85,25 +79,21 @@ class EventSource(Generic[T]):
         return False
 
 
+@attrs.define(eq=False, repr=False)
 class StreamState(Generic[T]):
     """The state of one stream of events; ``apply`` refuses an event that breaks the rules.
 
     >>> state = StreamState()
-    >>> state.apply(Progress([(0, 1)]))
-    [(0, 1)]
-    >>> state.apply(Messages(2, ["a"])), state.apply(Progress([(0, -1), (2, 1)])), state.apply(Progress([(2, -1)]))
-    ([], [(0, -1), (2, 1)], [(2, -1)])
+    >>> state.apply(Progress([(0, 1)])), state.apply(Messages(2, ["a"])), state.apply(Progress([(0, -1)]))
+    ([(0, 1)], [], [(0, -1)])
     >>> state.over, state.events
-    (True, 4)
+    (True, 3)
     """
 
-    __slots__ = ("_counts", "_open", "_total", "events")
-
-    def __init__(self) -> None:
-        self._counts: MutableAntichain[T] = MutableAntichain()
-        self._total = 0
-        self._open = False
-        self.events = 0
+    events: int = attrs.field(default=0, init=False)
+    _counts: MutableAntichain[T] = attrs.field(factory=MutableAntichain, init=False)
+    _total: int = attrs.field(default=0, init=False)
+    _open: bool = attrs.field(default=False, init=False)
 
     @property
     def frontier(self) -> Antichain[T]:

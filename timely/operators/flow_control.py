@@ -1,7 +1,7 @@
 """Flow control: sources and gates that bound what is in flight, as a probe downstream shows it.
 
 Invariant: on each worker no more than the bound is sent and not passed by the probe. A gate exceeds it for a time that is
-complete upstream, which never waits for times that are not at or before it. Waiting operators are activated by the probe.
+complete upstream, which never waits for times that are not at or before it.
 """
 
 from __future__ import annotations
@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
-from typing import Any, Generic, TypeVar, overload
+from operator import index
+from typing import Any, Generic, overload
 
-from typing_extensions import override
+import attrs
 
 from timely.dataflow import (
     Capability,
@@ -26,74 +27,44 @@ from timely.dataflow import (
     scope_of,
 )
 from timely.errors import ConfigurationError, GraphError, brief
-from timely.operators.bounds import check_bound
 from timely.operators.generic import source, unary_frontier
 from timely.operators.pending import Pending
 from timely.operators.probes import ProbeHandle, probe
 from timely.operators.state import SourcePosition, register_list_state
-from timely.order import PartialOrder, Product
-
-T = TypeVar("T", bound=PartialOrder)
-D = TypeVar("D")
-E = TypeVar("E")
+from timely.operators.type_variables import D, E, T
+from timely.order import Product
 
 
+def check_bound(where: str, name: str, bound: Any) -> int:
+    """Return a bound as an ``int``; ``ConfigurationError`` for one that is no whole number of at least 1."""
+    try:
+        number = 0 if isinstance(bound, bool) else index(bound)
+    except TypeError:
+        number = 0
+    if number < 1:
+        raise ConfigurationError(f"{where}: {name}={brief(bound)} lets nothing through: give a whole number of at least 1")
+    return number
+
+
+@attrs.define(eq=False)
 class _InFlight(Generic[T]):
     """The number of records sent at each time that the probe had not passed when ``settle`` was last called."""
 
-    __slots__ = ("_probe", "counts", "records")
-
-    def __init__(self, probe: ProbeHandle[T]) -> None:
-        self.counts: Pending[T, int] = Pending()
-        self.records = 0
-        self._probe = probe
+    _probe: ProbeHandle[T]
+    counts: Pending[T, int] = attrs.field(factory=Pending)
+    records: int = 0
 
     def add(self, time: T, records: int) -> None:
         self.counts[time] = self.counts.get(time, 0) + records
         self.records += records
 
-    def items(self) -> Iterator[tuple[T, int]]:
-        for time in self.counts:
-            yield time, self.counts[time]
-
     def load(self, items: Iterable[tuple[T, int]]) -> None:
-        """Add what was in flight at the checkpoint."""
         for time, records in items:
             self.add(time, records)
 
     def settle(self) -> None:
-        """Remove the times that the probe has passed."""
-        for time, records in self.counts.take(lambda time: not self._probe.less_equal(time)):
-            self.remove(time, records)
-
-    def remove(self, time: T, records: int) -> None:
-        self.records -= records
-
-
-class _SharesInFlight(_InFlight[Any]):
-    """The same for the shares behind a gate, with the number of records at each time of the outer scope."""
-
-    __slots__ = ("outer",)
-
-    def __init__(self, probe: ProbeHandle[Any]) -> None:
-        super().__init__(probe)
-        self.outer: dict[Any, int] = {}
-
-    @override
-    def add(self, time: Any, records: int) -> None:
-        super().add(time, records)
-        self.outer[time.outer] = self.outer.get(time.outer, 0) + records
-
-    @override
-    def remove(self, time: Any, records: int) -> None:
-        super().remove(time, records)
-        self.outer[time.outer] -= records
-        if not self.outer[time.outer]:
-            del self.outer[time.outer]
-
-    def up_to(self, outer: Any) -> int:
-        """Return the number of records in flight at outer times at or before ``outer``."""
-        return sum(records for other, records in self.outer.items() if other <= outer)
+        for _, records in self.counts.take(lambda time: not self._probe.less_equal(time)):
+            self.records -= records
 
 
 @overload
@@ -133,25 +104,13 @@ def iterator_source(
     all of it is sent. ``CapabilityError`` for a time that goes back, ``GraphError`` for a probe that is not attached.
 
     >>> import timely
-    >>> read = []
-    >>> def numbers():
-    ...     for x in range(6):
-    ...         read.append(x)
-    ...         yield x, [x]
-    >>> worker, probe = timely.Worker(), timely.ProbeHandle()
-    >>> with worker.dataflow(int) as scope:
-    ...     stream = timely.operators.iterator_source(scope, "numbers", numbers(), probe, records=2)
-    ...     gate, hold = scope.new_input()
-    ...     both = stream.concat(hold)
-    ...     _, seen = both.probe(probe), both.capture()
-    >>> for _ in range(9):
-    ...     _ = worker.step()
-    >>> read  # 0 and 1 are in flight, since the other input is still at 0; 2 waits
-    [0, 1, 2]
-    >>> gate.close()
-    >>> worker.run()
-    >>> [record for _, batch in seen.extract() for record in batch]
-    [0, 1, 2, 3, 4, 5]
+    >>> def build(scope):
+    ...     stream = timely.operators.iterator_source(scope, "numbers", ((x, [x]) for x in range(3)), probe, records=2)
+    ...     stream.probe(probe)
+    ...     return stream
+    >>> probe = timely.ProbeHandle()
+    >>> timely.example(build)
+    [(0, [0]), (1, [1]), (2, [2])]
     """
     where = f"iterator_source {name!r}"
     records = None if records is None else check_bound(where, "records", records)
@@ -164,7 +123,7 @@ def iterator_source(
     def constructor(capability: Capability[T], info: OperatorInfo) -> Callable[[OutputPort[T]], object]:
         in_flight: _InFlight[T] = _InFlight(probe)
         sent = SourcePosition(info)
-        register_list_state(info, in_flight.items, in_flight.load)
+        register_list_state(info, in_flight.counts.items, in_flight.load)
         if sent.over:
             capability.drop()
         items: Iterator[tuple[T, Any]] = iter(batches if capability.held else ())
@@ -203,15 +162,12 @@ def iterator_source(
 
         return logic
 
-    scope.checks.append(lambda: _check_attached(probe, name))
+    def check_attached() -> None:
+        if not probe.attached:
+            raise GraphError(f"{where}: its probe is attached to nothing; call stream.probe(handle) where records are done with")
+
+    scope.checks.append(check_attached)
     return source(scope, name, constructor)
-
-
-def _check_attached(probe: ProbeHandle[Any], name: str) -> None:
-    if not probe.attached:
-        raise GraphError(
-            f"iterator_source {name!r}: its probe is attached to nothing; call stream.probe(handle) where records are done with"
-        )
 
 
 def limit_in_flight(stream: Stream[T, D], records: int, body: Callable[[Stream[Any, D]], Stream[Any, E]]) -> Stream[T, E]:
@@ -245,9 +201,9 @@ def _gate(records: int, done: ProbeHandle[Any]) -> Callable[..., Any]:
 
     def constructor(capability: Capability[Any], info: OperatorInfo) -> Callable[..., object]:
         queue = _GateQueue()
-        in_flight = _SharesInFlight(done)
+        in_flight: _InFlight[Any] = _InFlight(done)
         register_list_state(info, queue.items, lambda items: queue.load(capability, items))
-        register_list_state(info, in_flight.items, in_flight.load)
+        register_list_state(info, in_flight.counts.items, in_flight.load)
         capability.drop()
         done.wake(info.activator)
 
@@ -270,36 +226,31 @@ def _gate(records: int, done: ProbeHandle[Any]) -> Callable[..., Any]:
             What is in flight at other times is not counted: it may wait for the end of these, in a loop or in the program.
             """
             for outer in queue.waiting.minimum():
-                room = records - in_flight.up_to(outer)
-                if room > 0 and not input.frontier.less_equal(Product(outer, 0)):
-                    yield outer, room
+                if not input.frontier.less_equal(Product(outer, 0)):
+                    yield outer, records - sum(sent for time, sent in in_flight.counts.items() if time.outer <= outer)
 
         return logic
 
     return constructor
 
 
+@attrs.define(eq=False)
 class _GateQueue:
     """The queue in front of a gate, by outer time, with capabilities for the minimal ones of these times.
 
     All capabilities are at one round, later than every share in flight: otherwise one would hold back a share at a later time.
     """
 
-    __slots__ = ("_held", "_round", "waiting")
-
-    def __init__(self) -> None:
-        self.waiting: Pending[Any, deque[Any]] = Pending()
-        self._held: CapabilitySet[Any] = CapabilitySet()
-        self._round = 0
+    waiting: Pending[Any, deque[Any]] = attrs.field(factory=Pending)
+    _held: CapabilitySet[Any] = attrs.field(factory=CapabilitySet)
+    _round: int = 0
 
     def items(self) -> Iterator[tuple[int, Any, Any]]:
-        """Yield what waits with its time, and the next round."""
         yield self._round, None, None
         for outer in self.waiting:
             yield from ((self._round, outer, batch) for batch in self.waiting[outer])
 
     def load(self, capability: Capability[Any], items: Iterable[tuple[int, Any, Any]]) -> None:
-        """Add what waited in front of one gate, or several."""
         found = list(items)
         self._round = max([self._round, *(round for round, _, _ in found)])
         for _, outer, batch in found:

@@ -6,8 +6,9 @@ It returns the logic, which is called with the inputs and then the output whenev
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, TypeAlias
 
 from timely.dataflow import (
     Capability,
@@ -16,16 +17,13 @@ from timely.dataflow import (
     OperatorInfo,
     OutputPort,
     Pact,
+    Pipeline,
     ScopeBuilder,
     Stream,
     scope_of,
 )
 from timely.operators.notificator import Notificator
-from timely.order import PartialOrder
-
-T = TypeVar("T", bound=PartialOrder)
-D = TypeVar("D")
-E = TypeVar("E")
+from timely.operators.type_variables import D, E, T
 
 SourceConstructor: TypeAlias = Callable[[Capability[T], OperatorInfo], Callable[[OutputPort[T]], object]]
 UnaryConstructor: TypeAlias = Callable[[Capability[T], OperatorInfo], Callable[[InputPort[T, D], OutputPort[T]], object]]
@@ -35,7 +33,7 @@ BinaryConstructor: TypeAlias = Callable[
 SinkConstructor: TypeAlias = Callable[[OperatorInfo], Callable[[InputPort[T, D]], object]]
 UnaryNotifyLogic: TypeAlias = Callable[[InputPort[T, D], OutputPort[T], Notificator[T]], object]
 BinaryNotifyLogic: TypeAlias = Callable[[InputPort[T, D], InputPort[T, E], OutputPort[T], Notificator[T]], object]
-Keep: TypeAlias = Callable[[OperatorInfo], object]
+RegisterState: TypeAlias = Callable[[OperatorInfo], object]
 """Registers the state of an operator, or declares that it has none."""
 
 
@@ -47,13 +45,11 @@ def source(scope: ScopeBuilder[T], name: str, constructor: SourceConstructor[T])
     >>> import timely
     >>> def constructor(capability, info):
     ...     def logic(output):
-    ...         if capability.held:
-    ...             output.session(capability).give(capability.time)
-    ...             capability.downgrade(capability.time + 1) if capability.time < 3 else capability.drop()
-    ...             info.activator.activate()
+    ...         output.session(capability).give("hello")
+    ...         capability.drop()
     ...     return logic
-    >>> timely.example(lambda scope: scope.source("count to three", constructor))
-    [(0, [0]), (1, [1]), (2, [2]), (3, [3])]
+    >>> timely.example(lambda scope: scope.source("once", constructor))
+    [(0, ['hello'])]
     """
     builder = OperatorBuilder(scope, name)
     output = builder.new_output()
@@ -66,18 +62,11 @@ def sink(stream: Stream[T, D], pact: Pact, name: str, constructor: SinkConstruct
 
     >>> import timely
     >>> seen = []
-    >>> def constructor(info):
-    ...     def logic(input):
-    ...         for capability, batch in input:
-    ...             seen.extend(batch)
-    ...     return logic
-    >>> def build(scope):
-    ...     numbers = scope.to_stream([1, 2, 3])
-    ...     numbers.sink(timely.Pipeline, "collect", constructor)
-    ...     return numbers
-    >>> _ = timely.example(build)
+    >>> with (worker := timely.Worker()).dataflow() as scope:
+    ...     scope.to_stream([1, 2]).sink(timely.Pipeline, "collect", lambda info: lambda input: seen.extend(x for _, x in input))
+    >>> worker.run()
     >>> seen
-    [1, 2, 3]
+    [[1, 2]]
     """
     builder = OperatorBuilder(scope_of(stream, name), name)
     builder.new_input(stream, pact)
@@ -104,18 +93,14 @@ def unary_frontier(stream: Stream[T, D], pact: Pact, name: str, constructor: Una
     """As ``unary``, and the logic also runs when ``input.frontier`` has moved.
 
     >>> import timely
-    >>> def total(capability, info):
-    ...     sums = {}
+    >>> def end(capability, info):
     ...     def logic(input, output):
-    ...         for capability, batch in input:
-    ...             held, earlier = sums.get(capability.time) or (capability.retain(), 0)
-    ...             sums[capability.time] = held, earlier + sum(batch)
-    ...         for time in [time for time in sums if not input.frontier.less_equal(time)]:
-    ...             held, found = sums.pop(time)
-    ...             output.session(held).give(found)
+    ...         if capability.held and not input.frontier:
+    ...             output.session(capability).give("over")
+    ...             capability.drop()
     ...     return logic
-    >>> timely.example(lambda scope: scope.to_stream(range(10)).unary_frontier(timely.Pipeline, "total", total))
-    [(0, [45])]
+    >>> timely.example(lambda scope: scope.empty().unary_frontier(timely.Pipeline, "end", end))
+    [(0, ['over'])]
     """
     return _operator([(stream, pact)], name, constructor, notify=True)
 
@@ -127,13 +112,14 @@ def unary_notify(
     initial_times: Iterable[T],
     logic: UnaryNotifyLogic[T, D],
     *,
-    keep: Keep | None = None,
+    state: RegisterState | None = None,
+    keep: RegisterState | None = None,
 ) -> Stream[T, Any]:
     """Return the output of ``logic(input, output, notificator)``, which may request notifications of complete times.
 
-    ``initial_times`` are requested at the start. ``keep(info)`` is called once, before the logic runs, to register its state; the
-    requests are registered too. ``keep=timely.OperatorInfo.declare_stateless`` declares that there is no other state. Without
-    ``keep`` no run with the operator can be checkpointed. Source: Naiad section 2.2 (``NotifyAt`` and ``OnNotify``).
+    ``initial_times`` are requested at the start. ``state(info)`` is called once, before the logic runs, to register its state;
+    the requests are registered too. ``state=timely.OperatorInfo.declare_stateless`` declares that there is no other state.
+    Without ``state`` no run with the operator can be checkpointed. Source: Naiad section 2.2 (``NotifyAt`` and ``OnNotify``).
 
     >>> import timely
     >>> def logic(input, output, notificator):
@@ -144,7 +130,7 @@ def unary_notify(
     >>> timely.example(lambda scope: scope.to_stream([1, 2]).unary_notify(timely.Pipeline, "notify", [], logic))
     [(0, ['0 is complete'])]
     """
-    return _notified([(stream, pact)], name, initial_times, logic, keep)
+    return _notified([(stream, pact)], name, initial_times, logic, state or keep, deprecated=keep is not None)
 
 
 def binary(
@@ -184,13 +170,11 @@ def binary_frontier(
     >>> def ends(capability, info):
     ...     held = [capability]
     ...     def logic(left, right, output):
-    ...         _ = list(left), list(right)
     ...         if held and not left.frontier and not right.frontier:
     ...             output.session(held.pop()).give("both are over")
     ...     return logic
     >>> def build(scope):
-    ...     one, two = scope.to_stream([1, 2]), scope.to_stream([3])
-    ...     return one.binary_frontier(two, timely.Pipeline, timely.Pipeline, "ends", ends)
+    ...     return scope.empty().binary_frontier(scope.empty(), timely.Pipeline, timely.Pipeline, "ends", ends)
     >>> timely.example(build)
     [(0, ['both are over'])]
     """
@@ -206,26 +190,24 @@ def binary_notify(
     initial_times: Iterable[T],
     logic: BinaryNotifyLogic[T, D, E],
     *,
-    keep: Keep | None = None,
+    state: RegisterState | None = None,
+    keep: RegisterState | None = None,
 ) -> Stream[T, Any]:
     """Return the output of ``logic(left, right, output, notificator)``; a time is complete when both inputs have passed it.
 
-    ``initial_times`` and ``keep`` are as for ``unary_notify``.
+    ``initial_times`` and ``state`` are as for ``unary_notify``.
 
     >>> import timely
     >>> def logic(left, right, output, notificator):
-    ...     for input in (left, right):
-    ...         for capability, batch in input:
-    ...             notificator.notify_at(capability.retain())
     ...     for capability, count in notificator:
     ...         output.session(capability).give((capability.time, count))
     >>> def build(scope):
-    ...     one, two = scope.to_stream([1, 2]), scope.to_stream([3])
-    ...     return one.binary_notify(two, timely.Pipeline, timely.Pipeline, "notify", [], logic)
+    ...     return scope.empty().binary_notify(scope.empty(), timely.Pipeline, timely.Pipeline, "notify", [2, 7], logic)
     >>> timely.example(build)
-    [(0, [(0, 2)])]
+    [(2, [(2, 1)]), (7, [(7, 1)])]
     """
-    return _notified([(stream, pact), (other, other_pact)], name, initial_times, logic, keep)
+    inputs: list[tuple[Stream[T, Any], Pact]] = [(stream, pact), (other, other_pact)]
+    return _notified(inputs, name, initial_times, logic, state or keep, deprecated=keep is not None)
 
 
 def _operator(
@@ -244,34 +226,48 @@ def _notified(
     name: str,
     times: Iterable[T],
     logic: Callable[..., object],
-    keep: Keep | None,
+    state: RegisterState | None,
+    *,
+    deprecated: bool,
 ) -> Stream[T, Any]:
+    if deprecated:
+        warnings.warn("keep= is now state=", DeprecationWarning, stacklevel=3)
     builder = OperatorBuilder(scope_of(inputs[0][0], name), name)
     notificator = Notificator([builder.new_input(stream, pact) for stream, pact in inputs])
     output = builder.new_output()
 
     def constructor(capabilities: list[Capability[T]], info: OperatorInfo) -> Callable[..., object]:
-        if keep is None:
+        if state is None:
             notificator.request(capabilities.pop(), times)
         else:
             notificator.register(info, capabilities.pop(), times)
-            keep(info)
+            state(info)
         return logic
 
     builder.build(constructor, notificator)
     return output
 
 
-def stateless(
-    stream: Stream[T, Any], pact: Pact, name: str, logic: Callable[[InputPort[T, Any], OutputPort[T]], object]
-) -> Stream[T, Any]:
+def stateless(stream: Stream[T, Any], pact: Pact, name: str, logic: Callable[..., object]) -> Stream[T, Any]:
     """Return the output of an operator without state or constructor, as ``unary`` does."""
+    return stateless_outputs(scope_of(stream, name), [stream], pact, name, logic, 1)[0]
 
-    def constructor(capability: Capability[T], info: OperatorInfo) -> Callable[[InputPort[T, Any], OutputPort[T]], object]:
+
+def stateless_outputs(
+    scope: ScopeBuilder[T], streams: Sequence[Stream[T, Any]], pact: Pact, name: str, logic: Callable[..., object], outputs: int
+) -> list[Stream[T, Any]]:
+    """Return the outputs of an operator without state or constructor that reads ``streams``."""
+    builder = OperatorBuilder(scope, name)
+    for stream in streams:
+        builder.new_input(stream, pact, notify=False)
+    found: list[Stream[T, Any]] = [builder.new_output() for _ in range(outputs)]
+
+    def constructor(capabilities: list[Capability[T]], info: OperatorInfo) -> Callable[..., object]:
         info.declare_stateless()
         return logic
 
-    return unary(stream, pact, name, constructor)
+    builder.build(constructor)
+    return found
 
 
 def empty(scope: ScopeBuilder[T]) -> Stream[T, Any]:
@@ -281,10 +277,4 @@ def empty(scope: ScopeBuilder[T]) -> Stream[T, Any]:
     >>> timely.example(lambda scope: scope.empty())
     []
     """
-
-    def constructor(capability: Capability[T], info: OperatorInfo) -> Callable[[OutputPort[T]], object]:
-        info.declare_stateless()
-        capability.drop()
-        return lambda output: None
-
-    return source(scope, "empty", constructor)
+    return stateless_outputs(scope, [], Pipeline, "empty", lambda output: None, 1)[0]

@@ -8,18 +8,19 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+import attrs
 
 from timely.dataflow import Exchange, OperatorInfo, Pipeline, Stream
 from timely.errors import ContainerError, GraphError, SchemaError, brief
 from timely.operators.aggregation import by_time
 from timely.operators.state import register_list_state
-from timely.order import PartialOrder
+from timely.operators.type_variables import T
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-T = TypeVar("T", bound=PartialOrder)
 
 WAITING: Final = 1 << 20
 """Rows to collect before they are aggregated with those before them."""
@@ -97,27 +98,16 @@ def _described(name: str, column: Any) -> _Column:
     )
 
 
+@attrs.define(eq=False)
 class PartialAggregates:
-    """The rows of one time, aggregated by key: ``first`` makes results of rows, ``again`` results of results.
+    """The rows of one time, aggregated by key: ``first`` makes results of rows, ``again`` results of results."""
 
-    >>> import pyarrow as pa
-    >>> found = PartialAggregates(["word"], [("n", None)], [("n", ("n", "sum"))])
-    >>> for words in (["a", "b"], ["b"]):
-    ...     found = found.add(pa.record_batch({"word": words}))
-    >>> [batch.to_pylist() for batch in found.result()]
-    [[{'word': 'a', 'n': 1}, {'word': 'b', 'n': 2}]]
-    """
-
-    __slots__ = ("_again", "_done", "_first", "_keys", "_rows", "_used", "_waiting")
-
-    def __init__(self, keys: Sequence[str], first: Sequence[_Column], again: Sequence[_Column]) -> None:
-        self._keys = keys
-        self._first = first
-        self._again = again
-        self._used = _used(keys, first)
-        self._waiting: list[pa.RecordBatch] = []
-        self._rows = 0
-        self._done: pa.Table | None = None
+    _keys: Sequence[str]
+    _first: Sequence[_Column]
+    _again: Sequence[_Column]
+    _waiting: list[pa.RecordBatch] = attrs.field(factory=list)
+    _rows: int = 0
+    _done: pa.Table | None = None
 
     def add(self, batch: pa.RecordBatch) -> PartialAggregates:
         """Add rows, and return itself; ``ContainerError`` for anything but an Arrow record batch with the columns."""
@@ -128,17 +118,17 @@ class PartialAggregates:
                 f"group_by is for Arrow record batches, and what came is a {type(batch).__name__}: use value_counts or aggregate"
                 " for records, or make a batch of them with map_batch"
             )
+        wanted = _used(self._keys, self._first)
         try:
-            self._waiting.append(batch.select(self._used))
+            self._waiting.append(batch.select(wanted))
         except KeyError as error:
-            raise ContainerError(f"group_by needs each of the columns {self._used} once: {error.args[0]}") from error
+            raise ContainerError(f"group_by needs each of the columns {wanted} once: {error.args[0]}") from error
         self._rows += len(batch)
         if self._rows >= max(WAITING, 0 if self._done is None else len(self._done)):
             self._gather()
         return self
 
     def load(self, batch: pa.RecordBatch) -> None:
-        """Add saved results."""
         import pyarrow as pa
 
         self._add_up(pa.Table.from_batches([batch]))
@@ -180,7 +170,6 @@ class PartialAggregates:
             raise SchemaError(f"group_by{what}{types}: {error}; cast them with map_batch") from error
 
     def _grouped(self, table: pa.Table, columns: Sequence[_Column]) -> pa.Table:
-        """Return one row for each key, in order of first appearance."""
         plans = _plans()
         wanted = [
             ([], "hash_count_all", None, name) if made is None else ([made[0]], f"hash_{made[1]}", None, name)
@@ -195,10 +184,7 @@ class PartialAggregates:
 
 
 def _plans() -> Any:
-    """Return the module of Arrow's execution plans, which ``Table.group_by`` uses.
-
-    ``pyarrow.acero`` first imports datasets, and pandas: 20 to 240 ms in each process.
-    """
+    """Return the module of Arrow's execution plans; ``pyarrow.acero`` imports datasets and pandas first: 20 to 240 ms."""
     try:
         import pyarrow._acero as plans
     except ImportError:
@@ -207,7 +193,6 @@ def _plans() -> Any:
 
 
 def _used(keys: Sequence[str], columns: Sequence[_Column]) -> list[str]:
-    """Return the names of the columns read, each once, the keys first."""
     return list(dict.fromkeys([*keys, *(made[0] for _, made in columns if made)]))
 
 

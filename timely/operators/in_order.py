@@ -6,28 +6,23 @@ Every cycle advances the sort key, so that a capability held meanwhile deadlocks
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, Generic, TypeAlias, TypeVar, get_args, get_origin
+from typing import Any, Generic, TypeAlias, get_args, get_origin
 
+import attrs
 from sortedcontainers import SortedKeyList
 
 from timely.dataflow import OperatorInfo
 from timely.errors import TimestampError, brief
-from timely.order import PartialOrder, Product, sort_key
+from timely.operators.type_variables import T, V
+from timely.order import Product, sort_key
 from timely.progress import time_domain
-
-T = TypeVar("T", bound=PartialOrder)
-V = TypeVar("V")
 
 OrderKey: TypeAlias = Callable[[Any], Any]
 """Returns what a time is sorted by: a lesser key for a lesser time."""
 
 
 def order_key(time: Any, name: str) -> OrderKey:
-    """Return the key that sorts times of type ``time``, for the operator ``name``; ``TimestampError`` if the type has none.
-
-    >>> order_key(Product[int, int], "demo")(Product(3, 0))
-    (3, 0)
-    """
+    """Return the key that sorts times of type ``time``, for the operator ``name``; ``TimestampError`` if the type has none."""
     domain = time_domain(time)
     if domain.key(domain.minimum) is not None:
         return sort_key
@@ -43,20 +38,18 @@ def order_key(time: Any, name: str) -> OrderKey:
     )
 
 
+@attrs.define(eq=False, repr=False)
 class InOrder(Generic[T, V]):
     """Values by time: ``at(time, make)`` inserts one, and ``take(due)`` removes the first ones for as long as they are due.
 
     In a loop that is epoch by epoch, and round by round within one.
     """
 
-    __slots__ = ("_info", "_key", "_last", "_times", "_values")
-
-    def __init__(self, key: OrderKey, info: OperatorInfo) -> None:
-        self._key = key
-        self._info = info
-        self._values: dict[T, V] = {}
-        self._times: SortedKeyList = SortedKeyList(key=key)
-        self._last: tuple[Any, T] | None = None
+    _key: OrderKey
+    _info: OperatorInfo
+    _values: dict[T, V] = attrs.field(factory=dict)
+    _times: SortedKeyList = attrs.Factory(lambda self: SortedKeyList(key=self._key), takes_self=True)
+    _last: tuple[Any, T] | None = None
 
     def __iter__(self) -> Iterator[T]:
         return iter(self._times)

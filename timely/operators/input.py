@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
 from time import monotonic
 from types import TracebackType
-from typing import Any, Final, Generic, Literal, Self, TypeVar
+from typing import Any, Final, Generic, Literal, Self
 
 import attrs
 
@@ -14,11 +14,8 @@ from timely.dataflow import Capability, OperatorInfo, OutputPort, ScopeBuilder, 
 from timely.errors import CapabilityError, ContainerError, GraphError, TimestampError, brief
 from timely.operators.generic import source
 from timely.operators.state import SourcePosition
-from timely.order import PartialOrder
+from timely.operators.type_variables import D, T
 from timely.progress import Refinement
-
-T = TypeVar("T", bound=PartialOrder)
-D = TypeVar("D")
 
 CHUNK = 4096
 """Records that ``to_stream`` sends in one activation."""
@@ -59,14 +56,12 @@ class InputBuffer(Generic[T]):
         info.at_end(self._discard)
 
     def put(self, batch: Any) -> None:
-        """Send a batch in the next step."""
         if self._capability.held:
             self._now.append(batch)
             if len(self._now) == 1:
                 self._info.activator.activate()
 
     def advance_to(self, time: T) -> None:
-        """Send nothing more before ``time``."""
         if self._now:
             later = self._capability.delayed(time)
             self._ready.append((self._capability, self._now))
@@ -75,7 +70,6 @@ class InputBuffer(Generic[T]):
             self._capability.downgrade(time)
 
     def close(self) -> None:
-        """Send nothing more."""
         if self._now:
             self._ready.append((self._capability.copy(), self._now))
             self._now = []
@@ -92,7 +86,6 @@ class InputBuffer(Generic[T]):
         self._ready.clear()
 
     def logic(self, output: OutputPort[T]) -> None:
-        """Send everything: the logic of an input's operator."""
         self._draft.records = []
         ready, self._ready = self._ready, []
         for capability, batches in ready:
@@ -110,17 +103,14 @@ class InputBuffer(Generic[T]):
             session.give_batch(batch)
 
 
+@attrs.frozen(eq=False)
 class ResumeTime(Generic[T]):
     """The time at which a run resumes (``timely.recovery``), translated to the times of a scope."""
 
-    __slots__ = ("_begins", "_nested")
-
-    def __init__(self, begins: Any, nested: Sequence[Refinement[Any, Any]]) -> None:
-        self._begins = begins
-        self._nested = nested
+    _begins: Any
+    _nested: Sequence[Refinement[Any, Any]]
 
     def reached(self, time: T) -> bool:
-        """Return whether ``time``, in the outermost scope, is not before the run resumes."""
         outer: Any = time
         for scope in self._nested:
             outer = scope.to_outer(outer)
@@ -159,16 +149,13 @@ class InputHandle(Generic[T, D]):
     run resumes (``timely.recovery``).
 
     >>> import timely
-    >>> worker = timely.Worker()
-    >>> with worker.dataflow(int) as scope:
+    >>> def build(scope):
     ...     numbers, stream = scope.new_input()
-    ...     seen = stream.capture()
-    >>> numbers.send(1)
-    >>> numbers.advance_to(3)
-    >>> numbers.send_batch([2, 3])
-    >>> numbers.close()
-    >>> worker.run()
-    >>> seen.extract()
+    ...     numbers.send(1)
+    ...     numbers.advance_to(3)
+    ...     numbers.send_batch([2, 3])
+    ...     return stream
+    >>> timely.example(build)
     [(0, [1]), (3, [2, 3])]
     """
 
@@ -203,13 +190,7 @@ class InputHandle(Generic[T, D]):
 
     @property
     def closed(self) -> bool:
-        """Whether it was closed."""
         return self._closed
-
-    @property
-    def buffer(self) -> InputBuffer[T]:
-        """The buffer of the stream that the handle was made with."""
-        return self._buffers[0]
 
     def send(self, record: D) -> None:
         """Send one record at the current time."""
@@ -235,17 +216,14 @@ class InputHandle(Generic[T, D]):
         self._hand_over(container)
 
     def _hand_over(self, batch: Any) -> None:
-        if self._begins is not None:
-            self._check_begun(self._begins)
+        begins = self._begins
+        if begins is not None:
+            if not begins.reached(self._time):
+                self._draft.records = []  # what is refused is not sent later
+                raise begins.refusal(self._info, self._time, "advance_to")
+            self._begins = None
         for buffer in self._buffers:
             buffer.put(batch)
-
-    def _check_begun(self, begins: ResumeTime[T]) -> None:
-        """Raise ``TimestampError`` before the time at which the dataflow resumes: its records are in the checkpoint."""
-        if not begins.reached(self._time):
-            self._draft.records = []  # what is refused is not sent later
-            raise begins.refusal(self._info, self._time, "advance_to")
-        self._begins = None
 
     def advance_to(self, time: T) -> None:
         """Advance to ``time``; ``TimestampError`` unless it is at or after the current one."""
@@ -267,8 +245,7 @@ class InputHandle(Generic[T, D]):
 
     def flush(self) -> None:
         """Seal the records sent so far as one batch; the next step sends them in any case."""
-        if self._draft.records:
-            self._draft.records = []
+        self._draft.records = []
 
     def close(self) -> None:
         """Close the input; a no-op when it is closed."""
@@ -314,7 +291,7 @@ def new_input(scope: ScopeBuilder[T], name: str = "input") -> tuple[InputHandle[
         info.declare_stateless()  # the program sends, and advances, what is not part of the checkpoint
         handle: InputHandle[T, Any] = InputHandle(capability, info, scope.subgraph.domain.check, resume_time(scope, info))
         handles.append(handle)
-        return handle.buffer.logic
+        return handle._buffers[0].logic
 
     output = source(scope, name, constructor)
     return handles.pop(), output
@@ -327,19 +304,14 @@ def input_from(scope: ScopeBuilder[T], handle: InputHandle[T, D], name: str = "i
     of an ``OperatorError``.
 
     >>> import timely
-    >>> worker = timely.Worker()
-    >>> with worker.dataflow(int) as scope:
+    >>> def build(scope):
     ...     numbers, stream = scope.new_input()
-    ...     everything = stream.capture()
-    >>> numbers.send("early")
-    >>> numbers.advance_to(1)
-    >>> with worker.dataflow(int) as scope:
-    ...     since = scope.input_from(numbers).capture()
-    >>> numbers.send("late")
-    >>> numbers.close()
-    >>> worker.run()
-    >>> everything.extract(), since.extract()
-    ([(0, ['early']), (1, ['late'])], [(1, ['late'])])
+    ...     numbers.send("early")
+    ...     since = scope.input_from(numbers)
+    ...     numbers.send("late")
+    ...     return since
+    >>> timely.example(build)
+    [(0, ['late'])]
     """
 
     def constructor(capability: Capability[T], info: OperatorInfo) -> Callable[[OutputPort[T]], object]:
@@ -366,13 +338,6 @@ def to_stream(scope: ScopeBuilder[T], iterable: Iterable[D], *, on: int | Litera
     >>> import timely
     >>> timely.example(lambda scope: scope.to_stream(range(3)))
     [(0, [0, 1, 2])]
-    >>> def program(worker):
-    ...     with worker.dataflow() as scope:
-    ...         seen = scope.to_stream(range(3), on=0).exchange(lambda x: x).capture()
-    ...     worker.run()
-    ...     return seen.extract()
-    >>> timely.execute(program, workers=2)
-    [[(0, [0, 2])], [(0, [1])]]
     """
     if hasattr(type(iterable), "columns"):
         raise ContainerError(
@@ -423,13 +388,11 @@ def _summary_of(given: Any) -> str:
 
 
 def _next_batch(records: Iterator[D]) -> tuple[list[D], bool]:
-    """Return the next batch, and whether more may follow."""
     batch = list(itertools.islice(records, CHUNK))
     return batch, len(batch) == CHUNK
 
 
 def _next_in_time(records: Iterator[D]) -> tuple[list[D], bool]:
-    """Return the next batch, of what a generator yields within ``PROMPT`` seconds, and whether more may follow."""
     batch: list[D] = []
     deadline = monotonic() + PROMPT
     for record in itertools.islice(records, CHUNK):

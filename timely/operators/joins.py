@@ -6,20 +6,16 @@ Invariant: which pairs come out, and at which times, depends on the two streams 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, TypeAlias, TypeVar, get_args, get_origin
+from typing import Any, TypeAlias, get_args, get_origin
 
 from timely.dataflow import Capability, InputPort, OperatorInfo, OutputPort, Stream, records_of, scope_of
 from timely.errors import TimestampError
 from timely.operators.by_record import by_first
 from timely.operators.generic import binary_frontier
 from timely.operators.state import ChangeLog, key_route
-from timely.order import PartialOrder, Product
+from timely.operators.type_variables import K, T, V, W
+from timely.order import Product
 from timely.progress import time_domain
-
-T = TypeVar("T", bound=PartialOrder)
-K = TypeVar("K")
-V = TypeVar("V")
-W = TypeVar("W")
 
 State: TypeAlias = dict[Any, list[tuple[Any, Any]]]
 """The records of one side: for each key, times and values."""
@@ -101,9 +97,6 @@ def least_upper_bound(time: Any) -> Callable[[Any, Any], Any]:
 
     The later one of a total order, coordinate by coordinate of a product, and ``lub(other)`` of a type that offers it.
     ``TimestampError`` for a type that has none of these.
-
-    >>> least_upper_bound(int)(3, 5), least_upper_bound(Product[int, int])(Product(3, 1), Product(0, 4))
-    (5, (3, 4))
     """
     domain = time_domain(time)
     if get_origin(time) is Product:

@@ -1,13 +1,13 @@
 """Operators with keyed state: ``state_machine`` carries it from one time to the next, ``distinct`` has one for each time.
 
 Invariant: what is sent at a time depends on the records of that time and, for ``state_machine``, of the times before it in sort
-order, never on when they arrived.
+order.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, TypeVar
+from typing import Any
 
 from timely.dataflow import Capability, InputPort, OperatorInfo, OutputPort, Stream, records_of, scope_of
 from timely.errors import brief
@@ -16,14 +16,7 @@ from timely.operators.generic import unary_frontier
 from timely.operators.in_order import InOrder, order_key
 from timely.operators.pending import Pending
 from timely.operators.state import ChangeLog, key_route, register_keyed_state
-from timely.order import PartialOrder
-
-T = TypeVar("T", bound=PartialOrder)
-D = TypeVar("D")
-E = TypeVar("E")
-K = TypeVar("K")
-V = TypeVar("V")
-S = TypeVar("S")
+from timely.operators.type_variables import D, E, K, S, T, V
 
 
 def state_machine(

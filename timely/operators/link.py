@@ -1,15 +1,11 @@
-"""``EventLink``: a recorded stream in memory, which any number of readers replay, while it is recorded or later.
-
-The link stores events until ``forget``, and frees what is behind all readers then. The next event wakes readers that have read
-all.
-"""
+"""``EventLink``: a recorded stream in memory, which any number of readers replay, while it is recorded or later."""
 
 from __future__ import annotations
 
 import threading
 import weakref
 from collections.abc import Callable, Iterator
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic
 
 import attrs
 from typing_extensions import override
@@ -17,10 +13,8 @@ from typing_extensions import override
 from timely.errors import CaptureError
 from timely.operators.captures import extract
 from timely.operators.events import Event, EventSource, Messages, Progress
-from timely.order import PartialOrder
+from timely.operators.type_variables import T
 from timely.progress import ChangeBatch
-
-T = TypeVar("T", bound=PartialOrder)
 
 
 @attrs.define(eq=False)
@@ -34,20 +28,17 @@ class _Node(Generic[T]):
 class EventLink(Generic[T]):
     """A recording in memory: give it to ``capture_into``, and to ``replay`` any number of times.
 
-    ``across_threads=True`` declares that a worker in another thread writes it, without which a worker that only waits for it has
-    stalled. Between processes, use a file or a connection. Several workers may record into one link to ``extract``; only the
-    stream of one worker can be replayed.
+    The link stores events until ``forget``, and frees what is behind all readers then. ``across_threads=True`` declares that a
+    worker in another thread writes it, without which a worker that only waits for it has stalled.
+    Several workers may record into one link to ``extract``; only the stream of one worker can be replayed.
 
     >>> import timely
-    >>> worker = timely.Worker()
     >>> link = EventLink()
-    >>> with worker.dataflow(name="first") as scope:
+    >>> with (worker := timely.Worker()).dataflow() as scope:
     ...     scope.to_stream(range(3)).capture_into(link)
-    >>> with worker.dataflow(name="second") as scope:
-    ...     seen = scope.replay(link).map(lambda x: 10 * x).capture()
     >>> worker.run()
-    >>> link.extract(), seen.extract()
-    ([(0, [0, 1, 2])], [(0, [0, 10, 20])])
+    >>> timely.example(lambda scope: scope.replay(link))
+    [(0, [0, 1, 2])]
     """
 
     def __init__(self, *, across_threads: bool = False) -> None:
@@ -84,14 +75,6 @@ class EventLink(Generic[T]):
         """Drop the events so far: a replay that begins later begins here, with the present frontier.
 
         Present readers still get all events.
-
-        >>> link = EventLink()
-        >>> for event in (Progress([(0, 1)]), Messages(0, ["a"]), Progress([(0, -1), (5, 1)])):
-        ...     link.append(event)
-        >>> link.forget()
-        >>> link.append(Messages(5, ["b"]))
-        >>> list(link)
-        [Progress(changes=((5, 1),)), Messages(time=5, batch=['b'])]
         """
         with self._lock:
             if self._last.event is not None:
@@ -117,31 +100,26 @@ class EventLink(Generic[T]):
         return extract((event.time, event.batch) for event in self if isinstance(event, Messages))
 
 
+@attrs.define(eq=False, repr=False)
 class LinkReader(EventSource[T]):
     """One reader of a link."""
 
-    __slots__ = ("__weakref__", "_link", "_node", "_opening", "_wake")
-
-    def __init__(self, link: EventLink[T], opening: Progress[T] | None, node: _Node[T]) -> None:
-        self._link = link
-        self._opening = opening
-        self._node = node
-        self._wake: Callable[[], None] | None = None
+    _link: EventLink[T]
+    _opening: Progress[T] | None
+    _node: _Node[T]
+    _wake: Callable[[], None] | None = attrs.field(default=None, init=False)
 
     @property
     def up_to_date(self) -> bool:
-        """Whether it has read all events."""
         return self._opening is None and self._node.following is None
 
     @property
     @override
     def outside(self) -> bool:
-        """Whether another thread writes the link."""
         return self._link.across_threads
 
     @override
     def take(self) -> Event[T] | None:
-        """Return the next event, or ``None`` if there is none yet."""
         if self._opening is not None:
             opening, self._opening = self._opening, None
             return opening
@@ -153,13 +131,11 @@ class LinkReader(EventSource[T]):
 
     @override
     def notify(self, wake: Callable[[], None]) -> bool:
-        """Call ``wake()`` at the next event."""
         self._wake = wake
         self._link.wait(self)
         return True
 
     def wake(self) -> None:
-        """Call the waiting ``wake()``, if any."""
         wake, self._wake = self._wake, None
         if wake is not None:
             wake()

@@ -8,40 +8,27 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any, Generic, TypeVar, get_args, get_origin
+from typing import Any, Generic, get_args, get_origin
 
-from timely.dataflow import (
-    Capability,
-    OperatorBuilder,
-    OperatorInfo,
-    Pact,
-    Pipeline,
-    ScopeBuilder,
-    Stream,
-    check_scope,
-    scope_of,
-)
+import attrs
+
+from timely.dataflow import Capability, OperatorBuilder, OperatorInfo, Pact, Pipeline, ScopeBuilder, Stream, check_scope, scope_of
 from timely.errors import GraphError, TimestampError, brief
-from timely.order import PartialOrder, Product
+from timely.operators.type_variables import T2, D, T
+from timely.order import Product
 from timely.progress import Antichain, PathSummary, ProductSummary, Step, time_domain
 
-T = TypeVar("T", bound=PartialOrder)
-T2 = TypeVar("T2", bound=PartialOrder)
-D = TypeVar("D")
 
-
+@attrs.define(eq=False, repr=False)
 class LoopHandle(Generic[T]):
     """The open end of a loop: give it to ``stream.connect_loop(handle)``, once."""
 
-    __slots__ = ("_connect", "_connected", "path")
+    path: str
+    _connect: Callable[[Stream[T, Any], Pact], None]
+    _connected: bool = attrs.field(default=False, init=False)
 
     def __repr__(self) -> str:
         return f"LoopHandle({self.path!r})"
-
-    def __init__(self, path: str, connect: Callable[[Stream[T, Any], Pact], None]) -> None:
-        self.path = path
-        self._connect = connect
-        self._connected = False
 
     def connect(self, stream: Stream[T, Any], pact: Pact = Pipeline) -> None:
         """Connect the loop; ``GraphError`` the second time."""
@@ -51,11 +38,8 @@ class LoopHandle(Generic[T]):
         self._connected = True
 
     def check(self) -> None:
-        """Raise ``GraphError`` if the loop was never connected."""
         if not self._connected:
-            raise GraphError(
-                f"loop {self.path} was never connected: call stream.connect_loop(handle) before its scope is built"
-            )
+            raise GraphError(f"loop {self.path} was never connected: call stream.connect_loop(handle) before its scope is built")
 
 
 def _by_one(spec: Any) -> PathSummary[Any] | None:
@@ -132,12 +116,9 @@ def enter(stream: Stream[T, D], scope: ScopeBuilder[T2]) -> Stream[T2, D]:
     """Return ``stream`` inside ``scope``, which is nested directly in the stream's own; ``ScopeError`` otherwise.
 
     >>> import timely
-    >>> from timely.operators import enter, leave
-    >>> def build(scope):
-    ...     with scope.iterative() as loop:
-    ...         return leave(enter(scope.to_stream([1, 2]), loop))
-    >>> timely.example(build)
-    [(0, [1, 2])]
+    >>> with timely.Worker().dataflow() as scope, scope.region("part") as inner:
+    ...     enter(scope.empty(), inner)
+    Stream('/dataflow0/part#0', Source(-1, 0))
     """
     scope_of(stream, "enter")
     return stream.enter(scope)
@@ -147,12 +128,9 @@ def leave(stream: Stream[Any, D]) -> Stream[Any, D]:
     """Return ``stream`` in the scope around its own; ``ScopeError`` at the outermost one.
 
     >>> import timely
-    >>> from timely.operators import enter, leave
-    >>> def build(scope):
-    ...     with scope.region() as inner:
-    ...         return leave(enter(scope.to_stream([1, 2]), inner).map(lambda x: -x))
-    >>> timely.example(build)
-    [(0, [-2, -1])]
+    >>> with timely.Worker().dataflow() as scope, scope.region("part") as inner:
+    ...     leave(inner.empty())
+    Stream('/dataflow0', Source(0, 0))
     """
     scope_of(stream, "leave")
     return stream.leave()

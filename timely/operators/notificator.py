@@ -8,30 +8,17 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, Generic, TypeVar, cast
+from typing import Any, Generic, cast
 
 from timely.dataflow import Capability, InputPort, OperatorInfo, OutputPort, PortOwner
 from timely.errors import CapabilityError, brief
 from timely.operators.pending import Pending
-from timely.order import PartialOrder, reaches
-
-T = TypeVar("T", bound=PartialOrder)
+from timely.operators.type_variables import T
+from timely.order import reaches
 
 
 class Notificator(Generic[T]):
-    """Iterate over it for ``(capability, count)`` of each complete time; request more with ``notify_at``.
-
-    >>> import timely
-    >>> seen = []
-    >>> def logic(input, output, notificator):
-    ...     for capability, count in notificator:
-    ...         seen.append((capability.time, count))
-    ...         if capability.time < 2:
-    ...             notificator.notify_at(capability.delayed(capability.time + 1))
-    >>> _ = timely.example(lambda scope: scope.empty().unary_notify(timely.Pipeline, "demo", [0, 0], logic))
-    >>> seen
-    [(0, 2), (1, 1), (2, 1)]
-    """
+    """Iterate over it for ``(capability, count)`` of each complete time; request more with ``notify_at``."""
 
     __slots__ = ("_inputs", "_iterating", "_lone", "_many", "_more", "_operator")
 

@@ -5,26 +5,18 @@ Invariant: no time is taken before an earlier one that is due, and each is taken
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import Generic, TypeVar
+from collections.abc import Callable, ItemsView, Iterator
+from typing import Generic
 
-from timely.order import PartialOrder, linear_extension
+from timely.operators.type_variables import T, V
+from timely.order import linear_extension
 from timely.progress import MinimalHeap
-
-T = TypeVar("T", bound=PartialOrder)
-V = TypeVar("V")
 
 
 class Pending(Generic[T, V]):
     """Values by time: ``pending[time] = value``, and ``take(due)`` for the times that are due.
 
     A time that is not due shields all beyond it: inserting, and finding nothing due, cost one comparison per minimal time.
-
-    >>> pending = Pending()
-    >>> for time in (7, 3, 5, 9):
-    ...     pending[time] = str(time)
-    >>> [value for time, value in pending.take(lambda time: time < 6)], len(pending)
-    (['3', '5'], 2)
     """
 
     __slots__ = ("_fresh", "_heap", "_members", "_values")
@@ -54,8 +46,11 @@ class Pending(Generic[T, V]):
         """Return the times, earlier ones first."""
         return iter(linear_extension(self._values))
 
+    def items(self) -> ItemsView[T, V]:
+        """Return the times and their values, in no order."""
+        return self._values.items()
+
     def get(self, time: T, default: V) -> V:
-        """Return the value at ``time``, or ``default``."""
         return self._values.get(time, default)
 
     def at(self, time: T, make: Callable[[], V]) -> V:

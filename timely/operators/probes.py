@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic
+
+import attrs
 
 from timely.dataflow import Activator, InputPort, OperatorBuilder, OperatorInfo, Pipeline, Stream, scope_of
 from timely.errors import GraphError, TimestampError, brief
-from timely.order import PartialOrder
+from timely.operators.type_variables import T
 from timely.progress import Antichain, TimeDomain
 
-T = TypeVar("T", bound=PartialOrder)
 
-
+@attrs.define(eq=False, repr=False)
 class ProbeHandle(Generic[T]):
     """Shows the frontier of the streams it is attached to, all together. Attached nowhere, it is done.
 
@@ -21,11 +22,8 @@ class ProbeHandle(Generic[T]):
     (Antichain([]), True, False)
     """
 
-    __slots__ = ("_ports", "_waiting")
-
-    def __init__(self) -> None:
-        self._ports: list[InputPort[T, Any]] = []
-        self._waiting: list[Activator] = []
+    _ports: list[InputPort[T, Any]] = attrs.field(factory=list, init=False)
+    _waiting: list[Activator] = attrs.field(factory=list, init=False)
 
     def attach(self, port: InputPort[T, Any]) -> None:
         """Show the frontier of ``port`` too; ``TimestampError`` for times of another type."""
@@ -57,7 +55,6 @@ class ProbeHandle(Generic[T]):
         self._waiting.append(activator)
 
     def activate_waiting(self) -> None:
-        """Activate the operators that wait."""
         for activator in self._waiting:
             activator.activate()
 
@@ -86,7 +83,6 @@ class ProbeHandle(Generic[T]):
         return False
 
     def _check(self, time: object, error: Exception) -> None:
-        """Raise ``TimestampError`` if ``time`` could not be compared since it is of another type."""
         for port in self._ports:
             try:
                 port.check(time)
@@ -108,12 +104,9 @@ def probe(stream: Stream[T, Any], handle: ProbeHandle[T] | None = None) -> Probe
     ``TimestampError`` for a handle that shows times of another type.
 
     >>> import timely
-    >>> worker = timely.Worker()
-    >>> with worker.dataflow(int) as scope:
+    >>> with (worker := timely.Worker()).dataflow() as scope:
     ...     numbers, stream = scope.new_input()
-    ...     seen = stream.map(lambda x: x + 1).probe()
-    >>> seen.less_than(5), seen.frontier()
-    (True, Antichain([0]))
+    ...     seen = stream.probe()
     >>> numbers.advance_to(5)
     >>> worker.step_while(lambda: seen.less_than(5))
     >>> seen.frontier()

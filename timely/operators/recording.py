@@ -9,21 +9,20 @@ from __future__ import annotations
 import os
 import struct
 from collections.abc import Iterator, Sequence
-from typing import Final, Generic, TypeVar
+from typing import Final, Generic
 
 from typing_extensions import override
 
 from timely.errors import CaptureError, file_error_text
 from timely.operators.encoding import HEADER, Damaged, Decoder, Encoder, Piece, parse_header
 from timely.operators.events import Event, EventSource
-from timely.order import PartialOrder
+from timely.operators.type_variables import T
 
 try:
     import fcntl
 except ImportError:  # without file locks a writer that has gone looks like one that is slow
     fcntl = None  # type: ignore[assignment]
 
-T = TypeVar("T", bound=PartialOrder)
 
 MAGIC: Final = b"timely events\r\n\x1a"
 VERSION: Final = 1
@@ -38,13 +37,10 @@ class FileSink(Generic[T]):
     written, and for an event that breaks the rules of :mod:`timely.operators.events`, cannot be pickled, or comes after the end.
 
     >>> import pathlib, tempfile, timely
-    >>> from timely.operators import FileSink
     >>> path = pathlib.Path(tempfile.mkdtemp(), "numbers.events")
-    >>> def build(scope):
-    ...     numbers = scope.to_stream(range(3))
-    ...     numbers.capture_into(FileSink(path))
-    ...     return numbers
-    >>> _ = timely.example(build)
+    >>> with (worker := timely.Worker()).dataflow() as scope:
+    ...     scope.to_stream(range(3)).capture_into(timely.FileSink(path))
+    >>> worker.run()
     >>> timely.example(lambda scope: scope.replay(path))
     [(0, [0, 1, 2])]
     """
@@ -201,7 +197,6 @@ class FileSource(EventSource[T]):
         return True
 
     def _check_end(self) -> None:
-        """Close the file; ``Damaged`` if more bytes follow."""
         more = self._size() - self._position
         self.close()
         if more:

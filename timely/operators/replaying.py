@@ -8,20 +8,19 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, Final, Generic, TypeAlias, TypeVar
+from typing import Any, Final, Generic, TypeAlias
 
+import attrs
 from typing_extensions import override
 
-from timely.dataflow import Activator, Allocator, Capability, OperatorInfo, OutputPort, ScopeBuilder, Stream, check_scope
+from timely.dataflow import Capability, OperatorInfo, OutputPort, ScopeBuilder, Stream, check_scope
 from timely.errors import CaptureError, StateError, TimelyError, brief
 from timely.operators.connection import ConnectionSource
 from timely.operators.events import Event, EventSource, Messages, StreamState
 from timely.operators.generic import source
 from timely.operators.link import EventLink
 from timely.operators.recording import FileSource
-from timely.order import PartialOrder
-
-T = TypeVar("T", bound=PartialOrder)
+from timely.operators.type_variables import T
 
 EVENTS_PER_ACTIVATION: Final = 64
 """Events read from one source in one activation."""
@@ -30,11 +29,9 @@ POLL_INTERVAL: Final = 0.001
 """Seconds between reads of a source without ``notify``."""
 
 
+@attrs.define(eq=False)
 class _Given(EventSource[T]):
-    """The events of an iterable."""
-
-    def __init__(self, events: Iterable[Event[T]]) -> None:
-        self._events: Iterator[Event[T]] = iter(events)
+    _events: Iterator[Event[T]]
 
     @override
     def take(self) -> Event[T]:
@@ -43,31 +40,32 @@ class _Given(EventSource[T]):
         raise EOFError
 
 
+@attrs.define(eq=False)
 class _Track(Generic[T]):
     """One recorded stream: how far it was read, and the capabilities for its frontier.
 
     Records among the first ``skip`` events are left out: the run that this one resumes has sent them.
     """
 
-    def __init__(self, source: EventSource[T], name: str, capability: Capability[T], check: Callable[[object], None]) -> None:
-        self.source = source
-        self.path = getattr(source, "path", None)
-        self.skip = 0
-        self._name = name
-        self._check = check
-        self._state: StreamState[T] = StreamState()
-        self._finished = False
-        self._unopened: Capability[T] | None = capability
-        self._held: dict[T, Capability[T]] = {}
+    source: EventSource[T]
+    _name: str
+    _unopened: Capability[T] | None
+    _check: Callable[[object], None]
+    skip: int = 0
+    _state: StreamState[T] = attrs.field(factory=StreamState)
+    _finished: bool = False
+    _held: dict[T, Capability[T]] = attrs.field(factory=dict)
+
+    @property
+    def path(self) -> str | None:
+        return getattr(self.source, "path", None)
 
     @property
     def over(self) -> bool:
-        """Whether the stream has ended."""
         return self._state.over or self._finished
 
     @property
     def position(self) -> _Position:
-        """What a run that resumes from here needs to know."""
         return self.path, max(self._state.events, self.skip), self.over
 
     def resume(self, position: _Position, label: str) -> None:
@@ -83,7 +81,6 @@ class _Track(Generic[T]):
             )
 
     def advance(self, output: OutputPort[T]) -> bool:
-        """Send the next event; return whether there was one."""
         try:
             event = self.source.take()
             if event is None:
@@ -138,11 +135,9 @@ def replay(scope: ScopeBuilder[T], *sources: Any) -> Stream[T, Any]:
     scope's.
 
     >>> import timely
-    >>> from timely import Messages, Progress
-    >>> first = [Progress([(0, 1)]), Messages(0, ["a"]), Messages(3, ["c"]), Progress([(0, -1)])]
-    >>> second = [Progress([(1, 1)]), Messages(1, ["b"]), Progress([(1, -1)])]
-    >>> timely.example(lambda scope: scope.replay(first, second))
-    [(0, ['a']), (1, ['b']), (3, ['c'])]
+    >>> events = [timely.Progress([(0, 1)]), timely.Messages(3, ["c"]), timely.Progress([(0, -1)])]
+    >>> timely.example(lambda scope: scope.replay(events))
+    [(3, ['c'])]
     """
     check_scope(scope, "replay")
     found = [_source(given) for given in sources]
@@ -152,8 +147,47 @@ def replay(scope: ScopeBuilder[T], *sources: Any) -> Stream[T, Any]:
         tracks = [_Track(each, f"source {n} of replay", capability.copy(), check) for n, each in enumerate(found)]
         found.clear()
         capability.drop()
-        _register(info, tracks)
-        return _Replay(tracks, info.activator, scope.allocator).logic
+        _register(info, tuple(tracks))
+        activator, sync_activator = info.activator, info.activator.new_sync_activator()
+        call_after = scope.allocator.call_after
+        polling = False
+        failure: TimelyError | None = None
+
+        def poll() -> None:
+            nonlocal polling
+            polling = False
+            activator.activate()
+
+        def logic(output: OutputPort[T]) -> None:
+            nonlocal polling, failure
+            if failure is not None:
+                raise failure
+            silent, moved = False, False
+            for track in tracks:
+                for _ in range(EVENTS_PER_ACTIVATION):
+                    if track.over:
+                        break
+                    try:
+                        taken = track.advance(output)
+                    except TimelyError as error:
+                        if not moved:
+                            raise
+                        failure = error  # raised next time, after what came before it was sent
+                        activator.activate()
+                        return
+                    if not taken:
+                        silent = silent or not track.source.notify(sync_activator.activate)
+                        break
+                    moved = True
+                else:
+                    activator.activate()
+            tracks[:] = [track for track in tracks if not track.over]
+            sync_activator.expected = any(track.source.outside for track in tracks)
+            if silent and not polling:
+                polling = True
+                call_after(POLL_INTERVAL, poll)
+
+        return logic
 
     return source(scope, "replay", constructor)
 
@@ -163,8 +197,6 @@ _Position: TypeAlias = tuple[str | None, int, bool]
 
 
 def _register(info: OperatorInfo, tracks: Sequence[_Track[Any]]) -> None:
-    """Register the positions of the tracks."""
-    tracks = tuple(tracks)
     label = f"operator {info.name!r} ({info.path})"
 
     def load(items: Iterable[list[_Position]]) -> None:
@@ -192,53 +224,7 @@ def _register(info: OperatorInfo, tracks: Sequence[_Track[Any]]) -> None:
     info.register_state(lambda: [(None, [track.position for track in tracks])], load, rescale=rescale)
 
 
-class _Replay(Generic[T]):
-    """The operator: reads what every source has, and arranges to run when there is more."""
-
-    def __init__(self, tracks: list[_Track[T]], activator: Activator, allocator: Allocator) -> None:
-        self._tracks = tracks
-        self._activator = activator
-        self._sync_activator = activator.new_sync_activator()
-        self._call_after = allocator.call_after
-        self._polling = False
-        self._failure: TimelyError | None = None
-
-    def logic(self, output: OutputPort[T]) -> None:
-        if self._failure is not None:
-            raise self._failure
-        poll, moved = False, False
-        for track in self._tracks:
-            for _ in range(EVENTS_PER_ACTIVATION):
-                if track.over:
-                    break
-                try:
-                    taken = track.advance(output)
-                except TimelyError as failure:
-                    if not moved:
-                        raise
-                    self._failure = failure  # raised next time, after what came before it was sent
-                    self._activator.activate()
-                    return
-                if not taken:
-                    poll = poll or not track.source.notify(self._sync_activator.activate)
-                    break
-                moved = True
-            else:
-                self._activator.activate()
-        self._tracks = [track for track in self._tracks if not track.over]
-        self._sync_activator.expected = any(track.source.outside for track in self._tracks)
-        if poll and not self._polling:
-            self._polling = True
-            self._call_after(POLL_INTERVAL, self._poll)
-
-    def _poll(self) -> None:
-        """Activate the operator, where a source cannot notify."""
-        self._polling = False
-        self._activator.activate()
-
-
 def _source(given: Any) -> EventSource[Any]:
-    """Return the source of what was given."""
     if isinstance(given, EventSource):
         return given
     if isinstance(given, EventLink):
@@ -248,7 +234,7 @@ def _source(given: Any) -> EventSource[Any]:
     if isinstance(given, list | tuple) and given and isinstance(given[0], str | os.PathLike | EventSource | EventLink):
         raise CaptureError(f"replay takes recorded streams one by one, as in replay(*sources), not {brief(given)}")
     if isinstance(given, Iterable):
-        return _Given(given)
+        return _Given(iter(given))
     raise CaptureError(
         f"replay needs recorded streams (a list of events, an EventLink, a path, a FileSource), not {brief(given)}"
     )

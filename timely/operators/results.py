@@ -6,7 +6,7 @@ An operator that must not fail for one bad record returns an ``Err``, and the er
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Generic, TypeAlias, TypeVar
+from typing import Any, Generic, TypeAlias
 
 import attrs
 
@@ -14,23 +14,12 @@ from timely.dataflow import Stream
 from timely.errors import RoutingError, brief
 from timely.operators.elementwise import flat_map, map
 from timely.operators.routing import partition
-from timely.order import PartialOrder
-
-T = TypeVar("T", bound=PartialOrder)
-D = TypeVar("D")
-A = TypeVar("A")
-B = TypeVar("B")
-E = TypeVar("E")
-F = TypeVar("F")
+from timely.operators.type_variables import A, B, D, E, F, T
 
 
 @attrs.frozen(order=True, repr=False)
 class Ok(Generic[A]):
-    """A result that is a value.
-
-    >>> Ok(3), Ok(3) == Ok(3), Ok(3).value
-    (Ok(3), True, 3)
-    """
+    """A result that is a value."""
 
     value: A
 
@@ -40,11 +29,7 @@ class Ok(Generic[A]):
 
 @attrs.frozen(order=True, repr=False)
 class Err(Generic[E]):
-    """A result that is an error.
-
-    >>> Err("no number"), Err(1) == Ok(1), Err("no number").error
-    (Err('no number'), False, 'no number')
-    """
+    """A result that is an error."""
 
     error: E
 

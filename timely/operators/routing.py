@@ -3,28 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, TypeVar
+from typing import Any
 
-from timely.dataflow import (
-    Capability,
-    Exchange,
-    InputPort,
-    OperatorBuilder,
-    OperatorInfo,
-    OutputPort,
-    Pipeline,
-    ScopeBuilder,
-    Stream,
-    records_of,
-    scope_of,
-)
+from timely.dataflow import Exchange, InputPort, OutputPort, Pipeline, ScopeBuilder, Stream, records_of, scope_of
 from timely.errors import GraphError, RoutingError, brief
-from timely.operators.generic import empty, stateless
-from timely.order import PartialOrder
-
-T = TypeVar("T", bound=PartialOrder)
-D = TypeVar("D")
-E = TypeVar("E")
+from timely.operators.generic import empty, stateless, stateless_outputs
+from timely.operators.type_variables import D, E, T
 
 
 def concatenate(streams: Iterable[Stream[T, D]], scope: ScopeBuilder[T] | None = None) -> Stream[T, D]:
@@ -46,23 +30,12 @@ def concatenate(streams: Iterable[Stream[T, D]], scope: ScopeBuilder[T] | None =
         raise GraphError("concatenate of no streams needs to know the scope: use scope.concatenate([])")
     if not given:
         return empty(place)
-    builder = OperatorBuilder(place, "concatenate")
-    for stream in given:
-        builder.new_input(stream, Pipeline, notify=False)
-    output = builder.new_output()
 
-    def constructor(capabilities: list[Capability[T]], info: OperatorInfo) -> Callable[..., object]:
-        info.declare_stateless()
+    def logic(*ports: Any) -> None:
+        for input in ports[:-1]:
+            input.forward(ports[-1], _same)
 
-        def logic(*ports: Any) -> None:
-            out = ports[-1]
-            for input in ports[:-1]:
-                input.forward(out, _same)
-
-        return logic
-
-    builder.build(constructor)
-    return output
+    return stateless_outputs(place, given, Pipeline, "concatenate", logic, 1)[0]
 
 
 def concat(stream: Stream[T, D], *others: Stream[T, D]) -> Stream[T, D]:
@@ -91,13 +64,8 @@ def broadcast(stream: Stream[T, D]) -> Stream[T, D]:
     """Send each record to every worker, in containers of any kind.
 
     >>> import timely
-    >>> def program(worker):
-    ...     with worker.dataflow() as scope:
-    ...         seen = scope.to_stream([worker.index]).broadcast().capture()
-    ...     worker.run()
-    ...     return seen.extract()
-    >>> timely.execute(program, workers=2)
-    [[(0, [0, 1])], [(0, [0, 1])]]
+    >>> timely.example(lambda scope: scope.to_stream([1, 2]).broadcast())
+    [(0, [1, 2])]
     """
 
     peers = scope_of(stream, "broadcast").allocator.peers
@@ -153,21 +121,7 @@ def partition(stream: Stream[T, D], n: int, f: Callable[[D], tuple[int, E]]) -> 
                 if part:
                     output.session(capability).give_batch(part)
 
-    return _split(stream, n, "partition", logic)
-
-
-def _split(stream: Stream[T, Any], n: int, name: str, logic: Callable[..., object]) -> list[Stream[T, Any]]:
-    """Return the ``n`` outputs of an operator without state."""
-    builder = OperatorBuilder(scope_of(stream, name), name)
-    builder.new_input(stream, Pipeline, notify=False)
-    streams: list[Stream[T, Any]] = [builder.new_output() for _ in range(n)]
-
-    def constructor(capabilities: list[Capability[T]], info: OperatorInfo) -> Callable[..., object]:
-        info.declare_stateless()
-        return logic
-
-    builder.build(constructor)
-    return streams
+    return stateless_outputs(scope_of(stream, "partition"), [stream], Pipeline, "partition", logic, n)
 
 
 def branch(stream: Stream[T, D], f: Callable[[D], bool]) -> tuple[Stream[T, D], Stream[T, D]]:
@@ -193,7 +147,7 @@ def branch_when(stream: Stream[T, D], f: Callable[[T], bool]) -> tuple[Stream[T,
         for capability, batch in input:
             (yes if f(capability.time) else no).session(capability).give_batch(batch)
 
-    first, second = _split(stream, 2, "branch_when", logic)
+    first, second = stateless_outputs(scope_of(stream, "branch_when"), [stream], Pipeline, "branch_when", logic, 2)
     return first, second
 
 

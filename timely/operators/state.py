@@ -5,6 +5,7 @@ Invariant: on any number of workers, each item is restored where its operator ne
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Generic, TypeVar
 
@@ -15,15 +16,8 @@ I = TypeVar("I")  # noqa: E741  # an item of state
 
 
 def key_route(key: Callable[[Any], Any] | None) -> Callable[[Any], int]:
-    """Return the function from a record's key to its route, where records are exchanged by ``key(k)``, or by ``k`` itself.
-
-    >>> key_route(None)("a") == key_route(str.lower)("A") == route("a")
-    True
-    """
-    if key is None:
-        return route
-    chosen = key
-    return lambda k: route(chosen(k))
+    """Return the function from a record's key to its route, where records are exchanged by ``key(k)``, or by ``k`` itself."""
+    return route if key is None else lambda k: route(key(k))
 
 
 def register_keyed_state(
@@ -38,25 +32,21 @@ def register_list_state(info: OperatorInfo, save: Callable[[], Iterable[I]], loa
 
     On another number of workers, worker ``i`` loads those of each worker ``j`` with ``j % peers == i``.
     """
-    info.register_state(lambda: ((None, item) for item in save()), load, rescale=lambda parts: load(share(parts, info.worker,
-    info.peers)))
+    info.register_state(
+        lambda: ((None, item) for item in save()), load, rescale=lambda parts: load(share(parts, info.worker, info.peers))
+    )
 
 
 def register_union_state(info: OperatorInfo, save: Callable[[], Iterable[I]], load: Callable[[Iterable[I]], object]) -> None:
     """Register items of which, on another number of workers, each worker loads all."""
     info.register_state(
-        lambda: ((None, item) for item in save()), load, rescale=lambda parts: load(item for items in parts for item in items)
+        lambda: ((None, item) for item in save()), load, rescale=lambda parts: load(itertools.chain.from_iterable(parts))
     )
 
 
 def share(parts: Sequence[Iterable[I]], worker: int, peers: int) -> Iterator[I]:
-    """Return the items of each ``parts[j]`` with ``j % peers == worker``.
-
-    >>> list(share(["ab", "cd", "e"], 0, 2))
-    ['a', 'b', 'e']
-    """
-    for items in parts[worker::peers]:
-        yield from items
+    """Return the items of each ``parts[j]`` with ``j % peers == worker``."""
+    return itertools.chain.from_iterable(parts[worker::peers])
 
 
 class ChangeLog(Generic[I]):
@@ -82,7 +72,6 @@ class ChangeLog(Generic[I]):
         return self._log.kept
 
     def append(self, item: I) -> None:
-        """Log a change that adds to those before it."""
         self._log.append(self._route(item), item)
 
     def replace(self, key: Any, item: I) -> None:

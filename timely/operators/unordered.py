@@ -7,33 +7,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from types import TracebackType
-from typing import Any, Generic, Self, TypeVar
+from typing import Any, Generic, Self
 
 from timely.dataflow import Capability, OperatorInfo, OutputPort, ScopeBuilder, Stream
 from timely.errors import CapabilityError, brief
 from timely.operators.generic import source
 from timely.operators.input import ResumeTime, resume_time
-from timely.order import PartialOrder
-
-T = TypeVar("T", bound=PartialOrder)
-D = TypeVar("D")
+from timely.operators.type_variables import D, T
 
 
 class UnorderedHandle(Generic[T, D]):
-    """Sends records at the times that capabilities allow: ``session(capability)`` opens a session, as an output does.
-
-    >>> import timely
-    >>> worker = timely.Worker()
-    >>> with worker.dataflow(int) as scope:
-    ...     (handle, capability), stream = scope.new_unordered_input()
-    ...     seen = stream.capture()
-    >>> handle.session(capability.delayed(5)).give("five")
-    >>> handle.session(capability.delayed(2)).give_many(["two", "also two"])
-    >>> capability.drop()
-    >>> worker.run()
-    >>> seen.extract()
-    [(2, ['also two', 'two']), (5, ['five'])]
-    """
+    """Sends records at the times that capabilities allow: ``session(capability)`` opens a session, as an output does."""
 
     __slots__ = ("_begins", "_info", "_over", "_port", "_ready")
 
@@ -65,18 +49,15 @@ class UnorderedHandle(Generic[T, D]):
         return UnorderedSession(self, capability)
 
     def put(self, capability: Capability[T], batch: Any) -> None:
-        """Send a container in the next step, and drop the capability then; ignored once the dataflow was dropped."""
         if not self._over:
             self._ready.append((capability, batch))
             self._info.activator.activate()
 
     def end(self) -> None:
-        """Discard what waits and what comes: the dataflow was dropped."""
         self._over = True
         self._ready.clear()
 
     def logic(self, output: OutputPort[T]) -> None:
-        """Send what waits: the logic of the input's operator."""
         ready, self._ready = self._ready, []
         for capability, batch in ready:
             output.session(capability).give_batch(batch)
@@ -130,10 +111,13 @@ def new_unordered_input(
     the end.
 
     >>> import timely
-    >>> with timely.Worker().dataflow(int) as scope:
+    >>> def build(scope):
     ...     (handle, capability), stream = scope.new_unordered_input()
-    >>> capability.time
-    0
+    ...     handle.session(capability.delayed(5)).give("five")
+    ...     handle.session(capability).give("zero")
+    ...     return stream
+    >>> timely.example(build)
+    [(0, ['zero']), (5, ['five'])]
     """
     made: list[tuple[UnorderedHandle[T, Any], Capability[T]]] = []
 

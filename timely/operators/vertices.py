@@ -8,8 +8,11 @@ from __future__ import annotations
 
 import copy
 import functools
+import operator
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from typing import Any, Final, Generic, TypeAlias, TypeVar, overload
+
+import attrs
 
 from timely.dataflow import (
     Capability,
@@ -27,14 +30,12 @@ from timely.dataflow import (
     why_not_run,
 )
 from timely.errors import CapabilityError, GraphError, StateError, TimestampError, brief
-from timely.operators.bounds import whole
 from timely.operators.pending import Pending
-from timely.order import PartialOrder, linear_extension
+from timely.operators.type_variables import T, V
+from timely.order import linear_extension
 from timely.progress import TimeDomain
 
-T = TypeVar("T", bound=PartialOrder)
 K = TypeVar("K", bound=Hashable)
-V = TypeVar("V")
 
 VertexInput: TypeAlias = Stream[T, Any] | tuple[Stream[T, Any], Pact]
 """What an input reads: a stream, or a stream with its pact."""
@@ -61,17 +62,13 @@ class Vertex(Generic[T]):
     3.4 (checkpoints).
 
     >>> import timely
-    >>> class Smallest(timely.Vertex):
-    ...     def __init__(self):
-    ...         self.smallest = {}
+    >>> class Ends(timely.Vertex):
     ...     def on_recv(self, port, batch, time):
-    ...         if time not in self.smallest:
-    ...             self.notify_at(time)
-    ...         self.smallest[time] = min([*batch, self.smallest.get(time, batch[0])])
+    ...         self.notify_at(time)
     ...     def on_notify(self, time):
-    ...         self.send_by(0, [self.smallest.pop(time)], time)
-    >>> timely.example(lambda scope: scope.to_stream([3, 1, 2]).vertex(Smallest))
-    [(0, [1])]
+    ...         self.send_by(0, [f"{time} is complete"], time)
+    >>> timely.example(lambda scope: scope.to_stream([3, 1, 2]).vertex(Ends))
+    [(0, ['0 is complete'])]
     """
 
     reentrancy: int = 0
@@ -123,14 +120,6 @@ class Vertex(Generic[T]):
 
         ``redistribute_by_key`` does it for dictionaries. Every worker requests what any vertex had, so that ``on_notify`` may
         come without state for it. By default a ``StateError``; not called where all states equal that of a new vertex.
-
-        >>> class Count(Vertex):
-        ...     def __init__(self):
-        ...         self.counts = {}
-        ...     def redistribute(self, states, index, peers):
-        ...         return {"counts": redistribute_by_key([state["counts"] for state in states], index, peers)}
-        >>> Count().redistribute([{"counts": {0: "a", 2: "c"}}, {"counts": {1: "b", 3: "d"}}], index=0, peers=3)
-        {'counts': {0: 'a', 3: 'd'}}
         """
         raise StateError(
             f"vertex {type(self).__name__}: it does not say how the state of {len(states)} workers becomes that of {peers}: give"
@@ -139,14 +128,7 @@ class Vertex(Generic[T]):
 
 
 def pending(vertex: Vertex[T]) -> list[T]:
-    """Return the times requested of ``vertex`` and not delivered, in order; a new vertex gets them by ``notify_at``.
-
-    >>> class Alarm(Vertex):
-    ...     pass
-    >>> alarm = Alarm()
-    >>> alarm.notify_at(7), alarm.notify_at(5), pending(alarm)
-    (None, None, [5, 7])
-    """
+    """Return the times requested of ``vertex`` and not delivered, in order; a new vertex gets them by ``notify_at``."""
     runner = vertex._runner
     return linear_extension(dict.fromkeys(vertex._requested) if runner is None else runner.requests)
 
@@ -164,39 +146,39 @@ def redistribute_by_key(states: Sequence[Mapping[K, V]], index: int, peers: int)
         for key, value in state.items():
             if route(key) % peers == index:
                 if key in found:
-                    raise StateError(f"redistribute_by_key: two workers have an entry for {key!r}: deal records by their keys")
+                    raise StateError(f"redistribute_by_key: two workers have an entry for {key!r}: exchange records by key")
                 found[key] = value
     return found
 
 
 def _attributes(vertex: Vertex[Any]) -> dict[str, Any]:
-    """Return the attributes of a vertex, in its dictionary or in slots, without this module's."""
     state: Any = object.__getstate__(vertex)
     parts = state if isinstance(state, tuple) else (state,)
     ours = ("_runner", "_requested")
     return {name: value for part in parts if part for name, value in part.items() if name not in ours}
 
 
+@attrs.define(eq=False, repr=False)
 class Runner(Generic[T]):
     """Runs one vertex as an operator: has its requests, and what the running callback may send with."""
 
-    def __init__(
-        self, vertex: Vertex[T], info: OperatorInfo, domain: TimeDomain[T], inputs: Sequence[InputPort[T, Any]], outputs: int
-    ) -> None:
-        self.requests: Pending[T, list[Capability[T]]] = Pending()
-        self.label = f"vertex {info.name!r} ({info.path})"
-        self._vertex = vertex
-        self._activator = info.activator
-        self._domain = domain
-        self._inputs = inputs
-        self._count = outputs
-        self._outputs: Sequence[OutputPort[T]] = ()
-        self._time = domain.minimum
-        self._permission: Permission[T] | None = None
-        self._depth = 0
+    _vertex: Vertex[T]
+    _info: OperatorInfo
+    _domain: TimeDomain[T]
+    _inputs: Sequence[InputPort[T, Any]]
+    _count: int
+    requests: Pending[T, list[Capability[T]]] = attrs.field(factory=Pending)
+    _outputs: Sequence[OutputPort[T]] = ()
+    _time: T = attrs.Factory(lambda self: self._domain.minimum, takes_self=True)
+    _permission: Permission[T] | None = None
+    _depth: int = 0
+
+    @property
+    def label(self) -> str:
+        """The vertex's name in errors."""
+        return f"vertex {self._info.name!r} ({self._info.path})"
 
     def start(self, capabilities: list[Capability[T]], times: Sequence[T]) -> None:
-        """Request notifications at ``times``, and drop the initial capabilities."""
         self._permission = capabilities
         for time in times:
             self.request(time)
@@ -212,7 +194,7 @@ class Runner(Generic[T]):
         for time, held in self.requests.take(self._complete):
             self._notify(time, held)
             if self.requests.has_due(self._complete):
-                self._activator.activate()
+                self._info.activator.activate()
             break
 
     def _receive(self, port: InputPort[T, Any]) -> None:
@@ -225,11 +207,9 @@ class Runner(Generic[T]):
             capability.drop()
 
     def _complete(self, time: T) -> bool:
-        """Return whether every input has passed ``time``."""
         return not any(element <= time for port in self._inputs for element in port.elements)
 
     def _enter(self, permission: Permission[T], time: T, callback: Callable[[T], None]) -> None:
-        """Call ``callback(time)``, perhaps within another one."""
         before = self._permission, self._time
         self._permission, self._time = permission, time
         self._depth += 1
@@ -259,7 +239,6 @@ class Runner(Generic[T]):
             self.requests[time] = [self._capability(output, time) for output in range(self._count)]
 
     def _allowed(self, deed: str, time: T) -> T:
-        """Return ``time`` if the running callback may use it."""
         if self._permission is None:
             raise CapabilityError(f"{self.label}: {deed} can be called in on_recv and on_notify only")
         if time == self._time:
@@ -281,9 +260,8 @@ class Runner(Generic[T]):
         return permission[output].delayed(time) if isinstance(permission, list) else permission.delayed(time, output)
 
     def _come_round(self) -> None:
-        """Run the loop's operators, and receive what they bring back."""
         waiting = [len(port.queue) for port in self._inputs]
-        self._activator.run_loops()
+        self._info.activator.run_loops()
         for port, before in zip(self._inputs, waiting, strict=True):
             if len(port.queue) > before:
                 self._receive(port)
@@ -325,15 +303,11 @@ def vertex(
     is part of a dataflow already; ``OperatorError`` for what ``factory`` raises. Source: Naiad section 2.2.
 
     >>> import timely
-    >>> class Sieve(timely.Vertex):
+    >>> class Later(timely.Vertex):
     ...     def on_recv(self, port, batch, time):
-    ...         self.send_by(0, [x for x in batch if x % 2 == 0], time)
-    ...         self.send_by(1, [x for x in batch if x % 2 == 1], time + 5)
-    >>> def build(scope):
-    ...     even, odd = timely.operators.vertex(scope, Sieve, inputs=[scope.to_stream([1, 2, 3])], outputs=2)
-    ...     return even.concat(odd)
-    >>> timely.example(build)
-    [(0, [2]), (5, [1, 3])]
+    ...         self.send_by(0, batch, time + 5)
+    >>> timely.example(lambda scope: timely.operators.vertex(scope, Later, inputs=[scope.to_stream("ab")])[0])
+    [(5, ['a', 'b'])]
     """
     if isinstance(scope, Stream):
         if inputs or outputs != 1:
@@ -350,8 +324,11 @@ def vertex(
         made = make(scope, name or str(getattr(factory, "__name__", "vertex")), factory, *args)
     _check(made, factory)
     pairs = [given if isinstance(given, tuple) else (given, Pipeline) for given in _listed("inputs", inputs)]
-    count = whole(outputs)
-    if count is None or count < 0:
+    try:
+        count = operator.index(outputs)
+    except TypeError:
+        count = -1
+    if count < 0:
         raise GraphError(f"vertex: outputs={outputs!r} is no number of outputs: give 0, or how many there are to be")
     builder = OperatorBuilder(scope, name or type(made).__name__)
     ports = [builder.new_input(stream, pact) for stream, pact in pairs]
@@ -370,15 +347,12 @@ def vertex(
 
 
 def _listed(name: str, given: Sequence[VertexInput[T]]) -> list[VertexInput[T]]:
-    """Return inputs as a list; ``GraphError`` for what is none."""
     if not isinstance(given, Iterable):
         raise GraphError(f"vertex: {name} is a list of streams, each with its pact or without, not {brief(given)}")
     return list(given)
 
 
 def _register(made: Vertex[T], info: OperatorInfo) -> None:
-    """Register the vertex's state: what its ``checkpoint`` returns, and its requests."""
-
     def load(items: Iterable[tuple[Any, list[T]]]) -> None:
         for state, times in items:
             made._requested = ()
@@ -397,7 +371,6 @@ def _register(made: Vertex[T], info: OperatorInfo) -> None:
 
 
 def _all_new(made: Vertex[Any], states: Sequence[Any]) -> bool:
-    """Return whether each of ``states`` is that of a new vertex."""
     try:
         new = made.checkpoint()
         return all(bool(state == new) for state in states)
@@ -406,7 +379,6 @@ def _all_new(made: Vertex[Any], states: Sequence[Any]) -> bool:
 
 
 def _check(made: object, factory: object) -> None:
-    """Raise ``GraphError`` unless ``made`` can become an operator."""
     if not isinstance(made, Vertex):
         raise GraphError(f"vertex: {factory!r} must be or make a timely.Vertex, and made {brief(made)}")
     if made._runner is not None:

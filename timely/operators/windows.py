@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, Generic, TypeAlias, TypeVar
+from typing import Any, Generic, TypeAlias
 
 import attrs
 from sortedcontainers import SortedDict
@@ -18,21 +18,13 @@ from timely.errors import ConfigurationError, TimestampError
 from timely.operators.by_record import ByRecord
 from timely.operators.pending import Pending
 from timely.operators.state import register_keyed_state
-from timely.order import PartialOrder
+from timely.operators.type_variables import D, T
 from timely.progress import time_domain
-
-T = TypeVar("T", bound=PartialOrder)
-D = TypeVar("D")
-K = TypeVar("K")
 
 
 @attrs.frozen(order=True)
 class Window:
-    """The event times from ``start`` up to, but without, ``end``.
-
-    >>> Window(0, 10) < Window(10, 20)
-    True
-    """
+    """The event times from ``start`` up to, but without, ``end``."""
 
     start: Any
     end: Any
@@ -110,20 +102,8 @@ def windows(
 
     >>> import timely
     >>> from timely.operators.windows import tumbling, windows
-    >>> worker = timely.Worker()
-    >>> with worker.dataflow(int) as scope:
-    ...     handle, stream = scope.new_input()
-    ...     complete, late = stream.apply(windows, tumbling(10), at=lambda event: event)
-    ...     complete, late = complete.capture(), late.capture()
-    >>> for event, promise in [(3, 0), (12, 0), (7, 8), (9, 10), (15, 30)]:
-    ...     handle.advance_to(promise)
-    ...     handle.send(event)
-    >>> handle.close()
-    >>> worker.run()
-    >>> [(time, window.start, events) for time, batch in complete.messages for _, window, events in batch]
-    [(10, 0, [3, 7]), (20, 10, [12])]
-    >>> [(time, window.start, event) for time, batch in late.messages for window, event in batch]
-    [(10, 0, 9), (30, 10, 15)]
+    >>> timely.example(lambda scope: scope.to_stream([3, 12, 7]).apply(windows, tumbling(10), at=lambda event: event)[0])
+    [(10, [(None, Window(start=0, end=10), [3, 7])]), (20, [(None, Window(start=10, end=20), [12])])]
     """
     if not callable(assign):
         raise ConfigurationError(f"windows takes tumbling(size), sliding(size, every) or a function, not {assign!r}")
@@ -174,8 +154,6 @@ def windows(
 
 @attrs.define
 class _Session(Generic[T, D]):
-    """An open session, with the capability to send it at its end."""
-
     window: Window
     end: Capability[T]
     records: list[D]
