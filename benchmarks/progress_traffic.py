@@ -15,7 +15,7 @@ import attrs
 
 from timely.errors import ConfigurationError
 from timely.progress import ProgressAggregator, ProgressBatch, ProgressGroups
-from timely.testing.transport import Network
+from timely.testing import Network
 from timely.worker import Worker
 from timely.worker.messages import DataMessage, ProgressMessage, pack
 from timely.worker.wire import encode

@@ -77,9 +77,11 @@ class Figures:
 
     def _watch(self) -> None:
         """Have simulations and searches report themselves, those of rules that are broken on purpose excepted."""
+        from tests.support.exchange_checks import Configuration
+        from tests.support.exchange_rules import ExchangeRules
         from tests.support.exchange_simulation import ExchangeSimulation
         from timely import testing
-        from timely.testing import Configuration, ExchangeRules, Explored, Simulation, model_checker
+        from timely.testing import Explored, Simulation
 
         def ran(_: None, run: Simulation[Any], *values: Any, **named: Any) -> None:
             self.totals.update(runs=1, decisions=len(run.decisions))
@@ -90,15 +92,14 @@ class Figures:
         def went_on(_: None, walk: ExchangeSimulation, *values: Any, **named: Any) -> None:
             self.totals["steps"] += type(walk.rules) is ExchangeRules
 
-        def searched(explored: Explored, configuration: Configuration, **named: Any) -> None:
-            if configuration.rules is ExchangeRules and configuration.believed is None:
+        def searched(explored: Explored, model: Any, **named: Any) -> None:
+            if isinstance(model, Configuration) and model.rules is ExchangeRules and model.believed is None:
                 self.totals.update(searches=1, states=explored.states)
 
         report_after(Simulation, "run", ran)
         report_after(ExchangeSimulation, "__init__", began)
         report_after(ExchangeSimulation, "decide", went_on)
-        report_after(model_checker, "explore", searched)
-        testing.explore = model_checker.explore
+        report_after(testing, "explore", searched)
 
     def count_case(self) -> None:
         """Note that a case of a property held."""

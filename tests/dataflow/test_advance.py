@@ -9,7 +9,7 @@ import pytest
 import timely
 from timely import Antichain, CapabilityError, Exchange, OperatorError, Pipeline, Step
 from timely.dataflow import InputPort, OperatorBuilder, OutputPort
-from timely.worker.transport import thread_transports
+from timely.worker import thread_transports
 
 
 def test_what_goes_to_a_peer_on_its_way_into_a_loop_takes_one_step_of_each() -> None:

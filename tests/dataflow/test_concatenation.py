@@ -16,7 +16,7 @@ import timely
 from timely import OperatorError, Pipeline, RoutingError, Worker
 from timely.dataflow import channel
 from timely.dataflow.concatenation import BYTES, ENOUGH, SMALL, compatible, concatenated, narrow
-from timely.worker.transport import thread_transports
+from timely.worker import thread_transports
 
 KINDS: list[Callable[[list[int]], Any]] = [
     lambda keys: pa.record_batch({"k": pa.array(keys, pa.int64())}),

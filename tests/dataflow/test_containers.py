@@ -12,8 +12,8 @@ import pytest
 
 import timely
 from timely import Capability, Exchange, Stream
+from timely.dataflow import route_column
 from timely.dataflow.container import partition
-from timely.dataflow.keys import route_column
 from timely.dataflow.pickling import dumps
 
 SIZES = [(1, 1), (2, 1), (3, 1), (1, 2), (1, 3), (2, 2)]

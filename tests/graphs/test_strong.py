@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 
 import timely
 from tests.graphs.running import Edges, components, debian, expected, run, table_of
-from timely.graphs import components_build, strong, strongly_connected_components
-from timely.graphs.propagation import Propagation, propagate
+from timely.graphs import components_build, propagate, strong, strongly_connected_components
+from timely.graphs.propagation import Propagation
 
 
 def check(edges: Edges, workers: int = 1, rows: int = 20_000) -> None:

@@ -20,11 +20,10 @@ import pytest
 
 import timely
 from timely.errors import ConfigurationError
-from timely.inspect import LivePage, Picture, live, report_aggregator
+from timely.inspect import LivePage, Picture, live, report_aggregator, snapshot
 from timely.inspect import report as module
 from timely.inspect.report import Reporter, plain, reporting, shaped
 from timely.inspect.report_aggregator import ReportAggregator, RunGroups
-from timely.inspect.snapshots import snapshot
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 

@@ -14,8 +14,7 @@ from tests.progress.times import Clock, Moment, Shift, Tick, TotalMoment
 from timely.order import Product
 from timely.progress import Antichain, Location, ProductSummary, Source, Step, Target, Tracker, Unit, UnitSummary, time_domain
 from timely.progress.engine import PartialTracker, TotalTracker
-from timely.testing import GraphSpec, NodeSpec, Oracle, TimeKit, path_summaries, scenarios
-from timely.testing.oracles import Change
+from timely.testing import Change, GraphSpec, NodeSpec, Oracle, TimeKit, scenarios
 
 Scenario = tuple[GraphSpec, list[list[Change]]]
 
@@ -188,9 +187,9 @@ def test_explain(scenario: Scenario) -> None:
 @given(ANY_SCENARIO)
 def test_G3_summaries(scenario: Scenario) -> None:
     spec, _ = scenario
-    tracker = spec.build()
+    tracker, oracle = spec.build(), Oracle(spec)
     for start in spec.locations():
-        expected = {end: Antichain(summaries) for end, summaries in path_summaries(spec, start).items()}
+        expected = {end: Antichain(summaries) for end, summaries in oracle.summaries[start].items()}
         assert tracker.summaries_from(start) == expected
         assert tracker.summary(start, start) == Antichain([time_domain(spec.time).identity])
         for end in spec.locations():

@@ -22,10 +22,9 @@ from tests.support.nesting import Location, Nesting, Time, below, flat, nested
 from tests.support.nesting_builder import build_nesting
 from timely import Capability, InputPort, Notificator, OperatorInfo, OutputPort, Source, Target
 from timely.progress import ProgressGroups
+from timely.testing import Network
 from timely.testing.checker import InvariantChecker
-from timely.testing.provenance import BatchProvenance
 from timely.testing.simulator import SimulatedWorker
-from timely.testing.transport import Network
 from timely.worker.messages import DataMessage
 
 Record: TypeAlias = tuple[int, int]
@@ -247,10 +246,9 @@ class Cluster:
         self.plan = plan
         self.graph = FlatGraph(plan.nesting)
         self.network = Network(plan.workers)
-        passage = None if routes is None or routes.direct_only else BatchProvenance(routes)
-        self.onlooker = InvariantChecker(self.network, passage)
+        self.checker = InvariantChecker(self.network, routes)
         transports = [self.network.transport(worker) for worker in range(plan.workers)]
-        self.workers = [SimulatedWorker(transport, None, self.onlooker, routes, passage) for transport in transports]
+        self.workers = [SimulatedWorker(transport, None, self.checker) for transport in transports]
         self.received: Received = {}
         self.relays: list[dict[int, Relay] | None] = [None] * plan.workers
         self._exchanged: list[Target] = []
@@ -362,6 +360,6 @@ class Cluster:
                 for relay in (relays or {}).values():
                     relay.allow(20)
         assert not any(worker.dataflows for worker in self.workers), "some dataflow never completes (Z5)"
-        self.onlooker.check_end()
+        self.checker.check_end()
         assert not any(times for _, _, times in self.shown())
         assert not self.stamps()

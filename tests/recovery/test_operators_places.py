@@ -375,7 +375,7 @@ def test_a_scope_of_ones_own_goes_on_with_its_state() -> None:
     expected = Counter({(0, epoch, str(total)): 1 for epoch, total in enumerate((1, 3, 6, 10))})
     for epoch in range(EPOCHS + 1):
         assert run(_adding(StatefulScope), sent, cuts=[(epoch, 1)]) == expected
-    with pytest.raises(StateError, match="StatefulScope.* 1 workers .* cannot be dealt to 2"):
+    with pytest.raises(StateError, match="StatefulScope.* 1 workers .* cannot be repartitioned to 2"):
         run(_adding(StatefulScope), sent, cuts=[(2, 1)], workers=2)
 
 

@@ -8,8 +8,7 @@ import pytest
 
 from tests.scopes.handmade import NOWHERE, STAY, HandMade, Parent, subgraph, through
 from timely import GraphError, ProgressError, Source, Step, Target
-from timely.scopes import INGRESS
-from timely.scopes.validating import ValidatingScope
+from timely.scopes import INGRESS, ValidatingScope
 
 Said = list[tuple[int, Any, int]]
 

@@ -11,8 +11,9 @@ from typing import Any
 
 import pytest
 
+from tests.support.exchange_checks import Configuration
 from tests.testing.exchanges import GRAPHS
-from timely.testing import Configuration, GraphSpec, explore
+from timely.testing import GraphSpec, explore
 
 pytestmark = pytest.mark.soak
 

@@ -14,8 +14,7 @@ from timely.dataflow.output_schema import Output
 from timely.spark import ingest as module
 from timely.spark.ingest import BATCHES, Ingest
 from timely.spark.packing import InputTable, column_name, pack, packed_schema
-from timely.worker import Worker
-from timely.worker.transport import thread_transports
+from timely.worker import Worker, thread_transports
 
 ROWS, MANY = 8, 60
 TABLES = [InputTable("numbers", None, ("n",)), InputTable("gate", None, ("n",))]

@@ -24,9 +24,9 @@ import timely
 from timely import spark as ts
 from timely.monitor.dataflow_position import position_of
 from timely.monitor.terminal import StatusLine
-from timely.spark import reporting
+from timely.spark import WorkerMetrics, reporting
 from timely.spark.messages import Message
-from timely.spark.reporting import Monitor, TaskMeter, WorkerMetrics, summarize, traffic
+from timely.spark.reporting import Monitor, TaskMeter, summarize, traffic
 
 REPORTED = WorkerMetrics(
     worker=0,

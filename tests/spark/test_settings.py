@@ -12,17 +12,8 @@ from pyspark.sql import DataFrame, SparkSession
 
 from timely import spark as ts
 from timely.errors import ConfigurationError, SparkError
-from timely.spark.settings import (
-    RULES,
-    ClusterFacts,
-    Findings,
-    executor_hosts,
-    is_here,
-    judge,
-    mebibytes,
-    require_settings,
-    seconds,
-)
+from timely.spark import Findings
+from timely.spark.settings import RULES, ClusterFacts, executor_hosts, is_here, judge, mebibytes, require_settings, seconds
 
 GUIDE = Path(__file__).resolve().parents[2] / "docs" / "spark_operations.md"
 

@@ -16,7 +16,7 @@ from pyspark.sql import DataFrame, SparkSession
 import timely
 from tests.spark.streams import COUNTS, Folder, Row, Streams, Taker, as_batches, as_rows, count_words, expected, totals
 from timely.errors import ChangedDataflowError, ConfigurationError, DeliveryError, OperatorError, SchemaError, SparkError
-from timely.spark.streaming.query import StreamHandle, stream
+from timely.spark import StreamHandle, stream
 
 pytestmark = pytest.mark.spark
 

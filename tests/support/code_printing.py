@@ -14,8 +14,9 @@ from typing import Any, get_args, get_origin
 
 import attrs
 
+from tests.support.exchange_rules import Deliver, Do, Flush
 from timely.progress import Antichain, ChangeBatch
-from timely.testing import Deliver, Delivery, Do, Flush, GraphSpec, NodeSpec, Resume
+from timely.testing import Delivery, GraphSpec, NodeSpec, Resume
 
 MODULE_OF_DATES = "datetime"
 """What its values print begins with its name, also inside of what others print."""

@@ -37,7 +37,7 @@ from tests.support.operator_specs import (
     record_wise,
 )
 from tests.support.reference_interpreter import Contents, at_most, interpret
-from timely.operators.captures import Capture
+from timely.operators import Capture
 from timely.order import linear_extension
 from timely.progress import ProductSummary, Step, time_domain
 

@@ -6,11 +6,11 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from tests.support.code_printing import as_code, imports_for
+from tests.support.exchange_checks import StateChecks
+from tests.support.exchange_rules import Decision, Deliver, Do, ExchangeRules, Flush, Statement
 from timely.errors import InvariantViolation
 from timely.progress import Location
-from timely.testing import Deliver, Do, ExchangeRules, Flush, GraphSpec, StateChecks
-from timely.testing.exchange_rules import Decision, Statement
-from timely.testing.oracles import Change
+from timely.testing import Change, GraphSpec
 
 
 class ExchangeSimulation:

@@ -14,8 +14,7 @@ from typing import Any
 
 from timely.errors import ProgressError
 from timely.progress import Antichain, Location, Source, Target
-from timely.testing.graph import GraphSpec
-from timely.testing.oracles import Oracle, Pointstamp
+from timely.testing import GraphSpec, Oracle, Pointstamp
 
 
 class NaiadScheduler:

@@ -8,12 +8,13 @@ from typing import Any, ClassVar
 import attrs
 import pytest
 
+from tests.support.exchange_checks import Configuration, StateChecks
+from tests.support.exchange_rules import Deliver, Do, ExchangeRules, ExchangeState, Flush
 from tests.support.exchange_simulation import ExchangeSimulation
 from tests.testing.exchanges import CHAIN, LINE, LOOP
 from timely.errors import InvariantViolation
 from timely.progress import ProgressBatch, ProgressExchange, Source, Target
-from timely.testing import Configuration, Deliver, Do, ExchangeRules, Flush, GraphSpec, StateChecks, explore
-from timely.testing.exchange_rules import ExchangeState
+from timely.testing import GraphSpec, explore
 
 MESSAGE = Target(1, 0), 0
 

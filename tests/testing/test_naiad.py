@@ -8,11 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.support.exchange_rules import histories
 from tests.support.naiad_scheduler import NaiadScheduler
 from tests.testing.kits import KITS
 from timely.errors import ProgressError
 from timely.progress import LoopTime, Product, Source, Step, Target, time_domain
-from timely.testing import GraphSpec, NodeSpec, Oracle, TimeKit, could_result_in, graphs, histories, times
+from timely.testing import GraphSpec, NodeSpec, Oracle, TimeKit, graphs, times
 
 
 @pytest.mark.parametrize("kit", KITS.values(), ids=KITS.keys())
@@ -39,14 +40,14 @@ def test_T5_the_frontiers_of_naiads_scheduler_are_the_trackers(kit: TimeKit, dat
 @given(data=st.data())
 def test_precursor_counts_are_what_they_are_said_to_be(spec: Any, data: st.DataObject) -> None:
     graph = data.draw(graphs(spec, max_nodes=3))
-    scheduler = NaiadScheduler(graph)
+    scheduler, oracle = NaiadScheduler(graph), Oracle(graph)
     places = graph.locations()
     for location in data.draw(st.lists(st.sampled_from(places), max_size=8)) if places else []:
         pointstamp = location, data.draw(times(spec))
         scheduler.update(*pointstamp, -1 if data.draw(st.booleans()) and pointstamp in scheduler.occurrences else 1)
     active = set(scheduler.occurrences)
     for pointstamp in active:
-        precursors = {other for other in active - {pointstamp} if could_result_in(graph, other, pointstamp)}
+        precursors = {other for other in active - {pointstamp} if oracle.leads(other, pointstamp)}
         assert scheduler.precursors[pointstamp] == len(precursors)
     assert scheduler.frontier() == {pointstamp for pointstamp in active if not scheduler.precursors[pointstamp]}
 

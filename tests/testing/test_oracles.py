@@ -23,9 +23,7 @@ from timely.testing import (
     Oracle,
     changes,
     check_tracker,
-    could_result_in,
     graphs,
-    path_summaries,
     scenarios,
     smallest,
 )
@@ -39,17 +37,17 @@ def test_could_result_in_is_by_some_path_and_in_time() -> None:
     fork = NodeSpec(1, 2, {(0, 0): (Step(2),), (0, 1): (Step(5, limit=6),)}, ())
     join = NodeSpec(2, 0, {}, (0, 1))
     graph = GraphSpec(int, (fork, join), ((Source(0, 0), Target(1, 0), False), (Source(0, 1), Target(1, 1), False)))
-    assert could_result_in(graph, (Target(0, 0), 1), (Target(1, 0), 3))
-    assert not could_result_in(graph, (Target(0, 0), 1), (Target(1, 0), 2))
-    assert could_result_in(graph, (Target(0, 0), 1), (Target(1, 1), 6))
-    assert not could_result_in(graph, (Target(0, 0), 2), (Target(1, 1), 99))
-    assert not could_result_in(graph, (Target(1, 0), 0), (Target(0, 0), 9))
+    assert Oracle(graph).leads((Target(0, 0), 1), (Target(1, 0), 3))
+    assert not Oracle(graph).leads((Target(0, 0), 1), (Target(1, 0), 2))
+    assert Oracle(graph).leads((Target(0, 0), 1), (Target(1, 1), 6))
+    assert not Oracle(graph).leads((Target(0, 0), 2), (Target(1, 1), 99))
+    assert not Oracle(graph).leads((Target(1, 0), 0), (Target(0, 0), 9))
 
 
 def test_summaries_of_a_loop_of_two_kinds_of_steps() -> None:
     steps = (ProductSummary(Step(1), Step(0)), ProductSummary(Step(0), Step(1)))
     graph = GraphSpec(Product[int, int], (NodeSpec(1, 1, {(0, 0): steps}, (0,)),), ((Source(0, 0), Target(0, 0), False),))
-    assert path_summaries(graph, Target(0, 0))[Source(0, 0)] == list(steps)
+    assert Oracle(graph).summaries[Target(0, 0)][Source(0, 0)] == list(steps)
     assert Oracle(graph).frontiers({(Target(0, 0), Product(0, 0)): 1})[Source(0, 0)] == {Product(1, 0), Product(0, 1)}
 
 

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 import timely.testing
 from tests.support.code_printing import as_program
 from tests.support.dataflow_spec import Dataflow, Sending
+from tests.support.exchange_rules import histories
 from tests.support.nesting import Nesting
 from tests.support.operator_specs import Concat, Input, Loop, Map, Total
 from tests.support.random_dataflows import dataflows, nestings
@@ -25,7 +26,6 @@ from timely.progress import Antichain, ChangeBatch, LoopTime, Source, Step, Unit
 from timely.testing import (
     TimeKit,
     graphs,
-    histories,
     ladders,
     scenarios,
     smallest,

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 import timely
 from timely.dataflow.ports import FLUSH_AT
+from timely.worker import Worker
 from timely.worker import batching as module
 from timely.worker.batching import MessageBatcher
 from timely.worker.messages import DataMessage
-from timely.worker.worker import Worker
 
 puts = st.tuples(
     st.integers(1, 2),

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from timely.worker import Worker
+from timely.worker import PeerTransport, Worker
 from timely.worker.internals import abort
-from timely.worker.transport import Inbox, PeerTransport
+from timely.worker.transport import Inbox
 
 
 class Rung(Inbox):

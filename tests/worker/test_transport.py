@@ -22,11 +22,11 @@ import timely
 from timely.dataflow import pickled
 from timely.errors import PeerLostError, ProgressError, RoutingError, UnsendableError
 from timely.progress import ProgressBatch, ProgressExchange
-from timely.worker import Worker, credentials, link
+from timely.worker import PeerTransport, SocketTransport, Worker, credentials, link
 from timely.worker.batching import merge_progress
 from timely.worker.credentials import make_identity
 from timely.worker.messages import DataMessage, GraphsDoneMessage, ProgressMessage, unpack
-from timely.worker.transport import Inbox, PeerTransport, SocketTransport
+from timely.worker.transport import Inbox
 
 
 def three_processes() -> list[SocketTransport]:

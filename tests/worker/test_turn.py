@@ -8,9 +8,8 @@ from typing import Any
 import pytest
 
 import timely
+from timely.worker import Worker, thread_transports
 from timely.worker.messages import ProgressMessage
-from timely.worker.transport import thread_transports
-from timely.worker.worker import Worker
 
 
 def build(worker: Worker, look: Any) -> tuple[timely.InputHandle[int, Any], timely.InputHandle[int, Any]]:

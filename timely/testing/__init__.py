@@ -10,50 +10,41 @@ try:
 except ModuleNotFoundError as error:
     raise ConfigurationError("timely.testing needs Hypothesis: pip install '.[test]' in a checkout of timely") from error
 
-from timely.testing.exchange_rules import Deliver, Do, ExchangeRules, Flush
-from timely.testing.graph import GraphSpec, NodeSpec
 from timely.testing.invariants import INVARIANTS, Invariant
 from timely.testing.laws import check_refinement, check_summary, check_timestamp
-from timely.testing.model_checker import Configuration, Explored, StateChecks, explore
+from timely.testing.model_checker import Explored, Model, explore
 from timely.testing.operator_state import MemoryStateRegistry, settle, undeclared
-from timely.testing.oracles import Oracle, check_tracker, could_result_in, minimal, path_summaries
+from timely.testing.oracles import Change, GraphSpec, NodeSpec, Oracle, Pointstamp, check_tracker, minimal
 from timely.testing.schedule import Delivery, Resume, schedules
 from timely.testing.simulator import Simulation, shrink, simulate
-from timely.testing.strategies import changes, graphs, histories, ladders, scenarios, smallest
-from timely.testing.time_strategies import TimeKit, summaries, time_kit, times
+from timely.testing.strategies import TimeKit, changes, graphs, ladders, scenarios, smallest, summaries, time_kit, times
 from timely.testing.transport import Network
 
 __all__ = [
-    "Configuration",
-    "Deliver",
+    "Change",
     "Delivery",
-    "Do",
-    "ExchangeRules",
     "Explored",
-    "Flush",
     "GraphSpec",
     "INVARIANTS",
     "Invariant",
     "MemoryStateRegistry",
+    "Model",
     "Network",
     "NodeSpec",
     "Oracle",
+    "Pointstamp",
     "Resume",
     "Simulation",
-    "StateChecks",
     "TimeKit",
     "changes",
     "check_refinement",
     "check_summary",
     "check_timestamp",
     "check_tracker",
-    "could_result_in",
     "explore",
     "graphs",
-    "histories",
     "ladders",
     "minimal",
-    "path_summaries",
     "scenarios",
     "schedules",
     "settle",

@@ -7,26 +7,24 @@ fault of the engine, or of an operator that bypasses it.
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
-from typing import Any
 
 from timely.errors import InvariantViolation
-from timely.progress import ProgressExchange
-from timely.scopes import Subgraph
+from timely.progress import ProgressGroups
 from timely.testing.dataflow_checker import CheckedWorker, DataflowChecker
-from timely.testing.graph_checks import Found
+from timely.testing.flat_dataflow import Found
 from timely.testing.invariants import violation
 from timely.testing.provenance import BatchProvenance
 from timely.testing.transport import Network
 from timely.testing.worker_state import SimulatedWorkerState
+from timely.worker.dataflows import InstalledDataflow
 
 
 class InvariantChecker:
-    """Checks every dataflow of a run after each step; ``provenance`` is for workers that aggregate progress."""
+    """Checks every dataflow of a run after each step; ``routes`` are those of aggregated progress."""
 
-    def __init__(self, network: Network, provenance: BatchProvenance | None = None) -> None:
+    def __init__(self, network: Network, routes: ProgressGroups | None = None) -> None:
+        self.provenance = None if routes is None or routes.direct_only else BatchProvenance(routes)
         self._network = network
-        self._provenance = provenance
         self._workers: dict[int, CheckedWorker] = {}
         self._dataflows: dict[int, DataflowChecker] = {}
         self._closed: set[int] = set()
@@ -34,25 +32,19 @@ class InvariantChecker:
         self._disabled = False
 
     def add_worker(self, worker: CheckedWorker) -> None:
-        """Check this worker, too."""
         self._workers[worker.index] = worker
 
-    def built(
-        self,
-        worker: int,
-        number: int,
-        scopes: Sequence[Subgraph[Any, Any]],
-        exchange: ProgressExchange[tuple[int, int, Any]] | None,
-        labels: Sequence[str],
-    ) -> None:
+    def built(self, worker: int, dataflow: InstalledDataflow) -> None:
         """Check a dataflow that a worker has just built."""
+        number = dataflow.number
         if number in self._closed:
             return
-        state = SimulatedWorkerState(worker, scopes, exchange, labels)
+        state = SimulatedWorkerState(worker, dataflow)
         checker = self._dataflows.get(number)
         if checker is None:
             fault = functools.partial(self._note, number)
-            checker = self._dataflows[number] = DataflowChecker(number, state, self._network, fault, self._provenance)
+            checker = DataflowChecker(number, state, self._network, self._workers, fault, self.provenance)
+            self._dataflows[number] = checker
             self._raise_first(checker.check_graph())
         elif state.flat.places != checker.flat.places:
             self.dropped(number)  # the workers find out themselves that their graphs differ
@@ -60,7 +52,7 @@ class InvariantChecker:
         checker.truth.add_worker(state)
 
     def flushed(self, worker: int, number: int) -> None:
-        """Note that a worker has just flushed its progress of a dataflow."""
+        """Record that a worker has just flushed its progress of a dataflow."""
         if number in self._dataflows:
             self._dataflows[number].flushed(worker)
 
@@ -74,12 +66,12 @@ class InvariantChecker:
         self._disabled = True
 
     def _note(self, number: int, invariant: str, found: str) -> None:
-        """Note the first violation, to be raised when the step is over: an operator's errors would be wrapped."""
+        """Record the first violation, to be raised when the step is over: an operator's errors would be wrapped."""
         if self._fault is None and number not in self._closed:
             self._fault = violation(invariant, found)
 
     def _raise_first(self, check: Found) -> None:
-        """Raise the first violation of a check, and note it, since it may be wrapped or caught on its way."""
+        """Raise the first violation of a check, and record it, since it may be wrapped or caught on its way."""
         for invariant, found in check:
             self._fault = violation(invariant, found)
             raise self._fault
@@ -89,14 +81,13 @@ class InvariantChecker:
         self.raise_fault()
         if not self._disabled:
             for checker in self._dataflows.values():
-                self._raise_first(checker.check(stepped, self._workers))
+                self._raise_first(checker.check(stepped))
 
     def raise_fault(self) -> None:
-        """Raise the violation that was found, if there was one, whatever has become of it since."""
+        """Raise the violation that was found, if any, even if it was caught since."""
         if self._fault is not None:
             raise self._fault
 
     def check_end(self) -> None:
-        """Z5: check, after every program has ended well, that nothing is left."""
         for checker in self._dataflows.values():
             self._raise_first(checker.check_end())

@@ -1,7 +1,4 @@
-"""Ordinary functions as coroutines: each has a thread of its own, and exactly one of them runs at any time.
-
-A worker's program may wait in the middle of anything, so it needs its own stack.
-"""
+"""Ordinary functions as coroutines: each has a thread of its own, as it may wait anywhere, and only one runs at any time."""
 
 from __future__ import annotations
 
@@ -10,24 +7,11 @@ from collections.abc import Callable
 
 
 class CoroutineExit(BaseException):
-    """Raised inside a function that is not to go on. It derives from ``BaseException`` so that a program does not catch it."""
+    """Raised inside a function that is to end; no ``Exception``, so that a program does not catch it."""
 
 
 class Coroutine:
-    """One function that pauses and is resumed.
-
-    >>> seen = []
-    >>> def work():
-    ...     seen.append("a")
-    ...     coroutine.pause()
-    ...     seen.append("b")
-    >>> coroutine = Coroutine(work, "example")
-    >>> coroutine.resume()
-    >>> seen.append("-")
-    >>> coroutine.resume()
-    >>> seen, coroutine.ended
-    (['a', '-', 'b'], True)
-    """
+    """One function that pauses and is resumed."""
 
     def __init__(self, work: Callable[[], object], name: str) -> None:
         self.started = False

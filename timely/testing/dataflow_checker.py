@@ -10,11 +10,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 from timely.dataflow import InputPort
-from timely.progress import ProgressBatch
-from timely.testing.batch_checks import BatchChecks
-from timely.testing.flat_dataflow import Counts, Frontiers, Place, add, below, first_before, first_difference, total
+from timely.progress import ProgressBatch, Source
+from timely.testing.flat_dataflow import Counts, Found, Frontiers, Place, add, below, first_before, first_difference, total
 from timely.testing.global_state import Fault, GlobalState
-from timely.testing.graph_checks import Found, ScopeChecks, check_cycles
+from timely.testing.graph_checks import ScopeChecks, check_cycles
 from timely.testing.provenance import BatchProvenance
 from timely.testing.transport import Network
 from timely.testing.worker_state import SimulatedWorkerState
@@ -37,23 +36,26 @@ class CheckedWorker(Protocol):
         """Return the messages of a peer for dataflows that are not built yet."""
 
 
-Workers = Mapping[int, CheckedWorker]
-
-
 class DataflowChecker:
     """One dataflow: its true state, and what was seen of it after the last step. Each check yields what does not hold."""
 
     def __init__(
-        self, number: int, first: SimulatedWorkerState, network: Network, fault: Fault, provenance: BatchProvenance | None = None
+        self,
+        number: int,
+        first: SimulatedWorkerState,
+        network: Network,
+        workers: Mapping[int, CheckedWorker],
+        fault: Fault,
+        provenance: BatchProvenance | None,
     ) -> None:
         self.number = number
         self.truth = GlobalState(first, network.peers, fault)
         self.flat = first.flat
         self._network = network
+        self._workers = workers
         self._provenance = provenance
         self._first = first
         self._scopes = [ScopeChecks(subgraph, self.flat) for subgraph in first.scopes]
-        self._batch_checks = BatchChecks(self.flat)
         self._shared = any(child.shared and child.nested is None for subgraph in first.scopes for child in subgraph.children)
         self._true: Frontiers = self.flat.frontiers(self.truth.counts)
         self._views: dict[int, Counts] = {worker: dict(self.truth.counts) for worker in range(network.peers)}
@@ -63,15 +65,14 @@ class DataflowChecker:
         self._alive: set[int] = set()
         self._ended: set[int] = set()
 
-    # -- once ----------------------------------------------------------------------------------------------------------
-
     def check_graph(self) -> Found:
         """G1, G2, G3, G5: check the graph, before anything has happened in it."""
-        for subgraph, checks in zip(self._first.scopes, self._scopes, strict=True):
-            yield from checks.check_time(subgraph.domain.minimum)
+        checks = list(zip(self._first.scopes, self._scopes, strict=True))
+        for subgraph, scope_checks in checks:
+            yield from scope_checks.check_time(subgraph.domain.minimum)
         yield from check_cycles(self.flat)
-        for subgraph, checks in zip(self._first.scopes, self._scopes, strict=True):
-            yield from checks.check_graph(subgraph.trackers)
+        for subgraph, scope_checks in checks:
+            yield from scope_checks.check_graph(subgraph.trackers)
 
     def check_end(self) -> Found:
         """Z5: check, after every program has ended well, that nothing is left."""
@@ -79,16 +80,14 @@ class DataflowChecker:
             yield "Z5", f"there is still {self.flat.describe(self.truth.counts)}"
 
     def flushed(self, worker: int) -> None:
-        """Note that a worker has flushed its progress, and whether it has left something out."""
+        """Record that a worker has flushed its progress, and whether it has left something out."""
         exchange = self.truth.states[worker].exchange
         if exchange is not None and exchange.pending():
             self._left.add(worker)
         else:
             self._left.discard(worker)
 
-    # -- after a step --------------------------------------------------------------------------------------------------
-
-    def check(self, stepped: int, workers: Workers) -> Found:
+    def check(self, stepped: int) -> Found:
         """Check all that concerns the dataflow, after the step of a worker."""
         states = self.truth.states
         if stepped not in states or stepped in self._ended:
@@ -97,8 +96,8 @@ class DataflowChecker:
         if self._shared:
             yield from self._check_trackers(states[stepped])
             return
-        self._alive = {index for index in states if self.number in workers[index].alive()}
-        yield from self._check_messages(workers)
+        self._alive = {index for index in states if self.number in self._workers[index].alive()}
+        yield from self._check_messages()
         if stepped not in self._alive:
             yield from self._check_ended(stepped)
         yield from self._follow_truth()
@@ -107,33 +106,32 @@ class DataflowChecker:
                 yield from self._check_view(states[index])
                 yield from self._check_trackers(states[index])
         self.truth.acted.clear()
-        coming = {index: self._coming(index, workers) for index in workers if index not in self._ended}
+        coming = {index: self._coming(index) for index in self._workers if index not in self._ended}
         for index in coming:
             yield from self._check_conservation(index, coming[index])
             if index in self._alive:
                 yield from self._check_beyond(index, coming[index])
                 yield from self._check_safety(states[index])
         if stepped in self._alive:
-            yield from self._check_batches(stepped, workers)
+            yield from self._check_batches(stepped)
         for index in coming:
             yield from self._check_together(index, coming[index])
-        yield from self._check_rest(stepped, workers)
+        yield from self._check_rest(stepped)
         for source, target in self._network.sent:
-            self._in_flight[source, target] = len(self._batches(source, target, workers))
+            self._in_flight[source, target] = len(self._batches(source, target))
 
-    def _messages(self, source: int, target: int, workers: Workers) -> list[Any]:
+    # -- messages ------------------------------------------------------------------------------------------------------
+
+    def _messages(self, source: int, target: int) -> list[Any]:
         """Return all messages from one worker that another has not applied, oldest first."""
-        return [*workers[target].early(source), *self._network.between(source, target)]
+        return [*self._workers[target].early(source), *self._network.between(source, target)]
 
-    def _batches(self, source: int, target: int, workers: Workers) -> list[Counts]:
+    def _batches(self, source: int, target: int) -> list[Counts]:
         """Return the content of each batch of progress from one worker that another has not applied."""
-        batches: Sequence[ProgressBatch[tuple[int, int, Any]]]
         if self._provenance is not None:
-            early = lambda worker, peer: workers[worker].early(peer)  # noqa: E731
-            batches = self._provenance.batches(self._network, self.number, source, target, early)
+            batches = self._provenance.batches(self.number, source, target, self._messages)
         else:
-            messages = self._messages(source, target, workers)
-            progress = [message for message in messages if isinstance(message, ProgressMessage)]
+            progress = [message for message in self._messages(source, target) if isinstance(message, ProgressMessage)]
             batches = [message.batch for message in progress if message.dataflow == self.number]
         return [self._content(batch) for batch in batches]
 
@@ -143,6 +141,14 @@ class DataflowChecker:
             known = self._contents[id(batch)] = batch, self._first.changes(batch.updates)
         return known[1]
 
+    def _coming(self, worker: int) -> list[Counts]:
+        """Return all that a worker has yet to receive: each batch in flight, and what its peers have not sent."""
+        found = []
+        for peer, state in self.truth.states.items():
+            if peer != worker:
+                found += [*self._batches(peer, worker), state.unsent()]
+        return found
+
     def _check_activations(self) -> Found:
         """OC5: no operator runs between steps."""
         for state in self.truth.states.values():
@@ -150,7 +156,7 @@ class DataflowChecker:
                 if operator.running:
                     yield "OC5", f"a step is over on worker {state.worker} in the middle of {operator.path}"
 
-    def _check_messages(self, workers: Workers) -> Found:
+    def _check_messages(self) -> Found:
         """I7, OC3: compare the messages in queues and on the network with what workers have concluded, and with the counts."""
         present: Counts = {}
         for index in self._alive:
@@ -162,14 +168,15 @@ class DataflowChecker:
                 for time, records in (*waiting, *inlet.read.items()):  # what was read counts until it is reported
                     add(present, (place, time), records)
         for source, target in self._network.sent:
-            for message in self._messages(source, target, workers):
+            for message in self._messages(source, target):
                 if isinstance(message, DataMessage) and message.dataflow == self.number:
-                    add(present, (self._first.channel(message.channel), message.time), len(message.batch))
+                    add(present, (self._first.channels[message.channel], message.time), len(message.batch))
         for worker, allowed in self.truth.concluded.items():
             for place, time in present:
                 if not below(allowed[place], time):
                     yield "I7", f"worker {worker} has passed a message {self.flat.show((place, time))}, which is there"
-        counted = {stamp: count for stamp, count in self.truth.counts.items() if not self.flat.is_output(stamp[0])}
+        places = self.flat.places
+        counted = {stamp: count for stamp, count in self.truth.counts.items() if not isinstance(places[stamp[0]][1], Source)}
         if counted != present:
             found = first_difference(counted, present)
             numbers = f"{counted.get(found, 0)} messages are counted, and there are {present.get(found, 0)}"
@@ -221,14 +228,6 @@ class DataflowChecker:
         if back is not None:
             yield "I5", f"worker {state.worker} allows for something {self.flat.show(back)} again"
 
-    def _coming(self, worker: int, workers: Workers) -> list[Counts]:
-        """Return all that a worker has yet to receive: each batch in flight, and what its peers have not sent."""
-        found = []
-        for peer, state in self.truth.states.items():
-            if peer != worker:
-                found += [*self._batches(peer, worker, workers), state.unsent()]
-        return found
-
     def _check_conservation(self, worker: int, coming: Sequence[Counts]) -> Found:
         """X3 (I2)."""
         found, truth = total([self._views[worker], *coming]), self.truth.counts
@@ -250,12 +249,12 @@ class DataflowChecker:
 
     # -- batches -------------------------------------------------------------------------------------------------------
 
-    def _check_batches(self, worker: int, workers: Workers) -> Found:
+    def _check_batches(self, worker: int) -> Found:
         """X1, X2, I3, OC1: check what each peer has yet to receive of a worker."""
-        unsent, held = self.truth.states[worker].unsent(), self.truth.held_by(worker)
-        for peer in workers.keys() - self._ended - {worker}:
-            batches = self._batches(worker, peer, workers)
-            for invariant, found in self._batch_checks.check_ends(unsent, batches, held):
+        unsent, held = self.truth.states[worker].unsent(), self.truth.held[worker]
+        for peer in self._workers.keys() - self._ended - {worker}:
+            batches = self._batches(worker, peer)
+            for invariant, found in self.flat.check_ends(unsent, batches, held):
                 yield invariant, f"worker {worker} has yet to send worker {peer} {found}"
             sent = len(batches) - self._in_flight.get((worker, peer), 0)
             if sent > 1 or (sent > 0 and worker in self._left):
@@ -266,9 +265,10 @@ class DataflowChecker:
         """I3 for all peers of a worker together, where there are several."""
         peers = [peer for peer in self.truth.states if peer != worker]
         if len(peers) > 1:
-            changes, held = total(coming), total([self.truth.held_by(peer) for peer in peers])
-            for invariant, found in self._batch_checks.check_together(changes, held):
-                yield invariant, f"the peers of worker {worker} together have yet to send it {found}"
+            changes, held = total(coming), total([self.truth.held[peer] for peer in peers])
+            for check in (self.flat.check_upright("I3", changes, held), self.flat.check_justified(changes, held)):
+                for invariant, found in check:
+                    yield invariant, f"the peers of worker {worker} together have yet to send it {found}"
 
     # -- frontiers -----------------------------------------------------------------------------------------------------
 
@@ -279,7 +279,7 @@ class DataflowChecker:
                 if not below(port.elements, time):
                     found = f"worker {state.worker} shows {port.elements} at {port.label}, where {time!r} may still come"
                     for worker in self.truth.states:
-                        if below(self.flat.frontiers(self.truth.held_by(worker))[place], time):
+                        if below(self.flat.frontiers(self.truth.held[worker])[place], time):
                             yield "Z2", f"{found}, by a capability of worker {worker}"
                     yield "Z1", found
 
@@ -298,10 +298,10 @@ class DataflowChecker:
                 if len(port.elements) != len(frontier) or set(port.elements) != set(frontier):
                     yield "G10", f"worker {state.worker} shows {port.elements} at {port.label}, and counts {frontier}"
 
-    def _check_rest(self, stepped: int, workers: Workers) -> Found:
+    def _check_rest(self, stepped: int) -> Found:
         """G11: an idle worker has nothing left to propagate; G9: at rest, what is shown is what the flat graph has."""
         states = self.truth.states
-        if workers[stepped].idle:
+        if self._workers[stepped].idle:
             for subgraph in states[stepped].scopes:
                 if any(tracker.dirty for tracker in subgraph.trackers):
                     yield "G11", f"worker {stepped} has come to rest, and {subgraph.path} has not"
@@ -309,7 +309,7 @@ class DataflowChecker:
             isinstance(message, DataMessage | ProgressMessage) and message.dataflow == self.number
             for _, message in self._network.messages()
         )
-        if len(states) == len(workers) and all(workers[index].idle for index in self._alive) and not in_flight:
+        if len(states) == len(self._workers) and all(self._workers[index].idle for index in self._alive) and not in_flight:
             for index in self._alive:
                 for place, port in states[index].shown.items():
                     if set(port.elements) != set(self._true[place]):

@@ -6,12 +6,12 @@ A message that crosses scopes goes, in the flat graph, straight to the operators
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, TypeAlias
 
 import attrs
 
-from timely.dataflow.operator import Operator
+from timely.dataflow import Operator
 from timely.errors import GraphError
 from timely.progress import Antichain, Location, PathSummary, Source, Target
 from timely.scopes import EGRESS, INGRESS, Subgraph, ValidatingScope
@@ -22,14 +22,17 @@ Place: TypeAlias = int
 Stamp: TypeAlias = tuple[Place, Any]
 """A pointstamp of the flat graph."""
 
-Crossings: TypeAlias = tuple[Callable[[Any], Any], ...]
-"""The translations of a time that crosses scope boundaries, in order."""
+Crossing: TypeAlias = Callable[[Any], Any]
+"""The translation of a time that crosses scope boundaries."""
 
 Frontiers: TypeAlias = list[list[Any]]
 """For each place, the minimal times."""
 
 Counts: TypeAlias = dict[Stamp, int]
 """Counts that are not zero."""
+
+Found: TypeAlias = Iterator[tuple[str, str]]
+"""The id of each violated invariant, with what was found."""
 
 _CACHED: Final = 256
 
@@ -45,29 +48,17 @@ class FlatOperator:
 
 def _flat_operator(subgraph: Subgraph[Any, Any], index: int) -> FlatOperator:
     child = subgraph.children[index]
-    scope: Any = child.scope
+    path, scope = f"{subgraph.path}/{child.name}#{index}", child.scope
     if isinstance(scope, Operator):
-        summaries: Any = [port.summaries for port in scope.input_ports]
-        initial: Any = [{scope.domain.minimum: 1} for _ in range(scope.outputs)]
-    elif isinstance(scope, ValidatingScope):
-        summaries, initial = scope.summaries, [dict(held) for held in scope.held]
-    else:
-        raise GraphError(f"{subgraph.path}/{child.name} is a scope of a kind that cannot be flattened")
-    return FlatOperator(f"{subgraph.path}/{child.name}#{index}", summaries, initial)
+        summaries = [port.summaries for port in scope.input_ports]
+        return FlatOperator(path, summaries, [{scope.domain.minimum: 1} for _ in range(scope.outputs)])
+    if isinstance(scope, ValidatingScope):
+        return FlatOperator(path, scope.summaries, [dict(held) for held in scope.held])
+    raise GraphError(f"{path} is a scope of a kind that cannot be flattened")
 
 
 class FlatDataflow:
-    """The flat graph: ``places`` are the ports of all operators, numbered; ``steps[place]`` leads to others.
-
-    >>> import timely
-    >>> worker = timely.Worker()
-    >>> with worker.dataflow(name="example") as scope:
-    ...     with scope.region() as inner:
-    ...         _ = scope.empty().enter(inner).map(str).leave().probe()
-    >>> flat = FlatDataflow(scope.scopes)
-    >>> [flat.name(place) for place in flat.readers(0, Source(1, 0))]
-    ['input 0 of /example/region#0/map#0']
-    """
+    """The flat graph: ``places`` are the ports of all operators, numbered; ``steps[place]`` leads to others."""
 
     def __init__(self, scopes: Sequence[Subgraph[Any, Any]]) -> None:
         self.scopes = scopes
@@ -76,7 +67,7 @@ class FlatDataflow:
         self.operators: dict[tuple[int, int], FlatOperator] = {}
         self._parents: dict[int, tuple[int, int]] = {}
         self._edges: list[dict[Source, list[Target]]] = [{} for _ in scopes]
-        self._readers: dict[tuple[int, Location], dict[Place, Crossings]] = {}
+        self._readers: dict[tuple[int, Location], dict[Place, Crossing]] = {}
         self._known: dict[frozenset[Stamp], Frontiers] = {}
         for subgraph in scopes:
             for edge in subgraph.edges:
@@ -96,62 +87,9 @@ class FlatDataflow:
             self.numbers[subgraph.number, location] = len(self.places)
             self.places.append((subgraph.number, location))
 
-    def name(self, place: Place) -> str:
-        """Return the name of a place."""
-        scope, location = self.places[place]
-        kind = "output" if isinstance(location, Source) else "input"
-        return f"{kind} {location.port} of {self.operators[scope, location.node].path}"
-
-    def show(self, stamp: Stamp) -> str:
-        """Return a pointstamp in words."""
-        return f"{stamp[1]!r} at {self.name(stamp[0])}"
-
-    def describe(self, counts: Counts) -> str:
-        """Return the first few counts in words."""
-        return "; ".join(f"{count} × {self.show(stamp)}" for stamp, count in list(counts.items())[:4])
-
-    def is_output(self, place: Place) -> bool:
-        """Return whether a place is an output, which holds capabilities, and not an input, where messages wait."""
-        return isinstance(self.places[place][1], Source)
-
-    # -- where messages go ---------------------------------------------------------------------------------------------
-
-    def readers(self, scope: int, location: Location) -> dict[Place, Crossings]:
-        """Return the operators' inputs that read a message at a location of a scope, each with the crossings on its way."""
-        key = (scope, location)
-        found = self._readers.get(key)
-        if found is None:
-            found = self._readers[key] = {}
-            if isinstance(location, Target):
-                self._follow(scope, location, (), found)
-            else:
-                self._spread(scope, location, (), found)
-        return found
-
-    def _spread(self, scope: int, source: Source, crossings: Crossings, found: dict[Place, Crossings]) -> None:
-        for target in self._edges[scope].get(source, ()):
-            self._follow(scope, target, crossings, found)
-
-    def _follow(self, scope: int, target: Target, crossings: Crossings, found: dict[Place, Crossings]) -> None:
-        subgraph = self.scopes[scope]
-        if target.node == EGRESS:
-            parent, index = self._parents[scope]
-            self._spread(parent, Source(index, target.port), (*crossings, subgraph.refinement.to_outer), found)
-            return
-        inner = subgraph.children[target.node].scope
-        if isinstance(inner, Subgraph):
-            self._spread(inner.number, Source(INGRESS, target.port), (*crossings, inner.refinement.to_inner), found)
-        else:
-            found[self.numbers[scope, target]] = crossings
-
-    def stamps(self, scope: int, location: Location, time: Any) -> Iterable[Stamp]:
-        """Yield the pointstamps of the flat graph that one message at a location of a scope stands for."""
-        for place, crossings in self.readers(scope, location).items():
-            yield place, _cross(crossings, time)
-
     def _steps_from(self, scope: int, location: Location) -> list[tuple[Place, Callable[[Any], Any]]]:
         if isinstance(location, Source):
-            return [(place, _crossing(crossings)) for place, crossings in self.readers(scope, location).items()]
+            return list(self.readers(scope, location).items())
         row = self.operators[scope, location.node].summaries[location.port]
         return [
             (self.numbers[scope, Source(location.node, output)], summary.results_in)
@@ -159,22 +97,86 @@ class FlatDataflow:
             for summary in summaries
         ]
 
-    # -- frontiers -----------------------------------------------------------------------------------------------------
+    def show(self, stamp: Stamp) -> str:
+        """Return a pointstamp in words."""
+        scope, location = self.places[stamp[0]]
+        kind = "output" if isinstance(location, Source) else "input"
+        return f"{stamp[1]!r} at {kind} {location.port} of {self.operators[scope, location.node].path}"
+
+    def describe(self, counts: Counts) -> str:
+        """Return the first few counts in words."""
+        return "; ".join(f"{count} × {self.show(stamp)}" for stamp, count in list(counts.items())[:4])
+
+    def readers(self, scope: int, location: Location) -> dict[Place, Crossing]:
+        """Return the operators' inputs that read a message at a location of a scope, each with the crossing on its way."""
+        key = (scope, location)
+        if key not in self._readers:
+            self._readers[key] = dict(self._follow(scope, location, unchanged))
+        return self._readers[key]
+
+    def _follow(self, scope: int, location: Location, crossing: Crossing) -> Iterator[tuple[Place, Crossing]]:
+        if isinstance(location, Source):
+            for target in self._edges[scope].get(location, ()):
+                yield from self._follow(scope, target, crossing)
+            return
+        if location.node == EGRESS:
+            parent, index = self._parents[scope]
+            outward = _then(crossing, self.scopes[scope].refinement.to_outer)
+            yield from self._follow(parent, Source(index, location.port), outward)
+            return
+        inner = self.scopes[scope].children[location.node].scope
+        if isinstance(inner, Subgraph):
+            yield from self._follow(inner.number, Source(INGRESS, location.port), _then(crossing, inner.refinement.to_inner))
+        else:
+            yield self.numbers[scope, location], crossing
+
+    def stamps(self, scope: int, location: Location, time: Any) -> Iterable[Stamp]:
+        """Yield the pointstamps of the flat graph that one message at a location of a scope stands for."""
+        for place, crossing in self.readers(scope, location).items():
+            yield place, crossing(time)
 
     def frontiers(self, stamps: Iterable[Stamp]) -> Frontiers:
         """Return, for every place, the minimal times at which the pointstamps could result in something; not to be changed."""
         key = frozenset(stamps)
-        found = self._known.get(key)
-        if found is None:
+        if key not in self._known:
             if len(self._known) >= _CACHED:
                 self._known.clear()
-            found = self._known[key] = [[] for _ in self.places]
-            close(found, self.steps, key)
-        return found
+            self._known[key] = close([[] for _ in self.places], self.steps, key)
+        return self._known[key]
+
+    def check_upright(self, invariant: str, changes: Counts, held: Counts) -> Found:
+        """X1, X2: of all changes, less what is held, each gain is at or after a loss."""
+        gains = [stamp for stamp, diff in changes.items() if diff > held.get(stamp, 0)]
+        if gains:
+            lost = [stamp for stamp, diff in changes.items() if diff < 0]
+            lost += [stamp for stamp, count in held.items() if changes.get(stamp, 0) < count]
+            reached = self.frontiers(lost)
+            for place, time in gains:
+                if not below(reached[place], time):
+                    yield invariant, f"{self.show((place, time))}, and of nothing before it"
+
+    def check_justified(self, changes: Counts, held: Counts) -> Found:
+        """I3: each capability that is all new is later than another one, or than a loss."""
+        for stamp, diff in changes.items():
+            if 0 < diff == held.get(stamp, 0):
+                losses = [other for other, change in changes.items() if change < 0]
+                reached = self.frontiers([*losses, *(other for other in held if other != stamp)])
+                if not below(reached[stamp[0]], stamp[1]):
+                    yield "I3", f"the capability {self.show(stamp)}, and of nothing that it could come from"
+
+    def check_ends(self, unsent: Counts, batches: Sequence[Counts], held: Counts) -> Found:
+        """X1 for what is unsent; X2 for every end of what a peer has yet to receive; I3 for both."""
+        invariant, end = "X1", dict(unsent)
+        for batch in ({}, *reversed(batches)):
+            for stamp, diff in batch.items():
+                add(end, stamp, diff)
+            yield from self.check_upright(invariant, end, held)
+            yield from self.check_justified(end, held)
+            invariant = "X2"
 
 
-def close(frontiers: Any, steps: Any, stamps: Iterable[tuple[Any, Any]]) -> None:
-    """Follow pointstamps along ``steps``, and collect the minimal times of each location in ``frontiers``."""
+def close(frontiers: Any, steps: Any, stamps: Iterable[tuple[Any, Any]]) -> Any:
+    """Follow pointstamps along ``steps``; return ``frontiers``, with the minimal times of each location added."""
     queue = deque(stamps)
     while queue:
         place, time = queue.popleft()
@@ -186,23 +188,16 @@ def close(frontiers: Any, steps: Any, stamps: Iterable[tuple[Any, Any]]) -> None
                 result = step(time)
                 if result is not None:
                     queue.append((following, result))
-
-
-def _cross(crossings: Crossings, time: Any) -> Any:
-    for crossing in crossings:
-        time = crossing(time)
-    return time
-
-
-def _crossing(crossings: Crossings) -> Callable[[Any], Any]:
-    if not crossings:
-        return unchanged
-    return crossings[0] if len(crossings) == 1 else lambda time: _cross(crossings, time)
+    return frontiers
 
 
 def unchanged(time: Any) -> Any:
     """Return the time: what the identity makes of it."""
     return time
+
+
+def _then(first: Crossing, second: Crossing) -> Crossing:
+    return second if first is unchanged else lambda time: second(first(time))
 
 
 def add(counts: Counts, stamp: Stamp, diff: int) -> int:
@@ -216,11 +211,7 @@ def add(counts: Counts, stamp: Stamp, diff: int) -> int:
 
 
 def total(parts: Iterable[Counts]) -> Counts:
-    """Return the sum of all counts.
-
-    >>> total([{(1, 0): 2}, {(1, 0): -2, (2, 0): 1}])
-    {(2, 0): 1}
-    """
+    """Return the sum of all counts."""
     found: Counts = {}
     for part in parts:
         for stamp, diff in part.items():

@@ -1,14 +1,12 @@
 """The true counts of a simulated dataflow: every capability that an operator holds, and every message that nobody has read.
 
-Each change is noted when an operator makes it, before any part of the engine sees it, and checked: the operator contract (OC2,
-OC4), no count below zero (I1), no message where a view (S0) or a frontier (G4) has passed, no late read (Z3), no early
-notification (Z4).
+Each change is recorded and checked when an operator makes it, before any part of the engine sees it.
 """
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeAlias
 
 from timely.dataflow import InputPort, Operator
@@ -20,20 +18,18 @@ from timely.testing.worker_state import SimulatedWorkerState
 Count: TypeAlias = Callable[[int, Any, int], None]
 
 Fault: TypeAlias = Callable[[str, str], None]
-"""Takes note of a violation: ``fault(invariant, what was found)``."""
+"""Records a violation: ``fault(invariant, what was found)``."""
 
 
 class GlobalState:
     """``counts`` are those of all pointstamps of all workers, ``held[w]`` the capabilities of worker ``w``.
 
-    ``acted`` are the workers whose capabilities have changed since it was cleared. ``concluded[w]`` are the frontiers of the view
-    of worker ``w`` when it was checked last.
+    ``acted`` are the workers whose capabilities changed since it was cleared. ``concluded[w]`` are the frontiers of the view of
+    worker ``w`` at its last check.
     """
 
     def __init__(self, first: SimulatedWorkerState, workers: int, fault: Fault) -> None:
         self.flat = first.flat
-        self.counts: Counts = {}
-        self.held: list[dict[Place, dict[Any, int]]] = [{} for _ in range(workers)]
         self.states: dict[int, SimulatedWorkerState] = {}
         self.acted: set[int] = set()
         self.concluded: dict[int, Frontiers] = {}
@@ -43,15 +39,18 @@ class GlobalState:
             for output, counts in enumerate(operator.initial):
                 for time, count in counts.items():
                     self._initial[self.flat.numbers[scope, Source(child, output)], time] = count
-        for (place, time), count in self._initial.items():
-            self.counts[place, time] = workers * count
-            for held in self.held:
-                held.setdefault(place, {})[time] = count
+        self.counts: Counts = {stamp: workers * count for stamp, count in self._initial.items()}
+        self.held = [dict(self._initial) for _ in range(workers)]
 
     def add_worker(self, state: SimulatedWorkerState) -> None:
-        """Take in the dataflow as a worker has built it, with what its operators did meanwhile; note what they do from now on."""
+        """Add the dataflow as a worker has built it, with what its operators did meanwhile; record what they do from now on."""
         self.states[state.worker] = state
-        for (place, time), diff in (self._since_start(state) if state.exchange is None else state.unsent()).items():
+        done = state.unsent()
+        if state.exchange is None:  # a worker without peers has no record of what it did
+            done = state.view()
+            for stamp, count in self._initial.items():
+                add(done, stamp, -count)
+        for (place, time), diff in done.items():
             self._change(state.worker, place, time, diff)
         for subgraph in state.scopes:
             subgraph.intercept(functools.partial(ChangeRecorder, self, state, subgraph))
@@ -61,26 +60,13 @@ class GlobalState:
         for scope, operator in state.operators:
             operator.notified = functools.partial(self.notify, state, scope, operator)
 
-    def _since_start(self, state: SimulatedWorkerState) -> Counts:
-        """Return what a worker without peers did while it built the dataflow."""
-        found = state.view()
-        for stamp, count in self._initial.items():
-            add(found, stamp, -count)
-        return found
-
     def _change(self, worker: int, place: Place, time: Any, diff: int) -> int:
         self.acted.add(worker)
-        held = self.held[worker].setdefault(place, {})
-        count = held.get(time, 0) + diff
-        if count:
-            held[time] = count
-        else:
-            held.pop(time, None)
         add(self.counts, (place, time), diff)
-        return count
+        return add(self.held[worker], (place, time), diff)
 
     def hold(self, worker: int, place: Place, time: Any, diff: int) -> None:
-        """Note a change of a worker's capabilities (OC4). G4: it gets none where its own view has passed."""
+        """Record a change of a worker's capabilities (OC4). G4: it gets none where its own view has passed."""
         allowed = self.concluded.get(worker) if diff > 0 else None
         if allowed is not None and not below(allowed[place], time):
             self.fault("G4", f"worker {worker} counts a capability {self.flat.show((place, time))}, and had passed it")
@@ -88,7 +74,7 @@ class GlobalState:
             self.fault("OC4", f"worker {worker} gave up a capability that it did not have, {self.flat.show((place, time))}")
 
     def send(self, state: SimulatedWorkerState, scope: int, location: Location, time: Any, diff: int) -> None:
-        """Note messages to a location. S0: no worker's view may have passed them; G4: nor a frontier that their sender shows."""
+        """Record messages to a location. S0: no view may have passed them; G4: nor a frontier that their sender shows."""
         for place, arrival in self.flat.stamps(scope, location, time):
             add(self.counts, (place, arrival), diff)
             for worker, allowed in self.concluded.items():
@@ -111,17 +97,13 @@ class GlobalState:
                 self.fault("Z4", f"{found}, and {port.label} is not done with it")
 
     def read(self, worker: int, place: Place, time: Any, diff: int) -> None:
-        """Note that a worker has read so many messages."""
+        """Record that a worker has read messages."""
         if add(self.counts, (place, time), -diff) < 0:
             self.fault("I1", f"worker {worker} read more messages than were sent, {self.flat.show((place, time))}")
 
-    def held_by(self, worker: int) -> Counts:
-        """Return the capabilities that a worker has."""
-        return {(place, time): count for place, times in self.held[worker].items() for time, count in times.items()}
-
 
 class ChangeRecorder:
-    """Stands between one operator and the accounts of its scope: records and checks each change, and passes it on."""
+    """Stands between one operator and the count sinks of its scope: records and checks each change, and passes it on."""
 
     def __init__(
         self, truth: GlobalState, state: SimulatedWorkerState, subgraph: Subgraph[Any, Any], child: int, hold: Count, note: Count
@@ -139,11 +121,10 @@ class ChangeRecorder:
         self._dropped: list[tuple[int, Any]] = []
 
     def __iter__(self) -> Iterator[Count]:
-        """Yield what the operator counts capabilities with, and messages."""
+        """Yield the operator's sinks for capabilities and for messages."""
         return iter((self.hold, self.note))
 
     def hold(self, number: int, time: Any, diff: int) -> None:
-        """Record a change of capabilities."""
         location = self._locations[number]
         if diff > 0:
             self._check_support(location.port, time, "got a capability")
@@ -156,7 +137,6 @@ class ChangeRecorder:
         self._hold(number, time, diff)
 
     def note(self, number: int, time: Any, diff: int) -> None:
-        """Record that messages were sent, or read."""
         location = self._locations[number] if number >= 0 else Target(EGRESS, output_port(number))
         if diff > 0:
             self._truth.send(self._state, self._scope, location, time, diff)
@@ -182,18 +162,15 @@ class ChangeRecorder:
         self._truth.read(self._state.worker, place, time, count)
 
     def _check_support(self, output: int, time: Any, deed: str) -> None:
-        """OC2: a capability held at the output in this activation, or a message read in it, must allow the time.
-
-        A session may send after the capability that it was opened for was dropped.
-        """
+        """OC2: a capability held at the output in this activation, or a message read in it, must allow the time."""
         operator = self._operator
         place = self._state.flat.numbers[self._scope, Source(operator.index, output)]
-        held: Mapping[Any, int] = self._truth.held[self._state.worker].get(place, {})
-        if any(count > 0 and have <= time for have, count in held.items()):
+        held = self._truth.held[self._state.worker]
+        if any(count > 0 and at == place and have <= time for (at, have), count in held.items()):
             return
         if operator.running and self._call == operator.call:
             if any(port == output and had <= time for port, had in self._dropped):
-                return
+                return  # a session may send after its capability was dropped
             for port, arrived in self._consumed:
                 for summary in operator.input_ports[port].summaries[output]:
                     result = summary.results_in(arrived)
@@ -220,7 +197,6 @@ class RecordedScope(ForwardingScope[Any]):
         consumed: Sequence[ChangeBatch[Any]],
         produced: Sequence[ChangeBatch[Any]],
     ) -> bool:
-        """Pull the scope, and record its report."""
         busy = super().pull_internal_progress(internal, consumed, produced)
         numbers, worker = self._state.flat.numbers, self._state.worker
         for port, changes in enumerate(consumed):

@@ -1,23 +1,17 @@
-"""The checks of a dataflow's graph and trackers: G1, G2, G3 and G5 when it is built, G6 to G9 whenever a tracker has settled.
-
-Each scope's graph is put together again from its edges and operators, and compared with what the engine compiled.
-"""
+"""The checks of a dataflow's graph and trackers: G1, G2, G3 and G5 when it is built, G6 to G9 whenever a tracker has settled."""
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, Final, TypeAlias
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Final
 
 from timely.progress import CellState, Location, PathSummary, Refinement, Source, Target, Tracker
 from timely.scopes import EGRESS, INGRESS, Subgraph
 from timely.testing.axioms import refinement_laws, summary_laws, time_laws
-from timely.testing.flat_dataflow import FlatDataflow, below, close, unchanged
+from timely.testing.flat_dataflow import FlatDataflow, Found, below, close, unchanged
 from timely.testing.laws import violations
 from timely.testing.oracles import Steps, minimal_summaries
-
-Found: TypeAlias = Iterator[tuple[str, str]]
-"""The id of each invariant that does not hold, with what was found."""
 
 _STARTS: Final = 3
 _TIMES: Final = 5
@@ -32,12 +26,8 @@ def scope_steps(subgraph: Subgraph[Any, Any], flat: FlatDataflow) -> Steps:
     steps.update((Target(EGRESS, port), []) for port in range(subgraph.outputs))
     for child in subgraph.children:
         steps.update((Source(child.index, port), []) for port in range(child.scope.outputs))
-        nested = child.scope
-        summaries: Any
-        if isinstance(nested, Subgraph):
-            summaries = nested.internal_summary
-        else:
-            summaries = flat.operators[subgraph.number, child.index].summaries
+        scope, operator = child.scope, flat.operators.get((subgraph.number, child.index))
+        summaries: Any = scope.internal_summary if isinstance(scope, Subgraph) else operator and operator.summaries
         for i, row in enumerate(summaries):
             steps[Target(child.index, i)] = [(Source(child.index, o), s) for o, between in enumerate(row) for s in between]
     for edge in subgraph.edges:
@@ -46,7 +36,7 @@ def scope_steps(subgraph: Subgraph[Any, Any], flat: FlatDataflow) -> Steps:
 
 
 class ScopeChecks:
-    """The checks of one scope's graph and of its trackers, on whichever worker they are."""
+    """The checks of one scope's graph and of its trackers, on any worker."""
 
     def __init__(self, subgraph: Subgraph[Any, Any], flat: FlatDataflow) -> None:
         self._path = subgraph.path
@@ -107,13 +97,11 @@ class ScopeChecks:
 
     def _frontiers(self, tracker: Tracker[Any]) -> dict[Location, list[Any]]:
         key = frozenset(stamp for stamp, count in tracker.counts().items() if count > 0)
-        found = self._known.get(key)
-        if found is None:
+        if key not in self._known:
             if len(self._known) >= _CACHED:
                 self._known.clear()
-            found = self._known[key] = defaultdict(list)
-            close(found, self._functions, key)
-        return found
+            self._known[key] = close(defaultdict(list), self._functions, key)
+        return self._known[key]
 
 
 def _covers(one: Iterable[Any], other: Iterable[Any]) -> bool:

@@ -1,20 +1,16 @@
-"""``MemoryStateRegistry``: snapshots of operator state in memory, to test the recovery of your own operators.
-
-Bring all workers to a boundary (``settle``), take a snapshot of each, and build the same dataflows on any number of other
-workers. State is pickled, so that an operator shares nothing with the one that saved it.
-"""
+"""``MemoryStateRegistry``: snapshots of operator state in memory, to test the recovery of your own operators."""
 
 from __future__ import annotations
 
 import pickle
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any, TypeAlias
 
 import attrs
 
 from timely.dataflow import Operator, ScopeBuilder
 from timely.dataflow.custom_scope import CustomScope
-from timely.dataflow.operator_state import Log, Piece, Save, StatefulOperator, StatePart
+from timely.dataflow.operator_state import Piece, StatefulOperator, StatePart
 from timely.dataflow.pickling import dumps
 from timely.errors import ChangedDataflowError, StateError
 from timely.testing.transport import Network
@@ -22,7 +18,7 @@ from timely.worker import Worker
 from timely.worker.internals import set_state_registries
 
 Registration: TypeAlias = tuple[int, str, int]
-"""One registration: the number of the dataflow, the path of the operator, and the number of the registration there."""
+"""The number of a dataflow, the path of an operator, and the number of the registration there."""
 
 Snapshot: TypeAlias = dict[Registration, list[bytes]]
 """The state of one worker, in pieces pickled one by one."""
@@ -32,30 +28,28 @@ Snapshot: TypeAlias = dict[Registration, list[bytes]]
 class _Registered:
     """One registration; ``base`` are the pieces before its log began, ``None`` if ``save`` must be called first."""
 
-    save: Save | None
-    log: Log | None
+    label: str
+    part: StatePart
     base: list[bytes] | None
 
-    def pieces(self, label: str, *, compact: bool) -> list[bytes]:
+    def pieces(self, *, compact: bool) -> list[bytes]:
         """Return all of the state."""
-        save, log = self.save, self.log
-        if log is None or self.base is None or (compact and save is not None):
-            if save is None:
-                raise StateError(f"{label}: there is nothing to ask for its state, neither save nor a log from the beginning")
-            found = [_pickled(piece, label) for piece in save()]
-            if log is not None:
-                log.drain()
-        else:
-            found = self.base + [_pickled(piece, label) for piece in log.drain()]
-        self.base = found
-        return found
+        save, log = self.part.save, self.part.log
+        if log is not None and self.base is not None and not (compact and save is not None):
+            self.base = self.base + [self._pickled(piece) for piece in log.drain()]
+            return self.base
+        if save is None:
+            raise StateError(f"{self.label}: there is nothing to ask for its state, neither save nor a log from the beginning")
+        self.base = [self._pickled(piece) for piece in save()]
+        if log is not None:
+            log.drain()
+        return self.base
 
-
-def _pickled(piece: Piece, label: str) -> bytes:
-    try:
-        return dumps(piece)
-    except Exception as error:
-        raise StateError(f"{label}: a piece of its state cannot be pickled: {error}") from error
+    def _pickled(self, piece: Piece) -> bytes:
+        try:
+            return dumps(piece)
+        except Exception as error:
+            raise StateError(f"{self.label}: a piece of its state cannot be pickled: {error}") from error
 
 
 class MemoryStateRegistry:
@@ -67,68 +61,63 @@ class MemoryStateRegistry:
     >>> import timely
     >>> def run(numbers, start=()):
     ...     worker = timely.Worker()
-    ...     keeper = MemoryStateRegistry(worker, start)
+    ...     registry = MemoryStateRegistry(worker, start)
     ...     with worker.dataflow(int) as scope:
     ...         handle, stream = scope.new_input()
-    ...         total = stream.map(lambda x: ("all", x)).state_machine(lambda key, x, sum: ((sum or 0) + x, [(sum or 0) + x]))
-    ...         seen = total.capture()
-    ...     handle.send_batch(numbers)
+    ...         seen = stream.state_machine(lambda key, x, sum: ((sum or 0) + x, [(sum or 0) + x])).capture()
+    ...     handle.send_batch([("all", number) for number in numbers])
     ...     settle([worker])
-    ...     return seen.extract(), [keeper.snapshot()]
+    ...     return seen.extract(), [registry.snapshot()]
     >>> seen, snapshots = run([1, 2, 3])
-    >>> seen
-    [(0, [1, 3, 6])]
-    >>> run([4], snapshots)[0]
-    [(0, [10])]
+    >>> seen, run([4], snapshots)[0]
+    ([(0, [1, 3, 6])], [(0, [10])])
     """
 
     def __init__(self, worker: Worker, start: Sequence[Snapshot] = ()) -> None:
         self._worker = worker
         self._start = list(start)
-        self._registered: dict[Registration, tuple[str, _Registered]] = {}
+        self._registered: dict[Registration, _Registered] = {}
         set_state_registries(worker, lambda number: _DataflowStateRegistry(self, number))
 
     def take(self, number: int, info: StatefulOperator, part: StatePart) -> None:
         """Register one part of an operator's state, and load it."""
+        registered = _Registered(f"operator {info.name!r} ({info.path})", part, [])
         registration = (number, info.path, part.number)
-        label = f"operator {info.name!r} ({info.path})"
-        base = self._load(registration, label, part) if self._start else []
-        self._registered[registration] = label, _Registered(part.save, part.log, base)
+        if self._start:
+            self._load(registration, registered)
+        self._registered[registration] = registered
 
-    def _load(self, registration: Registration, label: str, part: StatePart) -> list[bytes] | None:
-        """Load the pieces of one registration; return them, unless they were repartitioned."""
+    def _load(self, registration: Registration, registered: _Registered) -> None:
+        label, part = registered.label, registered.part
         if not all(registration in snapshot for snapshot in self._start):
             number, _, part_number = registration
             raise ChangedDataflowError(f"{label}: declaration {part_number} of dataflow {number} was not there in the run before")
         index, peers = self._worker.index, self._worker.peers
-        of_workers = [[pickle.loads(piece) for piece in snapshot.get(registration, ())] for snapshot in self._start]
-        routed = [piece for pieces in of_workers for piece in pieces if piece[0] is not None and piece[0] % peers == index]
+        by_worker = [[pickle.loads(piece) for piece in snapshot[registration]] for snapshot in self._start]
+        mine = [piece for pieces in by_worker for piece in pieces if piece[0] is not None and piece[0] % peers == index]
         if len(self._start) == peers:
-            mine = [piece for piece in of_workers[index] if piece[0] is None]
-            part.load([item for _, item in mine + routed])
-            return [dumps(piece) for piece in mine + routed]
-        unrouted = [[item for route, item in pieces if route is None] for pieces in of_workers]
-        part.load([item for _, item in routed])
+            mine = [piece for piece in by_worker[index] if piece[0] is None] + mine
+        registered.base = [dumps(piece) for piece in mine]
+        part.load([item for _, item in mine])
+        if len(self._start) == peers:
+            return
+        unrouted = [[item for route, item in pieces if route is None] for pieces in by_worker]
         if part.rescale is not None:
             part.rescale(unrouted)
-            return None
-        if any(unrouted):
-            raise StateError(
-                f"{label}: its state belongs to the {len(of_workers)} workers that it was kept on and cannot be dealt to {peers}:"
-                f" go on with {len(of_workers)}"
-            )
-        return [dumps(piece) for piece in routed]
+            registered.base = None
+        elif any(unrouted):
+            saved = len(by_worker)
+            cannot = f"its state belongs to the {saved} workers that saved it and cannot be repartitioned to {peers}"
+            raise StateError(f"{label}: {cannot}: resume with {saved}")
 
     def snapshot(self, *, compact: bool = False) -> Snapshot:
         """Return all registered state; ``compact`` replaces logs by what ``save`` returns. ``StateError`` if it has no pickle."""
-        return {key: registered.pieces(label, compact=compact) for key, (label, registered) in self._registered.items()}
+        return {key: registered.pieces(compact=compact) for key, registered in self._registered.items()}
 
 
 @attrs.frozen
 class _DataflowStateRegistry:
-    """The keeper of one dataflow."""
-
-    keeper: MemoryStateRegistry
+    registry: MemoryStateRegistry
     number: int
     begins: None = None
 
@@ -136,12 +125,12 @@ class _DataflowStateRegistry:
         missing = undeclared(scope)
         if missing:
             raise StateError(
-                f"{', '.join(missing)}: not declared what is kept; call info.register_state(...) or"
+                f"{', '.join(missing)}: no operator state is registered; call info.register_state(...) or"
                 " info.declare_stateless() in the constructor"
             )
 
     def take(self, info: StatefulOperator, part: StatePart) -> None:
-        self.keeper.take(self.number, info, part)
+        self.registry.take(self.number, info, part)
 
 
 def undeclared(scope: ScopeBuilder[Any]) -> list[str]:
@@ -153,14 +142,9 @@ def undeclared(scope: ScopeBuilder[Any]) -> list[str]:
     >>> undeclared(scope)
     ['/dataflow0/mine#1']
     """
-    return [child.path for child in _operators(scope) if not child.info.state.declared]
-
-
-def _operators(scope: ScopeBuilder[Any]) -> Iterator[Operator[Any] | CustomScope[Any]]:
-    for subgraph in scope.root.scopes:
-        for child in subgraph.children:
-            if isinstance(child.scope, Operator | CustomScope):
-                yield child.scope
+    scopes = [child.scope for subgraph in scope.root.scopes for child in subgraph.children]
+    operators = [found for found in scopes if isinstance(found, Operator | CustomScope)]
+    return [operator.path for operator in operators if not operator.info.state.declared]
 
 
 def settle(workers: Sequence[Worker], network: Network | None = None) -> None:

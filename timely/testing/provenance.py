@@ -1,6 +1,6 @@
-"""What each aggregated batch of progress is made of: whose batches, which a sum does not say.
+"""Which workers' batches each aggregated batch of progress is made of.
 
-The account assumes what an aggregating worker should do, not what it does, so that a wrong sum shows up in the counts.
+It follows what an aggregating worker should do, not what it does, so that a wrong sum shows up in the counts.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ from itertools import pairwise
 from typing import Any, TypeAlias
 
 from timely.progress import GroupBatch, ProgressAggregator, ProgressBatch, ProgressGroups
-from timely.testing.transport import Network
 from timely.worker.messages import ProgressMessage
 
 Batch: TypeAlias = ProgressBatch[Any]
@@ -21,41 +20,30 @@ Origins: TypeAlias = list[tuple[int, Batch]]
 
 
 class BatchProvenance:
-    """The batches in the sums that workers pass on by these ``routes``.
-
-    >>> network, provenance = Network(3), BatchProvenance(ProgressGroups.central(3))
-    >>> batch = ProgressBatch(1, 0, (("a", 1),))
-    >>> provenance.flushed(1, 7, batch)
-    >>> for members, dataflow, sum in provenance.sent(1, [GroupBatch([0], 7, batch)]):
-    ...     network.send(1, members[0], ProgressMessage(dataflow, sum))
-    >>> provenance.batches(network, 7, 1, 2, lambda worker, sender: []) == [batch]
-    True
-    """
+    """The batches in the sums that workers pass on by these ``routes``."""
 
     def __init__(self, routes: ProgressGroups) -> None:
-        self._routes = routes
-        self._groups = [
-            {member: group for group, members in enumerate(routes.neighbours(worker)) for member in members}
-            for worker in range(routes.workers)
-        ]
-        self._group_counts = [len(routes.neighbours(worker)) for worker in range(routes.workers)]
+        self.routes = routes
+        neighbours = [routes.neighbours(worker) for worker in range(routes.workers)]
+        self._groups = [{member: group for group, members in enumerate(groups) for member in members} for groups in neighbours]
+        self._group_counts = list(map(len, neighbours))
         self._waiting: defaultdict[tuple[int, int, int], Origins] = defaultdict(list)
         self._in_flight: dict[tuple[int, int, int, int], Origins] = {}
 
     def flushed(self, worker: int, number: int, batch: Batch) -> None:
-        """Note that a worker has flushed a batch of a dataflow, to be sent to each of its groups."""
+        """Record that a worker has flushed a batch of a dataflow, to be sent to each of its groups."""
         for group in range(self._group_counts[worker]):
             self._waiting[worker, group, number].append((worker, batch))
 
     def received(self, worker: int, sender: int, number: int, batch: Batch) -> None:
-        """Note that a worker has received a sum, to be sent to its other groups."""
+        """Record that a worker has received a sum, to be sent to its other groups."""
         origins = self._in_flight.get((sender, worker, number, batch.sequence), [])
         for group in range(self._group_counts[worker]):
             if group != self._groups[worker][sender]:
                 self._waiting[worker, group, number] += origins
 
     def sent(self, worker: int, batches: Sequence[GroupBatch]) -> Sequence[GroupBatch]:
-        """Note and return what a worker sends at the end of a step; what else was waiting has cancelled."""
+        """Record and return what a worker sends at the end of a step; what else was waiting has cancelled."""
         for members, number, batch in batches:
             origins = self._waiting.pop((worker, self._groups[worker][members[0]], number), [])
             for peer in members:
@@ -64,16 +52,14 @@ class BatchProvenance:
             del self._waiting[gone]
         return batches
 
-    def batches(
-        self, network: Network, number: int, source: int, target: int, early: Callable[[int, int], Sequence[Any]]
-    ) -> list[Batch]:
+    def batches(self, number: int, source: int, target: int, messages: Callable[[int, int], Sequence[Any]]) -> list[Batch]:
         """Return the batches of one worker that another has not applied yet, oldest first.
 
-        ``early(worker, sender)`` are messages that came before their dataflow was built.
+        ``messages(sender, receiver)`` are those that the receiver has not applied.
         """
         found: list[Batch] = []
-        for sender, receiver in reversed(list(pairwise(self._routes.path(source, target)))):
-            for message in (*early(receiver, sender), *network.between(sender, receiver)):
+        for sender, receiver in reversed(list(pairwise(self.routes.path(source, target)))):
+            for message in messages(sender, receiver):
                 if isinstance(message, ProgressMessage) and message.dataflow == number:
                     origins = self._in_flight.get((sender, receiver, number, message.batch.sequence), [])
                     found += [batch for origin, batch in origins if origin == source]
@@ -87,20 +73,17 @@ class TracedAggregator(ProgressAggregator):
 
     __slots__ = ("_provenance",)
 
-    def __init__(self, index: int, routes: ProgressGroups, provenance: BatchProvenance) -> None:
-        super().__init__(index, routes)
+    def __init__(self, index: int, provenance: BatchProvenance) -> None:
+        super().__init__(index, provenance.routes)
         self._provenance = provenance
 
     def add(self, dataflow: int, batch: Batch) -> None:
-        """Take a batch of this worker."""
         self._provenance.flushed(self._index, dataflow, batch)
         super().add(dataflow, batch)
 
     def receive(self, sender: int, dataflow: int, batch: Batch) -> None:
-        """Take a sum of a neighbour."""
         self._provenance.received(self._index, sender, dataflow, batch)
         super().receive(sender, dataflow, batch)
 
     def flush(self) -> list[GroupBatch]:
-        """Return the batches to send now."""
         return list(self._provenance.sent(self._index, super().flush()))

@@ -1,13 +1,10 @@
-"""Schedules of a simulation: which worker runs next, and which messages arrive.
-
-A run is a function of its decisions. Any list of decisions may be given to any run, which skips those that cannot be taken.
-"""
+"""Schedules of a simulation: which worker runs next, and which messages arrive. A run skips decisions that cannot be taken."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator
 from random import Random
-from typing import Protocol, TypeAlias
+from typing import TypeAlias
 
 import attrs
 from hypothesis import strategies as st
@@ -17,12 +14,11 @@ from timely.testing.transport import Network
 
 @attrs.frozen
 class Resume:
-    """The decision that ``worker`` runs until it would receive messages again, or wait. Waiting ends with it.
+    """The decision that ``worker`` runs until it would receive messages again, or wait.
 
     Of the dataflows that have something to do it runs the ``dataflow``-th, modulo their number; all of them if ``None``.
 
-    >>> from timely.testing import simulate
-    >>> simulate(lambda worker: worker.index, workers=2, seed=4).decisions[0]
+    >>> Resume(1)
     Resume(worker=1, dataflow=None)
     """
 
@@ -34,14 +30,8 @@ class Resume:
 class Delivery:
     """The decision that the oldest messages from worker ``source`` to worker ``target`` arrive: at most ``count`` of them.
 
-    >>> from timely.testing import simulate
-    >>> def program(worker):
-    ...     with worker.dataflow() as scope:
-    ...         seen = scope.to_stream([worker.index]).exchange(lambda x: 0).capture()
-    ...     worker.run()
-    ...     return seen.extract()
-    >>> simulate(program, workers=2, decisions=[Resume(0), Resume(1), Delivery(1, 0, 5)]).results
-    [[(0, [0, 1])], []]
+    >>> Delivery(1, 0)
+    Delivery(source=1, target=0, count=1)
     """
 
     source: int
@@ -52,28 +42,17 @@ class Delivery:
 Decision: TypeAlias = Resume | Delivery
 
 
-class Schedulable(Protocol):
-    """What a seeded schedule knows of a simulation."""
-
-    network: Network
-
-    @property
-    def workers(self) -> Sequence[object]:
-        """All workers."""
-
-    def waiting(self) -> list[int]:
-        """Return the workers whose programs have not ended."""
-
-    def runnable(self, index: int) -> bool:
-        """Return whether a worker can go on without having waited in vain."""
-
-
 class RandomSchedule:
-    """A seeded schedule: for a while some workers are slow and some messages late, and then others."""
+    """A seeded schedule: for a while some workers are slow and some messages late, and then others.
 
-    def __init__(self, simulation: Schedulable, seed: int) -> None:
-        self._simulation = simulation
+    ``waiting()`` are the workers whose programs have not ended; ``runnable(worker)`` says which of them can go on.
+    """
+
+    def __init__(self, seed: int, network: Network, waiting: Callable[[], list[int]], runnable: Callable[[int], bool]) -> None:
         self._random = Random(seed)
+        self._network = network
+        self._waiting = waiting
+        self._runnable = runnable
         self._slow: set[int] = set()
         self._late: set[tuple[int, int]] = set()
         self._left = 0
@@ -87,23 +66,22 @@ class RandomSchedule:
             yield self._decision()
 
     def _choose_slow(self) -> None:
-        random, simulation = self._random, self._simulation
+        random, network = self._random, self._network
         self._left = random.choice([3, 10, 30, 100])
-        self._slow = {index for index in range(len(simulation.workers)) if random.random() < 0.2}
+        self._slow = {index for index in range(network.peers) if random.random() < 0.2}
         share = random.choice([0.0, 0.3, 0.8])
-        self._late = {pair for pair in simulation.network.sent if random.random() < share}
+        self._late = {pair for pair in network.sent if random.random() < share}
 
     def _decision(self) -> Decision:
-        simulation, random = self._simulation, self._random
-        in_flight = simulation.network.waiting()
+        random, in_flight = self._random, self._network.waiting()
         deliveries = [pair for pair in in_flight if pair not in self._late]
-        ready = [index for index in simulation.waiting() if simulation.runnable(index)]
+        ready = list(filter(self._runnable, self._waiting()))
         workers = [index for index in ready if index not in self._slow]
         if not workers and not deliveries:
             self._left = 0
             workers, deliveries = ready, in_flight
         if (not workers and not deliveries) or random.random() < 0.02:
-            workers = simulation.waiting()  # one of them has waited long enough
+            workers = self._waiting()  # one of them has waited long enough
         if deliveries and (not workers or random.random() < 0.5):
             source, target = random.choice(deliveries)
             return Delivery(source, target, random.choice([1, 1, 1, 2, 5, 1000]))

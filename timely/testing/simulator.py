@@ -1,8 +1,7 @@
 """The simulator: all workers of a program in one process, under a schedule that decides which worker runs and what arrives.
 
-``simulate`` runs what ``timely.execute`` would run. A run is a function of its decisions, so any run can be repeated and shrunk.
-After each step :mod:`timely.testing.checker` checks every invariant. A program must depend on nothing else: no clock, no unseeded
-random numbers, no order of a set of strings. Garbage cycles are not collected during a run, as that would not be repeatable.
+A run is a function of its decisions, so any run can be repeated and shrunk. A program must depend on nothing else: no clock, no
+unseeded random numbers, no order of a set of strings. Garbage cycles are not collected during a run, as that is not repeatable.
 """
 
 from __future__ import annotations
@@ -11,6 +10,7 @@ import functools
 import gc
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from itertools import chain
 from typing import Any, Generic, TypeVar
 
 from timely import Worker
@@ -20,52 +20,29 @@ from timely.execution.threads import first_failure, run_worker
 from timely.progress import ProgressGroups
 from timely.testing.checker import InvariantChecker
 from timely.testing.coroutine import Coroutine, CoroutineExit
-from timely.testing.provenance import BatchProvenance, TracedAggregator
+from timely.testing.provenance import TracedAggregator
 from timely.testing.schedule import Decision, Delivery, RandomSchedule, Resume
 from timely.testing.transport import Network
 from timely.worker import Scheduler, Transport
+from timely.worker.dataflows import InstalledDataflow
 
 T = TypeVar("T")
 
-_PATIENCE = 10_000
-"""A run has stalled after so many steps in which nothing happens."""
-
-_STEP = 0.001
-"""Seconds that a step takes by the worker's own clock."""
-
+_PATIENCE = 10_000  # steps in which nothing happens, until a run has stalled
+_STEP = 0.001  # seconds that a step takes by the worker's own clock
 _WORTH_PRINTING = 60
 
 
 class SimulatedWorker(Worker):
-    """A worker whose steps are checked. Stepped by hand, without a simulation, it raises ``InvariantViolation`` itself.
+    """A worker whose steps are checked. Stepped by hand, without a simulation, it raises ``InvariantViolation`` itself."""
 
-    >>> network = Network(2)
-    >>> checker = InvariantChecker(network)
-    >>> workers = [SimulatedWorker(network.transport(index), None, checker) for index in range(2)]
-    >>> for worker in workers:
-    ...     with worker.dataflow() as scope:
-    ...         probe = scope.to_stream([worker.index]).exchange(lambda x: 0).probe()
-    >>> while not probe.done():
-    ...     for index, worker in enumerate(workers):
-    ...         _ = worker.step(), network.deliver(1 - index, index)
-    >>> probe.done()
-    True
-    """
-
-    def __init__(
-        self,
-        transport: Transport,
-        scheduler: Scheduler | None,
-        checker: InvariantChecker,
-        routes: ProgressGroups | None = None,
-        provenance: BatchProvenance | None = None,
-    ) -> None:
+    def __init__(self, transport: Transport, scheduler: Scheduler | None, checker: InvariantChecker) -> None:
         self._checker = checker
         self.elapsed = 0.0
         self._long = False
         super().__init__(transport, scheduler, lambda: self.elapsed)
-        if routes is not None and provenance is not None:
-            self._aggregator = TracedAggregator(self.index, routes, provenance)
+        if checker.provenance is not None:
+            self._aggregator = TracedAggregator(self.index, checker.provenance)
         checker.add_worker(self)
 
     def _step_once(self) -> None:
@@ -73,27 +50,27 @@ class SimulatedWorker(Worker):
         super()._step_once()
         self._checker.check(self.index)
 
-    def _is_slow(self, dataflow: Any) -> bool:
-        self._long = not self._long  # every other step: nothing may depend on it
+    def _is_slow(self, dataflow: InstalledDataflow) -> bool:
+        self._long = not self._long  # results must not depend on it
         return self._long
 
     def _send_early(self, chosen: Iterable[int]) -> bool:
         sent = super()._send_early(chosen)
         if sent:
-            self._checker.check(self.index)  # what was done between steps is sent by itself
+            self._checker.check(self.index)  # work between steps is sent by itself
         return sent
 
-    def _send_progress(self, dataflow: Any) -> bool:
+    def _send_progress(self, dataflow: InstalledDataflow) -> bool:
         sent = super()._send_progress(dataflow)
         self._checker.flushed(self.index, dataflow.number)
         return sent
 
-    def _install(self, dataflow: Any) -> None:
-        self._checker.built(self.index, dataflow.number, dataflow.scopes, dataflow.exchange, dataflow.labels)
+    def _install(self, dataflow: InstalledDataflow) -> None:
+        self._checker.built(self.index, dataflow)
         super()._install(dataflow)
 
     def drop_dataflow(self, scope: ScopeBuilder[Any]) -> None:
-        """Drop a dataflow, which is not checked from now on."""
+        """Drop a dataflow, and check it no longer."""
         for number, dataflow in self._dataflows.items():
             if dataflow.scope is scope:
                 self._checker.dropped(number)
@@ -133,24 +110,17 @@ class Simulation(Generic[T]):
         self.results: list[T] = []
         self.decisions: list[Decision] = []
         self.network = network(workers)
-        provenance = None if routes is None or routes.direct_only else BatchProvenance(routes)
-        self._checker = InvariantChecker(self.network, provenance)
-        self.workers = [
-            SimulatedWorker(
-                self.network.transport(index, functools.partial(self.pause, index)), self, self._checker, routes, provenance
-            )
-            for index in range(workers)
-        ]
+        self._checker = InvariantChecker(self.network, routes)
+        transports = [self.network.transport(w, functools.partial(self.pause, w)) for w in range(workers)]
+        self.workers = [SimulatedWorker(transport, self, self._checker) for transport in transports]
         self._program = program
         self._outcomes: list[tuple[bool, Any]] = [(False, WorkerError(f"worker {w} has not ended")) for w in range(workers)]
         self._coroutines = [Coroutine(functools.partial(self._work, w), f"simulated worker {w}") for w in range(workers)]
         self._waits = [False] * workers
         self._dataflow: int | None = None
         self._current = self.workers[0]
-        schedule = RandomSchedule(self, seed).decisions() if decisions is None else iter(decisions)
-        self._schedule: Iterator[Decision] = schedule
-
-    # -- what the workers see ----------------------------------------------------------------------------------------
+        drawn = RandomSchedule(seed, self.network, self.waiting, self.runnable)
+        self._schedule = chain(drawn.decisions() if decisions is None else decisions, self._round_robin())
 
     def pause(self, worker: int, waits: bool) -> None:
         """Pause a worker's program until it is resumed."""
@@ -158,7 +128,7 @@ class Simulation(Generic[T]):
         self._coroutines[worker].pause()
 
     def choose(self, active: Sequence[int]) -> Sequence[int]:
-        """Return which dataflows run in this step, as the scheduler of every worker."""
+        """Return which dataflows run in this step: a simulation is the scheduler of its workers."""
         return active if self._dataflow is None else [active[self._dataflow % len(active)]]
 
     def park(self, timeout: float | None) -> None:
@@ -166,13 +136,11 @@ class Simulation(Generic[T]):
         self._current.transport.wait(timeout)
         self._current.elapsed += timeout or 0.0
 
-    # -- running -----------------------------------------------------------------------------------------------------
-
     def run(self) -> Simulation[T]:
         """Run to the end; return this run, or raise what ``timely.execute`` would, or an ``InvariantViolation``."""
         try:
             with _no_collection():
-                self._take_all()
+                self._run_all()
         except BaseException as error:
             self._annotate(error)
             raise
@@ -186,23 +154,16 @@ class Simulation(Generic[T]):
         self.results = [result for _, result in self._outcomes]
         return self
 
-    def _take_all(self) -> None:
+    def _run_all(self) -> None:
         idle = 0
-        while not self.ended:
-            decision = next(self._schedule, None)
-            if decision is None:
-                self._schedule = self._in_step_once()
-                continue
-            idle = idle + 1 if self._decide(decision) else 0
+        while self.waiting():
+            idle = idle + 1 if self._decide(next(self._schedule)) else 0
             if idle > _PATIENCE:
-                raise self._stalled()
+                names = ", ".join(f"worker {index}" for index in self.waiting())
+                nothing = f"in {_PATIENCE} steps nothing was sent and nothing done"
+                raise StalledError(f"the programs of {names} wait for something that never comes: {nothing}")
         if all(succeeded for succeeded, _ in self._outcomes):
             self._checker.check_end()
-
-    @property
-    def ended(self) -> bool:
-        """Whether every program has ended."""
-        return all(coroutine.ended for coroutine in self._coroutines)
 
     def _decide(self, decision: Decision) -> bool:
         """Take a decision, if it can be taken; return whether it was a step in which nothing happened."""
@@ -246,7 +207,7 @@ class Simulation(Generic[T]):
         """Return the workers whose programs have not ended, whether they can go on or not."""
         return [index for index, coroutine in enumerate(self._coroutines) if not coroutine.ended]
 
-    def _in_step_once(self) -> Iterator[Decision]:
+    def _round_robin(self) -> Iterator[Decision]:
         """The schedule when there are no more decisions: everything arrives, and all workers run in turn."""
         while True:
             for source, target in self.network.waiting():
@@ -254,12 +215,6 @@ class Simulation(Generic[T]):
             ready = [index for index in self.waiting() if self.runnable(index)]
             for index in ready or self.waiting():
                 yield Resume(index)
-
-    def _stalled(self) -> StalledError:
-        names = ", ".join(f"worker {index}" for index in self.waiting())
-        return StalledError(
-            f"the programs of {names} wait for something that never comes: in {_PATIENCE} steps nothing was sent and nothing done"
-        )
 
     def _annotate(self, error: BaseException) -> None:
         """Add a note to the error that says how to repeat the run."""
@@ -293,13 +248,13 @@ def simulate(
     network: Callable[[int], Network] = Network,
     routes: ProgressGroups | None = None,
 ) -> Simulation[T]:
-    """Run ``program(worker)`` on simulated workers, as ``timely.execute`` would, check every invariant, and return the run.
+    """Return the run of ``program(worker)`` on simulated workers, as by ``timely.execute``, with every invariant checked.
 
-    The schedule follows from ``seed``, or from the ``decisions`` given; once they are used up everything arrives and all workers
-    run in turn. ``network`` makes the network between the workers; ``routes`` are those of progress messages.
+    The schedule follows from ``seed``, or from ``decisions``; after the last one everything arrives and all workers run in turn.
+    ``network`` makes the network between the workers; ``routes`` are those of progress messages.
 
-    Raises what ``timely.execute`` raises, :class:`~timely.errors.InvariantViolation` for what does not hold, ``StalledError`` for
-    programs that wait for what never comes. Source of the checks: :mod:`timely.testing.invariants`.
+    Raises what ``timely.execute`` raises, :class:`~timely.errors.InvariantViolation` for a violated invariant, and
+    ``StalledError`` for programs that wait for what never comes.
 
     >>> def program(worker):
     ...     with worker.dataflow() as scope:
@@ -309,10 +264,7 @@ def simulate(
     >>> run = simulate(program, workers=2, seed=7)
     >>> run.results
     [[(0, [2, 2])], [(0, [1, 1, 3, 3])]]
-    >>> again = simulate(program, workers=2, decisions=run.decisions)
-    >>> again.decisions == run.decisions
-    True
-    >>> simulate(program, workers=2, decisions=[Resume(1), Resume(1), Delivery(1, 0), Resume(0)]).results == run.results
+    >>> simulate(program, workers=2, decisions=run.decisions).decisions == run.decisions
     True
     """
     return Simulation(program, workers, seed, decisions=decisions, network=network, routes=routes).run()
@@ -327,21 +279,16 @@ def shrink(
     network: Callable[[int], Network] = Network,
     routes: ProgressGroups | None = None,
 ) -> list[Decision]:
-    """Return as few of ``decisions`` as the program needs to fail still: none, if it fails under every schedule.
+    """Return as few of ``decisions`` as the program needs to fail: none, if it fails under every schedule.
 
-    ``failing`` is the type of error, or a predicate of it. ``ConfigurationError`` if the program does not fail so to begin with.
+    ``failing`` is the type of error, or a predicate of it. ``ConfigurationError`` if ``decisions`` do not fail.
     Source: delta debugging (Zeller and Hildebrandt 2002).
 
-    >>> from timely import StalledError
     >>> def forgetful(worker):
     ...     with worker.dataflow() as scope:
     ...         handle, stream = scope.new_input()
     ...     return handle  # keeps it open
-    >>> run = Simulation(forgetful, workers=2, seed=1)
-    >>> try:
-    ...     run.run()
-    ... except StalledError:
-    ...     shrink(forgetful, run.decisions, StalledError, workers=2)
+    >>> shrink(forgetful, [Resume(0), Resume(1)], StalledError, workers=2)
     []
     """
 

@@ -1,28 +1,104 @@
-"""Hypothesis strategies for progress graphs, and for what happens on them.
+"""Hypothesis strategies for times, path summaries, progress graphs, and changes of their counts.
 
-Every strategy takes a time type or a :class:`~timely.testing.TimeKit`. What it makes is legal, and small cases come first when
-Hypothesis shrinks.
+Every strategy takes a time type or a :class:`~timely.testing.TimeKit`. What it makes is legal, and shrinks to small cases.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_args, get_origin
 
+import attrs
 from hypothesis import find, settings
 from hypothesis import strategies as st
 
-from timely.progress import Antichain, Location, Source, Target
-from timely.testing.exchange_rules import Do, ExchangeRules, Statement
-from timely.testing.graph import GraphSpec, NodeSpec
-from timely.testing.oracles import Change
-from timely.testing.time_strategies import time_kit, times
+from timely.errors import ConfigurationError
+from timely.order import Product
+from timely.progress import Antichain, Location, LoopSummary, LoopTime, ProductSummary, Source, Step, Target, Unit, UnitSummary
+from timely.testing.oracles import Change, GraphSpec, NodeSpec
 
 X = TypeVar("X")
 
 
+@attrs.frozen
+class TimeKit:
+    """Strategies for a time type. No summary goes back in time; ``advancing`` ones strictly advance every time.
+
+    ``advancing`` is ``st.nothing()`` if no summary does. ``inside`` are kits of types that refine this one, for nested scopes;
+    ``parts`` are the two kits of a product.
+
+    >>> kit = TimeKit(int, st.integers(0, 3), st.just(Step(1)), st.just(Step(0)))
+    >>> kit.spec is int
+    True
+    """
+
+    spec: Any
+    times: st.SearchStrategy[Any]
+    advancing: st.SearchStrategy[Any]
+    summaries: st.SearchStrategy[Any]
+    inside: tuple[TimeKit, ...] = ()
+    parts: tuple[TimeKit, TimeKit] | None = None
+
+    def product(self, inner: TimeKit) -> TimeKit:
+        """Return the kit of ``Product[self.spec, inner.spec]``; its summaries advance if those of one coordinate do."""
+        ways = [(self.summaries, inner.advancing), (self.advancing, inner.summaries)]
+        able = [way for way in ways if not any(part.is_empty for part in way)]
+        advancing = st.one_of([st.builds(ProductSummary, *way) for way in able])
+        summaries = st.builds(ProductSummary, self.summaries, inner.summaries)
+        product: Any = Product  # its coordinates are known only at run time
+        times = st.builds(Product, self.times, inner.times)
+        return TimeKit(product[self.spec, inner.spec], times, advancing, summaries, (), (self, inner))
+
+
+_LIMITS = st.none() | st.integers(0, 9)
+_SMALL = st.integers(0, 3)
+_COUNTERS = st.lists(_SMALL, max_size=3).map(tuple)
+
+
+def time_kit(spec: Any) -> TimeKit:
+    """Return the kit for ``int``, ``Unit``, ``LoopTime`` or a ``Product`` of these. A kit is returned as it is.
+
+    >>> time_kit(Product[int, LoopTime]).spec == Product[int, LoopTime]
+    True
+    """
+    if isinstance(spec, TimeKit):
+        return spec
+    if spec is int:
+        forward, steps = (st.builds(Step, st.integers(least, least + 2), _LIMITS) for least in (1, 0))
+        return TimeKit(int, st.integers(0, 8), forward, steps)
+    if spec is Unit:
+        return TimeKit(Unit, st.builds(Unit), st.nothing(), st.builds(UnitSummary))
+    if spec is LoopTime:
+        rounds = st.builds(LoopSummary, _SMALL, st.integers(1, 3), st.integers(1, 2), _COUNTERS)
+        later = st.builds(LoopSummary, st.integers(1, 2)) | rounds
+        return TimeKit(LoopTime, st.builds(LoopTime, _SMALL, _COUNTERS), later, st.builds(LoopSummary) | later)
+    if get_origin(spec) is Product:
+        outer, inner = map(time_kit, get_args(spec))
+        return outer.product(inner)
+    raise ConfigurationError(f"no strategy is known for {spec!r}: give a TimeKit with strategies for its times and summaries")
+
+
+def times(spec: Any) -> st.SearchStrategy[Any]:
+    """Return a strategy for times of a type.
+
+    >>> smallest(times(Product[int, int]), lambda time: time.inner >= 2)
+    (0, 2)
+    """
+    return time_kit(spec).times
+
+
+def summaries(spec: Any) -> st.SearchStrategy[Any]:
+    """Return a strategy for path summaries of a time type, advancing ones among them.
+
+    >>> smallest(summaries(int), lambda summary: summary.results_in(4) is None)
+    Step(0, limit=0)
+    """
+    kit = time_kit(spec)
+    return kit.summaries | kit.advancing
+
+
 def smallest(strategy: st.SearchStrategy[X], condition: Callable[[X], bool] = lambda _: True) -> X:
-    """Return the simplest value of a strategy that fulfils a condition, the same every time; ``NoSuchExample`` if there is none.
+    """Return the simplest value that fulfils a condition, always the same one; ``NoSuchExample`` if there is none.
 
     >>> smallest(st.lists(st.integers()), lambda numbers: sum(numbers) > 9)
     [10]
@@ -37,10 +113,9 @@ _SUMMARIES = (st.sampled_from([0, 1, 1, 1, 2, 3]), st.sampled_from([0, 1, 1, 1, 
 
 @st.composite
 def graphs(draw: st.DrawFn, spec: Any, *, max_nodes: int = 6, local: bool = True) -> GraphSpec:
-    """Make graphs of nodes with up to three ports a side. Half of them are tangles, in which almost everything is connected.
+    """Make graphs of nodes with up to three ports a side. In half of them almost everything is connected.
 
-    An edge back to a lower node leads to an input whose every summary advances, so every cycle advances (Naiad section 2.1).
-    Some edges are local, if ``local``.
+    Every cycle advances: an edge back leads to an input all of whose summaries advance. ``local`` allows local edges.
 
     >>> smallest(graphs(int), lambda graph: len(graph.edges) > 0).edges
     ((Source(0, 0), Target(0, 0), False),)
@@ -84,7 +159,7 @@ def _edges(draw: st.DrawFn, nodes: list[NodeSpec], looping: list[Target], local:
 
 @st.composite
 def ladders(draw: st.DrawFn, spec: Any) -> GraphSpec:
-    """Make graphs of nodes in a line, joined both ways to their neighbours, and some to others: no one location cuts all cycles.
+    """Make lines of nodes with edges both ways, so that no single location cuts all cycles.
 
     >>> len(smallest(ladders(int), lambda graph: True).nodes)
     1
@@ -109,7 +184,7 @@ def ladders(draw: st.DrawFn, spec: Any) -> GraphSpec:
 
 @st.composite
 def changes(draw: st.DrawFn, spec: Any, graph: GraphSpec, *, max_rounds: int = 6) -> list[list[Change]]:
-    """Make rounds of any changes of a graph's counts, for a tracker; the counts of local edges are never negative.
+    """Make rounds of changes of a graph's counts, for a tracker. Counts at local edges are never negative.
 
     >>> graph = GraphSpec(int, (NodeSpec(1, 0, {}, (0,)),), ())
     >>> smallest(changes(int, graph), lambda rounds: any(diff < 0 for changes in rounds for _, _, diff in changes))
@@ -150,25 +225,3 @@ def scenarios(spec: Any) -> st.SearchStrategy[tuple[GraphSpec, list[list[Change]
     """
     shapes = [graphs(spec)] if time_kit(spec).advancing.is_empty else [graphs(spec), ladders(spec)]
     return st.one_of(shapes).flatmap(lambda graph: st.tuples(st.just(graph), changes(spec, graph)))
-
-
-@st.composite
-def histories(draw: st.DrawFn, spec: Any, graph: GraphSpec, *, max_size: int = 20) -> list[Statement]:
-    """Make legal histories of one worker: atomic statements, each permitted by what it held or consumed (OC2).
-
-    At the start each output has one capability at the minimum. Summed up in order, no count is ever negative.
-
-    >>> graph = GraphSpec(int, (NodeSpec(0, 1, {}), NodeSpec(1, 0, {}, (0,))), ((Source(0, 0), Target(1, 0), False),))
-    >>> smallest(histories(int, graph), lambda history: any(location == Target(1, 0) for s in history for location, _, _ in s))
-    [((Target(1, 0), 0, 1),)]
-    """
-    rules = ExchangeRules(graph, 1, draw(st.lists(times(spec), max_size=3, unique=True)))
-    state = rules.initial()
-    made: list[Statement] = []
-    for _ in range(draw(st.integers(0, max_size))):
-        statements = list(rules.statements(state, 0))
-        if not statements:
-            break
-        made.append(draw(st.sampled_from(statements)))
-        state = rules.after(state, Do(0, made[-1]))
-    return made

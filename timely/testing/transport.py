@@ -1,7 +1,4 @@
-"""A network between workers of one process; its messages arrive when the schedule, or a test, delivers them.
-
-Messages of one worker to another arrive in the order in which they were sent, as on every transport.
-"""
+"""A network between workers of one process, whose messages arrive in order when the schedule, or a test, delivers them."""
 
 from __future__ import annotations
 
@@ -62,7 +59,7 @@ class Network:
             yield from ((target, message) for message in self.between(source, target))
 
     def between(self, source: int, target: int) -> list[Any]:
-        """Return the messages of one worker that another has not received yet, oldest first."""
+        """Return the messages of one worker that another has not received, oldest first."""
         arrived = [message for sender, message in self.inboxes[target] if sender == source]
         return [*arrived, *self.sent[source, target]]
 
@@ -78,7 +75,6 @@ class SimulatedTransport:
         self._rested = False
 
     def send(self, peer: int, message: Any) -> None:
-        """Send a message to another worker."""
         self._network.count += 1
         self._network.send(self.index, peer, message)
 

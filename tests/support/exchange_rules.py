@@ -11,12 +11,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, TypeAlias
 
 import attrs
+from hypothesis import strategies as st
 
 from timely.errors import InvariantViolation, ProgressError
 from timely.order import linear_extension
 from timely.progress import Location, ProgressBatch, ProgressExchange, Source, Target, Tracker, time_domain
-from timely.testing.graph import GraphSpec
-from timely.testing.oracles import Change, Oracle, Pointstamp
+from timely.testing import Change, GraphSpec, Oracle, Pointstamp, times
 
 Statement: TypeAlias = tuple[Change, ...]
 """What one activation did, atomically: ``(location, time, by how much its count changed)``."""
@@ -315,3 +315,21 @@ class ExchangeRules:
 
     def _counted(self, state: ExchangeState, worker: int, updates: Iterable[tuple[Pointstamp, int]]) -> ExchangeState:
         return attrs.evolve(state, views=replaced(state.views, worker, plus(state.views[worker], updates)))
+
+
+@st.composite
+def histories(draw: st.DrawFn, spec: Any, graph: GraphSpec, *, max_size: int = 20) -> list[Statement]:
+    """Make legal histories of one worker: atomic statements, each permitted by what it held or consumed (OC2).
+
+    At the start each output has one capability at the minimum. Summed up in order, no count is ever negative.
+    """
+    rules = ExchangeRules(graph, 1, draw(st.lists(times(spec), max_size=3, unique=True)))
+    state = rules.initial()
+    made: list[Statement] = []
+    for _ in range(draw(st.integers(0, max_size))):
+        statements = list(rules.statements(state, 0))
+        if not statements:
+            break
+        made.append(draw(st.sampled_from(statements)))
+        state = rules.after(state, Do(0, made[-1]))
+    return made
