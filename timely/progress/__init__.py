@@ -15,6 +15,7 @@ from timely.progress.cycles import strictly_advances
 from timely.progress.domain import TimeDomain, time_domain
 from timely.progress.exchange import ProgressBatch, ProgressExchange
 from timely.progress.graph import GraphBuilder
+from timely.progress.lattices import Lattice, lattice
 from timely.progress.location import Location, Source, Target
 from timely.progress.loop_time import LoopSummary, LoopTime
 from timely.progress.minimal_heap import MinimalHeap
@@ -38,6 +39,7 @@ __all__ = [
     "GroupBatch",
     "GroupMark",
     "Location",
+    "Lattice",
     "LoopSummary",
     "LoopTime",
     "MinimalHeap",
@@ -65,5 +67,6 @@ __all__ = [
     "refinement",
     "strictly_advances",
     "strongly_connected",
+    "lattice",
     "time_domain",
 ]

@@ -1,0 +1,46 @@
+"""Linear operators: what they do to a record does not depend on other records, so they keep no state."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from timely.dataflow import Capability, InputPort, OperatorInfo, OutputPort, Pipeline, Stream
+from timely.differential.updates import Update
+from timely.operators.generic import unary
+
+Updates = Iterable[Update]
+
+
+def linear(stream: Stream[Any, Any], name: str, f: Callable[[Updates], list[Update]]) -> Stream[Any, Any]:
+    """Return the stream of ``f(updates)``, at the times of the input."""
+
+    def constructor(capability: Capability[Any], info: OperatorInfo) -> Callable[..., object]:
+        info.declare_stateless()
+
+        def logic(input: InputPort[Any, Any], output: OutputPort[Any]) -> None:
+            input.forward(output, f)
+
+        return logic
+
+    return unary(stream, Pipeline, name, constructor)
+
+
+def delayed(stream: Stream[Any, Any], name: str, to: Callable[[Any, Any], Any]) -> Stream[Any, Any]:
+    """Return the stream of the updates at ``to(record, time)``, which is at or after their time."""
+
+    def constructor(capability: Capability[Any], info: OperatorInfo) -> Callable[..., object]:
+        info.declare_stateless()
+
+        def logic(input: InputPort[Any, Any], output: OutputPort[Any]) -> None:
+            for capability, batch in input:
+                found: dict[Any, list[Update]] = {}
+                for update in batch:
+                    found.setdefault(to(update[0], capability.time), []).append(update)
+                for time, updates in found.items():
+                    with capability.delayed(time) as later:
+                        output.session(later).give_batch(updates)
+
+        return logic
+
+    return unary(stream, Pipeline, name, constructor)

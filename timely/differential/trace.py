@@ -1,0 +1,397 @@
+"""``Trace``: the updates of one arrangement on one worker, by key, with as much history as its readers hold.
+
+A key has a list of entries ``(value, time, diff)``. Readers process the deltas of a trace one by one, so each sees those it has
+processed and no others: else a join would count a pair twice, or never, whose two sides are both on their way. What some
+reader has not seen is *fresh*; the rest is *settled*, and may be compacted.
+
+Invariant: for every time at or after ``since``, the entries of a key with times at or before it add up to what was appended.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, Final, Generic, TypeAlias, TypeVar
+
+from timely.differential.updates import Delta, Update
+from timely.order import PartialOrder, less_equal, reaches
+from timely.progress import Lattice
+
+T = TypeVar("T", bound=PartialOrder)
+
+Entry: TypeAlias = tuple[Any, Any, Any]
+"""``(value, time, diff)``."""
+
+Hold: TypeAlias = Callable[[], Sequence[Any]]
+"""Returns the frontier of the times at which somebody may still read."""
+
+_NONE: Final[list[Entry]] = []
+_SHORT: Final = 8
+"""Entries from which on a list is compacted whenever it has doubled."""
+
+_EVERY: Final = 64
+"""Activations, or touched keys, between two rounds of compaction: each computes ``since``, at 5 µs."""
+
+
+class Trace(Generic[T]):
+    """The updates of one arrangement on one worker.
+
+    ``pairs``: records are pairs of a key and a value; else a record is a key, and its value is ``None``. ``upper()`` is the
+    frontier of what may still be appended.
+    """
+
+    __slots__ = (
+        "_advanced", "_cursors", "_fresh", "_holds", "_idle", "_rest", "_settled", "_since", "_touched", "_unseen", "lattice", "number",
+        "pairs", "upper",
+    )
+
+    def __init__(self, times: Lattice[T], pairs: bool, upper: Hold) -> None:
+        self.lattice = times
+        self.pairs = pairs
+        self.upper = upper
+        self.number = 0  # of the next delta
+        self._settled: dict[Any, list[Entry]] = {}
+        self._fresh: dict[Any, list[tuple[int, Any, T, Any]]] = {}
+        self._unseen: deque[tuple[int, list[Any]]] = deque()
+        self._cursors: list[Cursor[Any]] = []
+        self._holds: list[Hold] = []
+        self._since: list[T] = [times.domain.minimum]
+        self._advanced: dict[T, T] = {}
+        self._touched: dict[Any, None] = {}  # keys that may have entries to add up
+        self._rest: list[Any] = []  # keys that have, as soon as `since` moves
+        self._idle = 0
+
+    # -- writing ---------------------------------------------------------------------------------------------------
+
+    def append(self, time: T, updates: Iterable[Update]) -> Delta:
+        """Append consolidated updates at ``time``, and return them as a delta, which every cursor must see."""
+        delta = Delta(updates)
+        number = delta.number = self.number
+        self.number += 1
+        fresh, settled, touched = self._fresh, self._settled, self._touched
+        keys: list[Any] = []
+        for record, diff in delta:
+            key, value = record if self.pairs else (record, None)
+            if self._cursors:
+                if key in fresh:
+                    fresh[key].append((number, value, time, diff))
+                else:
+                    fresh[key] = [(number, value, time, diff)]
+                keys.append(key)
+            elif key in settled:
+                entries = settled[key]
+                entries.append((value, time, diff))
+                touched[key] = None
+                if not len(entries) & (len(entries) - 1) and len(entries) >= _SHORT:
+                    self.compact_key(key)
+            else:
+                settled[key] = [(value, time, diff)]
+        if keys:
+            self._unseen.append((number, keys))
+        return delta
+
+    def load(self, key: Any, entries: Iterable[Entry]) -> None:
+        """Add entries of a checkpoint, which count as seen."""
+        self._settled.setdefault(key, []).extend(entries)
+        self._touched[key] = None
+
+    def settle(self) -> None:
+        """Settle the deltas that every cursor has seen."""
+        unseen, fresh, settled = self._unseen, self._fresh, self._settled
+        low = min((cursor.seen for cursor in self._cursors), default=self.number)
+        while unseen and unseen[0][0] < low:
+            for key in unseen.popleft()[1]:
+                waiting = fresh.get(key)
+                if waiting is None or waiting[0][0] >= low:
+                    continue  # another update of the key has settled them
+                ready = len(waiting)
+                if waiting[-1][0] >= low:
+                    ready = next(index for index, entry in enumerate(waiting) if entry[0] >= low)
+                entries = settled.get(key)
+                if entries is None:
+                    entries = settled[key] = []
+                before = len(entries)
+                entries.extend([entry[1:] for entry in waiting[:ready]])
+                if ready == len(waiting):
+                    del fresh[key]
+                else:
+                    del waiting[:ready]
+                if len(entries) > 1:
+                    self._touched[key] = None
+                    if len(entries) >= _SHORT and before.bit_length() != len(entries).bit_length():
+                        self.compact_key(key)
+
+    # -- reading ---------------------------------------------------------------------------------------------------
+
+    def history(self, key: Any) -> list[Entry]:
+        """Return all entries of ``key``, which must not be changed."""
+        settled = self._settled.get(key, _NONE)
+        waiting = self._fresh.get(key)
+        return settled if waiting is None else settled + [entry[1:] for entry in waiting]
+
+    def visible(self, key: Any, seen: int, ahead: set[int]) -> list[Entry]:
+        """Return the entries of ``key`` in the deltas before number ``seen`` and in those of ``ahead``."""
+        settled = self._settled.get(key, _NONE)
+        waiting = self._fresh.get(key) if self._fresh else None
+        if waiting is None:
+            return settled
+        found = list(settled)
+        for entry in waiting:
+            if entry[0] < seen or entry[0] in ahead:
+                found.append(entry[1:])
+            elif not ahead:
+                break  # deltas come in order
+        return found
+
+    def keys(self) -> Iterator[Any]:
+        """Return the keys that have entries."""
+        yield from self._settled
+        for key in self._fresh:
+            if key not in self._settled:
+                yield key
+
+    def __len__(self) -> int:
+        """Return the number of keys that have entries, or a little more."""
+        return len(self._settled) + len(self._fresh)
+
+    def entries(self) -> int:
+        """Return the number of entries, by counting them."""
+        return sum(map(len, self._settled.values())) + sum(map(len, self._fresh.values()))
+
+    def at(self, key: Any, time: T) -> dict[Any, Any]:
+        """Return the counts of the values of ``key`` at ``time``."""
+        return accumulate(self.history(key), time)
+
+    # -- frontiers -------------------------------------------------------------------------------------------------
+
+    def hold(self, hold: Hold) -> None:
+        """Keep history for the times at or after ``hold()``, until ``release(hold)``."""
+        self._holds.append(hold)
+
+    def release(self, hold: Hold) -> None:
+        """Undo ``hold``."""
+        self._holds = [other for other in self._holds if other is not hold]
+
+    def add_cursor(self, cursor: Cursor[Any]) -> None:
+        """Have ``cursor`` see every delta from now on."""
+        self._cursors.append(cursor)
+
+    def remove_cursor(self, cursor: Cursor[Any]) -> None:
+        """Wait for ``cursor`` no longer."""
+        self._cursors = [other for other in self._cursors if other is not cursor]
+        self.settle()
+
+    @property
+    def since(self) -> list[T]:
+        """The lower envelope of ``upper()`` and of what is held: history before it may be lost."""
+        return self.lattice.lower_envelope(time for hold in (self.upper, *self._holds) for time in hold())
+
+    # -- compaction ------------------------------------------------------------------------------------------------
+
+    def maintain(self, portion: int, force: bool = False) -> bool:
+        """Compact some keys: at least ``portion`` whenever it is worth it. Return whether others wait."""
+        self._idle += 1
+        if not force and self._idle < _EVERY and len(self._touched) < _EVERY:
+            return False
+        self._idle = 0
+        self._advance_since()
+        touched = self._touched
+        for _ in range(min(len(touched), 2 * portion + _EVERY)):
+            key = next(iter(touched))
+            del touched[key]
+            entries = self._compact(key)
+            if len(entries) > 1 and any(entry[1] is not entries[0][1] for entry in entries):
+                self._rest.append(key)
+        return bool(touched)
+
+    def compact(self) -> None:
+        """Compact all keys."""
+        self._advance_since()
+        for key in list(self._settled):
+            self._compact(key)
+
+    def compact_key(self, key: Any) -> list[Entry]:
+        """Compact one key, and return its entries."""
+        self._advance_since()
+        return self._compact(key)
+
+    def remove(self, key: Any) -> list[Entry]:
+        """Remove a key, and return its entries."""
+        self._touched.pop(key, None)
+        return self._settled.pop(key, _NONE)
+
+    def _advance_since(self) -> None:
+        since = self.since
+        if since != self._since:
+            self._since = since
+            self._advanced.clear()
+            if self._rest:
+                self._touched.update(dict.fromkeys(self._rest))
+                self._rest = []
+
+    def _compact(self, key: Any) -> list[Entry]:
+        entries = self._settled.get(key)
+        if entries is None:
+            return _NONE
+        kept = compacted(entries, self.lattice, self._since, self._advanced)
+        if kept:
+            self._settled[key] = kept
+        else:
+            del self._settled[key]
+        return kept
+
+
+def accumulate(entries: Iterable[Entry], time: Any) -> dict[Any, Any]:
+    """Return the sums of the differences at times at or before ``time``, by value, without those that are zero."""
+    sums: dict[Any, Any] = {}
+    last: Any = None
+    counts = False
+    for value, when, diff in entries:
+        if when is not last:
+            last = when
+            counts = less_equal(when, time)
+        if counts:
+            sums[value] = sums[value] + diff if value in sums else diff
+    return {value: count for value, count in sums.items() if count}
+
+
+def compacted(entries: Iterable[Entry], times: Lattice[Any], since: Sequence[Any], advanced: dict[Any, Any]) -> list[Entry]:
+    """Return ``entries`` with times advanced by ``since`` and equal ones added up; ``advanced`` remembers the times."""
+    sums: dict[tuple[Any, Any], Any] = {}
+    last: Any = None
+    moved: Any = None
+    for value, when, diff in entries:
+        if when is not last:
+            last = when
+            moved = advanced.get(when)
+            if moved is None:
+                moved = times.advance(when, since)
+                moved = advanced[when] = advanced.setdefault(moved, moved)  # equal times are one object
+        place = (value, moved)
+        sums[place] = sums[place] + diff if place in sums else diff
+    return [(value, when, diff) for (value, when), diff in sums.items() if diff]
+
+
+class Cursor(Generic[T]):
+    """One reader of a trace, in a scope of its own: sees the deltas that it has processed, with times of that scope.
+
+    ``hold()`` returns the frontier, in times of the scope, at which it may still read. Inside ``run()``, several times are
+    processed in turn, and a key's entries are kept aside and compacted as the hold moves: else ``n`` times would read ``n``
+    entries each.
+    """
+
+    __slots__ = (
+        "_ahead", "_inner", "_keep", "_limits", "_outer_hold", "_run", "_to_inner", "_trace", "hold", "lattice", "seen",
+    )
+
+    def __init__(
+        self,
+        trace: Trace[Any],
+        times: Lattice[T],
+        hold: Hold,
+        to_inner: Callable[[Any], T] | None = None,
+        to_outer: Callable[[T], Any] | None = None,
+        keep: Callable[[Any], bool] | None = None,
+    ) -> None:
+        self._trace = trace
+        self._keep = keep
+        self.lattice = times
+        self.hold = hold
+        self.seen = trace.number
+        self._ahead: set[int] = set()
+        self._to_inner = to_inner
+        self._inner: dict[Any, T] = {}
+        self._run: dict[Any, list[Entry]] | None = None
+        self._limits: dict[Any, int] = {}
+        self._outer_hold: Hold = hold if to_outer is None else lambda: [to_outer(time) for time in hold()]
+        trace.add_cursor(self)
+        trace.hold(self._outer_hold)
+
+    def close(self) -> None:
+        """Let go of the trace."""
+        self._trace.release(self._outer_hold)
+        self._trace.remove_cursor(self)
+
+    def __len__(self) -> int:
+        """Return about how many keys the trace has."""
+        return len(self._trace)
+
+    def keys(self) -> Iterator[Any]:
+        """Return the keys of the trace."""
+        return self._trace.keys()
+
+    def history(self, key: Any) -> list[Entry]:
+        """Return what it sees of ``key``, which must not be changed."""
+        run = self._run
+        if run is None:
+            return self._visible(key)
+        entries = run.get(key)
+        if entries is None:
+            entries = run[key] = list(self._visible(key))
+        return entries
+
+    def _visible(self, key: Any) -> list[Entry]:
+        entries = self._trace.visible(key, self.seen, self._ahead)
+        keep = self._keep
+        if keep is not None and entries:
+            pairs = self._trace.pairs
+            entries = [entry for entry in entries if keep((key, entry[0]) if pairs else key)]
+        if self._to_inner is None or not entries:
+            return entries
+        inner = self._inner
+        found = []
+        for value, time, diff in entries:
+            moved = inner.get(time)
+            if moved is None:
+                if len(inner) >= 1024:
+                    inner.clear()
+                moved = inner[time] = self._to_inner(time)
+            found.append((value, moved, diff))
+        return found
+
+    def rows(self, delta: Delta) -> Iterable[tuple[Any, Any, Any]]:
+        """Return the updates of a delta as ``(key, value, diff)``."""
+        keep = self._keep
+        updates: Iterable[Update] = delta if keep is None else [update for update in delta if keep(update[0])]
+        if self._trace.pairs:
+            return [(key, value, diff) for (key, value), diff in updates]
+        return [(record, None, diff) for record, diff in updates]
+
+    def see(self, delta: Delta, time: T) -> None:
+        """Take note that the delta, which came at ``time``, has been processed."""
+        run = self._run
+        if run is not None:
+            self._add(run, delta, time)
+        ahead = self._ahead
+        if delta.number != self.seen:
+            ahead.add(delta.number)
+            return
+        self.seen += 1
+        while self.seen in ahead:
+            ahead.remove(self.seen)
+            self.seen += 1
+        self._trace.settle()
+
+    def _add(self, run: dict[Any, list[Entry]], delta: Delta, time: T) -> None:
+        limits = self._limits
+        for key, value, diff in self.rows(delta):
+            entries = run.get(key)
+            if entries is not None:
+                entries.append((value, time, diff))
+                if len(entries) > limits.get(key, _SHORT):
+                    kept = run[key] = compacted(entries, self.lattice, self.lattice.lower_envelope(self.hold()), {})
+                    limits[key] = 2 * len(kept) + _SHORT
+
+    def begin_run(self) -> None:
+        """Begin a run of several times."""
+        self._run = {}
+
+    def end_run(self) -> None:
+        """End it."""
+        self._run = None
+        self._limits.clear()
+
+
+def complete(time: Any, upper: Sequence[Any]) -> bool:
+    """Return whether nothing at ``time`` or before can come any more."""
+    return not reaches(list(upper), time)
