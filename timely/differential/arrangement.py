@@ -37,6 +37,7 @@ class Index:
     path: str
     scope: ScopeBuilder[Any]
     activator: Activator | None = None
+    released: bool = False
 
     @property
     def pairs(self) -> bool:
@@ -44,7 +45,8 @@ class Index:
         return self.trace.pairs
 
     def activate(self) -> None:
-        """Have the operator compact its trace."""
+        """Have the operator compact its trace, of which a reader has let go."""
+        self.released = True
         if self.activator is not None:
             self.activator.activate()
 
@@ -140,7 +142,8 @@ def arrange(
                 if updates:
                     output.session(capability).give_batch(trace.append(capability.time, updates))
                     appended += len(updates)
-            return trace.maintain(appended, force=not appended)
+            released, index.released = index.released, False
+            return trace.maintain(appended, released)
 
         return logic
 

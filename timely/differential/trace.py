@@ -41,7 +41,7 @@ class Trace(Generic[T]):
     """
 
     __slots__ = (
-        "_advanced", "_cursors", "_fresh", "_holds", "_idle", "_rest", "_settled", "_since", "_touched", "_unseen", "lattice", "number",
+        "_advanced", "_appended", "_cursors", "_fresh", "_holds", "_idle", "_rest", "_settled", "_since", "_touched", "_unseen", "lattice", "number",
         "pairs", "upper",
     )
 
@@ -58,7 +58,8 @@ class Trace(Generic[T]):
         self._since: list[T] = [times.domain.minimum]
         self._advanced: dict[T, T] = {}
         self._touched: dict[Any, None] = {}  # keys that may have entries to add up
-        self._rest: list[Any] = []  # keys that have, as soon as `since` moves
+        self._rest: list[Any] = []  # keys that have some once `since` has moved far enough
+        self._appended = 0  # updates since those were last looked at
         self._idle = 0
 
     # -- writing ---------------------------------------------------------------------------------------------------
@@ -188,17 +189,21 @@ class Trace(Generic[T]):
 
     # -- compaction ------------------------------------------------------------------------------------------------
 
-    def maintain(self, portion: int, force: bool = False) -> bool:
-        """Compact some keys: at least ``portion`` whenever it is worth it. Return whether others wait."""
+    def maintain(self, appended: int, force: bool = False) -> bool:
+        """Compact some keys, at a cost that goes with how many updates were appended. Return whether others wait."""
+        self._appended += appended
         self._idle += 1
-        if not force and self._idle < _EVERY and len(self._touched) < _EVERY:
+        touched = self._touched
+        if not force and self._idle < _EVERY and len(touched) < _EVERY:
             return False
         self._idle = 0
         self._advance_since()
-        touched = self._touched
-        for _ in range(min(len(touched), 2 * portion + _EVERY)):
-            key = next(iter(touched))
-            del touched[key]
+        if self._appended >= len(self._rest):
+            self._appended = 0
+            touched.update(dict.fromkeys(self._rest))
+            self._rest = []
+        for _ in range(min(len(touched), 2 * appended + _EVERY)):
+            key = touched.popitem()[0]
             entries = self._compact(key)
             if len(entries) > 1 and any(entry[1] is not entries[0][1] for entry in entries):
                 self._rest.append(key)
@@ -225,9 +230,6 @@ class Trace(Generic[T]):
         if since != self._since:
             self._since = since
             self._advanced.clear()
-            if self._rest:
-                self._touched.update(dict.fromkeys(self._rest))
-                self._rest = []
 
     def _compact(self, key: Any) -> list[Entry]:
         entries = self._settled.get(key)
