@@ -96,6 +96,8 @@ class Aggregate(ABC):
     """What an aggregate returns for a group: of its accumulated counts, or of its bags at the times that count."""
 
     weighted = False
+    kernel: str | None = None
+    """Which function of ``column_operators`` does the same for columns."""
 
     @property
     def key(self) -> Callable[[Any], Any] | None:
@@ -114,6 +116,8 @@ class Aggregate(ABC):
 class Count(Aggregate):
     """The number of values."""
 
+    kernel = "count"
+
     @override
     def of_counts(self, counts: dict[Any, Any]) -> Iterable[Counted]:
         return [(sum(counts.values()), 1)]
@@ -128,6 +132,7 @@ class Sum(Aggregate):
     """The sum of the values."""
 
     weighted = True
+    kernel = "sum"
 
     @override
     def of_counts(self, counts: dict[Any, Any]) -> Iterable[Counted]:
@@ -144,9 +149,10 @@ class Sum(Aggregate):
 class Top(Aggregate):
     """The first ``k`` values in an order, of those with positive counts."""
 
-    def __init__(self, k: int, key: Callable[[Any], Any] | None) -> None:
+    def __init__(self, k: int, key: Callable[[Any], Any] | None, kernel: str | None = None) -> None:
         self._k = k
         self._key = key
+        self.kernel = kernel
 
     @property
     @override
@@ -257,6 +263,20 @@ class Groups:
             if len(trace.history(key)) > SMALL:
                 self._enlarge(key)
         return [*small, *changed]
+
+    def append_columns(self, time: Any, updates: Any) -> Any:
+        """Add consolidated columns at ``time``, and return their keys."""
+        large = self.large(updates.keys)
+        few = updates
+        if large:
+            bags, few = updates.split(large)
+            self.append(time, bags)
+        self.trace.append_columns(time, few)
+        return updates.keys
+
+    def large(self, keys: Any) -> list[Any]:
+        """Return those of an array of keys that have bags."""
+        return [key for key in keys.tolist() if key in self._large] if self._large else []
 
     def _add(self, bags: dict[Any, Bag], value: Any, time: Any, diff: Any) -> None:
         if time not in bags:
