@@ -163,7 +163,7 @@ class Top(Aggregate):
     def of_counts(self, counts: dict[Any, Any]) -> Iterable[Counted]:
         positive = [value for value, count in counts.items() if count > 0]
         if self._k == 1 and positive:
-            return [(min(positive, key=self._key), 1)]  # type: ignore[type-var, arg-type]
+            return [(min(positive, key=self._key), 1)]
         return self._first((value, counts[value]) for value in sorted(positive, key=self._key))
 
     @override
@@ -317,10 +317,15 @@ class Groups:
     def entries(self) -> Iterator[tuple[Any, list[Entry]]]:
         """Return the keys and their entries."""
         self.trace.compact()
-        for key in self.trace.keys():
+        for key in self.trace:
             yield key, self.trace.history(key)
         for key, bags in self._large.items():
             yield key, [(value, time, diff) for time, bag in bags.items() for value, diff in bag.counts.items()]
+
+    def load_all(self, items: Iterable[tuple[Any, Sequence[Entry]]]) -> None:
+        """Add the entries of a checkpoint."""
+        for key, entries in items:
+            self.load(key, entries)
 
     def load(self, key: Any, entries: Sequence[Entry]) -> None:
         """Add all the entries of a key."""

@@ -139,6 +139,7 @@ def arrange(
             appended = 0
             for capability, batch in input:
                 columns = as_columns([batch], pairs)
+                delta: Any
                 if columns is not None:
                     delta = trace.append_columns(capability.time, columns.consolidated())
                 else:
@@ -166,7 +167,7 @@ def register_trace(info: OperatorInfo, trace: Trace[Any], key: Callable[[Any], A
 
     def save() -> Iterator[tuple[int, tuple[Any, Sequence[Any]]]]:
         trace.compact()
-        for key in trace.keys():
+        for key in trace:
             yield route(key), (key, trace.history(key))
 
     def load(items: Iterable[tuple[Any, Sequence[Any]]]) -> None:

@@ -26,7 +26,7 @@ def join(
 ) -> Iterator[int]:
     """Collect the pairs of a delta and what was gathered for its keys, by time in ``found``; yield how many there are."""
     bounds = [lub(time, when) for when in others.times]
-    lengths = np.diff(delta.offsets)[others.index]
+    lengths = np.diff(delta.offsets)[others.numbers]
     ends = np.cumsum(lengths)
     at = 0
     while at < len(ends):  # a portion of the pairs at a time
@@ -51,9 +51,9 @@ def _join_portion(
     result: Result,
     found: dict[Any, list[Any]],
 ) -> int:
-    index = others.index[rows]
+    index = others.numbers[rows]
     numbers, mine = spread(np.arange(rows.start, rows.stop), delta.offsets[index], lengths[rows])
-    keys = delta.keys[others.index[numbers]]
+    keys = delta.keys[others.numbers[numbers]]
     values = None if delta.values is None else delta.values[mine]
     other_values = None if others.values is None else others.values[numbers]
     diffs = others.diffs[numbers]
@@ -85,7 +85,7 @@ def _emit(
     if result.columns is None:
         rows: list[Any] = []
         collect = result.collect
-        for update in zip(keys.tolist(), _listed(left), _listed(right), diffs.tolist()):  # noqa: B905  # some are endless
+        for update in zip(keys.tolist(), _listed(left), _listed(right), diffs.tolist()):  # some are endless
             collect(rows, *update)
         batches.append(rows)
         return
@@ -104,7 +104,7 @@ def _listed(column: Array | None) -> Any:
 class Counts(NamedTuple):
     """Accumulated counts of values by key number, sorted by both, none of them zero."""
 
-    index: Array
+    numbers: Array
     values: Array | None
     counts: Array
 
@@ -123,12 +123,13 @@ def accumulated(gathered: Gathered, time: Any, lub: Callable[[Any, Any], Any], l
         index, diffs = index[rows], diffs[rows]
         values = None if values is None else values[rows]
     columns, sums = summed([index] if values is None else [index, values], diffs)
-    return Counts(columns[0], columns[1] if len(columns) > 1 else None, sums if sums is not None else np.ones(len(columns[0]), np.int64))
+    assert sums is not None
+    return Counts(columns[0], columns[1] if len(columns) > 1 else None, sums)
 
 
 def changes(keys: Array, now: Counts, before: Counts) -> Updates:
     """Return the updates that turn what was sent into what is to be."""
-    columns = [np.concatenate((now.index, before.index))]
+    columns = [np.concatenate((now.numbers, before.numbers))]
     if now.values is not None or before.values is not None:
         parts = [values for values in (now.values, before.values) if values is not None]
         columns.append(np.concatenate(parts))
@@ -138,16 +139,16 @@ def changes(keys: Array, now: Counts, before: Counts) -> Updates:
 
 def reduced(name: str, counts: Counts, pairs: bool) -> Counts | None:
     """Return what the aggregate ``name`` returns for each key, or ``None`` where numbers grow too large."""
-    if not len(counts.index):
-        return Counts(counts.index, np.zeros(0, np.int64) if pairs else None, counts.counts)
-    starts = np.flatnonzero(np.concatenate((np.ones(1, bool), counts.index[1:] != counts.index[:-1])))
+    if not len(counts.numbers):
+        return Counts(counts.numbers, np.zeros(0, np.int64) if pairs else None, counts.counts)
+    starts = np.flatnonzero(np.concatenate((np.ones(1, bool), counts.numbers[1:] != counts.numbers[:-1])))
     return _KERNELS[name](counts, starts)
 
 
 def count_columns(counts: Counts, starts: Array) -> Counts:
     """Return the number of values of each key."""
     totals = np.add.reduceat(counts.counts, starts)
-    return Counts(counts.index[starts], totals, np.ones(len(starts), np.int64))
+    return Counts(counts.numbers[starts], totals, np.ones(len(starts), np.int64))
 
 
 def sum_columns(counts: Counts, starts: Array) -> Counts | None:
@@ -156,7 +157,7 @@ def sum_columns(counts: Counts, starts: Array) -> Counts | None:
     if greatest_of(counts.values) * greatest_of(counts.counts) * len(counts.counts) >= 1 << 63:
         return None
     totals = np.add.reduceat(counts.values * counts.counts, starts)
-    return Counts(counts.index[starts], totals, np.ones(len(starts), np.int64))
+    return Counts(counts.numbers[starts], totals, np.ones(len(starts), np.int64))
 
 
 def least_columns(counts: Counts, starts: Array) -> Counts:
@@ -171,7 +172,7 @@ def greatest_columns(counts: Counts, starts: Array) -> Counts:
 
 def _first(counts: Counts, positive: Array, last: bool) -> Counts:
     assert counts.values is not None
-    index, values = counts.index[positive], counts.values[positive]
+    index, values = counts.numbers[positive], counts.values[positive]
     changes = index[1:] != index[:-1]
     edge = np.ones(min(len(index), 1), bool)
     rows = np.flatnonzero(np.concatenate((changes, edge) if last else (edge, changes)))
@@ -181,7 +182,7 @@ def _first(counts: Counts, positive: Array, last: bool) -> Counts:
 def distinct_columns(counts: Counts, starts: Array) -> Counts:
     """Return each record with a positive count once."""
     positive = np.flatnonzero(counts.counts > 0)
-    return Counts(counts.index[positive], None, np.ones(len(positive), np.int64))
+    return Counts(counts.numbers[positive], None, np.ones(len(positive), np.int64))
 
 
 _KERNELS: Final[dict[str, Callable[[Counts, Array], Counts | None]]] = {

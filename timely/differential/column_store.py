@@ -19,9 +19,9 @@ _NO_KEYS: Final = np.zeros(0, np.int64)
 
 
 class Gathered(NamedTuple):
-    """The entries of some keys: entry ``i`` is of key ``index[i]`` of those asked for, at ``times[codes[i]]``."""
+    """The entries of some keys: entry ``i`` is of key ``numbers[i]`` of those asked for, at ``times[codes[i]]``."""
 
-    index: Array
+    numbers: Array
     values: Array | None
     codes: Array
     diffs: Array
@@ -51,7 +51,7 @@ class Batch:
         rows = self._rows
         if rows is None:
             arrays = (self.keys, self.offsets, self.values, self.codes, self.diffs)
-            rows = self._rows = tuple(None if array is None else memoryview(np.ascontiguousarray(array)) for array in arrays)
+            rows = self._rows = tuple(None if array is None else _view(array) for array in arrays)
         keys, offsets, values, codes, diffs = rows
         place = bisect_left(keys, key)
         if place == len(keys) or keys[place] != key:
@@ -92,6 +92,11 @@ class Batch:
             chosen = places[here]
         starts = self.offsets[here]
         return spread(chosen, starts, self.offsets[here + 1] - starts)
+
+
+def _view(array: Array) -> memoryview:
+    contiguous: Any = np.ascontiguousarray(array)
+    return memoryview(contiguous)
 
 
 def spread(numbers: Array, starts: Array, lengths: Array) -> tuple[Array, Array]:
@@ -273,7 +278,7 @@ def one(parts: Sequence[Gathered], pairs: bool) -> Gathered:
         translated.append(table[part.codes] if len(table) else part.codes)
     empty: list[Array] = [np.zeros(0, np.int64)]
     return Gathered(
-        np.concatenate([part.index for part in parts] or empty),
+        np.concatenate([part.numbers for part in parts] or empty),
         np.concatenate([part.values for part in parts if part.values is not None] or empty) if pairs else None,
         np.concatenate(translated or [np.zeros(0, np.int32)]),
         np.concatenate([part.diffs for part in parts] or empty),
@@ -290,7 +295,7 @@ def batch_of_rows(entries: Mapping[Any, Sequence[Any]], moved: Callable[[Any], A
     found = _columns_of(rows, pairs)
     if found is None:
         return None
-    columns = [keys[found.index], *([] if found.values is None else [found.values])]
+    columns = [keys[found.numbers], *([] if found.values is None else [found.values])]
     times = list(dict.fromkeys(map(moved, found.times)))
     if len(times) > 1:
         table = np.array([times.index(moved(time)) for time in found.times], np.int32)

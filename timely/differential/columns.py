@@ -1,6 +1,6 @@
 """``Updates``: updates as columns of whole numbers, and what is done to them with NumPy.
 
-A record is a key, or a pair of a key and a value, of 64 bits each. This module imports NumPy, so only what has columns imports it.
+A record is a key, or a pair of a key and a value, of 64 bits each. Only what has columns imports this module, and so NumPy.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Updates:
     def __iter__(self) -> Iterator[Update]:
         keys = self.keys.tolist()
         records = keys if self.values is None else list(zip(keys, self.values.tolist(), strict=True))
-        return zip(records, repeat(1) if self.diffs is None else self.diffs.tolist())  # noqa: B905  # one may be endless
+        return zip(records, repeat(1) if self.diffs is None else self.diffs.tolist())  # one may be endless
 
     def __repr__(self) -> str:
         return f"Updates({self.keys!r}, {self.values!r}, {self.diffs!r})"
@@ -233,20 +233,21 @@ def updates_of(columns: Sequence[Any], diff: Any, label: str) -> Any:
         table = columns[0]
         columns = [table.column(number) for number in range(len(table.column_names))]
     if not 1 <= len(columns) <= 2:
-        raise ContainerError(f"{label}: insert_columns takes one column of records, or two of keys and values, not {len(columns)}")
+        raise ContainerError(f"{label}: insert_columns takes one column, or two of keys and values, not {len(columns)}")
     arrays = [_plain(column) for column in columns]
     if len({len(array) for array in arrays}) > 1:
-        raise ContainerError(f"{label}: insert_columns takes columns of one length, not {' and '.join(str(len(a)) for a in arrays)}")
+        lengths = " and ".join(str(len(array)) for array in arrays)
+        raise ContainerError(f"{label}: insert_columns takes columns of one length, not {lengths}")
     diffs = np.asarray(diff)
     if diffs.ndim == 0:
         diffs = np.full(len(arrays[0]), diffs)
     if len(diffs) != len(arrays[0]):
         raise ContainerError(f"{label}: insert_columns has {len(arrays[0])} rows and {len(diffs)} differences")
-    if all(array.dtype.kind in "iu" and array.dtype != np.uint64 for array in arrays) and diffs.dtype.kind in "iu":
-        if greatest_of(diffs) < LARGE:
-            whole = [array.astype(np.int64, copy=False) for array in arrays]
-            counts = None if (diffs == 1).all() else diffs.astype(np.int64)
-            return Updates(whole[0], whole[1] if len(whole) > 1 else None, counts)
+    whole = all(array.dtype.kind in "iu" and array.dtype != np.uint64 for array in (*arrays, diffs))
+    if whole and greatest_of(diffs) < LARGE:
+        arrays = [array.astype(np.int64, copy=False) for array in arrays]
+        counts = None if (diffs == 1).all() else diffs.astype(np.int64)
+        return Updates(arrays[0], arrays[1] if len(arrays) > 1 else None, counts)
     lists = [array.tolist() for array in arrays]
     records = lists[0] if len(lists) == 1 else list(zip(*lists, strict=True))
     return list(zip(records, diffs.tolist(), strict=True))

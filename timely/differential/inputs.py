@@ -213,7 +213,7 @@ class InputSession(Session[T], Generic[T, D]):
     def __init__(self, sender: UpdateSender[T], ring: Ring) -> None:
         super().__init__(sender)
         self._ring = ring
-        self._one = None if ring.one is None else ring.wrap(ring.one)
+        self._one: Any = None if ring.one is None else ring.wrap(ring.one)
 
     def insert(self, record: D) -> None:
         """Add ``record`` once more; ``DifferenceError`` where differences have no ``one``."""

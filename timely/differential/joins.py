@@ -23,7 +23,10 @@ from timely.order import reaches
 LIMIT: Final = 100_000
 """Records after which a join lets other operators run."""
 
-Waiting = tuple[Capability[Any], tuple[list[Delta], list[Delta]]]
+Deltas = tuple[list[Any], list[Any]]
+"""The deltas of both sides."""
+
+Waiting = tuple[Capability[Any], Deltas]
 
 
 class _Join:
@@ -100,7 +103,7 @@ class _Join:
             for cursor in self._cursors:
                 cursor.end_run()
 
-    def _at(self, time: Any, capability: Capability[Any], deltas: tuple[list[Delta], list[Delta]], output: OutputPort[Any]) -> Iterator[int]:
+    def _at(self, time: Any, capability: Capability[Any], deltas: Deltas, output: OutputPort[Any]) -> Iterator[int]:
         self._current = [time]
         for side in (0, 1):
             mine, others = self._cursors[side], self._cursors[1 - side]
@@ -122,7 +125,7 @@ class _Join:
         return produced
 
     def _pairs(
-        self, time: Any, mine: Cursor[Any], others: Cursor[Any], delta: Delta, side: int, found: dict[Any, list[Any]]
+        self, time: Any, mine: Cursor[Any], others: Cursor[Any], delta: Any, side: int, found: dict[Any, list[Any]]
     ) -> Iterator[int]:
         """Collect containers of the results of a delta by time in ``found``; yield how many there are, now and then."""
         if type(delta) is not Delta and len(delta) >= MANY:

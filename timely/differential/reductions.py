@@ -215,7 +215,8 @@ class _Reduction:
         self._now = [time]
         capability = waiting.capability
         taken: Any = self.input.take(time, waiting.batches) if waiting.batches else {}
-        keys, columns = waiting.keys, None
+        keys: Any = waiting.keys
+        columns: Any = None
         if self._kernel is not None and len(taken) + len(keys) >= MANY:
             from timely.differential.column_reductions import ColumnReduction
 
@@ -226,6 +227,7 @@ class _Reduction:
         else:
             keys.update(dict.fromkeys(taken if isinstance(taken, dict) else taken.tolist()))
         changes = self._changes(time, keys, capability)
+        delta: Any
         if columns is not None:
             found = as_columns([columns, changes], self.trace.pairs)
             if found is not None:
@@ -315,7 +317,7 @@ def reduce_stream(
             reduction.input = _Grouped(groups)
             route = key_route(key)
             register_keyed_state(
-                info, groups.entries, lambda items: [groups.load(*item) for item in items], lambda item: route(item[0])
+                info, groups.entries, groups.load_all, lambda item: route(item[0])
             )
         elif source is not None:
             cursor = source.cursor(reduction.hold)

@@ -1,8 +1,9 @@
 """``Trace``: the updates of one arrangement on one worker, by key, with as much history as its readers hold.
 
-A key has a list of entries ``(value, time, diff)``; large deltas of whole numbers are columns below these lists. Readers process the deltas of a trace one by one, so each sees those it has
-processed and no others: else a join would count a pair twice, or never, whose two sides are both on their way. What some
-reader has not seen is *fresh*; the rest is *settled*, and may be compacted.
+A key has a list of entries ``(value, time, diff)``; large deltas of whole numbers are columns below these lists. Readers process
+the deltas of a trace one by one, so each sees those it has processed and no others: else a join would count a pair twice, or
+never, whose two sides are both on their way. What some reader has not seen is *fresh*; the rest is *settled*, and may be
+compacted.
 
 Invariant: for every time at or after ``since``, the entries of a key with times at or before it add up to what was appended.
 """
@@ -49,8 +50,8 @@ class Trace(Generic[T]):
     """
 
     __slots__ = (
-        "_advanced", "_appended", "_columns", "_cursors", "_fresh", "_holds", "_idle", "_mixed", "_rest", "_rows", "_settled", "_since", "_touched", "_unseen", "lattice", "number",
-        "pairs", "upper",
+        "_advanced", "_appended", "_columns", "_cursors", "_fresh", "_holds", "_idle", "_mixed", "_rest", "_rows",
+        "_settled", "_since", "_touched", "_unseen", "lattice", "number", "pairs", "upper",
     )
 
     def __init__(self, times: Lattice[T], pairs: bool, upper: Hold) -> None:
@@ -213,7 +214,7 @@ class Trace(Generic[T]):
         self._rows = 0
         return True
 
-    def keys(self) -> Iterator[Any]:
+    def __iter__(self) -> Iterator[Any]:
         """Return the keys that have entries."""
         found = dict.fromkeys(self._settled)
         found.update(dict.fromkeys(self._fresh))
@@ -412,9 +413,9 @@ class Cursor(Generic[T]):
         """Return about how many keys the trace has."""
         return len(self._trace)
 
-    def keys(self) -> Iterator[Any]:
+    def __iter__(self) -> Iterator[Any]:
         """Return the keys of the trace."""
-        return self._trace.keys()
+        return iter(self._trace)
 
     def history(self, key: Any) -> list[Entry]:
         """Return what it sees of ``key``, which must not be changed."""
