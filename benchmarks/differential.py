@@ -151,7 +151,7 @@ class Changing:
         """Compare the distances with SciPy's."""
         src, dst = np.array(self._src), np.array(self._dst)
         expected = _scipy(self._graph, src, dst)
-        assert self.output.at(self.time - 1) == {(node, hops): 1 for node, hops in expected.items()}
+        assert self.output.at(self.time - 1) == dict.fromkeys(expected.items(), 1)
 
 
 def _search(edges: Any, roots: Any) -> Any:
@@ -306,13 +306,13 @@ def run(rounds: int = 5, quick: bool = False) -> list[Row]:
     rounds = max(1, min(rounds, 3))
     counts = {1: 400, 10: 60} if quick else {1: 1_500, 10: 200, 100: 60, 1_000: 20}
     units = [(order_and_add(EDGES // scale), loop_pass(), scipy_seconds(graph)) for _ in range(max(rounds, 3))]
-    a, l, s = (min(unit[number] for unit in units) for number in range(3))
+    a, loop, s = (min(unit[number] for unit in units) for number in range(3))
     search = [searched(graph, _search, counts, check=number == 0) for number in range(rounds)]
     parts = [searched(graph, _components, {1: counts[1] // 3}, check=False) for _ in range(rounds)]
-    note = f"A = {1e3 * a:.0f} ms, L = {1e6 * l:.1f} us, S = {1e3 * s:.1f} ms"
+    note = f"A = {1e3 * a:.0f} ms, L = {1e6 * loop:.1f} us, S = {1e3 * s:.1f} ms"
     rows = [
         _row("breadth-first search: load 1 M edges, over A", search, lambda found: found.load / a, 8, 4, note),
-        _row("one change, median, over L", search, lambda found: found.median[1] / l, 14, 9),
+        _row("one change, median, over L", search, lambda found: found.median[1] / loop, 14, 9),
         _row("one change, 99th percentile, ms", search, lambda found: 1e3 * found.p99, 4, 2),
         _row("one change, longest, ms", search, lambda found: 1e3 * found.longest, 120, 10),
         _row("ten changes, median, ms", search, lambda found: 1e3 * found.median[10]),
@@ -325,15 +325,19 @@ def run(rounds: int = 5, quick: bool = False) -> list[Row]:
     values = 100_000 // scale
     rows += [
         _row("components: load, over A", parts, lambda found: found.load / a, 20, 12),
-        _row("components: one change, median, over L", parts, lambda found: found.median[1] / l, 30, 20),
-        Row(f"least of a key with {values:,} values: one change, over L", aggregate_change(values, False) / l, 3, 1.5, True),
-        Row("the same in a loop, over L", aggregate_change(values, True) / l, 40, 15, True),
+        _row("components: one change, median, over L", parts, lambda found: found.median[1] / loop, 30, 20),
+        Row(f"least of a key with {values:,} values: one change, over L", aggregate_change(values, False) / loop, 3, 1.5, True),
+        Row("the same in a loop, over L", aggregate_change(values, True) / loop, 40, 15, True),
         Row(
             f"{10_000 // scale:,} epochs of one key through count and join: all at once over one by one",
             epochs_on_one_key(10_000 // scale, True) / epochs_on_one_key(10_000 // scale, False),
             *(1.5, 0.7, True),
         ),
-        Row("ten queries on one arrangement: memory over that of one", shared_memory(graph, 10) / shared_memory(graph, 1), 1.3, 1.1, True),
+        Row(
+            "ten queries on one arrangement: memory over that of one",
+            shared_memory(graph, 10) / shared_memory(graph, 1),
+            *(1.3, 1.1, True),
+        ),
         Row("lookup of a key in 1 M updates, us", 1e6 * lookup(graph), 8, 3, True),
     ]
     return [*rows, *_against_pathway(graph, search[0], 20 if quick else 100)]

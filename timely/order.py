@@ -104,8 +104,8 @@ def sort_key(time: Any) -> Any:
     """Return a key that extends the order of ``time``'s type to a total one, or None where the type offers none.
 
     A number, a text and a date are their own keys, a product's is lexicographic, and a type of one's own may offer a method
-    ``sort_key()`` with ``a < b`` implying ``a.sort_key() < b.sort_key()``, and keys of which any two are comparable. A subclass of
-    either that compares in its own way is such a type: sets of bits are numbers, and ordered otherwise.
+    ``sort_key()`` with ``a < b`` implying ``a.sort_key() < b.sort_key()``, and keys of which any two are comparable. A subclass
+    of either that compares in its own way is such a type: sets of bits are numbers, and ordered otherwise.
 
     >>> sort_key(Product(Product(0, 1), 2)), sort_key("b"), sort_key({"no order is known"})
     (((0, 1), 2), 'b', None)
