@@ -249,6 +249,31 @@ class DeliveryError(TimelyError, RuntimeError):
         return type(self), (str(self), self.epoch)
 
 
+class DifferenceError(TimelyError, ValueError):
+    """Differences that an operator cannot work with: it takes records away, and they cannot be negated."""
+
+
+class NotCompleteError(TimelyError, ValueError):
+    """A read at a time that is not complete yet: updates may still come."""
+
+
+class CompactedError(TimelyError, ValueError):
+    """A read at a time whose history has been given up."""
+
+
+class CollectionMismatch(TimelyError, AssertionError):
+    """Two collections that a program asserts to be equal differ; ``time``, ``record`` and ``diff`` say where, and by how much."""
+
+    def __init__(self, message: str, time: object = None, record: object = None, diff: object = None) -> None:
+        super().__init__(message)
+        self.time = time
+        self.record = record
+        self.diff = diff
+
+    def __reduce__(self) -> tuple[type[CollectionMismatch], tuple[str, object, object, object]]:
+        return type(self), (str(self), self.time, self.record, self.diff)
+
+
 class InvariantViolation(TimelyError, AssertionError):
     """An ``invariant`` of every run does not hold, named by its id; ``decisions`` replays the simulation that found it.
 

@@ -15,13 +15,14 @@ from timely.progress.cycles import strictly_advances
 from timely.progress.domain import TimeDomain, time_domain
 from timely.progress.exchange import ProgressBatch, ProgressExchange
 from timely.progress.graph import GraphBuilder
+from timely.progress.lattices import Lattice, lattice
 from timely.progress.location import Location, Source, Target
 from timely.progress.loop_time import LoopSummary, LoopTime
 from timely.progress.minimal_heap import MinimalHeap
 from timely.progress.mutable_antichain import MutableAntichain
 from timely.progress.refinements import Refinement, refinement
 from timely.progress.summary_row import SummaryRow, connected
-from timely.progress.timestamp import PathSummary, ProductSummary, Step, Timestamp, Unit, UnitSummary
+from timely.progress.timestamp import PathSummary, ProductSummary, Step, Timestamp, Unchanged, Unit, UnitSummary
 from timely.progress.tracker import Blocker, CellState, Tracker
 
 Routes = ProgressGroups  # deprecated: its former name
@@ -38,6 +39,7 @@ __all__ = [
     "GroupBatch",
     "GroupMark",
     "Location",
+    "Lattice",
     "LoopSummary",
     "LoopTime",
     "MinimalHeap",
@@ -59,11 +61,13 @@ __all__ = [
     "TimeDomain",
     "Timestamp",
     "Tracker",
+    "Unchanged",
     "Unit",
     "UnitSummary",
     "connected",
     "refinement",
     "strictly_advances",
     "strongly_connected",
+    "lattice",
     "time_domain",
 ]

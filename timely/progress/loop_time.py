@@ -61,6 +61,11 @@ class LoopTime(_Fields):
         bound: LoopTime = _pair(LoopTime, (max(self[0], other[0]), max(self[1], other[1])))
         return bound
 
+    def glb(self, other: LoopTime, /) -> LoopTime:
+        """Return the latest time at or before both."""
+        bound: LoopTime = _pair(LoopTime, (min(self[0], other[0]), min(self[1], other[1])))
+        return bound
+
     def __le__(self, other: tuple[Any, ...], /) -> bool:
         return bool(self[0] <= other[0] and self[1] <= other[1])
 

@@ -1,0 +1,29 @@
+"""Collections that change: results that stay right at a cost that goes with the change, through joins, groups and nested loops.
+
+A collection is a multiset that changes with time. Operators keep their results up to date as records come and go.
+"""
+
+from timely.differential.arrangement import Arrangement
+from timely.differential.collections import Collection, collection, from_updates, new_collection
+from timely.differential.inputs import InputSession
+from timely.differential.loops import Variable, iterate
+from timely.differential.outputs import Output
+from timely.differential.rings import Ring
+from timely.errors import CollectionMismatch, CompactedError, DifferenceError, NotCompleteError
+
+__all__ = [
+    "Arrangement",
+    "Collection",
+    "CollectionMismatch",
+    "CompactedError",
+    "DifferenceError",
+    "InputSession",
+    "NotCompleteError",
+    "Output",
+    "Ring",
+    "Variable",
+    "collection",
+    "from_updates",
+    "iterate",
+    "new_collection",
+]

@@ -1,0 +1,358 @@
+"""Aggregates: functions of a key's values that a change updates without reading the other values.
+
+Small groups are lists of entries. A group that stays long becomes *bags*: for each time that can still be told apart, the values
+with their counts, their running sums, and their order.
+"""
+
+from __future__ import annotations
+
+import heapq
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from fractions import Fraction
+from itertools import groupby
+from math import isfinite
+from typing import Any, Final
+
+from sortedcontainers import SortedKeyList
+from typing_extensions import override
+
+from timely.differential.trace import Entry, Trace
+from timely.differential.updates import Update
+from timely.order import less_equal
+
+SMALL: Final = 64
+"""Entries up to which a group is a list, which takes some 5 µs to read."""
+
+Counted = tuple[Any, Any]
+"""``(value, count)``."""
+
+
+class Bag:
+    """The values of one key at one time, with their counts."""
+
+    __slots__ = ("_key", "_order", "counts", "total", "weighted")
+
+    def __init__(self, key: Callable[[Any], Any] | None, weighted: bool) -> None:
+        self.counts: dict[Any, Any] = {}
+        self.total: Any = 0
+        self.weighted: Any = 0 if weighted else None
+        self._key = key
+        self._order: SortedKeyList | None = None
+
+    def add(self, value: Any, diff: Any) -> None:
+        """Add ``diff`` of ``value``."""
+        counts = self.counts
+        before = counts.get(value)
+        count = diff if before is None else before + diff
+        if count:
+            counts[value] = count
+        else:
+            del counts[value]
+        if self._order is not None:
+            if before is None:
+                self._order.add(value)
+            elif not count:
+                self._order.remove(value)
+        self.total = self.total + diff
+        if self.weighted is not None:
+            self.weighted = self.weighted + exact(value) * diff
+
+    def merge(self, other: Bag) -> Bag:
+        """Return the sum of both, made in the larger one."""
+        large, small = (self, other) if len(self.counts) >= len(other.counts) else (other, self)
+        for value, count in small.counts.items():
+            large.add(value, count)
+        return large
+
+    @property
+    def order(self) -> SortedKeyList:
+        """The values, sorted."""
+        if self._order is None:
+            self._order = SortedKeyList(self.counts, key=self._key or _itself)
+        return self._order
+
+
+def _itself(value: Any) -> Any:
+    return value
+
+
+def exact(value: Any) -> Any:
+    """Return a number whose sums do not depend on their order: a fraction for a float."""
+    return Fraction(value) if type(value) is float and isfinite(value) else value
+
+
+def total_of(counted: Iterable[Counted]) -> Any:
+    """Return the sum of values times counts; rounded once, if they are floats."""
+    found: Any = 0
+    inexact = False
+    for value, count in counted:
+        inexact = inexact or type(value) is float
+        found = found + exact(value) * count
+    return float(found) if inexact else found
+
+
+class Aggregate(ABC):
+    """What an aggregate returns for a group: of its accumulated counts, or of its bags at the times that count."""
+
+    weighted = False
+    kernel: str | None = None
+    """Which function of ``column_operators`` does the same for columns."""
+
+    @property
+    def key(self) -> Callable[[Any], Any] | None:
+        """What the values of a bag are sorted by."""
+        return None
+
+    @abstractmethod
+    def of_counts(self, counts: dict[Any, Any]) -> Iterable[Counted]:
+        """Return the output for values with counts, none of them zero, and at least one."""
+
+    @abstractmethod
+    def of_bags(self, bags: Sequence[Bag]) -> Iterable[Counted]:
+        """Return the output for the sum of bags."""
+
+
+class Count(Aggregate):
+    """The number of values."""
+
+    kernel = "count"
+
+    @override
+    def of_counts(self, counts: dict[Any, Any]) -> Iterable[Counted]:
+        return [(sum(counts.values()), 1)]
+
+    @override
+    def of_bags(self, bags: Sequence[Bag]) -> Iterable[Counted]:
+        total = sum(bag.total for bag in bags)
+        return [(total, 1)] if total or _any_left(bags) else []
+
+
+class Sum(Aggregate):
+    """The sum of the values."""
+
+    weighted = True
+    kernel = "sum"
+
+    @override
+    def of_counts(self, counts: dict[Any, Any]) -> Iterable[Counted]:
+        return [(total_of(counts.items()), 1)]
+
+    @override
+    def of_bags(self, bags: Sequence[Bag]) -> Iterable[Counted]:
+        if not sum(bag.total for bag in bags) and not _any_left(bags):
+            return []
+        total = sum(bag.weighted for bag in bags)
+        return [(float(total) if isinstance(total, Fraction) else total, 1)]
+
+
+class Top(Aggregate):
+    """The first ``k`` values in an order, of those with positive counts."""
+
+    def __init__(self, k: int, key: Callable[[Any], Any] | None, kernel: str | None = None) -> None:
+        self._k = k
+        self._key = key
+        self.kernel = kernel
+
+    @property
+    @override
+    def key(self) -> Callable[[Any], Any] | None:
+        return self._key
+
+    @override
+    def of_counts(self, counts: dict[Any, Any]) -> Iterable[Counted]:
+        positive = [value for value, count in counts.items() if count > 0]
+        if self._k == 1 and positive:
+            return [(min(positive, key=self._key), 1)]
+        return self._first((value, counts[value]) for value in sorted(positive, key=self._key))
+
+    @override
+    def of_bags(self, bags: Sequence[Bag]) -> Iterable[Counted]:
+        if len(bags) == 1:
+            counts = bags[0].counts
+            return self._first((value, counts[value]) for value in bags[0].order)
+        merged = heapq.merge(*(bag.order for bag in bags), key=self._key)
+        return self._first(
+            (value, sum(bag.counts.get(value, 0) for bag in bags)) for value in _each_once(merged, self._key or _itself)
+        )
+
+    def _first(self, counted: Iterable[Counted]) -> list[Counted]:
+        left, found = self._k, []
+        for value, count in counted:
+            if count > 0:
+                found.append((value, min(count, left)))
+                left -= count
+                if left <= 0:
+                    break
+        return found
+
+
+def _each_once(merged: Iterable[Any], key: Callable[[Any], Any]) -> Iterator[Any]:
+    """Return sorted values, each once: equal ones stand among those of equal keys."""
+    for _, values in groupby(merged, key):
+        yield from dict.fromkeys(values)
+
+
+class Descending:
+    """A sort key that turns an order round.
+
+    >>> sorted([1, 3, 2], key=Descending)
+    [3, 2, 1]
+    """
+
+    __slots__ = ("value",)
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+    def __lt__(self, other: Descending) -> bool:
+        return bool(other.value < self.value)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Descending) and self.value == other.value
+
+    def __hash__(self) -> int:
+        return hash(self.value)
+
+
+def greatest(by: Callable[[Any], Any] | None) -> Callable[[Any], Any]:
+    """Return the key that sorts by ``by(value)`` descending, and equal ones by the value, ascending."""
+    if by is None:
+        return Descending
+    chosen = by
+    return lambda value: (Descending(chosen(value)), value)
+
+
+def _any_left(bags: Sequence[Bag]) -> bool:
+    """Return whether any value has a count other than zero in the sum of the bags."""
+    if len(bags) == 1:
+        return bool(bags[0].counts)
+    sums: dict[Any, Any] = {}
+    for bag in bags:
+        for value, count in bag.counts.items():
+            sums[value] = sums.get(value, 0) + count
+    return any(sums.values())
+
+
+class Groups:
+    """The values of every key, for one aggregate: in a trace, or in bags where there are many."""
+
+    def __init__(self, aggregate: Aggregate, trace: Trace[Any]) -> None:
+        self._aggregate = aggregate
+        self.trace = trace
+        self._large: dict[Any, dict[Any, Bag]] = {}  # by key and time
+
+    def append(self, time: Any, updates: Iterable[Update]) -> dict[Any, None]:
+        """Add consolidated updates at ``time``, and return their keys."""
+        large, trace = self._large, self.trace
+        changed: dict[Any, None] = {}
+        few = updates
+        if large:
+            few = []
+            for update in updates:
+                key = update[0][0]
+                if key in large:
+                    self._add(large[key], update[0][1], time, update[1])
+                    changed[key] = None
+                else:
+                    few.append(update)
+            for key in changed:
+                self._merge(large[key])
+        changed.update(dict.fromkeys([record[0] for record, _ in trace.append(time, few)]))
+        return changed
+
+    def append_columns(self, time: Any, updates: Any) -> Any:
+        """Add consolidated columns at ``time``, and return their keys."""
+        large = self.large(updates.keys)
+        few = updates
+        if large:
+            bags, few = updates.split(large)
+            self.append(time, bags)
+        self.trace.append_columns(time, few)
+        return updates.keys
+
+    def large(self, keys: Any) -> list[Any]:
+        """Return those of an array of keys that have bags."""
+        return [key for key in keys.tolist() if key in self._large] if self._large else []
+
+    def _add(self, bags: dict[Any, Bag], value: Any, time: Any, diff: Any) -> None:
+        if time not in bags:
+            bags[time] = Bag(self._aggregate.key, self._aggregate.weighted)
+        bags[time].add(value, diff)
+
+    def _enlarge(self, key: Any) -> bool:
+        """Make bags of a key's entries, if they are still many when compacted."""
+        entries = self.trace.compact_key(key)
+        if len(entries) <= SMALL:
+            return False
+        self.trace.remove(key)
+        self.load(key, entries)
+        return True
+
+    def _merge(self, bags: dict[Any, Bag]) -> None:
+        """Merge the bags whose times can no longer be told apart."""
+        if len(bags) < 2:
+            return
+        times, since = self.trace.lattice, self.trace.since
+        for time in list(bags):
+            moved = times.advance(time, since)
+            if moved != time:
+                bag = bags.pop(time)
+                bags[moved] = bags[moved].merge(bag) if moved in bags else bag
+
+    def result(self, key: Any, time: Any, later: set[Any]) -> Iterable[Counted]:
+        """Return the output of ``key`` at ``time``; collect in ``later`` the times at which it has to be asked again."""
+        lub = self.trace.lattice.lub
+        bags = self._large.get(key)
+        if bags is None:
+            entries = self.trace.history(key)
+            if len(entries) <= SMALL or not self._enlarge(key):
+                counts = counts_at(entries, time, lub, later)
+                return self._aggregate.of_counts(counts) if counts else ()
+            bags = self._large[key]
+        chosen = []
+        for when, bag in bags.items():
+            if less_equal(when, time):
+                if bag.counts:
+                    chosen.append(bag)
+            else:
+                later.add(lub(time, when))
+        return self._aggregate.of_bags(chosen) if chosen else ()
+
+    def entries(self) -> Iterator[tuple[Any, list[Entry]]]:
+        """Return the keys and their entries."""
+        self.trace.compact()
+        for key in self.trace:
+            yield key, self.trace.history(key)
+        for key, bags in self._large.items():
+            yield key, [(value, time, diff) for time, bag in bags.items() for value, diff in bag.counts.items()]
+
+    def load_all(self, items: Iterable[tuple[Any, Sequence[Entry]]]) -> None:
+        """Add the entries of a checkpoint."""
+        for key, entries in items:
+            self.load(key, entries)
+
+    def load(self, key: Any, entries: Sequence[Entry]) -> None:
+        """Add all the entries of a key."""
+        if len(entries) <= SMALL:
+            self.trace.load(key, entries)
+        else:
+            bags = self._large.setdefault(key, {})
+            for value, time, diff in entries:
+                self._add(bags, value, time, diff)
+
+
+def counts_at(entries: Iterable[Entry], time: Any, lub: Callable[[Any, Any], Any], later: set[Any]) -> dict[Any, Any]:
+    """Return the counts of values at ``time``; collect in ``later`` its bounds with the times that are not before it."""
+    sums: dict[Any, Any] = {}
+    last: Any = None
+    counts = False
+    for value, when, diff in entries:
+        if when is not last:
+            last = when
+            counts = less_equal(when, time)
+            if not counts:
+                later.add(lub(time, when))
+        if counts:
+            sums[value] = sums[value] + diff if value in sums else diff
+    return {value: count for value, count in sums.items() if count}

@@ -1,0 +1,484 @@
+"""``Collection``: a multiset that changes with time, and its operators.
+
+At every complete time, what an operator's output holds is the operator's function of what its inputs hold. Order, batches, and
+whether equal updates come as one, are unspecified.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, Generic, Literal
+
+from typing_extensions import TypeVar
+
+from timely.dataflow import Capability, InputPort, OperatorInfo, OutputPort, Pipeline, ScopeBuilder, Stream, check_scope
+from timely.dataflow.origin import origin
+from timely.differential.aggregates import Count, Sum, Top, greatest
+from timely.differential.arrangement import Arrangement, arrange, pact_for
+from timely.differential.inputs import InputSession, new_sender
+from timely.differential.joins import LEFT, PAIR, join_arrangements, mapped
+from timely.differential.linear import columnar, delayed, linear, negated
+from timely.differential.outputs import Output, output
+from timely.differential.reductions import Function, by_value, reduce_stream
+from timely.differential.rings import INTEGERS, Ring, product_ring, ring_of
+from timely.differential.updates import Update, consolidate
+from timely.errors import CollectionMismatch, GraphError, brief
+from timely.operators.generic import unary_frontier
+from timely.operators.input import to_stream
+from timely.operators.pending import Pending
+from timely.operators.probes import ProbeHandle, probe
+from timely.operators.routing import concat
+from timely.operators.state import key_route, register_keyed_state
+from timely.order import PartialOrder, Product, reaches
+
+T = TypeVar("T", bound=PartialOrder, default=int)
+D = TypeVar("D", default=Any)
+
+Key = Callable[[Any], Any]
+
+
+class Collection(Generic[T, D]):
+    """A multiset of records that changes with time, in one scope: a stream of updates ``(record, diff)`` at their times.
+
+    Operators of pairs need tuples ``(key, value)``. Records are hashable. Operators that keep state take ``key=``: records are
+    exchanged by ``key(k)`` instead of the key itself.
+    """
+
+    __slots__ = ("_arrangement", "consolidated", "ring", "stream")
+
+    def __init__(
+        self,
+        stream: Stream[T, Any],
+        ring: Ring = INTEGERS,
+        *,
+        arrangement: Arrangement[T, Any, Any] | None = None,
+        consolidated: bool = False,
+    ) -> None:
+        self.stream = stream
+        self.ring = ring
+        self._arrangement = arrangement
+        self.consolidated = consolidated
+
+    def __repr__(self) -> str:
+        return f"Collection({self.stream!r})"
+
+    @property
+    def scope(self) -> ScopeBuilder[T]:
+        """The scope that it is in."""
+        return self.stream.scope
+
+    def _linear(self, name: str, f: Callable[[Iterable[Update]], list[Update]]) -> Collection[T, Any]:
+        return Collection(linear(self.stream, name, f), self.ring)
+
+    # -- linear operators ------------------------------------------------------------------------------------------
+
+    def map(self, f: Callable[[D], Any], *, name: str = "map") -> Collection[T, Any]:
+        """Return the collection of ``f(record)``."""
+        return self._linear(name, lambda updates: [(f(record), diff) for record, diff in updates])
+
+    def filter(self, p: Callable[[D], Any], *, name: str = "filter") -> Collection[T, D]:
+        """Return the collection of the records for which ``p(record)`` is true."""
+        return self._linear(name, lambda updates: [update for update in updates if p(update[0])])
+
+    def flat_map(self, f: Callable[[D], Iterable[Any]], *, name: str = "flat_map") -> Collection[T, Any]:
+        """Return the collection of all records of ``f(record)``."""
+        return self._linear(name, lambda updates: [(new, diff) for record, diff in updates for new in f(record)])
+
+    def explode(self, f: Callable[[D], Any], *, name: str = "explode") -> Collection[T, Any]:
+        """Return the collection of ``new``, ``factor`` times, for the pair or pairs ``(new, factor)`` of ``f(record)``."""
+
+        def explode(updates: Iterable[Update]) -> list[Update]:
+            return [(new, diff * factor) for record, diff in updates for new, factor in _pairs(f(record))]
+
+        return self._linear(name, explode)
+
+    def concat(self, *others: Collection[T, D]) -> Collection[T, D]:
+        """Return the sum of the collections."""
+        for other in others:
+            self._check_other(other, "concat")
+        if not others:
+            return self
+        return Collection(concat(self.stream, *(other.stream for other in others)), self.ring)
+
+    def negate(self, *, name: str = "negate") -> Collection[T, D]:
+        """Return the collection with all counts negated; ``DifferenceError`` where they cannot be."""
+        self.ring.require("negate", "negate")
+        return self._linear(name, negated)
+
+    def minus(self, other: Collection[T, D]) -> Collection[T, D]:
+        """Return the difference of two collections."""
+        self._check_other(other, "minus")
+        return self.concat(other.negate())
+
+    def _check_other(self, other: Any, name: str) -> None:
+        if not isinstance(other, Collection):
+            raise GraphError(f"{name} takes collections, not {brief(other)}")
+        if other.scope is not self.scope:
+            raise GraphError(
+                f"{name} of a collection of scope {self.scope.path!r} and one of scope {other.scope.path!r}: bring one of them in"
+                " with enter(scope), or out with leave()"
+            )
+        if other.ring is not self.ring:
+            product_ring(self.ring, other.ring, name)
+            raise GraphError(f"{name} adds up differences, and those of its collections are of two kinds")
+
+    def map_columns(self, f: Callable[..., Any], *, name: str = "map_columns") -> Collection[T, Any]:
+        """Return ``f(keys, values)``, or ``f(keys)`` where records are no pairs: NumPy arrays to one array, or two for pairs.
+
+        Records are whole numbers, or pairs of them; ``TypeError`` for others.
+        """
+        return self._linear(name, lambda updates: columnar(updates, name, lambda columns: columns.mapped(f, name)))
+
+    def filter_columns(self, p: Callable[..., Any], *, name: str = "filter_columns") -> Collection[T, D]:
+        """Return the records for which ``p(keys, values)``, or ``p(keys)``, is true: NumPy arrays to an array of booleans."""
+        return self._linear(name, lambda updates: columnar(updates, name, lambda columns: columns.chosen_by(p)))
+
+    # -- scopes and times ------------------------------------------------------------------------------------------
+
+    def enter(self, scope: ScopeBuilder[Any]) -> Collection[Any, D]:
+        """Return the collection inside ``scope``, which is nested directly in its own."""
+        if self._arrangement is not None:
+            inner = self._arrangement.enter(scope)
+            return Collection(inner.stream, self.ring, arrangement=inner, consolidated=self.consolidated)
+        return Collection(self.stream.enter(scope), self.ring, consolidated=self.consolidated)
+
+    def enter_at(self, scope: ScopeBuilder[Any], round: Callable[[D], int], *, name: str = "enter_at") -> Collection[Any, D]:
+        """Return the collection inside the loop ``scope``, where each record enters at a round of its own."""
+        entered = self.stream.enter(scope)
+        return Collection(delayed(entered, name, lambda record, time: Product(time[0], round(record))), self.ring)
+
+    def leave(self) -> Collection[Any, D]:
+        """Return the collection in the scope around its own, where it is the sum over all rounds."""
+        return Collection(self.stream.leave(), self.ring)
+
+    def delay(self, f: Callable[[T], T], *, name: str = "delay") -> Collection[T, D]:
+        """Return the collection with changes at ``f(time)``, which is monotone and never before ``time``."""
+        return Collection(delayed(self.stream, name, lambda record, time: f(time)), self.ring)
+
+    # -- arrangements ----------------------------------------------------------------------------------------------
+
+    def arrange_by_key(self, *, name: str | None = None, key: Key | None = None) -> Arrangement[T, Any, Any]:
+        """Return the arrangement of pairs ``(key, value)`` by key."""
+        return self._arranged(True, name, key)
+
+    def arrange_by_self(self, *, name: str | None = None, key: Key | None = None) -> Arrangement[T, D, None]:
+        """Return the arrangement of the records by themselves."""
+        return self._arranged(False, name, key)
+
+    def _arranged(self, pairs: bool, name: str | None, key: Key | None) -> Arrangement[T, Any, Any]:
+        made = self._arrangement
+        if made is not None and made.index.pairs == pairs and made.index.key is key:
+            return made
+        return arrange(self.stream, self.ring, pairs, key, name)
+
+    def consolidate(self, *, name: str = "consolidate", key: Key | None = None) -> Collection[T, D]:
+        """Return the same collection with at most one update for each record and time."""
+
+        def constructor(capability: Capability[T], info: OperatorInfo) -> Callable[..., object]:
+            waiting: Pending[T, tuple[Capability[T], list[Update]]] = Pending()
+
+            def save() -> Iterator[tuple[T, Update]]:
+                for time in waiting:
+                    for update in consolidate(waiting[time][1]):
+                        yield time, update
+
+            def load(items: Iterable[tuple[T, Update]]) -> None:
+                for time, update in items:
+                    waiting.at(time, lambda: (capability.delayed(time), []))[1].append(update)  # noqa: B023
+
+            route = key_route(key)
+            register_keyed_state(info, save, load, lambda item: route(item[1][0]))
+            capability.drop()
+
+            def logic(input: InputPort[T, Any], output: OutputPort[T]) -> None:
+                for came_with, batch in input:
+                    waiting.at(came_with.time, lambda: (came_with.retain(), []))[1].extend(batch)  # noqa: B023
+                frontier = input.elements
+                for _, (held, updates) in waiting.take(lambda time: not reaches(frontier, time)):
+                    output.session(held).give_batch(consolidate(updates))
+                    held.drop()
+
+            return logic
+
+        if self.consolidated:
+            return self
+        return Collection(unary_frontier(self.stream, pact_for(False, key), name, constructor), self.ring, consolidated=True)
+
+    # -- groups ----------------------------------------------------------------------------------------------------
+
+    def distinct(self, *, name: str = "distinct", key: Key | None = None) -> Collection[T, D]:
+        """Return each record whose count is positive, once."""
+        return self.threshold(_at_most_once, name=name, key=key)
+
+    def threshold(self, f: Callable[[D, Any], Any], *, name: str = "threshold", key: Key | None = None) -> Collection[T, D]:
+        """Return each record whose count is positive, with the count ``f(record, count)``."""
+        self.ring.require("is_positive", name)
+        unwrap = self.ring.unwrap
+
+        def result(record: D, counts: dict[Any, Any]) -> list[tuple[None, Any]]:
+            count = counts[None]
+            return [(None, f(record, unwrap(count)))] if count > 0 else []
+
+        kernel = "distinct" if f is _at_most_once else None
+        return self._reduced(Function(result, kernel), name, key, pairs=False, results=False)
+
+    def count(self, *, name: str = "count", key: Key | None = None) -> Collection[T, tuple[D, Any]]:
+        """Return ``(record, count)`` for each record."""
+        unwrap = self.ring.unwrap
+        return self._reduced(Function(lambda record, counts: [(unwrap(counts[None]), 1)], "count"), name, key, pairs=False)
+
+    def reduce(
+        self,
+        f: Callable[[Any, list[tuple[Any, Any]]], Iterable[tuple[Any, Any]]],
+        *,
+        name: str = "reduce",
+        key: Key | None = None,
+    ) -> Collection[T, tuple[Any, Any]]:
+        """Return pairs ``(key, value)``, with counts, for the ``(value, count)`` of ``f(key, [(value, count), ...])``.
+
+        ``f`` gets the values whose count is not zero, in ascending order where they can be compared. It is called for the key of
+        any change, at times in no particular order, so its result must depend on its arguments alone.
+
+        >>> import timely
+        >>> from timely import differential as dd
+        >>> with timely.Worker() as worker:
+        ...     with worker.dataflow(int) as scope:
+        ...         scores = dd.collection(scope, [("a", 3), ("a", 1), ("b", 2)])
+        ...         lowest = scores.reduce(lambda name, values: [(values[0][0], 1)]).output()
+        ...     lowest.at(0)
+        {('a', 1): 1, ('b', 2): 1}
+        """
+        self.ring.require("negate", name)
+        return self._reduced(Function(by_value(f)), name, key)
+
+    def count_by_key(self, *, name: str = "count_by_key", key: Key | None = None) -> Collection[T, tuple[Any, Any]]:
+        """Return ``(key, number of values)`` of pairs, for each key that has any."""
+        return self._reduced(Count(), name, key)
+
+    def sum_by_key(self, *, name: str = "sum_by_key", key: Key | None = None) -> Collection[T, tuple[Any, Any]]:
+        """Return ``(key, sum of values)`` of pairs, for each key that has any; sums of floats are rounded once."""
+        return self._reduced(Sum(), name, key)
+
+    def min_by_key(self, *, name: str = "min_by_key", key: Key | None = None) -> Collection[T, tuple[Any, Any]]:
+        """Return ``(key, least value)`` of pairs, of the values with positive counts."""
+        return self._reduced(Top(1, None, "least"), name, key)
+
+    def max_by_key(self, *, name: str = "max_by_key", key: Key | None = None) -> Collection[T, tuple[Any, Any]]:
+        """Return ``(key, greatest value)`` of pairs, of the values with positive counts."""
+        return self._reduced(Top(1, greatest(None), "greatest"), name, key)
+
+    def top_k(
+        self, k: int, by: Callable[[Any], Any] | None = None, *, name: str = "top_k", key: Key | None = None
+    ) -> Collection[T, tuple[Any, Any]]:
+        """Return the ``k`` greatest values of each key by ``by(value)``, and of equals the smaller value first.
+
+        A value of count ``c`` takes ``c`` places, and comes out with the count that fits.
+        """
+        if not isinstance(k, int) or k < 1:
+            raise GraphError(f"top_k keeps at least one value of each key, not {brief(k)}")
+        return self._reduced(Top(k, greatest(by)), name, key)
+
+    def _reduced(
+        self, f: Any, name: str, key: Key | None, *, pairs: bool = True, results: bool = True
+    ) -> Collection[T, Any]:
+        made = self._arrangement
+        shared = made if made is not None and made.index.pairs == pairs and made.index.key is key else None
+        found = reduce_stream(self.stream, self.ring, f, name, pairs=pairs, results=results, key=key, source=shared)
+        return Collection(found.stream, INTEGERS, arrangement=found, consolidated=True)
+
+    # -- joins -----------------------------------------------------------------------------------------------------
+
+    def join(self, other: Any, *, name: str = "join", key: Key | None = None) -> Collection[T, Any]:
+        """Return ``(key, (left, right))`` for pairs with equal keys, with the product of their counts.
+
+        >>> import timely
+        >>> from timely import differential as dd
+        >>> with timely.Worker() as worker:
+        ...     with worker.dataflow(int) as scope:
+        ...         names, people = dd.new_collection(scope)
+        ...         ages = dd.collection(scope, [(1, 30), (2, 40)])
+        ...         both = people.join(ages).output()
+        ...     names.insert((1, "ada"))
+        ...     names.close()
+        ...     both.at(0)
+        {(1, ('ada', 30)): 1}
+        """
+        return self._join(other, PAIR, name, key)
+
+    def join_map(
+        self,
+        other: Any,
+        f: Callable[[Any, Any, Any], Any],
+        *,
+        columns: Callable[..., Any] | None = None,
+        name: str = "join_map",
+        key: Key | None = None,
+    ) -> Collection[T, Any]:
+        """Return ``f(key, left, right)`` for pairs with equal keys, with the product of their counts.
+
+        ``columns(keys, left, right)`` does the same for NumPy arrays of whole numbers, and returns an array, or two for pairs.
+        """
+        return self._join(other, mapped(f, columns), name, key)
+
+    def semijoin(self, keys: Any, *, name: str = "semijoin", key: Key | None = None) -> Collection[T, D]:
+        """Return the pairs whose key is in ``keys``, with the product of their counts: ``distinct`` makes those a set."""
+        return self._join(keys, LEFT, name, key, pairs=False)
+
+    def antijoin(self, keys: Any, *, name: str = "antijoin", key: Key | None = None) -> Collection[T, D]:
+        """Return the collection minus its semijoin with ``keys``."""
+        self.ring.require("negate", name)
+        return self.minus(self.semijoin(keys, name=name, key=key))
+
+    def _join(self, other: Any, result: Any, name: str, key: Key | None, pairs: bool = True) -> Collection[T, Any]:
+        left = self.arrange_by_key(key=key)
+        right = arranged(other, name, pairs, key)
+        ring = product_ring(self.ring, right.index.ring, name)
+        return Collection(join_arrangements(left, right, result, name), ring)
+
+    # -- loops -----------------------------------------------------------------------------------------------------
+
+    def iterate(self, f: Callable[[ScopeBuilder[Any], Collection[Any, D]], Collection[Any, D]]) -> Collection[T, D]:
+        """Return the limit of ``x = f(scope, x)``, which begins with this collection, at each time of its own.
+
+        A loop that does not settle does not end; ``worker.explain`` shows what still changes.
+
+        >>> import timely
+        >>> from timely import differential as dd
+        >>> def halve(scope, numbers):
+        ...     return numbers.map(lambda x: x if x % 2 else x // 2)
+        >>> with timely.Worker() as worker:
+        ...     with worker.dataflow(int) as scope:
+        ...         odd = dd.collection(scope, range(1, 10)).iterate(halve).output()
+        ...     odd.at(0)
+        {1: 4, 3: 2, 5: 1, 7: 1, 9: 1}
+        """
+        from timely.differential.loops import iterate_from
+
+        return iterate_from(self, f)
+
+    # -- out -------------------------------------------------------------------------------------------------------
+
+    def output(self, worker: int | None = None, *, name: str = "output") -> Output[T, D]:
+        """Return what the collection holds, to be read at complete times: this worker's share, or all of it on ``worker``."""
+        return output(self.stream, self.ring, worker, name)
+
+    def probe(self, handle: ProbeHandle[T] | None = None) -> ProbeHandle[T]:
+        """Return a handle that shows the frontier of the collection."""
+        return probe(self.stream, handle)
+
+    def inspect(self, f: Callable[[D, T, Any], object], *, name: str = "inspect") -> Collection[T, D]:
+        """Call ``f(record, time, diff)`` for each update, and return the collection."""
+
+        def look(time: T, batch: Any) -> None:
+            for record, diff in batch:
+                f(record, time, unwrap(diff))
+
+        unwrap = self.ring.unwrap
+        return self._seen(look, name)
+
+    def inspect_batch(self, f: Callable[[T, list[Update]], object], *, name: str = "inspect_batch") -> Collection[T, D]:
+        """Call ``f(time, updates)`` for each batch of updates, and return the collection."""
+        unwrap = self.ring.unwrap
+        return self._seen(lambda time, batch: f(time, [(record, unwrap(diff)) for record, diff in batch]), name)
+
+    def _seen(self, look: Callable[[T, Any], object], name: str) -> Collection[T, D]:
+        def constructor(capability: Capability[T], info: OperatorInfo) -> Callable[..., object]:
+            info.declare_stateless()
+
+            def logic(input: InputPort[T, Any], output: OutputPort[T]) -> None:
+                for came_with, batch in input:
+                    look(came_with.time, batch)
+                    output.session(came_with).give_batch(batch)
+
+            return logic
+
+        seen = self.stream.unary(Pipeline, name, constructor)
+        return Collection(seen, self.ring, consolidated=self.consolidated)
+
+    def assert_empty(self, *, name: str = "assert_empty") -> None:
+        """Raise ``CollectionMismatch`` at the first complete time at which it holds anything."""
+        place = origin()
+        made = "" if place is None else f"; it was asserted at {place}"
+
+        def constructor(capability: Capability[T], info: OperatorInfo) -> Callable[..., object]:
+            def look(input: InputPort[T, Any], output: OutputPort[T]) -> None:
+                for came_with, batch in input:
+                    for record, diff in batch:
+                        raise CollectionMismatch(
+                            f"a collection that should be empty changes by {brief(diff)} of {brief(record)} at"
+                            f" {brief(came_with.time)}{made}",
+                            came_with.time,
+                            record,
+                            diff,
+                        )
+
+            info.declare_stateless()
+            return look
+
+        self.consolidate(name=name).stream.unary(Pipeline, name, constructor)
+
+    def assert_equal(self, other: Collection[T, D]) -> None:
+        """Raise ``CollectionMismatch`` at the first complete time at which the two collections differ."""
+        self._check_other(other, "assert_equal")
+        self.ring.require("negate", "assert_equal")
+        self.minus(other).assert_empty(name="assert_equal")
+
+    def to_stream(self) -> Stream[T, Any]:
+        """Return the stream of its updates ``(record, diff)``."""
+        return self.stream
+
+
+def _at_most_once(record: Any, count: Any) -> int:
+    return 1
+
+
+def _pairs(found: Any) -> Iterable[tuple[Any, Any]]:
+    if type(found) is tuple and len(found) == 2:
+        return (found,)
+    return found  # type: ignore[no-any-return]
+
+
+def arranged(other: Any, name: str, pairs: bool, key: Key | None) -> Arrangement[Any, Any, Any]:
+    """Return ``other``, a collection or an arrangement, as an arrangement by key, or by record."""
+    if isinstance(other, Arrangement):
+        return other
+    if not isinstance(other, Collection):
+        raise GraphError(f"{name} takes a differential.Collection or an Arrangement, not {brief(other)}")
+    return other.arrange_by_key(key=key) if pairs else other.arrange_by_self(key=key)
+
+
+def new_collection(
+    scope: ScopeBuilder[T], *, diff: Any = int, name: str = "new_collection"
+) -> tuple[InputSession[T, Any], Collection[T, Any]]:
+    """Return a session that changes a collection from outside, and the collection.
+
+    >>> import timely
+    >>> from timely import differential as dd
+    >>> with timely.Worker().dataflow(int) as scope:
+    ...     words, collection = dd.new_collection(scope)
+    >>> words.time
+    0
+    """
+    ring = ring_of(diff)
+    sender, stream = new_sender(scope, name)
+    return InputSession(sender, ring), Collection(stream, ring)
+
+
+def collection(
+    scope: ScopeBuilder[T], records: Iterable[Any], *, on: int | Literal["each"] | None = None, name: str = "collection"
+) -> Collection[T, Any]:
+    """Return the collection of ``records`` at the minimum time, which never changes.
+
+    Each worker adds its own ``records``, unless ``on=0`` has worker 0 alone do so, as in ``scope.to_stream``.
+    """
+    check_scope(scope, name)
+    return Collection(linear(to_stream(scope, records, on=on), name, lambda records: [(record, 1) for record in records]))
+
+
+def from_updates(stream: Stream[T, Any], *, diff: Any = int) -> Collection[T, Any]:
+    """Return the collection of a stream of updates ``(record, diff)``."""
+    ring = ring_of(diff)
+    if ring.native is int:
+        return Collection(stream, ring)
+    return Collection(linear(stream, "from_updates", lambda updates: [(record, ring.wrap(d)) for record, d in updates]), ring)
+

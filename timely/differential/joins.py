@@ -1,0 +1,230 @@
+"""``join_arrangements``: pairs of records with equal keys, at the least upper bounds of their times.
+
+A delta of one side is joined with what the other side's cursor has seen, and then seen itself: so every two records meet once.
+Where deltas of several times wait, complete times go first, in order, so that the entries before them add up. Otherwise ``n``
+epochs of one key would meet ``n`` entries each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, Final
+
+import attrs
+
+from timely.dataflow import Capability, InputPort, OperatorBuilder, OperatorInfo, OutputPort, Pipeline, Stream
+from timely.differential.arrangement import Arrangement
+from timely.differential.trace import Cursor
+from timely.differential.updates import MANY, Delta
+from timely.errors import GraphError
+from timely.operators.pending import Pending
+from timely.order import reaches
+
+LIMIT: Final = 100_000
+"""Records after which a join lets other operators run."""
+
+Deltas = tuple[list[Any], list[Any]]
+"""The deltas of both sides."""
+
+Waiting = tuple[Capability[Any], Deltas]
+
+
+class _Join:
+    """The logic of one join."""
+
+    def __init__(self, left: Arrangement[Any, Any, Any], right: Arrangement[Any, Any, Any], result: Result) -> None:
+        self._lub = left.lattice.lub
+        self._result = result
+        self._pending: Pending[Any, Waiting] = Pending()
+        self._current: list[Any] = []  # the time under way, if any
+        self._work: Iterator[int] | None = None
+        self._ports: list[InputPort[Any, Any]] = []
+        self._cursors = (left.cursor(lambda: self._hold(1)), right.cursor(lambda: self._hold(0)))
+
+    def connect(self, left: InputPort[Any, Any], right: InputPort[Any, Any]) -> None:
+        """Take the ports, whose frontiers hold the traces."""
+        self._ports = [left, right]
+
+    def close(self) -> None:
+        """Let go of both traces."""
+        for cursor in self._cursors:
+            cursor.close()
+
+    def _hold(self, other: int) -> list[Any]:
+        """Return the frontier at which one trace may be read: the times of what the other side may still bring."""
+        if not self._ports:
+            return [self._cursors[0].lattice.domain.minimum]
+        return [*self._ports[other].elements, *self._pending.minimum(), *self._current]
+
+    def logic(self, left: InputPort[Any, Any], right: InputPort[Any, Any], output: OutputPort[Any]) -> bool:
+        """Receive what has arrived, and join some of it; returns whether more is ready."""
+        pending = self._pending
+        for side, port in enumerate((left, right)):
+            for capability, delta in port:
+                time = capability.time
+                if time in pending:
+                    pending[time][1][side].append(delta)
+                else:
+                    pending[time] = (capability.retain(), ([], []))
+                    pending[time][1][side].append(delta)
+        left_over = LIMIT
+        while True:
+            if self._work is None:
+                self._work = self._next(left, right, output)
+                if self._work is None:
+                    return False
+            for produced in self._work:
+                left_over -= produced
+                if left_over <= 0:
+                    return True
+            self._work = None
+
+    def _next(self, left: InputPort[Any, Any], right: InputPort[Any, Any], output: OutputPort[Any]) -> Iterator[int] | None:
+        pending = self._pending
+        if not pending:
+            return None
+        if len(pending) == 1:  # the usual case: nothing would be gained by waiting
+            (time,) = pending
+            return self._at(time, *pending.pop(time), output)
+        if not pending.has_due(lambda time: self._is_complete(time, left, right)):
+            return None
+        return self._several(left, right, output)
+
+    def _is_complete(self, time: Any, left: InputPort[Any, Any], right: InputPort[Any, Any]) -> bool:
+        return not reaches(left.elements, time) and not reaches(right.elements, time)
+
+    def _several(self, left: InputPort[Any, Any], right: InputPort[Any, Any], output: OutputPort[Any]) -> Iterator[int]:
+        for cursor in self._cursors:
+            cursor.begin_run()
+        try:
+            for time, (capability, deltas) in self._pending.take(lambda time: self._is_complete(time, left, right)):
+                yield from self._at(time, capability, deltas, output)
+        finally:
+            for cursor in self._cursors:
+                cursor.end_run()
+
+    def _at(self, time: Any, capability: Capability[Any], deltas: Deltas, output: OutputPort[Any]) -> Iterator[int]:
+        self._current = [time]
+        for side in (0, 1):
+            mine, others = self._cursors[side], self._cursors[1 - side]
+            for delta in deltas[side]:
+                found: dict[Any, list[Any]] = {}
+                for produced in self._pairs(time, mine, others, delta, side, found):
+                    self._send(found, capability, output)
+                    yield produced
+                mine.see(delta, time)
+        capability.drop()
+        self._current = []
+
+    def _send(self, found: dict[Any, list[Any]], capability: Capability[Any], output: OutputPort[Any]) -> None:
+        for bound, batches in found.items():
+            if bound == capability.time:
+                session = output.session(capability)
+                for batch in batches:
+                    session.give_batch(batch)
+                continue
+            with capability.delayed(bound) as later:
+                session = output.session(later)
+                for batch in batches:
+                    session.give_batch(batch)
+        found.clear()
+
+    def _pairs(
+        self, time: Any, mine: Cursor[Any], others: Cursor[Any], delta: Any, side: int, found: dict[Any, list[Any]]
+    ) -> Iterator[int]:
+        """Collect containers of the results of a delta by time in ``found``; yield how many there are, now and then."""
+        if type(delta) is not Delta and len(delta) >= MANY:
+            columns = self._columns(time, others, delta, side, found)
+            if columns is not None:
+                yield from columns
+                return
+        lub, result, history = self._lub, self._result.collect, others.history
+        last: Any = None
+        results: list[Any] = []
+        count = 0
+        for key, value, diff in mine.rows(delta):
+            for other, when, factor in history(key):
+                if when is not last:
+                    last = when
+                    results = found.setdefault(lub(time, when), [[]])[0]
+                result(results, key, (other if side else value), (value if side else other), diff * factor)
+                count += 1
+            if count >= LIMIT:
+                yield count
+                count, last = 0, None
+        yield count
+
+
+    def _columns(
+        self, time: Any, others: Cursor[Any], delta: Any, side: int, found: dict[Any, list[Any]]
+    ) -> Iterator[int] | None:
+        """Return what ``_pairs`` does, with columns; ``None`` where that cannot be."""
+        from timely.differential import column_operators
+
+        gathered = others.gather(delta.batch.keys)
+        if gathered is None or not column_operators.fits(delta.batch, gathered):
+            return None
+        return column_operators.join(time, delta.batch, gathered, side, self._lub, self._result, found, LIMIT)
+
+
+@attrs.frozen
+class Result:
+    """What a join makes of a pair: ``collect(results, key, left, right, diff)`` appends updates to a list.
+
+    ``columns(keys, left, right)`` does the same for arrays, and returns the keys and the values of the records.
+    """
+
+    collect: Callable[..., None]
+    columns: Callable[..., Any] | None = None
+
+
+def _collect_pair(results: list[Any], key: Any, left: Any, right: Any, diff: Any) -> None:
+    results.append(((key, (left, right)), diff))
+
+
+def _collect_left(results: list[Any], key: Any, left: Any, right: Any, diff: Any) -> None:
+    results.append(((key, left), diff))
+
+
+def _collect_key(results: list[Any], key: Any, left: Any, right: Any, diff: Any) -> None:
+    results.append((key, diff))
+
+
+PAIR: Final = Result(_collect_pair)
+LEFT: Final = Result(_collect_left, lambda keys, left, right: (keys, left))
+KEY: Final = Result(_collect_key, lambda keys, left, right: keys)
+
+
+def mapped(f: Callable[[Any, Any, Any], Any], columns: Callable[..., Any] | None = None) -> Result:
+    """Return what collects ``f(key, left, right)``; ``columns`` does the same for arrays."""
+
+    def collect(results: list[Any], key: Any, left: Any, right: Any, diff: Any) -> None:
+        results.append((f(key, left, right), diff))
+
+    return Result(collect, columns)
+
+
+def join_arrangements(
+    left: Arrangement[Any, Any, Any], right: Arrangement[Any, Any, Any], result: Result, name: str
+) -> Stream[Any, Any]:
+    """Return the stream of updates that ``result`` collects of the pairs of ``left`` and ``right``."""
+    if left.scope is not right.scope:
+        raise GraphError(
+            f"{name} of a collection of scope {left.scope.path!r} and one of scope {right.scope.path!r}: bring one of them in"
+            " with enter(scope), or out with leave()"
+        )
+    builder: OperatorBuilder[Any] = OperatorBuilder(left.scope, name)
+    first, second = builder.new_input(left.stream, Pipeline), builder.new_input(right.stream, Pipeline)
+    output = builder.new_output()
+
+    def constructor(capabilities: list[Capability[Any]], info: OperatorInfo) -> Callable[..., object]:
+        info.declare_stateless()  # between epochs everything is in the traces
+        join = _Join(left, right, result)
+        join.connect(first, second)
+        info.at_end(join.close)
+        return join.logic
+
+    builder.build(constructor)
+    return output
+
+

@@ -1,0 +1,204 @@
+"""``Output``: what a collection holds, for a program to read at complete times."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, Generic, cast
+
+from typing_extensions import TypeVar
+
+from timely.dataflow import Capability, InputPort, OperatorBuilder, OperatorInfo, Pact, Pipeline, ScopeBuilder, Stream
+from timely.differential.rings import Ring
+from timely.differential.updates import ByUpdate, Update, consolidate
+from timely.errors import CompactedError, GraphError, NotCompleteError, StalledError, TimestampError, brief
+from timely.operators.pending import Pending
+from timely.order import PartialOrder, linear_extension, reaches
+from timely.progress import TimeDomain
+from timely.worker import Worker
+from timely.worker.dataflows import DataflowBuild
+
+T = TypeVar("T", bound=PartialOrder, default=int)
+D = TypeVar("D", default=Any)
+
+Subscriber = Callable[[Any, list[Update]], object]
+
+
+class Output(Generic[T, D]):
+    """The changes of a collection on this worker, or on all workers with ``output(worker=0)``; from ``Collection.output()``.
+
+    Reading steps the worker until the time is complete. Times are kept from where the output began until
+    ``forget(before=time)``: a long-running program forgets, or subscribes.
+
+    >>> import timely
+    >>> from timely import differential as dd
+    >>> with timely.Worker() as worker:
+    ...     with worker.dataflow(int) as scope:
+    ...         words, collection = dd.new_collection(scope)
+    ...         lengths = collection.map(len).output()
+    ...     for word in ("to", "be", "or", "not"):
+    ...         words.insert(word)
+    ...     words.advance_to(1)
+    ...     words.remove("or")
+    ...     words.close()
+    ...     lengths.at(0), lengths.at(1), lengths.changes(since=1)
+    ({2: 3, 3: 1}, {2: 2, 3: 1}, [(2, 1, -1)])
+    """
+
+    def __init__(self, worker: Worker, times: TimeDomain[T], ring: Ring) -> None:
+        self._worker = worker
+        self._times = times
+        self._ring = ring
+        self._arrived: Pending[T, list[Update]] = Pending()
+        self._complete: dict[T, list[Update]] = {}
+        self._base: list[tuple[T, list[Update]]] = []  # what was forgotten, added up, and the time that it is read at
+        self._since: T | None = None
+        self._subscribers: list[Subscriber] = []
+        self._port: InputPort[T, Any] | None = None
+        self._begins: Any = None
+        self._name = "output"
+
+    def connect(self, port: InputPort[T, Any], info: OperatorInfo) -> None:
+        """Take the port whose frontier says which times are complete."""
+        self._port = port
+        self._begins = info.begins
+        self._name = f"output {info.path}"
+
+    def logic(self, input: InputPort[T, Any]) -> None:
+        """Receive updates, and put together those of complete times."""
+        arrived = self._arrived
+        for capability, batch in input:
+            arrived.at(capability.time, list).extend(batch)
+        frontier = input.elements
+        for time, updates in arrived.take(lambda time: not reaches(frontier, time)):
+            changes = consolidate(updates)
+            if changes:
+                self._complete[time] = changes
+                for subscriber in self._subscribers:
+                    subscriber(time, self._unwrapped(changes))
+
+    def _unwrapped(self, updates: list[Update]) -> list[Update]:
+        unwrap = self._ring.unwrap
+        return updates if self._ring.native is not None else [(record, unwrap(diff)) for record, diff in updates]
+
+    # -- reading ---------------------------------------------------------------------------------------------------
+
+    def wait(self, time: T) -> None:
+        """Step the worker until ``time`` is complete.
+
+        ``NotCompleteError`` where it cannot become so by itself: an input has still to be advanced or closed.
+        """
+        self._check(time)
+        if self._is_complete(time):
+            return
+        try:
+            self._worker.step_while(lambda: not self._is_complete(time))
+        except StalledError:
+            raise NotCompleteError(
+                f"{self._name} is not complete at {brief(time)}: its frontier is {self._frontier()}; advance or close the inputs"
+                " beyond that time first"
+            ) from None
+
+    def at(self, time: T) -> dict[D, Any]:
+        """Return the records and their counts at ``time``, stepping the worker until that is complete.
+
+        ``NotCompleteError`` if it cannot become complete, ``CompactedError`` for a time before what ``forget`` has kept.
+        """
+        self.wait(time)
+        if self._since is not None and not self._since <= time:
+            raise CompactedError(
+                f"{self._name} has forgotten what it was at {brief(time)}: it is kept from {brief(self._since)} on"
+            )
+        return dict(self._unwrapped(consolidate(self._updates(lambda other: bool(other <= time)))))
+
+    def changes(self, since: T | None = None) -> list[tuple[D, T, Any]]:
+        """Return ``(record, time, diff)`` for the complete times from ``since`` on, in order of time and of record.
+
+        The worker is stepped while it has anything to do; with peers, ``wait`` for a time that they have to complete too.
+        """
+        if since is not None:
+            self._check(since)
+        while not self._worker.idle:
+            self._worker.step()
+        found: list[tuple[D, T, Any]] = []
+        for time in linear_extension(self._complete):
+            if since is None or since <= time:
+                found += [(record, time, diff) for record, diff in _in_order(self._unwrapped(self._complete[time]))]
+        return found
+
+    def subscribe(self, f: Callable[[T, list[tuple[D, Any]]], object]) -> None:
+        """Have ``f(time, [(record, diff), ...])`` called for each complete time with changes, in order, once."""
+        for time in linear_extension(self._complete):
+            f(time, self._unwrapped(self._complete[time]))
+        self._subscribers.append(f)
+
+    def forget(self, before: T) -> None:
+        """Give up the history before the complete time ``before``; what is held at that time and later can still be read."""
+        self.wait(before)
+        old = [time for time in self._complete if time <= before]
+        updates = consolidate(self._updates(lambda other: bool(other <= before)))
+        for time in old:
+            del self._complete[time]
+        self._base = [(before, updates)]
+        self._since = before
+
+    def _updates(self, counts: Callable[[T], bool]) -> Iterator[Update]:
+        for time, updates in (*self._base, *self._complete.items()):
+            if counts(time):
+                yield from updates
+
+    # -- times -----------------------------------------------------------------------------------------------------
+
+    def _frontier(self) -> list[T]:
+        return [] if self._port is None else list(self._port.elements)
+
+    def _is_complete(self, time: T) -> bool:
+        return self._port is None or (not reaches(self._port.elements, time) and not self._waits(time))
+
+    def _waits(self, time: T) -> bool:
+        return self._arrived.has_due(lambda other: bool(other <= time))
+
+    def _check(self, time: object) -> None:
+        try:
+            self._times.check(time)
+        except TimestampError as error:
+            raise TimestampError(f"{self._name}: {error}") from None
+
+    def __repr__(self) -> str:
+        return f"Output({self._name!r}, frontier={self._frontier()})"
+
+
+def _in_order(updates: Iterable[Update]) -> list[Update]:
+    found = list(updates)
+    try:
+        found.sort()
+    except TypeError:
+        pass  # records that cannot be compared
+    return found
+
+
+def worker_of(scope: ScopeBuilder[Any]) -> Worker:
+    """Return the worker that runs the dataflow of ``scope``."""
+    worker = cast("DataflowBuild", scope.root.allocator).worker
+    if not isinstance(worker, Worker):
+        raise GraphError(f"scope {scope.path!r} is not a dataflow of a timely.Worker")
+    return worker
+
+
+def output(stream: Stream[T, Any], ring: Ring, worker: int | None, name: str) -> Output[T, Any]:
+    """Return the output of a stream of updates."""
+    scope = stream.scope
+    found: Output[T, Any] = Output(worker_of(scope), scope.subgraph.domain, ring)
+    pact: Pact = Pipeline
+    if worker is not None:
+        chosen = worker
+        pact = ByUpdate(lambda update: chosen)
+    builder: OperatorBuilder[T] = OperatorBuilder(scope, name)
+    port = builder.new_input(stream, pact)
+
+    def constructor(capabilities: list[Capability[T]], info: OperatorInfo) -> Callable[..., object]:
+        info.declare_stateless()
+        found.connect(port, info)
+        return found.logic
+
+    builder.build(constructor)
+    return found

@@ -1,0 +1,523 @@
+"""``Trace``: the updates of one arrangement on one worker, by key, with as much history as its readers hold.
+
+A key has a list of entries ``(value, time, diff)``; large deltas of whole numbers are columns below these lists. Readers process
+the deltas of a trace one by one, so each sees those it has processed and no others: else a join would count a pair twice, or
+never, whose two sides are both on their way. What some reader has not seen is *fresh*; the rest is *settled*, and may be
+compacted.
+
+Invariant: for every time at or after ``since``, the entries of a key with times at or before it add up to what was appended.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeAlias, TypeVar
+
+from timely.differential.updates import Delta, Update
+from timely.order import PartialOrder, less_equal, reaches
+from timely.progress import Lattice
+
+if TYPE_CHECKING:
+    from timely.differential.column_store import ColumnDelta, ColumnStore, Gathered
+    from timely.differential.columns import Array, Updates
+
+T = TypeVar("T", bound=PartialOrder)
+
+Entry: TypeAlias = tuple[Any, Any, Any]
+"""``(value, time, diff)``."""
+
+Hold: TypeAlias = Callable[[], Sequence[Any]]
+"""Returns the frontier of the times at which somebody may still read."""
+
+_NONE: Final[list[Entry]] = []
+_NO_NUMBERS: Final[set[int]] = set()
+_LEAST_FOLD: Final = 4096
+"""Rows over columns that are always kept as rows."""
+
+_SHORT: Final = 8
+"""Entries from which on a list is compacted whenever it has doubled."""
+
+_EVERY: Final = 64
+"""Activations, or touched keys, between two rounds of compaction: each computes ``since``, at 5 µs."""
+
+
+class Trace(Generic[T]):
+    """The updates of one arrangement on one worker.
+
+    ``pairs``: records are pairs of a key and a value; else a record is a key, and its value is ``None``. ``upper()`` is the
+    frontier of what may still be appended.
+    """
+
+    __slots__ = (
+        "_advanced", "_appended", "_columns", "_cursors", "_fresh", "_holds", "_idle", "_mixed", "_rest", "_rows",
+        "_settled", "_since", "_touched", "_unseen", "lattice", "number", "pairs", "upper",
+    )
+
+    def __init__(self, times: Lattice[T], pairs: bool, upper: Hold) -> None:
+        self.lattice = times
+        self.pairs = pairs
+        self.upper = upper
+        self.number = 0  # of the next delta
+        self._settled: dict[Any, list[Entry]] = {}
+        self._fresh: dict[Any, list[tuple[int, Any, T, Any]]] = {}
+        self._unseen: deque[tuple[int, list[Any]]] = deque()
+        self._cursors: list[Cursor[Any]] = []
+        self._holds: list[Hold] = []
+        self._since: list[T] = [times.domain.minimum]
+        self._advanced: dict[T, T] = {}
+        self._touched: dict[Any, None] = {}  # keys that may have entries to add up
+        self._rest: list[Any] = []  # keys that have some once `since` has moved far enough
+        self._appended = 0  # updates since those were last looked at
+        self._idle = 0
+        self._columns: ColumnStore | None = None
+        self._rows = 0  # rows appended since they were last made columns
+        self._mixed = False  # not all rows are whole numbers
+
+    # -- writing ---------------------------------------------------------------------------------------------------
+
+    def append(self, time: T, updates: Iterable[Update]) -> Delta:
+        """Append consolidated updates at ``time``, and return them as a delta, which every cursor must see."""
+        delta = Delta(updates)
+        number = delta.number = self.number
+        self.number += 1
+        fresh, settled, touched = self._fresh, self._settled, self._touched
+        keys: list[Any] = []
+        self._rows += len(delta)
+        for record, diff in delta:
+            key, value = record if self.pairs else (record, None)
+            if self._cursors:
+                if key in fresh:
+                    fresh[key].append((number, value, time, diff))
+                else:
+                    fresh[key] = [(number, value, time, diff)]
+                keys.append(key)
+            elif key in settled:
+                entries = settled[key]
+                entries.append((value, time, diff))
+                touched[key] = None
+                if not len(entries) & (len(entries) - 1) and len(entries) >= _SHORT:
+                    self.compact_key(key)
+            else:
+                settled[key] = [(value, time, diff)]
+        if keys:
+            self._unseen.append((number, keys))
+        return delta
+
+    def append_columns(self, time: T, updates: Updates) -> ColumnDelta:
+        """Append consolidated columns at ``time``, as ``append`` does."""
+        from timely.differential.column_store import ColumnDelta, ColumnStore
+
+        if self._columns is None:
+            self._columns = ColumnStore()
+        delta = ColumnDelta(updates, self.number, time)
+        self.number += 1
+        self._columns.append(delta, fresh=bool(self._cursors))
+        return delta
+
+    def load(self, key: Any, entries: Iterable[Entry]) -> None:
+        """Add entries of a checkpoint, which count as seen."""
+        self._settled.setdefault(key, []).extend(entries)
+        self._touched[key] = None
+
+    def settle(self) -> None:
+        """Settle the deltas that every cursor has seen."""
+        unseen, fresh, settled = self._unseen, self._fresh, self._settled
+        low = min((cursor.seen for cursor in self._cursors), default=self.number)
+        if self._columns is not None:
+            self._columns.settle(low)
+        while unseen and unseen[0][0] < low:
+            for key in unseen.popleft()[1]:
+                waiting = fresh.get(key)
+                if waiting is None or waiting[0][0] >= low:
+                    continue  # another update of the key has settled them
+                ready = len(waiting)
+                if waiting[-1][0] >= low:
+                    ready = next(index for index, entry in enumerate(waiting) if entry[0] >= low)
+                entries = settled.get(key)
+                if entries is None:
+                    entries = settled[key] = []
+                before = len(entries)
+                entries.extend([entry[1:] for entry in waiting[:ready]])
+                if ready == len(waiting):
+                    del fresh[key]
+                else:
+                    del waiting[:ready]
+                if len(entries) > 1:
+                    self._touched[key] = None
+                    if len(entries) >= _SHORT and before.bit_length() != len(entries).bit_length():
+                        self.compact_key(key)
+
+    # -- reading ---------------------------------------------------------------------------------------------------
+
+    def history(self, key: Any) -> list[Entry]:
+        """Return all entries of ``key``, which must not be changed."""
+        return self.visible(key, self.number, _NO_NUMBERS)
+
+    def visible(self, key: Any, seen: int, ahead: set[int]) -> list[Entry]:
+        """Return the entries of ``key`` in the deltas before number ``seen`` and in those of ``ahead``."""
+        settled = self._settled.get(key, _NONE)
+        waiting = self._fresh.get(key) if self._fresh else None
+        if self._columns is not None:
+            below = self._columns.lookup(key, seen, ahead)
+            if below:
+                settled = below + settled
+        if waiting is None:
+            return settled
+        found = list(settled)
+        for entry in waiting:
+            if entry[0] < seen or entry[0] in ahead:
+                found.append(entry[1:])
+            elif not ahead:
+                break  # deltas come in order
+        return found
+
+    def gather(self, keys: Array, seen: int, ahead: set[int]) -> Gathered | None:
+        """Return the entries of sorted, unique ``keys`` as columns, or ``None`` where some are not whole numbers."""
+        from timely.differential import column_store
+
+        if len(self._settled) <= len(keys):
+            self._fold()  # to look up every key would cost as much
+        found = [] if self._columns is None else self._columns.gather(keys, seen, ahead)
+        if self._settled or self._fresh:
+            rows = column_store.row_entries(keys, lambda key: self._visible_rows(key, seen, ahead), self.pairs)
+            if rows is None:
+                return None
+            found.append(rows)
+        return column_store.one(found, self.pairs)
+
+    def _visible_rows(self, key: Any, seen: int, ahead: set[int]) -> list[Entry]:
+        settled = self._settled.get(key, _NONE)
+        waiting = self._fresh.get(key)
+        if waiting is None:
+            return settled
+        return settled + [entry[1:] for entry in waiting if entry[0] < seen or entry[0] in ahead]
+
+    def _fold(self, rows: int | None = None) -> bool:
+        """Make columns of so many of the settled rows, or of all; return whether that could be done."""
+        from timely.differential.column_store import ColumnStore, batch_of_rows
+
+        if self._settled:
+            if self._mixed:
+                return False
+            self._advance_since()
+            chosen = self._settled if rows is None else self._some(rows)
+            batch = batch_of_rows(chosen, self._moved, self.pairs)
+            if batch is None:
+                self._settled.update(chosen)
+                self._mixed = True
+                return False
+            if self._columns is None:
+                self._columns = ColumnStore()
+            self._columns.add(batch)
+            self._rows -= len(batch)
+            if rows is None:
+                self._settled.clear()
+                self._touched.clear()
+                self._rest.clear()
+        if not self._settled:
+            self._rows = 0
+        return True
+
+    def _some(self, rows: int) -> dict[Any, list[Entry]]:
+        """Remove keys with so many settled rows, and return them."""
+        chosen: dict[Any, list[Entry]] = {}
+        while rows > 0 and self._settled:
+            key, entries = self._settled.popitem()
+            self._touched.pop(key, None)
+            chosen[key] = entries
+            rows -= len(entries)
+        return chosen
+
+    def __iter__(self) -> Iterator[Any]:
+        """Return the keys that have entries."""
+        found = dict.fromkeys(self._settled)
+        found.update(dict.fromkeys(self._fresh))
+        if self._columns is not None:
+            found.update(dict.fromkeys(self._columns.keys()))
+        return iter(found)
+
+    def __len__(self) -> int:
+        """Return the number of keys that have entries, or a little more."""
+        return len(self._settled) + len(self._fresh) + (0 if self._columns is None else self._columns.count_keys())
+
+    def entries(self) -> int:
+        """Return the number of entries, by counting them."""
+        below = 0 if self._columns is None else len(self._columns)
+        return below + sum(map(len, self._settled.values())) + sum(map(len, self._fresh.values()))
+
+    def at(self, key: Any, time: T) -> dict[Any, Any]:
+        """Return the counts of the values of ``key`` at ``time``."""
+        return accumulate(self.history(key), time)
+
+    # -- frontiers -------------------------------------------------------------------------------------------------
+
+    def hold(self, hold: Hold) -> None:
+        """Keep history for the times at or after ``hold()``, until ``release(hold)``."""
+        self._holds.append(hold)
+
+    def release(self, hold: Hold) -> None:
+        """Undo ``hold``."""
+        self._holds = [other for other in self._holds if other is not hold]
+
+    def add_cursor(self, cursor: Cursor[Any]) -> None:
+        """Have ``cursor`` see every delta from now on."""
+        self._cursors.append(cursor)
+
+    def remove_cursor(self, cursor: Cursor[Any]) -> None:
+        """Wait for ``cursor`` no longer."""
+        self._cursors = [other for other in self._cursors if other is not cursor]
+        self.settle()
+
+    @property
+    def since(self) -> list[T]:
+        """The lower envelope of ``upper()`` and of what is held: history before it may be lost."""
+        return self.lattice.lower_envelope(time for hold in (self.upper, *self._holds) for time in hold())
+
+    # -- compaction ------------------------------------------------------------------------------------------------
+
+    def maintain(self, appended: int, force: bool = False) -> bool:
+        """Compact some keys, at a cost that goes with how many updates were appended. Return whether others wait."""
+        more = self._columns is not None and self._maintain_columns(self._columns)
+        self._appended += appended
+        self._idle += 1
+        touched = self._touched
+        if not force and self._idle < _EVERY and len(touched) < _EVERY:
+            return more
+        self._idle = 0
+        self._advance_since()
+        if self._appended >= len(self._rest):
+            self._appended = 0
+            touched.update(dict.fromkeys(self._rest))
+            self._rest = []
+        for _ in range(min(len(touched), 2 * appended + _EVERY)):
+            key = touched.popitem()[0]
+            entries = self._compact(key)
+            if len(entries) > 1 and any(entry[1] is not entries[0][1] for entry in entries):
+                self._rest.append(key)
+        return more or bool(touched)
+
+    def _maintain_columns(self, columns: ColumnStore) -> bool:
+        """Make columns of some rows where these are many, or merge some columns; return whether there is more to do."""
+        if self._rows > max(_LEAST_FOLD, len(columns) // 4) and not self._mixed:
+            self._fold(_LEAST_FOLD // 2)
+            if not self._settled:
+                self._rows = 0
+        return columns.work()
+
+    def compact(self) -> None:
+        """Compact all keys."""
+        self._advance_since()
+        for key in list(self._settled):
+            self._compact(key)
+        if self._columns is not None:
+            self._columns.compact()
+
+    def compact_key(self, key: Any) -> list[Entry]:
+        """Compact one key, and return its entries."""
+        self._advance_since()
+        kept = self._compact(key)
+        if self._columns is None:
+            return kept
+        return compacted(self.history(key), self.lattice, self._since, self._advanced)
+
+    def remove(self, key: Any) -> list[Entry]:
+        """Remove a key, of which nothing is fresh, and return its entries."""
+        entries = self.history(key)
+        self._touched.pop(key, None)
+        self._settled.pop(key, None)
+        if self._columns is not None:
+            self._columns.hide(key)
+        return entries
+
+    def _advance_since(self) -> None:
+        since = self.since
+        if since != self._since:
+            self._since = since
+            self._advanced.clear()
+            if self._columns is not None:
+                self._columns.advance(self._moved)
+
+    def _moved(self, time: T) -> T:
+        """Return ``time`` advanced by ``since``; equal times are one object."""
+        moved = self._advanced.get(time)
+        if moved is None:
+            moved = self.lattice.advance(time, self._since)
+            moved = self._advanced[time] = self._advanced.setdefault(moved, moved)
+        return moved
+
+    def _compact(self, key: Any) -> list[Entry]:
+        entries = self._settled.get(key)
+        if entries is None:
+            return _NONE
+        kept = compacted(entries, self.lattice, self._since, self._advanced)
+        if kept:
+            self._settled[key] = kept
+        else:
+            del self._settled[key]
+        return kept
+
+
+def accumulate(entries: Iterable[Entry], time: Any) -> dict[Any, Any]:
+    """Return the sums of the differences at times at or before ``time``, by value, without those that are zero."""
+    sums: dict[Any, Any] = {}
+    last: Any = None
+    counts = False
+    for value, when, diff in entries:
+        if when is not last:
+            last = when
+            counts = less_equal(when, time)
+        if counts:
+            sums[value] = sums[value] + diff if value in sums else diff
+    return {value: count for value, count in sums.items() if count}
+
+
+def compacted(entries: Iterable[Entry], times: Lattice[Any], since: Sequence[Any], advanced: dict[Any, Any]) -> list[Entry]:
+    """Return ``entries`` with times advanced by ``since`` and equal ones added up; ``advanced`` remembers the times."""
+    sums: dict[tuple[Any, Any], Any] = {}
+    last: Any = None
+    moved: Any = None
+    for value, when, diff in entries:
+        if when is not last:
+            last = when
+            moved = advanced.get(when)
+            if moved is None:
+                moved = times.advance(when, since)
+                moved = advanced[when] = advanced.setdefault(moved, moved)  # equal times are one object
+        place = (value, moved)
+        sums[place] = sums[place] + diff if place in sums else diff
+    return [(value, when, diff) for (value, when), diff in sums.items() if diff]
+
+
+class Cursor(Generic[T]):
+    """One reader of a trace, in a scope of its own: sees the deltas that it has processed, with times of that scope.
+
+    ``hold()`` returns the frontier, in times of the scope, at which it may still read. Inside ``run()``, several times are
+    processed in turn, and a key's entries are kept aside and compacted as the hold moves: else ``n`` times would read ``n``
+    entries each.
+    """
+
+    __slots__ = (
+        "_ahead", "_inner", "_keep", "_limits", "_outer_hold", "_run", "_to_inner", "_trace", "hold", "lattice", "seen",
+    )
+
+    def __init__(
+        self,
+        trace: Trace[Any],
+        times: Lattice[T],
+        hold: Hold,
+        to_inner: Callable[[Any], T] | None = None,
+        to_outer: Callable[[T], Any] | None = None,
+        keep: Callable[[Any], bool] | None = None,
+    ) -> None:
+        self._trace = trace
+        self._keep = keep
+        self.lattice = times
+        self.hold = hold
+        self.seen = trace.number
+        self._ahead: set[int] = set()
+        self._to_inner = to_inner
+        self._inner: dict[Any, T] = {}
+        self._run: dict[Any, list[Entry]] | None = None
+        self._limits: dict[Any, int] = {}
+        self._outer_hold: Hold = hold if to_outer is None else lambda: [to_outer(time) for time in hold()]
+        trace.add_cursor(self)
+        trace.hold(self._outer_hold)
+
+    def close(self) -> None:
+        """Let go of the trace."""
+        self._trace.release(self._outer_hold)
+        self._trace.remove_cursor(self)
+
+    def __len__(self) -> int:
+        """Return about how many keys the trace has."""
+        return len(self._trace)
+
+    def __iter__(self) -> Iterator[Any]:
+        """Return the keys of the trace."""
+        return iter(self._trace)
+
+    def history(self, key: Any) -> list[Entry]:
+        """Return what it sees of ``key``, which must not be changed."""
+        run = self._run
+        if run is None:
+            return self._visible(key)
+        entries = run.get(key)
+        if entries is None:
+            entries = run[key] = list(self._visible(key))
+        return entries
+
+    def _visible(self, key: Any) -> list[Entry]:
+        entries = self._trace.visible(key, self.seen, self._ahead)
+        keep = self._keep
+        if keep is not None and entries:
+            pairs = self._trace.pairs
+            entries = [entry for entry in entries if keep((key, entry[0]) if pairs else key)]
+        if self._to_inner is None or not entries:
+            return entries
+        inner = self._inner
+        found = []
+        for value, time, diff in entries:
+            moved = inner.get(time)
+            if moved is None:
+                if len(inner) >= 1024:
+                    inner.clear()
+                moved = inner[time] = self._to_inner(time)
+            found.append((value, moved, diff))
+        return found
+
+    def gather(self, keys: Array) -> Gathered | None:
+        """Return what it sees of sorted, unique ``keys`` as columns, or ``None`` where that cannot be."""
+        if self._keep is not None:
+            return None
+        found = self._trace.gather(keys, self.seen, self._ahead)
+        if found is None or self._to_inner is None:
+            return found
+        return found._replace(times=[self._to_inner(time) for time in found.times])
+
+    def rows(self, delta: Any) -> Iterable[tuple[Any, Any, Any]]:
+        """Return the updates of a delta as ``(key, value, diff)``."""
+        keep = self._keep
+        updates: Iterable[Update] = delta if keep is None else [update for update in delta if keep(update[0])]
+        if self._trace.pairs:
+            return [(key, value, diff) for (key, value), diff in updates]
+        return [(record, None, diff) for record, diff in updates]
+
+    def see(self, delta: Any, time: T) -> None:
+        """Take note that the delta, which came at ``time``, has been processed."""
+        run = self._run
+        if run is not None:
+            self._add(run, delta, time)
+        ahead = self._ahead
+        if delta.number != self.seen:
+            ahead.add(delta.number)
+            return
+        self.seen += 1
+        while self.seen in ahead:
+            ahead.remove(self.seen)
+            self.seen += 1
+        self._trace.settle()
+
+    def _add(self, run: dict[Any, list[Entry]], delta: Any, time: T) -> None:
+        limits = self._limits
+        for key, value, diff in self.rows(delta):
+            entries = run.get(key)
+            if entries is not None:
+                entries.append((value, time, diff))
+                if len(entries) > limits.get(key, _SHORT):
+                    kept = run[key] = compacted(entries, self.lattice, self.lattice.lower_envelope(self.hold()), {})
+                    limits[key] = 2 * len(kept) + _SHORT
+
+    def begin_run(self) -> None:
+        """Begin a run of several times."""
+        self._run = {}
+
+    def end_run(self) -> None:
+        """End it."""
+        self._run = None
+        self._limits.clear()
+
+
+def complete(time: Any, upper: Sequence[Any]) -> bool:
+    """Return whether nothing at ``time`` or before can come any more."""
+    return not reaches(list(upper), time)
