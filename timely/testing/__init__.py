@@ -13,6 +13,7 @@ except ModuleNotFoundError as error:
 from timely.testing.exchange_rules import Deliver, Do, ExchangeRules, Flush
 from timely.testing.graph import GraphSpec, NodeSpec
 from timely.testing.invariants import INVARIANTS, Invariant
+from timely.testing.lattices import check_lattice
 from timely.testing.laws import check_refinement, check_summary, check_timestamp
 from timely.testing.model_checker import Configuration, Explored, StateChecks, explore
 from timely.testing.operator_state import MemoryStateRegistry, settle, undeclared
@@ -43,6 +44,7 @@ __all__ = [
     "StateChecks",
     "TimeKit",
     "changes",
+    "check_lattice",
     "check_refinement",
     "check_summary",
     "check_timestamp",
