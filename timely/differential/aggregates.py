@@ -267,6 +267,11 @@ class Groups:
         if len(self.trace.compact_key(key)) > SMALL:
             self.load(key, self.trace.remove(key))
 
+    def bags(self) -> Iterator[Iterable[Bag]]:
+        """Return the bags of each large group."""
+        for bags in self._large.values():
+            yield bags.values()
+
     def _merge(self, bags: dict[Any, Bag]) -> None:
         """Merge the bags whose times can no longer be told apart."""
         if len(bags) < 2:
