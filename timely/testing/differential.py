@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from timely import Worker
 from timely.dataflow import Capability
-from timely.differential import Collection, InputSession, from_updates, new_collection
+from timely.differential import Collection, InputSession, Output, Ring, from_updates, new_collection
 from timely.differential.aggregates import Groups
 from timely.differential.trace import Trace
 from timely.errors import CollectionMismatch, StalledError, brief
@@ -164,11 +164,12 @@ def _run_in_order(
     cluster: Cluster, build: Build, inputs: Sequence[Sequence[Change]], one_by_one: bool, diff: Any
 ) -> list[Change]:
     sessions: list[list[InputSession[Any, Any]]] = []
-    outputs = []
+    outputs: list[tuple[Output[Any, Any], Ring]] = []
     for worker in cluster.workers:
         with worker.dataflow(int) as scope:
             opened = [new_collection(scope, diff=diff) for _ in inputs]
-            outputs.append(build(*(collection for _, collection in opened)).output())
+            result = build(*(collection for _, collection in opened))
+            outputs.append((result.output(), result.ring))
         sessions.append([session for session, _ in opened])
     sends: dict[int, list[tuple[InputSession[Any, Any], Any, Any]]] = {}
     for which, changes in enumerate(inputs):
@@ -198,7 +199,7 @@ def _run_unordered(
     diff: Any,
 ) -> list[Change]:
     feeds: list[list[_Feed]] = []
-    outputs = []
+    outputs: list[tuple[Output[Any, Any], Ring]] = []
     times = [linear_extension(dict.fromkeys(change[1] for change in changes)) for changes in inputs]
     for worker in cluster.workers:
         opened, collections = [], []
@@ -207,7 +208,8 @@ def _run_unordered(
                 (handle, capability), stream = scope.new_unordered_input()
                 opened.append(_Feed(handle, capability, when))
                 collections.append(from_updates(stream, diff=diff))
-            outputs.append(build(*collections).output())
+            result = build(*collections)
+            outputs.append((result.output(), result.ring))
         feeds.append(opened)
     order = linear_extension(dict.fromkeys(when for each in times for when in each))
     place = {when: index for index, when in enumerate(order)}
@@ -241,18 +243,19 @@ def _run_unordered(
     return _results(cluster, outputs)
 
 
-def _results(cluster: Cluster, outputs: list[Any]) -> list[Change]:
+def _results(cluster: Cluster, outputs: list[tuple[Output[Any, Any], Ring]]) -> list[Change]:
     cluster.settle()
     sums: dict[Any, dict[Any, Any]] = {}
-    for output in outputs:
+    for output, ring in outputs:
         if not output.done:
             raise StalledError(f"{output!r} has not come to its end, and nothing is left to be done")
         for record, when, difference in output.changes():
             counts = sums.setdefault(when, {})
+            difference = ring.wrap(difference)
             counts[record] = counts[record] + difference if record in counts else difference
     found = []
     for when in linear_extension(sums):
-        changes = [(record, when, difference) for record, difference in sums[when].items() if difference]
+        changes = [(record, when, ring.unwrap(difference)) for record, difference in sums[when].items() if difference]
         try:
             changes.sort(key=lambda change: change[0])
         except TypeError:
