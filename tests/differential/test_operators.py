@@ -65,20 +65,20 @@ def second(pair: Any) -> Any:
 @pytest.mark.parametrize("name", ONE)
 def test_an_operator_of_one_collection(name: str, time: Any) -> None:
     build, oracle = ONE[name]
-    check_operator(build, oracle, time=time, examples=25)
+    check_operator(build, oracle, time=time, examples=15)
 
 
 @pytest.mark.parametrize("time", [int, PAIR], ids=["epochs", "pairs"])
 @pytest.mark.parametrize("name", TWO)
 def test_an_operator_of_two_collections(name: str, time: Any) -> None:
     build, oracle = TWO[name]
-    check_operator(build, oracle, inputs=2, time=time, examples=25)
+    check_operator(build, oracle, inputs=2, time=time, examples=15)
 
 
 @pytest.mark.parametrize("name", ["reduce", "shared", "min_by_key"])
 def test_an_operator_at_times_of_three_coordinates(name: str) -> None:
     build, oracle = ONE[name]
-    check_operator(build, oracle, time=DEEP, examples=25)
+    check_operator(build, oracle, time=DEEP, examples=15)
 
 
 SMALL_TIMES = st.builds(Product, st.integers(0, 5), st.integers(0, 5))
