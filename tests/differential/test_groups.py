@@ -95,6 +95,20 @@ def test_F8_the_minimum_at_a_time_without_input(run: Run) -> None:
         assert accumulated(found, Product(1, 1)) == {("k", 3): 1}
 
 
+def test_F8_no_change_at_either_time_and_one_at_both(run: Run) -> None:
+    for values in (3, 30):  # a small group, and one that is kept in another way
+        changes = [(("k", value), Product(0, 0), 2) for value in range(values)]
+        changes += [(("k", 0), Product(0, 1), -1), (("k", 0), Product(1, 0), -1)]
+        for build, oracle in (
+            (lambda c: c.min_by_key(), lambda counts: oracles.reduced(oracles.least, counts)),
+            (lambda c: c.reduce(oracles.least), lambda counts: oracles.reduced(oracles.least, counts)),
+            (lambda c: c.map(lambda pair: pair[1]).distinct(), lambda n: oracles.distinct(oracles.mapped(lambda p: p[1], n))),
+        ):
+            found = run(build, changes, time=PAIR)
+            check_changes(found, [changes], oracle, PAIR)
+        assert accumulated(run(lambda c: c.min_by_key(), changes, time=PAIR), Product(1, 1)) == {("k", 1): 1}
+
+
 def test_F9_distinct_of_a_negative_count(run: Run) -> None:
     assert run(lambda c: c.distinct(), [("a", 0, -1)]) == []
     assert run(lambda c: c.distinct(), [("a", 0, -1), ("a", 1, 2), ("a", 2, -2)]) == [("a", 1, 1), ("a", 2, -1)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from random import Random
 from typing import Any
 
 import pytest
@@ -12,7 +13,7 @@ from tests.differential import oracles
 from tests.differential.oracles import reduced
 from timely import Product
 from timely import differential as dd
-from timely.testing.differential import check_operator
+from timely.testing.differential import check_changes, check_operator, run
 
 PAIR: Any = Product[int, int]
 DEEP: Any = Product[Product[int, int], int]
@@ -92,11 +93,47 @@ def test_F7_aggregates_at_partially_ordered_times(name: str) -> None:
     check_operator(build, oracle, times=SMALL_TIMES, records=TWELVE_KEYS, diffs=diffs, size=20, examples=20)
 
 
+def drawn_time(random: Random, size: int) -> Any:
+    return Product(random.randrange(size), random.randrange(size))
+
+
 @pytest.mark.parametrize("name", ["count_by_key", "sum_by_key", "min_by_key", "max_by_key", "top_k"])
-def test_F7_aggregates_of_groups_that_have_become_bags(name: str) -> None:
+@pytest.mark.parametrize("seed", range(6))
+def test_F7_aggregates_of_large_groups(name: str, seed: int) -> None:
     build, oracle = ONE[name]
-    records = st.tuples(st.just(0), st.integers(0, 40))
-    check_operator(build, oracle, records=records, size=60, examples=20)
+    random = Random(seed)
+    size = 4 if seed % 2 else 2
+    changes = [
+        ((random.randrange(2), random.randrange(40)), drawn_time(random, size), random.choice([1, 1, -1]))
+        for _ in range(90)
+    ]
+    changes += [(record, Product(when.outer + 1, when.inner), -diff) for record, when, diff in changes[:60]]
+    found = run(build, changes, time=PAIR, seed=seed, compact=seed % 3 == 0, workers=1 + seed % 2)
+    check_changes(found, [changes], oracle, PAIR)
+
+
+@pytest.mark.parametrize("name", ["sum_by_key", "min_by_key", "top_k"])
+def test_F7_aggregates_of_large_groups_in_a_loop(name: str) -> None:
+    build, oracle = ONE[name]
+    random = Random(7)
+    changes = [((0, random.randrange(60)), time, 1) for time in range(6) for _ in range(12)]
+    changes += [(record, time + 1, -1) for record, time, _ in changes[:50]]
+
+    def body(scope: Any, pairs: Any) -> Any:
+        return build(pairs).map(lambda pair: (0, (pair[1] * 7 + 1) % 60)).concat(pairs).distinct()
+
+    def looped(counts: Any) -> Any:
+        held = oracles.distinct(counts)
+        while True:
+            more = oracles.mapped(lambda pair: (0, (pair[1] * 7 + 1) % 60), oracle(held))
+            again = oracles.distinct(oracles.summed(more, held))
+            if again == held:
+                return held
+            held = again
+
+    for one_by_one in (False, True):
+        found = run(lambda c: c.distinct().iterate(body), changes, one_by_one=one_by_one)
+        check_changes(found, [changes], looped)
 
 
 @pytest.mark.parametrize("name", ["count_by_key", "sum_by_key", "min_by_key", "max_by_key", "top_k", "distinct"])
