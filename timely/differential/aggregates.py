@@ -289,6 +289,11 @@ class Groups:
         self.load(key, entries)
         return True
 
+    def bags(self) -> Iterator[Iterable[Bag]]:
+        """Return the bags of each large group."""
+        for bags in self._large.values():
+            yield bags.values()
+
     def _merge(self, bags: dict[Any, Bag]) -> None:
         """Merge the bags whose times can no longer be told apart."""
         if len(bags) < 2:

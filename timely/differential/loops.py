@@ -57,11 +57,11 @@ class Variable(Generic[T, D]):
                 f"a Variable of scope {scope.path!r} starts with a collection of that scope, not of {initial.scope.path!r}:"
                 " bring it in with enter(scope)"
             )
-        self._handle, stream = feedback(scope, step)
         self._initial = initial
         self._ring = ring_of(diff) if initial is None else initial.ring
         if initial is not None:
             self._ring.require("negate", "a Variable with an initial collection")
+        self._handle, stream = feedback(scope, step)
         again: Collection[T, D] = Collection(stream, self._ring)
         self.collection: Collection[T, D] = again if initial is None else initial.concat(again)
 

@@ -146,6 +146,11 @@ class Output(Generic[T, D]):
             if counts(time):
                 yield from updates
 
+    @property
+    def done(self) -> bool:
+        """Whether every time is complete."""
+        return self._port is not None and not self._port.elements and not self._arrived
+
     # -- times -----------------------------------------------------------------------------------------------------
 
     def _frontier(self) -> list[T]:

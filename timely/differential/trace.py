@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, Final, Generic, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, TypeAlias, TypeVar
 
 from timely.differential.updates import Delta, Update
 from timely.order import PartialOrder, less_equal, reaches
@@ -53,6 +53,9 @@ class Trace(Generic[T]):
         "_advanced", "_appended", "_columns", "_cursors", "_fresh", "_holds", "_idle", "_mixed", "_rest", "_rows",
         "_settled", "_since", "_touched", "_unseen", "lattice", "number", "pairs", "upper",
     )
+
+    eager: ClassVar[bool] = False
+    """Whether everything is compacted whenever something may be: ``timely.testing.differential.forced_compaction`` sets it."""
 
     def __init__(self, times: Lattice[T], pairs: bool, upper: Hold) -> None:
         self.lattice = times
@@ -147,6 +150,8 @@ class Trace(Generic[T]):
                     self._touched[key] = None
                     if len(entries) >= _SHORT and before.bit_length() != len(entries).bit_length():
                         self.compact_key(key)
+        if self.eager:
+            self.compact()
 
     # -- reading ---------------------------------------------------------------------------------------------------
 
@@ -278,6 +283,9 @@ class Trace(Generic[T]):
 
     def maintain(self, appended: int, force: bool = False) -> bool:
         """Compact some keys, at a cost that goes with how many updates were appended. Return whether others wait."""
+        if self.eager:
+            self.compact()
+            return False
         more = self._columns is not None and self._maintain_columns(self._columns)
         self._appended += appended
         self._idle += 1
@@ -504,7 +512,7 @@ class Cursor(Generic[T]):
             entries = run.get(key)
             if entries is not None:
                 entries.append((value, time, diff))
-                if len(entries) > limits.get(key, _SHORT):
+                if len(entries) > limits.get(key, _SHORT) or self._trace.eager:
                     kept = run[key] = compacted(entries, self.lattice, self.lattice.lower_envelope(self.hold()), {})
                     limits[key] = 2 * len(kept) + _SHORT
 

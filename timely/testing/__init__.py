@@ -11,6 +11,7 @@ except ModuleNotFoundError as error:
     raise ConfigurationError("timely.testing needs Hypothesis: pip install '.[test]' in a checkout of timely") from error
 
 from timely.testing.invariants import INVARIANTS, Invariant
+from timely.testing.lattices import check_lattice
 from timely.testing.laws import check_refinement, check_summary, check_timestamp
 from timely.testing.model_checker import Explored, Model, explore
 from timely.testing.operator_state import MemoryStateRegistry, settle, undeclared
@@ -37,6 +38,7 @@ __all__ = [
     "Simulation",
     "TimeKit",
     "changes",
+    "check_lattice",
     "check_refinement",
     "check_summary",
     "check_timestamp",

@@ -1,0 +1,211 @@
+"""E: joins, their counts and their times."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from timely import Product, Step, Worker
+from timely import differential as dd
+from timely.testing.differential import accumulated, kept_updates
+from timely.testing.differential import run as run_once
+
+Run = Callable[..., Any]
+
+PAIR: Any = Product[int, int]
+
+
+def at_zero(*records: Any) -> list[Any]:
+    return [(record, 0, 1) for record in records]
+
+
+def test_E1_pairs_of_equal_keys(run: Run) -> None:
+    left, right = at_zero((0, 0), (1, 2)), at_zero((0, "a"), (1, "B"))
+    assert run(lambda a, b: a.join(b), left, right) == at_zero((0, (0, "a")), (1, (2, "B")))
+
+
+def test_E2_a_function_of_the_pair(run: Run) -> None:
+    left, right = at_zero((0, 0), (1, 2)), at_zero((0, "a"), (1, "B"))
+    assert run(lambda a, b: a.join_map(b, lambda k, v, w: (k + v, w)), left, right) == at_zero((0, "a"), (3, "B"))
+
+
+def test_E3_semijoin_and_antijoin(run: Run) -> None:
+    left, keys = at_zero((0, 0), (1, 2)), at_zero(0)
+    assert run(lambda a, b: a.semijoin(b), left, keys) == at_zero((0, 0))
+    assert run(lambda a, b: a.antijoin(b), left, keys) == at_zero((1, 2))
+
+
+def test_E4_keys_that_the_left_side_lacks(run: Run) -> None:
+    left, keys = at_zero((0, 1), (1, 3)), at_zero(0, 2)
+    assert run(lambda a, b: a.semijoin(b), left, keys) == at_zero((0, 1))
+    assert run(lambda a, b: a.antijoin(b), left, keys) == at_zero((1, 3))
+
+
+def test_E5_counts_are_multiplied(run: Run) -> None:
+    for one, other in ((2, 3), (2, -1)):
+        found = run(lambda a, b: a.join(b), [(("k", 1), 0, one)], [(("k", 2), 0, other)])
+        assert found == [(("k", (1, 2)), 0, one * other)]
+
+
+MANAGES = at_zero(*((n // 2, n) for n in range(10)))
+MOVES = [change for p in range(1, 10) for change in (((p // 2, p), p, -1), ((p // 3, p), p, 1))]
+
+
+def above(manages: Any) -> Any:
+    """Return ``(m1, (m0, m2))`` where ``m0`` manages ``m1``, who manages ``m2``."""
+    return manages.map(lambda pair: pair[::-1]).join(manages)
+
+
+def test_E6_who_manages_a_manager(run: Run) -> None:
+    pairs = [(0, (0, 0)), (0, (0, 1)), (1, (0, 2)), (1, (0, 3)), (2, (1, 4)), (2, (1, 5)), (3, (1, 6)), (3, (1, 7))]
+    expected = at_zero(*pairs, (4, (2, 8)), (4, (2, 9)))
+    assert run(above, MANAGES) == expected
+
+
+def test_E7_managers_change(run: Run) -> None:
+    changes = run(above, MANAGES + MOVES)
+    expected = {(1, (0, 4)): 1, (2, (0, 4)): -1, (4, (1, 8)): 1, (4, (1, 9)): 1, (4, (2, 8)): -1, (4, (2, 9)): -1}
+    assert {record: diff for record, time, diff in changes if time == 4} == expected
+    assert not [change for change in changes if change[1] in (1, 3)]
+
+
+def test_E8_results_come_at_least_upper_bounds(run: Run) -> None:
+    left, right = [(("k", 1), Product(0, 5), 1)], [(("k", 2), Product(3, 0), 1)]
+    assert run(lambda a, b: a.join(b), left, right, time=PAIR) == [(("k", (1, 2)), Product(3, 5), 1)]
+
+
+class Tick(int):
+    """A number that counts how often it is compared."""
+
+    compared = 0
+
+    def __le__(self, other: Any) -> bool:
+        Tick.compared += 1
+        return int.__le__(self, other)
+
+    def __lt__(self, other: Any) -> bool:
+        Tick.compared += 1
+        return int.__lt__(self, other)
+
+    def __ge__(self, other: Any) -> bool:
+        Tick.compared += 1
+        return int.__ge__(self, other)
+
+    def __gt__(self, other: Any) -> bool:
+        Tick.compared += 1
+        return int.__gt__(self, other)
+
+    __eq__ = int.__eq__
+    __hash__ = int.__hash__
+
+    @classmethod
+    def minimum(cls) -> Tick:
+        return cls(0)
+
+    @classmethod
+    def identity(cls) -> TickStep:
+        return TickStep(0)
+
+    @classmethod
+    def is_total(cls) -> bool:
+        return True
+
+
+class TickStep(Step):
+    """Its path summary, which keeps the type."""
+
+    def results_in(self, time: Any, /) -> Any:
+        return time
+
+
+def odd_with_even(calls: list[Any]) -> Callable[[Any], Any]:
+    def build(records: Any) -> Any:
+        counts = records.count()
+        odd, even = counts.filter(lambda pair: pair[1] % 2), counts.filter(lambda pair: pair[1] % 2 == 0)
+
+        def meet(key: Any, left: Any, right: Any) -> Any:
+            calls.append(None)
+            return left, right
+
+        return odd.join_map(even, meet)
+
+    return build
+
+
+@pytest.mark.parametrize("one_by_one", [False, True], ids=["at once", "one by one"])
+@pytest.mark.parametrize("n", [1, 10, 100, 1_000])
+def test_E9_odd_counts_never_meet_even_ones(n: int, one_by_one: bool) -> None:
+    changes = [("k", time, 1) for time in range(n)]
+    for workers in (1, 3) if n < 1_000 else (1,):
+        assert run_once(odd_with_even([]), changes, workers=workers, one_by_one=one_by_one) == []
+
+
+@pytest.mark.parametrize("one_by_one", [False, True], ids=["at once", "one by one"])
+def test_E9_work_is_linear_in_the_epochs(one_by_one: bool) -> None:
+    def work(n: int) -> tuple[int, int]:
+        calls: list[Any] = []
+        Tick.compared = 0
+        run_sessions(odd_with_even(calls), n, one_by_one)
+        return len(calls), Tick.compared
+
+    (few_calls, few), (many_calls, many) = work(500), work(2_000)
+    assert many_calls <= 5 * few_calls + 100 and many_calls <= 20 * 2_000
+    assert many <= 6 * few
+
+
+def run_sessions(build: Callable[[Any], Any], n: int, one_by_one: bool) -> None:
+    """Insert one record in each of ``n`` epochs, and see that the result is empty."""
+    with Worker() as worker:
+        with worker.dataflow(Tick) as scope:
+            session, records = dd.new_collection(scope)
+            output = build(records).output()
+        for time in range(n):
+            session.insert("k")
+            session.advance_to(Tick(time + 1))
+            if one_by_one:
+                while not worker.idle:
+                    worker.step()
+                if time == n - 1:
+                    assert max(kept_updates()) < 400
+        session.close()
+        assert output.changes() == []
+
+
+def test_E9_under_all_conditions(run: Run) -> None:
+    assert run(odd_with_even([]), [("k", time, 1) for time in range(60)]) == []
+
+
+@pytest.mark.parametrize("workers", [1, 3])
+def test_E9_3000_epochs_at_once(workers: int) -> None:
+    calls: list[Any] = []
+    assert run_once(odd_with_even(calls), [("k", time, 1) for time in range(3_000)], workers=workers) == []
+    assert len(calls) <= 20 * 3_000
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("workers", [1, 3])
+def test_E10_both_sides_at_once_in_any_interleaving(workers: int, seed: int) -> None:
+    left = [((key, "left"), 0, 1) for key in range(1_000)]
+    right = [((key, "right"), 0, 1) for key in range(1_000)]
+    expected = at_zero(*((key, ("left", "right")) for key in range(1_000)))
+    if seed == 0:
+        assert run_once(lambda a, b: a.join(b), left, right, workers=workers) == expected
+    else:
+        few = slice(100)
+        found = run_once(lambda a, b: a.join(b), left[few], right[few], workers=workers, seed=seed)
+        assert found == expected[few]
+
+
+def test_E10_an_arrangement_joined_with_itself(run: Run) -> None:
+    changes = [((key % 3, key), time, 1) for key in range(12) for time in (0, 1)]
+
+    def itself(pairs: Any) -> Any:
+        arranged = pairs.arrange_by_key().as_collection()
+        return arranged.join(arranged)
+
+    found = run(itself, changes)
+    for time, count in ((0, 1), (1, 4)):
+        expected = {(k % 3, (k, w)): count for k in range(12) for w in range(12) if k % 3 == w % 3}
+        assert accumulated(found, time) == expected

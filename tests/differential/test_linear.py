@@ -1,0 +1,99 @@
+"""D: operators that work record by record."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from timely.errors import CollectionMismatch, OperatorError
+
+Run = Callable[..., Any]
+
+DIGITS = [(n, 0, 1) for n in range(1, 10)]
+MOVING = [*DIGITS, (3, 1, -1), (12, 1, 2), (12, 3, -1), (3, 4, 5)]
+
+
+def odd(n: int) -> bool:
+    return n % 2 == 1
+
+
+def even(n: int) -> bool:
+    return n % 2 == 0
+
+
+def same(c: Any) -> Any:
+    return c
+
+
+def test_D1_odd_and_even_make_the_whole(run: Run) -> None:
+    for changes in (DIGITS, MOVING):
+        assert run(lambda c: c.filter(odd).concat(c.filter(even)), changes) == run(same, changes)
+
+
+def test_D2_the_whole_without_the_odd(run: Run) -> None:
+    for changes in (DIGITS, MOVING):
+        assert run(lambda c: c.filter(odd).negate().concat(c), changes) == run(lambda c: c.filter(even), changes)
+
+
+def test_D3_no_double_is_odd(run: Run) -> None:
+    def doubled(c: Any) -> Any:
+        c.map(lambda n: 2 * n).filter(odd).assert_empty()
+        return c
+
+    assert run(doubled, MOVING) == run(same, MOVING)
+
+
+def test_D4_a_difference_is_named(run: Run) -> None:
+    def equal(one: Any, other: Any) -> Any:
+        one.assert_equal(other)
+        return one
+
+    lacking = [change for change in MOVING if change[:2] != (12, 1)]
+    with pytest.raises(OperatorError, match="changes by 2 of 12 at 1") as caught:
+        run(equal, MOVING, lacking)
+    mismatch = caught.value.__cause__
+    assert isinstance(mismatch, CollectionMismatch)
+    assert (mismatch.record, mismatch.time, mismatch.diff) == (12, 1, 2)
+    assert run(equal, MOVING, MOVING) == run(same, MOVING)
+
+
+def test_D5_explode_equals_flat_map(run: Run) -> None:
+    numbers = [(n, 0, 1) for n in range(10)]
+    flat = run(lambda c: c.flat_map(range), numbers)
+    factors = run(lambda c: c.map(lambda x: (x, 9 - x)).explode(lambda pair: pair), numbers)
+    assert flat == factors == [(n, 0, 9 - n) for n in range(9)]
+
+
+def test_D6_into_a_scope_and_out_again(run: Run) -> None:
+    def through_region(c: Any) -> Any:
+        with c.scope.region("region") as region:
+            return c.enter(region).leave()
+
+    def through_loop(c: Any) -> Any:
+        with c.scope.iterative("loop") as loop:
+            return c.enter(loop).leave()
+
+    def through_both(c: Any) -> Any:
+        with c.scope.iterative("loop") as loop:
+            inner = c.enter(loop)
+            with loop.iterative("inner") as deeper:
+                return inner.enter(deeper).leave().leave()
+
+    for build in (through_region, through_loop, through_both):
+        assert run(build, MOVING) == run(same, MOVING)
+
+
+def test_D7_leaving_adds_up_the_rounds(run: Run) -> None:
+    def spread(c: Any) -> Any:
+        with c.scope.iterative("loop") as loop:
+            return c.enter_at(loop, lambda x: x).leave()
+
+    assert run(spread, DIGITS) == run(same, DIGITS)
+    assert run(spread, MOVING) == run(same, MOVING)
+
+
+def test_D8_concat_of_nothing_and_of_itself(run: Run) -> None:
+    assert run(lambda c: c.concat(), MOVING) == run(same, MOVING)
+    assert run(lambda c: c.concat(c, c), MOVING) == [(n, time, 3 * diff) for n, time, diff in run(same, MOVING)]
