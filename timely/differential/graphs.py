@@ -162,21 +162,24 @@ def strongly_connected_edges(edges: Edges[T]) -> Collection[T, tuple[Any, Any]]:
     # part that hangs together, forwards and backwards: the least node of the part, which reaches all and is reached by all.
     whole = _pairs(edges, "strongly_connected_edges").distinct()
     with whole.scope.iterative("strongly_connected_edges") as loop:
-        inside: Variable[Any, Any] = Variable(loop, whole.enter(loop))
-        turned = _with_equal_labels(inside.collection)
-        return inside.set(_with_equal_labels(turned).consolidate()).leave()
+        entered = whole.enter(loop)
+        removed: Variable[Any, Any] = Variable(loop)  # few, where what stays would be sent round with all edges
+        inside = _with_equal_labels(_with_equal_labels(entered.minus(removed.collection)))
+        removed.set(entered.minus(inside).consolidate())
+        return inside.leave()
 
 
 def _with_equal_labels(edges: Collection[T, Any]) -> Collection[T, Any]:
     """Return the edges whose ends are reached by the same least node, turned round.
 
-    Only targets label: no cycle has a node without an edge to it.
+    Only targets label: no cycle has a node without an edge to it. Labels and edges are consolidated: else what a search tries
+    on its way would be joined with all edges.
     """
     forward = edges.arrange_by_key()
-    labels = propagate(forward, edges.map(lambda edge: (edge[1], edge[1]))).arrange_by_key()
+    labels = propagate(forward, edges.map(lambda edge: (edge[1], edge[1]))).consolidate().arrange_by_key()
     labelled = forward.as_collection().join_map(labels, lambda src, dst, label: (dst, (src, label)))
     checked = labelled.join_map(labels, lambda dst, start, label: (dst, start[0], start[1] == label))
-    return checked.filter(lambda found: found[2]).map(lambda found: found[:2])
+    return checked.filter(lambda found: found[2]).map(lambda found: found[:2]).consolidate()
 
 
 def strongly_connected_components(edges: Edges[T]) -> Collection[T, tuple[Any, Any]]:
@@ -192,7 +195,7 @@ def strongly_connected_components(edges: Edges[T]) -> Collection[T, tuple[Any, A
     [(1, 1), (2, 1), (3, 3)]
     """
     nodes = _pairs(edges, "strongly_connected_components").flat_map(lambda edge: edge)
-    return propagate(strongly_connected_edges(edges), nodes.map(lambda node: (node, node)))
+    return propagate(strongly_connected_edges(edges).consolidate(), nodes.map(lambda node: (node, node)))
 
 
 def k_core(edges: Edges[T], k: int) -> Collection[T, Any]:
@@ -238,19 +241,15 @@ def triangle_count(edges: Edges[T]) -> Collection[T, tuple[Any, int]]:
     degrees = pairs.flat_map(lambda edge: edge).count()
     ranks = degrees.map(lambda counted: (counted[0], counted[1].bit_length())).arrange_by_key()
     ranked = pairs.join_map(ranks, lambda one, other, rank: (other, (rank, one)))
-    upward = ranked.join_map(ranks, lambda other, start, rank: _upward(start, (rank, other))).arrange_by_key()
-    forward = upward.as_collection()
-    corners = forward.join_map(upward, lambda low, one, other: ((one, other), low)).filter(_in_order)
-    closed = corners.semijoin(forward)
-    return closed.flat_map(lambda corner: (corner[1][1], corner[0][0][1], corner[0][1][1])).count()
+    upward = ranked.join_map(ranks, _upward).arrange_by_key()
+    corners = upward.as_collection().join_map(upward, lambda low, one, other: ((one, other), low))
+    closed = corners.filter(lambda corner: corner[0][0] < corner[0][1]).semijoin(pairs)
+    return closed.flat_map(lambda corner: (*corner[0], corner[1])).count()
 
 
-def _upward(one: tuple[int, Any], other: tuple[int, Any]) -> tuple[Any, Any]:
-    return (one, other) if one < other else (other, one)
-
-
-def _in_order(corner: tuple[tuple[Any, Any], Any]) -> bool:
-    return bool(corner[0][0] < corner[0][1])
+def _upward(other: Any, ranked: tuple[int, Any], rank: int) -> tuple[Any, Any]:
+    one = ranked[1]
+    return (one, other) if ranked < (rank, other) else (other, one)
 
 
 def bidirectional_search(edges: Edges[T], pairs: Collection[T, tuple[Any, Any]]) -> Collection[T, tuple[tuple[Any, Any], int]]:
