@@ -3,6 +3,7 @@
 A collection is a multiset that changes with time. Operators keep their results up to date as records come and go.
 """
 
+from timely.differential import graphs
 from timely.differential.arrangement import Arrangement
 from timely.differential.collections import Collection, collection, from_updates, new_collection
 from timely.differential.inputs import InputSession
@@ -24,6 +25,7 @@ __all__ = [
     "Variable",
     "collection",
     "from_updates",
+    "graphs",
     "iterate",
     "new_collection",
 ]

@@ -3,7 +3,7 @@
 Edges come as Arrow batches with a column for each end, results as Arrow batches with a row for each node, and results do not
 depend on the number of workers. For ``strongly_connected_components``, ``pagerank`` and ``label_propagation`` each time is a
 graph of its own; the others refine their answers as edges are added. ``timely.graphs.spark`` has the same algorithms on
-DataFrames.
+DataFrames, ``timely.differential.graphs`` has them for edges that come and go.
 """
 
 from __future__ import annotations

@@ -1,0 +1,331 @@
+"""``differential.graphs`` against plain algorithms, at every epoch, with edges that come and go."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Callable, Iterable
+from heapq import heappop, heappush
+from itertools import combinations
+from typing import Any
+
+import networkx
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import timely
+from tests.differential.epochs import Updates, accumulated, held
+from timely import differential as dd
+from timely.errors import GraphError
+
+Build = Callable[..., dd.Collection[int, Any]]
+WAYS = pytest.mark.parametrize(("workers", "at_once"), [(1, False), (1, True), (3, False), (3, True)])
+
+
+# -- plain algorithms ------------------------------------------------------------------------------------------------------
+
+
+def closest(edges: Iterable[tuple[Any, tuple[Any, int]]], roots: Iterable[Any]) -> dict[Any, int]:
+    """Distances by Dijkstra's algorithm."""
+    out: dict[Any, list[tuple[Any, int]]] = {}
+    for src, edge in edges:
+        out.setdefault(src, []).append(edge)
+    found: dict[Any, int] = {}
+    queue = [(0, root) for root in roots]
+    while queue:
+        distance, node = heappop(queue)
+        if node not in found:
+            found[node] = distance
+            for target, weight in out.get(node, ()):
+                heappush(queue, (distance + weight, target))
+    return found
+
+
+def hops(edges: Iterable[tuple[Any, Any]], roots: Iterable[Any]) -> dict[Any, int]:
+    """Distances by the number of edges."""
+    return closest([(src, (dst, 1)) for src, dst in edges], roots)
+
+
+def reached_by(edges: Iterable[tuple[Any, Any]], labels: Iterable[tuple[Any, Any]]) -> dict[Any, Any]:
+    """The least label that reaches each node."""
+    found: dict[Any, Any] = {}
+    for node, label in sorted(labels, key=lambda pair: pair[1]):
+        for target in hops(edges, [node]):
+            found.setdefault(target, label)
+    return found
+
+
+def both_ways(edges: Iterable[tuple[Any, Any]]) -> set[tuple[Any, Any]]:
+    """Undirected edges, without self-loops."""
+    return {pair for src, dst in edges if src != dst for pair in ((src, dst), (dst, src))}
+
+
+def components(edges: Iterable[tuple[Any, Any]]) -> dict[Any, Any]:
+    """The least node of each node's component."""
+    found = both_ways(edges)
+    return reached_by(found, [(node, node) for node, _ in found])
+
+
+def strong(edges: Iterable[tuple[Any, Any]]) -> dict[Any, Any]:
+    """The least node of each node's strongly connected component."""
+    graph = networkx.DiGraph(list(edges))
+    return {node: min(part) for part in networkx.strongly_connected_components(graph) for node in part}
+
+
+def strong_edges(edges: Iterable[tuple[Any, Any]]) -> set[tuple[Any, Any]]:
+    """The edges inside strongly connected components."""
+    names = strong(edges)
+    return {(src, dst) for src, dst in edges if names[src] == names[dst]}
+
+
+def core(edges: Iterable[tuple[Any, Any]], k: int) -> set[Any]:
+    """The nodes of the k-core, by taking others away."""
+    left = both_ways(edges)
+    while True:
+        degrees = Counter(src for src, _ in left)
+        few = {node for node, degree in degrees.items() if degree < k}
+        if not few:
+            return set(degrees)
+        left = {edge for edge in left if few.isdisjoint(edge)}
+
+
+def triangles(edges: Iterable[tuple[Any, Any]]) -> dict[Any, int]:
+    """How many triangles each node is a corner of."""
+    found = both_ways(edges)
+    counts: Counter[Any] = Counter()
+    for corners in combinations(sorted({node for node, _ in found}), 3):
+        if all(pair in found for pair in combinations(corners, 2)):
+            counts.update(corners)
+    return dict(counts)
+
+
+def between(edges: Iterable[tuple[Any, Any]], pairs: Iterable[tuple[Any, Any]]) -> dict[Any, int]:
+    """Distances of pairs."""
+    edges = list(edges)
+    distances = {pair: hops(edges, pair[:1]).get(pair[1]) for pair in pairs}
+    return {pair: distance for pair, distance in distances.items() if distance is not None}
+
+
+def rows(found: Any) -> dict[Any, int]:
+    """A set of records, or the pairs of a dict, as a collection."""
+    return dict.fromkeys(found.items() if isinstance(found, dict) else found, 1)
+
+
+# -- random changes --------------------------------------------------------------------------------------------------------
+
+PROGRAMS: dict[str, tuple[Build, Callable[..., Any], str]] = {
+    "breadth_first_search": (dd.graphs.breadth_first_search, hops, "node"),
+    "shortest_paths": (dd.graphs.shortest_paths, closest, "node"),
+    "propagate": (dd.graphs.propagate, reached_by, "pair"),
+    "bidirectional_search": (dd.graphs.bidirectional_search, between, "pair"),
+    "connected_components": (dd.graphs.connected_components, components, ""),
+    "strongly_connected_edges": (dd.graphs.strongly_connected_edges, strong_edges, ""),
+    "strongly_connected_components": (dd.graphs.strongly_connected_components, strong, ""),
+    "1_core": (lambda edges: dd.graphs.k_core(edges, 1), lambda edges: core(edges, 1), ""),
+    "2_core": (lambda edges: dd.graphs.k_core(edges, 2), lambda edges: core(edges, 2), ""),
+    "3_core": (lambda edges: dd.graphs.k_core(edges, 3), lambda edges: core(edges, 3), ""),
+    "triangle_count": (dd.graphs.triangle_count, triangles, ""),
+}
+
+
+@st.composite
+def changes(draw: st.DrawFn, records: st.SearchStrategy[Any], epochs: int) -> list[Updates]:
+    """Insertions, and deletions of what is there; records may be there more than once."""
+    there: list[Any] = []
+    found = []
+    for _ in range(epochs):
+        updates = [(record, 1) for record in draw(st.lists(records, max_size=8))]
+        there += [record for record, _ in updates]
+        for index in draw(st.lists(st.integers(0, 40), max_size=6)):
+            if there:
+                updates.append((there.pop(index % len(there)), -1))
+        found.append(updates)
+    return found
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+@settings(max_examples=25, derandomize=True, deadline=None)
+@given(data=st.data())
+def test_random_changes(name: str, data: st.DataObject) -> None:
+    build, plain, second = PROGRAMS[name]
+    nodes = st.integers(0, 6)
+    pairs = st.tuples(nodes, nodes)
+    edges = st.tuples(nodes, st.tuples(nodes, st.integers(0, 9))) if name == "shortest_paths" else pairs
+    epochs = data.draw(st.integers(1, 5))
+    inputs = [data.draw(changes(edges, epochs))]
+    if second:
+        inputs.append(data.draw(changes(nodes if second == "node" else pairs, epochs)))
+    expected = [rows(plain(*now)) for now in zip(*map(accumulated, inputs))]
+    at_once = data.draw(st.booleans())
+    assert held(build, list(zip(*inputs)), at_once=at_once) == expected
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+@pytest.mark.parametrize("at_once", [False, True])
+def test_three_workers(name: str, at_once: bool) -> None:
+    build, plain, second = PROGRAMS[name]
+    chance = random.Random(name)
+    nodes = 15
+
+    def edge() -> Any:
+        src, dst = chance.randrange(nodes), chance.randrange(nodes)
+        return (src, (dst, chance.randrange(9))) if name == "shortest_paths" else (src, dst)
+
+    inputs = [moves(chance, edge, 30, 12)]
+    if second:
+        inputs.append(moves(chance, (lambda: chance.randrange(nodes)) if second == "node" else edge, 3, 12))
+    expected = [rows(plain(*now)) for now in zip(*map(accumulated, inputs))]
+    assert held(build, list(zip(*inputs)), 3, at_once) == expected
+
+
+def moves(chance: random.Random, record: Callable[[], Any], size: int, epochs: int, each: int = 1) -> list[Updates]:
+    """``size`` records, of which ``each`` are replaced in each epoch."""
+    there = [record() for _ in range(size)]
+    found: list[Updates] = [[(old, 1) for old in there]]
+    for _ in range(epochs - 1):
+        updates = []
+        for index in chance.sample(range(size), each):
+            updates += [(there[index], -1)]
+            there[index] = record()
+            updates += [(there[index], 1)]
+        found.append(updates)
+    return found
+
+
+# -- the rows of the reference ---------------------------------------------------------------------------------------------
+
+SIZES = [(10, 20, 1000, 1), (100, 200, 10, 1), (100, 2000, 1, 1)]
+
+
+@WAYS
+@pytest.mark.parametrize(("nodes", "size", "epochs", "each"), SIZES)
+def test_G3_hops_from_a_root(nodes: int, size: int, epochs: int, each: int, workers: int, at_once: bool) -> None:
+    epochs = min(epochs, 50 if workers > 1 else 200 if at_once else epochs)
+    chance = random.Random(nodes + size)
+    edges = moves(chance, lambda: (chance.randrange(nodes), chance.randrange(nodes)), size, epochs, each)
+    expected = [rows(hops(now, [1])) for now in accumulated(edges)]
+    inputs = [(updates, [(1, 1)] if epoch == 0 else []) for epoch, updates in enumerate(edges)]
+    assert held(dd.graphs.breadth_first_search, inputs, workers, at_once) == expected
+
+
+@WAYS
+@pytest.mark.parametrize(("nodes", "size", "epochs", "each"), [(10, 20, 100, 1), *SIZES[1:]])
+def test_G4_strongly_connected_edges(nodes: int, size: int, epochs: int, each: int, workers: int, at_once: bool) -> None:
+    epochs = min(epochs, 12 if workers > 1 else 30 if at_once else epochs)
+    chance = random.Random(nodes + size)
+    edges = moves(chance, lambda: (chance.randrange(nodes), chance.randrange(nodes)), size, epochs, each)
+    expected = [rows(strong_edges(now)) for now in accumulated(edges)]
+    assert held(dd.graphs.strongly_connected_edges, [(updates,) for updates in edges], workers, at_once) == expected
+
+
+def test_G7_epochs_without_changes_bring_no_updates() -> None:
+    seen = []
+    with timely.Worker() as worker:
+        with worker.dataflow(int) as scope:
+            session, edges = dd.new_collection(scope)
+            still, other = dd.new_collection(scope)
+            with scope.iterative() as loop:
+                moving = dd.Variable(loop)
+                inside = edges.enter(loop)
+                reached = moving.collection.concat(other.enter(loop)).distinct()
+                inside.inspect(lambda record, time, diff: seen.append((record, time, diff)))
+                forward = inside.arrange_by_key().as_collection()
+                moving.set(forward.semijoin(reached).map(lambda edge: edge[1]))
+                found = reached.leave().output()
+        for edge in [(1, 2), (2, 3), (3, 1)]:
+            session.insert(edge)
+        still.insert(1)
+        for epoch in range(1, 20):
+            session.advance_to(epoch)
+            still.advance_to(epoch)
+            assert found.at(epoch - 1) == {1: 1, 2: 1, 3: 1}
+        assert len(seen) == 3
+        assert {time for _, time, _ in found.changes()} == {0}
+
+
+@WAYS
+def test_G8_a_root_goes_while_others_stay(workers: int, at_once: bool) -> None:
+    cycle = [(1, 2), (2, 3), (3, 4), (4, 2), (9, 4)]
+    epochs: list[tuple[Updates, Updates]] = [
+        ([(edge, 1) for edge in cycle], [(1, 1), (7, 1), (9, 1)]),
+        ([], [(9, -1)]),
+        ([], [(1, -1)]),
+    ]
+    assert held(dd.graphs.breadth_first_search, epochs, workers, at_once) == [
+        rows({1: 0, 2: 1, 3: 2, 4: 1, 7: 0, 9: 0}),
+        rows({1: 0, 2: 1, 3: 2, 4: 3, 7: 0}),
+        rows({7: 0}),
+    ]
+
+
+# -- what the functions take -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("workers", [1, 3])
+@pytest.mark.parametrize("name", [name for name, (_, _, second) in PROGRAMS.items() if not second])
+def test_an_arrangement_is_shared(name: str, workers: int) -> None:
+    build, plain, _ = PROGRAMS[name]
+    chance = random.Random(name)
+    edges = moves(chance, lambda: (chance.randrange(8), chance.randrange(8)), 14, 6)
+    expected = [rows(plain(now)) for now in accumulated(edges)]
+
+    def arranged(edges: dd.Collection[int, Any]) -> dd.Collection[int, Any]:
+        return build(edges.arrange_by_key(key=lambda node: node // 2))
+
+    assert held(arranged, [(updates,) for updates in edges], workers) == expected
+
+
+@pytest.mark.parametrize("workers", [1, 3])
+@pytest.mark.parametrize("name", [name for name, (_, _, second) in PROGRAMS.items() if second])
+def test_an_arrangement_with_a_key_of_its_own(name: str, workers: int) -> None:
+    build, plain, second = PROGRAMS[name]
+    chance = random.Random(name)
+
+    def edge() -> Any:
+        src, dst = chance.randrange(8), chance.randrange(8)
+        return (src, (dst, chance.randrange(9))) if name == "shortest_paths" else (src, dst)
+
+    inputs = [moves(chance, edge, 14, 6), moves(chance, (lambda: chance.randrange(8)) if second == "node" else edge, 3, 6)]
+    expected = [rows(plain(*now)) for now in zip(*map(accumulated, inputs))]
+
+    def arranged(edges: dd.Collection[int, Any], other: dd.Collection[int, Any]) -> dd.Collection[int, Any]:
+        return build(edges.arrange_by_key(key=lambda node: node // 2), other)
+
+    assert held(arranged, list(zip(*inputs)), workers) == expected
+
+
+def test_nodes_of_any_kind() -> None:
+    edges = [("b", "a"), ("a", "c"), ("e", "d"), ("f", "f")]
+    assert held(dd.graphs.connected_components, [([(edge, 1) for edge in edges],)]) == [
+        rows({"a": "a", "b": "a", "c": "a", "d": "d", "e": "d"})
+    ]
+
+
+def test_labels_of_any_size_and_sign() -> None:
+    labels = [(1, 10**30), (2, 5), (3, -4), (4, 0)]
+    edges = [(1, 2), (2, 3), (3, 4), (1, 5)]
+    epochs: list[tuple[Updates, Updates]] = [([(edge, 1) for edge in edges], [(label, 1) for label in labels])]
+    assert held(dd.graphs.propagate, epochs) == [rows({1: 10**30, 2: 5, 3: -4, 4: -4, 5: 10**30})]
+
+
+def test_hubs_count_their_triangles() -> None:
+    spokes = [(0, node) for node in range(1, 3000)]
+    rim = [(1, 2), (2, 3)]
+    assert held(dd.graphs.triangle_count, [([(edge, 1) for edge in [*spokes, *rim]],), ([((1, 2), -1)],)]) == [
+        rows({0: 2, 1: 1, 2: 2, 3: 1}),
+        rows({0: 1, 2: 1, 3: 1}),
+    ]
+
+
+def test_what_is_no_collection_of_edges_is_refused() -> None:
+    with timely.Worker().dataflow(int) as scope:
+        _, edges = dd.new_collection(scope)
+        with pytest.raises(GraphError, match="breadth_first_search takes edges that are arranged by their source"):
+            dd.graphs.breadth_first_search(edges.arrange_by_self(), edges)
+        with pytest.raises(GraphError, match="triangle_count takes"):
+            dd.graphs.triangle_count([(1, 2)])  # type: ignore[arg-type]
+        with pytest.raises(GraphError, match="propagate takes"):
+            dd.graphs.propagate([(1, 2)], edges)  # type: ignore[arg-type]
+        with pytest.raises(GraphError, match="number of neighbours"):
+            dd.graphs.k_core(edges, -1)

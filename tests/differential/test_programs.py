@@ -1,0 +1,129 @@
+"""The ten programs of ``examples/differential``: changes by epoch, on one worker and three, one by one and all in flight."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+import timely
+from examples.differential import (
+    as_of,
+    interactive_queries,
+    late_sessions,
+    points_to,
+    revenue,
+    stable_matching,
+    strongly_connected,
+    ten_queries,
+    top_scores,
+    two_core,
+)
+from tests.differential.epochs import accumulated, held
+from timely import differential as dd
+
+EXAMPLES = Path(__file__).resolve().parents[2] / "examples" / "differential"
+PROGRAMS = {
+    "J1": strongly_connected,
+    "J2": stable_matching,
+    "J3": points_to,
+    "J4": revenue,
+    "J5": two_core,
+    "J6": interactive_queries,
+    "J7": top_scores,
+    "J8": late_sessions,
+    "J9": ten_queries,
+    "J10": as_of,
+}
+
+
+def test_every_example_is_a_program() -> None:
+    assert sorted(path.stem for path in EXAMPLES.glob("*.py")) == sorted(
+        program.__name__.rpartition(".")[2] for program in PROGRAMS.values()
+    )
+
+
+@pytest.mark.parametrize("number", PROGRAMS)
+def test_example(number: str) -> None:
+    PROGRAMS[number].main()
+
+
+def epochs_of(program: ModuleType) -> tuple[list[Any], list[dict[Any, int]]]:
+    """The changes of each collection by epoch, and what the result holds then."""
+    if program is ten_queries:
+        epochs, expected = ten_queries.changes()
+    else:
+        epochs, expected = program.EPOCHS, accumulated(program.EXPECTED)
+    return [changes if isinstance(changes, tuple) else (changes,) for changes in epochs], expected
+
+
+@pytest.mark.parametrize("at_once", [False, True])
+@pytest.mark.parametrize("workers", [1, 3])
+@pytest.mark.parametrize("number", PROGRAMS)
+def test_program(number: str, workers: int, at_once: bool) -> None:
+    program = PROGRAMS[number]
+    epochs, expected = epochs_of(program)
+    build: Callable[..., dd.Collection[int, Any]] = program.build
+    assert held(build, epochs, workers, at_once) == expected
+
+
+@pytest.mark.parametrize("chance", range(5))
+def test_J2_random_preferences(chance: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    pick = random.Random(chance)
+    proposers, choosers = list("abcdefgh"), list("stuvwxyz")
+    choices = {chooser: pick.sample(proposers, 6) for chooser in choosers}
+    monkeypatch.setattr(stable_matching, "CHOICES", choices)
+    wishes = {one: pick.sample(choosers, 6) for one in proposers}
+    epochs: list[Any] = [([((one, (rank, name)), 1) for one, names in wishes.items() for rank, name in enumerate(names)],)]
+    expected = [matched(wishes, choices)]
+    for _ in range(10):
+        one = pick.choice(proposers)
+        new = pick.sample(choosers, 5)
+        gone = [((one, (rank, name)), -1) for rank, name in enumerate(wishes[one])]
+        epochs.append(([*gone, *[((one, (rank, name)), 1) for rank, name in enumerate(new)]],))
+        wishes[one] = new
+        expected.append(matched(wishes, choices))
+    assert held(stable_matching.build, epochs) == expected
+    assert held(stable_matching.build, epochs, at_once=True) == expected
+
+
+def matched(wishes: dict[str, list[str]], choices: dict[str, list[str]]) -> dict[tuple[str, str], int]:
+    """The stable matching that is best for proposers, by Gale and Shapley."""
+    left = {one: [name for name in names if one in choices[name]] for one, names in wishes.items()}
+    engaged: dict[str, str] = {}
+    free = sorted(left)
+    while free:
+        one = free.pop()
+        if not left[one]:
+            continue
+        name = left[one].pop(0)
+        other = engaged.get(name)
+        if other is None or choices[name].index(one) < choices[name].index(other):
+            engaged[name], one = one, other or ""
+        if one:
+            free.append(one)
+    return {(one, name): 1 for name, one in engaged.items()}
+
+
+def test_J7_a_large_group_changes_at_once() -> None:
+    with timely.Worker() as worker:
+        with worker.dataflow(int) as scope:
+            session, scores = dd.new_collection(scope)
+            probe = top_scores.build(scores).probe()
+        for points in range(100_000):
+            session.insert(("g", (str(points), points)))
+        session.advance_to(1)
+        worker.step_while(lambda: probe.less_than(1))
+        took = []
+        for epoch in range(1, 101):
+            began = time.thread_time()
+            session.remove(("g", (str(100_000 - epoch), 100_000 - epoch)))
+            session.advance_to(epoch + 1)
+            worker.step_while(lambda: probe.less_than(epoch + 1))  # noqa: B023  # called at once
+            took.append(time.thread_time() - began)
+        assert sorted(took)[50] < 0.001

@@ -1,0 +1,329 @@
+"""Graph algorithms on collections of edges, kept up to date as edges come and go.
+
+Edges are pairs ``(src, dst)``, or an arrangement of them by ``src``. Equal edges count once; no count may be below zero. A loop's
+variable is its proposals, and the reduction that chooses among them is inside the loop: the join reads its output trace.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeAlias
+
+from typing_extensions import TypeVar
+
+from timely.differential.arrangement import Arrangement
+from timely.differential.collections import Collection, arranged
+from timely.differential.loops import Variable
+from timely.errors import GraphError, brief
+from timely.order import PartialOrder
+
+T = TypeVar("T", bound=PartialOrder, default=int)
+
+Edges: TypeAlias = Collection[T, Any] | Arrangement[T, Any, Any]
+"""Pairs of a key and a value, which may be arranged by the key already."""
+
+__all__ = [
+    "bidirectional_search",
+    "breadth_first_search",
+    "connected_components",
+    "k_core",
+    "propagate",
+    "shortest_paths",
+    "strongly_connected_components",
+    "strongly_connected_edges",
+    "triangle_count",
+]
+
+
+def breadth_first_search(edges: Edges[T], roots: Collection[T, Any]) -> Collection[T, tuple[Any, int]]:
+    """Return ``(node, distance)``: the fewest directed edges on a path from any of ``roots``, for the nodes that have one.
+
+    >>> import timely
+    >>> from timely import differential as dd
+    >>> with timely.Worker() as worker:
+    ...     with worker.dataflow(int) as scope:
+    ...         session, edges = dd.new_collection(scope)
+    ...         distances = dd.graphs.breadth_first_search(edges, dd.collection(scope, ["a"])).output()
+    ...     for edge in [("a", "b"), ("b", "c"), ("c", "b")]:
+    ...         session.insert(edge)
+    ...     session.advance_to(1)
+    ...     session.remove(("a", "b"))
+    ...     session.close()
+    ...     sorted(distances.at(0)), sorted(distances.at(1))
+    ([('a', 0), ('b', 1), ('c', 2)], [('a', 0)])
+    """
+    return _closest("breadth_first_search", edges, roots, lambda node, distance, target: (target, distance + 1))
+
+
+def shortest_paths(edges: Edges[T], roots: Collection[T, Any]) -> Collection[T, tuple[Any, Any]]:
+    """Return ``(node, distance)``: the least sum of weights on a path from any of ``roots``, for the nodes that have one.
+
+    ``edges`` are directed, ``(src, (dst, weight))``. A cycle of edges whose weights add up to less than zero has no shortest
+    path, and the loop does not end.
+
+    >>> import timely
+    >>> from timely import differential as dd
+    >>> with timely.Worker() as worker:
+    ...     with worker.dataflow(int) as scope:
+    ...         edges = dd.collection(scope, [("a", ("b", 5)), ("a", ("c", 1)), ("c", ("b", 2))])
+    ...         distances = dd.graphs.shortest_paths(edges, dd.collection(scope, ["a"])).output()
+    ...     sorted(distances.at(0))
+    [('a', 0), ('b', 3), ('c', 1)]
+    """
+    return _closest("shortest_paths", edges, roots, lambda node, distance, edge: (edge[0], distance + edge[1]))
+
+
+def _closest(
+    name: str, edges: Edges[T], roots: Collection[T, Any], extend: Callable[[Any, Any, Any], Any]
+) -> Collection[T, Any]:
+    """Return ``(node, least distance)``, where ``extend(node, distance, value of its edge)`` is the next pair."""
+    forward = _by_source(edges, name)
+    key = forward.index.key
+    with forward.scope.iterative(name) as loop:
+        proposals: Variable[Any, Any] = Variable(loop)
+        start = roots.map(lambda root: (root, 0)).enter(loop)
+        distances = proposals.collection.concat(start).min_by_key(key=key)
+        proposals.set(distances.join_map(forward.enter(loop), extend, key=key))
+        return distances.leave()
+
+
+def propagate(edges: Edges[T], labels: Collection[T, Any]) -> Collection[T, tuple[Any, Any]]:
+    """Return ``(node, label)``: the least label that reaches it along directed edges, of the ``(node, label)`` of ``labels``.
+
+    Whole numbers enter the loop by size, small ones first: most of the others then have nowhere to go.
+
+    >>> import timely
+    >>> from timely import differential as dd
+    >>> with timely.Worker() as worker:
+    ...     with worker.dataflow(int) as scope:
+    ...         edges = dd.collection(scope, [("a", "b"), ("b", "c")])
+    ...         labels = dd.collection(scope, [("a", 7), ("b", 3)])
+    ...         least = dd.graphs.propagate(edges, labels).output()
+    ...     sorted(least.at(0))
+    [('a', 7), ('b', 3), ('c', 3)]
+    """
+    forward = _by_source(edges, "propagate")
+    key = forward.index.key
+    with forward.scope.iterative("propagate") as loop:
+        proposals: Variable[Any, Any] = Variable(loop)
+        start = labels.enter_at(loop, _round_of)
+        least = proposals.collection.concat(start).min_by_key(key=key)
+        proposals.set(least.join_map(forward.enter(loop), lambda node, label, target: (target, label), key=key))
+        return least.leave()
+
+
+def _round_of(labelled: Any) -> int:
+    """Return the round in which a label enters: labels twice as large, 64 rounds later."""
+    label = labelled[1]
+    return 64 * label.bit_length() if isinstance(label, int) and label > 0 else 0
+
+
+def connected_components(edges: Edges[T]) -> Collection[T, tuple[Any, Any]]:
+    """Return ``(node, least node of its component)``, of undirected edges without self-loops.
+
+    >>> import timely
+    >>> from timely import differential as dd
+    >>> with timely.Worker() as worker:
+    ...     with worker.dataflow(int) as scope:
+    ...         session, edges = dd.new_collection(scope)
+    ...         components = dd.graphs.connected_components(edges).output()
+    ...     for edge in [(1, 2), (3, 2), (4, 5)]:
+    ...         session.insert(edge)
+    ...     session.advance_to(1)
+    ...     session.remove((1, 2))
+    ...     session.close()
+    ...     sorted(components.at(0)), sorted(components.at(1))
+    ([(1, 1), (2, 1), (3, 1), (4, 4), (5, 4)], [(2, 2), (3, 2), (4, 4), (5, 4)])
+    """
+    pairs = _pairs(edges, "connected_components").filter(_joins_two)
+    both_ways = pairs.flat_map(_both_ways)
+    # A node with a lesser neighbour gets a lesser label than its own from it.
+    return propagate(both_ways, pairs.map(min).map(lambda node: (node, node)))
+
+
+def strongly_connected_edges(edges: Edges[T]) -> Collection[T, tuple[Any, Any]]:
+    """Return the directed edges with both ends in one strongly connected component; self-loops are among them.
+
+    >>> import timely
+    >>> from timely import differential as dd
+    >>> with timely.Worker() as worker:
+    ...     with worker.dataflow(int) as scope:
+    ...         session, edges = dd.new_collection(scope)
+    ...         inside = dd.graphs.strongly_connected_edges(edges).output()
+    ...     for edge in [(1, 2), (2, 1), (2, 3), (3, 4)]:
+    ...         session.insert(edge)
+    ...     session.advance_to(1)
+    ...     session.insert((4, 2))
+    ...     session.close()
+    ...     sorted(inside.at(0)), sorted(inside.at(1))
+    ([(1, 2), (2, 1)], [(1, 2), (2, 1), (2, 3), (3, 4), (4, 2)])
+    """
+    # Each round removes edges whose ends have unequal labels, forwards and then backwards. What stays has one label in each
+    # part that hangs together, forwards and backwards: the least node of the part, which reaches all and is reached by all.
+    whole = _pairs(edges, "strongly_connected_edges").distinct()
+    with whole.scope.iterative("strongly_connected_edges") as loop:
+        entered = whole.enter(loop)
+        removed: Variable[Any, Any] = Variable(loop)  # few, where what stays would be sent round with all edges
+        inside = _with_equal_labels(_with_equal_labels(entered.minus(removed.collection)))
+        removed.set(entered.minus(inside).consolidate())
+        return inside.leave()
+
+
+def _with_equal_labels(edges: Collection[T, Any]) -> Collection[T, Any]:
+    """Return the edges whose ends are reached by the same least node, turned round.
+
+    Only targets label: no cycle has a node without an edge to it. Labels and edges are consolidated: else what a search tries
+    on its way would be joined with all edges.
+    """
+    forward = edges.arrange_by_key()
+    labels = propagate(forward, edges.map(lambda edge: (edge[1], edge[1]))).consolidate().arrange_by_key()
+    labelled = forward.as_collection().join_map(labels, lambda src, dst, label: (dst, (src, label)))
+    checked = labelled.join_map(labels, lambda dst, start, label: (dst, start[0], start[1] == label))
+    return checked.filter(lambda found: found[2]).map(lambda found: found[:2]).consolidate()
+
+
+def strongly_connected_components(edges: Edges[T]) -> Collection[T, tuple[Any, Any]]:
+    """Return ``(node, least node of its strongly connected component)``, for all nodes of directed edges.
+
+    >>> import timely
+    >>> from timely import differential as dd
+    >>> with timely.Worker() as worker:
+    ...     with worker.dataflow(int) as scope:
+    ...         edges = dd.collection(scope, [(1, 2), (2, 1), (2, 3)])
+    ...         components = dd.graphs.strongly_connected_components(edges).output()
+    ...     sorted(components.at(0))
+    [(1, 1), (2, 1), (3, 3)]
+    """
+    nodes = _pairs(edges, "strongly_connected_components").flat_map(lambda edge: edge)
+    return propagate(strongly_connected_edges(edges).consolidate(), nodes.map(lambda node: (node, node)))
+
+
+def k_core(edges: Edges[T], k: int) -> Collection[T, Any]:
+    """Return the nodes of the largest subgraph in which each has ``k`` neighbours or more; edges are undirected.
+
+    >>> import timely
+    >>> from timely import differential as dd
+    >>> with timely.Worker() as worker:
+    ...     with worker.dataflow(int) as scope:
+    ...         edges = dd.collection(scope, [(1, 2), (2, 3), (3, 1), (3, 4)])
+    ...         core = dd.graphs.k_core(edges, 2).output()
+    ...     sorted(core.at(0))
+    [1, 2, 3]
+    """
+    if not isinstance(k, int) or k < 0:
+        raise GraphError(f"k_core takes a number of neighbours, 0 or more, not {brief(k)}")
+    neighbours = _undirected(edges, "k_core").flat_map(_both_ways).arrange_by_key().as_collection()
+    ends = neighbours.map(lambda edge: edge[0])
+    nodes = ends.distinct()
+    with nodes.scope.iterative("k_core") as loop:
+        lost: Variable[Any, Any] = Variable(loop)  # a node, for each neighbour that is not in the core
+        # A node counts one more than its neighbours: it stays a record when it has none left.
+        counted = ends.concat(nodes).enter(loop).minus(lost.collection)
+        outside = counted.threshold(lambda node, count: int(count <= k))
+        lost.set(neighbours.enter(loop).semijoin(outside).map(lambda edge: edge[1]))
+        return nodes.minus(outside.leave()).consolidate()
+
+
+def triangle_count(edges: Edges[T]) -> Collection[T, tuple[Any, int]]:
+    """Return ``(node, triangles)``: of how many triangles of undirected edges it is a corner, for the nodes that are of any.
+
+    >>> import timely
+    >>> from timely import differential as dd
+    >>> with timely.Worker() as worker:
+    ...     with worker.dataflow(int) as scope:
+    ...         edges = dd.collection(scope, [(1, 2), (2, 3), (3, 1), (3, 4), (4, 1)])
+    ...         triangles = dd.graphs.triangle_count(edges).output()
+    ...     sorted(triangles.at(0))
+    [(1, 2), (2, 1), (3, 2), (4, 1)]
+    """
+    pairs = _undirected(edges, "triangle_count")
+    # Edges lead to the end with more neighbours, so no node has many to pair, and by powers of two, so that few turn round.
+    degrees = pairs.flat_map(lambda edge: edge).count()
+    ranks = degrees.map(lambda counted: (counted[0], counted[1].bit_length())).arrange_by_key()
+    ranked = pairs.join_map(ranks, lambda one, other, rank: (other, (rank, one)))
+    upward = ranked.join_map(ranks, _upward).arrange_by_key()
+    corners = upward.as_collection().join_map(upward, lambda low, one, other: ((one, other), low))
+    closed = corners.filter(lambda corner: corner[0][0] < corner[0][1]).semijoin(pairs)
+    return closed.flat_map(lambda corner: (*corner[0], corner[1])).count()
+
+
+def _upward(other: Any, ranked: tuple[int, Any], rank: int) -> tuple[Any, Any]:
+    one = ranked[1]
+    return (one, other) if ranked < (rank, other) else (other, one)
+
+
+def bidirectional_search(edges: Edges[T], pairs: Collection[T, tuple[Any, Any]]) -> Collection[T, tuple[tuple[Any, Any], int]]:
+    """Return ``((source, target), distance)``, the fewest directed edges on a path, for the ``pairs`` that have one.
+
+    It searches from both ends of a pair at once, and no further than where they meet.
+
+    >>> import timely
+    >>> from timely import differential as dd
+    >>> with timely.Worker() as worker:
+    ...     with worker.dataflow(int) as scope:
+    ...         edges = dd.collection(scope, [(1, 2), (2, 3), (3, 4)])
+    ...         distances = dd.graphs.bidirectional_search(edges, dd.collection(scope, [(1, 4), (4, 1)])).output()
+    ...     distances.at(0)
+    {((1, 4), 3): 1}
+    """
+    forward = _by_source(edges, "bidirectional_search")
+    backward = forward.as_collection().map(_turned).arrange_by_key()
+    asked = pairs.distinct()
+    with forward.scope.iterative("bidirectional_search") as loop:
+        inner = asked.enter(loop)
+        ahead: Variable[Any, Any] = Variable(loop)  # ((node, pair), distance from the source)
+        behind: Variable[Any, Any] = Variable(loop)  # ((node, pair), distance to the target)
+        reached = ahead.collection.concat(inner.map(lambda pair: ((pair[0], pair), 0))).min_by_key()
+        reaching = behind.collection.concat(inner.map(lambda pair: ((pair[1], pair), 0))).min_by_key()
+        met = reached.join_map(reaching, lambda place, one, other: (place[1], one + other))
+        distances = met.concat(inner.map(lambda pair: (pair, _FAR))).min_by_key()
+        # Both together go as far as the distance, so they meet on a shortest path.
+        ahead.set(_one_further(reached, distances, forward.enter(loop), 0))
+        behind.set(_one_further(reaching, distances, backward.enter(loop), 1))
+        return distances.filter(lambda found: found[1] != _FAR).leave()
+
+
+_FAR = float("inf")
+
+
+def _one_further(
+    found: Collection[Any, Any], distances: Collection[Any, Any], edges: Arrangement[Any, Any, Any], less: int
+) -> Collection[Any, Any]:
+    """Return where one more edge leads from what has been found, unless the pair has a path that is too short for that."""
+    by_pair = found.map(lambda place: (place[0][1], (place[0][0], place[1])))
+    near = by_pair.join_map(distances, lambda pair, place, most: (place[0], (pair, place[1], 2 * place[1] + less < most)))
+    going = near.filter(lambda place: place[1][2]).consolidate()  # or a search would go on in the round in which it ends
+    key = edges.index.key
+    return going.join_map(edges, lambda node, place, target: ((target, place[0]), place[1] + 1), key=key)
+
+
+def _by_source(edges: Edges[T], name: str) -> Arrangement[T, Any, Any]:
+    found = arranged(edges, name, True, None)
+    if not found.index.pairs:
+        raise GraphError(f"{name} takes edges that are arranged by their source: call arrange_by_key(), not arrange_by_self()")
+    return found
+
+
+def _pairs(edges: Edges[T], name: str) -> Collection[T, Any]:
+    if isinstance(edges, Arrangement):
+        return edges.as_collection()
+    if not isinstance(edges, Collection):
+        raise GraphError(f"{name} takes a differential.Collection or an Arrangement of edges, not {brief(edges)}")
+    return edges
+
+
+def _undirected(edges: Edges[T], name: str) -> Collection[T, Any]:
+    """Return each edge once, from its lesser end, without self-loops."""
+    return _pairs(edges, name).filter(_joins_two).map(lambda edge: edge if edge[0] < edge[1] else _turned(edge)).distinct()
+
+
+def _joins_two(edge: tuple[Any, Any]) -> bool:
+    return bool(edge[0] != edge[1])
+
+
+def _turned(edge: tuple[Any, Any]) -> tuple[Any, Any]:
+    return edge[1], edge[0]
+
+
+def _both_ways(edge: tuple[Any, Any]) -> tuple[tuple[Any, Any], tuple[Any, Any]]:
+    return edge, _turned(edge)
