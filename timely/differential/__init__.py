@@ -5,6 +5,7 @@ A collection is a multiset that changes with time. Operators keep their results 
 
 from timely.differential.arrangement import Arrangement
 from timely.differential.collections import Collection, collection, from_updates, new_collection
+from timely.differential.handles import TraceHandle
 from timely.differential.inputs import InputSession
 from timely.differential.loops import Variable, iterate
 from timely.differential.outputs import Output
@@ -21,6 +22,7 @@ __all__ = [
     "NotCompleteError",
     "Output",
     "Ring",
+    "TraceHandle",
     "Variable",
     "collection",
     "from_updates",

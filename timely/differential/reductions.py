@@ -139,6 +139,7 @@ class _Reduction:
         self._port: InputPort[Any, Any] | None = None
         self._minimum = times.domain.minimum
         self.input: Input
+        self.index: Index
         self.trace: Trace[Any] = Trace(times, pairs, self.hold)
         self._sent: Cursor[Any] = Cursor(self.trace, times, self.hold)
 
@@ -177,6 +178,7 @@ class _Reduction:
             self.input.end_run()
             self._sent.end_run()
         left = self.input.maintain(sent)
+        self.index.notify()
         return self.trace.maintain(sent) or left
 
     def _process(self, time: Any, waiting: _Waiting, output: OutputPort[Any]) -> int:
@@ -257,7 +259,8 @@ def reduce_stream(
     index = Index(reduction.trace, key, ring, builder.info.path, stream.scope)
 
     def constructor(capabilities: list[Capability[Any]], info: OperatorInfo) -> Callable[..., object]:
-        index.activator = info.activator
+        index.connect(info)
+        reduction.index = index
         if isinstance(f, Aggregate):
             groups = Groups(f, Trace(times, True, reduction.hold))
             reduction.input = _Grouped(groups)
@@ -272,8 +275,8 @@ def reduce_stream(
         else:
             own: Trace[Any] = Trace(times, pairs, reduction.hold)
             reduction.input = _OwnTrace(own, f)
-            register_trace(info, own, key)
-        register_trace(info, reduction.trace, key)
+            register_trace(info, own, key, stream.scope)
+        register_trace(info, reduction.trace, key, stream.scope)
         reduction.connect(port)
         return reduction.logic
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import reduce
 from typing import Any, Final, Generic, TypeAlias, TypeVar
 
 from timely.differential.updates import Delta, Update
@@ -41,8 +42,8 @@ class Trace(Generic[T]):
     """
 
     __slots__ = (
-        "_advanced", "_appended", "_cursors", "_fresh", "_holds", "_idle", "_rest", "_settled", "_since", "_touched", "_unseen", "lattice", "number",
-        "pairs", "upper",
+        "_advanced", "_appended", "_cursors", "_fresh", "_holds", "_idle", "_rest", "_rested", "_settled", "_since",
+        "_touched", "_unseen", "advanced", "lattice", "listeners", "number", "pairs", "released", "times", "upper",
     )
 
     def __init__(self, times: Lattice[T], pairs: bool, upper: Hold) -> None:
@@ -50,6 +51,8 @@ class Trace(Generic[T]):
         self.pairs = pairs
         self.upper = upper
         self.number = 0  # of the next delta
+        self.listeners: list[Callable[[T, Delta], object]] = []  # called with each delta: the imports of this trace
+        self.times: dict[T, None] = {}  # those of all entries, and some more
         self._settled: dict[Any, list[Entry]] = {}
         self._fresh: dict[Any, list[tuple[int, Any, T, Any]]] = {}
         self._unseen: deque[tuple[int, list[Any]]] = deque()
@@ -59,7 +62,10 @@ class Trace(Generic[T]):
         self._advanced: dict[T, T] = {}
         self._touched: dict[Any, None] = {}  # keys that may have entries to add up
         self._rest: list[Any] = []  # keys that have some once `since` has moved far enough
-        self._appended = 0  # updates since those were last looked at
+        self._rested = self._since  # when those were last looked at
+        self._appended = 0  # updates since then
+        self.advanced = False  # a reader has advanced
+        self.released = False  # a reader has let go of the trace
         self._idle = 0
 
     # -- writing ---------------------------------------------------------------------------------------------------
@@ -69,6 +75,10 @@ class Trace(Generic[T]):
         delta = Delta(updates)
         number = delta.number = self.number
         self.number += 1
+        if delta:
+            self.times[time] = None
+        for listener in self.listeners:
+            listener(time, delta)
         fresh, settled, touched = self._fresh, self._settled, self._touched
         keys: list[Any] = []
         for record, diff in delta:
@@ -91,10 +101,20 @@ class Trace(Generic[T]):
             self._unseen.append((number, keys))
         return delta
 
+    def resume_at(self, time: T) -> None:
+        """Begin at ``time``: no earlier one is read or appended, and what is loaded is compacted there."""
+        self._since = [time]
+
     def load(self, key: Any, entries: Iterable[Entry]) -> None:
         """Add entries of a checkpoint, which count as seen."""
-        self._settled.setdefault(key, []).extend(entries)
-        self._touched[key] = None
+        kept = compacted([*self._settled.get(key, _NONE), *entries], self.lattice, self._since, self._advanced)
+        self.times.update(dict.fromkeys(time for _, time, _ in kept))
+        if kept:
+            self._settled[key] = kept
+            if len(kept) > 1:
+                self._rest.append(key)
+        else:
+            self._settled.pop(key, None)
 
     def settle(self) -> None:
         """Settle the deltas that every cursor has seen."""
@@ -184,8 +204,14 @@ class Trace(Generic[T]):
 
     @property
     def since(self) -> list[T]:
-        """The lower envelope of ``upper()`` and of what is held: history before it may be lost."""
-        return self.lattice.lower_envelope(time for hold in (self.upper, *self._holds) for time in hold())
+        """The lower envelope of ``upper()`` and of what is held: history before it may be lost.
+
+        It never goes back, also where a new reader holds an earlier time. When all is over and nobody reads, it is at the end.
+        """
+        held = self.lattice.lower_envelope(time for hold in (self.upper, *self._holds) for time in hold())
+        if not held:
+            held = [reduce(self.lattice.lub, self.times, self._since[0])]
+        return self.lattice.upper_envelope(self._since, held)
 
     # -- compaction ------------------------------------------------------------------------------------------------
 
@@ -194,11 +220,14 @@ class Trace(Generic[T]):
         self._appended += appended
         self._idle += 1
         touched = self._touched
-        if not force and self._idle < _EVERY and len(touched) < _EVERY:
+        if not force and not self.advanced and not self.released and self._idle < _EVERY and len(touched) < _EVERY:
             return False
         self._idle = 0
         self._advance_since()
-        if self._appended >= len(self._rest):
+        released = force or self.released
+        self.advanced = self.released = False
+        if self._since is not self._rested and (released or self._appended >= len(self._rest)):
+            self._rested = self._since
             self._appended = 0
             touched.update(dict.fromkeys(self._rest))
             self._rest = []
@@ -230,6 +259,8 @@ class Trace(Generic[T]):
         if since != self._since:
             self._since = since
             self._advanced.clear()
+            if len(self.times) >= _EVERY:
+                self.times = dict.fromkeys(self.lattice.advance(time, since) for time in self.times)
 
     def _compact(self, key: Any) -> list[Entry]:
         entries = self._settled.get(key)
@@ -283,7 +314,8 @@ class Cursor(Generic[T]):
     """
 
     __slots__ = (
-        "_ahead", "_inner", "_keep", "_limits", "_outer_hold", "_run", "_to_inner", "_trace", "hold", "lattice", "seen",
+        "_ahead", "_hidden", "_inner", "_keep", "_limits", "_outer_hold", "_run", "_to_inner", "_trace", "hold", "lattice",
+        "seen",
     )
 
     def __init__(
@@ -301,6 +333,7 @@ class Cursor(Generic[T]):
         self.hold = hold
         self.seen = trace.number
         self._ahead: set[int] = set()
+        self._hidden: dict[Any, list[tuple[int, Entry]]] = {}  # by key: negated entries that hide what a restored delta has
         self._to_inner = to_inner
         self._inner: dict[Any, T] = {}
         self._run: dict[Any, list[Entry]] | None = None
@@ -333,7 +366,16 @@ class Cursor(Generic[T]):
         return entries
 
     def _visible(self, key: Any) -> list[Entry]:
-        entries = self._trace.visible(key, self.seen, self._ahead)
+        entries = self._moved(key, self._seen(key))
+        hidden = self._hidden.get(key) if self._hidden else None
+        return entries if hidden is None else entries + [entry for _, entry in hidden]
+
+    def _seen(self, key: Any) -> list[Entry]:
+        """Return the entries of ``key`` in the trace that it has seen."""
+        return self._trace.visible(key, self.seen, self._ahead)
+
+    def _moved(self, key: Any, entries: list[Entry]) -> list[Entry]:
+        """Return those of the entries that it keeps, at times of its scope."""
         keep = self._keep
         if keep is not None and entries:
             pairs = self._trace.pairs
@@ -351,6 +393,10 @@ class Cursor(Generic[T]):
             found.append((value, moved, diff))
         return found
 
+    def rows_for(self, delta: Delta, others: Cursor[Any]) -> Iterable[tuple[Any, Any, Any]]:
+        """Return the updates of a delta whose keys ``others`` may have, and perhaps more."""
+        return self.rows(delta)
+
     def rows(self, delta: Delta) -> Iterable[tuple[Any, Any, Any]]:
         """Return the updates of a delta as ``(key, value, diff)``."""
         keep = self._keep
@@ -364,6 +410,9 @@ class Cursor(Generic[T]):
         run = self._run
         if run is not None:
             self._add(run, delta, time)
+        if delta.number < 0:
+            self._uncover(delta)
+            return
         ahead = self._ahead
         if delta.number != self.seen:
             ahead.add(delta.number)
@@ -373,6 +422,20 @@ class Cursor(Generic[T]):
             ahead.remove(self.seen)
             self.seen += 1
         self._trace.settle()
+
+    def restore(self, updates: Iterable[Update], time: T, number: int) -> Delta:
+        """Return a delta that waited in a checkpoint; its entries are hidden until ``see``. ``number`` is negative."""
+        delta = Delta(updates)
+        delta.number = number
+        for key, value, diff in self.rows(delta):
+            self._hidden.setdefault(key, []).append((number, (value, time, -diff)))
+        return delta
+
+    def _uncover(self, delta: Delta) -> None:
+        for key, _, _ in self.rows(delta):
+            left = [entry for entry in self._hidden.pop(key, ()) if entry[0] != delta.number]
+            if left:
+                self._hidden[key] = left
 
     def _add(self, run: dict[Any, list[Entry]], delta: Delta, time: T) -> None:
         limits = self._limits
