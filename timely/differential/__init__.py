@@ -10,6 +10,7 @@ from timely.differential.inputs import InputSession
 from timely.differential.loops import Variable, iterate
 from timely.differential.outputs import Output
 from timely.differential.rings import Ring
+from timely.differential.upserts import UpsertSession, from_upserts
 from timely.errors import CollectionMismatch, CompactedError, DifferenceError, NotCompleteError
 
 __all__ = [
@@ -23,9 +24,11 @@ __all__ = [
     "Output",
     "Ring",
     "TraceHandle",
+    "UpsertSession",
     "Variable",
     "collection",
     "from_updates",
+    "from_upserts",
     "iterate",
     "new_collection",
 ]
