@@ -24,11 +24,11 @@ from timely.dataflow import (
 )
 from timely.differential.linear import linear
 from timely.differential.rings import Ring
-from timely.differential.trace import Cursor, Hold, Trace
+from timely.differential.trace import Cursor, Entry, Hold, Trace, compacted
 from timely.differential.updates import ByUpdate, by_key, by_record, consolidate
 from timely.errors import GraphError
 from timely.operators.input import resume_time
-from timely.operators.state import key_route
+from timely.operators.state import key_route, register_keyed_state, register_union_state
 from timely.order import PartialOrder
 from timely.progress import Lattice, lattice
 
@@ -284,21 +284,38 @@ def pact_for(pairs: bool, key: Callable[[Any], Any] | None) -> ByUpdate:
 
 
 def register_trace(
-    info: OperatorInfo, trace: Trace[Any], key: Callable[[Any], Any] | None, scope: ScopeBuilder[Any]
+    info: OperatorInfo,
+    trace: Trace[Any],
+    key: Callable[[Any], Any] | None,
+    scope: ScopeBuilder[Any],
+    entries: Callable[[], Iterable[tuple[Any, Sequence[Entry]]]] | None = None,
+    load: Callable[[Any, Sequence[Entry]], object] | None = None,
 ) -> None:
-    """Register a trace as state: its entries by key, with times advanced to those that can still be told apart."""
+    """Register a trace as state: its entries by key, with times advanced to those that operators can still tell apart.
+
+    ``entries`` and ``load`` are for a state that has entries beside those of the trace.
+    """
     route = key_route(key)
+    add = load or trace.load
 
-    def save() -> Iterator[tuple[int, tuple[Any, Sequence[Any]]]]:
-        trace.compact()
-        for key in trace.keys():
-            yield route(key), (key, trace.history(key))
+    def of_trace() -> Iterator[tuple[Any, Sequence[Entry]]]:
+        for key in list(trace.keys()):
+            yield key, trace.history(key)
 
-    def load(items: Iterable[tuple[Any, Sequence[Any]]]) -> None:
-        for key, entries in items:
-            trace.load(key, entries)
+    def save() -> Iterator[tuple[Any, Sequence[Entry]]]:
+        since, advanced = trace.at_rest(), dict[Any, Any]()
+        for key, found in (entries or of_trace)():
+            kept = compacted(found, trace.lattice, since, advanced)
+            if kept:
+                yield key, kept
+
+    def restore(items: Iterable[tuple[Any, Sequence[Entry]]]) -> None:
+        since, advanced = trace.since, dict[Any, Any]()
+        for key, found in items:
+            add(key, compacted(found, trace.lattice, since, advanced))
 
     begins = resume_time(scope, info)
     if begins is not None:
-        trace.resume_at(begins.first)
-    info.register_state(save, load)
+        trace.resume([begins.first])
+    register_union_state(info, lambda: [trace.at_rest()], lambda items: [trace.resume(since) for since in items])
+    register_keyed_state(info, save, restore, lambda item: route(item[0]))

@@ -125,7 +125,7 @@ class TraceHandle(Generic[T, K, V]):
         self._index = index
         self._reads: Reads[K, V] = Reads(index, keep)
         self._held = _Held(list(index.trace.since if since is None else since))
-        index.trace.hold(self._held)
+        index.trace.hold(self._held, reads=True)
 
     def __repr__(self) -> str:
         state = "closed" if self._closed else f"since={self.since}, upper={self.upper}"

@@ -8,18 +8,28 @@ epochs of one key would meet ``n`` entries each.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from timely.dataflow import Capability, InputPort, OperatorBuilder, OperatorInfo, OutputPort, Pipeline, Stream
 from timely.differential.arrangement import Arrangement
 from timely.differential.trace import Cursor
-from timely.differential.updates import Delta
-from timely.errors import GraphError
+from timely.differential.updates import Delta, Update
+from timely.errors import GraphError, StateError
 from timely.operators.pending import Pending
+from timely.operators.state import key_route, register_keyed_state
 from timely.order import reaches
 
 LIMIT: Final = 100_000
 """Records after which a join lets other operators run."""
+
+class Unjoined(NamedTuple):
+    """An update of one side that waits to be joined, in a checkpoint."""
+
+    key: Any
+    time: Any
+    side: int
+    update: Update
+
 
 Waiting = tuple[Capability[Any], tuple[list[Delta], list[Delta]]]
 
@@ -34,6 +44,7 @@ class _Join:
         self._current: list[Any] = []  # the time under way, if any
         self._work: Iterator[int] | None = None
         self._ports: list[InputPort[Any, Any]] = []
+        self._pairs_of = (left.index.pairs, right.index.pairs)
         self._cursors = (left.cursor(lambda: self._hold(1)), right.cursor(lambda: self._hold(0)))
 
     def connect(self, left: InputPort[Any, Any], right: InputPort[Any, Any]) -> None:
@@ -44,6 +55,27 @@ class _Join:
         """Let go of both traces."""
         for cursor in self._cursors:
             cursor.close()
+
+    def save(self) -> Iterator[Unjoined]:
+        """Return the updates that wait."""
+        if self._current:
+            raise StateError("a join is in the middle of its work, and a checkpoint cannot have half of it: let it rest before")
+        for time in self._pending:
+            for side, deltas in enumerate(self._pending[time][1]):
+                pairs = self._pairs_of[side]
+                for delta in deltas:
+                    for record, diff in delta:
+                        yield Unjoined(record[0] if pairs else record, time, side, (record, diff))
+
+    def load(self, items: Iterable[Unjoined], capability: Capability[Any]) -> None:
+        """Have what a checkpoint has wait, and be joined; both traces have it already."""
+        found: dict[Any, tuple[list[Update], list[Update]]] = {}
+        for _, time, side, update in items:
+            found.setdefault(time, ([], []))[side].append(update)
+        for time, (left, right) in found.items():
+            first, second = self._cursors
+            deltas = [first.restore(left, time)] if left else [], [second.restore(right, time)] if right else []
+            self._pending[time] = capability.delayed(time), deltas
 
     def _hold(self, other: int) -> list[Any]:
         """Return the frontier at which one trace may be read: the times of what the other side may still bring."""
@@ -98,7 +130,9 @@ class _Join:
             for cursor in self._cursors:
                 cursor.end_run()
 
-    def _at(self, time: Any, capability: Capability[Any], deltas: tuple[list[Delta], list[Delta]], output: OutputPort[Any]) -> Iterator[int]:
+    def _at(
+        self, time: Any, capability: Capability[Any], deltas: tuple[list[Delta], list[Delta]], output: OutputPort[Any]
+    ) -> Iterator[int]:
         self._current = [time]
         for side in (0, 1):
             mine, others = self._cursors[side], self._cursors[1 - side]
@@ -176,8 +210,9 @@ def join_arrangements(
     output = builder.new_output()
 
     def constructor(capabilities: list[Capability[Any]], info: OperatorInfo) -> Callable[..., object]:
-        info.declare_stateless()  # between epochs everything is in the traces
         join = _Join(left, right, result)
+        route = key_route(left.index.key)
+        register_keyed_state(info, join.save, lambda items: join.load(items, capabilities[0]), lambda item: route(item.key))
         join.connect(first, second)
         info.at_end(join.close)
         return join.logic

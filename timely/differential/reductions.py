@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from operator import itemgetter
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import attrs
 
@@ -31,11 +31,16 @@ Hold = Callable[[], Sequence[Any]]
 class Input(Protocol):
     """The input of a reduction: what has been taken of it, by key."""
 
+    pairs: bool
+
     def take(self, time: Any, batches: list[Any]) -> Iterable[Any]:
         """Take the batches of ``time``, and return their keys."""
 
     def result(self, key: Any, time: Any, later: set[Any]) -> Iterable[tuple[Any, Any]]:
         """Return the values and counts of the output of ``key`` at ``time``, collecting further times in ``later``."""
+
+    def restore(self, updates: list[Update], time: Any) -> Any:
+        """Return a batch of updates that waited in a checkpoint."""
 
     def begin_run(self) -> None:
         """Begin to take several times in turn."""
@@ -52,12 +57,16 @@ class _OwnTrace:
 
     def __init__(self, trace: Trace[Any], f: Callable[..., Any]) -> None:
         self.trace = trace
+        self.pairs = trace.pairs
         self._f = f
         self.maintain = trace.maintain
 
     def take(self, time: Any, batches: list[Any]) -> Iterable[Any]:
         delta = self.trace.append(time, _consolidated(batches))
         return dict.fromkeys(_keys(delta, self.trace.pairs))
+
+    def restore(self, updates: list[Update], time: Any) -> Any:
+        return updates
 
     def result(self, key: Any, time: Any, later: set[Any]) -> Iterable[tuple[Any, Any]]:
         counts = counts_at(self.trace.history(key), time, self.trace.lattice.lub, later)
@@ -73,8 +82,10 @@ class _OwnTrace:
 class _SharedTrace:
     """The input is an arrangement, whose deltas are seen when their time is taken."""
 
-    def __init__(self, cursor: Cursor[Any], f: Callable[..., Any]) -> None:
+    def __init__(self, cursor: Cursor[Any], pairs: bool, f: Callable[..., Any]) -> None:
         self._cursor = cursor
+        self.pairs = pairs
+        self.restore = cursor.restore
         self._f = f
         self.begin_run = cursor.begin_run
         self.end_run = cursor.end_run
@@ -100,11 +111,15 @@ class _Grouped:
 
     def __init__(self, groups: Groups) -> None:
         self._groups = groups
+        self.pairs = True
         self.result = groups.result
         self.maintain = groups.trace.maintain
 
     def take(self, time: Any, batches: list[Any]) -> Iterable[Any]:
         return self._groups.append(time, _consolidated(batches))
+
+    def restore(self, updates: list[Update], time: Any) -> Any:
+        return updates
 
     def begin_run(self) -> None:
         pass
@@ -119,6 +134,14 @@ def _consolidated(batches: list[Any]) -> list[Update]:
 
 def _keys(delta: Iterable[Update], pairs: bool) -> Iterator[Any]:
     return (record[0] if pairs else record for record, _ in delta)
+
+
+class Restored(NamedTuple):
+    """What waits for a key at a time, in a checkpoint: an update of its input, or nothing but the key."""
+
+    key: Any
+    time: Any
+    update: Update | None
 
 
 @attrs.define(eq=False)
@@ -157,10 +180,28 @@ class _Reduction:
         """Return what waits for ``time``."""
         return self._pending.at(time, lambda: _Waiting(capability()))
 
-    def pending(self) -> Iterator[tuple[Any, _Waiting]]:
-        """Return what waits, by time."""
+    def save(self) -> Iterator[Restored]:
+        """Return the updates, and the keys without one, that wait."""
+        pairs = self.input.pairs
         for time in self._pending:
-            yield time, self._pending[time]
+            waiting = self._pending[time]
+            for batch in waiting.batches:
+                for record, diff in batch:
+                    yield Restored(record[0] if pairs else record, time, (record, diff))
+            for key in waiting.keys:
+                yield Restored(key, time, None)
+
+    def load(self, items: Iterable[Restored], capability: Capability[Any]) -> None:
+        """Have what a checkpoint has wait."""
+        updates: dict[Any, list[Update]] = {}
+        for key, time, update in items:
+            waiting = self.waiting(time, lambda: capability.delayed(time))  # noqa: B023  # called at once
+            if update is None:
+                waiting.keys[key] = None
+            else:
+                updates.setdefault(time, []).append(update)
+        for time, found in updates.items():
+            self._pending[time].batches.append(self.input.restore(found, time))
 
     def logic(self, input: InputPort[Any, Any], output: OutputPort[Any]) -> bool:
         """Receive what has arrived, and process the times that are complete."""
@@ -264,19 +305,20 @@ def reduce_stream(
         if isinstance(f, Aggregate):
             groups = Groups(f, Trace(times, True, reduction.hold))
             reduction.input = _Grouped(groups)
-            route = key_route(key)
-            register_keyed_state(
-                info, groups.entries, lambda items: [groups.load(*item) for item in items], lambda item: route(item[0])
-            )
+            register_trace(info, groups.trace, key, stream.scope, groups.entries, groups.load)
         elif source is not None:
             cursor = source.cursor(reduction.hold)
-            reduction.input = _SharedTrace(cursor, f)
+            reduction.input = _SharedTrace(cursor, pairs, f)
             info.at_end(cursor.close)
         else:
             own: Trace[Any] = Trace(times, pairs, reduction.hold)
             reduction.input = _OwnTrace(own, f)
             register_trace(info, own, key, stream.scope)
         register_trace(info, reduction.trace, key, stream.scope)
+        route = key_route(key)
+        register_keyed_state(
+            info, reduction.save, lambda items: reduction.load(items, capabilities[0]), lambda item: route(item.key)
+        )
         reduction.connect(port)
         return reduction.logic
 

@@ -42,8 +42,8 @@ class Trace(Generic[T]):
     """
 
     __slots__ = (
-        "_advanced", "_appended", "_cursors", "_fresh", "_holds", "_idle", "_rest", "_rested", "_settled", "_since",
-        "_touched", "_unseen", "advanced", "lattice", "listeners", "number", "pairs", "released", "times", "upper",
+        "_advanced", "_appended", "_cursors", "_fresh", "_holds", "_idle", "_readers", "_rest", "_rested", "_settled",
+        "_since", "_touched", "_unseen", "advanced", "lattice", "listeners", "number", "pairs", "released", "times", "upper",
     )
 
     def __init__(self, times: Lattice[T], pairs: bool, upper: Hold) -> None:
@@ -57,7 +57,8 @@ class Trace(Generic[T]):
         self._fresh: dict[Any, list[tuple[int, Any, T, Any]]] = {}
         self._unseen: deque[tuple[int, list[Any]]] = deque()
         self._cursors: list[Cursor[Any]] = []
-        self._holds: list[Hold] = []
+        self._holds: list[Hold] = []  # of operators
+        self._readers: list[Hold] = []  # of the program
         self._since: list[T] = [times.domain.minimum]
         self._advanced: dict[T, T] = {}
         self._touched: dict[Any, None] = {}  # keys that may have entries to add up
@@ -101,20 +102,25 @@ class Trace(Generic[T]):
             self._unseen.append((number, keys))
         return delta
 
-    def resume_at(self, time: T) -> None:
-        """Begin at ``time``: no earlier one is read or appended, and what is loaded is compacted there."""
-        self._since = [time]
+    def resume(self, since: Iterable[T]) -> None:
+        """Begin at ``since``, where a checkpoint has compacted what is loaded."""
+        self._since = self.lattice.upper_envelope(self._since, since)
 
     def load(self, key: Any, entries: Iterable[Entry]) -> None:
         """Add entries of a checkpoint, which count as seen."""
         kept = compacted([*self._settled.get(key, _NONE), *entries], self.lattice, self._since, self._advanced)
-        self.times.update(dict.fromkeys(time for _, time, _ in kept))
-        if kept:
-            self._settled[key] = kept
-            if len(kept) > 1:
-                self._rest.append(key)
-        else:
+        if not kept:
             self._settled.pop(key, None)
+            return
+        self._settled[key] = kept
+        self.times.update(dict.fromkeys(time for _, time, _ in kept))
+        if len(kept) > 1:
+            self._rest.append(key)
+
+    def at_rest(self) -> list[T]:
+        """Return the ``since`` of a checkpoint: of what operators may still read, whatever handles hold."""
+        held = self.lattice.lower_envelope(time for hold in (self.upper, *self._holds) for time in hold())
+        return self.lattice.upper_envelope(self._since, held) or self._since
 
     def settle(self) -> None:
         """Settle the deltas that every cursor has seen."""
@@ -185,13 +191,17 @@ class Trace(Generic[T]):
 
     # -- frontiers -------------------------------------------------------------------------------------------------
 
-    def hold(self, hold: Hold) -> None:
-        """Keep history for the times at or after ``hold()``, until ``release(hold)``."""
-        self._holds.append(hold)
+    def hold(self, hold: Hold, reads: bool = False) -> None:
+        """Keep history for the times at or after ``hold()``, until ``release(hold)``.
+
+        ``reads``: the program holds it, to read, and no operator does.
+        """
+        (self._readers if reads else self._holds).append(hold)
 
     def release(self, hold: Hold) -> None:
         """Undo ``hold``."""
         self._holds = [other for other in self._holds if other is not hold]
+        self._readers = [other for other in self._readers if other is not hold]
 
     def add_cursor(self, cursor: Cursor[Any]) -> None:
         """Have ``cursor`` see every delta from now on."""
@@ -208,7 +218,8 @@ class Trace(Generic[T]):
 
         It never goes back, also where a new reader holds an earlier time. When all is over and nobody reads, it is at the end.
         """
-        held = self.lattice.lower_envelope(time for hold in (self.upper, *self._holds) for time in hold())
+        holds = (self.upper, *self._holds, *self._readers)
+        held = self.lattice.lower_envelope(time for hold in holds for time in hold())
         if not held:
             held = [reduce(self.lattice.lub, self.times, self._since[0])]
         return self.lattice.upper_envelope(self._since, held)
@@ -314,8 +325,8 @@ class Cursor(Generic[T]):
     """
 
     __slots__ = (
-        "_ahead", "_hidden", "_inner", "_keep", "_limits", "_outer_hold", "_run", "_to_inner", "_trace", "hold", "lattice",
-        "seen",
+        "_ahead", "_hidden", "_inner", "_keep", "_limits", "_outer_hold", "_restored", "_run", "_to_inner", "_trace", "hold",
+        "lattice", "seen",
     )
 
     def __init__(
@@ -333,6 +344,7 @@ class Cursor(Generic[T]):
         self.hold = hold
         self.seen = trace.number
         self._ahead: set[int] = set()
+        self._restored = 0  # the number of the last delta of a checkpoint
         self._hidden: dict[Any, list[tuple[int, Entry]]] = {}  # by key: negated entries that hide what a restored delta has
         self._to_inner = to_inner
         self._inner: dict[Any, T] = {}
@@ -423,12 +435,12 @@ class Cursor(Generic[T]):
             self.seen += 1
         self._trace.settle()
 
-    def restore(self, updates: Iterable[Update], time: T, number: int) -> Delta:
-        """Return a delta that waited in a checkpoint; its entries are hidden until ``see``. ``number`` is negative."""
+    def restore(self, updates: Iterable[Update], time: T) -> Delta:
+        """Return a delta that waited in a checkpoint; its entries are hidden until ``see``."""
         delta = Delta(updates)
-        delta.number = number
+        delta.number = self._restored = self._restored - 1
         for key, value, diff in self.rows(delta):
-            self._hidden.setdefault(key, []).append((number, (value, time, -diff)))
+            self._hidden.setdefault(key, []).append((delta.number, (value, time, -diff)))
         return delta
 
     def _uncover(self, delta: Delta) -> None:
