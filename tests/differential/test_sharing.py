@@ -319,24 +319,35 @@ def test_h5_closing_an_import_ends_its_dataflow() -> None:
         worker.run()
 
 
-def test_history_before_since_comes_at_since() -> None:
+@pytest.mark.parametrize("since", [3, 5])
+@pytest.mark.parametrize("late", [False, True])
+def test_history_before_since_comes_at_since(late: bool, since: int) -> None:
+    """Also where another reader holds it, and where a query of an earlier time comes late."""
     with timely.Worker() as worker:
         source = Source(worker)
         trace = source.arranged.trace
+        everything = trace.clone()
         for time in range(6):
             source.session.insert(("k", time))
             source.advance_to(time + 1)
-        trace.advance(3)
+        trace.advance(since)
         with worker.dataflow(int) as scope:
             imported = trace.import_into(scope)
-            everything = imported.as_collection().output()
-            keys = dd.collection(scope, ["k"])
+            whole = imported.as_collection().output()
+            asked, keys = dd.new_collection(scope)
             joined = imported.semijoin(keys).output()
         trace.close()
+        if late:
+            source.advance_to(7)
+            for _ in range(5):
+                worker.step()
+        asked.insert("k")
+        asked.close()
+        everything.close()
         source.session.close()
         worker.run()
-        expected = [(("k", time), max(time, 3), 1) for time in range(6)]
-        assert everything.changes() == joined.changes() == expected
+        expected = [(("k", time), max(time, since), 1) for time in range(6)]
+        assert whole.changes() == joined.changes() == expected
 
 
 def test_an_import_into_its_own_dataflow_or_another_time_is_refused() -> None:

@@ -314,8 +314,12 @@ def register_trace(
         for key, found in items:
             add(key, compacted(found, trace.lattice, since, advanced))
 
+    def resume(items: Iterable[Sequence[Any]]) -> None:
+        for since in items:
+            trace.resume(since)
+
     begins = resume_time(scope, info)
     if begins is not None:
         trace.resume([begins.first])
-    register_union_state(info, lambda: [trace.at_rest()], lambda items: [trace.resume(since) for since in items])
+    register_union_state(info, lambda: [trace.at_rest()], resume)
     register_keyed_state(info, save, restore, lambda item: route(item[0]))
