@@ -15,6 +15,7 @@ from timely import differential as dd
 from timely.recovery import Recovery
 
 EPOCHS = 5
+PAIRS = timely.Product[int, int]
 
 Changes = Counter[tuple[str, Any, int]]
 Built = dict[str, dd.Collection[Any, Any]]
@@ -107,7 +108,12 @@ def positive(seed: int) -> list[list[tuple[int, tuple[int, int], int, int]]]:
 
 
 def phase(
-    worker: timely.Worker, where: Path | None, build: Callable[..., Any], sent: Sequence[Sequence[Any]], stop: int
+    worker: timely.Worker,
+    where: Path | None,
+    build: Callable[..., Any],
+    sent: Sequence[Sequence[Any]],
+    stop: int,
+    often: bool = False,
 ) -> tuple[list[Any], dict[Any, Any]]:
     """Go on from the last checkpoint up to ``stop``; return the changes, and what is held at the first and the last time."""
     recovery = None if where is None else Recovery(worker, where)
@@ -126,8 +132,10 @@ def phase(
             session.advance_to(epoch + 1)
         if epoch % 2:
             worker.step()
-    if recovery is not None and stop < EPOCHS:
-        recovery.checkpoint(stop)
+        if recovery is not None and (epoch + 1 == stop < EPOCHS or often):
+            recovery.checkpoint(epoch + 1)
+    if recovery is not None and start == stop == 0:
+        recovery.checkpoint(0)
     if stop == EPOCHS:
         for session in sessions:
             session.close()
@@ -152,7 +160,7 @@ def together(results: list[tuple[list[Any], dict[Any, Any]]], into: Changes) -> 
         for place, records in at.items():
             for record, count in records.items():
                 held.setdefault(place, Counter())[repr(record)] += count
-    return {place: {record: count for record, count in found.items() if count} for place, found in held.items()}
+    return {place: left for place, found in held.items() if (left := {record: n for record, n in found.items() if n})}
 
 
 def run(build: Callable[..., Any], sent: Any, stops: Sequence[int], workers: Sequence[int], where: Path | None) -> Any:
@@ -173,7 +181,7 @@ def test_resumed_after_any_epoch(tmp_path: Path, build: Callable[..., Any], work
     stop = seed % EPOCHS
     found, held = run(build, sent, [stop], workers, tmp_path)
     assert found == expected
-    assert held == {(name, time): records for (name, time), records in whole.items() if time >= stop and records}
+    assert held == {(name, time): records for (name, time), records in whole.items() if time >= stop}
 
 
 @pytest.mark.parametrize("build", PROGRAMS)
@@ -182,10 +190,68 @@ def test_resumed_after_each_epoch(tmp_path: Path, build: Callable[..., Any]) -> 
     expected, whole = run(build, sent, [], [1], None)
     found, held = run(build, sent, range(1, EPOCHS), [1, 2, 2, 3, 1], tmp_path)
     assert found == expected
-    assert held == {(name, time): records for (name, time), records in whole.items() if time >= EPOCHS - 1 and records}
+    assert held == {(name, time): records for (name, time), records in whole.items() if time >= EPOCHS - 1}
 
 
-PAIRS = timely.Product[int, int]
+@pytest.mark.parametrize("build", PROGRAMS)
+def test_a_checkpoint_changes_nothing(tmp_path: Path, build: Callable[..., Any]) -> None:
+    sent = positive(11) if build in (breadth_first, reachable) else changes(11)
+    expected, whole = run(build, sent, [], [1], None)
+    found: Changes = Counter()
+    held = together(timely.execute(lambda worker: phase(worker, tmp_path, build, sent, EPOCHS, True), workers=2), found)
+    assert {change: diff for change, diff in found.items() if diff} == expected
+    assert held == whole
+
+
+def partial(
+    worker: timely.Worker, where: Path | None, build: Callable[..., Any], sent: Sequence[Any], start: int, stop: int
+) -> dict[Any, Any]:
+    """Go on up to ``(stop, stop)``, with changes at later times in either coordinate; return what is held at the end."""
+    recovery = None if where is None else Recovery(worker, where)
+    with worker.dataflow(PAIRS) as scope:
+        made = [dd.new_collection(scope) for _ in range(2)]
+        outputs = {name: collection.output() for name, collection in build(*(collection for _, collection in made)).items()}
+    sessions = [session for session, _ in made]
+    for session in sessions:
+        session.advance_to(timely.Product(start, start))
+    for epoch in range(start, stop):
+        for number, (side, record, diff, one, two) in enumerate(sent[epoch]):
+            if number % worker.peers == worker.index:
+                sessions[side].update_at(record, timely.Product(epoch + one, epoch + two), diff)
+        for session in sessions:
+            session.advance_to(timely.Product(epoch + 1, epoch + 1))
+        worker.step()
+    held = {}
+    if stop < EPOCHS and recovery is not None:
+        recovery.checkpoint(timely.Product(stop, stop))
+    else:
+        for session in sessions:
+            session.close()
+        worker.run()
+        grid = [timely.Product(one, two) for one in range(EPOCHS - 2, EPOCHS + 4) for two in range(EPOCHS - 2, EPOCHS + 4)]
+        held = {(name, time): output.at(time) for name, output in outputs.items() for time in grid}
+    if recovery is not None:
+        recovery.close()
+    for session in sessions:
+        session.close()
+    return held
+
+
+@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("build", PROGRAMS)
+def test_resumed_with_partially_ordered_times(tmp_path: Path, build: Callable[..., Any], seed: int) -> None:
+    chance = random.Random(seed)
+    later = [[(*change[:3], chance.randrange(5), chance.randrange(5)) for change in epoch] for epoch in changes(seed)]
+    if build in (breadth_first, reachable):  # counts below zero make a loop that does not settle
+        later = [[(side, record, abs(diff), one, two) for side, record, diff, one, two in epoch] for epoch in later]
+    once = timely.execute(lambda worker: partial(worker, None, build, later, 0, EPOCHS))
+    whole = together([([], held) for held in once], Counter())
+    stops, workers = [1, EPOCHS - 2, EPOCHS], [1 + seed % 3, 2, 1 + seed % 2]
+    begun = 0
+    for stop, peers in zip(stops, workers, strict=True):
+        parts = timely.execute(lambda worker: partial(worker, tmp_path, build, later, begun, stop), workers=peers)  # noqa: B023
+        begun = stop
+    assert together([([], held) for held in parts], Counter()) == whole
 
 
 @pytest.mark.parametrize("workers", [(1, 1), (1, 2), (3, 1)])
