@@ -6,10 +6,12 @@ A collection is a multiset that changes with time. Operators keep their results 
 from timely.differential import graphs
 from timely.differential.arrangement import Arrangement
 from timely.differential.collections import Collection, collection, from_updates, new_collection
+from timely.differential.handles import TraceHandle
 from timely.differential.inputs import InputSession
 from timely.differential.loops import Variable, iterate
 from timely.differential.outputs import Output
 from timely.differential.rings import Ring
+from timely.differential.upserts import UpsertSession, from_upserts
 from timely.errors import CollectionMismatch, CompactedError, DifferenceError, NotCompleteError
 
 __all__ = [
@@ -22,9 +24,12 @@ __all__ = [
     "NotCompleteError",
     "Output",
     "Ring",
+    "TraceHandle",
+    "UpsertSession",
     "Variable",
     "collection",
     "from_updates",
+    "from_upserts",
     "graphs",
     "iterate",
     "new_collection",

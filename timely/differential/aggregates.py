@@ -326,8 +326,7 @@ class Groups:
 
     def entries(self) -> Iterator[tuple[Any, list[Entry]]]:
         """Return the keys and their entries."""
-        self.trace.compact()
-        for key in self.trace:
+        for key in list(self.trace.keys()):
             yield key, self.trace.history(key)
         for key, bags in self._large.items():
             yield key, [(value, time, diff) for time, bag in bags.items() for value, diff in bag.counts.items()]

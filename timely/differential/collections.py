@@ -138,8 +138,9 @@ class Collection(Generic[T, D]):
     def enter(self, scope: ScopeBuilder[Any]) -> Collection[Any, D]:
         """Return the collection inside ``scope``, which is nested directly in its own."""
         if self._arrangement is not None:
-            inner = self._arrangement.enter(scope)
-            return Collection(inner.stream, self.ring, arrangement=inner, consolidated=self.consolidated)
+            entered = self._arrangement.enter(scope).as_collection()
+            entered.consolidated = self.consolidated
+            return entered
         return Collection(self.stream.enter(scope), self.ring, consolidated=self.consolidated)
 
     def enter_at(self, scope: ScopeBuilder[Any], round: Callable[[D], int], *, name: str = "enter_at") -> Collection[Any, D]:
@@ -330,8 +331,12 @@ class Collection(Generic[T, D]):
         return self.minus(self.semijoin(keys, name=name, key=key))
 
     def _join(self, other: Any, result: Any, name: str, key: Key | None, pairs: bool = True) -> Collection[T, Any]:
+        if key is None and isinstance(other, Arrangement):
+            key = other.index.key
         left = self.arrange_by_key(key=key)
         right = arranged(other, name, pairs, key)
+        if left.index.key is not right.index.key:
+            raise GraphError(f"{name} of arrangements with different key=: equal keys would be on different workers")
         ring = product_ring(self.ring, right.index.ring, name)
         return Collection(join_arrangements(left, right, result, name), ring)
 

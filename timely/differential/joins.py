@@ -7,21 +7,34 @@ epochs of one key would meet ``n`` entries each.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import Any, Final
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import attrs
 
 from timely.dataflow import Capability, InputPort, OperatorBuilder, OperatorInfo, OutputPort, Pipeline, Stream
 from timely.differential.arrangement import Arrangement
 from timely.differential.trace import Cursor
-from timely.differential.updates import MANY, Delta
-from timely.errors import GraphError
+from timely.differential.updates import MANY, Update
+from timely.errors import GraphError, StateError
 from timely.operators.pending import Pending
+from timely.operators.state import key_route, register_keyed_state
 from timely.order import reaches
+
+if TYPE_CHECKING:
+    from timely.differential.column_store import Batch
 
 LIMIT: Final = 100_000
 """Records after which a join lets other operators run."""
+
+class Unjoined(NamedTuple):
+    """An update of one side that waits to be joined, in a checkpoint."""
+
+    key: Any
+    time: Any
+    side: int
+    update: Update
+
 
 Deltas = tuple[list[Any], list[Any]]
 """The deltas of both sides."""
@@ -39,6 +52,7 @@ class _Join:
         self._current: list[Any] = []  # the time under way, if any
         self._work: Iterator[int] | None = None
         self._ports: list[InputPort[Any, Any]] = []
+        self._pairs_of = (left.index.pairs, right.index.pairs)
         self._cursors = (left.cursor(lambda: self._hold(1)), right.cursor(lambda: self._hold(0)))
 
     def connect(self, left: InputPort[Any, Any], right: InputPort[Any, Any]) -> None:
@@ -49,6 +63,27 @@ class _Join:
         """Let go of both traces."""
         for cursor in self._cursors:
             cursor.close()
+
+    def save(self) -> Iterator[Unjoined]:
+        """Return the updates that wait."""
+        if self._current:
+            raise StateError("a join is in the middle of its work, and a checkpoint cannot have half of it: let it rest before")
+        for time in self._pending:
+            for side, deltas in enumerate(self._pending[time][1]):
+                pairs = self._pairs_of[side]
+                for delta in deltas:
+                    for record, diff in delta:
+                        yield Unjoined(record[0] if pairs else record, time, side, (record, diff))
+
+    def load(self, items: Iterable[Unjoined], capability: Capability[Any]) -> None:
+        """Have what a checkpoint has wait, and be joined; both traces have it already."""
+        found: dict[Any, tuple[list[Update], list[Update]]] = {}
+        for _, time, side, update in items:
+            found.setdefault(time, ([], []))[side].append(update)
+        for time, (left, right) in found.items():
+            first, second = self._cursors
+            deltas = [first.restore(left, time)] if left else [], [second.restore(right, time)] if right else []
+            self._pending[time] = capability.delayed(time), deltas
 
     def _hold(self, other: int) -> list[Any]:
         """Return the frontier at which one trace may be read: the times of what the other side may still bring."""
@@ -133,8 +168,9 @@ class _Join:
         self, time: Any, mine: Cursor[Any], others: Cursor[Any], delta: Any, side: int, found: dict[Any, list[Any]]
     ) -> Iterator[int]:
         """Collect containers of the results of a delta by time in ``found``; yield how many there are, now and then."""
-        if type(delta) is not Delta and len(delta) >= MANY:
-            columns = self._columns(time, others, delta, side, found)
+        batch = getattr(delta, "batch", None)
+        if batch is not None and len(delta) >= MANY:
+            columns = self._columns(time, others, batch, side, found)
             if columns is not None:
                 yield from columns
                 return
@@ -142,7 +178,7 @@ class _Join:
         last: Any = None
         results: list[Any] = []
         count = 0
-        for key, value, diff in mine.rows(delta):
+        for key, value, diff in mine.rows_for(delta, others):
             for other, when, factor in history(key):
                 if when is not last:
                     last = when
@@ -156,15 +192,15 @@ class _Join:
 
 
     def _columns(
-        self, time: Any, others: Cursor[Any], delta: Any, side: int, found: dict[Any, list[Any]]
+        self, time: Any, others: Cursor[Any], batch: Batch, side: int, found: dict[Any, list[Any]]
     ) -> Iterator[int] | None:
         """Return what ``_pairs`` does, with columns; ``None`` where that cannot be."""
         from timely.differential import column_operators
 
-        gathered = others.gather(delta.batch.keys)
-        if gathered is None or not column_operators.fits(delta.batch, gathered):
+        gathered = others.gather(batch.keys)
+        if gathered is None or not column_operators.fits(batch, gathered):
             return None
-        return column_operators.join(time, delta.batch, gathered, side, self._lub, self._result, found, LIMIT)
+        return column_operators.join(time, batch, gathered, side, self._lub, self._result, found, LIMIT)
 
 
 @attrs.frozen
@@ -218,8 +254,9 @@ def join_arrangements(
     output = builder.new_output()
 
     def constructor(capabilities: list[Capability[Any]], info: OperatorInfo) -> Callable[..., object]:
-        info.declare_stateless()  # between epochs everything is in the traces
         join = _Join(left, right, result)
+        route = key_route(left.index.key)
+        register_keyed_state(info, join.save, lambda items: join.load(items, capabilities[0]), lambda item: route(item.key))
         join.connect(first, second)
         info.at_end(join.close)
         return join.logic

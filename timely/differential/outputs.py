@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from typing import Any, Generic, cast
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, Generic, NamedTuple, cast
 
 from typing_extensions import TypeVar
 
@@ -11,9 +11,11 @@ from timely.dataflow import Capability, InputPort, OperatorBuilder, OperatorInfo
 from timely.differential.rings import Ring
 from timely.differential.updates import ByUpdate, Update, consolidate
 from timely.errors import CompactedError, GraphError, NotCompleteError, StalledError, TimestampError, brief
+from timely.operators.input import resume_time
 from timely.operators.pending import Pending
+from timely.operators.state import share
 from timely.order import PartialOrder, linear_extension, reaches
-from timely.progress import TimeDomain
+from timely.progress import TimeDomain, lattice
 from timely.worker import Worker
 from timely.worker.dataflows import DataflowBuild
 
@@ -21,6 +23,14 @@ T = TypeVar("T", bound=PartialOrder, default=int)
 D = TypeVar("D", default=Any)
 
 Subscriber = Callable[[Any, list[Update]], object]
+
+
+class _Held(NamedTuple):
+    """An update in a checkpoint, at a time that is complete or not."""
+
+    complete: bool
+    time: Any
+    update: Update
 
 
 class Output(Generic[T, D]):
@@ -54,14 +64,42 @@ class Output(Generic[T, D]):
         self._since: T | None = None
         self._subscribers: list[Subscriber] = []
         self._port: InputPort[T, Any] | None = None
-        self._begins: Any = None
         self._name = "output"
 
-    def connect(self, port: InputPort[T, Any], info: OperatorInfo) -> None:
-        """Take the port whose frontier says which times are complete."""
+    def connect(self, port: InputPort[T, Any], info: OperatorInfo, scope: ScopeBuilder[T], worker: int | None) -> None:
+        """Take the port whose frontier says which times are complete, and what a checkpoint has."""
         self._port = port
-        self._begins = info.begins
         self._name = f"output {info.path}"
+        begins = resume_time(scope, info)
+        if begins is not None:
+            self._lub = lattice(scope.time).lub
+            self._since = begins.first
+
+        def rescale(parts: Sequence[Iterable[Any]]) -> None:
+            if worker is None:
+                self._load(share(parts, info.worker, info.peers))
+            elif worker % info.peers == info.worker:
+                self._load(item for items in parts for item in items)
+
+        info.register_state(lambda: ((None, item) for item in self._save()), self._load, rescale=rescale)
+
+    def _save(self) -> Iterator[_Held]:
+        for time, updates in (*self._base, *self._complete.items()):
+            for update in updates:
+                yield _Held(True, time, update)
+        for time in self._arrived:
+            for update in self._arrived[time]:
+                yield _Held(False, time, update)
+
+    def _load(self, items: Iterable[_Held]) -> None:
+        base: dict[T, list[Update]] = {}
+        since = self._since
+        for complete, time, update in items:
+            if complete:
+                base.setdefault(time if since is None else self._lub(time, since), []).append(update)
+            else:
+                self._arrived.at(time, list).append(update)
+        self._base += [(time, consolidate(updates)) for time, updates in base.items()]
 
     def logic(self, input: InputPort[T, Any]) -> None:
         """Receive updates, and put together those of complete times."""
@@ -138,7 +176,7 @@ class Output(Generic[T, D]):
         updates = consolidate(self._updates(lambda other: bool(other <= before)))
         for time in old:
             del self._complete[time]
-        self._base = [(before, updates)]
+        self._base = [(before, updates), *(held for held in self._base if not held[0] <= before)]
         self._since = before
 
     def _updates(self, counts: Callable[[T], bool]) -> Iterator[Update]:
@@ -201,8 +239,7 @@ def output(stream: Stream[T, Any], ring: Ring, worker: int | None, name: str) ->
     port = builder.new_input(stream, pact)
 
     def constructor(capabilities: list[Capability[T]], info: OperatorInfo) -> Callable[..., object]:
-        info.declare_stateless()
-        found.connect(port, info)
+        found.connect(port, info, scope, worker)
         return found.logic
 
     builder.build(constructor)

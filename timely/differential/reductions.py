@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import attrs
 
@@ -43,6 +43,8 @@ class Function:
 class Input(Protocol):
     """The input of a reduction: what has been taken of it, by key."""
 
+    pairs: bool
+
     def take(self, time: Any, batches: list[Any]) -> Any:
         """Take the batches of ``time``, and return their keys: an array of them, where they came as columns."""
 
@@ -54,6 +56,9 @@ class Input(Protocol):
 
     def large(self, keys: Array) -> list[Any]:
         """Return those of ``keys`` that ``gather`` does not have."""
+
+    def restore(self, updates: list[Update], time: Any) -> Any:
+        """Return a batch of updates that waited in a checkpoint."""
 
     def begin_run(self) -> None:
         """Begin to take several times in turn."""
@@ -71,6 +76,9 @@ class _Own:
     def large(self, keys: Array) -> list[Any]:
         return []
 
+    def restore(self, updates: list[Update], time: Any) -> Any:
+        return updates
+
     def begin_run(self) -> None:
         pass
 
@@ -83,6 +91,7 @@ class _OwnTrace(_Own):
 
     def __init__(self, trace: Trace[Any], f: Function) -> None:
         self.trace = trace
+        self.pairs = trace.pairs
         self._rows = f.rows
         self.maintain = trace.maintain
 
@@ -104,8 +113,10 @@ class _OwnTrace(_Own):
 class _SharedTrace:
     """The input is an arrangement, whose deltas are seen when their time is taken."""
 
-    def __init__(self, cursor: Cursor[Any], f: Function) -> None:
+    def __init__(self, cursor: Cursor[Any], pairs: bool, f: Function) -> None:
         self._cursor = cursor
+        self.pairs = pairs
+        self.restore = cursor.restore
         self._rows = f.rows
         self.begin_run = cursor.begin_run
         self.end_run = cursor.end_run
@@ -134,6 +145,7 @@ class _Grouped(_Own):
 
     def __init__(self, groups: Groups) -> None:
         self._groups = groups
+        self.pairs = True
         self.result = groups.result
         self.large = groups.large  # type: ignore[method-assign]
         self.maintain = groups.trace.maintain
@@ -150,6 +162,14 @@ class _Grouped(_Own):
 
 def _consolidated(batches: list[Any]) -> list[Update]:
     return consolidate(batches[0] if len(batches) == 1 else [update for batch in batches for update in batch])
+
+
+class Restored(NamedTuple):
+    """What waits for a key at a time, in a checkpoint: an update of its input, or nothing but the key."""
+
+    key: Any
+    time: Any
+    update: Update | None
 
 
 @attrs.define(eq=False)
@@ -171,6 +191,7 @@ class _Reduction:
         self._port: InputPort[Any, Any] | None = None
         self._minimum = times.domain.minimum
         self.input: Input
+        self.index: Index
         self.trace: Trace[Any] = Trace(times, pairs, self.hold)
         self._sent: Cursor[Any] = Cursor(self.trace, times, self.hold)
 
@@ -188,10 +209,28 @@ class _Reduction:
         """Return what waits for ``time``."""
         return self._pending.at(time, lambda: _Waiting(capability()))
 
-    def pending(self) -> Iterator[tuple[Any, _Waiting]]:
-        """Return what waits, by time."""
+    def save(self) -> Iterator[Restored]:
+        """Return the updates, and the keys without one, that wait."""
+        pairs = self.input.pairs
         for time in self._pending:
-            yield time, self._pending[time]
+            waiting = self._pending[time]
+            for batch in waiting.batches:
+                for record, diff in batch:
+                    yield Restored(record[0] if pairs else record, time, (record, diff))
+            for key in waiting.keys:
+                yield Restored(key, time, None)
+
+    def load(self, items: Iterable[Restored], capability: Capability[Any]) -> None:
+        """Have what a checkpoint has wait."""
+        updates: dict[Any, list[Update]] = {}
+        for key, time, update in items:
+            waiting = self.waiting(time, lambda: capability.delayed(time))  # noqa: B023  # called at once
+            if update is None:
+                waiting.keys[key] = None
+            else:
+                updates.setdefault(time, []).append(update)
+        for time, found in updates.items():
+            self._pending[time].batches.append(self.input.restore(found, time))
 
     def logic(self, input: InputPort[Any, Any], output: OutputPort[Any]) -> bool:
         """Receive what has arrived, and process the times that are complete."""
@@ -209,6 +248,7 @@ class _Reduction:
             self.input.end_run()
             self._sent.end_run()
         left = self.input.maintain(sent)
+        self.index.notify()
         return self.trace.maintain(sent) or left
 
     def _process(self, time: Any, waiting: _Waiting, output: OutputPort[Any]) -> int:
@@ -311,23 +351,25 @@ def reduce_stream(
     index = Index(reduction.trace, key, INTEGERS, builder.info.path, stream.scope)
 
     def constructor(capabilities: list[Capability[Any]], info: OperatorInfo) -> Callable[..., object]:
-        index.activator = info.activator
+        index.connect(info)
+        reduction.index = index
         if isinstance(f, Aggregate):
             groups = Groups(f, Trace(times, True, reduction.hold))
             reduction.input = _Grouped(groups)
-            route = key_route(key)
-            register_keyed_state(
-                info, groups.entries, groups.load_all, lambda item: route(item[0])
-            )
+            register_trace(info, groups.trace, key, stream.scope, groups.entries, groups.load)
         elif source is not None:
             cursor = source.cursor(reduction.hold)
-            reduction.input = _SharedTrace(cursor, f)
+            reduction.input = _SharedTrace(cursor, pairs, f)
             info.at_end(cursor.close)
         else:
             own: Trace[Any] = Trace(times, pairs, reduction.hold)
             reduction.input = _OwnTrace(own, f)
-            register_trace(info, own, key)
-        register_trace(info, reduction.trace, key)
+            register_trace(info, own, key, stream.scope)
+        register_trace(info, reduction.trace, key, stream.scope)
+        route = key_route(key)
+        register_keyed_state(
+            info, reduction.save, lambda items: reduction.load(items, capabilities[0]), lambda item: route(item.key)
+        )
         reduction.connect(port)
         return reduction.logic
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import reduce
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, TypeAlias, TypeVar
 
 from timely.differential.updates import Delta, Update
@@ -50,8 +51,9 @@ class Trace(Generic[T]):
     """
 
     __slots__ = (
-        "_advanced", "_appended", "_columns", "_cursors", "_fresh", "_holds", "_idle", "_mixed", "_rest", "_rows",
-        "_settled", "_since", "_touched", "_unseen", "lattice", "number", "pairs", "upper",
+        "_advanced", "_appended", "_columns", "_cursors", "_fresh", "_holds", "_idle", "_many_times", "_mixed", "_readers",
+        "_rest", "_rested", "_rows", "_settled", "_since", "_touched", "_unseen", "advanced", "lattice", "listeners", "number", "pairs",
+        "released", "times", "upper",
     )
 
     eager: ClassVar[bool] = False
@@ -62,16 +64,23 @@ class Trace(Generic[T]):
         self.pairs = pairs
         self.upper = upper
         self.number = 0  # of the next delta
+        self.listeners: list[Callable[[T, Any], object]] = []  # called with each delta: the imports of this trace
+        self.times: dict[T, None] = {}  # those of all entries, and some more
+        self._many_times = _EVERY  # from which on those are advanced
         self._settled: dict[Any, list[Entry]] = {}
         self._fresh: dict[Any, list[tuple[int, Any, T, Any]]] = {}
         self._unseen: deque[tuple[int, list[Any]]] = deque()
         self._cursors: list[Cursor[Any]] = []
-        self._holds: list[Hold] = []
+        self._holds: list[Hold] = []  # of operators
+        self._readers: list[Hold] = []  # of the program
         self._since: list[T] = [times.domain.minimum]
         self._advanced: dict[T, T] = {}
         self._touched: dict[Any, None] = {}  # keys that may have entries to add up
         self._rest: list[Any] = []  # keys that have some once `since` has moved far enough
-        self._appended = 0  # updates since those were last looked at
+        self._rested = self._since  # when those were last looked at
+        self._appended = 0  # updates since then
+        self.advanced = False  # a reader has advanced
+        self.released = False  # a reader has let go of the trace
         self._idle = 0
         self._columns: ColumnStore | None = None
         self._rows = 0  # rows appended since they were last made columns
@@ -84,6 +93,10 @@ class Trace(Generic[T]):
         delta = Delta(updates)
         number = delta.number = self.number
         self.number += 1
+        if delta:
+            self.times[time] = None
+        for listener in self.listeners:
+            listener(time, delta)
         fresh, settled, touched = self._fresh, self._settled, self._touched
         keys: list[Any] = []
         self._rows += len(delta)
@@ -115,13 +128,32 @@ class Trace(Generic[T]):
             self._columns = ColumnStore()
         delta = ColumnDelta(updates, self.number, time)
         self.number += 1
+        if delta:
+            self.times[time] = None
+        for listener in self.listeners:
+            listener(time, delta)
         self._columns.append(delta, fresh=bool(self._cursors))
         return delta
 
+    def resume(self, since: Iterable[T]) -> None:
+        """Begin at ``since``, where a checkpoint has compacted what is loaded."""
+        self._since = self.lattice.upper_envelope(self._since, since)
+
     def load(self, key: Any, entries: Iterable[Entry]) -> None:
         """Add entries of a checkpoint, which count as seen."""
-        self._settled.setdefault(key, []).extend(entries)
-        self._touched[key] = None
+        kept = compacted([*self._settled.get(key, _NONE), *entries], self.lattice, self._since, self._advanced)
+        if not kept:
+            self._settled.pop(key, None)
+            return
+        self._settled[key] = kept
+        self.times.update(dict.fromkeys(time for _, time, _ in kept))
+        if len(kept) > 1:
+            self._rest.append(key)
+
+    def at_rest(self) -> list[T]:
+        """Return the ``since`` of a checkpoint: of what operators may still read, whatever handles hold."""
+        held = self.lattice.lower_envelope(time for hold in (self.upper, *self._holds) for time in hold())
+        return self.lattice.upper_envelope(self._since, held) or self._since
 
     def settle(self) -> None:
         """Settle the deltas that every cursor has seen."""
@@ -234,7 +266,7 @@ class Trace(Generic[T]):
             rows -= len(entries)
         return chosen
 
-    def __iter__(self) -> Iterator[Any]:
+    def keys(self) -> Iterator[Any]:
         """Return the keys that have entries."""
         found = dict.fromkeys(self._settled)
         found.update(dict.fromkeys(self._fresh))
@@ -257,13 +289,17 @@ class Trace(Generic[T]):
 
     # -- frontiers -------------------------------------------------------------------------------------------------
 
-    def hold(self, hold: Hold) -> None:
-        """Keep history for the times at or after ``hold()``, until ``release(hold)``."""
-        self._holds.append(hold)
+    def hold(self, hold: Hold, reads: bool = False) -> None:
+        """Keep history for the times at or after ``hold()``, until ``release(hold)``.
+
+        ``reads``: the program holds it, to read, and no operator does.
+        """
+        (self._readers if reads else self._holds).append(hold)
 
     def release(self, hold: Hold) -> None:
         """Undo ``hold``."""
         self._holds = [other for other in self._holds if other is not hold]
+        self._readers = [other for other in self._readers if other is not hold]
 
     def add_cursor(self, cursor: Cursor[Any]) -> None:
         """Have ``cursor`` see every delta from now on."""
@@ -276,8 +312,15 @@ class Trace(Generic[T]):
 
     @property
     def since(self) -> list[T]:
-        """The lower envelope of ``upper()`` and of what is held: history before it may be lost."""
-        return self.lattice.lower_envelope(time for hold in (self.upper, *self._holds) for time in hold())
+        """The lower envelope of ``upper()`` and of what is held: history before it may be lost.
+
+        It never goes back, also where a new reader holds an earlier time. When all is over and nobody reads, it is at the end.
+        """
+        holds = (self.upper, *self._holds, *self._readers)
+        held = self.lattice.lower_envelope(time for hold in holds for time in hold())
+        if not held:
+            held = [reduce(self.lattice.lub, self.times, self._since[0])]
+        return self.lattice.upper_envelope(self._since, held)
 
     # -- compaction ------------------------------------------------------------------------------------------------
 
@@ -290,11 +333,14 @@ class Trace(Generic[T]):
         self._appended += appended
         self._idle += 1
         touched = self._touched
-        if not force and self._idle < _EVERY and len(touched) < _EVERY:
+        if not force and not self.advanced and not self.released and self._idle < _EVERY and len(touched) < _EVERY:
             return more
         self._idle = 0
         self._advance_since()
-        if self._appended >= len(self._rest):
+        released = force or self.released
+        self.advanced = self.released = False
+        if self._since is not self._rested and (released or self._appended >= len(self._rest)):
+            self._rested = self._since
             self._appended = 0
             touched.update(dict.fromkeys(self._rest))
             self._rest = []
@@ -345,6 +391,9 @@ class Trace(Generic[T]):
             self._advanced.clear()
             if self._columns is not None:
                 self._columns.advance(self._moved)
+            if len(self.times) >= self._many_times:
+                self.times = dict.fromkeys(self.lattice.advance(time, since) for time in self.times)
+                self._many_times = max(_EVERY, 2 * len(self.times))
 
     def _moved(self, time: T) -> T:
         """Return ``time`` advanced by ``since``; equal times are one object."""
@@ -406,7 +455,8 @@ class Cursor(Generic[T]):
     """
 
     __slots__ = (
-        "_ahead", "_inner", "_keep", "_limits", "_outer_hold", "_run", "_to_inner", "_trace", "hold", "lattice", "seen",
+        "_ahead", "_hidden", "_inner", "_keep", "_limits", "_outer_hold", "_restored", "_run", "_to_inner", "_trace", "hold",
+        "lattice", "seen",
     )
 
     def __init__(
@@ -424,6 +474,8 @@ class Cursor(Generic[T]):
         self.hold = hold
         self.seen = trace.number
         self._ahead: set[int] = set()
+        self._restored = 0  # the number of the last delta of a checkpoint
+        self._hidden: dict[Any, list[tuple[int, Entry]]] = {}  # by key: negated entries that hide what a restored delta has
         self._to_inner = to_inner
         self._inner: dict[Any, T] = {}
         self._run: dict[Any, list[Entry]] | None = None
@@ -441,9 +493,9 @@ class Cursor(Generic[T]):
         """Return about how many keys the trace has."""
         return len(self._trace)
 
-    def __iter__(self) -> Iterator[Any]:
+    def keys(self) -> Iterator[Any]:
         """Return the keys of the trace."""
-        return iter(self._trace)
+        return self._trace.keys()
 
     def history(self, key: Any) -> list[Entry]:
         """Return what it sees of ``key``, which must not be changed."""
@@ -456,7 +508,16 @@ class Cursor(Generic[T]):
         return entries
 
     def _visible(self, key: Any) -> list[Entry]:
-        entries = self._trace.visible(key, self.seen, self._ahead)
+        entries = self._moved(key, self._seen(key))
+        hidden = self._hidden.get(key) if self._hidden else None
+        return entries if hidden is None else entries + [entry for _, entry in hidden]
+
+    def _seen(self, key: Any) -> list[Entry]:
+        """Return the entries of ``key`` in the trace that it has seen."""
+        return self._trace.visible(key, self.seen, self._ahead)
+
+    def _moved(self, key: Any, entries: list[Entry]) -> list[Entry]:
+        """Return those of the entries that it keeps, at times of its scope."""
         keep = self._keep
         if keep is not None and entries:
             pairs = self._trace.pairs
@@ -476,12 +537,16 @@ class Cursor(Generic[T]):
 
     def gather(self, keys: Array) -> Gathered | None:
         """Return what it sees of sorted, unique ``keys`` as columns, or ``None`` where that cannot be."""
-        if self._keep is not None:
+        if self._keep is not None or self._hidden:
             return None
         found = self._trace.gather(keys, self.seen, self._ahead)
         if found is None or self._to_inner is None:
             return found
         return found._replace(times=[self._to_inner(time) for time in found.times])
+
+    def rows_for(self, delta: Any, others: Cursor[Any]) -> Iterable[tuple[Any, Any, Any]]:
+        """Return the updates of a delta whose keys ``others`` may have, and perhaps more."""
+        return self.rows(delta)
 
     def rows(self, delta: Any) -> Iterable[tuple[Any, Any, Any]]:
         """Return the updates of a delta as ``(key, value, diff)``."""
@@ -496,6 +561,9 @@ class Cursor(Generic[T]):
         run = self._run
         if run is not None:
             self._add(run, delta, time)
+        if delta.number < 0:
+            self._uncover(delta)
+            return
         ahead = self._ahead
         if delta.number != self.seen:
             ahead.add(delta.number)
@@ -505,6 +573,20 @@ class Cursor(Generic[T]):
             ahead.remove(self.seen)
             self.seen += 1
         self._trace.settle()
+
+    def restore(self, updates: Iterable[Update], time: T) -> Delta:
+        """Return a delta that waited in a checkpoint; its entries are hidden until ``see``."""
+        delta = Delta(updates)
+        delta.number = self._restored = self._restored - 1
+        for key, value, diff in self.rows(delta):
+            self._hidden.setdefault(key, []).append((delta.number, (value, time, -diff)))
+        return delta
+
+    def _uncover(self, delta: Any) -> None:
+        for key, _, _ in self.rows(delta):
+            left = [entry for entry in self._hidden.pop(key, ()) if entry[0] != delta.number]
+            if left:
+                self._hidden[key] = left
 
     def _add(self, run: dict[Any, list[Entry]], delta: Any, time: T) -> None:
         limits = self._limits

@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
 from time import monotonic
 from types import TracebackType
-from typing import Any, Final, Generic, Literal, Self
+from typing import Any, Final, Generic, Literal, Self, cast
 
 import attrs
 
@@ -116,14 +116,20 @@ class ResumeTime(Generic[T]):
             outer = scope.to_outer(outer)
         return bool(self._begins <= outer)
 
+    @property
+    def first(self) -> T:
+        """The first time of the scope that is not before the run resumes."""
+        found = self._begins
+        for scope in reversed(self._nested):
+            found = scope.to_inner(found)
+        return cast(T, found)
+
     def refusal(self, info: OperatorInfo, time: T, remedy: str) -> TimestampError:
         """Return the error for sending at an earlier ``time``; ``remedy`` is what to call first."""
-        first = self._begins
-        for scope in reversed(self._nested):
-            first = scope.to_inner(first)
         return TimestampError(
             f"input {info.name!r} ({info.path}) is at {brief(time)}, and the run goes on from a checkpoint at"
-            f" {brief(self._begins)}, which has all that came before: {remedy}({brief(first)}) first, and send what comes then"
+            f" {brief(self._begins)}, which has all that came before: {remedy}({brief(self.first)}) first, and send what comes"
+            " then"
         )
 
 

@@ -150,9 +150,11 @@ class Program:
 
     def _build(self, at: _Scope) -> Collection[Any, Any]:
         if self.op == "input":
-            return at.input(self.which)
+            found: Collection[Any, Any] = at.input(self.which)
+            return found
         if self.op == "variable":
-            return at.variable(self.which)
+            found = at.variable(self.which)
+            return found
         if self.op in ("rounds", "iterate"):
             return self._build_loop(at)
         parts = [part._build(at) for part in self.parts]
@@ -265,7 +267,7 @@ def _drawn(draw: st.DrawFn, inputs: int, depth: int, size: int, loops: int) -> P
     if op == "iterate":
         initial = Program("distinct", (_drawn(draw, inputs, 0, size - 1, loops),))
         return Program("iterate", (initial, _monotone(draw, inputs, depth - 1, size, 1)))
-    functions = {"group": GROUPS, "map": MAPS, "filter": FILTERS, "join": JOINS}.get(op, [])
+    functions: Any = {"group": GROUPS, "map": MAPS, "filter": FILTERS, "join": JOINS}.get(op, [])
     count = 2 if op in ("concat", "join", "antijoin") else 1
     parts = tuple(_drawn(draw, inputs, depth if index == 0 else 0, size - 1, loops) for index in range(count))
     return Program(op, parts, draw(st.integers(0, max(0, len(functions) - 1))))
@@ -285,7 +287,7 @@ def _monotone(draw: st.DrawFn, inputs: int, depth: int, size: int, loops: int) -
     if op == "iterate":
         initial = Program("distinct", (_monotone(draw, inputs, 0, size - 1, loops),))
         return Program("iterate", (initial, _monotone(draw, inputs, depth - 1, size - 1, loops + 1)))
-    functions = {"map": MAPS, "filter": FILTERS, "join": JOINS}.get(op, [])
+    functions: Any = {"map": MAPS, "filter": FILTERS, "join": JOINS}.get(op, [])
     count = 2 if op in ("concat", "join") else 1
     parts = tuple(_monotone(draw, inputs, depth if index == 0 else 0, size - 1, loops) for index in range(count))
     return Program(op, parts, draw(st.integers(0, max(0, len(functions) - 1))))

@@ -24,7 +24,7 @@ from timely.differential.trace import Trace
 from timely.errors import CollectionMismatch, StalledError, brief
 from timely.order import Product, linear_extension
 from timely.progress import lattice
-from timely.testing.time_strategies import time_kit
+from timely.testing.strategies import time_kit
 from timely.testing.transport import Network
 
 Change: TypeAlias = tuple[Any, Any, Any]

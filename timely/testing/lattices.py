@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from timely.progress import Lattice, lattice
 from timely.testing.axioms import Law, Seen
 from timely.testing.laws import _check, _type
-from timely.testing.time_strategies import times as times_of
+from timely.testing.strategies import times as times_of
 
 
 def lattice_laws(bounds: Lattice[Any]) -> list[Law]:

@@ -1,0 +1,404 @@
+"""Runs that go on from a checkpoint give what runs without one give, on any number of workers."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import timely
+from timely import differential as dd
+from timely.recovery import Recovery
+
+EPOCHS = 5
+PAIRS = timely.Product[int, int]
+
+Changes = Counter[tuple[str, Any, int]]
+Built = dict[str, dd.Collection[Any, Any]]
+
+# -- programs: what they build of two collections of pairs -------------------------------------------------------------------
+
+
+def join_and_count(left: Any, right: Any) -> Built:
+    joined = left.join(right)
+    return {"joined": joined, "count": joined.map(lambda found: (found[1][0], found[0])).count_by_key()}
+
+
+def breadth_first(left: Any, right: Any) -> Built:
+    roots = right.map(lambda pair: (pair[0], 0)).distinct()
+    with left.scope.iterative() as loop:
+        edges, start = left.enter(loop), roots.enter(loop)
+        nodes: dd.Variable[Any, Any] = dd.Variable(loop, start)
+        found = nodes.collection.join_map(edges, lambda _, distance, target: (target, distance + 1)).concat(start).min_by_key()
+        nodes.set(found)
+        return {"distances": found.leave(), "levels": found.leave().map(lambda found: found[1]).count()}
+
+
+def reachable(left: Any, right: Any) -> Built:
+    """With a general reduction over a shared arrangement, in the loop."""
+    with left.scope.iterative() as loop:
+        edges = left.arrange_by_key().enter(loop)
+        nodes: dd.Variable[Any, Any] = dd.Variable(loop, right.map(lambda pair: (pair[0], pair[0])).enter(loop))
+        steps = edges.join_map(nodes.collection, lambda _, target, root: (target, root))
+        everything = steps.concat(right.map(lambda pair: (pair[0], pair[0])).enter(loop))
+        least = everything.arrange_by_key().reduce(lambda node, roots: [(min([r for r, c in roots if c > 0], default=-1), 1)])
+        nodes.set(least)
+        return {"least": least.leave()}
+
+
+def distinct(left: Any, right: Any) -> Built:
+    return {
+        "distinct": left.distinct(),
+        "threshold": left.concat(right).threshold(lambda record, count: count % 2),
+        "distinct of shared": right.arrange_by_self().distinct(),
+        "without": left.antijoin(right.map(lambda pair: pair[1])),
+    }
+
+
+def aggregates(left: Any, right: Any) -> Built:
+    many = left.flat_map(lambda pair: [(pair[0] % 2, 10 * pair[1] + i) for i in range(12)])
+    return {
+        "sum": many.sum_by_key(), "least": many.min_by_key(), "most": many.max_by_key(), "count": many.count_by_key(),
+        "top": many.top_k(3), "few": right.top_k(2), "consolidated": left.concat(right).consolidate(),
+    }
+
+
+def shared_reduce(left: Any, right: Any) -> Built:
+    arranged = left.arrange_by_key()
+    values = arranged.reduce(lambda key, values: [(tuple(values), 1)])
+    return {"values": values, "joined": arranged.join(values), "again": values.join(right)}
+
+
+PROGRAMS: list[Callable[..., Any]] = [join_and_count, breadth_first, reachable, distinct, aggregates, shared_reduce]
+
+
+def changes(seed: int) -> list[list[tuple[int, tuple[int, int], int, int]]]:
+    """For each epoch the changes: side, record, difference, and how much later it takes place."""
+    chance = random.Random(seed)
+
+    def change() -> tuple[int, tuple[int, int], int, int]:
+        record = chance.randrange(4), chance.randrange(4)
+        return chance.randrange(2), record, chance.choice([1, 1, 1, -1, 2]), max(0, chance.randrange(-2, 4))
+
+    return [[change() for _ in range(chance.randrange(7))] for _ in range(EPOCHS)]
+
+
+def positive(seed: int) -> list[list[tuple[int, tuple[int, int], int, int]]]:
+    """Changes after which nothing is there less than zero times, for loops that multiply counts."""
+    chance = random.Random(seed)
+    live: Counter[Any] = Counter()
+    found: list[list[Any]] = []
+    for _ in range(EPOCHS):
+        epoch: list[Any] = []
+        gone = [record for record, count in live.items() if count]
+        for side, record in chance.sample(gone, min(2, len(gone))):
+            epoch.append((side, record, -1, 0))
+            live[side, record] -= 1
+        for _ in range(chance.randrange(5)):
+            side, record, later = chance.randrange(2), (chance.randrange(6), chance.randrange(6)), max(0, chance.randrange(-2, 3))
+            epoch.append((side, record, 1, later))
+            if not later:
+                live[side, record] += 1
+        found.append(epoch)
+    return found
+
+
+def phase(
+    worker: timely.Worker,
+    where: Path | None,
+    build: Callable[..., Any],
+    sent: Sequence[Sequence[Any]],
+    stop: int,
+    often: bool = False,
+) -> tuple[list[Any], dict[Any, Any]]:
+    """Go on from the last checkpoint up to ``stop``; return the changes, and what is held at the first and the last time."""
+    recovery = None if where is None else Recovery(worker, where)
+    with worker.dataflow(int) as scope:
+        made = [dd.new_collection(scope) for _ in range(2)]
+        outputs = {name: collection.output() for name, collection in build(*(collection for _, collection in made)).items()}
+    sessions = [session for session, _ in made]
+    start = 0 if recovery is None else recovery.time or 0
+    for session in sessions:
+        session.advance_to(start)
+    for epoch in range(start, stop):
+        for number, (side, record, diff, later) in enumerate(sent[epoch]):
+            if number % worker.peers == worker.index:
+                sessions[side].update_at(record, epoch + later, diff)
+        for session in sessions:
+            session.advance_to(epoch + 1)
+        if epoch % 2:
+            worker.step()
+        if recovery is not None and (epoch + 1 == stop < EPOCHS or often):
+            recovery.checkpoint(epoch + 1)
+    if recovery is not None and start == stop == 0:
+        recovery.checkpoint(0)
+    if stop == EPOCHS:
+        for session in sessions:
+            session.close()
+        worker.run()
+    found = [(name, change) for name, output in outputs.items() for change in output.changes()]
+    assert stop == EPOCHS or all(time < stop for _, (_, time, _) in found)
+    held = {}
+    if stop == EPOCHS:
+        held = {(name, time): output.at(time) for name, output in outputs.items() for time in range(start, EPOCHS + 4)}
+    if recovery is not None:
+        recovery.close()
+    for session in sessions:
+        session.close()
+    return found, held
+
+
+def together(results: list[tuple[list[Any], dict[Any, Any]]], into: Changes) -> dict[Any, Any]:
+    held: dict[Any, Counter[Any]] = {}
+    for found, at in results:
+        for name, (record, time, diff) in found:
+            into[name, repr(record), time] += diff
+        for place, records in at.items():
+            for record, count in records.items():
+                held.setdefault(place, Counter())[repr(record)] += count
+    return {place: left for place, found in held.items() if (left := {record: n for record, n in found.items() if n})}
+
+
+def run(build: Callable[..., Any], sent: Any, stops: Sequence[int], workers: Sequence[int], where: Path | None) -> Any:
+    found: Changes = Counter()
+    held: dict[Any, Any] = {}
+    for stop, peers in zip([*stops, EPOCHS], workers, strict=True):
+        held = together(timely.execute(lambda worker: phase(worker, where, build, sent, stop), workers=peers), found)  # noqa: B023
+    return {change: diff for change, diff in found.items() if diff}, held
+
+
+@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("workers", [(1, 1), (2, 2), (1, 3), (3, 2)])
+@pytest.mark.parametrize("build", PROGRAMS)
+def test_resumed_after_any_epoch(tmp_path: Path, build: Callable[..., Any], workers: Sequence[int], seed: int) -> None:
+    sent = positive(seed) if build in (breadth_first, reachable) else changes(seed)
+    expected, whole = run(build, sent, [], [1], None)
+    assert expected
+    stop = seed % EPOCHS
+    found, held = run(build, sent, [stop], workers, tmp_path)
+    assert found == expected
+    assert held == {(name, time): records for (name, time), records in whole.items() if time >= stop}
+
+
+@pytest.mark.parametrize("build", PROGRAMS)
+def test_resumed_after_each_epoch(tmp_path: Path, build: Callable[..., Any]) -> None:
+    sent = positive(7) if build in (breadth_first, reachable) else changes(7)
+    expected, whole = run(build, sent, [], [1], None)
+    found, held = run(build, sent, range(1, EPOCHS), [1, 2, 2, 3, 1], tmp_path)
+    assert found == expected
+    assert held == {(name, time): records for (name, time), records in whole.items() if time >= EPOCHS - 1}
+
+
+@pytest.mark.parametrize("build", PROGRAMS)
+def test_a_checkpoint_changes_nothing(tmp_path: Path, build: Callable[..., Any]) -> None:
+    sent = positive(11) if build in (breadth_first, reachable) else changes(11)
+    expected, whole = run(build, sent, [], [1], None)
+    found: Changes = Counter()
+    held = together(timely.execute(lambda worker: phase(worker, tmp_path, build, sent, EPOCHS, True), workers=2), found)
+    assert {change: diff for change, diff in found.items() if diff} == expected
+    assert held == whole
+
+
+def partial(
+    worker: timely.Worker, where: Path | None, build: Callable[..., Any], sent: Sequence[Any], start: int, stop: int
+) -> dict[Any, Any]:
+    """Go on up to ``(stop, stop)``, with changes at later times in either coordinate; return what is held at the end."""
+    recovery = None if where is None else Recovery(worker, where)
+    with worker.dataflow(PAIRS) as scope:
+        made = [dd.new_collection(scope) for _ in range(2)]
+        outputs = {name: collection.output() for name, collection in build(*(collection for _, collection in made)).items()}
+    sessions = [session for session, _ in made]
+    for session in sessions:
+        session.advance_to(timely.Product(start, start))
+    for epoch in range(start, stop):
+        for number, (side, record, diff, one, two) in enumerate(sent[epoch]):
+            if number % worker.peers == worker.index:
+                sessions[side].update_at(record, timely.Product(epoch + one, epoch + two), diff)
+        for session in sessions:
+            session.advance_to(timely.Product(epoch + 1, epoch + 1))
+        worker.step()
+    held = {}
+    if stop < EPOCHS and recovery is not None:
+        recovery.checkpoint(timely.Product(stop, stop))
+    else:
+        for session in sessions:
+            session.close()
+        worker.run()
+        grid = [timely.Product(one, two) for one in range(EPOCHS - 2, EPOCHS + 4) for two in range(EPOCHS - 2, EPOCHS + 4)]
+        held = {(name, time): output.at(time) for name, output in outputs.items() for time in grid}
+    if recovery is not None:
+        recovery.close()
+    for session in sessions:
+        session.close()
+    return held
+
+
+@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("build", PROGRAMS)
+def test_resumed_with_partially_ordered_times(tmp_path: Path, build: Callable[..., Any], seed: int) -> None:
+    chance = random.Random(seed)
+    later = [[(*change[:3], chance.randrange(5), chance.randrange(5)) for change in epoch] for epoch in changes(seed)]
+    if build in (breadth_first, reachable):  # counts below zero make a loop that does not settle
+        later = [[(side, record, abs(diff), one, two) for side, record, diff, one, two in epoch] for epoch in later]
+    once = timely.execute(lambda worker: partial(worker, None, build, later, 0, EPOCHS))
+    whole = together([([], held) for held in once], Counter())
+    stops, workers = [1, EPOCHS - 2, EPOCHS], [1 + seed % 3, 2, 1 + seed % 2]
+    begun = 0
+    for stop, peers in zip(stops, workers, strict=True):
+        parts = timely.execute(lambda worker: partial(worker, tmp_path, build, later, begun, stop), workers=peers)  # noqa: B023
+        begun = stop
+    assert together([([], held) for held in parts], Counter()) == whole
+
+
+@pytest.mark.parametrize("workers", [(1, 1), (1, 2), (3, 1)])
+def test_f8_a_time_without_an_update_of_its_own(tmp_path: Path, workers: tuple[int, int]) -> None:
+    """Updates at (0, 5) and (5, 0) change the least value at (5, 5), which is after the checkpoint."""
+
+    def program(worker: timely.Worker, resumed: bool) -> Any:
+        with Recovery(worker, tmp_path) as recovery:
+            with worker.dataflow(PAIRS) as scope:
+                session, pairs = dd.new_collection(scope)
+                least = pairs.min_by_key().output(worker=0)
+                general = pairs.reduce(lambda key, values: [(min(value for value, _ in values), 1)]).output(worker=0)
+            if not resumed and worker.index == 0:
+                session.update_at(("k", 1), timely.Product(0, 5), 1)
+                session.update_at(("k", 2), timely.Product(5, 0), 1)
+            session.advance_to(timely.Product(2, 2))
+            if not resumed:
+                recovery.checkpoint(timely.Product(2, 2))
+            session.close()
+            worker.run()
+        return [{time: output.at(timely.Product(*time)) for time in TIMES} for output in (least, general)]
+
+    TIMES = [(2, 2), (2, 5), (5, 2), (4, 6), (5, 5), (6, 6)]
+    expected: Any = [{}, {("k", 1): 1}, {("k", 2): 1}, {("k", 1): 1}, {("k", 1): 1}, {("k", 1): 1}]
+    for resumed, peers in enumerate(workers):
+        found = timely.execute(lambda worker: program(worker, bool(resumed)), workers=peers)[0]  # noqa: B023
+        assert found == [dict(zip(TIMES, expected, strict=True))] * 2
+
+
+def test_a_trace_comes_back_smaller(tmp_path: Path) -> None:
+    """Also where a handle holds all of its history; a handle of the resumed run begins at the checkpoint."""
+
+    def program(epochs: range) -> tuple[list[int], Any]:
+        with timely.Worker() as worker, Recovery(worker, tmp_path) as recovery:
+            with worker.dataflow(int) as scope:
+                session, pairs = dd.new_collection(scope)
+                arranged = pairs.arrange_by_key()
+                counts = arranged.as_collection().count_by_key()
+                trace, probe = arranged.trace, counts.probe()
+                counted = counts.arrange_by_key().trace
+            start = recovery.time or 0
+            began = arranged.index.trace.entries()
+            session.advance_to(start)
+            for epoch in epochs:
+                session.insert((epoch % 3, epoch % 2))
+                session.advance_to(epoch + 1)
+                worker.step_while(lambda: probe.less_than(epoch + 1))  # noqa: B023
+            recovery.checkpoint(epochs.stop)
+            assert trace.since == counted.since == [start]
+            with pytest.raises(dd.CompactedError if start else dd.NotCompleteError):
+                trace.get(0, at=start - 1 if start else epochs.stop)
+            read = [dict(trace.items(at=time)) for time in range(start, epochs.stop)], dict(counted.items())
+            sizes = [began, arranged.index.trace.entries()]
+            session.close()
+            worker.run()
+        return sizes, read
+
+    sizes, (held, counts) = program(range(60))
+    assert sizes == [0, 60]
+    assert held[59] == {key: {0: 10, 1: 10} for key in range(3)}
+    sizes, (held, counts) = program(range(60, 66))
+    assert sizes == [6, 12] and held[0][0] == {0: 11, 1: 10} and held[5] == {key: {0: 11, 1: 11} for key in range(3)}
+    assert counts == {key: {22: 1} for key in range(3)}
+
+
+@pytest.mark.parametrize("workers", [(1, 1), (2, 2), (1, 3), (3, 2)])
+@pytest.mark.parametrize("stop", range(1, EPOCHS))
+def test_an_import_that_is_opened_again(tmp_path: Path, workers: tuple[int, int], stop: int) -> None:
+    """The queries of the run before are answered already, and what follows changes their answers."""
+    edges = [
+        [((1, 2), 1), ((2, 3), 1), ((2, 4), 1)], [((4, 5), 1)], [((1, 2), -1)], [((1, 4), 1)], []
+    ]
+    queries = [[(1, 1)], [(2, 1)], [], [(1, -1)], [(1, 1)]]
+    expected = {
+        ((1, 3), 0): 1, ((1, 4), 0): 1, ((2, 5), 1): 1, ((1, 3), 2): -1, ((1, 4), 2): -1, ((1, 5), 4): 1
+    }
+
+    def program(worker: timely.Worker, stop: int) -> Any:
+        with Recovery(worker, tmp_path) as recovery:
+            with worker.dataflow(int) as scope:
+                session, pairs = dd.new_collection(scope)
+                trace = pairs.arrange_by_key().trace
+            with worker.dataflow(int) as scope:
+                asked, starts = dd.new_collection(scope)
+                graph = trace.import_into(scope)
+                one = graph.join_map(starts.map(lambda node: (node, node)), lambda _, target, query: (target, query))
+                two = graph.join_map(one, lambda _, target, query: (query, target)).output(worker=0)
+                degrees = graph.reduce(lambda node, targets: [(sum(count for _, count in targets), 1)]).output(worker=0)
+            start = recovery.time or 0
+            session.advance_to(start)
+            asked.advance_to(start)
+            for epoch in range(start, stop):
+                for number, (edge, diff) in enumerate(edges[epoch]):
+                    if number % worker.peers == worker.index:
+                        session.update(edge, diff)
+                for query, diff in queries[epoch]:
+                    if worker.index == 0:
+                        asked.update(query, diff)
+                session.advance_to(epoch + 1)
+                asked.advance_to(epoch + 1)
+            if stop < EPOCHS:
+                recovery.checkpoint(stop)
+            found = two.changes()
+            asked.close()
+            session.close()
+            worker.run()
+            return (two.changes() if stop == EPOCHS else found), degrees.at(EPOCHS)
+
+    found: Counter[Any] = Counter()
+    for peers, end in zip(workers, (stop, EPOCHS), strict=True):
+        results = timely.execute(lambda worker: program(worker, end), workers=peers)  # noqa: B023
+        for record, time, diff in results[0][0]:
+            found[record, time] += diff
+    assert {change: diff for change, diff in found.items() if diff} == expected
+    assert results[0][1] == {(1, 1): 1, (2, 2): 1, (4, 1): 1}
+
+
+@pytest.mark.parametrize("workers", [(1, 1), (1, 3), (2, 1)])
+@pytest.mark.parametrize("stop", [3, 4, 5, 6, 9, 12, 15])
+def test_i1_upserts_go_on(tmp_path: Path, workers: tuple[int, int], stop: int) -> None:
+    calls = {3: "mcsherry", 4: "zappa", 5: None, 9: "oz", 11: "oz", 15: None}
+
+    def program(worker: timely.Worker, stop: int) -> Any:
+        with Recovery(worker, tmp_path) as recovery:
+            with worker.dataflow(int) as scope:
+                session, arranged = dd.from_upserts(scope)
+                result = arranged.as_collection().output(worker=0)
+            start = recovery.time or 0
+            session.advance_to(start)
+            for time in range(start, stop):
+                if worker.index == 0 and time in calls:
+                    value = calls[time]
+                    if value is None:
+                        session.delete("frank")
+                    else:
+                        session.set("frank", value)
+                session.advance_to(time + 1)
+            if stop < 20:
+                recovery.checkpoint(stop)
+            session.close()
+            worker.run()
+            return result.changes()
+
+    found = []
+    for peers, end in zip(workers, (stop, 20), strict=True):
+        found += timely.execute(lambda worker: program(worker, end), workers=peers)[0]  # noqa: B023
+    assert found == [
+        (("frank", "mcsherry"), 3, 1), (("frank", "mcsherry"), 4, -1), (("frank", "zappa"), 4, 1), (("frank", "zappa"), 5, -1),
+        (("frank", "oz"), 9, 1), (("frank", "oz"), 15, -1),
+    ]

@@ -1,0 +1,558 @@
+"""Arrangements that are read by key, and imported into other dataflows."""
+
+from __future__ import annotations
+
+import gc
+import random
+from collections import Counter
+from collections.abc import Callable
+from time import process_time
+from typing import Any
+
+import pytest
+
+import timely
+from timely import differential as dd
+from timely.errors import GraphError, RoutingError, TimestampError
+
+
+class Source:
+    """A session of pairs, in a dataflow of its own, with its arrangement."""
+
+    def __init__(self, worker: timely.Worker, time: Any = int) -> None:
+        self.worker = worker
+        with worker.dataflow(time, name="source") as scope:
+            self.session, collection = dd.new_collection(scope)
+            self.arranged = collection.arrange_by_key()
+            self.probe = self.arranged.as_collection().probe()
+            self.scope = scope
+
+    def advance_to(self, time: Any) -> None:
+        self.session.advance_to(time)
+        self.worker.step_while(lambda: self.probe.less_than(time))
+
+
+# -- handles ---------------------------------------------------------------------------------------------------------------
+
+
+def test_h1_what_is_before_each_time() -> None:
+    with timely.Worker() as worker:
+        source = Source(worker)
+        trace = source.arranged.trace
+        source.session.insert((1, 2))
+        source.advance_to(1)
+        source.session.insert((2, 3))
+        source.advance_to(2)
+        source.session.remove((2, 3))
+        source.advance_to(3)
+        assert [dict(trace.items(at=time)) for time in range(3)] == [{1: {2: 1}}, {1: {2: 1}, 2: {3: 1}}, {1: {2: 1}}]
+        assert dict(trace.items()) == {1: {2: 1}}
+        source.session.close()
+        worker.run()
+        assert trace.upper == [] and trace.since == [0]
+        assert trace.get(2, at=1) == {3: 1} and trace.get(2) == {} == trace.get(7)
+
+
+def test_j10_as_of() -> None:
+    with timely.Worker() as worker:
+        source = Source(worker)
+        trace = source.arranged.trace
+        source.session.insert(("k", 1))
+        source.advance_to(1)
+        source.session.remove(("k", 1))
+        source.session.insert(("k", 2))
+        source.advance_to(2)
+        source.session.insert(("j", 9))
+        source.advance_to(3)
+        source.session.remove(("k", 2))
+        source.advance_to(4)
+        expected: list[dict[str, dict[int, int]]] = [{"k": {1: 1}}, {"k": {2: 1}}, {"k": {2: 1}, "j": {9: 1}}, {"j": {9: 1}}]
+        for time in (2, 0, 3, 1):
+            assert dict(trace.items(at=time)) == expected[time]
+        trace.advance(2)
+        worker.step()
+        assert [dict(trace.items(at=time)) for time in (2, 3)] == expected[2:]
+        with pytest.raises(dd.CompactedError, match=r"at 1: .*since=\[2\].*upper=\[4\]"):
+            trace.get("k", at=1)
+
+
+def test_h7_what_cannot_be_read() -> None:
+    with timely.Worker() as worker:
+        source = Source(worker)
+        trace = source.arranged.trace
+        with pytest.raises(dd.NotCompleteError, match=r"since=\[0\].*upper=\[0\]"):
+            trace.get("k")
+        source.advance_to(3)
+        trace.advance([2])
+        with pytest.raises(TimestampError, match=r"\[1\].*\[2\] cannot go back.*\[3\]"):
+            trace.advance(1)
+        with pytest.raises(dd.NotCompleteError, match=r"at 3: .*since=\[2\].*upper=\[3\]"):
+            trace.get("k", at=3)
+        with pytest.raises(dd.CompactedError, match=r"at 1: .*since=\[2\].*upper=\[3\]"):
+            list(trace.items(at=1))
+        with pytest.raises(TimestampError):
+            trace.get("k", at="soon")  # type: ignore[arg-type]
+        trace.close()
+        trace.close()
+        with pytest.raises(dd.CompactedError, match="was closed"):
+            trace.get("k", at=2)
+
+
+def test_a_new_handle_begins_where_the_frontier_is() -> None:
+    with timely.Worker() as worker:
+        source = Source(worker)
+        source.session.insert((1, 1))
+        source.advance_to(5)
+        trace = source.arranged.trace
+        assert trace.since == [5]
+        with pytest.raises(dd.NotCompleteError):
+            trace.get(1)
+        source.advance_to(6)
+        assert trace.get(1) == trace.get(1, at=5) == {1: 1}
+
+
+def test_a_snapshot_stays_at_its_time() -> None:
+    with timely.Worker() as worker:
+        source = Source(worker)
+        trace = source.arranged.trace
+        source.session.insert((1, 1))
+        source.advance_to(1)
+        with trace.snapshot() as now, trace.snapshot(at=0) as first:
+            trace.close()
+            source.session.remove((1, 1))
+            source.session.insert((2, 2))
+            source.advance_to(100)
+            assert now.get(1) == first.get(1) == {1: 1}
+            assert dict(now.items()) == dict(first.items()) == {1: {1: 1}}
+        with pytest.raises(dd.CompactedError):
+            now.get(1)
+
+
+def test_h6_ten_readers() -> None:
+    with timely.Worker() as worker:
+        source = Source(worker)
+        first = source.arranged.trace
+        readers = [first, *(first.clone() for _ in range(9))]
+        for time in range(200):
+            source.session.update(("k", 1), 1)
+            source.advance_to(time + 1)
+        entries = source.arranged.index.trace.entries
+        assert entries() == 200
+        for reader in readers[:4]:
+            reader.advance(150)
+        for reader in readers[4:8]:
+            reader.close()
+        tenth = readers[9]
+        del readers[8:], reader
+        gc.collect()
+        worker.step()
+        assert entries() == 200 and [tenth.get("k", at=time) for time in (0, 77, 199)] == [{1: 1}, {1: 78}, {1: 200}]
+        tenth.advance(100)
+        worker.step()
+        assert entries() <= 101 and tenth.get("k", at=120) == {1: 121}
+        readers.clear()
+        del tenth, first
+        gc.collect()
+        worker.step()
+        assert entries() == 1
+
+
+def test_memory_falls_when_the_dataflow_has_ended() -> None:
+    with timely.Worker() as worker:
+        source = Source(worker)
+        trace = source.arranged.trace
+        for time in range(50):
+            source.session.update(("k", 1), 1)
+            source.advance_to(time + 1)
+        source.session.close()
+        worker.run()
+        assert source.arranged.index.trace.entries() == 50 and trace.get("k", at=3) == {1: 4}
+        trace.close()
+        assert source.arranged.index.trace.entries() == 1
+        again = source.arranged.trace
+        assert again.get("k") == {1: 50}
+        with pytest.raises(dd.CompactedError):
+            again.get("k", at=3)
+
+
+def test_partial_orders_have_no_latest_time() -> None:
+    with timely.Worker() as worker:
+        source = Source(worker, timely.Product[int, int])
+        trace = source.arranged.trace
+        source.session.insert((1, 1))
+        source.session.update_at((1, 2), timely.Product(0, 1), 1)
+        source.session.update_at((1, 3), timely.Product(1, 0), 1)
+        source.advance_to(timely.Product(1, 1))
+        assert trace.get(1, at=timely.Product(0, 1)) == {1: 1, 2: 1}
+        with pytest.raises(TimestampError, match="give the time"):
+            trace.get(1)
+        source.session.close()
+        worker.run()
+        assert trace.get(1) == {1: 1, 2: 1, 3: 1}
+
+
+def test_each_key_has_an_owner() -> None:
+    def program(worker: timely.Worker) -> dict[int, Any]:
+        source = Source(worker)
+        trace = source.arranged.trace
+        if worker.index == 0:
+            source.session.insert_batch([(key, -key) for key in range(20)])
+        source.advance_to(1)
+        mine = {key: trace.get(key, at=0) for key in range(20) if trace.owner(key) == worker.index}
+        for key in set(range(20)) - mine.keys():
+            with pytest.raises(RoutingError, match=f"worker {trace.owner(key)} has the key"):
+                trace.get(key, at=0)
+        assert {key for key, _ in trace.items(at=0)} == mine.keys()
+        source.session.close()
+        worker.run()
+        return mine
+
+    found = timely.execute(program, workers=3)
+    assert {key: value for mine in found for key, value in mine.items()} == {key: {-key: 1} for key in range(20)}
+    assert all(found)
+
+
+# -- imports ---------------------------------------------------------------------------------------------------------------
+
+H2_INPUT: list[dict[tuple[int, int], int]] = [
+    {(2, 0): 1, (1, 0): 1, (1, 3): 1, (4, 2): 1},
+    {(2, 0): -1, (1, 0): -1},
+    {(2, 0): 1, (1, 3): -1},
+    {(1, 0): 1, (1, 3): 1, (2, 0): -1, (4, 2): -1},
+    {(2, 0): 1, (4, 2): 1, (1, 3): -1},
+    {(1, 3): 1, (4, 2): -1},
+]
+H2_OUTPUT = [
+    {(1, 2): 1, (2, 1): 1, (4, 1): 1},
+    {(1, 1): 1, (1, 2): -1, (2, 1): -1},
+    {(1, 1): -1, (2, 1): 1},
+    {(1, 2): 1, (2, 1): -1, (4, 1): -1},
+    {(1, 1): 1, (1, 2): -1, (2, 1): 1, (4, 1): 1},
+    {(1, 1): -1, (1, 2): 1, (4, 1): -1},
+]
+
+
+def by_epoch(found: list[list[tuple[Any, int, int]]]) -> list[dict[Any, int]]:
+    epochs: list[Counter[Any]] = [Counter() for _ in range(6)]
+    for changes in found:
+        for record, time, diff in changes:
+            epochs[time][record] += diff
+    return [{record: diff for record, diff in epoch.items() if diff} for epoch in epochs]
+
+
+def total(key: Any, values: list[tuple[Any, int]]) -> list[tuple[int, int]]:
+    return [(sum(count for _, count in values), 1)]
+
+
+READS: dict[str, Callable[[Any], Any]] = {
+    "reduce": lambda pairs: pairs.reduce(total),
+    "arranged again": lambda pairs: pairs.as_collection().map(lambda pair: pair).count_by_key(),
+    "aggregate": lambda pairs: pairs.as_collection().count_by_key(),
+}
+
+
+@pytest.mark.parametrize("reads", READS)
+@pytest.mark.parametrize("workers", [1, 3, 4])
+@pytest.mark.parametrize("late", [0, 1, 3, 6, 7])
+def test_h2_h3_sums_by_key_in_a_second_dataflow(workers: int, late: int, reads: str) -> None:
+    """The second dataflow is built after epoch ``late``; after all of them, and after the end of the first, with 7 (H3)."""
+
+    def program(worker: timely.Worker) -> Any:
+        source = Source(worker)
+        result: Any = None
+
+        def build() -> Any:
+            with worker.dataflow(int) as scope:
+                return READS[reads](trace.import_into(scope)).output()
+
+        trace = source.arranged.trace
+        for epoch, changes in enumerate(H2_INPUT):
+            if epoch == late:
+                result = build()
+            for number, (pair, diff) in enumerate(changes.items()):
+                if number % workers == worker.index:
+                    source.session.update(pair, diff)
+            source.advance_to(epoch + 1)
+        if late == 6:
+            result = build()
+        source.session.close()
+        worker.run()
+        if late == 7:
+            result = build()
+        worker.run()
+        return result.changes()
+
+    assert by_epoch(timely.execute(program, workers=workers)) == H2_OUTPUT
+
+
+def test_h4_an_import_follows_the_frontier() -> None:
+    with timely.Worker() as worker:
+        source = Source(worker)
+        with worker.dataflow(int) as scope:
+            probe = source.arranged.trace.import_into(scope).as_collection().probe()
+        source.session.advance_to(2)
+        for _ in range(5):
+            worker.step()
+        assert not probe.less_than(2) and probe.less_equal(2)
+        source.session.close()
+        worker.run()
+
+
+def test_h5_closing_an_import_ends_its_dataflow() -> None:
+    with timely.Worker() as worker:
+        source = Source(worker)
+        source.session.insert((1, 1))
+        source.advance_to(1)
+        with worker.dataflow(int, name="query") as scope:
+            imported = source.arranged.trace.import_into(scope)
+            probe = imported.as_collection().probe()
+        for _ in range(3):
+            worker.step()
+        assert not probe.done()
+        imported.close()
+        for _ in range(3):
+            worker.step()
+        assert probe.done() and worker.dataflows == ["source"]
+        with pytest.raises(GraphError, match="was not imported"):
+            source.arranged.close()
+        source.session.close()
+        worker.run()
+
+
+@pytest.mark.parametrize("since", [3, 5])
+@pytest.mark.parametrize("late", [False, True])
+def test_history_before_since_comes_at_since(late: bool, since: int) -> None:
+    """Also where another reader holds it, and where a query of an earlier time comes late."""
+    with timely.Worker() as worker:
+        source = Source(worker)
+        trace = source.arranged.trace
+        everything = trace.clone()
+        for time in range(6):
+            source.session.insert(("k", time))
+            source.advance_to(time + 1)
+        trace.advance(since)
+        with worker.dataflow(int) as scope:
+            imported = trace.import_into(scope)
+            whole = imported.as_collection().output()
+            asked, keys = dd.new_collection(scope)
+            joined = imported.semijoin(keys).output()
+        trace.close()
+        if late:
+            source.advance_to(7)
+            for _ in range(5):
+                worker.step()
+        asked.insert("k")
+        asked.close()
+        everything.close()
+        source.session.close()
+        worker.run()
+        expected = [(("k", time), max(time, since), 1) for time in range(6)]
+        assert whole.changes() == joined.changes() == expected
+
+
+def test_an_import_into_its_own_dataflow_or_another_time_is_refused() -> None:
+    another = timely.Worker()
+    with timely.Worker() as worker:
+        source = Source(worker)
+        source.advance_to(1)
+        with worker.dataflow(timely.Product[int, int]) as scope, pytest.raises(TimestampError, match="has times of type"):
+            source.arranged.trace.import_into(scope)
+        with another.dataflow(int) as scope, pytest.raises(GraphError, match="another worker"):
+            source.arranged.trace.import_into(scope)
+        with worker.dataflow(int) as scope:
+            session, collection = dd.new_collection(scope)
+            with pytest.raises(GraphError, match="its own dataflow"):
+                collection.arrange_by_key().trace.import_into(scope)
+        session.close()
+        source.session.close()
+        worker.run()
+
+
+@pytest.mark.parametrize("import_late", [False, True])
+def test_j6_two_hops_asked_interactively(import_late: bool) -> None:
+    edges: list[list[tuple[tuple[int, int], int]]] = [
+        [((1, 2), 1), ((2, 3), 1), ((2, 4), 1)], [((4, 5), 1)], [((1, 2), -1)], [((1, 4), 1)], []
+    ]
+    queries = [[(1, 1)], [(2, 1)], [], [(1, -1)], [(1, 1)]]
+    with timely.Worker() as worker:
+        source = Source(worker)
+        trace = source.arranged.trace
+        if import_late:
+            for epoch, changes in enumerate(edges):
+                for edge, diff in changes:
+                    source.session.update(edge, diff)
+                source.advance_to(epoch + 1)
+        with worker.dataflow(int) as scope:
+            asked, starts = dd.new_collection(scope)
+            graph = trace.import_into(scope)
+            one = graph.join_map(starts.map(lambda node: (node, node)), lambda _, target, query: (target, query))
+            two = graph.join_map(one, lambda _, target, query: (query, target)).output()
+        for epoch in range(5):
+            if not import_late:
+                for edge, diff in edges[epoch]:
+                    source.session.update(edge, diff)
+                source.advance_to(epoch + 1)
+            for query, diff in queries[epoch]:
+                asked.update(query, diff)
+            asked.advance_to(epoch + 1)
+        asked.close()
+        source.session.close()
+        worker.run()
+        assert two.changes() == [
+            ((1, 3), 0, 1), ((1, 4), 0, 1), ((2, 5), 1, 1), ((1, 3), 2, -1), ((1, 4), 2, -1), ((1, 5), 4, 1)
+        ]
+
+
+def test_j9_queries_come_and_go_while_edges_move() -> None:
+    def two_hops(edges: Counter[tuple[int, int]], start: int) -> dict[Any, int]:
+        found: Counter[Any] = Counter()
+        for (a, b), n in edges.items():
+            if a == start:
+                for (c, d), m in edges.items():
+                    if c == b:
+                        found[(start, d)] += n * m
+        return {pair: count for pair, count in found.items() if count}
+
+    with timely.Worker() as worker:
+        source = Source(worker)
+        first = source.arranged.trace
+        live: Counter[tuple[int, int]] = Counter()
+        installed: dict[int, Any] = {}
+
+        def change(edge: tuple[int, int], diff: int) -> None:
+            source.session.update(edge, diff)
+            live[edge] += diff
+            if not live[edge]:
+                del live[edge]
+
+        for n in range(60):
+            change((n % 20, n * 7 % 20), 1)
+        for epoch in range(40):
+            change((epoch % 20, epoch * 3 % 20), 1)
+            change((epoch % 20, epoch * 7 % 20), -1)
+            if epoch % 3 == 0:
+                with worker.dataflow(int, name=f"query {epoch}") as scope:
+                    graph = first.import_into(scope)
+                    start = epoch % 20
+                    starts = dd.collection(scope, [(start, start)])
+                    one = graph.join_map(starts, lambda _, target, query: (target, query))
+                    two = graph.join_map(one, lambda _, target, query: (query, target))
+                    installed[start] = scope, graph, two.output()
+            source.advance_to(epoch + 1)
+            first.advance(epoch + 1)
+            for start, (_, _, result) in installed.items():
+                assert result.at(epoch) == two_hops(live, start), (epoch, start)
+            if epoch % 5 == 4:
+                start = next(iter(installed))
+                scope, graph, _ = installed.pop(start)
+                if epoch % 2:
+                    worker.drop_dataflow(scope)
+                else:
+                    graph.close()
+        for scope, _, _ in installed.values():
+            worker.drop_dataflow(scope)
+        installed.clear()
+        first.close()
+        worker.step()
+        source.advance_to(50)
+        trace = source.arranged.index.trace
+        trace.compact()
+        assert trace.entries() == len(live)
+        assert not trace._fresh and not trace._cursors and not trace._holds and not trace.listeners
+        assert not source.arranged.index.imports
+        source.session.close()
+        worker.run()
+
+
+def test_a_query_costs_by_what_it_asks() -> None:
+    """An import of 100,000 edges that joins a few keys looks these up."""
+    with timely.Worker() as worker:
+        source = Source(worker)
+        trace = source.arranged.trace
+        source.session.insert_batch([(n // 10, n * 7919 % 10_000) for n in range(100_000)])
+        source.advance_to(1)
+
+        def ask(node: int, close: bool) -> tuple[float, Any]:
+            begun = process_time()
+            with worker.dataflow(int) as scope:
+                graph = trace.import_into(scope)
+                starts = dd.collection(scope, [(node, node)])
+                one = graph.join_map(starts, lambda _, target, query: (target, query))
+                two = graph.join_map(one, lambda _, target, query: (query, target)).output()
+            found = two.at(0)
+            if close:
+                graph.close()
+                worker.drop_dataflow(scope)
+            return process_time() - begun, found
+
+        times = []
+        for node in range(20):
+            seconds, found = ask(node, node != 10)
+            times.append(seconds)
+            assert sum(found.values()) == 100
+        assert sorted(times)[10] < 0.02  # 100,000 edges take a few hundred milliseconds
+        source.session.close()
+
+
+def fed(chance: random.Random, worker: timely.Worker, build: Callable[[Any, Any], Any]) -> tuple[Any, list[Any]]:
+    """Change two sources at random times of a partial order, and build with their traces at a random moment."""
+    sources = [Source(worker, timely.Product[int, int]) for _ in range(2)]
+    traces = [source.arranged.trace for source in sources]
+    moment = chance.randrange(30)
+    result: Any = None
+    sent: list[list[Any]] = [[], []]
+    for turn in range(30):
+        if turn == moment:
+            result = build(*traces)
+        for number, source in enumerate(sources):
+            now = source.session.time
+            if chance.random() < 0.8:
+                time = timely.Product(now[0] + chance.randrange(3), now[1] + chance.randrange(3))
+                update = (chance.randrange(3), chance.randrange(3)), chance.choice([1, 1, -1, 2])
+                source.session.update_at(update[0], time, update[1])
+                sent[number].append((time, *update))
+            if chance.random() < 0.3:
+                source.session.advance_to(timely.Product(now[0] + chance.randrange(2), now[1] + chance.randrange(2)))
+        for _ in range(chance.randrange(3)):
+            worker.step()
+    for source in sources:
+        source.session.close()
+    worker.run()
+    return result, sent
+
+
+def held(sent: list[Any], time: Any) -> Counter[Any]:
+    found: Counter[Any] = Counter()
+    for when, record, diff in sent:
+        if when <= time:
+            found[record] += diff
+    return found
+
+
+GRID = [timely.Product(a, b) for a in range(0, 12, 2) for b in range(0, 12, 2)]
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_imports_at_any_moment_are_whole(seed: int) -> None:
+    """Both sides of a join, a reduction, and the collection itself, with partially ordered times."""
+
+    def build(one: Any, two: Any) -> Any:
+        with worker.dataflow(timely.Product[int, int]) as scope:
+            left, right = one.import_into(scope), two.import_into(scope)
+            small = left.filter_trace(lambda key, value: key != value)
+            return left.join(right).output(), small.reduce(total).output(), left.as_collection().output(), left.count().output()
+
+    with timely.Worker() as worker:
+        (joined, reduced, whole, counted), (left, right) = fed(random.Random(seed), worker, build)
+        for time in GRID:
+            one, two = held(left, time), held(right, time)
+            pairs: Counter[Any] = Counter()
+            for (key, value), count in one.items():
+                for (other, more), factor in two.items():
+                    if key == other:
+                        pairs[(key, (value, more))] += count * factor
+            assert joined.at(time) == {pair: count for pair, count in pairs.items() if count}
+            assert whole.at(time) == {pair: count for pair, count in one.items() if count}
+            sums = {key: [one[(key, value)] for value in range(3) if value != key] for key in range(3)}
+            assert reduced.at(time) == {(key, sum(counts)): 1 for key, counts in sums.items() if any(counts)}
+            assert counted.at(time) == {(pair, count): 1 for pair, count in one.items() if count}
