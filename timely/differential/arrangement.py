@@ -170,7 +170,7 @@ class Arrangement(Generic[T, K, V]):
         return TraceHandle(self.index, self.keep)
 
     def close(self) -> None:
-        """End an import, so that its dataflow can; ``GraphError`` for an arrangement that was not imported."""
+        """End an import, so that its dataflow can; what it has had stays. ``GraphError`` for what was not imported."""
         if self.imported is None:
             raise GraphError(f"{self!r} was not imported: close its input, or drop its dataflow")
         self.imported.close()
