@@ -91,7 +91,7 @@ def test_h7_what_cannot_be_read() -> None:
         with pytest.raises(dd.CompactedError, match=r"at 1: .*since=\[2\].*upper=\[3\]"):
             list(trace.items(at=1))
         with pytest.raises(TimestampError):
-            trace.get("k", at="soon")  # type: ignore[arg-type]
+            trace.get("k", at="soon")
         trace.close()
         trace.close()
         with pytest.raises(dd.CompactedError, match="was closed"):

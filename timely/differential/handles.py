@@ -31,7 +31,7 @@ class Moment:
 
     __slots__ = ("_upper", "at")
 
-    def __init__(self, at: Any, upper: Sequence[Any]) -> None:
+    def __init__(self, at: Any, upper: list[Any]) -> None:
         self.at = at
         self._upper = upper
 
