@@ -535,13 +535,17 @@ def test_j9_queries_come_and_go_while_edges_move() -> None:
         worker.run()
 
 
-def test_a_query_costs_by_what_it_asks() -> None:
-    """An import of 100,000 edges that joins a few keys looks these up."""
+@pytest.mark.parametrize("ended", [False, True])
+def test_a_query_costs_by_what_it_asks(ended: bool) -> None:
+    """An import of 100,000 edges that joins a few keys looks these up, also where their dataflow has ended."""
     with timely.Worker() as worker:
         source = Source(worker)
         trace = source.arranged.trace
         source.session.insert_batch([(n // 10, n * 7919 % 10_000) for n in range(100_000)])
         source.advance_to(1)
+        if ended:
+            source.session.close()
+            worker.step_while(lambda: bool(worker.dataflows))
 
         def ask(node: int, close: bool) -> tuple[float, Any]:
             begun = process_time()

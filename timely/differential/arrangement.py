@@ -90,7 +90,8 @@ class Index:
         """Have the operator compact its trace, or do it where the dataflow is complete; a reader has advanced."""
         self.trace.advanced = True
         if self.ended:
-            self.trace.compact()
+            if self.trace.moves():
+                self.trace.compact()
         elif self.activator is not None:
             self.activator.activate()
 

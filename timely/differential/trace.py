@@ -249,6 +249,10 @@ class Trace(Generic[T]):
                 self._rest.append(key)
         return bool(touched)
 
+    def moves(self) -> bool:
+        """Return whether ``since`` has moved since something was last compacted."""
+        return self.since != self._since
+
     def compact(self) -> None:
         """Compact all keys."""
         self._advance_since()
