@@ -369,6 +369,36 @@ def test_an_import_that_is_opened_again(tmp_path: Path, workers: tuple[int, int]
     assert results[0][1] == {(1, 1): 1, (2, 2): 1, (4, 1): 1}
 
 
+@pytest.mark.parametrize("workers", [(1, 1), (1, 2), (2, 2)])
+def test_an_import_of_a_dataflow_that_had_ended_before_the_checkpoint(tmp_path: Path, workers: tuple[int, int]) -> None:
+    def program(worker: timely.Worker, stop: int) -> Any:
+        with Recovery(worker, tmp_path) as recovery:
+            with worker.dataflow(int) as scope:
+                trace = dd.collection(scope, [(n, n + 1) for n in range(20)], on=0).arrange_by_key().trace
+            with worker.dataflow(int) as scope:
+                asked, starts = dd.new_collection(scope)
+                graph = trace.import_into(scope)
+                found = graph.semijoin(starts).output(worker=0)
+            start = recovery.time or 0
+            asked.advance_to(start)
+            for epoch in range(start, stop):
+                if worker.index == 0:
+                    asked.insert(epoch)
+                asked.advance_to(epoch + 1)
+            if stop < 6:
+                recovery.checkpoint(stop)
+            asked.close()
+            worker.run()
+            return found.changes(), found.at(stop)
+
+    changes: list[Any] = []
+    for peers, end in zip(workers, (3, 6), strict=True):
+        results = timely.execute(lambda worker: program(worker, end), workers=peers)  # noqa: B023
+        changes += results[0][0]
+    assert changes == [((epoch, epoch + 1), epoch, 1) for epoch in range(6)]
+    assert results[0][1] == {(epoch, epoch + 1): 1 for epoch in range(6)}
+
+
 @pytest.mark.parametrize("workers", [(1, 1), (1, 3), (2, 1)])
 @pytest.mark.parametrize("stop", [3, 4, 5, 6, 9, 12, 15])
 def test_i1_upserts_go_on(tmp_path: Path, workers: tuple[int, int], stop: int) -> None:

@@ -91,7 +91,7 @@ def test_h7_what_cannot_be_read() -> None:
         with pytest.raises(dd.CompactedError, match=r"at 1: .*since=\[2\].*upper=\[3\]"):
             list(trace.items(at=1))
         with pytest.raises(TimestampError):
-            trace.get("k", at="soon")  # type: ignore[arg-type]
+            trace.get("k", at="soon")
         trace.close()
         trace.close()
         with pytest.raises(dd.CompactedError, match="was closed"):
@@ -319,6 +319,77 @@ def test_h5_closing_an_import_ends_its_dataflow() -> None:
         worker.run()
 
 
+def test_what_goes_on_after_its_import_was_closed_sees_what_it_was() -> None:
+    with timely.Worker() as worker:
+        source = Source(worker)
+        trace = source.arranged.trace
+        source.session.insert((1, "one"))
+        source.advance_to(1)
+        with worker.dataflow(int) as scope:
+            imported = trace.import_into(scope)
+            asked, keys = dd.new_collection(scope)
+            found = imported.semijoin(keys).output()
+        asked.insert(1)
+        worker.step()
+        source.session.insert((2, "two"))
+        source.advance_to(2)
+        imported.close()
+        source.session.insert((3, "three"))
+        source.session.remove((1, "one"))
+        source.advance_to(3)
+        for key in (2, 3):
+            asked.insert(key)
+            asked.advance_to(10 * key)
+        assert found.at(2) == found.at(29) == {(1, "one"): 1, (2, "two"): 1}
+        asked.close()
+        source.session.close()
+        worker.run()
+
+
+def test_an_import_of_a_dropped_dataflow_is_never_complete() -> None:
+    with timely.Worker() as worker:
+        source = Source(worker)
+        source.session.insert((1, "one"))
+        trace = source.arranged.trace
+        source.advance_to(1)
+        with worker.dataflow(int) as scope:
+            imported = trace.import_into(scope)
+            found = imported.as_collection().output()
+        worker.drop_dataflow(source.scope)
+        assert found.at(0) == {(1, "one"): 1}
+        assert trace.get(1, at=0) == {"one": 1}
+        with pytest.raises(dd.NotCompleteError):
+            found.at(1)
+        imported.close()
+        worker.run()
+
+
+def test_an_arrangement_in_a_loop_and_outside_is_one() -> None:
+    """H8."""
+    with timely.Worker() as worker:
+        source = Source(worker)
+        trace = source.arranged.trace
+        source.session.insert_batch([(n, n + 1) for n in range(20)])
+        source.advance_to(1)
+        with worker.dataflow(int) as scope:
+            edges = trace.import_into(scope)
+            starts = dd.collection(scope, [15])
+            with scope.iterative() as loop:
+                inside = edges.enter(loop)
+                nodes: dd.Variable[Any, int] = dd.Variable(loop, starts.enter(loop))
+                steps = inside.join_map(nodes.collection.map(lambda node: (node, node)), lambda _, target, node: target)
+                after = nodes.set(steps.concat(starts.enter(loop)).distinct()).leave().output()
+            last = edges.semijoin(starts).output()
+        assert after.at(0) == dict.fromkeys(range(15, 21), 1)
+        assert last.at(0) == {(15, 16): 1}
+        source.session.remove((17, 18))
+        source.advance_to(2)
+        assert after.at(1) == dict.fromkeys((15, 16, 17), 1)
+        edges.close()
+        source.session.close()
+        worker.run()
+
+
 @pytest.mark.parametrize("since", [3, 5])
 @pytest.mark.parametrize("late", [False, True])
 def test_history_before_since_comes_at_since(late: bool, since: int) -> None:
@@ -464,13 +535,17 @@ def test_j9_queries_come_and_go_while_edges_move() -> None:
         worker.run()
 
 
-def test_a_query_costs_by_what_it_asks() -> None:
-    """An import of 100,000 edges that joins a few keys looks these up."""
+@pytest.mark.parametrize("ended", [False, True])
+def test_a_query_costs_by_what_it_asks(ended: bool) -> None:
+    """An import of 100,000 edges that joins a few keys looks these up, also where their dataflow has ended."""
     with timely.Worker() as worker:
         source = Source(worker)
         trace = source.arranged.trace
         source.session.insert_batch([(n // 10, n * 7919 % 10_000) for n in range(100_000)])
         source.advance_to(1)
+        if ended:
+            source.session.close()
+            worker.step_while(lambda: bool(worker.dataflows))
 
         def ask(node: int, close: bool) -> tuple[float, Any]:
             begun = process_time()

@@ -90,7 +90,8 @@ class Index:
         """Have the operator compact its trace, or do it where the dataflow is complete; a reader has advanced."""
         self.trace.advanced = True
         if self.ended:
-            self.trace.compact()
+            if self.trace.moves():
+                self.trace.compact()
         elif self.activator is not None:
             self.activator.activate()
 
@@ -170,7 +171,7 @@ class Arrangement(Generic[T, K, V]):
         return TraceHandle(self.index, self.keep)
 
     def close(self) -> None:
-        """End an import, so that its dataflow can; ``GraphError`` for an arrangement that was not imported."""
+        """End an import, so that its dataflow can; what it has had stays. ``GraphError`` for what was not imported."""
         if self.imported is None:
             raise GraphError(f"{self!r} was not imported: close its input, or drop its dataflow")
         self.imported.close()

@@ -13,7 +13,7 @@ from typing_extensions import TypeVar
 
 from timely.dataflow import ScopeBuilder
 from timely.differential.arrangement import Arrangement, Index
-from timely.differential.trace import Entry
+from timely.differential.trace import Entry, accumulate
 from timely.errors import CompactedError, NotCompleteError, RoutingError, TimestampError, brief
 from timely.operators.state import key_route
 from timely.order import PartialOrder, less_equal, reaches
@@ -29,34 +29,36 @@ V = TypeVar("V", default=Any)
 class Moment:
     """Which times count in a read: those at or before ``at``, or, without it, those that ``upper`` has passed."""
 
-    __slots__ = ("_at", "_latest", "_upper")
+    __slots__ = ("_upper", "at")
 
-    def __init__(self, at: Any, upper: Sequence[Any]) -> None:
-        self._at = at
-        self._latest = at is None
-        self._upper = list(upper)
+    def __init__(self, at: Any, upper: list[Any]) -> None:
+        self.at = at
+        self._upper = upper
 
     def counts(self, time: Any) -> bool:
         """Return whether updates at ``time`` count."""
-        return not reaches(self._upper, time) if self._latest else less_equal(time, self._at)
+        return not reaches(self._upper, time) if self.at is None else less_equal(time, self.at)
 
 
 class Reads(Generic[K, V]):
     """The look-ups of one reader: what ``keep`` lets pass, of the keys of this worker."""
 
-    __slots__ = ("_index", "_keep")
+    __slots__ = ("_index", "_peers", "_route", "keep")
 
     def __init__(self, index: Index, keep: Callable[[Any], bool] | None) -> None:
+        self.keep = keep
         self._index = index
-        self._keep = keep
+        self._route = key_route(index.key)
+        self._peers = index.scope.allocator.peers
 
     def owner(self, key: K) -> int:
         """Return the index of the worker that has ``key``."""
-        return key_route(self._index.key)(key) % self._index.scope.allocator.peers
+        return self._route(key) % self._peers
 
     def of_key(self, key: K, moment: Moment) -> dict[V, Any]:
         """Return the counts of the values of ``key``."""
-        owner, worker = self.owner(key), self._index.scope.allocator.index
+        worker = self._index.scope.allocator.index
+        owner = self.owner(key) if self._peers > 1 else worker
         if owner != worker:
             raise RoutingError(
                 f"{self._index.path}: worker {owner} has the key {brief(key)}, and this is worker {worker}: ask there, or join a"
@@ -73,8 +75,11 @@ class Reads(Generic[K, V]):
                 yield key, counts
 
     def _counts(self, key: K, entries: Iterable[Entry], moment: Moment) -> dict[V, Any]:
-        keep, pairs = self._keep, self._index.pairs
-        sums: dict[Any, Any] = {}
+        keep, pairs = self.keep, self._index.pairs
+        if keep is None and moment.at is not None:
+            sums = accumulate(entries, moment.at)
+            return sums if self._index.ring.native is not None else {v: self._index.ring.unwrap(n) for v, n in sums.items()}
+        sums = {}
         for value, time, diff in entries:
             if moment.counts(time) and (keep is None or keep((key, value) if pairs else key)):
                 sums[value] = sums[value] + diff if value in sums else diff
@@ -151,7 +156,7 @@ class TraceHandle(Generic[T, K, V]):
 
     def advance(self, frontier: T | Iterable[T]) -> None:
         """Let go of the history before ``frontier``, one time or several; ``TimestampError`` for a step back."""
-        self._check_open("advance")
+        self.check_open("advance")
         times = self._times(frontier)
         since = self._held.frontier
         for time in times:
@@ -204,8 +209,8 @@ class TraceHandle(Generic[T, K, V]):
         return Snapshot(self.clone(), self._moment(at), self._reads)
 
     def _moment(self, at: T | None) -> Moment:
-        self._check_open("read")
-        since, upper = self._held.frontier, self.upper
+        self.check_open("read")
+        since, upper = self._held.frontier, list(self._index.trace.upper())
         if at is None:
             return self._latest(since, upper)
         self._check_time(at)
@@ -242,13 +247,13 @@ class TraceHandle(Generic[T, K, V]):
         """
         from timely.differential.imports import import_trace
 
-        self._check_open("import_into")
-        return import_trace(self._index, self.since, scope, self._reads._keep, name)
+        self.check_open("import_into")
+        return import_trace(self._index, self.since, scope, self._reads.keep, name)
 
     def clone(self) -> TraceHandle[T, K, V]:
         """Return another handle at the same ``since``."""
-        self._check_open("clone")
-        return TraceHandle(self._index, self._reads._keep, self.since)
+        self.check_open("clone")
+        return TraceHandle(self._index, self._reads.keep, self.since)
 
     # -- the end ---------------------------------------------------------------------------------------------------
 
@@ -259,7 +264,8 @@ class TraceHandle(Generic[T, K, V]):
             self._index.trace.release(self._held)
             self._index.release()
 
-    def _check_open(self, deed: str) -> None:
+    def check_open(self, deed: str) -> None:
+        """Raise ``CompactedError`` if it was closed."""
         if self._closed:
             raise CompactedError(f"{deed}: this reader of {self._index.path} was closed; {self._frontiers()}")
 
@@ -288,12 +294,12 @@ class Snapshot(Generic[T, K, V]):
 
     def get(self, key: K) -> dict[V, Any]:
         """Return the values of ``key`` with their counts."""
-        self._handle._check_open("get")
+        self._handle.check_open("get")
         return self._reads.of_key(key, self._moment)
 
     def items(self) -> Iterator[tuple[K, dict[V, Any]]]:
         """Return ``(key, {value: count})`` for the keys of this worker."""
-        self._handle._check_open("items")
+        self._handle.check_open("items")
         return iter(list(self._reads.of_all(self._moment)))
 
     def close(self) -> None:

@@ -196,6 +196,7 @@ class TraceImport:
         self._pieces = [Piece(base, time) for time in self._start.times]
         self._arrived: deque[tuple[Any, Delta]] = deque()
         self._capabilities = CapabilitySet([capability])
+        self._upper: list[Any] | None = None
         self._activate = info.activator.activate
         self._closed = False
         self._trace.listeners.append(self._receive)
@@ -208,7 +209,7 @@ class TraceImport:
         return ImportCursor(self._start, *arguments)
 
     def close(self) -> None:
-        """Send nothing more, so that the dataflow can end; a no-op when it is closed."""
+        """Send what has come and nothing more, so that the dataflow can end; a no-op when it is closed."""
         if not self._closed:
             self._closed = True
             self._detach()
@@ -225,23 +226,17 @@ class TraceImport:
 
     def logic(self, output: OutputPort[Any]) -> None:
         """Send what has come, and follow the frontier of the trace."""
-        capabilities, pieces = self._capabilities, self._pieces
-        if self._closed:
-            pieces.clear()
-            self._arrived.clear()
-            capabilities.drop()
-            self._place.remove(self._trace)
-            return
-        if not capabilities:
-            return
-        for piece in pieces:
+        moved = self._start.moved
+        for piece in self._pieces:
             self._send(output, piece.time, piece)
-        pieces.clear()
+        self._pieces.clear()
         while self._arrived:
             time, delta = self._arrived.popleft()
-            self._send(output, self._start.moved(time), delta)
-        upper = self._trace.upper()
-        capabilities.downgrade([self._start.moved(time) for time in upper])
+            self._send(output, moved(time), delta)
+        upper = [] if self._closed else [moved(time) for time in self._trace.upper()]
+        if upper != self._upper:
+            self._upper = upper
+            self._capabilities.downgrade(upper)
         self._place.remove(self._trace)
 
     def _send(self, output: OutputPort[Any], time: Any, batch: Any) -> None:

@@ -359,6 +359,10 @@ class Trace(Generic[T]):
                 self._rows = 0
         return columns.work()
 
+    def moves(self) -> bool:
+        """Return whether ``since`` has moved since something was last compacted."""
+        return self.since != self._since
+
     def compact(self) -> None:
         """Compact all keys."""
         self._advance_since()
@@ -508,9 +512,12 @@ class Cursor(Generic[T]):
         return entries
 
     def _visible(self, key: Any) -> list[Entry]:
-        entries = self._moved(key, self._seen(key))
-        hidden = self._hidden.get(key) if self._hidden else None
-        return entries if hidden is None else entries + [entry for _, entry in hidden]
+        entries = self._seen(key)
+        if self._to_inner is not None or self._keep is not None:
+            entries = self._moved(key, entries)
+        if self._hidden and key in self._hidden:
+            entries = entries + [entry for _, entry in self._hidden[key]]
+        return entries
 
     def _seen(self, key: Any) -> list[Entry]:
         """Return the entries of ``key`` in the trace that it has seen."""
