@@ -20,6 +20,11 @@ def opened(worker: Worker) -> tuple[dd.InputSession[int, Any], dd.Output[int, An
         return session, collection.output(), collection.probe()
 
 
+def stepped(worker: Worker) -> None:
+    while not worker.idle:
+        worker.step()
+
+
 def test_C1_insert_and_remove_as_time_advances() -> None:
     with Worker() as worker:
         session, output, _ = opened(worker)
@@ -62,8 +67,7 @@ def test_C4_an_update_of_a_later_time_holds_nothing_up() -> None:
         session.update_at("r", 7, 1)
         session.insert("now")
         session.advance_to(6)
-        while not worker.idle:
-            worker.step()
+        stepped(worker)
         assert not probe.less_than(6) and output.changes() == [("now", 5, 1)]
         session.close()
         assert output.changes() == [("now", 5, 1), ("r", 7, 1)]
@@ -95,11 +99,9 @@ def test_C7_only_advance_to_moves_the_frontier() -> None:
         session, _, probe = opened(worker)
         session.insert("a")
         session.flush()
-        while not worker.idle:
-            worker.step()
+        stepped(worker)
         assert probe.less_equal(0)
         session.advance_to(4)
-        while not worker.idle:
-            worker.step()
+        stepped(worker)
         assert not probe.less_than(4) and probe.less_equal(4)
         session.close()

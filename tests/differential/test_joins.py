@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import product
 from typing import Any
 
 import pytest
@@ -209,3 +210,27 @@ def test_E10_an_arrangement_joined_with_itself(run: Run) -> None:
     for time, count in ((0, 1), (1, 4)):
         expected = {(k % 3, (k, w)): count for k in range(12) for w in range(12) if k % 3 == w % 3}
         assert accumulated(found, time) == expected
+
+
+def test_E10_a_join_of_many_results_goes_on_while_more_arrives() -> None:
+    with Worker() as worker:
+        with worker.dataflow(int) as scope:
+            left, ones = dd.new_collection(scope)
+            right, others = dd.new_collection(scope)
+            number = ones.join_map(others, lambda key, one, other: (one + other) % 2).count().output()
+        for value in range(400):
+            left.insert(("k", value))
+            right.insert(("k", value))
+        worker.step()  # 160,000 results: more than a join makes in one step
+        for time in (1, 2):
+            left.advance_to(time)
+            right.advance_to(time)
+            left.remove(("k", time))
+            right.insert(("k", 400 + time))
+            worker.step()
+        left.close()
+        right.close()
+        assert number.at(0) == {(0, 80_000): 1, (1, 80_000): 1}
+        pairs = product([0, *range(3, 400)], [*range(400), 401, 402])
+        odd = sum((one + other) % 2 for one, other in pairs)
+        assert number.at(2) == {(1, odd): 1, (0, 398 * 402 - odd): 1}

@@ -92,7 +92,7 @@ class Tally(NamedTuple):
         return bool(self[0] <= other[0] and self[1] <= other[1])
 
     def __lt__(self, other: Any) -> bool:
-        return self <= other and self != other
+        return bool(self <= other and self != other)
 
     def __ge__(self, other: Any) -> bool:
         return bool(other <= self)

@@ -150,11 +150,9 @@ class Program:
 
     def _build(self, at: _Scope) -> Collection[Any, Any]:
         if self.op == "input":
-            found: Collection[Any, Any] = at.input(self.which)
-            return found
+            return at.input(self.which)
         if self.op == "variable":
-            found = at.variable(self.which)
-            return found
+            return at.variable(self.which)
         if self.op in ("rounds", "iterate"):
             return self._build_loop(at)
         parts = [part._build(at) for part in self.parts]
@@ -190,18 +188,24 @@ class Program:
 class _Scope:
     """The inputs and variables of one scope, and of those around it."""
 
-    def __init__(self, scope: Any, inputs: list[Any], variables: list[Any], around: _Scope | None = None) -> None:
+    def __init__(
+        self,
+        scope: Any,
+        inputs: list[Collection[Any, Any]],
+        variables: list[Collection[Any, Any]],
+        around: _Scope | None = None,
+    ) -> None:
         self.scope = scope
         self.inputs = inputs
         self.variables = variables
         self.around = around
 
-    def input(self, which: int) -> Any:
+    def input(self, which: int) -> Collection[Any, Any]:
         if self.around is None:
             return self.inputs[which % len(self.inputs)]
         return self.around.input(which).enter(self.scope)
 
-    def variable(self, which: int) -> Any:
+    def variable(self, which: int) -> Collection[Any, Any]:
         depth = self.depth()
         which %= depth
         if which == 0:
@@ -236,8 +240,8 @@ def _grouped(counts: Counts, f: Callable[[Any, Grouped], Grouped]) -> dict[Any, 
     return _added((_within((key, value)), count) for key, values in groups.items() for value, count in f(key, values))
 
 
-def _op(name: str, functions: Sequence[Any], *parts: st.SearchStrategy[Program]) -> st.SearchStrategy[Program]:
-    return st.builds(Program, st.just(name), st.tuples(*parts), st.integers(0, max(0, len(functions) - 1)))
+FUNCTIONS: Final[dict[str, Sequence[Any]]] = {"group": GROUPS, "map": MAPS, "filter": FILTERS, "join": JOINS}
+"""What ``which`` chooses among, by operator."""
 
 
 @st.composite
@@ -267,7 +271,7 @@ def _drawn(draw: st.DrawFn, inputs: int, depth: int, size: int, loops: int) -> P
     if op == "iterate":
         initial = Program("distinct", (_drawn(draw, inputs, 0, size - 1, loops),))
         return Program("iterate", (initial, _monotone(draw, inputs, depth - 1, size, 1)))
-    functions: Any = {"group": GROUPS, "map": MAPS, "filter": FILTERS, "join": JOINS}.get(op, [])
+    functions: Sequence[Any] = FUNCTIONS.get(op, ())
     count = 2 if op in ("concat", "join", "antijoin") else 1
     parts = tuple(_drawn(draw, inputs, depth if index == 0 else 0, size - 1, loops) for index in range(count))
     return Program(op, parts, draw(st.integers(0, max(0, len(functions) - 1))))
@@ -287,7 +291,7 @@ def _monotone(draw: st.DrawFn, inputs: int, depth: int, size: int, loops: int) -
     if op == "iterate":
         initial = Program("distinct", (_monotone(draw, inputs, 0, size - 1, loops),))
         return Program("iterate", (initial, _monotone(draw, inputs, depth - 1, size - 1, loops + 1)))
-    functions: Any = {"map": MAPS, "filter": FILTERS, "join": JOINS}.get(op, [])
+    functions: Sequence[Any] = FUNCTIONS.get(op, ())
     count = 2 if op in ("concat", "join") else 1
     parts = tuple(_monotone(draw, inputs, depth if index == 0 else 0, size - 1, loops) for index in range(count))
     return Program(op, parts, draw(st.integers(0, max(0, len(functions) - 1))))
