@@ -21,8 +21,8 @@ from timely.differential.trace import Entry, Trace
 from timely.differential.updates import Update
 from timely.order import less_equal
 
-SMALL: Final = 16
-"""Entries up to which a group is a list."""
+SMALL: Final = 64
+"""Entries up to which a group is a list, which takes some 5 µs to read."""
 
 Counted = tuple[Any, Any]
 """``(value, count)``."""
@@ -96,6 +96,8 @@ class Aggregate(ABC):
     """What an aggregate returns for a group: of its accumulated counts, or of its bags at the times that count."""
 
     weighted = False
+    kernel: str | None = None
+    """Which function of ``column_operators`` does the same for columns."""
 
     @property
     def key(self) -> Callable[[Any], Any] | None:
@@ -114,6 +116,8 @@ class Aggregate(ABC):
 class Count(Aggregate):
     """The number of values."""
 
+    kernel = "count"
+
     @override
     def of_counts(self, counts: dict[Any, Any]) -> Iterable[Counted]:
         return [(sum(counts.values()), 1)]
@@ -128,6 +132,7 @@ class Sum(Aggregate):
     """The sum of the values."""
 
     weighted = True
+    kernel = "sum"
 
     @override
     def of_counts(self, counts: dict[Any, Any]) -> Iterable[Counted]:
@@ -144,9 +149,10 @@ class Sum(Aggregate):
 class Top(Aggregate):
     """The first ``k`` values in an order, of those with positive counts."""
 
-    def __init__(self, k: int, key: Callable[[Any], Any] | None) -> None:
+    def __init__(self, k: int, key: Callable[[Any], Any] | None, kernel: str | None = None) -> None:
         self._k = k
         self._key = key
+        self.kernel = kernel
 
     @property
     @override
@@ -157,7 +163,7 @@ class Top(Aggregate):
     def of_counts(self, counts: dict[Any, Any]) -> Iterable[Counted]:
         positive = [value for value, count in counts.items() if count > 0]
         if self._k == 1 and positive:
-            return [(min(positive, key=self._key), 1)]  # type: ignore[type-var, arg-type]
+            return [(min(positive, key=self._key), 1)]
         return self._first((value, counts[value]) for value in sorted(positive, key=self._key))
 
     @override
@@ -236,7 +242,7 @@ class Groups:
         self.trace = trace
         self._large: dict[Any, dict[Any, Bag]] = {}  # by key and time
 
-    def append(self, time: Any, updates: Iterable[Update]) -> list[Any]:
+    def append(self, time: Any, updates: Iterable[Update]) -> dict[Any, None]:
         """Add consolidated updates at ``time``, and return their keys."""
         large, trace = self._large, self.trace
         changed: dict[Any, None] = {}
@@ -252,20 +258,36 @@ class Groups:
                     few.append(update)
             for key in changed:
                 self._merge(large[key])
-        small = dict.fromkeys(record[0] for record, _ in trace.append(time, few))
-        for key in small:
-            if len(trace.history(key)) > SMALL:
-                self._enlarge(key)
-        return [*small, *changed]
+        changed.update(dict.fromkeys([record[0] for record, _ in trace.append(time, few)]))
+        return changed
+
+    def append_columns(self, time: Any, updates: Any) -> Any:
+        """Add consolidated columns at ``time``, and return their keys."""
+        large = self.large(updates.keys)
+        few = updates
+        if large:
+            bags, few = updates.split(large)
+            self.append(time, bags)
+        self.trace.append_columns(time, few)
+        return updates.keys
+
+    def large(self, keys: Any) -> list[Any]:
+        """Return those of an array of keys that have bags."""
+        return [key for key in keys.tolist() if key in self._large] if self._large else []
 
     def _add(self, bags: dict[Any, Bag], value: Any, time: Any, diff: Any) -> None:
         if time not in bags:
             bags[time] = Bag(self._aggregate.key, self._aggregate.weighted)
         bags[time].add(value, diff)
 
-    def _enlarge(self, key: Any) -> None:
-        if len(self.trace.compact_key(key)) > SMALL:
-            self.load(key, self.trace.remove(key))
+    def _enlarge(self, key: Any) -> bool:
+        """Make bags of a key's entries, if they are still many when compacted."""
+        entries = self.trace.compact_key(key)
+        if len(entries) <= SMALL:
+            return False
+        self.trace.remove(key)
+        self.load(key, entries)
+        return True
 
     def _merge(self, bags: dict[Any, Bag]) -> None:
         """Merge the bags whose times can no longer be told apart."""
@@ -283,8 +305,11 @@ class Groups:
         lub = self.trace.lattice.lub
         bags = self._large.get(key)
         if bags is None:
-            counts = counts_at(self.trace.history(key), time, lub, later)
-            return self._aggregate.of_counts(counts) if counts else ()
+            entries = self.trace.history(key)
+            if len(entries) <= SMALL or not self._enlarge(key):
+                counts = counts_at(entries, time, lub, later)
+                return self._aggregate.of_counts(counts) if counts else ()
+            bags = self._large[key]
         chosen = []
         for when, bag in bags.items():
             if less_equal(when, time):
@@ -297,10 +322,15 @@ class Groups:
     def entries(self) -> Iterator[tuple[Any, list[Entry]]]:
         """Return the keys and their entries."""
         self.trace.compact()
-        for key in self.trace.keys():
+        for key in self.trace:
             yield key, self.trace.history(key)
         for key, bags in self._large.items():
             yield key, [(value, time, diff) for time, bag in bags.items() for value, diff in bag.counts.items()]
+
+    def load_all(self, items: Iterable[tuple[Any, Sequence[Entry]]]) -> None:
+        """Add the entries of a checkpoint."""
+        for key, entries in items:
+            self.load(key, entries)
 
     def load(self, key: Any, entries: Sequence[Entry]) -> None:
         """Add all the entries of a key."""

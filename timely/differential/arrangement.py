@@ -14,7 +14,7 @@ from typing_extensions import TypeVar
 from timely.dataflow import Activator, Capability, InputPort, OperatorBuilder, OperatorInfo, OutputPort, ScopeBuilder, Stream
 from timely.differential.rings import Ring
 from timely.differential.trace import Cursor, Hold, Trace
-from timely.differential.updates import ByUpdate, by_key, by_record, consolidate
+from timely.differential.updates import ByUpdate, as_columns, by_key, by_record, consolidate
 from timely.operators.state import key_route
 from timely.order import PartialOrder
 from timely.progress import Lattice, lattice
@@ -138,10 +138,15 @@ def arrange(
         def logic(input: InputPort[T, Any], output: OutputPort[T]) -> bool:
             appended = 0
             for capability, batch in input:
-                updates = consolidate(batch)
-                if updates:
-                    output.session(capability).give_batch(trace.append(capability.time, updates))
-                    appended += len(updates)
+                columns = as_columns([batch], pairs)
+                delta: Any
+                if columns is not None:
+                    delta = trace.append_columns(capability.time, columns.consolidated())
+                else:
+                    delta = trace.append(capability.time, consolidate(batch))
+                if delta:
+                    output.session(capability).give_batch(delta)
+                    appended += len(delta)
             released, index.released = index.released, False
             return trace.maintain(appended, released)
 
@@ -162,7 +167,7 @@ def register_trace(info: OperatorInfo, trace: Trace[Any], key: Callable[[Any], A
 
     def save() -> Iterator[tuple[int, tuple[Any, Sequence[Any]]]]:
         trace.compact()
-        for key in trace.keys():
+        for key in trace:
             yield route(key), (key, trace.history(key))
 
     def load(items: Iterable[tuple[Any, Sequence[Any]]]) -> None:

@@ -16,10 +16,10 @@ from timely.dataflow.origin import origin
 from timely.differential.aggregates import Count, Sum, Top, greatest
 from timely.differential.arrangement import Arrangement, arrange, pact_for
 from timely.differential.inputs import InputSession, new_sender
-from timely.differential.joins import join_arrangements, key_alone, left_pair, mapped, pair
-from timely.differential.linear import delayed, linear
+from timely.differential.joins import LEFT, PAIR, join_arrangements, mapped
+from timely.differential.linear import columnar, delayed, linear, negated
 from timely.differential.outputs import Output, output
-from timely.differential.reductions import by_value, reduce_stream
+from timely.differential.reductions import Function, by_value, reduce_stream
 from timely.differential.rings import INTEGERS, Ring, product_ring, ring_of
 from timely.differential.updates import Update, consolidate
 from timely.errors import CollectionMismatch, GraphError, brief
@@ -103,7 +103,7 @@ class Collection(Generic[T, D]):
     def negate(self, *, name: str = "negate") -> Collection[T, D]:
         """Return the collection with all counts negated; ``DifferenceError`` where they cannot be."""
         self.ring.require("negate", "negate")
-        return self._linear(name, lambda updates: [(record, -diff) for record, diff in updates])
+        return self._linear(name, negated)
 
     def minus(self, other: Collection[T, D]) -> Collection[T, D]:
         """Return the difference of two collections."""
@@ -121,6 +121,17 @@ class Collection(Generic[T, D]):
         if other.ring is not self.ring:
             product_ring(self.ring, other.ring, name)
             raise GraphError(f"{name} adds up differences, and those of its collections are of two kinds")
+
+    def map_columns(self, f: Callable[..., Any], *, name: str = "map_columns") -> Collection[T, Any]:
+        """Return ``f(keys, values)``, or ``f(keys)`` where records are no pairs: NumPy arrays to one array, or two for pairs.
+
+        Records are whole numbers, or pairs of them; ``TypeError`` for others.
+        """
+        return self._linear(name, lambda updates: columnar(updates, name, lambda columns: columns.mapped(f, name)))
+
+    def filter_columns(self, p: Callable[..., Any], *, name: str = "filter_columns") -> Collection[T, D]:
+        """Return the records for which ``p(keys, values)``, or ``p(keys)``, is true: NumPy arrays to an array of booleans."""
+        return self._linear(name, lambda updates: columnar(updates, name, lambda columns: columns.chosen_by(p)))
 
     # -- scopes and times ------------------------------------------------------------------------------------------
 
@@ -208,12 +219,13 @@ class Collection(Generic[T, D]):
             count = counts[None]
             return [(None, f(record, unwrap(count)))] if count > 0 else []
 
-        return self._reduced(result, name, key, pairs=False, results=False)
+        kernel = "distinct" if f is _at_most_once else None
+        return self._reduced(Function(result, kernel), name, key, pairs=False, results=False)
 
     def count(self, *, name: str = "count", key: Key | None = None) -> Collection[T, tuple[D, Any]]:
         """Return ``(record, count)`` for each record."""
         unwrap = self.ring.unwrap
-        return self._reduced(lambda record, counts: [(unwrap(counts[None]), 1)], name, key, pairs=False)
+        return self._reduced(Function(lambda record, counts: [(unwrap(counts[None]), 1)], "count"), name, key, pairs=False)
 
     def reduce(
         self,
@@ -237,7 +249,7 @@ class Collection(Generic[T, D]):
         {('a', 1): 1, ('b', 2): 1}
         """
         self.ring.require("negate", name)
-        return self._reduced(by_value(f), name, key)
+        return self._reduced(Function(by_value(f)), name, key)
 
     def count_by_key(self, *, name: str = "count_by_key", key: Key | None = None) -> Collection[T, tuple[Any, Any]]:
         """Return ``(key, number of values)`` of pairs, for each key that has any."""
@@ -249,11 +261,11 @@ class Collection(Generic[T, D]):
 
     def min_by_key(self, *, name: str = "min_by_key", key: Key | None = None) -> Collection[T, tuple[Any, Any]]:
         """Return ``(key, least value)`` of pairs, of the values with positive counts."""
-        return self._reduced(Top(1, None), name, key)
+        return self._reduced(Top(1, None, "least"), name, key)
 
     def max_by_key(self, *, name: str = "max_by_key", key: Key | None = None) -> Collection[T, tuple[Any, Any]]:
         """Return ``(key, greatest value)`` of pairs, of the values with positive counts."""
-        return self._reduced(Top(1, greatest(None)), name, key)
+        return self._reduced(Top(1, greatest(None), "greatest"), name, key)
 
     def top_k(
         self, k: int, by: Callable[[Any], Any] | None = None, *, name: str = "top_k", key: Key | None = None
@@ -271,7 +283,7 @@ class Collection(Generic[T, D]):
     ) -> Collection[T, Any]:
         made = self._arrangement
         shared = made if made is not None and made.index.pairs == pairs and made.index.key is key else None
-        found = reduce_stream(self.stream, INTEGERS, f, name, pairs=pairs, results=results, key=key, source=shared)
+        found = reduce_stream(self.stream, self.ring, f, name, pairs=pairs, results=results, key=key, source=shared)
         return Collection(found.stream, INTEGERS, arrangement=found, consolidated=True)
 
     # -- joins -----------------------------------------------------------------------------------------------------
@@ -291,17 +303,26 @@ class Collection(Generic[T, D]):
         ...     both.at(0)
         {(1, ('ada', 30)): 1}
         """
-        return self._join(other, pair, name, key)
+        return self._join(other, PAIR, name, key)
 
     def join_map(
-        self, other: Any, f: Callable[[Any, Any, Any], Any], *, name: str = "join_map", key: Key | None = None
+        self,
+        other: Any,
+        f: Callable[[Any, Any, Any], Any],
+        *,
+        columns: Callable[..., Any] | None = None,
+        name: str = "join_map",
+        key: Key | None = None,
     ) -> Collection[T, Any]:
-        """Return ``f(key, left, right)`` for pairs with equal keys, with the product of their counts."""
-        return self._join(other, mapped(f), name, key)
+        """Return ``f(key, left, right)`` for pairs with equal keys, with the product of their counts.
+
+        ``columns(keys, left, right)`` does the same for NumPy arrays of whole numbers, and returns an array, or two for pairs.
+        """
+        return self._join(other, mapped(f, columns), name, key)
 
     def semijoin(self, keys: Any, *, name: str = "semijoin", key: Key | None = None) -> Collection[T, D]:
         """Return the pairs whose key is in ``keys``, with the product of their counts: ``distinct`` makes those a set."""
-        return self._join(keys, left_pair, name, key, pairs=False)
+        return self._join(keys, LEFT, name, key, pairs=False)
 
     def antijoin(self, keys: Any, *, name: str = "antijoin", key: Key | None = None) -> Collection[T, D]:
         """Return the collection minus its semijoin with ``keys``."""

@@ -213,7 +213,7 @@ class InputSession(Session[T], Generic[T, D]):
     def __init__(self, sender: UpdateSender[T], ring: Ring) -> None:
         super().__init__(sender)
         self._ring = ring
-        self._one = None if ring.one is None else ring.wrap(ring.one)
+        self._one: Any = None if ring.one is None else ring.wrap(ring.one)
 
     def insert(self, record: D) -> None:
         """Add ``record`` once more; ``DifferenceError`` where differences have no ``one``."""
@@ -242,6 +242,32 @@ class InputSession(Session[T], Generic[T, D]):
             self._ring.require("one", "insert_batch")
         one = self._one
         self._sender.send_batch([(record, one) for record in records])
+
+
+    def insert_columns(self, *columns: Any, diff: Any = 1) -> None:
+        """Add the rows of columns: one of records, or two of keys and values, or an Arrow batch or table of one or two columns.
+
+        Whole numbers of up to 64 bits stay columns. Others become rows, where missing values are ``None``. ``diff`` is one number
+        for all rows, or an array. Needs NumPy.
+
+        >>> import timely
+        >>> from timely import differential as dd
+        >>> with timely.Worker() as worker:
+        ...     with worker.dataflow(int) as scope:
+        ...         edges, collection = dd.new_collection(scope)
+        ...         result = collection.output()
+        ...     edges.insert_columns([1, 2], [2, 3])
+        ...     edges.close()
+        ...     result.at(0)
+        {(1, 2): 1, (2, 3): 1}
+        """
+        from timely.differential.columns import updates_of
+
+        updates = updates_of(columns, diff, self._sender.label)
+        if self._ring.native is not int:
+            self._sender.send_batch([(record, self._ring.wrap(diff)) for record, diff in updates])
+        else:
+            self._sender.send_batch(updates)
 
 
 def new_sender(scope: ScopeBuilder[T], name: str) -> tuple[UpdateSender[T], Stream[T, Any]]:

@@ -7,13 +7,15 @@ epochs of one key would meet ``n`` entries each.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, Final
+
+import attrs
 
 from timely.dataflow import Capability, InputPort, OperatorBuilder, OperatorInfo, OutputPort, Pipeline, Stream
 from timely.differential.arrangement import Arrangement
 from timely.differential.trace import Cursor
-from timely.differential.updates import Delta
+from timely.differential.updates import MANY, Delta
 from timely.errors import GraphError
 from timely.operators.pending import Pending
 from timely.order import reaches
@@ -21,13 +23,16 @@ from timely.order import reaches
 LIMIT: Final = 100_000
 """Records after which a join lets other operators run."""
 
-Waiting = tuple[Capability[Any], tuple[list[Delta], list[Delta]]]
+Deltas = tuple[list[Any], list[Any]]
+"""The deltas of both sides."""
+
+Waiting = tuple[Capability[Any], Deltas]
 
 
 class _Join:
     """The logic of one join."""
 
-    def __init__(self, left: Arrangement[Any, Any, Any], right: Arrangement[Any, Any, Any], result: Callable[..., Any]) -> None:
+    def __init__(self, left: Arrangement[Any, Any, Any], right: Arrangement[Any, Any, Any], result: Result) -> None:
         self._lub = left.lattice.lub
         self._result = result
         self._pending: Pending[Any, Waiting] = Pending()
@@ -98,30 +103,42 @@ class _Join:
             for cursor in self._cursors:
                 cursor.end_run()
 
-    def _at(self, time: Any, capability: Capability[Any], deltas: tuple[list[Delta], list[Delta]], output: OutputPort[Any]) -> Iterator[int]:
+    def _at(self, time: Any, capability: Capability[Any], deltas: Deltas, output: OutputPort[Any]) -> Iterator[int]:
         self._current = [time]
         for side in (0, 1):
             mine, others = self._cursors[side], self._cursors[1 - side]
             for delta in deltas[side]:
                 found: dict[Any, list[Any]] = {}
                 for produced in self._pairs(time, mine, others, delta, side, found):
-                    yield self._send(found, capability, output, produced)
+                    self._send(found, capability, output)
+                    yield produced
                 mine.see(delta, time)
         capability.drop()
         self._current = []
 
-    def _send(self, found: dict[Any, list[Any]], capability: Capability[Any], output: OutputPort[Any], produced: int) -> int:
-        for bound, updates in found.items():
+    def _send(self, found: dict[Any, list[Any]], capability: Capability[Any], output: OutputPort[Any]) -> None:
+        for bound, batches in found.items():
+            if bound == capability.time:
+                session = output.session(capability)
+                for batch in batches:
+                    session.give_batch(batch)
+                continue
             with capability.delayed(bound) as later:
-                output.session(later).give_batch(updates)
+                session = output.session(later)
+                for batch in batches:
+                    session.give_batch(batch)
         found.clear()
-        return produced
 
     def _pairs(
-        self, time: Any, mine: Cursor[Any], others: Cursor[Any], delta: Delta, side: int, found: dict[Any, list[Any]]
+        self, time: Any, mine: Cursor[Any], others: Cursor[Any], delta: Any, side: int, found: dict[Any, list[Any]]
     ) -> Iterator[int]:
-        """Collect the results of a delta by time in ``found``; yield how many there are, now and then."""
-        lub, result, history = self._lub, self._result, others.history
+        """Collect containers of the results of a delta by time in ``found``; yield how many there are, now and then."""
+        if type(delta) is not Delta and len(delta) >= MANY:
+            columns = self._columns(time, others, delta, side, found)
+            if columns is not None:
+                yield from columns
+                return
+        lub, result, history = self._lub, self._result.collect, others.history
         last: Any = None
         results: list[Any] = []
         count = 0
@@ -129,7 +146,7 @@ class _Join:
             for other, when, factor in history(key):
                 if when is not last:
                     last = when
-                    results = found.setdefault(lub(time, when), [])
+                    results = found.setdefault(lub(time, when), [[]])[0]
                 result(results, key, (other if side else value), (value if side else other), diff * factor)
                 count += 1
             if count >= LIMIT:
@@ -138,32 +155,57 @@ class _Join:
         yield count
 
 
-def pair(results: list[Any], key: Any, left: Any, right: Any, diff: Any) -> None:
-    """Collect ``(key, (left, right))``."""
+    def _columns(
+        self, time: Any, others: Cursor[Any], delta: Any, side: int, found: dict[Any, list[Any]]
+    ) -> Iterator[int] | None:
+        """Return what ``_pairs`` does, with columns; ``None`` where that cannot be."""
+        from timely.differential import column_operators
+
+        gathered = others.gather(delta.batch.keys)
+        if gathered is None or not column_operators.fits(delta.batch, gathered):
+            return None
+        return column_operators.join(time, delta.batch, gathered, side, self._lub, self._result, found, LIMIT)
+
+
+@attrs.frozen
+class Result:
+    """What a join makes of a pair: ``collect(results, key, left, right, diff)`` appends updates to a list.
+
+    ``columns(keys, left, right)`` does the same for arrays, and returns the keys and the values of the records.
+    """
+
+    collect: Callable[..., None]
+    columns: Callable[..., Any] | None = None
+
+
+def _collect_pair(results: list[Any], key: Any, left: Any, right: Any, diff: Any) -> None:
     results.append(((key, (left, right)), diff))
 
 
-def mapped(f: Callable[[Any, Any, Any], Any]) -> Callable[..., None]:
-    """Return what collects ``f(key, left, right)``."""
+def _collect_left(results: list[Any], key: Any, left: Any, right: Any, diff: Any) -> None:
+    results.append(((key, left), diff))
+
+
+def _collect_key(results: list[Any], key: Any, left: Any, right: Any, diff: Any) -> None:
+    results.append((key, diff))
+
+
+PAIR: Final = Result(_collect_pair)
+LEFT: Final = Result(_collect_left, lambda keys, left, right: (keys, left))
+KEY: Final = Result(_collect_key, lambda keys, left, right: keys)
+
+
+def mapped(f: Callable[[Any, Any, Any], Any], columns: Callable[..., Any] | None = None) -> Result:
+    """Return what collects ``f(key, left, right)``; ``columns`` does the same for arrays."""
 
     def collect(results: list[Any], key: Any, left: Any, right: Any, diff: Any) -> None:
         results.append((f(key, left, right), diff))
 
-    return collect
-
-
-def left_pair(results: list[Any], key: Any, left: Any, right: Any, diff: Any) -> None:
-    """Collect ``(key, left)``, for a semijoin of pairs."""
-    results.append(((key, left), diff))
-
-
-def key_alone(results: list[Any], key: Any, left: Any, right: Any, diff: Any) -> None:
-    """Collect the key, for a semijoin of records by themselves."""
-    results.append((key, diff))
+    return Result(collect, columns)
 
 
 def join_arrangements(
-    left: Arrangement[Any, Any, Any], right: Arrangement[Any, Any, Any], result: Callable[..., Any], name: str
+    left: Arrangement[Any, Any, Any], right: Arrangement[Any, Any, Any], result: Result, name: str
 ) -> Stream[Any, Any]:
     """Return the stream of updates that ``result`` collects of the pairs of ``left`` and ``right``."""
     if left.scope is not right.scope:

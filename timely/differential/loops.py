@@ -20,7 +20,7 @@ D = TypeVar("D", default=Any)
 
 
 class Variable(Generic[T, D]):
-    """A collection that is defined in terms of itself, in the loop ``scope``: ``set(result)`` makes it ``result`` one round later.
+    """A collection defined in terms of itself, in the loop ``scope``: ``set(result)`` makes it ``result`` one round later.
 
     It starts as ``initial``, or empty. ``step`` is the path summary of a round, one more by default. Mutual recursion takes two
     variables. What goes round must be brought together somewhere, by ``distinct``, a reduction or ``consolidate``: differences
@@ -54,8 +54,8 @@ class Variable(Generic[T, D]):
     ) -> None:
         if initial is not None and initial.scope is not scope:
             raise GraphError(
-                f"a Variable of scope {scope.path!r} starts with a collection of that scope, not of {initial.scope.path!r}: bring it"
-                " in with enter(scope)"
+                f"a Variable of scope {scope.path!r} starts with a collection of that scope, not of {initial.scope.path!r}:"
+                " bring it in with enter(scope)"
             )
         self._handle, stream = feedback(scope, step)
         self._initial = initial

@@ -9,33 +9,51 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from operator import itemgetter
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import attrs
 
 from timely.dataflow import Capability, InputPort, OperatorBuilder, OperatorInfo, OutputPort, Pact, Pipeline, Stream
 from timely.differential.aggregates import Aggregate, Groups, counts_at
 from timely.differential.arrangement import Arrangement, Index, pact_for, register_trace
-from timely.differential.rings import Ring
+from timely.differential.rings import INTEGERS, Ring
 from timely.differential.trace import Cursor, Trace
-from timely.differential.updates import Update, consolidate
+from timely.differential.updates import MANY, Update, as_columns, consolidate
 from timely.errors import brief
 from timely.operators.pending import Pending
 from timely.operators.state import key_route, register_keyed_state
 from timely.order import reaches
 from timely.progress import Lattice, lattice
 
+if TYPE_CHECKING:
+    from timely.differential.column_store import Gathered
+    from timely.differential.columns import Array
+
 Hold = Callable[[], Sequence[Any]]
+
+
+@attrs.frozen
+class Function:
+    """A function of a key and its values, ``rows(key, {value: count})``, and what does the same for columns."""
+
+    rows: Callable[[Any, dict[Any, Any]], Iterable[tuple[Any, Any]]]
+    kernel: str | None = None
 
 
 class Input(Protocol):
     """The input of a reduction: what has been taken of it, by key."""
 
-    def take(self, time: Any, batches: list[Any]) -> Iterable[Any]:
-        """Take the batches of ``time``, and return their keys."""
+    def take(self, time: Any, batches: list[Any]) -> Any:
+        """Take the batches of ``time``, and return their keys: an array of them, where they came as columns."""
 
     def result(self, key: Any, time: Any, later: set[Any]) -> Iterable[tuple[Any, Any]]:
         """Return the values and counts of the output of ``key`` at ``time``, collecting further times in ``later``."""
+
+    def gather(self, keys: Array) -> Gathered | None:
+        """Return the entries of keys as columns."""
+
+    def large(self, keys: Array) -> list[Any]:
+        """Return those of ``keys`` that ``gather`` does not have."""
 
     def begin_run(self) -> None:
         """Begin to take several times in turn."""
@@ -47,78 +65,91 @@ class Input(Protocol):
         """Compact some of it; return whether more is to be done."""
 
 
-class _OwnTrace:
-    """The input is a trace of the reduction's own, to which a time's updates are appended when it is taken."""
+class _Own:
+    """An input that is kept by the reduction alone."""
 
-    def __init__(self, trace: Trace[Any], f: Callable[..., Any]) -> None:
-        self.trace = trace
-        self._f = f
-        self.maintain = trace.maintain
-
-    def take(self, time: Any, batches: list[Any]) -> Iterable[Any]:
-        delta = self.trace.append(time, _consolidated(batches))
-        return dict.fromkeys(_keys(delta, self.trace.pairs))
-
-    def result(self, key: Any, time: Any, later: set[Any]) -> Iterable[tuple[Any, Any]]:
-        counts = counts_at(self.trace.history(key), time, self.trace.lattice.lub, later)
-        return self._f(key, counts) if counts else ()
+    def large(self, keys: Array) -> list[Any]:
+        return []
 
     def begin_run(self) -> None:
         pass
 
     def end_run(self) -> None:
         pass
+
+
+class _OwnTrace(_Own):
+    """The input is a trace of the reduction's own, to which a time's updates are appended when it is taken."""
+
+    def __init__(self, trace: Trace[Any], f: Function) -> None:
+        self.trace = trace
+        self._rows = f.rows
+        self.maintain = trace.maintain
+
+    def take(self, time: Any, batches: list[Any]) -> Any:
+        columns = as_columns(batches, self.trace.pairs)
+        if columns is not None:
+            return self.trace.append_columns(time, columns.consolidated()).batch.keys
+        delta = self.trace.append(time, _consolidated(batches))
+        return dict.fromkeys([record[0] for record, _ in delta] if self.trace.pairs else [record for record, _ in delta])
+
+    def result(self, key: Any, time: Any, later: set[Any]) -> Iterable[tuple[Any, Any]]:
+        counts = counts_at(self.trace.history(key), time, self.trace.lattice.lub, later)
+        return self._rows(key, counts) if counts else ()
+
+    def gather(self, keys: Array) -> Gathered | None:
+        return self.trace.gather(keys, self.trace.number, set())
 
 
 class _SharedTrace:
     """The input is an arrangement, whose deltas are seen when their time is taken."""
 
-    def __init__(self, cursor: Cursor[Any], f: Callable[..., Any]) -> None:
+    def __init__(self, cursor: Cursor[Any], f: Function) -> None:
         self._cursor = cursor
-        self._f = f
+        self._rows = f.rows
         self.begin_run = cursor.begin_run
         self.end_run = cursor.end_run
+        self.gather = cursor.gather
 
-    def take(self, time: Any, batches: list[Any]) -> Iterable[Any]:
+    def take(self, time: Any, batches: list[Any]) -> Any:
         keys: dict[Any, None] = {}
         for delta in batches:
-            for key, _, _ in self._cursor.rows(delta):
-                keys[key] = None
+            keys.update(dict.fromkeys(key for key, _, _ in self._cursor.rows(delta)))
             self._cursor.see(delta, time)
         return keys
 
     def result(self, key: Any, time: Any, later: set[Any]) -> Iterable[tuple[Any, Any]]:
         counts = counts_at(self._cursor.history(key), time, self._cursor.lattice.lub, later)
-        return self._f(key, counts) if counts else ()
+        return self._rows(key, counts) if counts else ()
+
+    def large(self, keys: Array) -> list[Any]:
+        return []
 
     def maintain(self, portion: int) -> bool:
         return False  # whoever arranged it does that
 
 
-class _Grouped:
+class _Grouped(_Own):
     """The input is the groups of an aggregate."""
 
     def __init__(self, groups: Groups) -> None:
         self._groups = groups
         self.result = groups.result
+        self.large = groups.large  # type: ignore[method-assign]
         self.maintain = groups.trace.maintain
 
-    def take(self, time: Any, batches: list[Any]) -> Iterable[Any]:
-        return self._groups.append(time, _consolidated(batches))
+    def take(self, time: Any, batches: list[Any]) -> Any:
+        columns = as_columns(batches, pairs=True)
+        if columns is None:
+            return self._groups.append(time, _consolidated(batches))
+        return self._groups.append_columns(time, columns.consolidated())
 
-    def begin_run(self) -> None:
-        pass
-
-    def end_run(self) -> None:
-        pass
+    def gather(self, keys: Array) -> Gathered | None:
+        return self._groups.trace.gather(keys, self._groups.trace.number, set())
 
 
 def _consolidated(batches: list[Any]) -> list[Update]:
     return consolidate(batches[0] if len(batches) == 1 else [update for batch in batches for update in batch])
-
-
-def _keys(delta: Iterable[Update], pairs: bool) -> Iterator[Any]:
-    return (record[0] if pairs else record for record, _ in delta)
 
 
 @attrs.define(eq=False)
@@ -133,7 +164,8 @@ class _Waiting:
 class _Reduction:
     """The logic of one reduction; ``pairs`` says whether its output is ``(key, value)`` or the key alone."""
 
-    def __init__(self, times: Lattice[Any], pairs: bool) -> None:
+    def __init__(self, times: Lattice[Any], pairs: bool, kernel: str | None) -> None:
+        self._kernel = kernel
         self._pending: Pending[Any, _Waiting] = Pending()
         self._now: list[Any] = []
         self._port: InputPort[Any, Any] | None = None
@@ -181,32 +213,54 @@ class _Reduction:
 
     def _process(self, time: Any, waiting: _Waiting, output: OutputPort[Any]) -> int:
         self._now = [time]
-        keys = waiting.keys
-        if waiting.batches:
-            keys.update(dict.fromkeys(self.input.take(time, waiting.batches)))
-        changes: list[Update] = []
-        result, history, lub, pairs = self.input.result, self._sent.history, self.trace.lattice.lub, self.trace.pairs
         capability = waiting.capability
-        for key in keys:
-            later: set[Any] = set()
-            before = counts_at(history(key), time, lub, later)
-            for value, count in result(key, time, later):
-                if value in before:
-                    before[value] = before[value] - count
-                else:
-                    before[value] = -count
-            for value, count in before.items():
-                if count:
-                    changes.append(((key, value) if pairs else key, -count))
-            for bound in later:
-                self.waiting(bound, lambda: capability.delayed(bound)).keys[key] = None  # noqa: B023  # called at once
+        taken: Any = self.input.take(time, waiting.batches) if waiting.batches else {}
+        keys: Any = waiting.keys
+        columns: Any = None
+        if self._kernel is not None and len(taken) + len(keys) >= MANY:
+            from timely.differential.column_reductions import ColumnReduction
+
+            reduction = ColumnReduction(self._kernel, self.trace.pairs, self.input, self._sent, self.trace.lattice.lub)
+            columns, keys = reduction.process(time, taken, keys)
+            for bound, more in reduction.later():
+                self._wait_at(bound, capability, more)
+        else:
+            keys.update(dict.fromkeys(taken if isinstance(taken, dict) else taken.tolist()))
+        changes = self._changes(time, keys, capability)
+        delta: Any
+        if columns is not None:
+            found = as_columns([columns, changes], self.trace.pairs)
+            if found is not None:
+                changes, delta = found, self.trace.append_columns(time, found.consolidated())
+            else:
+                changes.extend(columns)
         if changes:
-            delta = self.trace.append(time, changes)
+            if isinstance(changes, list):
+                delta = self.trace.append(time, changes)
             self._sent.see(delta, time)
             output.session(capability).give_batch(delta)
         capability.drop()
         self._now = []
         return len(changes)
+
+    def _changes(self, time: Any, keys: Iterable[Any], capability: Capability[Any]) -> Any:
+        """Return the updates that turn what was sent for ``keys`` into what is to be."""
+        changes: list[Update] = []
+        result, history, lub, pairs = self.input.result, self._sent.history, self.trace.lattice.lub, self.trace.pairs
+        for key in keys:
+            later: set[Any] = set()
+            left = counts_at(history(key), time, lub, later)
+            for value, count in result(key, time, later):
+                left[value] = left[value] - count if value in left else -count
+            for value, count in left.items():
+                if count:
+                    changes.append(((key, value) if pairs else key, -count))
+            for bound in later:
+                self._wait_at(bound, capability, (key,))
+        return changes
+
+    def _wait_at(self, time: Any, capability: Capability[Any], keys: Iterable[Any]) -> None:
+        self.waiting(time, lambda: capability.delayed(time)).keys.update(dict.fromkeys(keys))
 
 
 def by_value(f: Callable[[Any, list[tuple[Any, Any]]], Iterable[tuple[Any, Any]]]) -> Callable[..., Any]:
@@ -231,7 +285,7 @@ def by_value(f: Callable[[Any, list[tuple[Any, Any]]], Iterable[tuple[Any, Any]]
 def reduce_stream(
     stream: Stream[Any, Any],
     ring: Ring,
-    f: Callable[..., Any] | Aggregate,
+    f: Function | Aggregate,
     name: str,
     *,
     pairs: bool = True,
@@ -239,12 +293,12 @@ def reduce_stream(
     key: Callable[[Any], Any] | None = None,
     source: Arrangement[Any, Any, Any] | None = None,
 ) -> Arrangement[Any, Any, Any]:
-    """Return the arrangement of the output of ``f`` for each key: an ``Aggregate``, or ``f(key, {value: count})``.
+    """Return the arrangement of the output of ``f`` for each key; ``ring`` is that of the input.
 
     ``pairs``: the input has pairs of key and value; ``results``: so has the output. With ``source`` it reads that trace.
     """
     times = lattice(stream.scope.time)
-    reduction = _Reduction(times, results)
+    reduction = _Reduction(times, results, f.kernel if ring is INTEGERS else None)
     pact: Pact = pact_for(pairs, key)
     builder: OperatorBuilder[Any] = OperatorBuilder(stream.scope, name)
     if source is not None and source.index.pairs == pairs and not isinstance(f, Aggregate):
@@ -254,7 +308,7 @@ def reduce_stream(
         source = None
     port = builder.new_input(stream, pact)
     output = builder.new_output()
-    index = Index(reduction.trace, key, ring, builder.info.path, stream.scope)
+    index = Index(reduction.trace, key, INTEGERS, builder.info.path, stream.scope)
 
     def constructor(capabilities: list[Capability[Any]], info: OperatorInfo) -> Callable[..., object]:
         index.activator = info.activator
@@ -263,7 +317,7 @@ def reduce_stream(
             reduction.input = _Grouped(groups)
             route = key_route(key)
             register_keyed_state(
-                info, groups.entries, lambda items: [groups.load(*item) for item in items], lambda item: route(item[0])
+                info, groups.entries, groups.load_all, lambda item: route(item[0])
             )
         elif source is not None:
             cursor = source.cursor(reduction.hold)

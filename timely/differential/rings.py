@@ -46,7 +46,7 @@ class Ring:
         return difference.value if type(difference) is Difference else difference
 
     def require(self, what: str, operator: str) -> None:
-        """Raise ``DifferenceError`` unless the ring has ``what``: ``"negate"``, ``"multiply"``, ``"one"`` or ``"is_positive"``."""
+        """Raise ``DifferenceError`` unless the ring has ``what``, such as ``"negate"``."""
         if getattr(self, what) is None:
             raise DifferenceError(f"{operator} {_NEEDS[what]}, which the differences of this collection ({self!r}) do not have")
 
@@ -82,10 +82,10 @@ class Difference:
         return Difference(negate(self.value), self.ring)
 
     def __sub__(self, other: Any) -> Difference:
-        return self + -other
+        return self.__add__(-other)
 
     def __rsub__(self, other: Any) -> Difference:
-        return -self + other
+        return (-self).__add__(other)
 
     def __mul__(self, other: Any) -> Difference:
         if type(other) is Difference:
@@ -137,7 +137,7 @@ class Vector(tuple[Any, ...]):
 
     __slots__ = ()
 
-    def __add__(self, other: Any) -> Vector:  # type: ignore[override]  # tuples concatenate, differences add up
+    def __add__(self, other: Any) -> Vector:
         if not isinstance(other, tuple):
             return self if other == 0 else NotImplemented
         return Vector(one + two for one, two in zip_longest(self, other, fillvalue=0))
@@ -148,15 +148,15 @@ class Vector(tuple[Any, ...]):
         return Vector(-one for one in self)
 
     def __sub__(self, other: Any) -> Vector:
-        return self + -other
+        return self.__add__(-other)
 
     def __rsub__(self, other: Any) -> Vector:
-        return -self + other
+        return (-self).__add__(other)
 
-    def __mul__(self, factor: Any) -> Vector:  # type: ignore[override]
+    def __mul__(self, factor: Any) -> Vector:
         return Vector(one * factor for one in self) if isinstance(factor, int | float) else NotImplemented
 
-    __rmul__ = __mul__  # type: ignore[assignment]
+    __rmul__ = __mul__
 
     def __bool__(self) -> bool:
         return any(self)
@@ -209,4 +209,4 @@ def product_ring(left: Ring, right: Ring, operator: str) -> Ring:
         return right
     if right is INTEGERS or (right is FLOATS and left is VECTORS):
         return left
-    raise DifferenceError(f"{operator} multiplies differences, and those of its inputs ({left!r} and {right!r}) do not go together")
+    raise DifferenceError(f"{operator} multiplies differences, and those of its inputs do not go together: {left!r}, {right!r}")

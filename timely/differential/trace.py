@@ -1,8 +1,9 @@
 """``Trace``: the updates of one arrangement on one worker, by key, with as much history as its readers hold.
 
-A key has a list of entries ``(value, time, diff)``. Readers process the deltas of a trace one by one, so each sees those it has
-processed and no others: else a join would count a pair twice, or never, whose two sides are both on their way. What some
-reader has not seen is *fresh*; the rest is *settled*, and may be compacted.
+A key has a list of entries ``(value, time, diff)``; large deltas of whole numbers are columns below these lists. Readers process
+the deltas of a trace one by one, so each sees those it has processed and no others: else a join would count a pair twice, or
+never, whose two sides are both on their way. What some reader has not seen is *fresh*; the rest is *settled*, and may be
+compacted.
 
 Invariant: for every time at or after ``since``, the entries of a key with times at or before it add up to what was appended.
 """
@@ -11,11 +12,15 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, Final, Generic, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeAlias, TypeVar
 
 from timely.differential.updates import Delta, Update
 from timely.order import PartialOrder, less_equal, reaches
 from timely.progress import Lattice
+
+if TYPE_CHECKING:
+    from timely.differential.column_store import ColumnDelta, ColumnStore, Gathered
+    from timely.differential.columns import Array, Updates
 
 T = TypeVar("T", bound=PartialOrder)
 
@@ -26,6 +31,10 @@ Hold: TypeAlias = Callable[[], Sequence[Any]]
 """Returns the frontier of the times at which somebody may still read."""
 
 _NONE: Final[list[Entry]] = []
+_NO_NUMBERS: Final[set[int]] = set()
+_LEAST_FOLD: Final = 4096
+"""Rows over columns that are always kept as rows."""
+
 _SHORT: Final = 8
 """Entries from which on a list is compacted whenever it has doubled."""
 
@@ -41,8 +50,8 @@ class Trace(Generic[T]):
     """
 
     __slots__ = (
-        "_advanced", "_appended", "_cursors", "_fresh", "_holds", "_idle", "_rest", "_settled", "_since", "_touched", "_unseen", "lattice", "number",
-        "pairs", "upper",
+        "_advanced", "_appended", "_columns", "_cursors", "_fresh", "_holds", "_idle", "_mixed", "_rest", "_rows",
+        "_settled", "_since", "_touched", "_unseen", "lattice", "number", "pairs", "upper",
     )
 
     def __init__(self, times: Lattice[T], pairs: bool, upper: Hold) -> None:
@@ -61,6 +70,9 @@ class Trace(Generic[T]):
         self._rest: list[Any] = []  # keys that have some once `since` has moved far enough
         self._appended = 0  # updates since those were last looked at
         self._idle = 0
+        self._columns: ColumnStore | None = None
+        self._rows = 0  # rows appended since they were last made columns
+        self._mixed = False  # not all rows are whole numbers
 
     # -- writing ---------------------------------------------------------------------------------------------------
 
@@ -71,6 +83,7 @@ class Trace(Generic[T]):
         self.number += 1
         fresh, settled, touched = self._fresh, self._settled, self._touched
         keys: list[Any] = []
+        self._rows += len(delta)
         for record, diff in delta:
             key, value = record if self.pairs else (record, None)
             if self._cursors:
@@ -91,6 +104,17 @@ class Trace(Generic[T]):
             self._unseen.append((number, keys))
         return delta
 
+    def append_columns(self, time: T, updates: Updates) -> ColumnDelta:
+        """Append consolidated columns at ``time``, as ``append`` does."""
+        from timely.differential.column_store import ColumnDelta, ColumnStore
+
+        if self._columns is None:
+            self._columns = ColumnStore()
+        delta = ColumnDelta(updates, self.number, time)
+        self.number += 1
+        self._columns.append(delta, fresh=bool(self._cursors))
+        return delta
+
     def load(self, key: Any, entries: Iterable[Entry]) -> None:
         """Add entries of a checkpoint, which count as seen."""
         self._settled.setdefault(key, []).extend(entries)
@@ -100,6 +124,8 @@ class Trace(Generic[T]):
         """Settle the deltas that every cursor has seen."""
         unseen, fresh, settled = self._unseen, self._fresh, self._settled
         low = min((cursor.seen for cursor in self._cursors), default=self.number)
+        if self._columns is not None:
+            self._columns.settle(low)
         while unseen and unseen[0][0] < low:
             for key in unseen.popleft()[1]:
                 waiting = fresh.get(key)
@@ -126,14 +152,16 @@ class Trace(Generic[T]):
 
     def history(self, key: Any) -> list[Entry]:
         """Return all entries of ``key``, which must not be changed."""
-        settled = self._settled.get(key, _NONE)
-        waiting = self._fresh.get(key)
-        return settled if waiting is None else settled + [entry[1:] for entry in waiting]
+        return self.visible(key, self.number, _NO_NUMBERS)
 
     def visible(self, key: Any, seen: int, ahead: set[int]) -> list[Entry]:
         """Return the entries of ``key`` in the deltas before number ``seen`` and in those of ``ahead``."""
         settled = self._settled.get(key, _NONE)
         waiting = self._fresh.get(key) if self._fresh else None
+        if self._columns is not None:
+            below = self._columns.lookup(key, seen, ahead)
+            if below:
+                settled = below + settled
         if waiting is None:
             return settled
         found = list(settled)
@@ -144,20 +172,79 @@ class Trace(Generic[T]):
                 break  # deltas come in order
         return found
 
-    def keys(self) -> Iterator[Any]:
+    def gather(self, keys: Array, seen: int, ahead: set[int]) -> Gathered | None:
+        """Return the entries of sorted, unique ``keys`` as columns, or ``None`` where some are not whole numbers."""
+        from timely.differential import column_store
+
+        if len(self._settled) <= len(keys):
+            self._fold()  # to look up every key would cost as much
+        found = [] if self._columns is None else self._columns.gather(keys, seen, ahead)
+        if self._settled or self._fresh:
+            rows = column_store.row_entries(keys, lambda key: self._visible_rows(key, seen, ahead), self.pairs)
+            if rows is None:
+                return None
+            found.append(rows)
+        return column_store.one(found, self.pairs)
+
+    def _visible_rows(self, key: Any, seen: int, ahead: set[int]) -> list[Entry]:
+        settled = self._settled.get(key, _NONE)
+        waiting = self._fresh.get(key)
+        if waiting is None:
+            return settled
+        return settled + [entry[1:] for entry in waiting if entry[0] < seen or entry[0] in ahead]
+
+    def _fold(self, rows: int | None = None) -> bool:
+        """Make columns of so many of the settled rows, or of all; return whether that could be done."""
+        from timely.differential.column_store import ColumnStore, batch_of_rows
+
+        if self._settled:
+            if self._mixed:
+                return False
+            self._advance_since()
+            chosen = self._settled if rows is None else self._some(rows)
+            batch = batch_of_rows(chosen, self._moved, self.pairs)
+            if batch is None:
+                self._settled.update(chosen)
+                self._mixed = True
+                return False
+            if self._columns is None:
+                self._columns = ColumnStore()
+            self._columns.add(batch)
+            self._rows -= len(batch)
+            if rows is None:
+                self._settled.clear()
+                self._touched.clear()
+                self._rest.clear()
+        if not self._settled:
+            self._rows = 0
+        return True
+
+    def _some(self, rows: int) -> dict[Any, list[Entry]]:
+        """Remove keys with so many settled rows, and return them."""
+        chosen: dict[Any, list[Entry]] = {}
+        while rows > 0 and self._settled:
+            key, entries = self._settled.popitem()
+            self._touched.pop(key, None)
+            chosen[key] = entries
+            rows -= len(entries)
+        return chosen
+
+    def __iter__(self) -> Iterator[Any]:
         """Return the keys that have entries."""
-        yield from self._settled
-        for key in self._fresh:
-            if key not in self._settled:
-                yield key
+        found = dict.fromkeys(self._settled)
+        found.update(dict.fromkeys(self._fresh))
+        if self._columns is not None:
+            found.update(dict.fromkeys(self._columns.keys()))
+        return iter(found)
 
     def __len__(self) -> int:
         """Return the number of keys that have entries, or a little more."""
-        return len(self._settled) + len(self._fresh)
+        return len(self._settled) + len(self._fresh) + (0 if self._columns is None else self._columns.count_keys())
 
     def entries(self) -> int:
         """Return the number of entries, by counting them."""
-        return sum(map(len, self._settled.values())) + sum(map(len, self._fresh.values()))
+        below = 0 if self._columns is None else len(self._columns)
+        return below + sum(map(len, self._settled.values())) + sum(map(len, self._fresh.values()))
 
     def at(self, key: Any, time: T) -> dict[Any, Any]:
         """Return the counts of the values of ``key`` at ``time``."""
@@ -191,11 +278,12 @@ class Trace(Generic[T]):
 
     def maintain(self, appended: int, force: bool = False) -> bool:
         """Compact some keys, at a cost that goes with how many updates were appended. Return whether others wait."""
+        more = self._columns is not None and self._maintain_columns(self._columns)
         self._appended += appended
         self._idle += 1
         touched = self._touched
         if not force and self._idle < _EVERY and len(touched) < _EVERY:
-            return False
+            return more
         self._idle = 0
         self._advance_since()
         if self._appended >= len(self._rest):
@@ -207,29 +295,56 @@ class Trace(Generic[T]):
             entries = self._compact(key)
             if len(entries) > 1 and any(entry[1] is not entries[0][1] for entry in entries):
                 self._rest.append(key)
-        return bool(touched)
+        return more or bool(touched)
+
+    def _maintain_columns(self, columns: ColumnStore) -> bool:
+        """Make columns of some rows where these are many, or merge some columns; return whether there is more to do."""
+        if self._rows > max(_LEAST_FOLD, len(columns) // 4) and not self._mixed:
+            self._fold(_LEAST_FOLD // 2)
+            if not self._settled:
+                self._rows = 0
+        return columns.work()
 
     def compact(self) -> None:
         """Compact all keys."""
         self._advance_since()
         for key in list(self._settled):
             self._compact(key)
+        if self._columns is not None:
+            self._columns.compact()
 
     def compact_key(self, key: Any) -> list[Entry]:
         """Compact one key, and return its entries."""
         self._advance_since()
-        return self._compact(key)
+        kept = self._compact(key)
+        if self._columns is None:
+            return kept
+        return compacted(self.history(key), self.lattice, self._since, self._advanced)
 
     def remove(self, key: Any) -> list[Entry]:
-        """Remove a key, and return its entries."""
+        """Remove a key, of which nothing is fresh, and return its entries."""
+        entries = self.history(key)
         self._touched.pop(key, None)
-        return self._settled.pop(key, _NONE)
+        self._settled.pop(key, None)
+        if self._columns is not None:
+            self._columns.hide(key)
+        return entries
 
     def _advance_since(self) -> None:
         since = self.since
         if since != self._since:
             self._since = since
             self._advanced.clear()
+            if self._columns is not None:
+                self._columns.advance(self._moved)
+
+    def _moved(self, time: T) -> T:
+        """Return ``time`` advanced by ``since``; equal times are one object."""
+        moved = self._advanced.get(time)
+        if moved is None:
+            moved = self.lattice.advance(time, self._since)
+            moved = self._advanced[time] = self._advanced.setdefault(moved, moved)
+        return moved
 
     def _compact(self, key: Any) -> list[Entry]:
         entries = self._settled.get(key)
@@ -318,9 +433,9 @@ class Cursor(Generic[T]):
         """Return about how many keys the trace has."""
         return len(self._trace)
 
-    def keys(self) -> Iterator[Any]:
+    def __iter__(self) -> Iterator[Any]:
         """Return the keys of the trace."""
-        return self._trace.keys()
+        return iter(self._trace)
 
     def history(self, key: Any) -> list[Entry]:
         """Return what it sees of ``key``, which must not be changed."""
@@ -351,7 +466,16 @@ class Cursor(Generic[T]):
             found.append((value, moved, diff))
         return found
 
-    def rows(self, delta: Delta) -> Iterable[tuple[Any, Any, Any]]:
+    def gather(self, keys: Array) -> Gathered | None:
+        """Return what it sees of sorted, unique ``keys`` as columns, or ``None`` where that cannot be."""
+        if self._keep is not None:
+            return None
+        found = self._trace.gather(keys, self.seen, self._ahead)
+        if found is None or self._to_inner is None:
+            return found
+        return found._replace(times=[self._to_inner(time) for time in found.times])
+
+    def rows(self, delta: Any) -> Iterable[tuple[Any, Any, Any]]:
         """Return the updates of a delta as ``(key, value, diff)``."""
         keep = self._keep
         updates: Iterable[Update] = delta if keep is None else [update for update in delta if keep(update[0])]
@@ -359,7 +483,7 @@ class Cursor(Generic[T]):
             return [(key, value, diff) for (key, value), diff in updates]
         return [(record, None, diff) for record, diff in updates]
 
-    def see(self, delta: Delta, time: T) -> None:
+    def see(self, delta: Any, time: T) -> None:
         """Take note that the delta, which came at ``time``, has been processed."""
         run = self._run
         if run is not None:
@@ -374,7 +498,7 @@ class Cursor(Generic[T]):
             self.seen += 1
         self._trace.settle()
 
-    def _add(self, run: dict[Any, list[Entry]], delta: Delta, time: T) -> None:
+    def _add(self, run: dict[Any, list[Entry]], delta: Any, time: T) -> None:
         limits = self._limits
         for key, value, diff in self.rows(delta):
             entries = run.get(key)

@@ -1,8 +1,13 @@
-"""Updates: pairs of a record and a difference, at the time of the message that carries them."""
+"""Updates: pairs of a record and a difference, at the time of the message that carries them.
+
+A container of updates is a list, or :class:`timely.differential.columns.Updates`, which iterates over the same pairs.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import functools
+from collections.abc import Callable, Iterable, Sequence
+from types import ModuleType
 from typing import Any, TypeAlias
 
 import attrs
@@ -40,19 +45,51 @@ class Delta(list[Update]):
     number: int
 
 
+@functools.cache
+def columns_module() -> ModuleType | None:
+    """Return the module for columns, or ``None`` where NumPy is not installed."""
+    try:
+        from timely.differential import columns
+    except ImportError:
+        return None
+    return columns
+
+
+MANY = 128
+"""Updates from which on columns are faster: a call of NumPy costs about 1 µs, a row in Python too."""
+
+
+def as_columns(batches: Sequence[Any], pairs: bool) -> Any:
+    """Return containers of updates as one of columns, where they are many and all whole numbers, else ``None``.
+
+    >>> as_columns([[("a", 1)]], pairs=False) is None
+    True
+    """
+    if sum(map(len, batches)) < MANY:
+        return None
+    columns = columns_module()
+    return None if columns is None else columns.as_columns(batches, pairs)
+
+
 @attrs.frozen
 class ByUpdate(Exchange):
-    """Exchange each update by ``key(record)``."""
+    """Exchange each update by ``key(update)``; ``column`` says that columns go by their key, as rows of them do."""
+
+    column: bool | None = None
 
     @override
     def parts(self, time: object, batch: Any, workers: int) -> Any:
-        return super().parts(time, records_of(batch), workers)
+        if not isinstance(batch, list):
+            if self.column is not None and (batch.values is None) != self.column:
+                return batch.parts(workers)
+            batch = records_of(batch)
+        return super().parts(time, batch, workers)
 
 
 def by_key(key: Callable[[Any], Any] | None) -> ByUpdate:
     """Return the pact that exchanges updates of pairs by ``key(first)``, or by the first part."""
     if key is None:
-        return ByUpdate(_first)
+        return ByUpdate(_first, True)
     chosen = key
     return ByUpdate(lambda update: chosen(_first(update)))
 
@@ -60,7 +97,7 @@ def by_key(key: Callable[[Any], Any] | None) -> ByUpdate:
 def by_record(key: Callable[[Any], Any] | None) -> ByUpdate:
     """Return the pact that exchanges updates by ``key(record)``, or by the record."""
     if key is None:
-        return ByUpdate(_record)
+        return ByUpdate(_record, False)
     chosen = key
     return ByUpdate(lambda update: chosen(update[0]))
 
