@@ -10,12 +10,13 @@ from itertools import combinations
 from typing import Any
 
 import networkx
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import timely
-from tests.differential.epochs import Updates, accumulated, held
+from tests.differential.epochs import Updates, accumulated, held, total
 from timely import differential as dd
 from timely.errors import GraphError
 
@@ -64,7 +65,7 @@ def both_ways(edges: Iterable[tuple[Any, Any]]) -> set[tuple[Any, Any]]:
 def components(edges: Iterable[tuple[Any, Any]]) -> dict[Any, Any]:
     """The least node of each node's component."""
     found = both_ways(edges)
-    return reached_by(found, [(node, node) for node, _ in found])
+    return reached_by(found, {(node, node) for node, _ in found})
 
 
 def strong(edges: Iterable[tuple[Any, Any]]) -> dict[Any, Any]:
@@ -133,7 +134,7 @@ PROGRAMS: dict[str, tuple[Build, Callable[..., Any], str]] = {
 def changes(draw: st.DrawFn, records: st.SearchStrategy[Any], epochs: int) -> list[Updates]:
     """Insertions, and deletions of what is there; records may be there more than once."""
     there: list[Any] = []
-    found = []
+    found: list[Updates] = []
     for _ in range(epochs):
         updates = [(record, 1) for record in draw(st.lists(records, max_size=8))]
         there += [record for record, _ in updates]
@@ -193,6 +194,41 @@ def moves(chance: random.Random, record: Callable[[], Any], size: int, epochs: i
     return found
 
 
+@pytest.mark.parametrize("workers", [1, 3])
+@pytest.mark.parametrize("name", [name for name in PROGRAMS if name != "shortest_paths"])
+def test_columns(name: str, workers: int) -> None:
+    build, plain, second = PROGRAMS[name]
+    chance = np.random.default_rng(7)
+    edges = [chance.integers(0, 60, (2, 400)) for _ in range(3)]
+    gone = [chance.choice(edges[0], 150, axis=1, replace=False), chance.choice(edges[1], 150, axis=1, replace=False)]
+    other: Updates = [(node if second == "node" else (node, 59 - node), 1) for node in (3, 4, 5)] if second else []
+
+    def program(worker: timely.Worker) -> list[dict[Any, int]]:
+        with worker.dataflow(int) as scope:
+            session, collection = dd.new_collection(scope)
+            inputs = [dd.collection(scope, [record for record, _ in other], on=0)] if second else []
+            output = build(collection, *inputs).output()
+        found = []
+        for epoch in range(3):
+            if worker.index == 0:
+                session.insert_columns(*edges[epoch])
+                if epoch:
+                    session.insert_columns(*gone[epoch - 1], diff=-1)
+            session.advance_to(epoch + 1)
+            found.append(output.at(epoch))
+        return found
+
+    parts = timely.execute(program, workers=workers)
+    changes = [
+        [((src, dst), 1) for src, dst in edges[epoch].T.tolist()]
+        + ([((src, dst), -1) for src, dst in gone[epoch - 1].T.tolist()] if epoch else [])
+        for epoch in range(3)
+    ]
+    given = [[record for record, _ in other]] if second else []
+    for epoch, now in enumerate(accumulated(changes)):
+        assert total(part[epoch] for part in parts) == rows(plain(now, *given))
+
+
 # -- the rows of the reference ---------------------------------------------------------------------------------------------
 
 SIZES = [(10, 20, 1000, 1), (100, 200, 10, 1), (100, 2000, 1, 1)]
@@ -201,7 +237,7 @@ SIZES = [(10, 20, 1000, 1), (100, 200, 10, 1), (100, 2000, 1, 1)]
 @WAYS
 @pytest.mark.parametrize(("nodes", "size", "epochs", "each"), SIZES)
 def test_G3_hops_from_a_root(nodes: int, size: int, epochs: int, each: int, workers: int, at_once: bool) -> None:
-    epochs = min(epochs, 50 if workers > 1 else 200 if at_once else epochs)
+    epochs = min(epochs, 100 if workers > 1 else 200 if at_once else epochs)  # many in flight on few nodes are slow
     chance = random.Random(nodes + size)
     edges = moves(chance, lambda: (chance.randrange(nodes), chance.randrange(nodes)), size, epochs, each)
     expected = [rows(hops(now, [1])) for now in accumulated(edges)]
@@ -295,11 +331,13 @@ def test_an_arrangement_with_a_key_of_its_own(name: str, workers: int) -> None:
     assert held(arranged, list(zip(*inputs)), workers) == expected
 
 
-def test_nodes_of_any_kind() -> None:
-    edges = [("b", "a"), ("a", "c"), ("e", "d"), ("f", "f")]
-    assert held(dd.graphs.connected_components, [([(edge, 1) for edge in edges],)]) == [
-        rows({"a": "a", "b": "a", "c": "a", "d": "d", "e": "d"})
-    ]
+@pytest.mark.parametrize("name", [name for name, (_, _, second) in PROGRAMS.items() if not second])
+def test_nodes_of_any_kind(name: str) -> None:
+    build, plain, _ = PROGRAMS[name]
+    chance = random.Random(name)
+    edges = moves(chance, lambda: (chance.choice("abcdefgh"), chance.choice("abcdefgh")), 14, 6)
+    expected = [rows(plain(now)) for now in accumulated(edges)]
+    assert held(build, [(updates,) for updates in edges]) == expected
 
 
 def test_labels_of_any_size_and_sign() -> None:

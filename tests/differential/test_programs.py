@@ -55,8 +55,10 @@ def test_example(number: str) -> None:
 
 def epochs_of(program: ModuleType) -> tuple[list[Any], list[dict[Any, int]]]:
     """The changes of each collection by epoch, and what the result holds then."""
+    epochs: list[Any]
     if program is ten_queries:
-        epochs, expected = ten_queries.changes()
+        found, expected = ten_queries.changes()
+        epochs = [*found]
     else:
         epochs, expected = program.EPOCHS, accumulated(program.EXPECTED)
     return [changes if isinstance(changes, tuple) else (changes,) for changes in epochs], expected

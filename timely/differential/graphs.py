@@ -52,7 +52,11 @@ def breadth_first_search(edges: Edges[T], roots: Collection[T, Any]) -> Collecti
     ...     sorted(distances.at(0)), sorted(distances.at(1))
     ([('a', 0), ('b', 1), ('c', 2)], [('a', 0)])
     """
-    return _closest("breadth_first_search", edges, roots, lambda node, distance, target: (target, distance + 1))
+
+    def extend(node: Any, distance: Any, target: Any) -> tuple[Any, Any]:
+        return target, distance + 1
+
+    return _closest("breadth_first_search", edges, roots, extend, columns=extend)
 
 
 def shortest_paths(edges: Edges[T], roots: Collection[T, Any]) -> Collection[T, tuple[Any, Any]]:
@@ -74,7 +78,11 @@ def shortest_paths(edges: Edges[T], roots: Collection[T, Any]) -> Collection[T, 
 
 
 def _closest(
-    name: str, edges: Edges[T], roots: Collection[T, Any], extend: Callable[[Any, Any, Any], Any]
+    name: str,
+    edges: Edges[T],
+    roots: Collection[T, Any],
+    extend: Callable[[Any, Any, Any], Any],
+    columns: Callable[[Any, Any, Any], Any] | None = None,
 ) -> Collection[T, Any]:
     """Return ``(node, least distance)``, where ``extend(node, distance, value of its edge)`` is the next pair."""
     forward = _by_source(edges, name)
@@ -83,7 +91,7 @@ def _closest(
         proposals: Variable[Any, Any] = Variable(loop)
         start = roots.map(lambda root: (root, 0)).enter(loop)
         distances = proposals.collection.concat(start).min_by_key(key=key)
-        proposals.set(distances.join_map(forward.enter(loop), extend, key=key))
+        proposals.set(distances.join_map(forward.enter(loop), extend, columns=columns, key=key))
         return distances.leave()
 
 
@@ -108,8 +116,12 @@ def propagate(edges: Edges[T], labels: Collection[T, Any]) -> Collection[T, tupl
         proposals: Variable[Any, Any] = Variable(loop)
         start = labels.enter_at(loop, _round_of)
         least = proposals.collection.concat(start).min_by_key(key=key)
-        proposals.set(least.join_map(forward.enter(loop), lambda node, label, target: (target, label), key=key))
+        proposals.set(least.join_map(forward.enter(loop), _at_target, columns=_at_target, key=key))
         return least.leave()
+
+
+def _at_target(node: Any, label: Any, target: Any) -> tuple[Any, Any]:
+    return target, label
 
 
 def _round_of(labelled: Any) -> int:
