@@ -134,6 +134,7 @@ def arrange(
     def constructor(capabilities: list[Capability[T]], info: OperatorInfo) -> Callable[..., object]:
         register_trace(info, trace, key)
         index.activator = info.activator
+        info.describe(trace.size)
 
         def logic(input: InputPort[T, Any], output: OutputPort[T]) -> bool:
             appended = 0
@@ -154,6 +155,12 @@ def arrange(
 
     builder.build(constructor)
     return Arrangement(output, index)
+
+
+def describe_shared(info: OperatorInfo, index: Index) -> None:
+    """Have an operator that reads a shared trace name whose it is; that one shows its size."""
+    path = index.path.removeprefix(info.path.removesuffix(f"{info.name}#{info.index}"))
+    info.describe(lambda: f"reads {path}")
 
 
 def pact_for(pairs: bool, key: Callable[[Any], Any] | None) -> ByUpdate:

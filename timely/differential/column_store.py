@@ -241,6 +241,11 @@ class ColumnStore:
         """Return nothing of ``key`` any more."""
         self._hidden.add(key)
 
+    @property
+    def hides(self) -> bool:
+        """Whether it still has entries of keys that are kept elsewhere."""
+        return bool(self._hidden)
+
     def keys(self) -> set[Any]:
         """Return the keys that have entries."""
         return {key for batch in self.visible(None, ()) for key in batch.keys.tolist()} - self._hidden

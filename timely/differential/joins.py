@@ -13,7 +13,7 @@ from typing import Any, Final
 import attrs
 
 from timely.dataflow import Capability, InputPort, OperatorBuilder, OperatorInfo, OutputPort, Pipeline, Stream
-from timely.differential.arrangement import Arrangement
+from timely.differential.arrangement import Arrangement, describe_shared
 from timely.differential.trace import Cursor
 from timely.differential.updates import MANY, Delta
 from timely.errors import GraphError
@@ -221,6 +221,8 @@ def join_arrangements(
         info.declare_stateless()  # between epochs everything is in the traces
         join = _Join(left, right, result)
         join.connect(first, second)
+        for index in dict.fromkeys((left.index, right.index)):
+            describe_shared(info, index)
         info.at_end(join.close)
         return join.logic
 

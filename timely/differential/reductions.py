@@ -15,7 +15,7 @@ import attrs
 
 from timely.dataflow import Capability, InputPort, OperatorBuilder, OperatorInfo, OutputPort, Pact, Pipeline, Stream
 from timely.differential.aggregates import Aggregate, Groups, counts_at
-from timely.differential.arrangement import Arrangement, Index, pact_for, register_trace
+from timely.differential.arrangement import Arrangement, Index, describe_shared, pact_for, register_trace
 from timely.differential.rings import INTEGERS, Ring
 from timely.differential.trace import Cursor, Trace
 from timely.differential.updates import MANY, Update, as_columns, consolidate
@@ -315,6 +315,7 @@ def reduce_stream(
         if isinstance(f, Aggregate):
             groups = Groups(f, Trace(times, True, reduction.hold))
             reduction.input = _Grouped(groups)
+            info.describe(lambda: f"input: {groups.size()}")
             route = key_route(key)
             register_keyed_state(
                 info, groups.entries, groups.load_all, lambda item: route(item[0])
@@ -322,12 +323,15 @@ def reduce_stream(
         elif source is not None:
             cursor = source.cursor(reduction.hold)
             reduction.input = _SharedTrace(cursor, f)
+            describe_shared(info, source.index)
             info.at_end(cursor.close)
         else:
             own: Trace[Any] = Trace(times, pairs, reduction.hold)
             reduction.input = _OwnTrace(own, f)
+            info.describe(lambda: f"input: {own.size()}")
             register_trace(info, own, key)
         register_trace(info, reduction.trace, key)
+        info.describe(lambda: f"output: {reduction.trace.size()}")
         reduction.connect(port)
         return reduction.logic
 

@@ -12,8 +12,10 @@ from typing import Any, Generic, TypeVar, get_args, get_origin
 
 from timely.dataflow import (
     Capability,
+    InputPort,
     OperatorBuilder,
     OperatorInfo,
+    OutputPort,
     Pact,
     Pipeline,
     ScopeBuilder,
@@ -85,6 +87,15 @@ def feedback(scope: ScopeBuilder[T], summary: PathSummary[T] | None = None) -> t
     >>> timely.example(build)
     [(0, [7]), (1, [7]), (2, [7]), (3, [7])]
     """
+    return open_loop(scope, summary)
+
+
+def open_loop(
+    scope: ScopeBuilder[T],
+    summary: PathSummary[T] | None,
+    watch: Callable[[OperatorInfo], Callable[[T, Any], None]] | None = None,
+) -> tuple[LoopHandle[T], Stream[T, Any]]:
+    """Do what ``feedback`` does; ``watch(info)``, in the constructor, returns what sees each time and batch that goes round."""
     check_scope(scope, "feedback")
     chosen = _by_one(scope.time) if summary is None else summary
     if chosen is None:
@@ -98,8 +109,16 @@ def feedback(scope: ScopeBuilder[T], summary: PathSummary[T] | None = None) -> t
 
     def constructor(capabilities: list[Capability[T]], info: OperatorInfo) -> Callable[..., object]:
         info.declare_stateless()
+        if watch is None:
+            return lambda input, output: input.advance(output, chosen)
+        see = watch(info)
 
-        return lambda input, output: input.advance(output, chosen)
+        def logic(input: InputPort[T, Any], output: OutputPort[T]) -> None:
+            for time, batch, _ in input.queue:
+                see(time, batch)
+            input.advance(output, chosen)
+
+        return logic
 
     builder.build(constructor)
     handle: LoopHandle[T] = LoopHandle(builder.info.path, partial(builder.connect, port))
