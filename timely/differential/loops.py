@@ -9,7 +9,7 @@ from typing_extensions import TypeVar
 
 from timely.dataflow import Pipeline, ScopeBuilder
 from timely.differential.collections import Collection
-from timely.differential.last_changes import LastChanges
+from timely.differential.loop_state import last_changes
 from timely.differential.rings import product_ring, ring_of
 from timely.errors import GraphError, brief
 from timely.operators.loops import connect_loop, open_loop
@@ -58,7 +58,7 @@ class Variable(Generic[T, D]):
                 f"a Variable of scope {scope.path!r} starts with a collection of that scope, not of {initial.scope.path!r}:"
                 " bring it in with enter(scope)"
             )
-        self._handle, stream = open_loop(scope, step, LastChanges)
+        self._handle, stream = open_loop(scope, step, last_changes)
         self._initial = initial
         self._ring = ring_of(diff) if initial is None else initial.ring
         if initial is not None:

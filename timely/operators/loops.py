@@ -6,7 +6,7 @@ A loop's path summary strictly advances time. A message whose time it does not l
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any, Generic, TypeVar, get_args, get_origin
 
@@ -93,9 +93,9 @@ def feedback(scope: ScopeBuilder[T], summary: PathSummary[T] | None = None) -> t
 def open_loop(
     scope: ScopeBuilder[T],
     summary: PathSummary[T] | None,
-    watch: Callable[[OperatorInfo], Callable[[T, Any], None]] | None = None,
+    watch: Callable[[OperatorInfo], Callable[[Iterable[tuple[T, Any, int]]], None]] | None = None,
 ) -> tuple[LoopHandle[T], Stream[T, Any]]:
-    """Do what ``feedback`` does; ``watch(info)``, in the constructor, returns what sees each time and batch that goes round."""
+    """Do what ``feedback`` does; ``watch(info)`` returns what sees each ``(time, batch, records)`` that goes round."""
     check_scope(scope, "feedback")
     chosen = _by_one(scope.time) if summary is None else summary
     if chosen is None:
@@ -114,8 +114,7 @@ def open_loop(
         see = watch(info)
 
         def logic(input: InputPort[T, Any], output: OutputPort[T]) -> None:
-            for time, batch, _ in input.queue:
-                see(time, batch)
+            see(input.queue)
             input.advance(output, chosen)
 
         return logic
