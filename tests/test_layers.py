@@ -27,6 +27,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("methods",),
     ("worker",),
     ("recovery", "monitor"),
+    ("differential",),
     ("inspect",),
     ("execution",),
     ("",),  # the package `timely` itself: the public names of all that stands before it

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Mapping, Sequence
-from typing import Final, NamedTuple, Self
+from typing import Any, Final, NamedTuple, Self
 
 _REPR_LIMIT: Final = 200
 _TEXT_LIMIT: Final = 4000
@@ -175,6 +175,34 @@ class OperatorError(TimelyError, RuntimeError):
     def __reduce__(self) -> tuple[type[OperatorError], tuple[str, str, str, int]]:
         return type(self), (str(self), self.name, self.path, self.worker)
 
+    def placed(self, message: str, name: str, path: str, worker: int) -> OperatorError:
+        """Return the error for an operator that raised this one."""
+        return OperatorError(message, name, path, worker)
+
+
+class CollectionMismatch(OperatorError, AssertionError):
+    """Two collections that a program asserts to be equal differ; ``time``, ``record`` and ``diff`` say where, and by how much."""
+
+    def __init__(self, message: str, time: object = None, record: object = None, diff: object = None) -> None:
+        super().__init__(message)
+        self.time = time
+        self.record = record
+        self.diff = diff
+
+    def __reduce__(self) -> Any:
+        return _mismatch, (str(self), self.time, self.record, self.diff, self.name, self.path, self.worker)
+
+    def placed(self, message: str, name: str, path: str, worker: int) -> CollectionMismatch:
+        return _mismatch(message, self.time, self.record, self.diff, name, path, worker)
+
+
+def _mismatch(
+    message: str, time: object, record: object, diff: object, name: str, path: str, worker: int
+) -> CollectionMismatch:
+    error = CollectionMismatch(message, time, record, diff)
+    error.name, error.path, error.worker = name, path, worker
+    return error
+
 
 def failure(error: Exception, subject: ErrorSubject, worker: int, advice: str = "") -> OperatorError:
     """Return the ``OperatorError`` for an error raised in ``subject``, or about what ``error`` blames instead.
@@ -189,7 +217,9 @@ def failure(error: Exception, subject: ErrorSubject, worker: int, advice: str = 
         during = f", for what {subject.kind} {subject.name!r} ({subject.path}) sent,"
     kind, name, path, built = blamed
     text = f"{kind} {name!r} ({path}) on worker {worker}{during} raised {error_text(error)}{advice}"
-    return OperatorError(text + (f"; {name!r} was built at {built}" if built else ""), name, path, worker).caused_by(error)
+    text += f"; {name!r} was built at {built}" if built else ""
+    placed = error.placed if isinstance(error, OperatorError) else OperatorError
+    return placed(text, name, path, worker).caused_by(error)
 
 
 class WorkerError(TimelyError, RuntimeError):
@@ -259,19 +289,6 @@ class NotCompleteError(TimelyError, ValueError):
 
 class CompactedError(TimelyError, ValueError):
     """A read at a time whose history has been given up."""
-
-
-class CollectionMismatch(TimelyError, AssertionError):
-    """Two collections that a program asserts to be equal differ; ``time``, ``record`` and ``diff`` say where, and by how much."""
-
-    def __init__(self, message: str, time: object = None, record: object = None, diff: object = None) -> None:
-        super().__init__(message)
-        self.time = time
-        self.record = record
-        self.diff = diff
-
-    def __reduce__(self) -> tuple[type[CollectionMismatch], tuple[str, object, object, object]]:
-        return type(self), (str(self), self.time, self.record, self.diff)
 
 
 class InvariantViolation(TimelyError, AssertionError):

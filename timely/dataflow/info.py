@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, Final
 
 import attrs
 from typing_extensions import deprecated
@@ -16,6 +16,9 @@ from timely.dataflow.activator import Activator
 from timely.dataflow.operator_state import Load, Log, Rescale, Save, StateDeclarations, StatePart
 from timely.dataflow.origin import Origin
 from timely.errors import ErrorSubject, RecoveryError, failure
+
+_TRIES: Final = 3
+"""How often a function of ``describe`` is called, where the worker changes what it reads."""
 
 
 @attrs.frozen
@@ -31,6 +34,7 @@ class OperatorInfo:
     origin: Origin | None = attrs.field(default=None, eq=False)
     state: StateDeclarations = attrs.field(factory=lambda: StateDeclarations(None), repr=False, eq=False)
     _endings: list[Callable[[], object]] = attrs.field(factory=list, repr=False, eq=False)
+    _texts: list[tuple[Callable[[], str], bool]] = attrs.field(factory=list, repr=False, eq=False)
 
     def place(self, kind: str = "operator") -> ErrorSubject:
         """Return the operator's place, for errors."""
@@ -88,12 +92,45 @@ class OperatorInfo:
         """
         self._endings.append(action)
 
+    def describe(self, text: Callable[[], str], *, records: bool = False) -> None:
+        """Have pictures, the live page and ``worker.explain`` show ``text()`` at the operator, while its dataflow runs.
+
+        It is called when somebody looks, also on another thread, so it must only read. An empty text is not shown. Texts with
+        ``records`` of the program are shown by ``worker.explain`` alone.
+
+        >>> import timely
+        >>> def constructor(capability, info):
+        ...     words = {"to", "be"}
+        ...     info.describe(lambda: f"{len(words)} words")
+        ...     return lambda input, output: None
+        >>> with timely.Worker().dataflow(name="df") as scope:
+        ...     _ = scope.empty().unary(timely.Pipeline, "count", constructor)
+        >>> "count<br>2 words" in scope.picture().mermaid()
+        True
+        """
+        self._texts.append((text, records))
+
+    def described(self, *, records: bool) -> list[str]:
+        """Return the texts with records of the program, or those without; never raises."""
+        return [found for text, has_records in list(self._texts) if has_records is records and (found := _called(text))]
+
     def end(self) -> None:
-        """Call every action of ``at_end``, even if some raise."""
+        """Call every action of ``at_end``, even if some raise; describe nothing any more."""
+        self._texts.clear()
         with contextlib.ExitStack() as stack:
             for action in self._endings:
                 stack.callback(action)
             self._endings.clear()
+
+
+def _called(text: Callable[[], str]) -> str:
+    trouble: Exception | None = None
+    for _ in range(_TRIES):
+        try:
+            return str(text())
+        except Exception as error:  # most likely it changed while it was read
+            trouble = error
+    return f"its description raised {type(trouble).__name__}"  # no more, for the error may have records
 
 
 @contextlib.contextmanager

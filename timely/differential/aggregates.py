@@ -17,7 +17,7 @@ from typing import Any, Final
 from sortedcontainers import SortedKeyList
 from typing_extensions import override
 
-from timely.differential.trace import Entry, Trace
+from timely.differential.trace import Entry, Trace, size_in_words
 from timely.differential.updates import Update
 from timely.order import less_equal
 
@@ -330,6 +330,12 @@ class Groups:
             yield key, self.trace.history(key)
         for key, bags in self._large.items():
             yield key, [(value, time, diff) for time, bag in bags.items() for value, diff in bag.counts.items()]
+
+    def size(self) -> str:
+        """Return how many entries and keys there are, in words."""
+        bags = [bag for by_time in list(self._large.values()) for bag in list(by_time.values())]
+        large = size_in_words(sum(len(bag.counts) for bag in bags), len(self._large))
+        return f"{self.trace.size()}; in large groups {large}" if bags else self.trace.size()
 
     def load_all(self, items: Iterable[tuple[Any, Sequence[Entry]]]) -> None:
         """Add the entries of a checkpoint."""

@@ -262,19 +262,18 @@ def arrange(
     def constructor(capabilities: list[Capability[T]], info: OperatorInfo) -> Callable[..., object]:
         register_trace(info, trace, key, stream.scope)
         index.connect(info)
+        info.describe(trace.size)
 
         def logic(input: InputPort[T, Any], output: OutputPort[T]) -> bool:
             appended = 0
             for capability, batch in input:
                 columns = as_columns([batch], pairs)
-                delta: Any
-                if columns is not None:
-                    delta = trace.append_columns(capability.time, columns.consolidated())
-                else:
-                    delta = trace.append(capability.time, consolidate(batch))
-                if delta:
-                    output.session(capability).give_batch(delta)
-                    appended += len(delta)
+                updates: Any = consolidate(batch) if columns is None else columns.consolidated()
+                if not updates:
+                    continue  # a delta that is not sent would never be seen
+                append = trace.append if columns is None else trace.append_columns
+                output.session(capability).give_batch(append(capability.time, updates))
+                appended += len(updates)
             index.notify()
             return trace.maintain(appended)
 
@@ -282,6 +281,12 @@ def arrange(
 
     builder.build(constructor)
     return Arrangement(output, index)
+
+
+def describe_shared(info: OperatorInfo, index: Index) -> None:
+    """Have an operator that reads a shared trace name whose it is; that one shows its size."""
+    path = index.path.removeprefix(info.path.removesuffix(f"{info.name}#{info.index}"))
+    info.describe(lambda: f"reads {path}")
 
 
 def pact_for(pairs: bool, key: Callable[[Any], Any] | None) -> ByUpdate:

@@ -176,16 +176,25 @@ class ColumnStore:
         """Merge a portion of two large batches that are due; return whether there is more to do."""
         settled = self._settled
         if self._merge is None:
-            place = next((i for i in range(len(settled) - 1, 0, -1) if len(settled[i - 1]) < 2 * len(settled[i])), None)
-            if place is None:
+            sources = self._due()
+            if not sources:
                 return False
-            self._merge = _Merge(settled[place - 1], settled[place], self._hidden)
+            self._merge = _Merge(sources, self._hidden)
         found = self._merge.work()
         if found is not None:
-            place = settled.index(self._merge.sources[0])
-            settled[place : place + 2] = [found]
+            sources = self._merge.sources
+            place = settled.index(sources[0])
+            settled[place : place + len(sources)] = [found]
             self._merge = None
         return True
+
+    def _due(self) -> list[Batch]:
+        """Return two neighbours to merge, or one batch half of whose times have become equal: entries may cancel."""
+        settled = self._settled
+        for place in range(len(settled) - 1, 0, -1):
+            if len(settled[place - 1]) < 2 * len(settled[place]):
+                return settled[place - 1 : place + 1]
+        return next(([batch] for batch in settled if 2 * len(set(batch.times)) <= len(batch.times)), [])
 
     def settle(self, low: int) -> None:
         """Settle the deltas before number ``low``."""
@@ -241,6 +250,11 @@ class ColumnStore:
         """Return nothing of ``key`` any more."""
         self._hidden.add(key)
 
+    @property
+    def hides(self) -> bool:
+        """Whether it still has entries of keys that are kept elsewhere."""
+        return bool(self._hidden)
+
     def keys(self) -> set[Any]:
         """Return the keys that have entries."""
         return {key for batch in self.visible(None, ()) for key in batch.keys.tolist()} - self._hidden
@@ -264,14 +278,14 @@ class ColumnStore:
 
 
 class _Merge:
-    """The merge of two batches, a range of keys at a time. Both are read meanwhile, and may have their times advanced."""
+    """The merge of batches, a range of keys at a time. They are read meanwhile, and may have their times advanced."""
 
-    def __init__(self, older: Batch, newer: Batch, hidden: set[Any]) -> None:
-        self.sources = (older, newer)
+    def __init__(self, sources: list[Batch], hidden: set[Any]) -> None:
+        self.sources = sources
         self._hidden = hidden
         self._done: list[Batch] = []
-        self._at = [0, 0]  # how many keys of each are merged
-        self._times = [list(older.times), list(newer.times)]
+        self._at = [0 for _ in sources]  # how many keys of each are merged
+        self._times = [list(source.times) for source in sources]
 
     def work(self) -> Batch | None:
         """Merge the next range; return the whole once it is complete."""
@@ -289,7 +303,9 @@ class _Merge:
         self._done.append(merged(parts, self._hidden))
         if bound is not None:
             return None
-        now = dict(zip(self._times[0] + self._times[1], self.sources[0].times + self.sources[1].times, strict=True))
+        now = {}
+        for times, source in zip(self._times, self.sources, strict=True):
+            now.update(zip(times, source.times, strict=True))
         return joined_batches([part for part in self._done if len(part)] or self._done[:1], now)
 
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 from typing_extensions import override
 
 from timely.dataflow import Capability, CapabilitySet, OperatorInfo, OutputPort, ScopeBuilder, check_scope
-from timely.differential.arrangement import Arrangement, Index
+from timely.differential.arrangement import Arrangement, Index, describe_shared
 from timely.differential.trace import Cursor, Entry, Hold, Trace, compacted
 from timely.differential.updates import Delta, Update
 from timely.errors import GraphError, TimestampError
@@ -203,6 +203,7 @@ class TraceImport:
         index.imports.append(self._activate)
         register_union_state(info, lambda: [True], self._resume)
         info.at_end(self._end)
+        describe_shared(info, index)
 
     def cursor(self, *arguments: Any) -> Cursor[Any]:
         """Return a new reader, which has seen nothing yet."""

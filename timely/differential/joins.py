@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import attrs
 
 from timely.dataflow import Capability, InputPort, OperatorBuilder, OperatorInfo, OutputPort, Pipeline, Stream
-from timely.differential.arrangement import Arrangement
+from timely.differential.arrangement import Arrangement, describe_shared
+from timely.differential.epochs import due_in
 from timely.differential.trace import Cursor
 from timely.differential.updates import MANY, Update
 from timely.errors import GraphError, StateError
 from timely.operators.pending import Pending
 from timely.operators.state import key_route, register_keyed_state
-from timely.order import reaches
 
 if TYPE_CHECKING:
     from timely.differential.column_store import Batch
@@ -47,6 +47,7 @@ class _Join:
 
     def __init__(self, left: Arrangement[Any, Any, Any], right: Arrangement[Any, Any, Any], result: Result) -> None:
         self._lub = left.lattice.lub
+        self._due = due_in(left.scope)
         self._result = result
         self._pending: Pending[Any, Waiting] = Pending()
         self._current: list[Any] = []  # the time under way, if any
@@ -126,7 +127,7 @@ class _Join:
         return self._several(left, right, output)
 
     def _is_complete(self, time: Any, left: InputPort[Any, Any], right: InputPort[Any, Any]) -> bool:
-        return not reaches(left.elements, time) and not reaches(right.elements, time)
+        return self._due(time, left.elements) and self._due(time, right.elements)
 
     def _several(self, left: InputPort[Any, Any], right: InputPort[Any, Any], output: OutputPort[Any]) -> Iterator[int]:
         for cursor in self._cursors:
@@ -258,6 +259,8 @@ def join_arrangements(
         route = key_route(left.index.key)
         register_keyed_state(info, join.save, lambda items: join.load(items, capabilities[0]), lambda item: route(item.key))
         join.connect(first, second)
+        for index in dict.fromkeys((left.index, right.index)):
+            describe_shared(info, index)
         info.at_end(join.close)
         return join.logic
 

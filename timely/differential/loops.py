@@ -9,9 +9,10 @@ from typing_extensions import TypeVar
 
 from timely.dataflow import Pipeline, ScopeBuilder
 from timely.differential.collections import Collection
+from timely.differential.loop_state import last_changes
 from timely.differential.rings import product_ring, ring_of
 from timely.errors import GraphError, brief
-from timely.operators.loops import connect_loop, feedback
+from timely.operators.loops import connect_loop, open_loop
 from timely.order import PartialOrder
 from timely.progress import PathSummary
 
@@ -61,7 +62,7 @@ class Variable(Generic[T, D]):
         self._ring = ring_of(diff) if initial is None else initial.ring
         if initial is not None:
             self._ring.require("negate", "a Variable with an initial collection")
-        self._handle, stream = feedback(scope, step)
+        self._handle, stream = open_loop(scope, step, last_changes)
         again: Collection[T, D] = Collection(stream, self._ring)
         self.collection: Collection[T, D] = again if initial is None else initial.concat(again)
 

@@ -15,14 +15,14 @@ import attrs
 
 from timely.dataflow import Capability, InputPort, OperatorBuilder, OperatorInfo, OutputPort, Pact, Pipeline, Stream
 from timely.differential.aggregates import Aggregate, Groups, counts_at
-from timely.differential.arrangement import Arrangement, Index, pact_for, register_trace
+from timely.differential.arrangement import Arrangement, Index, describe_shared, pact_for, register_trace
+from timely.differential.epochs import Due, due_in
 from timely.differential.rings import INTEGERS, Ring
 from timely.differential.trace import Cursor, Trace
 from timely.differential.updates import MANY, Update, as_columns, consolidate
 from timely.errors import brief
 from timely.operators.pending import Pending
 from timely.operators.state import key_route, register_keyed_state
-from timely.order import reaches
 from timely.progress import Lattice, lattice
 
 if TYPE_CHECKING:
@@ -184,7 +184,8 @@ class _Waiting:
 class _Reduction:
     """The logic of one reduction; ``pairs`` says whether its output is ``(key, value)`` or the key alone."""
 
-    def __init__(self, times: Lattice[Any], pairs: bool, kernel: str | None) -> None:
+    def __init__(self, times: Lattice[Any], due: Due, pairs: bool, kernel: str | None) -> None:
+        self._due = due
         self._kernel = kernel
         self._pending: Pending[Any, _Waiting] = Pending()
         self._now: list[Any] = []
@@ -236,13 +237,13 @@ class _Reduction:
         """Receive what has arrived, and process the times that are complete."""
         for capability, batch in input:
             self.waiting(capability.time, capability.retain).batches.append(batch)
-        frontier = input.elements
+        frontier, due = input.elements, self._due
         several = len(self._pending) > 1
         if several:
             self.input.begin_run()
             self._sent.begin_run()
         sent = 0
-        for time, waiting in self._pending.take(lambda time: not reaches(frontier, time)):
+        for time, waiting in self._pending.take(lambda time: due(time, frontier)):
             sent += self._process(time, waiting, output)
         if several:
             self.input.end_run()
@@ -338,7 +339,7 @@ def reduce_stream(
     ``pairs``: the input has pairs of key and value; ``results``: so has the output. With ``source`` it reads that trace.
     """
     times = lattice(stream.scope.time)
-    reduction = _Reduction(times, results, f.kernel if ring is INTEGERS else None)
+    reduction = _Reduction(times, due_in(stream.scope), results, f.kernel if ring is INTEGERS else None)
     pact: Pact = pact_for(pairs, key)
     builder: OperatorBuilder[Any] = OperatorBuilder(stream.scope, name)
     if source is not None and source.index.pairs == pairs and not isinstance(f, Aggregate):
@@ -357,15 +358,19 @@ def reduce_stream(
             groups = Groups(f, Trace(times, True, reduction.hold))
             reduction.input = _Grouped(groups)
             register_trace(info, groups.trace, key, stream.scope, groups.entries, groups.load)
+            info.describe(lambda: f"input: {groups.size()}")
         elif source is not None:
             cursor = source.cursor(reduction.hold)
             reduction.input = _SharedTrace(cursor, pairs, f)
+            describe_shared(info, source.index)
             info.at_end(cursor.close)
         else:
             own: Trace[Any] = Trace(times, pairs, reduction.hold)
             reduction.input = _OwnTrace(own, f)
             register_trace(info, own, key, stream.scope)
+            info.describe(lambda: f"input: {own.size()}")
         register_trace(info, reduction.trace, key, stream.scope)
+        info.describe(lambda: f"output: {reduction.trace.size()}")
         route = key_route(key)
         register_keyed_state(
             info, reduction.save, lambda items: reduction.load(items, capabilities[0]), lambda item: route(item.key)

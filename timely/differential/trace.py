@@ -51,9 +51,9 @@ class Trace(Generic[T]):
     """
 
     __slots__ = (
-        "_advanced", "_appended", "_columns", "_cursors", "_fresh", "_holds", "_idle", "_many_times", "_mixed", "_readers",
-        "_rest", "_rested", "_rows", "_settled", "_since", "_touched", "_unseen", "advanced", "lattice", "listeners", "number", "pairs",
-        "released", "times", "upper",
+        "_advanced", "_appended", "_columns", "_cursors", "_fresh", "_holds", "_idle", "_many_times", "_mixed",
+        "_readers", "_rest", "_rested", "_rows", "_settled", "_since", "_touched", "_unseen", "advanced", "lattice",
+        "listeners", "number", "pairs", "released", "times", "upper",
     )
 
     eager: ClassVar[bool] = False
@@ -281,7 +281,17 @@ class Trace(Generic[T]):
     def entries(self) -> int:
         """Return the number of entries, by counting them."""
         below = 0 if self._columns is None else len(self._columns)
-        return below + sum(map(len, self._settled.values())) + sum(map(len, self._fresh.values()))
+        rows, fresh = list(self._settled.values()), list(self._fresh.values())  # whole, if another thread asks
+        return below + sum(map(len, rows)) + sum(map(len, fresh))
+
+    def size(self) -> str:
+        """Return how many entries and keys it has, in words; a bound of the keys, where finding the number takes long."""
+        keys = len(self._settled) + sum(key not in self._settled for key in list(self._fresh))
+        store = self._columns
+        batches = [] if store is None else list(store.visible(None, ()))
+        below = sum(len(batch.keys) for batch in batches)
+        hides = store is not None and store.hides
+        return size_in_words(self.entries(), keys + below, hides, hides or len(batches) > 1 or bool(keys and below))
 
     def at(self, key: Any, time: T) -> dict[Any, Any]:
         """Return the counts of the values of ``key`` at ``time``."""
@@ -613,6 +623,16 @@ class Cursor(Generic[T]):
         """End it."""
         self._run = None
         self._limits.clear()
+
+
+def size_in_words(updates: int, keys: int, most_updates: bool = False, most_keys: bool = False) -> str:
+    """Return a size in words.
+
+    >>> size_in_words(1000, 1), size_in_words(2, 2, False, True)
+    ('1,000 updates, 1 key', '2 updates, at most 2 keys')
+    """
+    counted = (updates, "update", most_updates), (keys, "key", most_keys)
+    return ", ".join(f"{'at most ' if most else ''}{count:,} {name}{'' if count == 1 else 's'}" for count, name, most in counted)
 
 
 def complete(time: Any, upper: Sequence[Any]) -> bool:

@@ -22,11 +22,12 @@ from timely.inspect.progress_line import ProgressLine
 from timely.inspect.snapshots import Snapshot, Wire, snapshot
 from timely.inspect.tally import OperatorTally, Tally
 from timely.inspect.watchdog import Watchdog
-from timely.worker.explanation import Explanation, Leg, Reason, Unfinished
+from timely.worker.explanation import Description, Explanation, Leg, Reason, Unfinished
 from timely.worker.worker import everywhere
 
 __all__ = [
     "ChannelBuilt",
+    "Description",
     "Ended",
     "Event",
     "EventLog",

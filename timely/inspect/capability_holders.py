@@ -19,7 +19,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from time import monotonic_ns
 from types import FrameType
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import attrs
 
@@ -29,7 +29,7 @@ from timely.dataflow.spill import waiting
 from timely.monitor.input_counts import records_sent
 from timely.monitor.local_workers import Member, local_workers_of
 from timely.worker import Worker
-from timely.worker.explanation import Port, Position
+from timely.worker.explanation import Description, Port, Position
 from timely.worker.gc_control import unfrozen
 
 RECORDS: Final = "records"
@@ -42,21 +42,24 @@ _SECONDS: Final = 2.0
 _MOST: Final = 64
 """Ports that are searched for, at most: each takes time."""
 
+A = TypeVar("A")
+
 _LINES: Final = 8
 _TRIES: Final = 3
 
 
 @attrs.frozen
 class Question:
-    """Asks what workers hold at these ports of a dataflow."""
+    """Asks what workers hold at these ports of a dataflow, and how the operators of these paths describe their state."""
 
     dataflow: int
     ports: frozenset[Port]
+    paths: frozenset[str] = frozenset()
 
 
 @attrs.frozen
 class Holdings:
-    """What one worker holds of a dataflow: capabilities or records by port and time, and where its thread is.
+    """What one worker holds of a dataflow: capabilities or records by port and time, where its thread is, and its texts.
 
     ``counts`` is ``None`` if the worker does not have the dataflow.
     """
@@ -64,6 +67,7 @@ class Holdings:
     worker: int
     counts: Mapping[tuple[Port, Any], int] | None
     position: Position | None
+    described: tuple[Description, ...] = ()
 
 
 class CapabilityHolders:
@@ -80,9 +84,9 @@ class CapabilityHolders:
         self._members = tuple(company.members) if company is not None else members or [Member(worker)]
         self.unreachable: dict[int, str] = {}
 
-    def find(self, scope: ScopeBuilder[Any], ports: Iterable[Port]) -> list[Holdings]:
-        """Return what each reachable worker holds at these ports of the dataflow of ``scope``."""
-        question = Question(number_of(scope), frozenset(itertools.islice(dict.fromkeys(ports), _MOST)))
+    def find(self, scope: ScopeBuilder[Any], ports: Iterable[Port], paths: Iterable[str]) -> list[Holdings]:
+        """Return what each reachable worker holds at ``ports`` of the dataflow of ``scope``, with the texts of ``paths``."""
+        question = Question(number_of(scope), _first(ports), _first(paths))
         found = holdings(self._members, question)
         why = "in another process, which cannot be asked from here"
         if self._company is not None:
@@ -157,7 +161,22 @@ def _of(member: Member, question: Question) -> Holdings:
     if outputs:
         with _borrowing(member) as borrowed:
             _count_capabilities(outputs, counts, borrowed)
-    return Holdings(worker.index, counts, position(member))
+    return Holdings(worker.index, counts, position(member), tuple(_descriptions(scope, question.paths, worker.index)))
+
+
+def _first(asked: Iterable[A]) -> frozenset[A]:
+    return frozenset(itertools.islice(dict.fromkeys(asked), _MOST))
+
+
+def _descriptions(scope: ScopeBuilder[Any], paths: frozenset[str], worker: int) -> Iterator[Description]:
+    """Yield the texts of the operators of ``paths``, and of those by which records go round the loops around them."""
+    for operator in operators_of(scope):
+        goes_round = any(not port.identities for port in operator.input_ports if operator.output_ports)
+        around = goes_round and any(path.startswith(f"{operator.scope.path}/") for path in paths)
+        if around or operator.path in paths:
+            for records in (False, True):
+                for text in operator.info.described(records=records):
+                    yield Description(operator.path, worker, text, records)
 
 
 def position(member: Member) -> Position | None:

@@ -21,7 +21,7 @@ from timely.progress import Antichain, Location, Target
 from timely.scopes import Subgraph
 from timely.worker import Worker
 from timely.worker.dataflows import DataflowBuild
-from timely.worker.explanation import Explanation, Reason, Unfinished
+from timely.worker.explanation import Description, Explanation, Reason, Unfinished
 
 Place: TypeAlias = Stream[Any, Any] | ProbeHandle[Any] | InputPort[Any, Any] | ScopeBuilder[Any]
 """What can be explained: the frontier at a stream, a probe or an input of an operator, or the end of a dataflow."""
@@ -93,17 +93,20 @@ def _explanation(
     holders = CapabilityHolders(worker, members)
     reasons: list[Reason] = []
     seen: dict[int, Holdings] = {}
+    described: list[Description] = []
     for dataflow, theirs in found.items():
         if theirs:
             places = [reason.place for reason in theirs] if worker.peers > 1 else []
-            holdings = holders.find(dataflow, places)
+            holdings = holders.find(dataflow, places, [reason.path for reason in theirs])
             reasons += [attrs.evolve(reason, by_worker=_shares(reason, holdings, worker.peers)) for reason in theirs]
             seen |= {each.worker: each for each in holdings}
+            described += [text for each in sorted(holdings, key=lambda each: each.worker) for text in each.described]
     part = {index for reason in reasons for index in reason.by_worker}
     missing = tuple(sorted(index for index, each in seen.items() if each.counts is None))
     known = [each.position for _, each in sorted(seen.items()) if each.position is not None]
     positions = tuple(where for where in known if where.operators or where.worker in part or where.worker in missing)
-    return Explanation(name, worker.index, frontier, tuple(reasons), positions, missing, holders.unreachable)
+    explanation = Explanation(name, worker.index, frontier, tuple(reasons), positions, missing, holders.unreachable)
+    return attrs.evolve(explanation, described=tuple(described))
 
 
 def _shares(reason: Reason, holdings: Sequence[Holdings], peers: int) -> dict[int, int]:

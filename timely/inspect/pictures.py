@@ -43,7 +43,8 @@ table {{ border-collapse: collapse; margin-top: 2rem }}
 td, th {{ padding: .2rem .8rem; text-align: left; border-bottom: 1px solid #ddd }}
 </style></head><body><h1>{title}</h1>
 <figure>{svg}</figure>
-<table><thead><tr><th>operator</th><th>built at</th><th>frontiers</th><th>held</th><th>unread records</th></tr></thead>
+<table><thead><tr><th>operator</th><th>built at</th><th>frontiers</th><th>held</th><th>unread records</th><th>state</th></tr>
+</thead>
 <tbody>
 {rows}
 </tbody></table></body></html>
@@ -157,7 +158,7 @@ def _state(shape: Snapshot) -> list[str]:
         lines.append(f"holds {_few([time for time, _ in shape.held])}")
     if shape.waiting:
         lines.append(f"{sum(count for _, count in shape.waiting)} unread at {_few([time for time, _ in shape.waiting])}")
-    return lines
+    return [*lines, *shape.described]
 
 
 def _few(times: list[str]) -> str:
@@ -262,5 +263,5 @@ def _quoted(text: str) -> str:
 def _row(operator: Snapshot) -> str:
     held = ", ".join(f"{count} at {time}" for time, count in operator.held)
     waiting = ", ".join(f"{count} at {time}" for time, count in operator.waiting)
-    cells = (operator.path, operator.built_at, _frontiers(operator), held, waiting)
+    cells = (operator.path, operator.built_at, _frontiers(operator), held, waiting, "; ".join(operator.described))
     return f"<tr>{''.join(f'<td>{_escape(cell)}</td>' for cell in cells)}</tr>"

@@ -189,6 +189,7 @@ class Reporter:
             "stuck": self._stuck(flow, scope),
             "shape": plain(shape) if self._draws and len(shape.operators()) <= DRAWN else None,
             "done": flow.done if flow.scope is None else self._done(flow.path),
+            "described": {each.path: [*map(_cut, each.described)] for each in _described(shape)[:DRAWN]},
         }
 
     def _stuck(self, flow: _Flow, scope: ScopeBuilder[Any] | None) -> str | None:
@@ -200,7 +201,7 @@ class Reporter:
         if not words or now - at >= _STILL:
             running = _running(scope)
             words = f"operator {' in '.join(running)} is running, and has not returned" if running else ""
-            words = words or str(explain(self.worker, scope))[:_WORDS]
+            words = words or str(explain(self.worker, scope).without_records())[:_WORDS]
             self._words[flow.number] = now, words
         return words
 
@@ -261,6 +262,10 @@ def _running(scope: ScopeBuilder[Any]) -> list[str]:
     return [child.path for child in children if isinstance(child, Operator) and child.running]
 
 
+def _described(shape: Snapshot) -> list[Snapshot]:
+    return [operator for operator in shape.operators() if operator.described]
+
+
 def _numbers(tally: OperatorTally) -> list[float]:
     return [tally.runs, round(tally.seconds, 6), tally.read, tally.sent]
 
@@ -278,6 +283,7 @@ def plain(shape: Snapshot) -> dict[str, Any]:
         found[name] += [[OMITTED, sum(count for _, count in rest)]] if rest else []
     found["children"] = [plain(child) for child in shape.children]
     found["wires"] = [[*wire.source, *wire.target, wire.exchanged] for wire in shape.wires]
+    found["described"] = [*map(_cut, shape.described)]
     return found
 
 
@@ -289,6 +295,7 @@ def shaped(data: Mapping[str, Any]) -> Snapshot:
         found[name] = tuple((time, count) for time, count in data[name])
     found["children"] = tuple(shaped(child) for child in data["children"])
     found["wires"] = tuple(_wire(*wire) for wire in data["wires"])
+    found["described"] = tuple(data["described"])
     return Snapshot(**found)
 
 

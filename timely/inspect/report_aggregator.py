@@ -155,13 +155,14 @@ def _dataflow(number: int, reports: Sequence[Report]) -> dict[str, Any]:
     parts = {report["worker"]: part for report in reports for part in report["dataflows"] if part["number"] == number}
     shape = next((shaped(part["shape"]) for part in parts.values() if part["shape"] is not None), None)
     done = [parts[report["worker"]]["done"] if report["worker"] in parts else {} for report in reports]
+    described = [parts.get(report["worker"], {}).get("described", {}) for report in reports]
     return {
         "number": number,
         "path": next(part["path"] for part in parts.values()),
         "over": all(part["over"] for part in parts.values()),
         "svg": None if shape is None else Picture(shape).svg(),
         "stuck": _stuck(parts)[:_STUCK],
-        "operators": [_operator(*each, done) for each in _operators(shape, done)],
+        "operators": [_operator(*each, done, described) for each in _operators(shape, done)],
     }
 
 
@@ -185,8 +186,13 @@ def _operators(shape: Snapshot | None, done: Sequence[Mapping[str, Any]]) -> lis
     return [(path, None) for path in sorted(seconds, key=lambda path: -seconds[path])[:DRAWN]]
 
 
-def _operator(path: str, shape: Snapshot | None, done: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Return a row of the table; ``by_worker`` has (runs, seconds, records read, sent) of each worker."""
+def _operator(
+    path: str, shape: Snapshot | None, done: Sequence[Mapping[str, Any]], described: Sequence[Mapping[str, Any]]
+) -> dict[str, Any]:
+    """Return a row of the table; ``by_worker`` has (runs, seconds, records read, sent) of each worker.
+
+    ``described`` has the texts of each worker.
+    """
     return {
         "path": path,
         "built_at": "" if shape is None else shape.built_at,
@@ -194,4 +200,5 @@ def _operator(path: str, shape: Snapshot | None, done: Sequence[Mapping[str, Any
         "held": [] if shape is None else shape.held,
         "waiting": [] if shape is None else shape.waiting,
         "by_worker": [each.get(path, (0, 0.0, 0, 0)) for each in done],
+        "described": [each.get(path, []) for each in described],
     }

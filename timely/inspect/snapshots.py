@@ -1,7 +1,7 @@
 """``Snapshot``: a dataflow at one moment, as plain data for pictures, pages and tables.
 
 It holds no reference to anything that runs, and its times are text. It is the same on every worker, but for progress that has not
-arrived yet.
+arrived yet, and for what operators describe of their own state.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any, Literal, TypeAlias
 
 import attrs
 
-from timely.dataflow import Operator, ScopeBuilder
+from timely.dataflow import Operator, OperatorInfo, ScopeBuilder
 from timely.dataflow.custom_scope import CustomScope
 from timely.errors import brief
 from timely.progress import Antichain, Location, Source, Target
@@ -42,7 +42,8 @@ class Snapshot:
     """An operator, or a scope with everything in it.
 
     ``frontiers`` are the frontiers at the inputs, ``None`` before the dataflow is built. ``held`` are the times of capabilities,
-    ``waiting`` those of unread records, with their counts on all workers.
+    ``waiting`` those of unread records, with their counts on all workers. ``described`` are its texts on this worker
+    (``OperatorInfo.describe``).
     """
 
     index: int
@@ -58,6 +59,7 @@ class Snapshot:
     times: str = ""
     children: tuple[Snapshot, ...] = ()
     wires: tuple[Wire, ...] = ()
+    described: tuple[str, ...] = ()
 
     def operators(self) -> list[Snapshot]:
         """Return the operators in it, nested ones too; of an operator itself."""
@@ -134,7 +136,8 @@ def _child(
     if isinstance(scope, Subgraph):
         coming = () if known is None else [known[target] for target in targets]
         return attrs.evolve(_scope(child.index, scope, known is not None, coming), frontiers=frontiers)
-    origin = scope.info.origin if isinstance(scope, Operator | CustomScope) else None
+    info = scope.info if isinstance(scope, Operator | CustomScope) else None
+    origin = None if info is None else info.origin
     return Snapshot(
         child.index,
         child.name,
@@ -146,7 +149,13 @@ def _child(
         frontiers,
         _summed([counts.get(source, {}) for source in sources]),
         _summed([counts.get(target, {}) for target in targets]),
+        described=() if info is None else _texts(info),
     )
+
+
+def _texts(info: OperatorInfo) -> tuple[str, ...]:
+    at = f" on worker {info.worker}" if info.peers > 1 else ""
+    return tuple(text + at for text in info.described(records=False))
 
 
 def _summed(counts: list[dict[Any, int]]) -> tuple[tuple[str, int], ...]:

@@ -6,13 +6,25 @@ A loop's path summary strictly advances time. A message whose time it does not l
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any, Generic, get_args, get_origin
 
 import attrs
 
-from timely.dataflow import Capability, OperatorBuilder, OperatorInfo, Pact, Pipeline, ScopeBuilder, Stream, check_scope, scope_of
+from timely.dataflow import (
+    Capability,
+    InputPort,
+    OperatorBuilder,
+    OperatorInfo,
+    OutputPort,
+    Pact,
+    Pipeline,
+    ScopeBuilder,
+    Stream,
+    check_scope,
+    scope_of,
+)
 from timely.errors import GraphError, TimestampError, brief
 from timely.operators.type_variables import T2, D, T
 from timely.order import Product
@@ -69,6 +81,15 @@ def feedback(scope: ScopeBuilder[T], summary: PathSummary[T] | None = None) -> t
     >>> timely.example(build)
     [(0, [7]), (1, [7]), (2, [7]), (3, [7])]
     """
+    return open_loop(scope, summary)
+
+
+def open_loop(
+    scope: ScopeBuilder[T],
+    summary: PathSummary[T] | None,
+    watch: Callable[[OperatorInfo], Callable[[Iterable[tuple[T, Any, int]]], None]] | None = None,
+) -> tuple[LoopHandle[T], Stream[T, Any]]:
+    """Do what ``feedback`` does; ``watch(info)`` returns what sees each ``(time, batch, records)`` that goes round."""
     check_scope(scope, "feedback")
     chosen = _by_one(scope.time) if summary is None else summary
     if chosen is None:
@@ -82,8 +103,15 @@ def feedback(scope: ScopeBuilder[T], summary: PathSummary[T] | None = None) -> t
 
     def constructor(capabilities: list[Capability[T]], info: OperatorInfo) -> Callable[..., object]:
         info.declare_stateless()
+        if watch is None:
+            return lambda input, output: input.advance(output, chosen)
+        see = watch(info)
 
-        return lambda input, output: input.advance(output, chosen)
+        def logic(input: InputPort[T, Any], output: OutputPort[T]) -> None:
+            see(input.queue)
+            input.advance(output, chosen)
+
+        return logic
 
     builder.build(constructor)
     handle: LoopHandle[T] = LoopHandle(builder.info.path, partial(builder.connect, port))

@@ -100,13 +100,31 @@ class Unfinished:
 
 
 @attrs.frozen
+class Description:
+    """How an operator describes its state on one worker (``OperatorInfo.describe``); ``records`` if the text has any.
+
+    >>> str(Description("/df/count#1", 0, "2 words"))
+    '/df/count#1 on worker 0: 2 words'
+    """
+
+    path: str
+    worker: int
+    text: str
+    records: bool = False
+
+    def __str__(self) -> str:
+        return f"{self.path} on worker {self.worker}: {self.text}"
+
+
+@attrs.frozen
 class Explanation:
     """Why the frontier at ``place`` is ``frontier``, as one worker sees it; for the end of a dataflow ``frontier`` is empty.
 
     The frontier of the end of a dataflow is empty. ``positions``: where the workers involved are, without the thread that asks.
     ``missing``: workers that have not built the dataflow, or have dropped it. ``unheard``: those that could not be asked, and
     why. ``unfinished``: custom scopes that keep the dataflow from its end on this worker. ``dropped``: the dataflow, or one
-    that a probe is attached to, was dropped here before it was complete.
+    that a probe is attached to, was dropped here before it was complete. ``described``: the states of the operators of the
+    reasons, and of those by which records go round the loops that they are in.
     """
 
     place: str
@@ -118,6 +136,11 @@ class Explanation:
     unreachable: Mapping[int, str] = attrs.field(factory=dict)
     unfinished: tuple[Unfinished, ...] = ()
     dropped: bool = False
+    described: tuple[Description, ...] = ()
+
+    def without_records(self) -> Explanation:
+        """Return the explanation without texts that have records of the program."""
+        return attrs.evolve(self, described=tuple(each for each in self.described if not each.records))
 
     @property
     def waits_for_inputs(self) -> bool:
@@ -137,6 +160,9 @@ class Explanation:
         lines += [_item(_in_words(group)) for group in list(groups.values())[:_SHOWN]]
         if len(groups) > _SHOWN:
             lines.append(_item(f"and {len(groups) - _SHOWN} more, see .reasons"))
+        lines += [_item(str(text)) for text in self.described[:_SHOWN]]
+        if len(self.described) > _SHOWN:
+            lines.append(_item(f"and {len(self.described) - _SHOWN} more, see .described"))
         lines += [_item(str(scope)) for scope in self.unfinished]
         lines += [str(position) for position in self.positions]
         if self.missing:

@@ -1,0 +1,59 @@
+"""Which complete times an operator with history processes.
+
+In a loop, epoch ``e + 1`` enters while epoch ``e`` goes round. Whoever processed its round 0 at once would have the history of
+every epoch in flight at each later round: ``n`` epochs would cost ``n`` squared. So inside loops the epochs go one by one. That
+delays no result: an epoch is complete outside only after those before it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, TypeAlias
+
+from timely.dataflow import ScopeBuilder
+from timely.order import reaches
+
+Due: TypeAlias = Callable[[Any, Sequence[Any]], bool]
+"""``due(time, frontier)``: whether ``time`` is to be processed now."""
+
+
+def _complete(time: Any, frontier: Sequence[Any]) -> bool:
+    return not reaches(frontier, time)  # type: ignore[arg-type]  # it only iterates
+
+
+def due_in(scope: ScopeBuilder[Any]) -> Due:
+    """Return what says which times of ``scope`` are due: complete ones, whose epoch no earlier epoch is in flight before.
+
+    >>> import timely
+    >>> from timely import Product
+    >>> with timely.Worker().dataflow(int) as scope, scope.iterative() as loop:
+    ...     due = due_in(loop)
+    >>> due(Product(1, 0), [Product(1, 1)]), due(Product(1, 0), [Product(0, 5)])
+    (True, False)
+    """
+    outward: list[Callable[[Any], Any]] = []
+    around: ScopeBuilder[Any] | None = scope
+    while around is not None and around.parent is not None:
+        refinement = around.subgraph.refinement
+        if not refinement.identity:
+            outward.append(refinement.to_outer)
+        around = around.parent
+    if not outward:
+        return _complete
+
+    def epoch(time: Any) -> Any:
+        for step in outward:
+            time = step(time)
+        return time
+
+    def due(time: Any, frontier: Sequence[Any]) -> bool:
+        if not _complete(time, frontier):
+            return False
+        mine = epoch(time)
+        for element in frontier:
+            other = epoch(element)
+            if other <= mine and other != mine:
+                return False
+        return True
+
+    return due
