@@ -303,7 +303,7 @@ class _Merge:
         self._done.append(merged(parts, self._hidden))
         if bound is not None:
             return None
-        now = {}
+        now: dict[Any, Any] = {}
         for times, source in zip(self._times, self.sources, strict=True):
             now.update(zip(times, source.times, strict=True))
         return joined_batches([part for part in self._done if len(part)] or self._done[:1], now)
