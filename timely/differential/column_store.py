@@ -16,6 +16,7 @@ import numpy as np
 from timely.differential.columns import Array, Updates, integers, summed
 
 _NO_KEYS: Final = np.zeros(0, np.int64)
+_END: Final = 1 << 63
 
 
 class Gathered(NamedTuple):
@@ -94,6 +95,25 @@ class Batch:
         return spread(chosen, starts, self.offsets[here + 1] - starts)
 
 
+def whole(key: Any) -> int | None:
+    """Return the whole number of 64 bits that ``key`` equals, whatever its type, or ``None``.
+
+    >>> whole(2.0), whole(2.5), whole("2"), whole(1 << 64)
+    (2, None, None, None)
+    """
+    number = key
+    if type(key) is not int:
+        if isinstance(key, str | bytes | tuple):
+            return None
+        try:
+            number = int(key)
+        except (TypeError, ValueError, OverflowError):
+            return None
+        if number != key:
+            return None
+    return number if -_END <= number < _END else None
+
+
 def _view(array: Array) -> memoryview:
     contiguous: Any = np.ascontiguousarray(array)
     return memoryview(contiguous)
@@ -128,7 +148,7 @@ class ColumnStore:
     def __init__(self) -> None:
         self._settled: list[Batch] = []
         self._fresh: deque[tuple[int, Batch]] = deque()
-        self._hidden: set[Any] = set()  # keys that are kept elsewhere now
+        self._hidden: set[int] = set()  # keys that are kept elsewhere now
 
     def append(self, delta: ColumnDelta, fresh: bool) -> None:
         """Append a delta, which cursors may still have to see."""
@@ -160,9 +180,10 @@ class ColumnStore:
     def lookup(self, key: Any, seen: int | None, ahead: Container[int]) -> list[Any]:
         """Return the entries of one key."""
         found: list[Any] = []
-        if isinstance(key, int | float) and key not in self._hidden:
+        number = whole(key)
+        if number is not None and number not in self._hidden:
             for batch in self.visible(seen, ahead):
-                batch.lookup(key, found)
+                batch.lookup(number, found)
         return found
 
     def gather(self, keys: Array, seen: int | None, ahead: Container[int]) -> list[Gathered]:
@@ -196,7 +217,9 @@ class ColumnStore:
 
     def hide(self, key: Any) -> None:
         """Return nothing of ``key`` any more."""
-        self._hidden.add(key)
+        number = whole(key)
+        if number is not None:
+            self._hidden.add(number)
 
     def keys(self) -> set[Any]:
         """Return the keys that have entries."""
@@ -219,7 +242,7 @@ class ColumnStore:
         return self._settled
 
 
-def merged(batches: Sequence[Batch], hidden: set[Any]) -> Batch:
+def merged(batches: Sequence[Batch], hidden: set[int]) -> Batch:
     """Return the sum of batches, without the entries of hidden keys."""
     codes_of: dict[Any, int] = {}
     for batch in batches:
