@@ -11,6 +11,8 @@ to ``sorted`` or ``min``, which assume a total order; :func:`linear_extension` i
 from __future__ import annotations
 
 from collections.abc import Iterable
+from datetime import date, datetime
+from decimal import Decimal
 from typing import Any, Final, Generic, NamedTuple, Protocol, Self, TypeVar
 
 
@@ -63,6 +65,9 @@ class Product(NamedTuple, Generic[TO, TI]):
         return f"({self[0]!r}, {self[1]!r})"
 
 
+_TOTAL: Final = frozenset({float, str, bytes, tuple, Decimal, date, datetime})
+"""Types of Python that are times as they stand, and their own sort keys; tuples are ordered lexicographically."""
+
 _PRODUCT: Final = Product  # compiled, a name of the module is looked up at each use, and a constant is not
 
 
@@ -98,12 +103,12 @@ def reaches(times: list[Any], time: Any) -> bool:
 def sort_key(time: Any) -> Any:
     """Return a key that extends the order of ``time``'s type to a total one, or None where the type offers none.
 
-    A number is its own key, a product's is lexicographic, and a type of one's own may offer a method ``sort_key()``
-    with ``a < b`` implying ``a.sort_key() < b.sort_key()``, and keys of which any two are comparable. A subclass of either
-    that compares in its own way is such a type: sets of bits are numbers, and ordered otherwise.
+    A number, a text and a date are their own keys, a product's is lexicographic, and a type of one's own may offer a method
+    ``sort_key()`` with ``a < b`` implying ``a.sort_key() < b.sort_key()``, and keys of which any two are comparable. A subclass
+    of either that compares in its own way is such a type: sets of bits are numbers, and ordered otherwise.
 
-    >>> sort_key(Product(Product(0, 1), 2)), sort_key("no order is known")
-    (((0, 1), 2), None)
+    >>> sort_key(Product(Product(0, 1), 2)), sort_key("b"), sort_key({"no order is known"})
+    (((0, 1), 2), 'b', None)
     """
     cls: Any = type(time)
     if cls is int:
@@ -117,7 +122,7 @@ def sort_key(time: Any) -> Any:
     if cls is _PRODUCT or (isinstance(time, Product) and cls.__le__ is Product.__le__):
         outer, inner = sort_key(time[0]), sort_key(time[1])
         return None if outer is None or inner is None else (outer, inner)
-    return None
+    return time if cls in _TOTAL else None
 
 
 def linear_extension(times: Iterable[T]) -> list[T]:

@@ -21,8 +21,8 @@ from timely.differential.trace import Entry, Trace
 from timely.differential.updates import Update
 from timely.order import less_equal
 
-SMALL: Final = 16
-"""Entries up to which a group is a list."""
+SMALL: Final = 64
+"""Entries up to which a group is a list, which takes some 5 µs to read."""
 
 Counted = tuple[Any, Any]
 """``(value, count)``."""
@@ -242,7 +242,7 @@ class Groups:
         self.trace = trace
         self._large: dict[Any, dict[Any, Bag]] = {}  # by key and time
 
-    def append(self, time: Any, updates: Iterable[Update]) -> list[Any]:
+    def append(self, time: Any, updates: Iterable[Update]) -> dict[Any, None]:
         """Add consolidated updates at ``time``, and return their keys."""
         large, trace = self._large, self.trace
         changed: dict[Any, None] = {}
@@ -258,11 +258,8 @@ class Groups:
                     few.append(update)
             for key in changed:
                 self._merge(large[key])
-        small = dict.fromkeys(record[0] for record, _ in trace.append(time, few))
-        for key in small:
-            if len(trace.history(key)) > SMALL:
-                self._enlarge(key)
-        return [*small, *changed]
+        changed.update(dict.fromkeys([record[0] for record, _ in trace.append(time, few)]))
+        return changed
 
     def append_columns(self, time: Any, updates: Any) -> Any:
         """Add consolidated columns at ``time``, and return their keys."""
@@ -283,9 +280,14 @@ class Groups:
             bags[time] = Bag(self._aggregate.key, self._aggregate.weighted)
         bags[time].add(value, diff)
 
-    def _enlarge(self, key: Any) -> None:
-        if len(self.trace.compact_key(key)) > SMALL:
-            self.load(key, self.trace.remove(key))
+    def _enlarge(self, key: Any) -> bool:
+        """Make bags of a key's entries, if they are still many when compacted."""
+        entries = self.trace.compact_key(key)
+        if len(entries) <= SMALL:
+            return False
+        self.trace.remove(key)
+        self.load(key, entries)
+        return True
 
     def _merge(self, bags: dict[Any, Bag]) -> None:
         """Merge the bags whose times can no longer be told apart."""
@@ -303,8 +305,11 @@ class Groups:
         lub = self.trace.lattice.lub
         bags = self._large.get(key)
         if bags is None:
-            counts = counts_at(self.trace.history(key), time, lub, later)
-            return self._aggregate.of_counts(counts) if counts else ()
+            entries = self.trace.history(key)
+            if len(entries) <= SMALL or not self._enlarge(key):
+                counts = counts_at(entries, time, lub, later)
+                return self._aggregate.of_counts(counts) if counts else ()
+            bags = self._large[key]
         chosen = []
         for when, bag in bags.items():
             if less_equal(when, time):

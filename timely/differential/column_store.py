@@ -58,7 +58,12 @@ class Batch:
         if place == len(keys) or keys[place] != key:
             return
         times = self.times
-        for row in range(offsets[place], offsets[place + 1]):
+        first, last = offsets[place], offsets[place + 1]
+        if codes is None and diffs is None and values is not None:  # loaded at once, as most batches are
+            time = times[0]
+            found.extend([(value, time, 1) for value in values[first:last]])
+            return
+        for row in range(first, last):
             found.append(
                 (
                     None if values is None else values[row],
@@ -180,9 +185,9 @@ class ColumnStore:
     def lookup(self, key: Any, seen: int | None, ahead: Container[int]) -> list[Any]:
         """Return the entries of one key."""
         found: list[Any] = []
-        number = whole(key)
+        number = key if type(key) is int else whole(key)
         if number is not None and number not in self._hidden:
-            for batch in self.visible(seen, ahead):
+            for batch in self._settled if not self._fresh else self.visible(seen, ahead):
                 batch.lookup(number, found)
         return found
 

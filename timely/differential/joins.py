@@ -110,19 +110,24 @@ class _Join:
             for delta in deltas[side]:
                 found: dict[Any, list[Any]] = {}
                 for produced in self._pairs(time, mine, others, delta, side, found):
-                    yield self._send(found, capability, output, produced)
+                    self._send(found, capability, output)
+                    yield produced
                 mine.see(delta, time)
         capability.drop()
         self._current = []
 
-    def _send(self, found: dict[Any, list[Any]], capability: Capability[Any], output: OutputPort[Any], produced: int) -> int:
+    def _send(self, found: dict[Any, list[Any]], capability: Capability[Any], output: OutputPort[Any]) -> None:
         for bound, batches in found.items():
+            if bound == capability.time:
+                session = output.session(capability)
+                for batch in batches:
+                    session.give_batch(batch)
+                continue
             with capability.delayed(bound) as later:
                 session = output.session(later)
                 for batch in batches:
                     session.give_batch(batch)
         found.clear()
-        return produced
 
     def _pairs(
         self, time: Any, mine: Cursor[Any], others: Cursor[Any], delta: Any, side: int, found: dict[Any, list[Any]]

@@ -141,7 +141,7 @@ class _Grouped(_Own):
     def take(self, time: Any, batches: list[Any]) -> Any:
         columns = as_columns(batches, pairs=True)
         if columns is None:
-            return dict.fromkeys(self._groups.append(time, _consolidated(batches)))
+            return self._groups.append(time, _consolidated(batches))
         return self._groups.append_columns(time, columns.consolidated())
 
     def gather(self, keys: Array) -> Gathered | None:

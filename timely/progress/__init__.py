@@ -22,7 +22,7 @@ from timely.progress.minimal_heap import MinimalHeap
 from timely.progress.mutable_antichain import MutableAntichain
 from timely.progress.refinements import Refinement, refinement
 from timely.progress.summary_row import SummaryRow, connected
-from timely.progress.timestamp import PathSummary, ProductSummary, Step, Timestamp, Unit, UnitSummary
+from timely.progress.timestamp import PathSummary, ProductSummary, Step, Timestamp, Unchanged, Unit, UnitSummary
 from timely.progress.tracker import Blocker, CellState, Tracker
 
 Routes = ProgressGroups  # deprecated: its former name
@@ -61,6 +61,7 @@ __all__ = [
     "TimeDomain",
     "Timestamp",
     "Tracker",
+    "Unchanged",
     "Unit",
     "UnitSummary",
     "connected",

@@ -5,12 +5,14 @@ A *specification* (``int``, ``Unit``, ``Product[int, int]``, a class) has one do
 
 from __future__ import annotations
 
+from datetime import date, datetime
+from decimal import Decimal
 from inspect import getattr_static, isfunction
-from typing import Any, Generic, TypeVar, cast, get_args, get_origin
+from typing import Any, Final, Generic, TypeVar, cast, get_args, get_origin
 
 from timely.errors import TimestampError, brief, error_text
 from timely.order import PartialOrder, Product, sort_key
-from timely.progress.timestamp import PathSummary, ProductSummary, Step, Unit, lacking
+from timely.progress.timestamp import PathSummary, ProductSummary, Step, Unchanged, Unit, lacking
 
 T = TypeVar("T", bound=PartialOrder)
 TO = TypeVar("TO", bound=PartialOrder)
@@ -128,14 +130,64 @@ class _ProductDomain(TimeDomain[Product[TO, TI]]):
         return self._outer._fault(time.outer) or self._inner._fault(time.inner)
 
 
+class _OrdinaryDomain(TimeDomain[Any]):
+    """The values of one of Python's totally ordered types, from its least one on, which no summary advances."""
+
+    __slots__ = ("_cls",)
+
+    def __init__(self, cls: type[Any], minimum: Any) -> None:
+        super().__init__(cls, cls.__name__, minimum, Unchanged(), True, False)
+        self._cls = cls
+
+    def _fault(self, time: object) -> str | None:
+        if type(time) is not self._cls:
+            return f"{brief(time)} is of type {type(time).__name__}, not {self.name}"
+        try:
+            beyond = self.minimum <= time
+        except (TypeError, ArithmeticError) as error:
+            return f"it cannot be compared with the minimum, {brief(self.minimum)}: {error_text(error)}"
+        return None if beyond else f"it cannot be compared with the minimum, {brief(self.minimum)}"
+
+
+class _TupleDomain(TimeDomain[Any]):
+    """Tuples of the times of total orders, ordered lexicographically, as Python does."""
+
+    __slots__ = ("_parts",)
+
+    def __init__(self, spec: Any, parts: list[TimeDomain[Any]]) -> None:
+        name = f"tuple[{', '.join(part.name for part in parts)}]"
+        for part in parts:
+            if not part.total:
+                raise TimestampError(f"{name} is ordered lexicographically, and times of type {part.name} have no total order")
+        super().__init__(spec, name, tuple(part.minimum for part in parts), Unchanged(), True, all(part.single for part in parts))
+        self._parts = parts
+
+    def _fault(self, time: object) -> str | None:
+        if type(time) is not tuple or len(time) != len(self._parts):
+            return f"{brief(time)} is no tuple of {len(self._parts)}"
+        return next((fault for part, value in zip(self._parts, time, strict=True) if (fault := part._fault(value))), None)
+
+
+_ORDINARY: Final = {
+    float: float("-inf"),
+    str: "",
+    bytes: b"",
+    Decimal: Decimal("-Infinity"),
+    date: date.min,
+    datetime: datetime.min,
+}
+"""Python's types that are times as they stand, with the least value of each; a datetime has no time zone."""
+
 _DOMAINS: dict[object, TimeDomain[Any]] = {}
 
 
 def time_domain(spec: type[T]) -> TimeDomain[T]:
     """Return the domain of a specification, always the same object.
 
-    A specification is ``int`` (from 0 on), ``Unit``, ``Product[A, B]`` of two specifications, or a class with the methods of
-    :class:`Timestamp`. ``TimestampError``, with what is missing, for anything else.
+    A specification is ``int`` (from 0 on), ``Unit``, ``Product[A, B]`` of two specifications, a totally ordered type of Python
+    (``float``, ``str``, ``bytes``, ``Decimal``, ``date``, ``datetime``), ``tuple[A, B]`` of total orders, ordered
+    lexicographically, or a class with the methods of :class:`Timestamp`. ``TimestampError``, with what is missing, for anything
+    else.
 
     >>> domain = time_domain(Product[int, Unit])
     >>> domain.name, domain.minimum, domain.identity, domain.total
@@ -153,7 +205,11 @@ def time_domain(spec: type[T]) -> TimeDomain[T]:
 def _resolve(spec: Any) -> TimeDomain[Any]:
     if spec is int:
         return _IntDomain(int, "int", 0, Step(0), True, False)
+    if spec in _ORDINARY:
+        return _OrdinaryDomain(spec, _ORDINARY[spec])
     origin, parts = get_origin(spec), get_args(spec)
+    if origin is tuple and parts and ... not in parts:
+        return _TupleDomain(spec, [time_domain(part) for part in parts])
     if origin is Product:
         return _ProductDomain(spec, time_domain(parts[0]), time_domain(parts[1]))
     if spec is Product:

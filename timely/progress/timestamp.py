@@ -227,6 +227,39 @@ class UnitSummary:
         return "UnitSummary()"
 
 
+class Unchanged:
+    """The path summary that changes nothing, of times that nothing advances, such as dates.
+
+    >>> Unchanged().results_in("2026-11-24"), Unchanged().followed_by(Unchanged())
+    ('2026-11-24', Unchanged())
+    """
+
+    __slots__ = ()
+
+    def results_in(self, time: Any, /) -> Any:
+        """Return ``time``."""
+        return time
+
+    def followed_by(self, other: Unchanged, /) -> Unchanged | None:
+        """Return ``other``."""
+        return other
+
+    def __le__(self, other: Unchanged, /) -> bool:
+        return True
+
+    def __lt__(self, other: Unchanged, /) -> bool:
+        return False
+
+    def __eq__(self, other: object, /) -> bool:
+        return isinstance(other, Unchanged)
+
+    def __hash__(self) -> int:
+        return 0
+
+    def __repr__(self) -> str:
+        return "Unchanged()"
+
+
 class ProductSummary(Generic[TO, TI]):
     """The path summary of :class:`~timely.order.Product`: one summary for each coordinate.
 
