@@ -13,7 +13,7 @@ from timely.differential.updates import ByUpdate, Update, consolidate
 from timely.errors import CompactedError, GraphError, NotCompleteError, StalledError, TimestampError, brief
 from timely.operators.pending import Pending
 from timely.order import PartialOrder, linear_extension, reaches
-from timely.progress import TimeDomain
+from timely.progress import TimeDomain, lattice
 from timely.worker import Worker
 from timely.worker.dataflows import DataflowBuild
 
@@ -138,8 +138,8 @@ class Output(Generic[T, D]):
         updates = consolidate(self._updates(lambda other: bool(other <= before)))
         for time in old:
             del self._complete[time]
-        self._base = [(before, updates)]
-        self._since = before
+        self._base = [(before, updates), *(held for held in self._base if not held[0] <= before)]
+        self._since = before if self._since is None else lattice(self._times.spec).lub(self._since, before)
 
     def _updates(self, counts: Callable[[T], bool]) -> Iterator[Update]:
         for time, updates in (*self._base, *self._complete.items()):
