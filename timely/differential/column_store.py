@@ -15,6 +15,9 @@ import numpy as np
 
 from timely.differential.columns import Array, Updates, integers, summed
 
+PORTION: Final = 32_768
+"""Entries that are merged at a time, in 2 to 4 ms."""
+
 _NO_KEYS: Final = np.zeros(0, np.int64)
 _END: Final = 1 << 63
 
@@ -71,6 +74,17 @@ class Batch:
                     1 if diffs is None else diffs[row],
                 )
             )
+
+    def cut(self, first: int, last: int, times: list[Any]) -> Batch:
+        """Return the entries of ``keys[first:last]``, at ``times``."""
+        rows = slice(int(self.offsets[first]), int(self.offsets[last]))
+        return Batch(
+            np.repeat(self.keys[first:last], np.diff(self.offsets[first : last + 1])),
+            None if self.values is None else self.values[rows],
+            None if self.codes is None else self.codes[rows],
+            None if self.diffs is None else self.diffs[rows],
+            times,
+        )
 
     def all_keys(self) -> Array:
         """Return the key of each entry."""
@@ -154,6 +168,7 @@ class ColumnStore:
         self._settled: list[Batch] = []
         self._fresh: deque[tuple[int, Batch]] = deque()
         self._hidden: set[int] = set()  # keys that are kept elsewhere now
+        self._merge: _Merge | None = None
 
     def append(self, delta: ColumnDelta, fresh: bool) -> None:
         """Append a delta, which cursors may still have to see."""
@@ -163,12 +178,34 @@ class ColumnStore:
             self.add(delta.batch)
 
     def add(self, batch: Batch) -> None:
-        """Add a batch that counts as seen, and merge neighbours of which the older is less than twice the newer."""
+        """Add a batch that counts as seen, and merge neighbours of which the older is less than twice the newer.
+
+        Large ones are merged in portions, by ``work``.
+        """
         settled = self._settled
         settled.append(batch)
         while len(settled) > 1 and len(settled[-2]) < 2 * len(settled[-1]):
+            if len(settled[-2]) + len(settled[-1]) > 2 * PORTION:
+                return
+            if self._merge is not None and settled[-2] in self._merge.sources:
+                return
             newer = settled.pop()
             settled[-1] = merged([settled[-1], newer], self._hidden)
+
+    def work(self) -> bool:
+        """Merge a portion of two large batches that are due; return whether there is more to do."""
+        settled = self._settled
+        if self._merge is None:
+            place = next((i for i in range(len(settled) - 1, 0, -1) if len(settled[i - 1]) < 2 * len(settled[i])), None)
+            if place is None:
+                return False
+            self._merge = _Merge(settled[place - 1], settled[place], self._hidden)
+        found = self._merge.work()
+        if found is not None:
+            place = settled.index(self._merge.sources[0])
+            settled[place : place + 2] = [found]
+            self._merge = None
+        return True
 
     def settle(self, low: int) -> None:
         """Settle the deltas before number ``low``."""
@@ -216,6 +253,7 @@ class ColumnStore:
 
     def compact(self) -> None:
         """Merge all batches that every cursor has seen."""
+        self._merge = None
         if self._settled:
             self._settled = [merged(self._settled, self._hidden)]
             self._hidden.clear()
@@ -232,6 +270,7 @@ class ColumnStore:
 
     def clear(self) -> None:
         """Drop all that every cursor has seen."""
+        self._merge = None
         self._settled.clear()
 
     def __len__(self) -> int:
@@ -245,6 +284,54 @@ class ColumnStore:
     def batches(self) -> list[Batch]:
         """Return the batches that every cursor has seen, the largest first."""
         return self._settled
+
+
+class _Merge:
+    """The merge of two batches, a range of keys at a time. Both are read meanwhile, and may have their times advanced."""
+
+    def __init__(self, older: Batch, newer: Batch, hidden: set[int]) -> None:
+        self.sources = (older, newer)
+        self._hidden = hidden
+        self._done: list[Batch] = []
+        self._at = [0, 0]  # how many keys of each are merged
+        self._times = [list(older.times), list(newer.times)]
+
+    def work(self) -> Batch | None:
+        """Merge the next range; return the whole once it is complete."""
+        parts: list[Batch] = []
+        larger = max(self.sources, key=len)
+        at = self._at[self.sources.index(larger)]
+        row = int(larger.offsets[at]) + PORTION
+        stop = int(np.searchsorted(larger.offsets, row))
+        bound = None if stop >= len(larger.keys) else larger.keys[stop]
+        for number, source in enumerate(self.sources):
+            first = self._at[number]
+            last = len(source.keys) if bound is None else int(np.searchsorted(source.keys, bound))
+            parts.append(source.cut(first, last, self._times[number]))
+            self._at[number] = last
+        self._done.append(merged(parts, self._hidden))
+        if bound is not None:
+            return None
+        now = dict(zip(self._times[0] + self._times[1], self.sources[0].times + self.sources[1].times, strict=True))
+        return joined_batches([part for part in self._done if len(part)] or self._done[:1], now)
+
+
+def joined_batches(parts: Sequence[Batch], now: Mapping[Any, Any]) -> Batch:
+    """Return batches of ascending ranges of keys as one, with the times that theirs have become."""
+    codes_of: dict[Any, int] = {}
+    codes = []
+    for part in parts:
+        table = np.array([codes_of.setdefault(now[time], len(codes_of)) for time in part.times], np.int32)
+        codes.append(table[part.all_codes()])
+    values = [part.values for part in parts if part.values is not None]
+    plain = all(part.diffs is None for part in parts)
+    return Batch(
+        np.concatenate([part.all_keys() for part in parts]),
+        np.concatenate(values) if values else None,
+        np.concatenate(codes) if len(codes_of) > 1 else None,
+        None if plain else np.concatenate([part.all_diffs() for part in parts]),
+        list(codes_of),
+    )
 
 
 def merged(batches: Sequence[Batch], hidden: set[int]) -> Batch:

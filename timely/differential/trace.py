@@ -193,26 +193,41 @@ class Trace(Generic[T]):
             return settled
         return settled + [entry[1:] for entry in waiting if entry[0] < seen or entry[0] in ahead]
 
-    def _fold(self) -> bool:
-        """Make columns of the settled rows; return whether there are none left."""
+    def _fold(self, rows: int | None = None) -> bool:
+        """Make columns of so many of the settled rows, or of all; return whether that could be done."""
         from timely.differential.column_store import ColumnStore, batch_of_rows
 
         if self._settled:
             if self._mixed:
                 return False
             self._advance_since()
-            batch = batch_of_rows(self._settled, self._moved, self.pairs)
+            chosen = self._settled if rows is None else self._some(rows)
+            batch = batch_of_rows(chosen, self._moved, self.pairs)
             if batch is None:
+                self._settled.update(chosen)
                 self._mixed = True
                 return False
             if self._columns is None:
                 self._columns = ColumnStore()
             self._columns.add(batch)
-            self._settled.clear()
-            self._touched.clear()
-            self._rest.clear()
-        self._rows = 0
+            self._rows -= len(batch)
+            if rows is None:
+                self._settled.clear()
+                self._touched.clear()
+                self._rest.clear()
+        if not self._settled:
+            self._rows = 0
         return True
+
+    def _some(self, rows: int) -> dict[Any, list[Entry]]:
+        """Remove keys with so many settled rows, and return them."""
+        chosen: dict[Any, list[Entry]] = {}
+        while rows > 0 and self._settled:
+            key, entries = self._settled.popitem()
+            self._touched.pop(key, None)
+            chosen[key] = entries
+            rows -= len(entries)
+        return chosen
 
     def __iter__(self) -> Iterator[Any]:
         """Return the keys that have entries."""
@@ -263,11 +278,12 @@ class Trace(Generic[T]):
 
     def maintain(self, appended: int, force: bool = False) -> bool:
         """Compact some keys, at a cost that goes with how many updates were appended. Return whether others wait."""
+        more = self._columns is not None and self._maintain_columns(self._columns)
         self._appended += appended
         self._idle += 1
         touched = self._touched
         if not force and self._idle < _EVERY and len(touched) < _EVERY:
-            return False
+            return more
         self._idle = 0
         self._advance_since()
         if self._appended >= len(self._rest):
@@ -279,11 +295,15 @@ class Trace(Generic[T]):
             entries = self._compact(key)
             if len(entries) > 1 and any(entry[1] is not entries[0][1] for entry in entries):
                 self._rest.append(key)
-        if self._columns is not None and self._rows > max(_LEAST_FOLD, len(self._columns) // 4):
-            self._rows = sum(map(len, self._settled.values()))
-            if self._rows > max(_LEAST_FOLD, len(self._columns) // 4):
-                self._fold()
-        return bool(touched)
+        return more or bool(touched)
+
+    def _maintain_columns(self, columns: ColumnStore) -> bool:
+        """Make columns of some rows where these are many, or merge some columns; return whether there is more to do."""
+        if self._rows > max(_LEAST_FOLD, len(columns) // 4) and not self._mixed:
+            self._fold(_LEAST_FOLD // 2)
+            if not self._settled:
+                self._rows = 0
+        return columns.work()
 
     def compact(self) -> None:
         """Compact all keys."""
