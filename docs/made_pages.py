@@ -36,6 +36,7 @@ REFERENCE = (
     "timely.operators.windows",
     "timely.worker",
     "timely.recovery",
+    "timely.differential",
     "timely.graphs",
     "timely.graphs.spark",
     "timely.spark",

@@ -31,7 +31,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("inspect",),
     ("execution",),
     ("",),  # the package `timely` itself: the public names of all that stands before it
-    ("graphs", "spark"),
+    ("differential", "graphs", "spark"),
     ("testing",),
     ("cli",),
 )

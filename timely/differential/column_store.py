@@ -19,6 +19,7 @@ PORTION: Final = 32_768
 """Entries that are merged at a time, in 2 to 4 ms."""
 
 _NO_KEYS: Final = np.zeros(0, np.int64)
+_END: Final = 1 << 63
 
 
 class Gathered(NamedTuple):
@@ -113,6 +114,25 @@ class Batch:
         return spread(chosen, starts, self.offsets[here + 1] - starts)
 
 
+def whole(key: Any) -> int | None:
+    """Return the whole number of 64 bits that ``key`` equals, whatever its type, or ``None``.
+
+    >>> whole(2.0), whole(2.5), whole("2"), whole(1 << 64)
+    (2, None, None, None)
+    """
+    number = key
+    if type(key) is not int:
+        if isinstance(key, str | bytes | tuple):
+            return None
+        try:
+            number = int(key)
+        except (TypeError, ValueError, OverflowError):
+            return None
+        if number != key:
+            return None
+    return number if -_END <= number < _END else None
+
+
 def _view(array: Array) -> memoryview:
     contiguous: Any = np.ascontiguousarray(array)
     return memoryview(contiguous)
@@ -147,7 +167,7 @@ class ColumnStore:
     def __init__(self) -> None:
         self._settled: list[Batch] = []
         self._fresh: deque[tuple[int, Batch]] = deque()
-        self._hidden: set[Any] = set()  # keys that are kept elsewhere now
+        self._hidden: set[int] = set()  # keys that are kept elsewhere now
         self._merge: _Merge | None = None
 
     def append(self, delta: ColumnDelta, fresh: bool) -> None:
@@ -211,9 +231,10 @@ class ColumnStore:
     def lookup(self, key: Any, seen: int | None, ahead: Container[int]) -> list[Any]:
         """Return the entries of one key."""
         found: list[Any] = []
-        if (type(key) is int or isinstance(key, int | float)) and key not in self._hidden:
+        number = key if type(key) is int else whole(key)
+        if number is not None and number not in self._hidden:
             for batch in self._settled if not self._fresh else self.visible(seen, ahead):
-                batch.lookup(key, found)
+                batch.lookup(number, found)
         return found
 
     def gather(self, keys: Array, seen: int | None, ahead: Container[int]) -> list[Gathered]:
@@ -248,7 +269,9 @@ class ColumnStore:
 
     def hide(self, key: Any) -> None:
         """Return nothing of ``key`` any more."""
-        self._hidden.add(key)
+        number = whole(key)
+        if number is not None:
+            self._hidden.add(number)
 
     @property
     def hides(self) -> bool:
@@ -280,7 +303,7 @@ class ColumnStore:
 class _Merge:
     """The merge of batches, a range of keys at a time. They are read meanwhile, and may have their times advanced."""
 
-    def __init__(self, sources: list[Batch], hidden: set[Any]) -> None:
+    def __init__(self, sources: list[Batch], hidden: set[int]) -> None:
         self.sources = sources
         self._hidden = hidden
         self._done: list[Batch] = []
@@ -327,7 +350,7 @@ def joined_batches(parts: Sequence[Batch], now: Mapping[Any, Any]) -> Batch:
     )
 
 
-def merged(batches: Sequence[Batch], hidden: set[Any]) -> Batch:
+def merged(batches: Sequence[Batch], hidden: set[int]) -> Batch:
     """Return the sum of batches, without the entries of hidden keys."""
     codes_of: dict[Any, int] = {}
     for batch in batches:

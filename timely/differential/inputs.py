@@ -243,7 +243,6 @@ class InputSession(Session[T], Generic[T, D]):
         one = self._one
         self._sender.send_batch([(record, one) for record in records])
 
-
     def insert_columns(self, *columns: Any, diff: Any = 1) -> None:
         """Add the rows of columns: one of records, or two of keys and values, or an Arrow batch or table of one or two columns.
 
@@ -264,7 +263,7 @@ class InputSession(Session[T], Generic[T, D]):
         from timely.differential.columns import updates_of
 
         updates = updates_of(columns, diff, self._sender.label)
-        if self._ring.native is not int:
+        if self._ring.native is not int or isinstance(updates, list):
             self._sender.send_batch([(record, self._ring.wrap(diff)) for record, diff in updates])
         else:
             self._sender.send_batch(updates)

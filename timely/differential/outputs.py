@@ -177,7 +177,7 @@ class Output(Generic[T, D]):
         for time in old:
             del self._complete[time]
         self._base = [(before, updates), *(held for held in self._base if not held[0] <= before)]
-        self._since = before
+        self._since = before if self._since is None else lattice(self._times.spec).lub(self._since, before)
 
     def _updates(self, counts: Callable[[T], bool]) -> Iterator[Update]:
         for time, updates in (*self._base, *self._complete.items()):

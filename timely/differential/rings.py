@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from itertools import zip_longest
+from operator import index
 from typing import Any, Final, get_origin
 
 import attrs
@@ -39,7 +40,12 @@ class Ring:
 
     def wrap(self, value: Any) -> Any:
         """Return ``value`` as operators add it."""
-        return Difference(value, self) if self.native is None else self.native(value)
+        if self.native is None:
+            return Difference(value, self)
+        try:
+            return int(index(value)) if self.native is int else self.native(value)
+        except (TypeError, ValueError):
+            raise DifferenceError(f"differences of this collection are {self.native.__name__}, not {brief(value)}") from None
 
     def unwrap(self, difference: Any) -> Any:
         """Return the plain value of a difference."""

@@ -1,0 +1,72 @@
+"""Equal numbers are one key, whatever their type, and whether they come as rows or as columns."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from decimal import Decimal
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import pytest
+
+import timely
+from timely import differential as dd
+
+
+@pytest.mark.parametrize("number", [int, float, Fraction, Decimal, np.int64, np.float64])
+def test_a_key_of_another_type_finds_what_came_as_columns(number: Callable[[int], Any]) -> None:
+    worker = timely.Worker()
+    with worker.dataflow(int) as scope:
+        session, pairs = dd.new_collection(scope)
+        queries, asked = dd.new_collection(scope)
+        answers = pairs.semijoin(asked, key=int).output()
+        sizes = pairs.reduce(lambda key, values: [(len(values), 1)], key=int).output()
+    session.insert_columns(range(300), range(300))
+    session.advance_to(1)
+    queries.advance_to(1)
+    sizes.wait(0)
+    queries.insert(number(5))
+    session.insert((number(5), 7))
+    session.close()
+    queries.close()
+    assert answers.at(1) == {(5, 5): 1, (5, 7): 1}
+    assert sizes.at(1)[5, 2] == 1
+
+
+def test_large_groups_of_other_keys_leave_columns_as_they_are() -> None:
+    worker = timely.Worker()
+    with worker.dataflow(int) as scope:
+        session, pairs = dd.new_collection(scope)
+        counts = pairs.count_by_key().output()
+    for epoch in range(4):
+        session.insert_columns(range(300), range(300))
+        session.advance_to(3 * epoch + 1)
+        for value in range(40):
+            session.insert((2.5, value))
+            session.insert(("a", value))
+        session.advance_to(3 * epoch + 3)
+    for epoch in range(4):
+        assert counts.at(3 * epoch)[2, epoch + 1] == 1
+    session.close()
+
+
+@pytest.mark.parametrize("diff", [0.5, "3", None])
+def test_a_difference_of_another_kind_is_refused(diff: Any) -> None:
+    with timely.Worker().dataflow(int) as scope:
+        session, _ = dd.new_collection(scope)
+    with pytest.raises(dd.DifferenceError, match="are int, not"):
+        session.update("x", diff)
+    with pytest.raises(dd.DifferenceError, match="are int, not"):
+        session.insert_columns(["x", "y"], diff=[1, diff])
+    session.close()
+
+
+def test_whole_numbers_of_numpy_are_differences() -> None:
+    worker = timely.Worker()
+    with worker.dataflow(int) as scope:
+        session, words = dd.new_collection(scope)
+        held = words.output()
+    session.update("x", np.int32(3))
+    session.close()
+    assert held.at(0) == {"x": 3}
