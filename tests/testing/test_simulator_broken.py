@@ -110,10 +110,10 @@ def test_T9_X1_gains_that_are_kept_to_oneself(monkeypatch: pytest.MonkeyPatch) -
     honest = ProgressExchange.flush
 
     def flush(self: ProgressExchange[Any]) -> Any:
-        kept = [(stamp, diff) for stamp, diff in self.pending() if diff > 0]
-        self.extend((stamp, -diff) for stamp, diff in kept)
+        kept = [(stamp, diff) for stamp, diff in self.changes if diff > 0]
+        self.changes.extend((stamp, -diff) for stamp, diff in kept)
         batch = honest(self)
-        self.extend(kept)
+        self.changes.extend(kept)
         return batch
 
     monkeypatch.setattr(ProgressExchange, "flush", flush)

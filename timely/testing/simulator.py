@@ -57,15 +57,15 @@ class SimulatedWorker(Worker):
         transport: Transport,
         scheduler: Scheduler | None,
         checker: InvariantChecker,
-        routes: ProgressGroups | None = None,
+        groups: ProgressGroups | None = None,
         provenance: BatchProvenance | None = None,
     ) -> None:
         self._checker = checker
         self.elapsed = 0.0
         self._long = False
         super().__init__(transport, scheduler, lambda: self.elapsed)
-        if routes is not None and provenance is not None:
-            self._aggregator = TracedAggregator(self.index, routes, provenance)
+        if groups is not None and provenance is not None:
+            self._aggregator = TracedAggregator(self.index, groups, provenance)
         checker.add_worker(self)
 
     def _step_once(self) -> None:
@@ -126,18 +126,18 @@ class Simulation(Generic[T]):
         *,
         decisions: Sequence[Decision] | None = None,
         network: Callable[[int], Network] = Network,
-        routes: ProgressGroups | None = None,
+        groups: ProgressGroups | None = None,
     ) -> None:
         if workers < 1:
             raise ConfigurationError(f"workers={workers!r}: there must be at least one")
         self.results: list[T] = []
         self.decisions: list[Decision] = []
         self.network = network(workers)
-        provenance = None if routes is None or routes.direct_only else BatchProvenance(routes)
+        provenance = None if groups is None or groups.direct_only else BatchProvenance(groups)
         self._checker = InvariantChecker(self.network, provenance)
         self.workers = [
             SimulatedWorker(
-                self.network.transport(index, functools.partial(self.pause, index)), self, self._checker, routes, provenance
+                self.network.transport(index, functools.partial(self.pause, index)), self, self._checker, groups, provenance
             )
             for index in range(workers)
         ]
@@ -291,12 +291,12 @@ def simulate(
     *,
     decisions: Sequence[Decision] | None = None,
     network: Callable[[int], Network] = Network,
-    routes: ProgressGroups | None = None,
+    groups: ProgressGroups | None = None,
 ) -> Simulation[T]:
     """Run ``program(worker)`` on simulated workers, as ``timely.execute`` would, check every invariant, and return the run.
 
     The schedule follows from ``seed``, or from the ``decisions`` given; once they are used up everything arrives and all workers
-    run in turn. ``network`` makes the network between the workers; ``routes`` are those of progress messages.
+    run in turn. ``network`` makes the network between the workers; ``groups`` are those of progress messages.
 
     Raises what ``timely.execute`` raises, :class:`~timely.errors.InvariantViolation` for what does not hold, ``StalledError`` for
     programs that wait for what never comes. Source of the checks: :mod:`timely.testing.invariants`.
@@ -315,7 +315,7 @@ def simulate(
     >>> simulate(program, workers=2, decisions=[Resume(1), Resume(1), Delivery(1, 0), Resume(0)]).results == run.results
     True
     """
-    return Simulation(program, workers, seed, decisions=decisions, network=network, routes=routes).run()
+    return Simulation(program, workers, seed, decisions=decisions, network=network, groups=groups).run()
 
 
 def shrink(
@@ -325,7 +325,7 @@ def shrink(
     *,
     workers: int = 3,
     network: Callable[[int], Network] = Network,
-    routes: ProgressGroups | None = None,
+    groups: ProgressGroups | None = None,
 ) -> list[Decision]:
     """Return as few of ``decisions`` as the program needs to fail still: none, if it fails under every schedule.
 
@@ -347,7 +347,7 @@ def shrink(
 
     def fails(candidate: Sequence[Decision]) -> bool:
         try:
-            simulate(program, workers, decisions=candidate, network=network, routes=routes)
+            simulate(program, workers, decisions=candidate, network=network, groups=groups)
         except Exception as error:
             return isinstance(error, failing) if isinstance(failing, type) else failing(error)
         return False
