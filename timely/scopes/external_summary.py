@@ -77,12 +77,7 @@ class ExternalSummaries(Generic[TO, TI]):
 
 
 def on_cycles(children: int, edges: Iterable[tuple[Source, Target]], *, returns: bool) -> set[int]:
-    """Return the children on some cycle; with ``returns`` the scope's outputs lead back to its inputs.
-
-    >>> edges = [(Source(0, 0), Target(1, 0)), (Source(1, 0), Target(2, 0)), (Source(2, 0), Target(1, 1))]
-    >>> on_cycles(3, edges, returns=False)
-    {1, 2}
-    """
+    """Return the children on some cycle; with ``returns`` the scope's outputs lead back to its inputs."""
     outside = children
     successors: list[set[int]] = [set() for _ in range(children + 1)]
     for source, target in edges:

@@ -9,16 +9,7 @@ from typing import Any
 
 
 class AllGather:
-    """The rounds of one worker.
-
-    >>> zero, one = AllGather(0, 2), AllGather(1, 2)
-    >>> one.receive(0, zero.give("a"), "a")
-    >>> zero.missing()
-    [1]
-    >>> zero.receive(1, one.give("b"), "b")
-    >>> zero.conclude(), one.conclude()
-    (['a', 'b'], ['a', 'b'])
-    """
+    """The rounds of one worker."""
 
     __slots__ = ("_index", "_left", "_peers", "_values", "round")
 

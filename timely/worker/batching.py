@@ -18,15 +18,7 @@ _OWNED: Final = 2
 
 
 class MessageBatcher:
-    """Collects what a dataflow sends in one step; ``flush`` sends the rest.
-
-    >>> batcher = MessageBatcher(7, lambda peer, message: print(peer, *message))
-    >>> for time, records in (0, ["a"]), (0, ["b", "c"]), (1, ["d"]):
-    ...     batcher.send(1, 3, time, records)
-    1 7 3 0 ['a', 'b', 'c']
-    >>> batcher.flush()
-    1 7 3 1 ['d']
-    """
+    """Collects what a dataflow sends in one step; ``flush`` sends the rest."""
 
     __slots__ = ("_dataflow", "_send", "held")
 

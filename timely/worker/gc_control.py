@@ -78,13 +78,7 @@ class GarbageControl:
 
 @contextlib.contextmanager
 def collector_paused() -> Iterator[None]:
-    """Pause the collector, for a block whose objects nearly all stay.
-
-    >>> with collector_paused():
-    ...     paused = gc.isenabled()
-    >>> paused, gc.isenabled()
-    (False, True)
-    """
+    """Pause the collector, for a block whose objects nearly all stay."""
     enabled = gc.isenabled()
     gc.disable()
     try:

@@ -30,23 +30,7 @@ class QuietReport(NamedTuple):
 
 
 class StallDetector:
-    """Counts the messages of one worker, and knows the last report of every other.
-
-    >>> one, two = StallDetector(0, 2), StallDetector(1, 2)
-    >>> one.count_sent(1)
-    >>> one.receive(1, two.report())
-    >>> one.stalled()  # the message may still be on its way
-    False
-    >>> two.count_received(0)
-    >>> one.receive(1, two.report())
-    >>> one.still(), one.stalled()
-    (True, False)
-    >>> for detector in (one, two):
-    ...     detector.search_was_in_vain()
-    >>> one.receive(1, two.report())
-    >>> one.stalled()
-    True
-    """
+    """Counts the messages of one worker, and knows the last report of every other."""
 
     __slots__ = (
         *("_ended", "_final", "_index", "_last", "_received", "_reports", "_satisfied", "_searched", "_sent", "_weights"),

@@ -8,18 +8,7 @@ from collections.abc import Callable
 
 
 class Timers:
-    """Actions by the moment they are due, in the seconds of ``clock()``, which never goes back.
-
-    >>> now, done = [0.0], []
-    >>> timers = Timers(lambda: now[0])
-    >>> timers.after(2.0, lambda: done.append("later"), owner=0)
-    >>> timers.after(0.5, lambda: done.append("soon"), owner=0)
-    >>> timers.pause()
-    0.5
-    >>> now[0] = 5.0
-    >>> timers.run_due(), done, timers.pause()
-    (None, ['soon', 'later'], None)
-    """
+    """Actions by the moment they are due, in the seconds of ``clock()``, which never goes back."""
 
     __slots__ = ("_clock", "_number", "entries")
 

@@ -30,11 +30,7 @@ _JOINED: Final = 1 << 16
 
 
 def encode(message: Any) -> list[Piece]:
-    """Return the pieces of the frame for ``message``, to be written one after another.
-
-    >>> decode(memoryview(b"".join(encode((1, "two")))[HEADER.size :]), 1)
-    (1, 'two')
-    """
+    """Return the pieces of the frame for ``message``, to be written one after another."""
     return framed(pickled(message))
 
 
