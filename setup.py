@@ -46,7 +46,6 @@ ENGINE = [
     "timely/operators/notificator.py",
     "timely/operators/pending.py",
     "timely/worker/dataflows.py",
-    "timely/worker/activations.py",
     "timely/worker/timers.py",
     "timely/worker/worker.py",
 ]

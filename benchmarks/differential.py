@@ -125,7 +125,11 @@ class Changing:
     def load(self) -> float:
         """Load the graph, and return the seconds."""
         self.roots.insert(0)
-        return _processor(lambda: (self.edges.insert_columns(self._graph.src, self._graph.dst), self._advance()))
+        def work() -> None:
+            self.edges.insert_columns(self._graph.src, self._graph.dst)
+            self._advance()
+
+        return _processor(work)
 
     def _advance(self) -> None:
         self.time += 1

@@ -26,6 +26,16 @@ Drive = Callable[[], int]
 _MOST_TURNS: Final = 100_000
 
 
+def hops(groups: ProgressGroups) -> int:
+    """Return the most messages in a row between two workers.
+
+    >>> hops(ProgressGroups.direct(64)), hops(ProgressGroups.process(64, 8)), hops(ProgressGroups.tree(64, 4))
+    (1, 3, 5)
+    """
+    farthest = max(range(groups.workers), key=lambda worker: len(groups.path(0, worker)))  # an end of a longest path, in a tree
+    return max(len(groups.path(farthest, worker)) - 1 for worker in range(groups.workers))
+
+
 class _Counted(Worker):
     """A worker whose turns are all short, however slow the machine is."""
 
@@ -169,7 +179,7 @@ def lockstep(build: Callable[[Worker], Drive], routes: ProgressGroups, first: in
     (6, 12)
     """
     network = Metered(routes.workers, each)
-    workers = [_Counted(network.transport(index), routes=routes) for index in range(routes.workers)]
+    workers = [_Counted(network.transport(index), groups=routes) for index in range(routes.workers)]
     drives = [build(worker) for worker in workers]
     stretch = _Stretch(network.meter, first, last)
     for turn in range(_MOST_TURNS):
@@ -204,7 +214,7 @@ def scattered(build: Callable[[Worker], Drive], routes: ProgressGroups, first: i
     """
     workers = routes.workers
     network = Metered(workers)
-    members = [_Counted(network.transport(index), routes=routes) for index in range(workers)]
+    members = [_Counted(network.transport(index), groups=routes) for index in range(workers)]
     drives = [build(worker) for worker in members]
     for worker in members:
         worker.step()

@@ -23,6 +23,7 @@ import attrs
 
 import timely
 from benchmarks.measure import Measured, in_turn
+from benchmarks.progress_traffic import hops
 from benchmarks.report import Row
 from benchmarks.sizing_traffic import SHAPES, Shape, barrier
 from timely import InputPort, Notificator, OutputPort, Pipeline, Step, Worker
@@ -67,7 +68,7 @@ def workers_of(routes: ProgressGroups, each: int) -> Iterator[list[tuple[Worker,
         first = index // each * each
         transports.append(Staged(index, {peer: inboxes[peer] for peer in range(first, first + each)}, mine))
     try:
-        yield [(Worker(transport, routes=routes), transport) for transport in transports]
+        yield [(Worker(transport, groups=routes), transport) for transport in transports]
     finally:
         for transport in transports:
             for end in transport.connections:
@@ -138,7 +139,7 @@ def _against(shape: Shape, workers: int, found: list[Spent], direct: list[Spent]
     rows = []
     for what in ("all", "longest"):
         mine, others = (Measured(getattr(each, what) for each in rounds) for rounds in (found, direct))
-        note = f"{1e6 * mine:,.0f} µs, direct {1e6 * others:,.0f} µs; hops {shape.routes(workers).hops}"
+        note = f"{1e6 * mine:,.0f} µs, direct {1e6 * others:,.0f} µs; hops {hops(shape.routes(workers))}"
         rows.append(Row(f"barrier, {shape.name}, {workers} workers: {what}, over direct", mine / others, note=note))
     return rows
 

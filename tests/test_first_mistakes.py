@@ -441,7 +441,7 @@ def test_a_summary_that_lacks_something(summary: Any, missing: str) -> None:
 @pytest.mark.parametrize(("identity", "missing"), [(None, r"results_in\(\), followed"), (Half(), "followed_by")])
 def test_an_identity_that_is_no_summary(identity: Any, missing: str) -> None:
     time: Any = type("Moment", (Moved,), {"identity": classmethod(lambda cls: identity)})
-    message = rf"Moment.identity\(\) returned .*, which is no path summary: it lacks {missing}"
+    message = rf"Moment.identity\(\) returned .*, no path summary: it lacks {missing}"
     with pytest.raises(TimestampError, match=message), timely.Worker().dataflow(time):
         pass
 

@@ -15,8 +15,6 @@ from timely.errors import CycleError
 from timely.order import Product
 from timely.progress import Antichain, GraphBuilder, Location, ProductSummary, Source, Step, Target, strongly_connected
 from timely.progress.components import feedback_set, reachable, reverse_postorder
-from timely.progress.cycles import _first_round
-from timely.progress.topology import Label
 from timely.testing import GraphSpec, TimeKit, graphs
 
 
@@ -193,14 +191,6 @@ def test_a_cycle_that_goes_back_is_named_in_order() -> None:
     nodes = caught.value.nodes
     start_at = nodes.index("hub")
     assert nodes[start_at:] + nodes[:start_at] == ("hub", "a", "b")
-
-
-def test_one_round_of_a_walk_meets_no_location_twice() -> None:
-    label = None
-    for location in (9, 1, 2, 3, 1, 2, 3, 1):
-        label = Label(location, Step(0), label)
-    assert label is not None
-    assert _first_round(label) == [1, 2, 3]
 
 
 def test_a_long_cycle_is_found() -> None:

@@ -120,12 +120,12 @@ def test_S0_the_initial_count_is_the_number_of_workers() -> None:
 def test_flush_says_nothing_when_all_cancels() -> None:
     exchange: ProgressExchange[str] = ProgressExchange(0, 2)
     assert exchange.flush() is None
-    exchange.extend([("a", 1), ("b", 1), ("a", -1)])
-    exchange.update("b", -1)
+    exchange.changes.extend([("a", 1), ("b", 1), ("a", -1)])
+    exchange.changes.update("b", -1)
     assert exchange.flush() is None
-    exchange.update("a", 2)
+    exchange.changes.update("a", 2)
     assert exchange.flush() == ProgressBatch(0, 0, (("a", 2),))
-    exchange.update("b", -1)
+    exchange.changes.update("b", -1)
     assert exchange.flush() == ProgressBatch(0, 1, (("b", -1),))
 
 

@@ -84,7 +84,7 @@ def plans(draw: st.DrawFn) -> Plan:
 
 @given(plans(), st.sampled_from(PROGRESS_MODES), st.sampled_from([1, 2]), st.integers(0, 10**6))
 def test_dataflows_come_and_go_in_every_mode(plan: Plan, mode: ProgressMode, each: int, seed: int) -> None:
-    plan.check(simulate(plan.program, workers=WORKERS, seed=seed, routes=ProgressGroups.named(mode, WORKERS, each)).results)
+    plan.check(simulate(plan.program, workers=WORKERS, seed=seed, groups=ProgressGroups.named(mode, WORKERS, each)).results)
 
 
 @pytest.mark.parametrize("mode", PROGRESS_MODES)
@@ -120,4 +120,4 @@ def test_those_that_stay_hear_of_each_other_whoever_has_left(leaves: list[int], 
         worker.drop_dataflow(scope)
         return leaves[worker.index]
 
-    assert simulate(program, workers=WORKERS, seed=seed, routes=ProgressGroups.named(mode, WORKERS, each)).results == leaves
+    assert simulate(program, workers=WORKERS, seed=seed, groups=ProgressGroups.named(mode, WORKERS, each)).results == leaves

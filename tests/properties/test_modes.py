@@ -36,7 +36,7 @@ FEW = settings(max_examples=max(settings().max_examples // 8, 5))
 @given(data=st.data(), mode=st.sampled_from(PROGRESS_MODES), each=st.sampled_from([1, 2]), seed=st.integers(0, 10**6))
 def test_every_mode_in_simulation(kit: TimeKit, data: st.DataObject, mode: ProgressMode, each: int, seed: int) -> None:
     flow = data.draw(dataflows(kit))
-    run = simulate(flow.program, workers=4, seed=seed, routes=ProgressGroups.named(mode, 4, each))
+    run = simulate(flow.program, workers=4, seed=seed, groups=ProgressGroups.named(mode, 4, each))
     assert flow.merged(run.results) == flow.reference()
 
 

@@ -53,7 +53,7 @@ def run_late(one: Callable[[Worker], Any], workers: int, seed: int, routes: Prog
     transports = [Late(inner, seed + inner.index) for inner in thread_transports(workers)]
 
     def run(transport: Late) -> None:
-        outcomes[transport.index] = run_worker(one, Worker(transport, routes=routes))
+        outcomes[transport.index] = run_worker(one, Worker(transport, groups=routes))
 
     threads = [threading.Thread(target=run, args=(transport,)) for transport in transports]
     for thread in threads:

@@ -7,7 +7,7 @@ from typing import Any
 
 from timely import Antichain, ChangeBatch, Step
 from timely.progress import PathSummary
-from timely.scopes import Counts, SubgraphBuilder, Summaries
+from timely.scopes import Counts, Subgraph, SubgraphBuilder, Summaries
 
 
 def through(*summaries: PathSummary[Any]) -> Antichain[PathSummary[Any]]:
@@ -119,4 +119,4 @@ class Parent:
 
 
 def subgraph(inner: Any = int, outer: Any = int, **options: Any) -> SubgraphBuilder[Any, Any]:
-    return SubgraphBuilder("sub", "/sub", outer, inner, **options)
+    return SubgraphBuilder(Subgraph("sub", "/sub", outer, inner, **options))

@@ -13,7 +13,7 @@ import pytest
 
 import timely
 from benchmarks.scale import REGION, SHAPES, Driven
-from timely.scopes import compiler
+from timely.scopes import subgraph_builder
 from timely.worker.gc_control import collector_paused
 
 
@@ -123,7 +123,7 @@ def history() -> list[object]:
 def test_the_parent_is_told_the_same_by_frontiers_as_by_counts(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where much inside leads to many outputs the one takes the place of the other."""
     by_counts = history()
-    monkeypatch.setattr(compiler, "_MOST_EXITS", -1)
+    monkeypatch.setattr(subgraph_builder, "_MOST_EXITS", -1)
     assert history() == by_counts
 
 

@@ -268,7 +268,7 @@ class ExchangeRules:
         private = [u for u in updates if isinstance(u[0][0], Source) or u[0][0] in self._local]
         shared = [u for u in updates if not (isinstance(u[0][0], Source) or u[0][0] in self._local)]
         exchange = copy.deepcopy(state.exchanges[worker])
-        exchange.extend(updates)
+        exchange.changes.extend(updates)
         return attrs.evolve(
             state,
             held=replaced(state.held, worker, plus(state.held[worker], private)),

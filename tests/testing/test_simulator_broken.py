@@ -110,10 +110,10 @@ def test_T9_X1_gains_that_are_kept_to_oneself(monkeypatch: pytest.MonkeyPatch) -
     honest = ProgressExchange.flush
 
     def flush(self: ProgressExchange[Any]) -> Any:
-        kept = [(stamp, diff) for stamp, diff in self.pending() if diff > 0]
-        self.extend((stamp, -diff) for stamp, diff in kept)
+        kept = [(stamp, diff) for stamp, diff in self.changes if diff > 0]
+        self.changes.extend((stamp, -diff) for stamp, diff in kept)
         batch = honest(self)
-        self.extend(kept)
+        self.changes.extend(kept)
         return batch
 
     monkeypatch.setattr(ProgressExchange, "flush", flush)
@@ -126,10 +126,10 @@ def test_T9_X1_gains_that_are_kept_to_oneself(monkeypatch: pytest.MonkeyPatch) -
 def test_T9_X3_initial_counts_that_are_not_times_the_number_of_workers(monkeypatch: pytest.MonkeyPatch) -> None:
     honest = SubgraphBuilder._count_initial
 
-    def count_once(self: SubgraphBuilder[Any, Any], child: Any, counts: Any) -> None:
-        peers, self.peers = self.peers, 1
-        honest(self, child, counts)
-        self.peers = peers
+    def count_once(self: SubgraphBuilder[Any, Any], *given: Any) -> None:
+        peers, self.subgraph.peers = self.subgraph.peers, 1
+        honest(self, *given)
+        self.subgraph.peers = peers
 
     monkeypatch.setattr(SubgraphBuilder, "_count_initial", count_once)
     assert objections() == objections(workers=3) == {"X3"}

@@ -248,15 +248,15 @@ class Said:
 @interpreted
 def test_OC6_a_nested_scope_that_speaks_of_another_workers_messages(monkeypatch: pytest.MonkeyPatch) -> None:
     """What it says would be refused if it were held to what its own worker has; and it is right."""
-    start, pull = SubgraphBuilder._initial_outputs, Subgraph.pull_internal_progress
+    start, pull = SubgraphBuilder.get_internal_summary, Subgraph.pull_internal_progress
     locally: dict[int, ValidatingScope[Any]] = {}
     refused = 0
 
     def initial(self: SubgraphBuilder[Any, Any]) -> Any:
-        counts, scope = start(self), self.subgraph
+        (summaries, counts), scope = start(self), self.subgraph
         locally[id(scope)] = ValidatingScope(Said(scope, counts), scope.name, scope.path)  # type: ignore[arg-type]  # asked no more
         locally[id(scope)].get_internal_summary()
-        return counts
+        return summaries, counts
 
     def say(self: Subgraph[Any, Any], *lists: Sequence[ChangeBatch[Any]]) -> bool:
         nonlocal refused
@@ -268,7 +268,7 @@ def test_OC6_a_nested_scope_that_speaks_of_another_workers_messages(monkeypatch:
                 refused += 1
         return busy
 
-    monkeypatch.setattr(SubgraphBuilder, "_initial_outputs", initial)
+    monkeypatch.setattr(SubgraphBuilder, "get_internal_summary", initial)
     monkeypatch.setattr(Subgraph, "pull_internal_progress", say)
     for seed in range(20):
         simulate(nested_loops, 3, seed)

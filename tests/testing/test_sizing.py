@@ -7,7 +7,7 @@ from xml.etree import ElementTree
 import pytest
 
 from benchmarks.plot import Curve, plot
-from benchmarks.progress_traffic import Drive, lockstep, model, scattered
+from benchmarks.progress_traffic import Drive, hops, lockstep, model, scattered
 from benchmarks.sizing_traffic import DATAFLOWS, barrier, cost, cost_scattered
 from timely import ConfigurationError, Worker
 from timely.progress import ProgressGroups
@@ -30,7 +30,7 @@ def test_the_model_of_a_barrier_takes_what_real_workers_take(routes: ProgressGro
 @pytest.mark.parametrize(("routes", "each"), ROUTES, ids=lambda value: getattr(value, "groups", value))
 def test_an_iteration_of_a_barrier_takes_as_many_turns_as_there_are_messages_in_a_row(routes: ProgressGroups, each: int) -> None:
     counted = lockstep(barrier, routes, each=each)
-    assert counted.turns == counted.iterations * routes.hops
+    assert counted.turns == counted.iterations * hops(routes)
 
 
 def test_what_is_passed_on_to_many_is_less_than_what_each_tells_each() -> None:

@@ -45,7 +45,7 @@ class Traced(Simulation[Any]):
 
     def __init__(self, program: Any, seed: int, routes: ProgressGroups) -> None:
         self.lines: list[str] = []
-        super().__init__(program, WORKERS, seed, network=Telling, routes=routes)
+        super().__init__(program, WORKERS, seed, network=Telling, groups=routes)
 
     def _resume(self, decision: Resume) -> bool:
         nothing = super()._resume(decision)

@@ -59,7 +59,7 @@ def shape(routes: ProgressGroups) -> str:
 @given(routes=st.sampled_from(SHAPES), data=st.data(), seed=st.integers(0, 999))
 def test_every_invariant_holds_with_aggregation(kit: TimeKit, routes: ProgressGroups, data: st.DataObject, seed: int) -> None:
     flow = data.draw(dataflows(kit))
-    run = simulate(flow.program, workers=4, seed=seed, routes=routes)
+    run = simulate(flow.program, workers=4, seed=seed, groups=routes)
     assert flow.merged(run.results) == flow.reference()
 
 
@@ -131,7 +131,7 @@ _HONEST = ProgressAggregator.flush
 def test_an_aggregator_that_breaks_a_rule_is_found(routes: ProgressGroups, deed: str, monkeypatch: pytest.MonkeyPatch) -> None:
     break_flush(monkeypatch, BROKEN[deed]())
     with pytest.raises(InvariantViolation) as caught:
-        simulate(loops, workers=4, seed=1, routes=routes)
+        simulate(loops, workers=4, seed=1, groups=routes)
     assert caught.value.decisions
 
 
@@ -143,7 +143,7 @@ def test_progress_that_comes_back_to_its_group_is_found(routes: ProgressGroups, 
 
     monkeypatch.setattr(ProgressAggregator, "receive", receive)
     with pytest.raises(InvariantViolation):
-        simulate(loops, workers=4, seed=1, routes=routes)
+        simulate(loops, workers=4, seed=1, groups=routes)
 
 
 def test_a_sum_that_is_told_in_parts_would_be_unsafe(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -159,7 +159,7 @@ def test_a_sum_that_is_told_in_parts_would_be_unsafe(monkeypatch: pytest.MonkeyP
 def _named(broken: Any, program: Callable[[Worker], Any], seed: int, monkeypatch: pytest.MonkeyPatch) -> str | None:
     break_flush(monkeypatch, broken)
     try:
-        simulate(program, workers=4, seed=seed, routes=ProgressGroups.central(4))
+        simulate(program, workers=4, seed=seed, groups=ProgressGroups.central(4))
     except InvariantViolation as violation:
         return violation.invariant
     except (ProgressError, OperatorError, StalledError) as error:
@@ -187,12 +187,12 @@ def advancing(worker: Worker) -> bool:
 @pytest.mark.parametrize("routes", SHAPES, ids=shape)
 def test_progress_that_was_told_before_a_value_was_given_has_arrived(routes: ProgressGroups) -> None:
     for seed in range(4):
-        assert simulate(advancing, workers=4, seed=seed, routes=routes).results == [True] * 4
+        assert simulate(advancing, workers=4, seed=seed, groups=routes).results == [True] * 4
 
 
 def test_without_the_mark_of_a_round_it_may_not_have(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ProgressAggregator, "in_round", lambda aggregator, round: False)
-    results = [simulate(advancing, workers=4, seed=seed, routes=SHAPES[0]).results for seed in range(8)]
+    results = [simulate(advancing, workers=4, seed=seed, groups=SHAPES[0]).results for seed in range(8)]
     assert not all(known for found in results for known in found)
 
 
@@ -214,7 +214,7 @@ def test_a_worker_that_drops_a_dataflow_goes_on_passing_on_for_the_others() -> N
         return 3
 
     for seed in range(6):
-        assert simulate(program, workers=3, seed=seed, routes=ProgressGroups.central(3)).results == [0, 3, 3]
+        assert simulate(program, workers=3, seed=seed, groups=ProgressGroups.central(3)).results == [0, 3, 3]
 
 
 @pytest.mark.parametrize("routes", SHAPES, ids=shape)
@@ -232,12 +232,12 @@ def test_a_worker_that_only_forwards_ends_with_the_others(routes: ProgressGroups
         return worker.index
 
     monkeypatch.setattr(StallDetector, "stalled", lambda detector: False)
-    assert simulate(program, workers=4, decisions=[], routes=routes).results == [0, 1, 2, 3]
+    assert simulate(program, workers=4, decisions=[], groups=routes).results == [0, 1, 2, 3]
 
 
 def test_a_worker_passes_on_what_is_said_of_a_dataflow_when_it_has_built_it() -> None:
     network_workers = thread_transports(3)
-    workers = [Worker(transport, routes=ProgressGroups.central(3)) for transport in network_workers]
+    workers = [Worker(transport, groups=ProgressGroups.central(3)) for transport in network_workers]
     handles = []
     for worker in workers[1:]:
         with worker.dataflow(int) as scope:
@@ -278,7 +278,7 @@ def test_the_books_know_of_what_waits_at_a_worker_between_two_turns() -> None:
 
     expected = simulate(program, workers=4).results
     for seed in range(8):
-        assert simulate(program, workers=4, seed=seed, routes=ProgressGroups.process(4, 2)).results == expected
+        assert simulate(program, workers=4, seed=seed, groups=ProgressGroups.process(4, 2)).results == expected
 
 
 def test_graphs_that_differ_are_found_before_anything_is_made_of_what_is_passed_on() -> None:
@@ -292,7 +292,7 @@ def test_graphs_that_differ_are_found_before_anything_is_made_of_what_is_passed_
 
     for seed in range(10):
         with pytest.raises(GraphMismatchError, match="is not the same on workers"):
-            simulate(program, workers=3, seed=seed, routes=ProgressGroups.central(3))
+            simulate(program, workers=3, seed=seed, groups=ProgressGroups.central(3))
 
 
 # -- for real ----------------------------------------------------------------------------------------------------------
@@ -418,7 +418,7 @@ def test_who_drops_a_dataflow_that_it_never_said_anything_of_does_not_keep_other
 def test_groups_for_another_number_of_workers_are_refused() -> None:
     transports = thread_transports(2)
     with pytest.raises(ConfigurationError, match="2 workers cannot have progress groups of 3"):
-        Worker(transports[0], routes=ProgressGroups.central(3))
+        Worker(transports[0], groups=ProgressGroups.central(3))
     for transport in transports:
         transport.close(0)
 

@@ -42,7 +42,7 @@ def test_what_is_the_same_everywhere_is_agreed_upon() -> None:
     told = [side.built(4, ["scope /a"]) for side in sides]
     for side, index in ((side, index) for side in range(3) for index in range(3) if side != index):
         sides[side].compare(4, index, told[index])
-    assert all(side.knows(4) and not side.knows(0) for side in sides)
+    assert all(side.known == {4} for side in sides)
     assert not any(side._open for side in sides)  # what it looks like is not kept any longer
 
 

@@ -35,7 +35,7 @@ class Allocator(Protocol):
         ``deliver(time, batch, records)`` gets what peers send on it; ``label`` is the receiver's name in errors.
         """
 
-    def post(self, peer: int, channel: int, time: Any, batch: Any) -> None:
+    def send(self, peer: int, channel: int, time: Any, batch: Any) -> None:
         """Send a container on a channel to a peer."""
 
     def call_after(self, seconds: float, action: Callable[[], None]) -> None:

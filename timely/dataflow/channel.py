@@ -146,7 +146,7 @@ class ExchangePusher(Pusher[T], Generic[T]):
             if peer == allocator.index:
                 self._local.push(time, part, len(part))
             else:
-                allocator.post(peer, self._channel, time, part)
+                allocator.send(peer, self._channel, time, part)
 
     def _failure(self, reason: str, cause: Exception) -> RoutingError:
         error = RoutingError(f"exchange into {self._label}: {reason}").caused_by(cause)

@@ -90,7 +90,7 @@ class ScopeBuilder(ScopeBase, Generic[T]):
         self.scopes: list[Subgraph[Any, Any]] = [] if parent is None else parent.root.scopes
         if parent is not None:
             wake = functools.partial(parent.subgraph.activate, index)
-        self.subgraph_builder: SubgraphBuilder[Any, T] = SubgraphBuilder(
+        self.subgraph: Subgraph[Any, T] = Subgraph(
             name,
             self.path,
             time if parent is None else parent.time,
@@ -100,7 +100,7 @@ class ScopeBuilder(ScopeBase, Generic[T]):
             exchange=exchange,
             number=len(self.scopes),
         )
-        self.subgraph: Subgraph[Any, T] = self.subgraph_builder.subgraph
+        self.subgraph_builder: SubgraphBuilder[Any, T] = SubgraphBuilder(self.subgraph)
         self.scopes.append(self.subgraph)
         if parent is not None:
             parent.subgraph_builder.add_child(name, self.subgraph_builder)

@@ -110,7 +110,7 @@ def _run_connected(
 ) -> Outcome:
     """Run a program on a new worker with this transport; what ``everywhere`` calls may refuse the worker."""
     try:
-        worker = Worker(transport, routes=routes)
+        worker = Worker(transport, groups=routes)
     except Exception as error:
         return False, error
     return run_worker(program, worker, local)

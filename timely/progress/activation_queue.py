@@ -1,7 +1,6 @@
-"""``ActivationQueue``: which numbers are to be taken, in order, pass by pass.
+"""``ActivationQueue``: which numbers run, in ascending order, each at most once in a pass.
 
-A pass takes each number at most once, in order. A number that is added during a pass belongs to it if it is still ahead, and to
-the next one otherwise. Numbers with nothing to do cost nothing.
+A number that is added during a pass belongs to it if it is still ahead, and to the next one otherwise.
 """
 
 from __future__ import annotations
@@ -57,7 +56,7 @@ class ActivationQueue:
                 self._later.append(number)
 
     def take(self) -> int:
-        """Take the first number left in this pass; there must be one."""
+        """Return, and remove, the first number left in this pass; there must be one."""
         ready = self.ready
         number = self._at = ready.pop() if len(ready) == 1 else _pop(ready)
         self.waits[number] = False

@@ -1,10 +1,8 @@
 """Progress aggregation: which workers send each other progress, and what each of them forwards.
 
-Workers form *groups*; the members of a group send each other progress. A worker in several groups forwards: each group gets one
-sum of what the worker did itself and what it received in its other groups. The groups form a tree, so every batch reaches every
-other worker once, over one path. A sum of whole batches is as safe as those batches one by one: see
-docs/decisions/progress.md. The groups are Naiad's local and global accumulators (section 3.3, figure 6c); workers are the
-accumulators.
+The members of a *group* send each other progress. A worker in several groups forwards: each group gets one sum of what the worker
+did itself and what it received in its other groups. The groups form a tree, so every batch reaches every other worker once. A sum
+of whole batches is as safe as those batches one by one: see docs/decisions/progress.md. Source: Naiad section 3.3, figure 6c.
 """
 
 from __future__ import annotations
@@ -63,11 +61,7 @@ class ProgressGroups:
 
     @classmethod
     def named(cls, mode: ProgressMode, workers: int, each: int = 1) -> ProgressGroups:
-        """Return the groups of a mode for processes of ``each`` workers. ``ConfigurationError`` for an unknown mode.
-
-        >>> ProgressGroups.named("process", 6, 3) == ProgressGroups.process(6, 3)
-        True
-        """
+        """Return the groups of a mode for processes of ``each`` workers. ``ConfigurationError`` for an unknown mode."""
         if mode == "direct":
             return cls.direct(workers)
         if mode == "process":
@@ -80,11 +74,7 @@ class ProgressGroups:
 
     @classmethod
     def direct(cls, workers: int) -> ProgressGroups:
-        """Return one group of all workers.
-
-        >>> ProgressGroups.direct(3).groups
-        [range(0, 3)]
-        """
+        """Return one group of all workers."""
         return cls(workers, [range(workers)])
 
     @classmethod
@@ -150,23 +140,6 @@ class ProgressGroups:
             path.append(before[path[-1]])
         return path[::-1]
 
-    @property
-    def hops(self) -> int:
-        """The most messages in a row between two workers, in time linear in their number.
-
-        >>> ProgressGroups.direct(64).hops, ProgressGroups.process(64, 8).hops, ProgressGroups.tree(64, 4).hops
-        (1, 3, 5)
-        """
-        distances = self._distances(0)
-        farthest = max(distances, key=lambda worker: distances[worker])
-        return max(self._distances(farthest).values())  # in a tree the farthest of any worker is an end of a longest path
-
-    def _distances(self, start: int) -> dict[int, int]:
-        distances: dict[int, int] = {}
-        for worker, previous in self._predecessors(start).items():
-            distances[worker] = 0 if worker == start else distances[previous] + 1
-        return distances
-
     def _predecessors(self, start: int) -> dict[int, int]:
         """Return, for each worker that ``start`` reaches, the one before it on its path, nearest first."""
         before, waiting, seen = {start: start}, deque([start]), set[int]()
@@ -212,7 +185,7 @@ class ProgressAggregator:
 
     A worker hands in each batch once and sends what comes out, in order, before it waits. A *round* has a mark follow the
     progress through all groups: who has the marks of its neighbours has all progress that any worker sent before the round.
-    ``pending`` says whether there may be something to send, so that an idle turn costs no call.
+    ``pending`` says whether there may be something to send, ``rounds`` are those that are open: an idle step costs no call.
 
     >>> middle = ProgressAggregator(1, ProgressGroups(3, [[0, 1], [1, 2]]))
     >>> middle.receive(0, 7, ProgressBatch(0, 0, (("a", 1),)))
@@ -220,7 +193,7 @@ class ProgressAggregator:
     [GroupBatch(members=[2], dataflow=7, batch=ProgressBatch(sender=1, sequence=0, updates=(('a', 1),)))]
     """
 
-    __slots__ = ("_changed", "_direct", "_forwards", "_index", "_neighbours", "_ready", "_rounds", "_senders", "_sums", "pending")
+    __slots__ = ("_changed", "_direct", "_forwards", "_index", "_neighbours", "_ready", "_senders", "_sums", "pending", "rounds")
 
     def __init__(self, index: int, groups: ProgressGroups) -> None:
         self.pending = False
@@ -232,7 +205,7 @@ class ProgressAggregator:
         self._ready: list[GroupBatch] = []
         self._sums: dict[int, _GroupSums[Any]] = {}
         self._changed: dict[int, _GroupSums[Any]] = {}
-        self._rounds: dict[int, _Round] = {}
+        self.rounds: dict[int, _Round] = {}
 
     @property
     def forwarding(self) -> bool:
@@ -240,7 +213,7 @@ class ProgressAggregator:
         return bool(self._sums)
 
     def add(self, dataflow: int, batch: ProgressBatch[Any]) -> None:
-        """Take a batch of this worker."""
+        """Add a batch of this worker."""
         self.pending = True
         if self._forwards:
             self._sums_of(dataflow).add(batch.updates)
@@ -248,7 +221,7 @@ class ProgressAggregator:
             self._ready.append(GroupBatch(self._neighbours[0], dataflow, batch))
 
     def receive(self, sender: int, dataflow: int, batch: ProgressBatch[Any]) -> None:
-        """Take a batch of a neighbour. ``ProgressError`` if ``sender`` is not one."""
+        """Receive a batch of a neighbour. ``ProgressError`` if ``sender`` is not one."""
         if self._forwards or sender not in self._senders:
             place = self._place(sender)
             self._sums_of(dataflow).receive(place, batch.updates)
@@ -292,29 +265,27 @@ class ProgressAggregator:
             self._round(round).begun = self.pending = True
 
     def receive_mark(self, sender: int, round: int) -> None:
-        """Take the mark of a round of a neighbour. ``ProgressError`` if ``sender`` is not one."""
+        """Receive the mark of a round of a neighbour. ``ProgressError`` if ``sender`` is not one."""
         self._round(round).receive(self._place(sender))
         self.pending = True
 
     def in_round(self, round: int) -> bool:
         """Return whether progress from before a round that has begun here may still be on its way to this worker."""
-        state = self._rounds.get(round)
+        state = self.rounds.get(round)
         return state is not None and state.begun and state.missing > 0
 
     def end_round(self, round: int) -> None:
         """Forget a round."""
-        self._rounds.pop(round, None)
+        self.rounds.pop(round, None)
 
     def marks(self) -> list[GroupMark]:
         """Return the marks to send now, after the batches of a flush."""
-        if not self._rounds:
-            return []
-        return [GroupMark(self._neighbours[place], round) for round, state in self._rounds.items() for place in state.due()]
+        return [GroupMark(self._neighbours[place], round) for round, state in self.rounds.items() for place in state.due()]
 
     def _round(self, round: int) -> _Round:
-        state = self._rounds.get(round)
+        state = self.rounds.get(round)
         if state is None:
-            state = self._rounds[round] = _Round([len(members) for members in self._neighbours])
+            state = self.rounds[round] = _Round([len(members) for members in self._neighbours])
         return state
 
 

@@ -50,12 +50,7 @@ class Antichain(Generic[T]):
         return True
 
     def extend(self, elements: Iterable[T]) -> bool:
-        """Insert each of ``elements``; return whether anything changed.
-
-        >>> frontier = Antichain([3])
-        >>> frontier.extend([2, 5]), frontier.extend([3, 4])
-        (True, False)
-        """
+        """Insert each of ``elements``; return whether anything changed."""
         changed = False
         for element in elements:
             if self.insert(element):
@@ -63,22 +58,14 @@ class Antichain(Generic[T]):
         return changed
 
     def less_equal(self, time: T) -> bool:
-        """Return whether an element is at or before ``time``: whether ``time`` may still appear.
-
-        >>> Antichain([2]).less_equal(2), Antichain([2]).less_equal(1)
-        (True, False)
-        """
+        """Return whether an element is at or before ``time``: whether ``time`` may still appear."""
         for element in self._elements:
             if element <= time:
                 return True
         return False
 
     def less_than(self, time: T) -> bool:
-        """Return whether an element is strictly before ``time``.
-
-        >>> Antichain([2]).less_than(3), Antichain([2]).less_than(2)
-        (True, False)
-        """
+        """Return whether an element is strictly before ``time``."""
         for element in self._elements:
             if element <= time and element != time:
                 return True
@@ -90,42 +77,23 @@ class Antichain(Generic[T]):
         return tuple(self._elements)
 
     def as_option(self) -> T | None:
-        """Return the only element, or None if there is none. ``TimestampError`` for several, which total orders never have.
-
-        >>> Antichain([3]).as_option(), Antichain().as_option()
-        (3, None)
-        """
+        """Return the only element, or None if there is none. ``TimestampError`` for several, which total orders never have."""
         if len(self._elements) > 1:
             raise TimestampError(f"{self!r} has more than one element; as_option() is for totally ordered times")
         return self._elements[0] if self._elements else None
 
     def clear(self) -> None:
-        """Remove every element: nothing may appear any more.
-
-        >>> frontier = Antichain([1])
-        >>> frontier.clear()
-        >>> frontier
-        Antichain([])
-        """
+        """Remove every element: nothing may appear any more."""
         self._elements = []
 
     def copy(self) -> Antichain[T]:
-        """Return an independent copy.
-
-        >>> first = Antichain([1])
-        >>> first.copy().insert(0), first
-        (True, Antichain([1]))
-        """
+        """Return an independent copy."""
         twin: Antichain[T] = Antichain()
         twin._elements = self._elements.copy()
         return twin
 
     def beside(self, other: Antichain[T]) -> Antichain[T]:
-        """Return the elements of both antichains, uncompared: the caller knows that they are incomparable.
-
-        >>> Antichain(["a"]).beside(Antichain([2]))
-        Antichain(['a', 2])
-        """
+        """Return the elements of both antichains, uncompared: the caller knows that they are incomparable."""
         both: Antichain[T] = Antichain()
         both._elements = self._elements + other._elements
         return both

@@ -18,8 +18,11 @@ class ChangeBatch(Generic[K]):
     change; whoever writes to it keeps it free of zeros.
 
     >>> batch = ChangeBatch([(17, 1), (14, -1), (17, -1)])
-    >>> batch, len(batch), batch.counts
-    (ChangeBatch([(14, -1)]), 1, {14: -1})
+    >>> batch.update(3, 2)
+    >>> batch
+    ChangeBatch([(14, -1), (3, 2)])
+    >>> len(batch), batch.drain(), batch.is_empty()
+    (2, [(14, -1), (3, 2)], True)
     """
 
     __slots__ = ("counts",)
@@ -30,13 +33,7 @@ class ChangeBatch(Generic[K]):
             self.update(key, diff)
 
     def update(self, key: K, diff: int) -> None:
-        """Add ``diff`` to the change of ``key``, in constant time.
-
-        >>> batch = ChangeBatch([(17, 1)])
-        >>> batch.update(17, -1)
-        >>> batch.is_empty()
-        True
-        """
+        """Add ``diff`` to the change of ``key``, in constant time."""
         counts = self.counts
         count = counts.get(key, 0) + diff
         if count:
@@ -45,23 +42,12 @@ class ChangeBatch(Generic[K]):
             counts.pop(key, None)
 
     def extend(self, updates: Iterable[tuple[K, int]]) -> None:
-        """Add each of ``updates``, which may be another batch.
-
-        >>> batch = ChangeBatch([(17, 1)])
-        >>> batch.extend([(17, -1), (3, 2)])
-        >>> batch
-        ChangeBatch([(3, 2)])
-        """
+        """Add each of ``updates``, which may be another batch."""
         for key, diff in updates:
             self.update(key, diff)
 
     def drain(self) -> list[tuple[K, int]]:
-        """Return all changes and empty the batch.
-
-        >>> batch = ChangeBatch([(17, 1)])
-        >>> batch.drain(), batch.drain()
-        ([(17, 1)], [])
-        """
+        """Return all changes and empty the batch."""
         drained = list(self.counts.items())
         self.counts.clear()
         return drained
@@ -81,21 +67,11 @@ class ChangeBatch(Generic[K]):
             self.counts.clear()
 
     def is_empty(self) -> bool:
-        """Return whether there are no changes.
-
-        >>> ChangeBatch([(17, 0)]).is_empty()
-        True
-        """
+        """Return whether there are no changes."""
         return not self.counts
 
     def clear(self) -> None:
-        """Remove all changes.
-
-        >>> batch = ChangeBatch([(17, 1)])
-        >>> batch.clear()
-        >>> len(batch)
-        0
-        """
+        """Remove all changes."""
         self.counts.clear()
 
     def __eq__(self, other: object, /) -> bool:

@@ -43,8 +43,6 @@ class Plan(Generic[T]):
     be ``NOWHERE``. ``contracted[l]`` says that its cell has other counts too, or does not exist.
     """
 
-    __slots__ = ("cells", "contracted", "observers", "predecessors", "shifts", "topology", "values")
-
     def __init__(self, topology: Topology[T]) -> None:
         self.topology = topology
         contraction = _Contraction(topology)
@@ -76,8 +74,6 @@ class _Contraction(Generic[T]):
 
     ``ways[place]`` leads from place to place, with the summaries composed.
     """
-
-    __slots__ = ("_topology", "_useful", "places", "shifts", "ways")
 
     def __init__(self, topology: Topology[T]) -> None:
         self._topology = topology
@@ -144,8 +140,6 @@ class _Layout(Generic[T]):
 
     ``before[place]`` is the cell of a place's counts, ``after[place]`` the cell of its frontier.
     """
-
-    __slots__ = ("_arrivals", "_identity", "_ways", "after", "before", "observers", "predecessors")
 
     def __init__(self, topology: Topology[T], contraction: _Contraction[T]) -> None:
         self._identity = topology.domain.identity
@@ -232,14 +226,6 @@ def eliminate(ways: Mapping[int, SummariesTo[T]]) -> list[Eliminated[T]]:
 
     To eliminate a member joins each way into it with each way out of it: Gaussian elimination in the algebra of path summaries.
     Going through the members in this order, and then back, every member learns what all others lead to.
-
-    >>> from timely.progress.timestamp import Step
-    >>> one, two, three = (Antichain([Step(n)]) for n in (1, 2, 3))
-    >>> first, second, third = eliminate({0: {1: one}, 1: {0: one, 2: two}, 2: {1: three}})
-    >>> first.member, first.onwards, first.back
-    (0, {1: Antichain([Step(1)])}, {1: Antichain([Step(1)])})
-    >>> second.member, third.member, third.onwards, third.back
-    (1, 2, {}, {})
     """
     onwards: dict[int, SummariesTo[T]] = {member: dict(there) for member, there in ways.items()}
     back: dict[int, SummariesTo[T]] = {member: {} for member in ways}
@@ -269,36 +255,25 @@ def direct_ways(
 ) -> dict[int, SummariesTo[T]]:
     """Return the minimal summaries of the paths between ``members`` through ``rest``, which is acyclic, in topological order."""
     rank = {place: number for number, place in enumerate(rest)}
-    others = set(members)
-    return {start: _spread(start, others, rank, ways) for start in members}
-
-
-def _spread(
-    start: int, members: set[int], rank: Mapping[int, int], ways: Sequence[Mapping[int, Antichain[PathSummary[T]]]]
-) -> SummariesTo[T]:
-    found: SummariesTo[T] = {end: summaries.copy() for end, summaries in ways[start].items()}
-    waiting: list[tuple[int, int]] = sorted((rank[place], place) for place in found if place in rank)
-    while waiting:
-        _, place = heappop(waiting)
-        for end, summaries in ways[place].items():
-            if end in rank or end in members:
-                if end not in found:
-                    found[end] = Antichain()
-                    if end in rank:
-                        heappush(waiting, (rank[end], end))
-                compose(found[end], found[place], summaries)
-    return {end: summaries for end, summaries in found.items() if end in members and end != start and summaries}
+    direct: dict[int, SummariesTo[T]] = {start: {} for start in members}
+    for start in members:
+        found: SummariesTo[T] = {end: summaries.copy() for end, summaries in ways[start].items()}
+        waiting: list[tuple[int, int]] = sorted((rank[place], place) for place in found if place in rank)
+        while waiting:
+            _, place = heappop(waiting)
+            for end, summaries in ways[place].items():
+                if end in rank or end in direct:
+                    if end not in found:
+                        found[end] = Antichain()
+                        if end in rank:
+                            heappush(waiting, (rank[end], end))
+                    compose(found[end], found[place], summaries)
+        direct[start] = {end: found[end] for end in found if end in direct and end != start and found[end]}
+    return direct
 
 
 def compose(into: Antichain[PathSummary[T]], first: Iterable[PathSummary[T]], second: Iterable[PathSummary[T]]) -> None:
-    """Insert every composition of a first and a second summary through which anything gets.
-
-    >>> from timely.progress.timestamp import Step
-    >>> both = Antichain([Step(9)])
-    >>> compose(both, [Step(1), Step(2)], [Step(4), Step(5, limit=7)])
-    >>> both
-    Antichain([Step(5)])
-    """
+    """Insert every composition of a first and a second summary through which anything gets."""
     for one in first:
         for other in second:
             composed = one.followed_by(other)

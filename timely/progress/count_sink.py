@@ -35,11 +35,7 @@ class CountSink(ABC, Generic[T]):
 
 
 def whole_number(diff: SupportsIndex) -> int:
-    """Return ``diff`` as an ``int``; ``ProgressError`` for what is no whole number. For changes by hand only.
-
-    >>> whole_number(-1)
-    -1
-    """
+    """Return ``diff`` as an ``int``; ``ProgressError`` for what is no whole number. For changes by hand only."""
     try:
         return operator.index(diff)
     except TypeError:

@@ -1,13 +1,13 @@
 """The check that time strictly advances on every cycle of a graph, without which progress on a cycle is undecidable.
 
-(Naiad section 2.1 asks for a feedback vertex on every cycle for the same reason.) Where no summary goes back, one advancing
-summary makes a cycle advance, so the others alone must be acyclic: linear time. What is left, custom summaries that are not at or
-beyond the identity or that advance some times only, is decided by composing the cycles through a feedback set.
+Where no summary goes back, one advancing summary makes a cycle advance, so the others alone must be acyclic: linear time. Custom
+summaries that go back, or that advance some times only, are decided by composing the cycles through a feedback set.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache
 from typing import Generic, TypeVar
 
 from timely.errors import brief
@@ -26,14 +26,12 @@ def find_stuck_cycle(topology: Topology[T]) -> list[int] | None:
 
 
 class _CycleCheck(Generic[T]):
-    __slots__ = ("_advances", "_domain", "_holds", "_identity", "_topology")
-
     def __init__(self, topology: Topology[T]) -> None:
         self._topology = topology
-        self._domain = topology.domain
-        self._identity = topology.domain.identity
-        self._holds: dict[PathSummary[T], bool] = {}
-        self._advances: dict[PathSummary[T], bool] = {self._identity: False}
+        self._identity = identity = topology.domain.identity
+        # both are asked of the same few summaries, over and over
+        self._holds = cache(lambda summary: bool(identity <= summary))
+        self._advances = cache(lambda summary: strictly_advances(summary, topology.domain))
 
     def find(self) -> list[int] | None:
         forward = self._topology.forward
@@ -47,7 +45,7 @@ class _CycleCheck(Generic[T]):
     def _find_within(self, component: Sequence[int]) -> list[int] | None:
         """Check the summaries that do not advance, if none goes back, and otherwise all."""
         ways = self._restrict(component, slow_only=False)
-        if not all(self.holds(summary) for part in ways for _, summaries in part for summary in summaries):
+        if not all(self._holds(summary) for part in ways for _, summaries in part for summary in summaries):
             return self._compose(component, ways)
         ways = self._restrict(component, slow_only=True)
         for knot in strongly_connected([[end for end, _ in part] for part in ways]):
@@ -66,7 +64,7 @@ class _CycleCheck(Generic[T]):
             kept: Ways[T] = []
             for end, summaries in self._topology.forward[location]:
                 if end in place:
-                    part = tuple(s for s in summaries if not (slow_only and self.advances(s)))
+                    part = tuple(s for s in summaries if not (slow_only and self._advances(s)))
                     if part:
                         kept.append((place[end], part))
             restricted.append(kept)
@@ -86,22 +84,9 @@ class _CycleCheck(Generic[T]):
                 walks = (label for labels in search.labels.values() for label in labels if label.fresh)
                 return [members[i] for i in _first_round(next(walks))]
             for label in search.labels.get(end, ()):
-                if not self.advances(label.summary):
+                if not self._advances(label.summary):
                     return [members[i] for i in reversed(label.locations()[1:])]
         return None
-
-    def holds(self, summary: PathSummary[T]) -> bool:
-        """Return whether a summary is at or beyond the identity."""
-        known = self._holds.get(summary)
-        if known is None:
-            known = self._holds[summary] = bool(self._identity <= summary)
-        return known
-
-    def advances(self, summary: PathSummary[T]) -> bool:
-        known = self._advances.get(summary)
-        if known is None:
-            known = self._advances[summary] = strictly_advances(summary, self._domain)
-        return known
 
 
 def out_of_order(topology: Topology[T], cycle: Sequence[int]) -> str | None:
@@ -144,11 +129,6 @@ def strictly_advances(summary: PathSummary[T], domain: TimeDomain[T]) -> bool:
     """Return whether ``summary`` is beyond the identity, and lets no time through unchanged.
 
     Tries the least time and its result. This tells summaries that always advance from those with a limit or a floor.
-
-    >>> from timely.progress.domain import time_domain
-    >>> from timely.progress.timestamp import Step
-    >>> [strictly_advances(step, time_domain(int)) for step in (Step(0), Step(1), Step(0, limit=5))]
-    [False, True, False]
     """
     if not domain.identity <= summary or summary == domain.identity:
         return False

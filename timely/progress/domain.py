@@ -28,9 +28,7 @@ class TimeDomain(Generic[T]):
 
     __slots__ = ("identity", "minimum", "name", "single", "spec", "total")
 
-    def __init__(
-        self, spec: Any, name: str, minimum: T, identity: PathSummary[T], total: bool, single: bool
-    ) -> None:
+    def __init__(self, spec: Any, name: str, minimum: T, identity: PathSummary[T], total: bool, single: bool) -> None:
         self.spec = spec
         self.name = name
         self.minimum = minimum
@@ -39,20 +37,11 @@ class TimeDomain(Generic[T]):
         self.single = single
 
     def key(self, time: T) -> Any:
-        """Return a sort key that extends the partial order, or None where the type has none.
-
-        >>> time_domain(Product[int, int]).key(Product(3, 1))
-        (3, 1)
-        """
+        """Return a sort key that extends the partial order, or None where the type has none."""
         return sort_key(time)
 
     def check(self, time: object) -> None:
-        """Raise ``TimestampError`` unless ``time`` is a time of this type.
-
-        >>> time_domain(Product[int, int]).check(Product(0, -1))
-        Traceback (most recent call last):
-        timely.errors.TimestampError: (0, -1) is not a time of type Product[int, int]: -1 is before the minimum, 0
-        """
+        """Raise ``TimestampError`` unless ``time`` is a time of this type."""
         fault = self._fault(time)
         if fault is not None:
             raise TimestampError(f"{brief(time)} is not a time of type {self.name}: {fault}")
@@ -235,9 +224,7 @@ def _resolve(spec: Any) -> TimeDomain[Any]:
     identity = spec.identity()
     missing = lacking(identity)
     if missing:
-        raise TimestampError(
-            f"{cls.__name__}.identity() returned {brief(identity)}, which is no path summary: it lacks {missing}"
-        )
+        raise TimestampError(f"{cls.__name__}.identity() returned {brief(identity)}, no path summary: it lacks {missing}")
     is_total = getattr(spec, "is_total", None)
     return _ClassDomain(spec, cls, minimum, identity, is_total is not None and bool(is_total()))
 

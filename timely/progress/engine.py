@@ -22,10 +22,6 @@ T = TypeVar("T", bound=PartialOrder)
 Advance: TypeAlias = Callable[[Any], Any] | None
 """What a summary does to a time; None for the identity."""
 
-Way: TypeAlias = tuple[Any, Advance]
-"""A number to add, or else a function, since an addition costs less than a call. The number is added to a time of a total order,
-and to the second coordinate of a product, the round of a loop."""
-
 _pair: Final = tuple.__new__  # half the price of calling Product
 _PRODUCT: Final = Product
 _push: Final = heappush  # compiled code looks up an imported name at each use, and a constant once
@@ -43,27 +39,24 @@ def make_tracker(plan: Plan[T]) -> Tracker[T]:
     return TotalTracker(plan) if plan.topology.domain.total else PartialTracker(plan)
 
 
-Cell: TypeAlias = tuple[list[Any], dict[Any, int], tuple[tuple[int, Any, Advance], ...], tuple[int, ...], int]
+Cell: TypeAlias = tuple[list[Any], dict[Any, int], tuple[tuple[int, Advance], ...], tuple[int, ...], int]
 """A cell's times (a heap, or those that crossed zero), counts, predecessors and how they advance, successors, and observer."""
 
-Entry: TypeAlias = tuple[dict[Any, int] | None, Any, Advance, int, dict[Any, int], list[Any]]
+Entry: TypeAlias = tuple[dict[Any, int] | None, Advance, int, dict[Any, int], list[Any]]
 """The counts of a contracted location, how its times advance to its cell, the cell, and that cell's counts and times."""
 
 
-def _way(summary: PathSummary[Any] | None) -> Way:
-    """Return what advances a time of a total order along a path."""
-    if isinstance(summary, Step) and summary.limit is None:
-        return summary.n, None
-    return None, None if summary is None else summary.results_in
-
-
-def _rounds(summary: PathSummary[Any] | None) -> Way:
-    """Return what advances a time of a partial order along a path: on the way back to the start of a loop, rounds."""
-    if type(summary) is ProductSummary and _stays(summary.outer):
-        inner = summary.inner
-        if type(inner) is Step and inner.limit is None:
-            return inner.n, None
-    return None, None if summary is None else summary.results_in
+def _advance(plan: Plan[Any], summary: PathSummary[Any] | None) -> Advance:
+    """Return what advances a time along a path; what loops do most is done by one call."""
+    if summary is None:
+        return None
+    if plan.topology.domain.spec is int and type(summary) is Step and summary.limit is None:
+        advance: Callable[[Any], Any] = summary.n.__add__
+        return advance
+    if type(summary) is ProductSummary and _stays(summary.outer) and type(summary.inner) is Step and summary.inner.limit is None:
+        rounds = summary.inner.n
+        return lambda time: _pair(_PRODUCT, (time[0], time[1] + rounds))
+    return summary.results_in
 
 
 def _stays(summary: PathSummary[Any]) -> bool:
@@ -73,30 +66,29 @@ def _stays(summary: PathSummary[Any]) -> bool:
     return type(summary) is Step and summary == Step(0)
 
 
-def _cells(plan: Plan[Any], counts: list[dict[Any, int]], way: Callable[[PathSummary[Any] | None], Way]) -> list[Cell]:
+def _cells(plan: Plan[Any], counts: list[dict[Any, int]]) -> list[Cell]:
     """Return the cells of a plan, with these counts."""
     successors: list[list[int]] = [[] for _ in plan.predecessors]
-    for end, predecessors in enumerate(plan.predecessors):
-        for start, _ in predecessors:
+    for end, ways in enumerate(plan.predecessors):
+        for start, _ in ways:
             if not successors[start] or successors[start][-1] != end:
                 successors[start].append(end)
-    return [
-        ([], counts[cell], tuple([(start, *way(summary)) for start, summary in predecessors]), tuple(successors[cell]), observer)
-        for cell, (predecessors, observer) in enumerate(zip(plan.predecessors, plan.observers))
-    ]
+    cells: list[Cell] = []
+    for cell, observer in enumerate(plan.observers):
+        predecessors = tuple([(start, _advance(plan, summary)) for start, summary in plan.predecessors[cell]])
+        cells.append(([], counts[cell], predecessors, tuple(successors[cell]), observer))
+    return cells
 
 
-def _entries(
-    plan: Plan[Any], cells: list[Cell], contracted: list[dict[Any, int] | None], way: Callable[[PathSummary[Any] | None], Way]
-) -> list[Entry]:
+def _entries(plan: Plan[Any], cells: list[Cell], contracted: list[dict[Any, int] | None]) -> list[Entry]:
     """Return where the changes at each location go."""
     entries: list[Entry] = []
     for own, shift, cell in zip(contracted, plan.shifts, plan.cells):
         if cell == NOWHERE:
-            entries.append((own, None, None, cell, {}, []))
+            entries.append((own, None, cell, {}, []))
         else:
             times, counts = cells[cell][:2]
-            entries.append((own, *way(shift), cell, counts, times))
+            entries.append((own, _advance(plan, shift), cell, counts, times))
     return entries
 
 
@@ -111,14 +103,14 @@ class TotalTracker(Tracker[T], Generic[T]):
 
     def __init__(self, plan: Plan[T]) -> None:
         super().__init__(plan)
-        self._cells = _cells(plan, self._counts, _way)
-        self._entries = _entries(plan, self._cells, self._contracted, _way)
+        self._cells = _cells(plan, self._counts)
+        self._entries = _entries(plan, self._cells, self._contracted)
         self._limits = [SMALL] * len(self._cells)
         self._values: list[Any] = [None] * len(self._cells)
         self._changes: list[tuple[int, T, int]] = []
 
     def update_at(self, index: int, time: T, diff: int) -> None:
-        contracted, step, shift, cell, counts, heap = self._entries[index]
+        contracted, advance, cell, counts, heap = self._entries[index]
         moved: Any = time
         if contracted is not None:
             total = contracted.get(time, 0) + diff
@@ -128,10 +120,8 @@ class TotalTracker(Tracker[T], Generic[T]):
                 del contracted[time]
             if cell < 0:
                 return
-            if step is not None:
-                moved = moved + step
-            elif shift is not None:
-                moved = shift(time)
+            if advance is not None:
+                moved = advance(time)
                 if moved is None:
                     return
         known = counts.get(moved)
@@ -171,13 +161,11 @@ class TotalTracker(Tracker[T], Generic[T]):
                 _pop(heap)
                 del counts[least]
                 least = None
-            for start, step, advance in predecessors:
+            for start, advance in predecessors:
                 time = values[start]
                 if time is None:
                     continue
-                if step is not None:
-                    time = time + step
-                elif advance is not None:
+                if advance is not None:
                     time = advance(time)
                 if time is not None and (least is None or time < least):
                     least = time
@@ -249,15 +237,15 @@ class PartialTracker(Tracker[T], Generic[T]):
 
     def __init__(self, plan: Plan[T]) -> None:
         super().__init__(plan)
-        self._cells = _cells(plan, self._counts, _rounds)
-        self._entries = _entries(plan, self._cells, self._contracted, _rounds)
+        self._cells = _cells(plan, self._counts)
+        self._entries = _entries(plan, self._cells, self._contracted)
         self._heaps: dict[int, MinimalHeap[Any]] = {}
         self._own: list[tuple[Any, ...]] = [()] * len(self._cells)
         self._values: list[tuple[Any, ...]] = [()] * len(self._cells)
         self._changes: list[tuple[int, T, int]] = []
 
     def update_at(self, index: int, time: T, diff: int) -> None:
-        contracted, rounds, shift, cell, counts, crossed = self._entries[index]
+        contracted, advance, cell, counts, crossed = self._entries[index]
         moved: Any = time
         if contracted is not None:
             total = contracted.get(time, 0) + diff
@@ -267,10 +255,8 @@ class PartialTracker(Tracker[T], Generic[T]):
                 del contracted[time]
             if cell < 0:
                 return
-            if rounds is not None:
-                moved = _pair(_PRODUCT, (moved[0], moved[1] + rounds))
-            elif shift is not None:
-                moved = shift(time)
+            if advance is not None:
+                moved = advance(time)
                 if moved is None:
                     return
         known = counts.get(moved, 0)
@@ -306,11 +292,9 @@ class PartialTracker(Tracker[T], Generic[T]):
                     after = self._own_minimum(cell, counts, crossed)
                 self._own[cell] = after
                 crossed.clear()
-            for start, rounds, advance in predecessors:
+            for start, advance in predecessors:
                 for time in values[start]:
-                    if rounds is not None:
-                        time = _pair(_PRODUCT, (time[0], time[1] + rounds))
-                    elif advance is not None:
+                    if advance is not None:
                         time = advance(time)
                         if time is None:
                             continue

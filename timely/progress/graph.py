@@ -109,8 +109,7 @@ class GraphBuilder(Generic[T]):
         if target in self._edges:
             raise GraphError(
                 f"{target!r} of {self._describe(target.node)} cannot be connected to {source!r}: its source is "
-                f"{self._edges[target][0]!r}, and an input has one; bring the two together in a node that has an "
-                f"input for each"
+                f"{self._edges[target][0]!r}, and an input has one; bring the two together in a node that has an input for each"
             )
         self._edges[target] = (source, local)
 
@@ -118,21 +117,13 @@ class GraphBuilder(Generic[T]):
         """Compile the graph and return its tracker, in about linear time.
 
         ``CycleError`` for a cycle on which time does not strictly advance, ``GraphError`` the second time.
-
-        >>> from timely.progress import Antichain, Source, Step, Target
-        >>> graph = GraphBuilder(int)
-        >>> graph.add_node(0, 1, 1, [[Antichain([Step(0)])]], name="map")
-        >>> graph.add_edge(Source(0, 0), Target(0, 0))
-        >>> graph.build()  # doctest: +ELLIPSIS
-        Traceback (most recent call last):
-        timely.errors.CycleError: time does not advance on the cycle node 0 (map) -> node 0 (map): put a feedback...
         """
         self._not_built()
         topology = self._topology()
         cycle = find_stuck_cycle(topology)
         if cycle is not None:
             nodes = [place.node for place in (topology.locations[number] for number in cycle) if isinstance(place, Target)]
-            path = " -> ".join(topology.describe(node) for node in [*nodes, nodes[0]])
+            path = " -> ".join(self._describe(node) for node in [*nodes, nodes[0]])
             why = out_of_order(topology, cycle) or "put a feedback on it whose summary advances every time"
             raise CycleError(f"time does not advance on the cycle {path}: {why}", nodes)
         self._tracker = make_tracker(Plan(topology))
@@ -172,12 +163,10 @@ class GraphBuilder(Generic[T]):
         try:
             rows = _rows(inputs, outputs, summaries)
         except (AttributeError, TypeError):  # not a table
-            rows = None
-        if rows is None:
             raise GraphError(
                 f"the summaries of {self._describe(node)} do not fit its ports: give {inputs} rows, one an input, "
                 f"of {outputs} antichains, one for each output"
-            )
+            ) from None
         ways: list[tuple[Target, Source, tuple[PathSummary[T], ...]]] = []
         for i, pairs in rows:
             for o, antichain in pairs:
@@ -236,13 +225,13 @@ class GraphBuilder(Generic[T]):
             if local:
                 nonnegative[numbers[source]] = nonnegative[numbers[target]] = 1
         observed = [numbers[target] for target in self._observed]
-        return Topology(self._domain, locations, self._names, forward, observed, nonnegative)
+        return Topology(self._domain, locations, forward, observed, nonnegative)
 
 
-def _rows(inputs: int, outputs: int, summaries: NodeSummaries) -> list[tuple[int, Iterable[tuple[int, Antichain[Any]]]]] | None:
-    """Return the summaries of each input by output; None for a table of another size."""
+def _rows(inputs: int, outputs: int, summaries: NodeSummaries) -> list[tuple[int, Iterable[tuple[int, Antichain[Any]]]]]:
+    """Return the summaries of each input by output; ``TypeError`` for a table of another size."""
     if isinstance(summaries, Mapping):
         return [(i, row.items()) for i, row in summaries.items()]
-    if len(summaries) == inputs and all(len(row) == outputs for row in summaries):
-        return [(i, row.connected() if isinstance(row, SummaryRow) else enumerate(row)) for i, row in enumerate(summaries)]
-    return None
+    if len(summaries) != inputs or any(len(row) != outputs for row in summaries):
+        raise TypeError
+    return [(i, row.connected() if isinstance(row, SummaryRow) else enumerate(row)) for i, row in enumerate(summaries)]

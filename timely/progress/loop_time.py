@@ -1,10 +1,9 @@
 """Naiad's own timestamps: an epoch, and one counter for each loop around a place, ``(e, ⟨c1, …, ck⟩)``.
 
-Epochs are compared, counters are compared lexicographically, and a time is at or before another if both agree (Naiad section
-2.1). Unlike nested products, the next round of an outer loop is later than *every* round of the loop inside. Path summaries
-remove, increment and add counters (section 2.3); they say how many they leave alone, so they fit any depth. They are monotone
-among times of all depths, and ``<=`` on them holds exactly if no time ends up later. So a whole nesting of loops fits one flat
-graph.
+A time is at or before another if its epoch is and its counters are, lexicographically (Naiad section 2.1). Unlike with nested
+products, the next round of an outer loop is later than *every* round of the loop inside. Path summaries remove, increment and add
+counters (section 2.3), and fit any depth; ``<=`` on them holds exactly if no time ends up later. So a whole nesting of loops fits
+one flat graph.
 """
 
 from __future__ import annotations
@@ -98,9 +97,7 @@ class LoopSummary:
 
     __slots__ = ("_append", "_epoch", "_increment", "_keep")
 
-    def __init__(
-        self, epoch: int = 0, keep: int | None = None, increment: int = 0, append: tuple[int, ...] = ()
-    ) -> None:
+    def __init__(self, epoch: int = 0, keep: int | None = None, increment: int = 0, append: tuple[int, ...] = ()) -> None:
         if not all(map(_is_natural, (epoch, keep or 0, increment, *append))):
             raise TimestampError("what a LoopSummary keeps, adds and appends are whole numbers of at least 0")
         if (keep is None and append) or (not keep and increment):
@@ -112,29 +109,17 @@ class LoopSummary:
 
     @classmethod
     def ingress(cls, depth: int) -> LoopSummary:
-        """Return the summary of entering a loop, whose counter is the ``depth``-th (from 1) and starts at 0.
-
-        >>> LoopSummary.ingress(2).results_in(LoopTime(7, (4,)))
-        LoopTime(7, (4, 0))
-        """
+        """Return the summary of entering a loop, whose counter is the ``depth``-th (from 1) and starts at 0."""
         return cls(keep=_checked(depth) - 1, append=(0,))
 
     @classmethod
     def egress(cls, depth: int) -> LoopSummary:
-        """Return the summary of leaving the loop whose counter is the ``depth``-th.
-
-        >>> LoopSummary.egress(2).results_in(LoopTime(7, (4, 9)))
-        LoopTime(7, (4,))
-        """
+        """Return the summary of leaving the loop whose counter is the ``depth``-th."""
         return cls(keep=_checked(depth) - 1)
 
     @classmethod
     def feedback(cls, depth: int) -> LoopSummary:
-        """Return the summary of one more round of the loop whose counter is the ``depth``-th.
-
-        >>> LoopSummary.feedback(2).results_in(LoopTime(7, (4, 9)))
-        LoopTime(7, (4, 10))
-        """
+        """Return the summary of one more round of the loop whose counter is the ``depth``-th."""
         return cls(keep=_checked(depth), increment=1)
 
     def results_in(self, time: LoopTime, /) -> LoopTime | None:

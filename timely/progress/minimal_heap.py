@@ -1,7 +1,7 @@
 """``MinimalHeap``: the minimal elements of a large, changing set of partially ordered times.
 
-A pairing heap (Fredman et al. 1986) with several roots, which asks for ``<=`` alone. Every member is in it once, below nothing
-that it is not beyond; the roots are incomparable, so the minimal members are among them. Few times are faster compared directly.
+A pairing heap (Fredman et al. 1986) with several roots, which asks for ``<=`` alone. The roots are incomparable, so the minimal
+members are among them. Few times are faster compared directly.
 """
 
 from __future__ import annotations

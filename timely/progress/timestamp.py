@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from typing import Any, ClassVar, Generic, Protocol, Self, TypeVar
 
+import attrs
+
 from timely.errors import TimestampError
 from timely.order import PartialOrder, Product
 
@@ -38,11 +40,7 @@ class PathSummary(Protocol[S]):
 
 
 def lacking(summary: object) -> str:
-    """Return what an object lacks of :class:`PathSummary`, as text; empty if nothing.
-
-    >>> lacking(3), lacking(None)
-    ('results_in(), followed_by()', 'results_in(), followed_by(), __le__()')
-    """
+    """Return what an object lacks of :class:`PathSummary`, as text; empty if nothing."""
     order = "__le__"  # every object has one
     missing = [name for name in ("results_in", "followed_by") if not hasattr(summary, name)]
     if getattr(type(summary), order) is getattr(object, order):
@@ -72,6 +70,7 @@ class Timestamp(Protocol):
         """Return the summary that changes nothing."""
 
 
+@attrs.define(eq=False, repr=False, getstate_setstate=False)  # a class derived from it may equal it, and has state of its own
 class Step:
     """The path summary of integers: advance by ``n``, if the result is not beyond ``limit``.
 
@@ -83,52 +82,42 @@ class Step:
     (Step(6, limit=10), True, True)
     """
 
-    __slots__ = ("_limit", "_n")
+    n: int
+    limit: int | None = None
 
-    def __init__(self, n: int, limit: int | None = None) -> None:
+    def __attrs_post_init__(self) -> None:
+        n, limit = self.n, self.limit
         if not isinstance(n, int) or n < 0:
             raise TimestampError(f"Step({n!r}) does not advance time: give a whole number of at least 0")
         if limit is not None and not isinstance(limit, int):
             raise TimestampError(f"Step's limit is the greatest time that still passes, or None, not {limit!r}")
-        self._n = n
-        self._limit = limit
         if limit is not None and limit < n:
-            self._n, self._limit = 0, -1
-
-    @property
-    def n(self) -> int:
-        """The advance."""
-        return self._n
-
-    @property
-    def limit(self) -> int | None:
-        """The greatest result that passes; None: any."""
-        return self._limit
+            self.n, self.limit = 0, -1
 
     def results_in(self, time: int, /) -> int | None:
         """Return ``time + n``, or None if that is beyond the limit."""
-        limit = self._limit
-        time += self._n
+        limit = self.limit
+        time += self.n
         return time if limit is None or time <= limit else None
 
     def followed_by(self, other: Step, /) -> Step | None:
         """Return the step that does both in turn, or None if not even time 0 gets through."""
-        n = self._n + other._n
-        limit = other._limit
-        if self._limit is not None and (limit is None or self._limit + other._n < limit):
-            limit = self._limit + other._n
+        n = self.n + other.n
+        limit = other.limit
+        if self.limit is not None and (limit is None or self.limit + other.n < limit):
+            limit = self.limit + other.n
         return None if limit is not None and limit < n else Step(n, limit)
 
     def __le__(self, other: Step, /) -> bool:
         if not isinstance(other, Step):
             return NotImplemented
-        if self._limit is None:
-            return self._n <= other._n or other._limit == -1
-        if other._limit is None:
+        if self.limit is None:
+            return self.n <= other.n or other.limit == -1
+        if other.limit is None:
             return False
-        if other._limit == -1:
+        if other.limit == -1:
             return True
-        return self._n <= other._n and other._limit - other._n <= self._limit - self._n
+        return self.n <= other.n and other.limit - other.n <= self.limit - self.n
 
     def __lt__(self, other: Step, /) -> bool:
         return self <= other and self != other
@@ -136,13 +125,13 @@ class Step:
     def __eq__(self, other: object, /) -> bool:
         if not isinstance(other, Step):
             return NotImplemented
-        return self._n == other._n and self._limit == other._limit
+        return self.n == other.n and self.limit == other.limit
 
     def __hash__(self) -> int:
-        return hash((self._n, self._limit))
+        return hash((self.n, self.limit))
 
     def __repr__(self) -> str:
-        return f"Step({self._n})" if self._limit is None else f"Step({self._n}, limit={self._limit})"
+        return f"Step({self.n})" if self.limit is None else f"Step({self.n}, limit={self.limit})"
 
 
 class Unit:
@@ -194,14 +183,13 @@ class Unit:
         return "Unit()"
 
 
+@attrs.frozen
 class UnitSummary:
     """The path summary of :class:`Unit`, which changes nothing.
 
     >>> UnitSummary().results_in(Unit()), UnitSummary().followed_by(UnitSummary()) == UnitSummary()
     (Unit(), True)
     """
-
-    __slots__ = ()
 
     def results_in(self, time: Unit, /) -> Unit | None:
         """Return ``time``."""
@@ -216,15 +204,6 @@ class UnitSummary:
 
     def __lt__(self, other: UnitSummary, /) -> bool:
         return False
-
-    def __eq__(self, other: object, /) -> bool:
-        return isinstance(other, UnitSummary)
-
-    def __hash__(self) -> int:
-        return 0
-
-    def __repr__(self) -> str:
-        return "UnitSummary()"
 
 
 class Unchanged:
@@ -260,6 +239,7 @@ class Unchanged:
         return "Unchanged()"
 
 
+@attrs.define(eq=False, repr=False, getstate_setstate=False)
 class ProductSummary(Generic[TO, TI]):
     """The path summary of :class:`~timely.order.Product`: one summary for each coordinate.
 
@@ -270,40 +250,27 @@ class ProductSummary(Generic[TO, TI]):
     ProductSummary(Step(0), Step(2, limit=9))
     """
 
-    __slots__ = ("_inner", "_outer")
-
-    def __init__(self, outer: PathSummary[TO], inner: PathSummary[TI]) -> None:
-        self._outer = outer
-        self._inner = inner
-
-    @property
-    def outer(self) -> PathSummary[TO]:
-        """The summary of the outer coordinate."""
-        return self._outer
-
-    @property
-    def inner(self) -> PathSummary[TI]:
-        """The summary of the inner coordinate."""
-        return self._inner
+    outer: PathSummary[TO]
+    inner: PathSummary[TI]
 
     def results_in(self, time: Product[TO, TI], /) -> Product[TO, TI] | None:
         """Return ``time`` with both coordinates advanced, or None if either does not get through."""
-        outer = self._outer.results_in(time[0])
+        outer = self.outer.results_in(time[0])
         if outer is None:
             return None
-        inner = self._inner.results_in(time[1])
+        inner = self.inner.results_in(time[1])
         return None if inner is None else _pair(Product, (outer, inner))
 
     def followed_by(self, other: ProductSummary[TO, TI], /) -> ProductSummary[TO, TI] | None:
         """Return both in turn, or None if nothing gets through one of the coordinates."""
-        outer = self._outer.followed_by(other._outer)
-        inner = self._inner.followed_by(other._inner)
+        outer = self.outer.followed_by(other.outer)
+        inner = self.inner.followed_by(other.inner)
         return None if outer is None or inner is None else ProductSummary(outer, inner)
 
     def __le__(self, other: ProductSummary[TO, TI], /) -> bool:
         if not isinstance(other, ProductSummary):
             return NotImplemented
-        return self._outer <= other._outer and self._inner <= other._inner
+        return self.outer <= other.outer and self.inner <= other.inner
 
     def __lt__(self, other: ProductSummary[TO, TI], /) -> bool:
         return self <= other and self != other
@@ -311,10 +278,10 @@ class ProductSummary(Generic[TO, TI]):
     def __eq__(self, other: object, /) -> bool:
         if not isinstance(other, ProductSummary):
             return NotImplemented
-        return bool(self._outer == other._outer and self._inner == other._inner)
+        return bool(self.outer == other.outer and self.inner == other.inner)
 
     def __hash__(self) -> int:
-        return hash((self._outer, self._inner))
+        return hash((self.outer, self.inner))
 
     def __repr__(self) -> str:
-        return f"ProductSummary({self._outer!r}, {self._inner!r})"
+        return f"ProductSummary({self.outer!r}, {self.inner!r})"

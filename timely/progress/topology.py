@@ -1,13 +1,11 @@
-"""The graph of a scope, numbered densely, and the minimal summaries of the paths through it.
+"""The graph of a scope as it was described, numbered densely, and the minimal summaries of the paths through it.
 
-Every input of a node is a target, every output a source. The summaries of a node lead from its targets to its sources; an edge
-leads from a source to a target and changes nothing. A topology is the graph as it was described: it never changes, and nothing in
-it is contracted.
+The summaries of a node lead from its inputs to its outputs; an edge leads from an output to an input and changes nothing.
 """
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Sequence
 from heapq import heapify, heappop, heappush
 from typing import Generic, TypeAlias, TypeVar
 
@@ -29,20 +27,18 @@ class Topology(Generic[T]):
     ``nonnegative[l]`` promises that the counts at ``l`` are never negative. The frontiers of ``observed`` are reported.
     """
 
-    __slots__ = ("_backward", "_rank", "domain", "forward", "locations", "names", "nonnegative", "numbers", "observed")
+    __slots__ = ("_backward", "_rank", "domain", "forward", "locations", "nonnegative", "numbers", "observed")
 
     def __init__(
         self,
         domain: TimeDomain[T],
         locations: Sequence[Location],
-        names: Mapping[Hashable, str],
         forward: list[Ways[T]],
         observed: Sequence[int],
         nonnegative: bytearray,
     ) -> None:
         self.domain = domain
         self.locations = locations
-        self.names = names
         self.numbers: dict[Location, int] = {location: number for number, location in enumerate(locations)}
         self.forward = forward
         self.observed = observed
@@ -75,11 +71,6 @@ class Topology(Generic[T]):
     def forget(self) -> None:
         """Drop what only questions about paths need, until the next one."""
         self._backward = self._rank = None
-
-    def describe(self, node: Hashable) -> str:
-        """Return a node's name for error messages."""
-        name = self.names.get(node)
-        return f"node {node!r}" if name is None else f"node {node!r} ({name})"
 
 
 class Label(Generic[T]):
@@ -174,15 +165,9 @@ class PathSearch(Generic[T]):
         return True
 
 
-def paths_from(topology: Topology[T], start: int) -> dict[int, list[Label[T]]]:
-    """Return, for each location that ``start`` leads to, a label for each minimal summary of the paths there."""
-    search: PathSearch[T] = PathSearch(topology.forward, topology.rank, backward=False)
-    search.run(start, topology.domain.identity)
-    return search.labels
-
-
-def paths_to(topology: Topology[T], end: int) -> dict[int, list[Label[T]]]:
-    """Return, for each location that leads to ``end``, a label for each minimal summary of the paths from it."""
-    search: PathSearch[T] = PathSearch(topology.backward, topology.rank, backward=True)
-    search.run(end, topology.domain.identity)
+def find_paths(topology: Topology[T], place: int, *, backward: bool) -> dict[int, list[Label[T]]]:
+    """Return, for each location that ``place`` leads to, or ``backward`` that leads there, a label for each minimal summary."""
+    ways = topology.backward if backward else topology.forward
+    search: PathSearch[T] = PathSearch(ways, topology.rank, backward=backward)
+    search.run(place, topology.domain.identity)
     return search.labels

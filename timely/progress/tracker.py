@@ -1,9 +1,8 @@
 """``Tracker``: which times may still appear where, given the pointstamps that there are.
 
-A pointstamp is a time at a location, with a count: capabilities at outputs, messages at inputs. The frontier of a location is
-made of the minimal times at which a pointstamp of positive count may still result in something there. After ``propagate`` every
-frontier is exactly that. Counts may be negative for a while, and frontiers may retreat. The hot path is in the two engines
-(:mod:`timely.progress.engine`).
+A pointstamp is a time at a location, with a count: capabilities at outputs, messages at inputs. After ``propagate`` the frontier
+of each location is exactly the minimal times at which a pointstamp of positive count may still result in something there. Counts
+may be negative for a while, and frontiers may retreat. The hot path is in the two engines (:mod:`timely.progress.engine`).
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from timely.progress.compiler import NOWHERE, Plan
 from timely.progress.count_sink import CountSink, whole_number
 from timely.progress.location import Location, Target
 from timely.progress.timestamp import PathSummary
-from timely.progress.topology import Label, Topology, paths_from, paths_to
+from timely.progress.topology import Topology, find_paths
 
 T = TypeVar("T", bound=PartialOrder)
 
@@ -83,19 +82,8 @@ class Tracker(CountSink[T], Generic[T]):
     """
 
     __slots__ = (
-        "_contracted",
-        "_counts",
-        "_held",
-        "_marked",
-        "_plan",
-        "_reached",
-        "_reaching",
-        "_stores",
-        "_topology",
-        "_watchers",
-        "dirty",
-        "observed",
-        "size",
+        *("_contracted", "_counts", "_held", "_marked", "_paths", "_plan", "_stores", "_topology", "_watchers"),
+        *("dirty", "observed", "size"),
     )
 
     def __init__(self, plan: Plan[T]) -> None:
@@ -111,8 +99,7 @@ class Tracker(CountSink[T], Generic[T]):
         self._stores = [counts for counts in self._contracted if counts is not None] + self._counts
         self._watchers: list[Watcher[T] | None] = [None] * len(self.observed)
         self._held = 0
-        self._reached: tuple[int, dict[Location, Antichain[PathSummary[T]]]] | None = None
-        self._reaching: tuple[int, dict[Location, Antichain[PathSummary[T]]]] | None = None
+        self._paths: dict[bool, tuple[int, dict[Location, Antichain[PathSummary[T]]]]] = {}
 
     @abstractmethod
     def propagate_observed(self) -> list[tuple[int, T, int]]:
@@ -126,15 +113,6 @@ class Tracker(CountSink[T], Generic[T]):
         """Keep ``elements``, which must be the observer's frontier now, up to date, and queue ``number`` whenever it changes.
 
         The changes of this observer are no longer returned. Only propagation changes the list, in place.
-
-        >>> from timely.progress import ActivationQueue, GraphBuilder, Target
-        >>> graph = GraphBuilder(int)
-        >>> graph.add_node("sink", 1, 0, [[]])
-        >>> tracker, elements, queue = graph.build(), [], ActivationQueue()
-        >>> tracker.watch(0, elements, queue, queue.grow())
-        >>> tracker.update(Target("sink", 0), 7, +1)
-        >>> tracker.propagate(), elements, queue.ready
-        ([], [7], [0])
         """
         self._watchers[observer] = (elements, queue, number)
 
@@ -179,13 +157,9 @@ class Tracker(CountSink[T], Generic[T]):
 
     def frontiers(self, counts: Mapping[tuple[Location, T], int] | None = None) -> dict[Location, Antichain[T]]:
         """Return the frontiers at all locations for the present counts, or for ``counts``, in one pass through the graph."""
-        return dict(zip(self._topology.locations, self._settled(self.counts() if counts is None else counts), strict=True))
-
-    def _settled(self, counts: Mapping[tuple[Location, T], int]) -> list[Antichain[T]]:
-        """Return the frontier at each location for these pointstamps."""
         topology = self._topology
         found: list[Antichain[T]] = [Antichain() for _ in range(self.size)]
-        for (location, time), count in counts.items():
+        for (location, time), count in (self.counts() if counts is None else counts).items():
             if count > 0:
                 found[topology.numbers[location]].insert(time)
         ready = [(topology.rank[number], number) for number, elements in enumerate(found) if elements]
@@ -195,12 +169,10 @@ class Tracker(CountSink[T], Generic[T]):
             _, number = heappop(ready)
             waits[number] = 0
             for end, summaries in topology.forward[number]:
-                arrivals = [summary.results_in(time) for summary in summaries for time in found[number]]
-                changed = found[end].extend([arrival for arrival in arrivals if arrival is not None])
-                if changed and not waits[end]:
+                if _extend(found[end], found[number], summaries) and not waits[end]:
                     waits[end] = 1
                     heappush(ready, (topology.rank[end], end))
-        return found
+        return dict(zip(topology.locations, found, strict=True))
 
     def cells(self) -> list[CellState[T]]:
         """Return the cells in the order of propagation, as they are now."""
@@ -240,33 +212,29 @@ class Tracker(CountSink[T], Generic[T]):
         """Return the pointstamps of positive count that no other one could result in, of the present ones or of ``counts``."""
         topology = self._topology
         held = self.counts() if counts is None else counts
-        settled = self._settled(held)
-        coming: list[Antichain[T]] = [Antichain() for _ in settled]
-        for start, elements in enumerate(settled):
+        frontiers = self.frontiers(held)
+        coming: list[Antichain[T]] = [Antichain() for _ in range(self.size)]
+        for start, location in enumerate(topology.locations):
             for end, summaries in topology.forward[start]:
-                arrivals = [summary.results_in(time) for summary in summaries for time in elements]
-                coming[end].extend([arrival for arrival in arrivals if arrival is not None])
-        found = []
-        for (location, time), count in held.items():
-            number = topology.numbers[location]
-            if count > 0 and time in settled[number] and not coming[number].less_equal(time):
-                found.append((location, time))
-        return found
+                _extend(coming[end], frontiers[location], summaries)
+        return [
+            (location, time)
+            for (location, time), count in held.items()
+            if count > 0 and time in frontiers[location] and not coming[topology.numbers[location]].less_equal(time)
+        ]
 
     def arrivals(self, location: Location, counts: Mapping[tuple[Location, T], int] | None = None) -> list[Blocker[T]]:
         """Return every arrival at ``location`` of a pointstamp of positive count, whether the frontier has it or not."""
-        labels = paths_to(self._topology, self.index(location))
+        labels = find_paths(self._topology, self.index(location), backward=True)
         arrivals: list[Blocker[T]] = []
         for (location, time), count in (self.counts() if counts is None else counts).items():
             if count > 0:
                 for label in labels.get(self._topology.numbers[location], ()):
                     arrival = label.summary.results_in(time)
                     if arrival is not None:
-                        arrivals.append(Blocker(location, time, count, self._path(label), label.summary, arrival))
+                        path = tuple(self._topology.locations[number] for number in label.locations())
+                        arrivals.append(Blocker(location, time, count, path, label.summary, arrival))
         return arrivals
-
-    def _path(self, label: Label[T]) -> tuple[Location, ...]:
-        return tuple(self._topology.locations[number] for number in label.locations())
 
     def is_empty(self) -> bool:
         """Return whether all counts are zero.
@@ -295,27 +263,32 @@ class Tracker(CountSink[T], Generic[T]):
 
         Linear in what is reached, where that has no cycles. The last answer is kept; do not change it.
         """
-        number = self.index(a)
-        if self._reached is None or self._reached[0] != number:
-            self._reached = (number, self._by_location(paths_from(self._topology, number)))
-        return self._reached[1]
+        return self._summaries(a, backward=False)
 
     def summaries_to(self, b: Location) -> dict[Location, Antichain[PathSummary[T]]]:
         """Return the minimal path summaries to ``b`` from every location that leads there; as :meth:`summaries_from`."""
-        number = self.index(b)
-        if self._reaching is None or self._reaching[0] != number:
-            self._reaching = (number, self._by_location(paths_to(self._topology, number)))
-        return self._reaching[1]
+        return self._summaries(b, backward=True)
+
+    def _summaries(self, end: Location, *, backward: bool) -> dict[Location, Antichain[PathSummary[T]]]:
+        number, known = self.index(end), self._paths.get(backward)
+        if known is None or known[0] != number:
+            labels = find_paths(self._topology, number, backward=backward)
+            locations = self._topology.locations
+            found = {locations[other]: Antichain(label.summary for label in labels[other]) for other in sorted(labels)}
+            known = self._paths[backward] = (number, found)
+        return known[1]
 
     def forget(self) -> None:
         """Drop what only questions about paths need."""
-        self._reached = self._reaching = None
+        self._paths.clear()
         self._topology.forget()
 
     def matters(self, location: Location) -> bool:
         """Return whether a count at ``location`` can affect an observed frontier."""
         return self._plan.cells[self.index(location)] != NOWHERE
 
-    def _by_location(self, labels: Mapping[int, list[Label[T]]]) -> dict[Location, Antichain[PathSummary[T]]]:
-        locations = self._topology.locations
-        return {locations[number]: Antichain(label.summary for label in labels[number]) for number in sorted(labels)}
+
+def _extend(into: Antichain[T], times: Antichain[T], summaries: tuple[PathSummary[T], ...]) -> bool:
+    """Insert what the summaries make of these times; return whether that changed anything."""
+    arrivals = [summary.results_in(time) for summary in summaries for time in times]
+    return into.extend([arrival for arrival in arrivals if arrival is not None])

@@ -2,13 +2,12 @@
 
 from timely.scopes.boundary import EGRESS, INGRESS, Edge, output_port
 from timely.scopes.count_sinks import Recorder, TracedSink
-from timely.scopes.forwarding import ForwardingScope
 from timely.scopes.round_trip import RoundTripSummary
 from timely.scopes.scope import Counts, Scope, Summaries, is_patient, is_shared, observed_inputs
 from timely.scopes.subgraph import Child, Subgraph
 from timely.scopes.subgraph_builder import SubgraphBuilder
 from timely.scopes.trusted import TrustedScope
-from timely.scopes.validating import ValidatingScope
+from timely.scopes.validating import ForwardingScope, ValidatingScope
 
 __all__ = [
     "EGRESS",

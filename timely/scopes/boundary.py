@@ -22,11 +22,7 @@ FIRST_INSIDE: Final = 0
 
 
 def output_number(port: int) -> int:
-    """Return the number of an output of the scope.
-
-    >>> output_number(2), output_port(output_number(2))
-    (-3, 2)
-    """
+    """Return the number of an output of the scope."""
     return ~port
 
 

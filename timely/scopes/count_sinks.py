@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any, Generic, TypeAlias, TypeVar
 
 from timely.order import PartialOrder
-from timely.progress import ChangeBatch, CountSink, ProgressExchange, Tracker
+from timely.progress import ChangeBatch, CountSink, Tracker
 from timely.scopes.boundary import FIRST_INSIDE
 
 T = TypeVar("T", bound=PartialOrder)
@@ -71,15 +71,15 @@ class DeferredCounts(CountSink[T], Generic[T]):
 class Broadcast(CountSink[T], Generic[T]):
     """Enters a change of this worker's children, and sends it to the peers with the next batch."""
 
-    __slots__ = ("_exchange", "_scope", "_sink")
+    __slots__ = ("_changes", "_scope", "_sink")
 
-    def __init__(self, scope: int, exchange: ProgressExchange[tuple[int, int, Any]], sink: CountSink[T]) -> None:
+    def __init__(self, scope: int, changes: ChangeBatch[tuple[int, int, Any]], sink: CountSink[T]) -> None:
         self._scope = scope
-        self._exchange = exchange
+        self._changes = changes
         self._sink = sink
 
     def update_at(self, index: int, time: T, diff: int) -> None:
-        self._exchange.update((self._scope, index, time), diff)
+        self._changes.update((self._scope, index, time), diff)
         self._sink.update_at(index, time, diff)
 
 
@@ -111,12 +111,7 @@ class CountProjection(Projection[TO, TI], Generic[TO, TI]):
         for port, exit in self._exits[index]:
             outer = exit(time)
             if outer is not None:
-                counts = self.changes[port].counts
-                count = counts.get(outer, 0) + diff
-                if count:
-                    counts[outer] = count
-                else:
-                    counts.pop(outer, None)
+                self.changes[port].update(outer, diff)
 
     def settle(self) -> None:
         """Do nothing: ``update_at`` projects at once."""

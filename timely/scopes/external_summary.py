@@ -7,12 +7,12 @@ minimal summary of a path back, and nothing else. Made for one exchange of summa
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from functools import cache
 from typing import Any, Generic, TypeVar
 
 from timely.order import PartialOrder
 from timely.progress import (
     Antichain,
-    Location,
     PathSummary,
     Refinement,
     Source,
@@ -29,16 +29,12 @@ from timely.scopes.scope import Summaries
 TO = TypeVar("TO", bound=PartialOrder)
 TI = TypeVar("TI", bound=PartialOrder)
 
-Reached = dict[Location, Antichain[PathSummary[TI]]]
-
 
 class ExternalSummaries(Generic[TO, TI]):
     """The external summaries of the children of one scope; ``world`` is what the scope's own parent has set.
 
     Takes time linear in the number of edges. Paths are only followed from outputs of children on a cycle.
     """
-
-    __slots__ = ("_from_entry", "_on_cycles", "_refinement", "_tracker", "_world")
 
     def __init__(
         self,
@@ -51,7 +47,7 @@ class ExternalSummaries(Generic[TO, TI]):
         self._tracker = tracker
         self._refinement = refinement
         self._world = world
-        self._from_entry: dict[int, Reached[TI]] = {}
+        self._reached_from = cache(lambda entry: tracker.summaries_from(Source(INGRESS, entry)))  # asked for again and again
         self._on_cycles = on_cycles(children, edges, returns=any(connected(row) for row in world))
 
     def of(self, child: int, inputs: int, outputs: int) -> Summaries[TI]:
@@ -61,11 +57,10 @@ class ExternalSummaries(Generic[TO, TI]):
         return [SummaryRow(inputs, self._paths_back(child, output)) for output in range(outputs)]
 
     def _paths_back(self, child: int, output: int) -> dict[int, Antichain[PathSummary[TI]]]:
-        reached = self._tracker.summaries_from(Source(child, output))
         back: dict[int, Antichain[Any]] = {}
         around: dict[int, Antichain[Any]] = {}
         left: list[tuple[int, PathSummary[TI]]] = []
-        for location, summaries in reached.items():
+        for location, summaries in self._tracker.summaries_from(Source(child, output)).items():
             if isinstance(location, Target) and location.node == child:
                 back[location.port] = summaries.copy()
             elif isinstance(location, Target) and location.node == EGRESS:
@@ -74,33 +69,15 @@ class ExternalSummaries(Generic[TO, TI]):
             for entry, world in connected(self._world[port]) if self._world else ():
                 for location, summaries in self._reached_from(entry).items():
                     if isinstance(location, Target) and location.node == child:
-                        round_trips = self._round_trips(before, world, summaries)
-                        around.setdefault(location.port, Antichain()).extend(round_trips)
-        for entry, trips in around.items():  # a summary of the inner times need not compare with a round trip
-            back[entry] = back[entry].beside(trips) if entry in back else trips
+                        trips = (RoundTripSummary(before, r, after, self._refinement) for r in world for after in summaries)
+                        around.setdefault(location.port, Antichain()).extend(trips)
+        for entry, found in around.items():  # a summary of the inner times need not compare with a round trip
+            back[entry] = back[entry].beside(found) if entry in back else found
         return back
-
-    def _reached_from(self, entry: int) -> Reached[TI]:
-        # cached, since the few inputs on a path back are asked for again and again
-        found = self._from_entry.get(entry)
-        if found is None:
-            found = self._from_entry[entry] = self._tracker.summaries_from(Source(INGRESS, entry))
-        return found
-
-    def _round_trips(
-        self, before: PathSummary[TI], world: Iterable[PathSummary[TO]], after: Iterable[PathSummary[TI]]
-    ) -> list[RoundTripSummary[TO, TI]]:
-        afterwards = list(after)
-        return [RoundTripSummary(before, returns, each, self._refinement) for returns in world for each in afterwards]
 
 
 def on_cycles(children: int, edges: Iterable[tuple[Source, Target]], *, returns: bool) -> set[int]:
-    """Return the children on some cycle; with ``returns`` the scope's outputs lead back to its inputs.
-
-    >>> edges = [(Source(0, 0), Target(1, 0)), (Source(1, 0), Target(2, 0)), (Source(2, 0), Target(1, 1))]
-    >>> on_cycles(3, edges, returns=False)
-    {1, 2}
-    """
+    """Return the children on some cycle; with ``returns`` the scope's outputs lead back to its inputs."""
     outside = children
     successors: list[set[int]] = [set() for _ in range(children + 1)]
     for source, target in edges:

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import Generic, TypeVar
 
+import attrs
+
 from timely.order import PartialOrder
 from timely.progress import PathSummary, Refinement
 
@@ -15,6 +17,7 @@ TO = TypeVar("TO", bound=PartialOrder)
 TI = TypeVar("TI", bound=PartialOrder)
 
 
+@attrs.define(eq=False, repr=False)
 class RoundTripSummary(Generic[TO, TI]):
     """Out of a scope along ``before``, round the world along ``world``, and back in along ``after``.
 
@@ -25,21 +28,15 @@ class RoundTripSummary(Generic[TO, TI]):
     (4, 0)
     """
 
-    __slots__ = ("_shape", "after", "before", "refinement", "world")
+    before: PathSummary[TI]
+    world: PathSummary[TO]
+    after: PathSummary[TI] | RoundTripSummary[TO, TI]
+    refinement: Refinement[TO, TI]
+    _shape: object = attrs.field(init=False)
 
-    def __init__(
-        self,
-        before: PathSummary[TI],
-        world: PathSummary[TO],
-        after: PathSummary[TI] | RoundTripSummary[TO, TI],
-        refinement: Refinement[TO, TI],
-    ) -> None:
-        self.before = before
-        self.world = world
-        self.after = after
-        self.refinement = refinement
+    def __attrs_post_init__(self) -> None:
         # which legs are round trips, and which of theirs: in deep nestings few are alike, and this tells them apart at once
-        self._shape = (_shape(before), _shape(world), _shape(after))
+        self._shape = tuple(leg._shape if isinstance(leg, RoundTripSummary) else None for leg in self._legs())
 
     def results_in(self, time: TI, /) -> TI | None:
         """Return the time at which ``time`` is back inside; ``None`` if it does not come back."""
@@ -79,7 +76,3 @@ class RoundTripSummary(Generic[TO, TI]):
 
     def __repr__(self) -> str:
         return f"RoundTripSummary({self.before!r}, {self.world!r}, {self.after!r})"
-
-
-def _shape(leg: object) -> object:
-    return leg._shape if isinstance(leg, RoundTripSummary) else None

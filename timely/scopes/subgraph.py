@@ -70,8 +70,8 @@ class Child:
 class Subgraph(Generic[TO, TI]):
     """A running scope of scopes, with times ``TI`` inside that refine the times ``TO`` outside.
 
-    It can be activated from the start, and runs once it is started. ``wake`` is called when it has something to do. Source: the
-    2014 posts on hierarchical scopes; the projection to outputs is theirs, the compiled trackers are ours.
+    It can be activated from the start, and runs once it is started. ``wake`` is called when it has something to do, ``exchange``
+    carries progress to the peers, ``number`` is the scope's in its dataflow. Source: the 2014 posts on hierarchical scopes.
     """
 
     def __init__(
@@ -142,10 +142,11 @@ class Subgraph(Generic[TO, TI]):
         self._observers = {target: observer for observer, target in enumerate(tracker.observed)}
         self._consumed = [ChangeBatch() for _ in range(self.inputs)]
         self._produced = [ChangeBatch() for _ in range(self.outputs)]
+        self._reports = self._consumed + self._produced + ([] if projection is None else projection.changes)
         self._local: CountSink[TI] = tracker if projection is None else projection
         self._capabilities: CountSink[TI] = self._local
         if self._exchange is not None:
-            self._capabilities = Broadcast(self.number, self._exchange, self._local)
+            self._capabilities = Broadcast(self.number, self._exchange.changes, self._local)
         self._messages = DeferredCounts(tracker.size, self._capabilities, self._leave)
         # a shared child speaks for all workers: its counts stay here, since the peers have them from their own
         self._shared_messages = DeferredCounts(tracker.size, self._local, self._produce)
@@ -205,7 +206,8 @@ class Subgraph(Generic[TO, TI]):
             self._produce(number, time, diff)
         else:
             self._consumed[output_port(number) - self.outputs].update(self.refinement.to_outer(time), diff)
-        self.touch()
+        if not self._queued:
+            self.touch()
 
     def push_external_progress(self, external: Sequence[ChangeBatch[TO]]) -> None:
         """Apply how the frontiers at the inputs moved."""
@@ -240,8 +242,12 @@ class Subgraph(Generic[TO, TI]):
             self._messages.settle()
         if tracker.dirty:
             self._push_frontiers()
-        if self.inputs or self.outputs:
-            self._report(internal, consumed, produced)
+        if self._reports:
+            if self._projection is not None:
+                self._projection.settle()
+            for mine, theirs in zip(self._reports, (*consumed, *produced, *internal)):
+                if mine.counts:
+                    mine.drain_into(theirs)
         if activations.end_pass():
             if self._wake is not None:
                 self._wake()
@@ -252,7 +258,7 @@ class Subgraph(Generic[TO, TI]):
     def _count_arrivals(self) -> None:
         for port, time, records in self._arrivals:
             if self._exchange is not None:
-                self._exchange.update((self.number, input_number(self.outputs, port), time), records)
+                self._exchange.changes.update((self.number, input_number(self.outputs, port), time), records)
             self._consumed[port].update(self.refinement.to_outer(time), records)
             for number in self._entry_fanout[port]:
                 self._messages.update_at(number, time, records)
@@ -293,50 +299,28 @@ class Subgraph(Generic[TO, TI]):
             capabilities, messages = self._local, self._shared_messages
         for changes, number in child.held:
             if changes.counts:
-                for time, diff in changes.counts.items():
+                for time, diff in changes.drain():
                     capabilities.update_at(number, time, diff)
-                changes.counts.clear()
         for changes, number in child.read:
             if changes.counts:
-                for time, diff in changes.counts.items():
+                for time, diff in changes.drain():
                     messages.update_at(number, time, -diff)
-                changes.counts.clear()
         for changes, numbers in child.sent:
             if changes.counts:
-                for time, diff in changes.counts.items():
+                for time, diff in changes.drain():
                     for number in numbers:
                         messages.update_at(number, time, diff)
-                changes.counts.clear()
         if child.shared:
             messages.settle()
 
     def _leave(self, number: int, time: TI, diff: int) -> None:
         """Count messages that this worker sent out of the scope."""
         if self._exchange is not None:
-            self._exchange.update((self.number, number, time), diff)
+            self._exchange.changes.update((self.number, number, time), diff)
         self._produce(number, time, diff)
 
     def _produce(self, number: int, time: TI, diff: int) -> None:
         self._produced[output_port(number)].update(self.refinement.to_outer(time), diff)
-
-    def _report(
-        self,
-        internal: Sequence[ChangeBatch[TO]],
-        consumed: Sequence[ChangeBatch[TO]],
-        produced: Sequence[ChangeBatch[TO]],
-    ) -> None:
-        for mine, theirs in zip(self._consumed, consumed):
-            if mine.counts:
-                mine.drain_into(theirs)
-        for mine, theirs in zip(self._produced, produced):
-            if mine.counts:
-                mine.drain_into(theirs)
-        projection = self._projection
-        if projection is not None:
-            projection.settle()
-            for mine, theirs in zip(projection.changes, internal):
-                if mine.counts:
-                    mine.drain_into(theirs)
 
     # -- for tracers and explanations: they change nothing -------------------------------------------------------------
 

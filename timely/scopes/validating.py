@@ -13,10 +13,68 @@ from typing_extensions import override
 from timely.errors import GraphError, ProgressError, brief
 from timely.order import PartialOrder
 from timely.progress import ChangeBatch
-from timely.scopes.forwarding import ForwardingScope
-from timely.scopes.scope import Counts, Scope, Summaries, capabilities_error, check_internal_summary
+from timely.scopes.scope import (
+    Counts,
+    Scope,
+    Summaries,
+    capabilities_error,
+    check_internal_summary,
+    is_patient,
+    is_shared,
+    observed_inputs,
+)
 
 T = TypeVar("T", bound=PartialOrder)
+
+
+class ForwardingScope(Scope[T]):
+    """A ``Scope`` that stands in for another: what a derived class does not override passes through unchanged."""
+
+    def __init__(self, scope: Scope[T]) -> None:
+        self.scope = scope
+
+    @property
+    @override
+    def inputs(self) -> int:
+        return self.scope.inputs
+
+    @property
+    @override
+    def outputs(self) -> int:
+        return self.scope.outputs
+
+    @property
+    def observes(self) -> tuple[int, ...]:
+        """The inputs whose frontier is pushed to the scope."""
+        return observed_inputs(self.scope)
+
+    @property
+    def shared(self) -> bool:
+        """Whether the scope exchanges its progress with its peers itself."""
+        return is_shared(self.scope)
+
+    @property
+    def patient(self) -> bool:
+        """Whether the scope activates itself."""
+        return is_patient(self.scope)
+
+    @override
+    def get_internal_summary(self) -> tuple[Summaries[T], Counts[T]]:
+        return self.scope.get_internal_summary()
+
+    @override
+    def set_external_summary(self, summaries: Summaries[T], external: Counts[T]) -> None:
+        self.scope.set_external_summary(summaries, external)
+
+    @override
+    def push_external_progress(self, external: Sequence[ChangeBatch[T]]) -> None:
+        self.scope.push_external_progress(external)
+
+    @override
+    def pull_internal_progress(
+        self, internal: Sequence[ChangeBatch[T]], consumed: Sequence[ChangeBatch[T]], produced: Sequence[ChangeBatch[T]]
+    ) -> bool:
+        return self.scope.pull_internal_progress(internal, consumed, produced)
 
 
 class ValidatingScope(ForwardingScope[T]):
@@ -24,20 +82,6 @@ class ValidatingScope(ForwardingScope[T]):
 
     ``ProgressError`` for a capability or message that neither a held capability nor a message consumed in the same pull supports,
     and for giving up more capabilities than are held. ``held`` are the capabilities for each output.
-
-    >>> from timely.progress import Antichain, Step
-    >>> class Forger:
-    ...     inputs, outputs = 1, 1
-    ...     def get_internal_summary(self):
-    ...         return [[Antichain([Step(0)])]], [[(3, 1)]]
-    ...     def pull_internal_progress(self, internal, consumed, produced):
-    ...         produced[0].update(2, 1)  # it holds a capability for 3
-    ...         return False
-    >>> forger = ValidatingScope(Forger(), "forger", "/demo/forger#0")
-    >>> _ = forger.get_internal_summary()
-    >>> forger.pull_internal_progress([ChangeBatch()], [ChangeBatch()], [ChangeBatch()])  # doctest: +ELLIPSIS
-    Traceback (most recent call last):
-    timely.errors.ProgressError: scope 'forger' (/demo/forger#0) produced messages at 2 on output 0, which nothing ...
     """
 
     def __init__(self, scope: Scope[T], name: str, path: str) -> None:

@@ -119,7 +119,7 @@ class Task:
             identity, run = self.invitation.identity, self.invitation.run
             sockets = connect_mesh(index, listener, peers, identity, run=run, generation=generation)
         routes = ProgressGroups.named(self.progress, self.invitation.workers)
-        return Worker(SocketTransport(index, sockets, self.invitation.largest), routes=routes)
+        return Worker(SocketTransport(index, sockets, self.invitation.largest), groups=routes)
 
     def _work(
         self, worker: Worker, registration: Registration, meter: TaskMeter, batches: Iterator[pa.RecordBatch]

@@ -20,10 +20,10 @@ from timely.worker.dataflows import InstalledDataflow
 
 
 class InvariantChecker:
-    """Checks every dataflow of a run after each step; ``routes`` are those of aggregated progress."""
+    """Checks every dataflow of a run after each step; ``groups`` are those of aggregated progress."""
 
-    def __init__(self, network: Network, routes: ProgressGroups | None = None) -> None:
-        self.provenance = None if routes is None or routes.direct_only else BatchProvenance(routes)
+    def __init__(self, network: Network, groups: ProgressGroups | None = None) -> None:
+        self.provenance = None if groups is None or groups.direct_only else BatchProvenance(groups)
         self._network = network
         self._workers: dict[int, CheckedWorker] = {}
         self._dataflows: dict[int, DataflowChecker] = {}

@@ -82,7 +82,7 @@ class DataflowChecker:
     def flushed(self, worker: int) -> None:
         """Record that a worker has flushed its progress, and whether it has left something out."""
         exchange = self.truth.states[worker].exchange
-        if exchange is not None and exchange.pending():
+        if exchange is not None and exchange.changes:
             self._left.add(worker)
         else:
             self._left.discard(worker)

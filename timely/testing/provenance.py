@@ -20,11 +20,11 @@ Origins: TypeAlias = list[tuple[int, Batch]]
 
 
 class BatchProvenance:
-    """The batches in the sums that workers pass on by these ``routes``."""
+    """The batches in the sums that workers pass on by these ``groups``."""
 
-    def __init__(self, routes: ProgressGroups) -> None:
-        self.routes = routes
-        neighbours = [routes.neighbours(worker) for worker in range(routes.workers)]
+    def __init__(self, groups: ProgressGroups) -> None:
+        self.groups = groups
+        neighbours = [groups.neighbours(worker) for worker in range(groups.workers)]
         self._groups = [{member: group for group, members in enumerate(groups) for member in members} for groups in neighbours]
         self._group_counts = list(map(len, neighbours))
         self._waiting: defaultdict[tuple[int, int, int], Origins] = defaultdict(list)
@@ -58,7 +58,7 @@ class BatchProvenance:
         ``messages(sender, receiver)`` are those that the receiver has not applied.
         """
         found: list[Batch] = []
-        for sender, receiver in reversed(list(pairwise(self.routes.path(source, target)))):
+        for sender, receiver in reversed(list(pairwise(self.groups.path(source, target)))):
             for message in messages(sender, receiver):
                 if isinstance(message, ProgressMessage) and message.dataflow == number:
                     origins = self._in_flight.get((sender, receiver, number, message.batch.sequence), [])
@@ -74,7 +74,7 @@ class TracedAggregator(ProgressAggregator):
     __slots__ = ("_provenance",)
 
     def __init__(self, index: int, provenance: BatchProvenance) -> None:
-        super().__init__(index, provenance.routes)
+        super().__init__(index, provenance.groups)
         self._provenance = provenance
 
     def add(self, dataflow: int, batch: Batch) -> None:

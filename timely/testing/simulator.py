@@ -103,14 +103,14 @@ class Simulation(Generic[T]):
         *,
         decisions: Sequence[Decision] | None = None,
         network: Callable[[int], Network] = Network,
-        routes: ProgressGroups | None = None,
+        groups: ProgressGroups | None = None,
     ) -> None:
         if workers < 1:
             raise ConfigurationError(f"workers={workers!r}: there must be at least one")
         self.results: list[T] = []
         self.decisions: list[Decision] = []
         self.network = network(workers)
-        self._checker = InvariantChecker(self.network, routes)
+        self._checker = InvariantChecker(self.network, groups)
         transports = [self.network.transport(w, functools.partial(self.pause, w)) for w in range(workers)]
         self.workers = [SimulatedWorker(transport, self, self._checker) for transport in transports]
         self._program = program
@@ -246,12 +246,12 @@ def simulate(
     *,
     decisions: Sequence[Decision] | None = None,
     network: Callable[[int], Network] = Network,
-    routes: ProgressGroups | None = None,
+    groups: ProgressGroups | None = None,
 ) -> Simulation[T]:
     """Return the run of ``program(worker)`` on simulated workers, as by ``timely.execute``, with every invariant checked.
 
     The schedule follows from ``seed``, or from ``decisions``; after the last one everything arrives and all workers run in turn.
-    ``network`` makes the network between the workers; ``routes`` are those of progress messages.
+    ``network`` makes the network between the workers; ``groups`` are those of progress messages.
 
     Raises what ``timely.execute`` raises, :class:`~timely.errors.InvariantViolation` for a violated invariant, and
     ``StalledError`` for programs that wait for what never comes.
@@ -267,7 +267,7 @@ def simulate(
     >>> simulate(program, workers=2, decisions=run.decisions).decisions == run.decisions
     True
     """
-    return Simulation(program, workers, seed, decisions=decisions, network=network, routes=routes).run()
+    return Simulation(program, workers, seed, decisions=decisions, network=network, groups=groups).run()
 
 
 def shrink(
@@ -277,7 +277,7 @@ def shrink(
     *,
     workers: int = 3,
     network: Callable[[int], Network] = Network,
-    routes: ProgressGroups | None = None,
+    groups: ProgressGroups | None = None,
 ) -> list[Decision]:
     """Return as few of ``decisions`` as the program needs to fail: none, if it fails under every schedule.
 
@@ -294,7 +294,7 @@ def shrink(
 
     def fails(candidate: Sequence[Decision]) -> bool:
         try:
-            simulate(program, workers, decisions=candidate, network=network, routes=routes)
+            simulate(program, workers, decisions=candidate, network=network, groups=groups)
         except Exception as error:
             return isinstance(error, failing) if isinstance(failing, type) else failing(error)
         return False

@@ -94,7 +94,7 @@ class SimulatedWorkerState:
 
     def unsent(self) -> Counts:
         """Return what the worker has not sent to its peers yet."""
-        return {} if self.exchange is None else self.changes(self.exchange.pending())
+        return {} if self.exchange is None else self.changes(tuple(self.exchange.changes))
 
 
 def _locations(subgraph: Subgraph[Any, Any]) -> dict[int, Location]:

@@ -9,16 +9,7 @@ from typing import Any
 
 
 class AllGather:
-    """The rounds of one worker.
-
-    >>> zero, one = AllGather(0, 2), AllGather(1, 2)
-    >>> one.receive(0, zero.give("a"), "a")
-    >>> zero.missing()
-    [1]
-    >>> zero.receive(1, one.give("b"), "b")
-    >>> zero.conclude(), one.conclude()
-    (['a', 'b'], ['a', 'b'])
-    """
+    """The rounds of one worker."""
 
     __slots__ = ("_index", "_left", "_peers", "_values", "round")
 
@@ -43,13 +34,7 @@ class AllGather:
         self._left.add(peer)
 
     def in_vain(self) -> bool:
-        """Return whether this worker waits for a value that will never come.
-
-        >>> gather = AllGather(0, 2)
-        >>> gather.leave(1)
-        >>> gather.in_vain(), gather.give("a"), gather.in_vain()
-        (False, 0, True)
-        """
+        """Return whether this worker waits for a value that will never come."""
         return bool(self._left) and not self._left.isdisjoint(self.missing())
 
     def missing(self) -> list[int]:

@@ -18,28 +18,20 @@ _OWNED: Final = 2
 
 
 class MessageBatcher:
-    """Collects what a dataflow sends in one step; ``flush`` sends the rest.
+    """Collects what a dataflow sends in one step; ``flush`` sends the rest."""
 
-    >>> batcher = MessageBatcher(7, lambda peer, message: print(peer, *message))
-    >>> for time, records in (0, ["a"]), (0, ["b", "c"]), (1, ["d"]):
-    ...     batcher.send(1, 3, time, records)
-    1 7 3 0 ['a', 'b', 'c']
-    >>> batcher.flush()
-    1 7 3 1 ['d']
-    """
-
-    __slots__ = ("_dataflow", "_held", "_send")
+    __slots__ = ("_dataflow", "_send", "held")
 
     def __init__(self, dataflow: int, send: Callable[[int, Any], None]) -> None:
         self._dataflow = dataflow
         self._send = send
-        self._held: dict[tuple[int, int], list[Any]] = {}
+        self.held: dict[tuple[int, int], list[Any]] = {}
         """By peer and channel: a time, records, and whether the list of them is ours to change."""
 
     def send(self, peer: int, channel: int, time: Any, batch: Any) -> None:
         """Send a container on a channel to a peer, now or with the next ``flush``."""
         key = peer, channel
-        held = self._held.get(key)
+        held = self.held.get(key)
         small = type(batch) is list and len(batch) < FLUSH_AT
         if held is not None and small and held[_TIME] == time and len(held[_RECORDS]) < FLUSH_AT:
             if held[_OWNED]:
@@ -48,31 +40,24 @@ class MessageBatcher:
                 held[_RECORDS], held[_OWNED] = held[_RECORDS] + batch, True
             return
         if held is not None:
-            del self._held[key]
+            del self.held[key]
             self._send(peer, DataMessage(self._dataflow, channel, held[_TIME], held[_RECORDS]))
         if small:
-            self._held[key] = [time, batch, False]
+            self.held[key] = [time, batch, False]
         else:
             self._send(peer, DataMessage(self._dataflow, channel, time, batch))
 
     def flush(self) -> None:
         """Send what is held."""
-        if self._held:
-            for (peer, channel), held in self._held.items():
-                self._send(peer, DataMessage(self._dataflow, channel, held[_TIME], held[_RECORDS]))
-            self._held.clear()
+        for (peer, channel), held in self.held.items():
+            self._send(peer, DataMessage(self._dataflow, channel, held[_TIME], held[_RECORDS]))
+        self.held.clear()
 
 
 def merge_progress(messages: list[Any]) -> list[Any]:
     """Return messages that wait, with the progress batches of each dataflow merged into the last of them.
 
     Nothing passes a message that is neither data nor progress: it may rely on what was sent before it.
-
-    >>> from timely.progress import ProgressBatch
-    >>> first, last = ProgressBatch(0, 0, (("a", 1),)), ProgressBatch(0, 1, (("a", -1), ("b", 1)))
-    >>> merged = merge_progress([ProgressMessage(0, first), DataMessage(0, 3, 0, ["x"]), ProgressMessage(0, last)])
-    >>> [type(message).__name__ for message in merged], merged[1].batch.updates
-    (['DataMessage', 'ProgressMessage'], (('b', 1),))
     """
     kept: list[Any] = []
     waiting: dict[int, list[int]] = {}

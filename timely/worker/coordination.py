@@ -8,14 +8,31 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Iterator
 from types import TracebackType
-from typing import Generic, Self, TypeVar
+from typing import Any, Generic, Self, TypeVar
 
+from timely.operators import InputHandle
 from timely.worker.worker import Worker
 
 D = TypeVar("D")
 
 
-class Barrier:
+class _Entered:
+    """Is closed at the end of a ``with`` block; the others do not wait for an input that is closed."""
+
+    _handle: InputHandle[Any, Any]
+
+    def close(self) -> None:
+        """Leave; what others send still arrives."""
+        self._handle.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+
+class Barrier(_Entered):
     """Blocks each worker until every worker has arrived: ``wait()``, or ``advance()`` and then poll ``reached()``.
 
     >>> import timely
@@ -48,18 +65,8 @@ class Barrier:
         self.advance()
         self._worker.step_while(lambda: not self.reached())
 
-    def close(self) -> None:
-        """Leave the barrier; the others no longer wait for this worker."""
-        self._handle.close()
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self.close()
-
-
-class Sequencer(Generic[D]):
+class Sequencer(_Entered, Generic[D]):
     """One sequence for all workers: every worker sees all pushed elements in the same order.
 
     Iteration removes what has arrived and never waits; step the worker for more. ``preloaded`` elements, the same on every
@@ -92,13 +99,3 @@ class Sequencer(Generic[D]):
     def __iter__(self) -> Iterator[D]:
         while self._waiting:
             yield self._waiting.popleft()
-
-    def close(self) -> None:
-        """Push no more; elements of others still arrive."""
-        self._handle.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self.close()

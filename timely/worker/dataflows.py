@@ -7,7 +7,9 @@ is complete or dropped does nothing later, and keeps no state of its operators a
 from __future__ import annotations
 
 import contextlib
+from collections import deque
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Final, Protocol
 
 from timely.dataflow import Operator, ScopeBuilder, SyncActivator
@@ -16,9 +18,9 @@ from timely.dataflow.operator_state import StateRegistry
 from timely.dataflow.port_owner import UnreferencedCapabilities
 from timely.progress import ActivationQueue, ProgressExchange
 from timely.scopes import Subgraph
-from timely.worker.activations import SyncActivations
 from timely.worker.batching import MessageBatcher
 from timely.worker.timers import Timers
+from timely.worker.transport import Transport
 
 Pointstamp = tuple[int, int, Any]
 
@@ -31,6 +33,24 @@ class NumberedWorker(Protocol):
 
     index: int
     peers: int
+
+
+class SyncActivations:
+    """The host of a worker's ``SyncActivator`` objects."""
+
+    def __init__(self, transport: Transport) -> None:
+        self._transport = transport
+        self.pending: deque[SyncActivator] = deque()
+
+    def receive_activation(self, activator: SyncActivator) -> None:
+        """Run an activator in the next step, and wake the worker if it waits. Any thread may call this."""
+        self.pending.append(activator)
+        self._transport.wake()
+
+    def run(self) -> None:
+        """Run the activators that are pending now."""
+        for _ in range(len(self.pending)):
+            self.pending.popleft().deliver()
 
 
 class DataflowBuild:
@@ -57,15 +77,12 @@ class DataflowBuild:
         self.installed = False
         self.ended = False
         self.batcher = MessageBatcher(number, send)
-        self.post = self.batcher.send
-        self._queue = queue
+        self.send = self.batcher.send
         self._timers = timers
         self._activations = activations
         self.unreferenced = UnreferencedCapabilities(self.new_sync_activator)
-
-    def wake(self) -> None:
-        """Run the dataflow in the next step."""
-        self._queue.add(self.number)
+        self.wake = partial(queue.add, number)
+        """Runs the dataflow in the next step."""
 
     def open_channel(self, deliver: Callable[[Any, Any, int], None], label: str) -> int:
         """Open the next channel."""
@@ -85,9 +102,9 @@ class DataflowBuild:
         if self._timers.entries:
             self._timers.forget(self.number)
 
-    def new_sync_activator(self, answer: Callable[[], None]) -> SyncActivator:
+    def new_sync_activator(self, action: Callable[[], None]) -> SyncActivator:
         """Return an activator that other threads may use."""
-        activator = SyncActivator(answer, self._activations)
+        activator = SyncActivator(action, self._activations)
         self.activators.append(activator)
         return activator
 

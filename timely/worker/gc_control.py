@@ -1,9 +1,8 @@
 """``GarbageControl``: Python's cyclic garbage collector runs between the steps of a worker, and mostly while it waits.
 
-Python collects in the middle of anything, and now and then looks over everything alive: tenths of a second with millions of
-objects. Here the young generations are collected between steps, as often as Python would, and survivors are frozen
-(``gc.freeze``) until as much again has come. Invariant: memory stays bounded by a small multiple of what is alive, and leaving
-restores everything.
+Python's own full collections take tenths of a second with millions of objects. Here the young generations are collected between
+steps, and survivors are frozen (``gc.freeze``) until as much again has come. Invariant: memory stays bounded by a small multiple
+of what is alive, and leaving restores everything.
 """
 
 from __future__ import annotations
@@ -79,13 +78,7 @@ class GarbageControl:
 
 @contextlib.contextmanager
 def collector_paused() -> Iterator[None]:
-    """Pause the collector, for a block whose objects nearly all stay.
-
-    >>> with collector_paused():
-    ...     paused = gc.isenabled()
-    >>> paused, gc.isenabled()
-    (False, True)
-    """
+    """Pause the collector, for a block whose objects nearly all stay."""
     enabled = gc.isenabled()
     gc.disable()
     try:

@@ -11,7 +11,6 @@ from typing import Any, Final, TypeAlias
 
 from timely.dataflow import ScopeBuilder
 from timely.errors import GraphError
-from timely.worker.digest import digest
 
 Description: TypeAlias = tuple[bytes, tuple[str, ...]]
 """A digest of a dataflow, and its first lines, for the error."""
@@ -19,19 +18,17 @@ Description: TypeAlias = tuple[bytes, tuple[str, ...]]
 _LINES: Final = 1000
 
 
-def describe(scope: ScopeBuilder[Any]) -> tuple[str, ...]:
-    """Return the graph of a dataflow as lines of text, the same on every worker that built the same one.
+def digest(text: str) -> bytes:
+    """Return a checksum of 16 bytes, the same in every process and on every machine."""
+    try:
+        from _blake2 import blake2b  # hashlib loads OpenSSL, which takes each process of a run 4 ms
+    except ImportError:  # other Pythons have it elsewhere
+        from hashlib import blake2b
+    return blake2b(text.encode(errors="surrogatepass"), digest_size=16).digest()  # file names may contain them
 
-    >>> import timely
-    >>> with timely.Worker().dataflow(name="demo") as scope:
-    ...     _ = scope.empty().map(str)
-    >>> for line in describe(scope):
-    ...     print(line)
-    scope /demo with times int
-    operator /demo/empty#0 with 0 inputs and 1 outputs
-    operator /demo/map#1 with 1 inputs and 1 outputs
-    edge of /demo: Source(0, 0) to Target(1, 0)
-    """
+
+def describe(scope: ScopeBuilder[Any]) -> tuple[str, ...]:
+    """Return the graph of a dataflow as lines of text, the same on every worker that built the same one."""
     lines = []
     for subgraph in scope.scopes:
         lines.append(f"scope {subgraph.path} with times {subgraph.domain.name}")
@@ -45,35 +42,23 @@ def describe(scope: ScopeBuilder[Any]) -> tuple[str, ...]:
 
 
 class GraphCheck:
-    """The dataflows that one worker and its peers have built.
+    """The dataflows that one worker and its peers have built; ``known`` are the numbers of this worker's."""
 
-    >>> zero, one = GraphCheck(0, 2), GraphCheck(1, 2)
-    >>> theirs = one.built(0, ("scope /a", "operator /a/map#0"))
-    >>> _ = zero.built(0, ("scope /a", "operator /a/filter#0"))
-    >>> zero.compare(0, 1, theirs)  # doctest: +ELLIPSIS
-    Traceback (most recent call last):
-    timely.errors.GraphError: ... worker 0 has operator /a/filter#0, worker 1 has operator /a/map#0; ...
-    """
-
-    __slots__ = ("_ended", "_index", "_known", "_open", "_peers")
+    __slots__ = ("_ended", "_index", "_open", "_peers", "known")
 
     def __init__(self, index: int, peers: int) -> None:
         self._index = index
         self._peers = peers
-        self._known: set[int] = set()
+        self.known: set[int] = set()
         self._open: dict[int, tuple[Description, set[int]]] = {}
         self._ended: dict[int, int] = {}
 
     def built(self, number: int, lines: Sequence[str]) -> Description:
         """Note that this worker has built dataflow ``number``; return the description for its peers."""
         mine = digest("\n".join(lines)), tuple(lines[:_LINES])
-        self._known.add(number)
+        self.known.add(number)
         self._open[number] = mine, {peer for peer in range(self._peers) if peer != self._index}
         return mine
-
-    def knows(self, number: int) -> bool:
-        """Return whether this worker has ever built dataflow ``number``."""
-        return number in self._known
 
     def compare(self, number: int, peer: int, theirs: Description) -> None:
         """Raise ``GraphError`` if ``peer`` has built something else under ``number``."""

@@ -87,13 +87,7 @@ _OTHER: Final = -1
 
 
 def pack(message: Any) -> tuple[Any, ...]:
-    """Return a message as a plain tuple.
-
-    >>> pack(ProgressMessage(0, ProgressBatch(2, 7, (("a", 1),))))
-    (0, 0, 2, 7, (('a', 1),), 1)
-    >>> unpack(pack(DataMessage(3, 0, 5, ["x"])))
-    DataMessage(dataflow=3, channel=0, time=5, batch=['x'])
-    """
+    """Return a message as a plain tuple."""
     if type(message) is ProgressMessage:
         number, batch = message
         return _PROGRESS, number, batch.sender, batch.sequence, batch.updates, batch.count

@@ -13,16 +13,7 @@ _EFFECTS: Final = "inspect"
 
 
 def warn_of_no_way_out(scope: ScopeBuilder[Any]) -> None:
-    """Warn of each nested scope that streams enter but none leaves, and in which nothing captures or probes.
-
-    >>> import timely, warnings
-    >>> with warnings.catch_warnings(record=True) as shown:
-    ...     warnings.simplefilter("always")
-    ...     with timely.Worker().dataflow() as scope, scope.region() as inner:
-    ...         _ = scope.to_stream([1, 2]).enter(inner).map(str)
-    >>> print(shown[0].message)
-    nothing leaves scope /dataflow0/region#0, and nothing in it captures or probes what 'map' sends: call leave() on that stream
-    """
+    """Warn of each nested scope that streams enter but none leaves, and in which nothing captures or probes."""
     for subgraph in scope.scopes[1:]:
         if subgraph.inputs and not subgraph.outputs:
             _warn_of(subgraph)
@@ -58,17 +49,7 @@ def warn_of_the_same(scope: ScopeBuilder[Any], theirs: Mapping[str, str]) -> Non
 
 
 def warn_of_never_run(scope: ScopeBuilder[Any]) -> None:
-    """Warn of a dataflow with operators that read, none of which has ever run.
-
-    >>> import timely, warnings
-    >>> with warnings.catch_warnings(record=True) as shown, timely.Worker() as worker:
-    ...     warnings.simplefilter("always")
-    ...     with worker.dataflow(name="df") as scope:
-    ...         _ = scope.to_stream([1, 2]).inspect(print)
-    ...     worker.close()
-    >>> print(shown[0].message)
-    dataflow 'df' was built and never run: call worker.run(), or step the worker, before it is closed
-    """
+    """Warn of a dataflow with operators that read, none of which has ever run."""
     operators = [child.scope for subgraph in scope.scopes for child in subgraph.children if isinstance(child.scope, Operator)]
     if not scope.has_run and any(operator.inputs for operator in operators):
         warn(

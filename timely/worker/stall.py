@@ -1,13 +1,12 @@
 """``StallDetector``: how workers find out that all of them wait for each other, and nothing is on its way. A pure state machine.
 
 A worker that has nothing to do reports how many messages it has sent to each peer and received from each. The run has stalled
-when every worker has reported and the counts of every pair agree: the first message that could change anything would have to
-come from a worker that has not moved. Peers that have ended do not count. A worker that only holds input back reports too, but
-not as final: where some could go on, the run rests. Before a stall each worker also searches for garbage that Python has not
-collected yet.
+when all that have not ended have reported and the counts of every pair agree: the first message that could change anything would
+have to come from a worker that has not moved. A worker that only holds input back reports too, but not as final: then the run
+rests. Before a stall each worker also searches for garbage that Python has not collected yet.
 
 A report has a constant size: instead of counts it has their sums, weighted by a pseudo-random number for each pair of workers.
-Sums over all workers agree by chance with probability 2^-127. (Freivalds, 1977: comparison by a random linear combination.)
+Sums over all workers agree by chance with probability 2^-127 (Freivalds, 1977).
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
-from timely.worker.digest import digest
+from timely.worker.graph_check import digest
 
 _PRIME: Final = 2**127 - 1
 
@@ -31,23 +30,7 @@ class QuietReport(NamedTuple):
 
 
 class StallDetector:
-    """Counts the messages of one worker, and knows the last report of every other.
-
-    >>> one, two = StallDetector(0, 2), StallDetector(1, 2)
-    >>> one.count_sent(1)
-    >>> one.receive(1, two.report())
-    >>> one.stalled()  # the message may still be on its way
-    False
-    >>> two.count_received(0)
-    >>> one.receive(1, two.report())
-    >>> one.still(), one.stalled()
-    (True, False)
-    >>> for detector in (one, two):
-    ...     detector.search_was_in_vain()
-    >>> one.receive(1, two.report())
-    >>> one.stalled()
-    True
-    """
+    """Counts the messages of one worker, and knows the last report of every other."""
 
     __slots__ = (
         *("_ended", "_final", "_index", "_last", "_received", "_reports", "_satisfied", "_searched", "_sent", "_weights"),
@@ -129,12 +112,7 @@ class StallDetector:
         self.moves += 1
 
     def unwanted(self) -> bool:
-        """Return whether every peer has ended, or only passes progress on.
-
-        >>> detector = StallDetector(0, 3)
-        >>> detector.end(1), detector.unwanted(), detector.serve(2), detector.unwanted()
-        (None, False, None, True)
-        """
+        """Return whether every peer has ended, or only passes progress on."""
         return len(self._satisfied) == len(self._sent) - 1
 
     def still(self) -> bool:

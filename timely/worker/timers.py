@@ -8,20 +8,7 @@ from collections.abc import Callable
 
 
 class Timers:
-    """Actions by the moment they are due, in the seconds of ``clock()``, which never goes back.
-
-    >>> now, done = [0.0], []
-    >>> timers = Timers(lambda: now[0])
-    >>> timers.after(2.0, lambda: done.append("later"), owner=0)
-    >>> timers.after(0.5, lambda: done.append("soon"), owner=0)
-    >>> timers.after(0.1, lambda: done.append("never"), owner=1)
-    >>> timers.forget(1)
-    >>> timers.run_due(), done, timers.pause()
-    (None, [], 0.5)
-    >>> now[0] = 5.0
-    >>> timers.pause(), timers.run_due(), done, timers.pause()
-    (0.0, None, ['soon', 'later'], None)
-    """
+    """Actions by the moment they are due, in the seconds of ``clock()``, which never goes back."""
 
     __slots__ = ("_clock", "_number", "entries")
 

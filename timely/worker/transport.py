@@ -21,17 +21,6 @@ from timely.errors import PeerLostError, RoutingError, UnsendableError, error_te
 from timely.worker.link import ROOM, Frames, Link
 from timely.worker.wire import LARGEST
 
-__all__ = [
-    "Inbox",
-    "LocalTransport",
-    "PeerTransport",
-    "SocketTransport",
-    "Transport",
-    "Waker",
-    "thread_transports",
-]
-
-
 _LOOKS: Final = 10
 """How often to look, at a microsecond each, before going to sleep."""
 

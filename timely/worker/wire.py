@@ -30,11 +30,7 @@ _JOINED: Final = 1 << 16
 
 
 def encode(message: Any) -> list[Piece]:
-    """Return the pieces of the frame for ``message``, to be written one after another.
-
-    >>> decode(memoryview(b"".join(encode((1, "two")))[HEADER.size :]), 1)
-    (1, 'two')
-    """
+    """Return the pieces of the frame for ``message``, to be written one after another."""
     return framed(pickled(message))
 
 
@@ -62,9 +58,6 @@ def announced(head: bytes | memoryview, at: int, largest: int | None) -> tuple[i
     """Return the size of the body and the number of buffers that the header at this place announces.
 
     ``FrameError`` for more bytes than ``largest`` (``None`` is no bound), or more buffers than fit into them.
-
-    >>> announced(HEADER.pack(24, 1), 0, 1000)
-    (24, 1)
     """
     size, buffers = HEADER.unpack_from(head, at)
     if largest is not None and size > largest:

@@ -29,11 +29,10 @@ from timely.errors import (
 )
 from timely.native import mypyc_attr
 from timely.order import PartialOrder
-from timely.progress import ActivationQueue, ProgressAggregator, ProgressBatch, ProgressExchange, ProgressGroups
-from timely.worker.activations import SyncActivations
+from timely.progress import ActivationQueue, ProgressAggregator, ProgressExchange, ProgressGroups
 from timely.worker.all_gather import AllGather
 from timely.worker.config import Config
-from timely.worker.dataflows import SLOW, DataflowBuild, InstalledDataflow, Pointstamp
+from timely.worker.dataflows import SLOW, DataflowBuild, InstalledDataflow, Pointstamp, SyncActivations
 from timely.worker.explanation import Explanation, Place
 from timely.worker.gc_control import GarbageControl, collector_paused, find_garbage
 from timely.worker.graph_check import GraphCheck, describe
@@ -91,7 +90,7 @@ class Worker:
         scheduler: Scheduler | None = None,
         clock: Callable[[], float] = monotonic,
         *,
-        routes: ProgressGroups | None = None,
+        groups: ProgressGroups | None = None,
     ) -> None:
         self.transport: Transport = LocalTransport() if transport is None else transport
         self.index = self.transport.index
@@ -102,7 +101,8 @@ class Worker:
         self.paused = False
         """While set, no dataflow runs: what arrives waits, and so does what is due."""
         # What packages above this one use is reached through timely.worker.internals.
-        self._alone = self.peers == 1
+        self._others = [peer for peer in range(self.peers) if peer != self.index]
+        self._alone = not self._others
         self._clock = clock
         self._tracers: list[Tracer] = []
         self._state_registries: Callable[[int], StateRegistry] | None = None
@@ -117,7 +117,7 @@ class Worker:
         self._being_built: list[str] = []
         self._early: dict[int, list[tuple[int, Any]]] = {}
         """Messages for dataflows that are not built here yet, with their senders."""
-        groups = ProgressGroups.direct(self.peers) if routes is None else routes
+        groups = groups or ProgressGroups.direct(self.peers)
         if groups.workers != self.peers:
             raise ConfigurationError(f"{self.peers} workers cannot have progress groups of {groups.workers}: make new ones")
         self._aggregator = ProgressAggregator(self.index, groups)
@@ -142,8 +142,8 @@ class Worker:
         """Open a dataflow with times of type ``time``: a context manager that yields the scope to build it in.
 
         Every worker builds the same dataflows in the same order. When the block ends the graph is compiled: ``CycleError``
-        for a loop that does not advance, ``UnconnectedLoopError`` for one that was never connected; a graph that differs
-        from a peer's is a ``GraphMismatchError`` as soon as that is known. Python's garbage collector is paused in the block.
+        for a loop that does not advance, ``GraphError`` for one that was never connected, and for a graph that differs from a
+        peer's as soon as that is known. Python's garbage collector is paused in the block.
         """
         return ScopeContext(self._open(time, name), "dataflow")
 
@@ -152,7 +152,7 @@ class Worker:
         number = self._queue.grow()
         registry = None if self._state_registries is None else self._state_registries(number)
         build = DataflowBuild(self, number, registry, self._queue, self._timers, self._activations, self._send)
-        exchange = ProgressExchange[Pointstamp](self.index, self.peers) if self.peers > 1 else None
+        exchange = ProgressExchange[Pointstamp](self.index, self.peers) if self._others else None
         scope: ScopeBuilder[Any] = ScopeBuilder(name or f"dataflow{number}", time, build, None, build.wake, exchange)
         self._being_built.append(scope.name)
         try:
@@ -177,7 +177,7 @@ class Worker:
         self._queue.add(number)
         for tracer in self._tracers:
             tracer.built(number, dataflow.scope)
-        if self.peers == 1:
+        if self._alone:
             return
         given = {path: sketch for path, (sketch, _) in dataflow.scope.given.items()}
         self._send_all(GraphMessage(number, self._graph_check.built(number, describe(dataflow.scope)), given))
@@ -253,8 +253,9 @@ class Worker:
 
     def _begin_step(self) -> None:
         if self._failed is not None:
-            raise self._has_failed()
-        self._check_outside()
+            self._check_alive()
+        if self._stepping:
+            self._check_outside()
         if self.gc_control is not None:
             self.gc_control.between()
         self._stepping = True
@@ -267,10 +268,10 @@ class Worker:
                 " and is run again for input, for progress or by its activator"
             )
 
-    def _has_failed(self) -> PeerLostError:
-        error = PeerLostError(f"worker {self.index} has failed already: {self._failed}")
-        error.__cause__ = self._failed
-        return error
+    def _check_alive(self) -> None:
+        """Raise ``PeerLostError`` if this worker has failed."""
+        if self._failed is not None:
+            raise PeerLostError(f"worker {self.index} has failed already: {self._failed}").caused_by(self._failed)
 
     def _step_once(self) -> None:
         """Deliver what has arrived, run what is active, and send what that led to."""
@@ -360,8 +361,7 @@ class Worker:
         worker can go on when that has been closed or dropped; with peers the run ends. ``GraphError`` where the only dataflow
         is still being built.
         """
-        if self._failed is not None:
-            raise self._has_failed()
+        self._check_alive()
         if self._being_built and not self._dataflows:
             raise GraphError(
                 f"dataflow {self._being_built[-1]!r} is still being built, and there is no other to run: call run() after its"
@@ -425,18 +425,7 @@ class Worker:
         return False
 
     def explain(self, what: Place) -> Explanation:
-        """Return why the frontier at a stream or a probe is where it is, or what a dataflow whose scope is given waits for.
-
-        See ``timely.inspect.explain``.
-
-        >>> import timely
-        >>> worker = timely.Worker()
-        >>> with worker.dataflow(name="df") as scope:
-        ...     numbers, stream = scope.new_input()
-        ...     probe = stream.probe()
-        >>> [reason.path for reason in worker.explain(probe).reasons]
-        ['/df/input#0']
-        """
+        """Return what ``timely.inspect.explain`` does of a stream, a probe, or the scope of a dataflow."""
         return _EXPLAINERS[-1](self, what)
 
     def under_way(self) -> int:
@@ -530,11 +519,11 @@ class Worker:
 
     def _is_waiting(self) -> bool:
         """Return whether there is anything to wait for: a dataflow that is not complete, or a message of a peer."""
-        return bool(self._dataflows or self._all_gather.missing() or self._serving or self._in_round())
+        return bool(self._dataflows or self._is_gathering() or self._serving)
 
-    def _in_round(self) -> bool:
-        """Return whether progress that others sent before they gave their values may still be on its way."""
-        return self._aggregator.in_round(self._all_gather.round)
+    def _is_gathering(self) -> bool:
+        """Return whether a value for ``all_gather``, or progress that was sent before one, may still be on its way."""
+        return bool(self._all_gather.missing()) or self._aggregator.in_round(self._all_gather.round)
 
     def _why_stalled(self, advice: str = _ADVICE) -> str:
         held = [f"a value to come from worker {peer}, for all_gather" for peer in self._all_gather.missing()]
@@ -559,15 +548,13 @@ class Worker:
 
     def _send_all(self, message: Any) -> None:
         """Send every peer a message that it may act on."""
-        for peer in range(self.peers):
-            if peer != self.index:
-                self._send(peer, message)
+        for peer in self._others:
+            self._send(peer, message)
 
     def _send_control(self, message: Any) -> None:
         """Send every peer a message that the stall detector does not count, at once."""
-        for peer in range(self.peers):
-            if peer != self.index:
-                self.transport.send(peer, message)
+        for peer in self._others:
+            self.transport.send(peer, message)
         self.transport.flush()
 
     def _send_early(self, chosen: Iterable[int]) -> bool:
@@ -578,7 +565,10 @@ class Worker:
         sent = False
         for number in chosen:
             dataflow = self._dataflows.get(number)
-            if dataflow is not None and self._is_slow(dataflow) and self._send_progress(dataflow):
+            exchange = None if dataflow is None else dataflow.exchange
+            if dataflow is None or exchange is None or not (dataflow.batcher.held or exchange.changes.counts):
+                continue  # usual: nothing was done since its last step
+            if self._is_slow(dataflow) and self._send_progress(dataflow):
                 dataflow.longest /= 2
                 sent = True
         if sent:
@@ -592,7 +582,8 @@ class Worker:
 
     def _send_progress(self, dataflow: InstalledDataflow) -> bool:
         """Send the data of a dataflow, then its progress, as one batch; return whether there was progress."""
-        dataflow.batcher.flush()
+        if dataflow.batcher.held:
+            dataflow.batcher.flush()
         batch = dataflow.exchange.flush() if dataflow.exchange is not None else None
         if batch is None:
             return False
@@ -607,9 +598,10 @@ class Worker:
             message = ProgressMessage(number, batch)
             for peer in members:
                 self._send(peer, message)
-        for members, round in self._aggregator.marks():
-            for peer in members:
-                self._send(peer, RoundMessage(round))
+        if self._aggregator.rounds:
+            for members, round in self._aggregator.marks():
+                for peer in members:
+                    self._send(peer, RoundMessage(round))
 
     def _flush(self) -> None:
         try:
@@ -660,7 +652,7 @@ class Worker:
     def _deliver_to_dataflow(self, sender: int, message: Any) -> None:
         """Act on a message for a dataflow, or hold it until the dataflow is built."""
         number = message.dataflow
-        if not self._graph_check.knows(number):
+        if number not in self._graph_check.known:
             self._early.setdefault(number, []).append((sender, message))
             return
         kind = type(message)
@@ -672,20 +664,15 @@ class Worker:
         elif kind is ProgressMessage:
             self._aggregator.receive(sender, number, message.batch)
             if dataflow is not None:
-                self._receive_progress(dataflow, message.batch)
+                for tracer in self._tracers:
+                    tracer.received(number, sender, message.batch)
+                exchange, scopes = cast("ProgressExchange[Pointstamp]", dataflow.exchange), dataflow.scopes
+                for (scope, location, time), diff in exchange.receive(message.batch):  # all before anything is derived from it
+                    scopes[scope].receive(location, time, diff)
         else:
             self._graph_check.compare(number, sender, message.description)
             if self.index == 0 and sender == 1 and dataflow is not None:
                 warn_of_the_same(dataflow.scope, message.given)
-
-    def _receive_progress(self, dataflow: InstalledDataflow, batch: ProgressBatch[Pointstamp]) -> None:
-        """Apply a peer's batch as a whole, before anything is derived from it."""
-        for tracer in self._tracers:
-            tracer.received(dataflow.number, batch.sender, batch)
-        exchange = cast("ProgressExchange[Pointstamp]", dataflow.exchange)
-        scopes = dataflow.scopes
-        for (scope, location, time), diff in exchange.receive(batch):
-            scopes[scope].receive(location, time, diff)
 
     # -- peers ---------------------------------------------------------------------------------------------------------
 
@@ -700,14 +687,13 @@ class Worker:
         [[0, 10, 20], [0, 10, 20], [0, 10, 20]]
         """
         self._check_outside()
-        if self._failed is not None:
-            raise self._has_failed()
+        self._check_alive()
         round = self._all_gather.give(value)
         self._send_all(AllGatherMessage(round, value))
         self._aggregator.begin_round(round)
         self._send_aggregated()
         self._flush()
-        while self._all_gather.missing() or self._in_round():
+        while self._is_gathering():
             if self._all_gather.in_vain():
                 raise StalledError(self._why_stalled())
             self._run_on(_PATIENCE, 1)

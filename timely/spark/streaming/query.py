@@ -49,14 +49,14 @@ _REPORTS = 100
 class EpochReport:
     """What an epoch came to: how many rows came in, how many each output gave, and the seconds that were spent.
 
-    ``taking``: Spark computed and wrote the micro-batch. ``computing``: the workers computed and wrote the outputs. ``handing``:
+    ``ingest``: Spark computed and wrote the micro-batch. ``computing``: the workers computed and wrote the outputs. ``handing``:
     ``foreach_epoch`` ran. Writing the epoch log is in none of them, nor is what Spark does around a micro-batch.
     """
 
     epoch: int
     rows: int
     outputs: Mapping[str, int]
-    taking: float
+    ingest: float
     computing: float
     handing: float
 
@@ -210,7 +210,7 @@ class _Epochs:
 
     def process(self, frame: DataFrame, epoch: int) -> None:
         self._frame = frame
-        self._seconds = dict.fromkeys(("taking", "computing", "handing"), 0.0)
+        self._seconds = dict.fromkeys(("ingest", "computing", "handing"), 0.0)
         if process_epoch(self.epoch_log, epoch, self):
             self._report(epoch)
         self._frame = None
@@ -243,7 +243,7 @@ class _Epochs:
     def ingest(self, epoch: int) -> Sequence[File]:
         """Have Spark's tasks write the rows of the micro-batch."""
         assert self._frame is not None
-        with self._timed("taking"):
+        with self._timed("ingest"):
             return write_epoch(self._frame.coalesce(self._spare()), self._directory, epoch)
 
     def compute(self, epoch: int) -> Outputs:
