@@ -169,6 +169,7 @@ class ColumnStore:
         self._fresh: deque[tuple[int, Batch]] = deque()
         self._hidden: set[int] = set()  # keys that are kept elsewhere now
         self._merge: _Merge | None = None
+        self.changed = False  # since there was last nothing to merge
 
     def append(self, delta: ColumnDelta, fresh: bool) -> None:
         """Append a delta, which cursors may still have to see."""
@@ -184,6 +185,7 @@ class ColumnStore:
         """
         settled = self._settled
         settled.append(batch)
+        self.changed = True
         while len(settled) > 1 and len(settled[-2]) < 2 * len(settled[-1]):
             if len(settled[-2]) + len(settled[-1]) > 2 * PORTION:
                 return
@@ -198,6 +200,7 @@ class ColumnStore:
         if self._merge is None:
             sources = self._due()
             if not sources:
+                self.changed = False
                 return False
             self._merge = _Merge(sources, self._hidden)
         found = self._merge.work()
@@ -259,6 +262,7 @@ class ColumnStore:
         """Advance all times: only the short lists change."""
         for batch in self.visible(None, ()):
             batch.times = [moved(time) for time in batch.times]
+            self.changed = self.changed or len(batch.times) > 1
 
     def compact(self) -> None:
         """Merge all batches that every cursor has seen."""

@@ -339,10 +339,11 @@ class Trace(Generic[T]):
         if self.eager:
             self.compact()
             return False
-        more = self._columns is not None and self._maintain_columns(self._columns)
         self._appended += appended
         self._idle += 1
         touched = self._touched
+        columns = self._columns
+        more = columns is not None and (columns.changed or self._rows > _LEAST_FOLD) and self._maintain_columns(columns)
         if not force and not self.advanced and not self.released and self._idle < _EVERY and len(touched) < _EVERY:
             return more
         self._idle = 0
