@@ -196,7 +196,8 @@ def each_once(numbers: Array) -> Array:
     if (steps < 0).any():
         numbers = np.sort(numbers)
         steps = np.diff(numbers)
-    return numbers[np.concatenate((np.ones(1, bool), steps != 0))]
+    found: Array = numbers[np.concatenate((np.ones(1, bool), steps != 0))]
+    return found
 
 
 def greatest_of(array: Array) -> int:

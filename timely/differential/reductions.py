@@ -16,10 +16,11 @@ import attrs
 from timely.dataflow import Capability, InputPort, OperatorBuilder, OperatorInfo, OutputPort, Pact, Pipeline, Stream
 from timely.differential.aggregates import Aggregate, Groups, counts_at
 from timely.differential.arrangement import Arrangement, Index, describe_shared, pact_for, register_trace
+from timely.differential.containers import MANY, as_columns
 from timely.differential.epochs import Due, due_in
 from timely.differential.rings import INTEGERS, Ring
 from timely.differential.trace import Cursor, Trace
-from timely.differential.updates import MANY, Update, as_columns, consolidate
+from timely.differential.updates import Update, consolidate
 from timely.errors import brief
 from timely.operators.pending import Pending
 from timely.operators.state import key_route, register_keyed_state
