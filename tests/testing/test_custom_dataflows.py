@@ -41,7 +41,7 @@ def test_T7_a_dataflow_over_times_of_ones_own_computes_what_the_reference_says(
 
 
 @EVERY_KIT
-@FEWER
+@settings(max_examples=settings().max_examples // 6)
 @given(data=st.data())
 def test_dataflows_over_times_of_ones_own_print_as_what_they_are(kit: TimeKit, data: st.DataObject) -> None:
     flow, nesting = data.draw(dataflows(kit)), data.draw(nestings(kit))
