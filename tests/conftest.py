@@ -13,15 +13,13 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
 
 from tests.figures import Figures, counted, heard, told
-
-if TYPE_CHECKING:
-    from tests.support.spark_programs import SparkPrograms
+from tests.support.spark_programs import SparkPrograms
 
 settings.register_profile("default", max_examples=60, deadline=None)
 settings.register_profile("ci", max_examples=60, deadline=None, derandomize=True, print_blob=True)
@@ -68,8 +66,6 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
 @pytest.fixture(scope="session")
 def spark_programs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkPrograms]:
     """The process for programs that make a Spark session."""
-    from tests.support.spark_programs import SparkPrograms  # Spark is imported only where it is used
-
     programs = SparkPrograms(tmp_path_factory.mktemp("spark"))
     yield programs
     programs.close()

@@ -15,8 +15,6 @@ from pathlib import Path
 from types import ModuleType
 from typing import NamedTuple
 
-from pyspark.sql import SparkSession
-
 ROOT = Path(__file__).resolve().parents[2]
 
 
@@ -75,6 +73,8 @@ class SparkPrograms:
 
 def _run(source: str, folder: str, name: str) -> int:
     """Run a program as a script would be, and return its exit status."""
+    from pyspark.sql import SparkSession  # only this process needs it
+
     main = ModuleType("__main__")
     sys.modules["__main__"] = main
     sys.argv = [name]
