@@ -15,6 +15,9 @@ from timely.testing.differential import run as run_once
 
 Run = Callable[..., Any]
 
+RESUMED = True
+"""Each is also run with a checkpoint in the middle."""
+
 PAIR: Any = Product[int, int]
 
 

@@ -22,6 +22,7 @@ from timely.dataflow import (
     Stream,
     SyncActivator,
 )
+from timely.differential.bounds import bounds_in
 from timely.differential.containers import as_columns
 from timely.differential.methods import ArrangementBase
 from timely.differential.rings import Ring
@@ -193,7 +194,7 @@ def arrange(
     builder: OperatorBuilder[T] = OperatorBuilder(stream.scope, name)
     port = builder.new_input(stream, pact_for(pairs, key))
     output = builder.new_output()
-    trace: Trace[T] = Trace(lattice(stream.scope.time), pairs, lambda: port.elements)
+    trace: Trace[T] = Trace(bounds_in(stream.scope), pairs, lambda: port.elements)
     index = Index(trace, key, ring, builder.info.path, stream.scope)
 
     def constructor(capabilities: list[Capability[T]], info: OperatorInfo) -> Callable[..., object]:

@@ -217,7 +217,7 @@ class ColumnStore:
         for place in range(len(settled) - 1, 0, -1):
             if len(settled[place - 1]) < 2 * len(settled[place]):
                 return settled[place - 1 : place + 1]
-        return next(([batch] for batch in settled if 2 * len(set(batch.times)) <= len(batch.times)), [])
+        return next(([batch] for batch in settled if batch.times and 2 * len(set(batch.times)) <= len(batch.times)), [])
 
     def settle(self, low: int) -> None:
         """Settle the deltas before number ``low``."""
