@@ -16,7 +16,7 @@ from timely.dataflow import Capability, InputPort, OperatorBuilder, OperatorInfo
 from timely.differential.arrangement import Arrangement, describe_shared
 from timely.differential.epochs import due_in
 from timely.differential.trace import Cursor
-from timely.differential.updates import MANY, Update
+from timely.differential.updates import Update
 from timely.errors import GraphError, StateError
 from timely.operators.pending import Pending
 from timely.operators.state import key_route, register_keyed_state
@@ -169,8 +169,8 @@ class _Join:
         self, time: Any, mine: Cursor[Any], others: Cursor[Any], delta: Any, side: int, found: dict[Any, list[Any]]
     ) -> Iterator[int]:
         """Collect containers of the results of a delta by time in ``found``; yield how many there are, now and then."""
-        batch = getattr(delta, "batch", None)
-        if batch is not None and len(delta) >= MANY:
+        batch = mine.batch_for(delta, others)
+        if batch is not None:
             columns = self._columns(time, others, batch, side, found)
             if columns is not None:
                 yield from columns

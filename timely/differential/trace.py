@@ -15,12 +15,12 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import reduce
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, TypeAlias, TypeVar
 
-from timely.differential.updates import Delta, Update
+from timely.differential.updates import MANY, Delta, Update
 from timely.order import PartialOrder, less_equal, reaches
 from timely.progress import Lattice
 
 if TYPE_CHECKING:
-    from timely.differential.column_store import ColumnDelta, ColumnStore, Gathered
+    from timely.differential.column_store import Batch, ColumnDelta, ColumnStore, Gathered
     from timely.differential.columns import Array, Updates
 
 T = TypeVar("T", bound=PartialOrder)
@@ -560,6 +560,10 @@ class Cursor(Generic[T]):
         if found is None or self._to_inner is None:
             return found
         return found._replace(times=[self._to_inner(time) for time in found.times])
+
+    def batch_for(self, delta: Any, others: Cursor[Any]) -> Batch | None:
+        """Return a delta as columns, to be joined with ``others``; ``None`` where rows are faster, or it has no columns."""
+        return None if self._keep is not None or len(delta) < MANY else getattr(delta, "batch", None)
 
     def rows_for(self, delta: Any, others: Cursor[Any]) -> Iterable[tuple[Any, Any, Any]]:
         """Return the updates of a delta whose keys ``others`` may have, and perhaps more."""
