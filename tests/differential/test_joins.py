@@ -238,7 +238,7 @@ def test_E10_a_join_of_many_results_goes_on_while_more_arrives() -> None:
 
 @pytest.mark.parametrize("side", [0, 1])
 def test_a_filtered_trace_that_changes_by_columns(side: int) -> None:
-    with timely.Worker() as worker:
+    with Worker() as worker:
         with worker.dataflow(int) as scope:
             (first, left), (second, right) = dd.new_collection(scope), dd.new_collection(scope)
             even = left.arrange_by_key().filter_trace(lambda key, value: value % 2 == 0)

@@ -228,6 +228,11 @@ class ColumnStore:
             if seen is None or number < seen or number in ahead:
                 yield batch
 
+    def before(self, number: int) -> list[Batch]:
+        """Return what came before delta ``number``."""
+        found = [batch for batch in self.visible(number, ()) if len(batch)]
+        return [merged([batch], self._hidden) for batch in found] if self._hidden else found
+
     def lookup(self, key: Any, seen: int | None, ahead: Container[int]) -> list[Any]:
         """Return the entries of one key."""
         found: list[Any] = []

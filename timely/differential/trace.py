@@ -223,6 +223,22 @@ class Trace(Generic[T]):
             found.append(rows)
         return column_store.one(found, self.pairs)
 
+    def batches(self, number: int) -> list[Batch] | None:
+        """Return what came before delta ``number`` as columns, or ``None`` where some are not whole numbers."""
+        from timely.differential.column_store import batch_of_rows
+
+        if not self._fold():
+            return None
+        found = [] if self._columns is None else self._columns.before(number)
+        waiting = {key: [entry[1:] for entry in entries if entry[0] < number] for key, entries in self._fresh.items()}
+        rows = {key: entries for key, entries in waiting.items() if entries}
+        if rows:
+            batch = batch_of_rows(rows, self._moved, self.pairs)
+            if batch is None:
+                return None
+            found.append(batch)
+        return found
+
     def _visible_rows(self, key: Any, seen: int, ahead: set[int]) -> list[Entry]:
         settled = self._settled.get(key, _NONE)
         waiting = self._fresh.get(key)
