@@ -47,6 +47,9 @@ class Import(Protocol):
     def cursor(self, *arguments: Any) -> Cursor[Any]:
         """Return a new reader, which has seen nothing yet; the arguments are those of ``Cursor``."""
 
+    def records(self, batch: Any) -> Any:
+        """Return what it sends as a container of updates."""
+
     def close(self) -> None:
         """End it."""
 
@@ -231,7 +234,7 @@ class Arrangement(Generic[T, K, V]):
 
         stream = self.stream
         if self.imported is not None:  # its pieces are for those who look keys up
-            stream = linear(stream, "records", list)
+            stream = linear(stream, "records", self.imported.records)
         whole: Collection[T, Any] = Collection(stream, self.index.ring, arrangement=None if self.keep else self)
         if self.keep is not None:
             whole = whole.filter(self.keep)

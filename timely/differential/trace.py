@@ -217,7 +217,8 @@ class Trace(Generic[T]):
             self._fold()  # to look up every key would cost as much
         found = [] if self._columns is None else self._columns.gather(keys, seen, ahead)
         if self._settled or self._fresh:
-            rows = column_store.row_entries(keys, lambda key: self._visible_rows(key, seen, ahead), self.pairs)
+            held = {**self._settled, **self._fresh} if 8 * (len(self._settled) + len(self._fresh)) < len(keys) else None
+            rows = column_store.row_entries(keys, lambda key: self._visible_rows(key, seen, ahead), self.pairs, held)
             if rows is None:
                 return None
             found.append(rows)
@@ -580,6 +581,11 @@ class Cursor(Generic[T]):
     def batch_for(self, delta: Any, others: Cursor[Any]) -> Batch | None:
         """Return a delta as columns, to be joined with ``others``; ``None`` where rows are faster, or it has no columns."""
         return None if self._keep is not None or len(delta) < MANY else getattr(delta, "batch", None)
+
+    def keys_of(self, delta: Any) -> Array | None:
+        """Return the keys of a delta as columns, or ``None`` where it has none."""
+        batch = None if self._keep is not None else getattr(delta, "batch", None)
+        return None if batch is None else batch.keys
 
     def rows_for(self, delta: Any, others: Cursor[Any]) -> Iterable[tuple[Any, Any, Any]]:
         """Return the updates of a delta whose keys ``others`` may have, and perhaps more."""
