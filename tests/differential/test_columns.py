@@ -8,7 +8,7 @@ import pytest
 
 import timely
 from timely import differential as dd
-from timely.testing.differential import Containers, kept_updates, run
+from timely.testing.differential import Containers, run, updates_in_traces
 
 NUMBERS = range(200)
 
@@ -44,7 +44,7 @@ def test_a_worker_comes_to_rest_when_columns_of_several_times_cancel() -> None:
             worker.step()
     for _ in range(100):
         worker.step()
-    assert worker.idle and sum(kept_updates()) == 0
+    assert worker.idle and sum(updates_in_traces()) == 0
     session.advance_to(2)
     worker.step_while(lambda: probe.less_than(2))
     assert dict(trace.items(at=1)) == {}

@@ -1,13 +1,10 @@
-"""Collections for long: every id under every condition, random programs, a million changes in flat memory, epochs by the 100,000."""
+"""Collections for long: every id under every condition, random programs, a million changes, epochs by the 100,000."""
 
 from __future__ import annotations
 
 import inspect
-import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from random import Random
 from types import ModuleType
 from typing import Any
 
@@ -25,10 +22,9 @@ from tests.differential import (
     test_random_programs,
 )
 from tests.differential.conftest import EVERY, RESUMED, name_of, running
-from timely import Product, Worker
-from timely import differential as dd
+from timely import Product
 from timely.testing.collection_programs import Program, programs
-from timely.testing.differential import Case, cases, check_changes, few_times, kept_updates
+from timely.testing.differential import Case, cases, check_changes, few_times
 
 pytestmark = pytest.mark.soak
 Soak = Callable[..., None]

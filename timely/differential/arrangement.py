@@ -45,6 +45,9 @@ class Import(Protocol):
     def cursor(self, *arguments: Any) -> Cursor[Any]:
         """Return a new reader, which has seen nothing yet; the arguments are those of ``Cursor``."""
 
+    def records(self, batch: Any) -> Any:
+        """Return what it sends as a container of updates."""
+
     def close(self) -> None:
         """End it."""
 

@@ -7,7 +7,7 @@ whether equal updates come as one, are unspecified.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, Generic, Literal
+from typing import TYPE_CHECKING, Any, Generic, Literal
 
 from typing_extensions import TypeVar
 
@@ -33,6 +33,9 @@ from timely.operators.routing import concat
 from timely.operators.state import key_route, register_keyed_state
 from timely.order import PartialOrder, Product, reaches
 
+if TYPE_CHECKING:
+    import pyarrow as pa
+
 T = TypeVar("T", bound=PartialOrder, default=int)
 D = TypeVar("D", default=Any)
 
@@ -46,7 +49,7 @@ class Collection(CollectionBase[T, D], Generic[T, D]):
     exchanged by ``key(k)`` instead of the key itself.
     """
 
-    __slots__ = ("_arrangement", "consolidated", "ring", "stream")
+    __slots__ = ("_arrangement", "consolidated", "ring", "schema", "stream")
 
     def __init__(
         self,
@@ -55,7 +58,9 @@ class Collection(CollectionBase[T, D], Generic[T, D]):
         *,
         arrangement: Arrangement[T, Any, Any] | None = None,
         consolidated: bool = False,
+        schema: pa.Schema | None = None,
     ) -> None:
+        self.schema = schema
         self.stream = stream
         self.ring = ring
         self._arrangement = arrangement
@@ -72,6 +77,11 @@ class Collection(CollectionBase[T, D], Generic[T, D]):
     def _linear(self, name: str, f: Callable[[Iterable[Update]], list[Update]]) -> Collection[T, Any]:
         return Collection(linear(self.stream, name, f), self.ring)
 
+    def _alike(self, other: Collection[Any, D]) -> Collection[Any, D]:
+        """Return ``other``, which has records of the same fields."""
+        other.schema = self.schema
+        return other
+
     # -- linear operators ------------------------------------------------------------------------------------------
 
     def map(self, f: Callable[[D], Any], *, name: str = "map") -> Collection[T, Any]:
@@ -80,7 +90,7 @@ class Collection(CollectionBase[T, D], Generic[T, D]):
 
     def filter(self, p: Callable[[D], Any], *, name: str = "filter") -> Collection[T, D]:
         """Return the collection of the records for which ``p(record)`` is true."""
-        return self._linear(name, lambda updates: [update for update in updates if p(update[0])])
+        return self._alike(self._linear(name, lambda updates: [update for update in updates if p(update[0])]))
 
     def flat_map(self, f: Callable[[D], Iterable[Any]], *, name: str = "flat_map") -> Collection[T, Any]:
         """Return the collection of all records of ``f(record)``."""
@@ -100,12 +110,14 @@ class Collection(CollectionBase[T, D], Generic[T, D]):
             self._check_other(other, "concat")
         if not others:
             return self
-        return Collection(concat(self.stream, *(other.stream for other in others)), self.ring)
+        alike = all(other.schema == self.schema for other in others)
+        streams = (other.stream for other in others)
+        return Collection(concat(self.stream, *streams), self.ring, schema=self.schema if alike else None)
 
     def negate(self, *, name: str = "negate") -> Collection[T, D]:
         """Return the collection with all counts negated; ``DifferenceError`` where they cannot be."""
         self.ring.require("negate", "negate")
-        return self._linear(name, negated)
+        return self._alike(self._linear(name, negated))
 
     def minus(self, other: Collection[T, D]) -> Collection[T, D]:
         """Return the difference of two collections."""
@@ -133,7 +145,7 @@ class Collection(CollectionBase[T, D], Generic[T, D]):
 
     def filter_columns(self, p: Callable[..., Any], *, name: str = "filter_columns") -> Collection[T, D]:
         """Return the records for which ``p(keys, values)``, or ``p(keys)``, is true: NumPy arrays to an array of booleans."""
-        return self._linear(name, lambda updates: columnar(updates, name, lambda columns: columns.chosen_by(p)))
+        return self._alike(self._linear(name, lambda updates: columnar(updates, name, lambda columns: columns.chosen_by(p))))
 
     # -- scopes and times ------------------------------------------------------------------------------------------
 
@@ -142,21 +154,22 @@ class Collection(CollectionBase[T, D], Generic[T, D]):
         if self._arrangement is not None:
             entered = self._arrangement.enter(scope).as_collection()
             entered.consolidated = self.consolidated
-            return entered
-        return Collection(self.stream.enter(scope), self.ring, consolidated=self.consolidated)
+            return self._alike(entered)
+        return Collection(self.stream.enter(scope), self.ring, consolidated=self.consolidated, schema=self.schema)
 
     def enter_at(self, scope: ScopeBuilder[Any], round: Callable[[D], int], *, name: str = "enter_at") -> Collection[Any, D]:
         """Return the collection inside the loop ``scope``, where each record enters at a round of its own."""
         entered = self.stream.enter(scope)
-        return Collection(delayed(entered, name, lambda record, time: Product(time[0], round(record))), self.ring)
+        late = delayed(entered, name, lambda record, time: Product(time[0], round(record)))
+        return Collection(late, self.ring, schema=self.schema)
 
     def leave(self) -> Collection[Any, D]:
         """Return the collection in the scope around its own, where it is the sum over all rounds."""
-        return Collection(self.stream.leave(), self.ring)
+        return Collection(self.stream.leave(), self.ring, schema=self.schema)
 
     def delay(self, f: Callable[[T], T], *, name: str = "delay") -> Collection[T, D]:
         """Return the collection with changes at ``f(time)``, which is monotone and never before ``time``."""
-        return Collection(delayed(self.stream, name, lambda record, time: f(time)), self.ring)
+        return Collection(delayed(self.stream, name, lambda record, time: f(time)), self.ring, schema=self.schema)
 
     # -- arrangements ----------------------------------------------------------------------------------------------
 
@@ -205,7 +218,8 @@ class Collection(CollectionBase[T, D], Generic[T, D]):
 
         if self.consolidated:
             return self
-        return Collection(unary_frontier(self.stream, pact_for(False, key), name, constructor), self.ring, consolidated=True)
+        stream = unary_frontier(self.stream, pact_for(False, key), name, constructor)
+        return Collection(stream, self.ring, consolidated=True, schema=self.schema)
 
     # -- groups ----------------------------------------------------------------------------------------------------
 
@@ -223,7 +237,7 @@ class Collection(CollectionBase[T, D], Generic[T, D]):
             return [(None, f(record, unwrap(count)))] if count > 0 else []
 
         kernel = "distinct" if f is _at_most_once else None
-        return self._reduced(Function(result, kernel), name, key, pairs=False, results=False)
+        return self._alike(self._reduced(Function(result, kernel), name, key, pairs=False, results=False))
 
     def count(self, *, name: str = "count", key: Key | None = None) -> Collection[T, tuple[D, Any]]:
         """Return ``(record, count)`` for each record."""
@@ -325,7 +339,7 @@ class Collection(CollectionBase[T, D], Generic[T, D]):
 
     def semijoin(self, keys: Any, *, name: str = "semijoin", key: Key | None = None) -> Collection[T, D]:
         """Return the pairs whose key is in ``keys``, with the product of their counts: ``distinct`` makes those a set."""
-        return self._join(keys, LEFT, name, key, pairs=False)
+        return self._alike(self._join(keys, LEFT, name, key, pairs=False))
 
     def antijoin(self, keys: Any, *, name: str = "antijoin", key: Key | None = None) -> Collection[T, D]:
         """Return the collection minus its semijoin with ``keys``."""
@@ -346,7 +360,7 @@ class Collection(CollectionBase[T, D], Generic[T, D]):
 
     def output(self, worker: int | None = None, *, name: str = "output") -> Output[T, D]:
         """Return what the collection holds, to be read at complete times: this worker's share, or all of it on ``worker``."""
-        return output(self.stream, self.ring, worker, name)
+        return output(self.stream, self.ring, worker, name, self.schema)
 
     def probe(self, handle: ProbeHandle[T] | None = None) -> ProbeHandle[T]:
         """Return a handle that shows the frontier of the collection."""
@@ -379,7 +393,7 @@ class Collection(CollectionBase[T, D], Generic[T, D]):
             return logic
 
         seen = self.stream.unary(Pipeline, name, constructor)
-        return Collection(seen, self.ring, consolidated=self.consolidated)
+        return Collection(seen, self.ring, consolidated=self.consolidated, schema=self.schema)
 
     def assert_empty(self, *, name: str = "assert_empty") -> None:
         """Raise ``CollectionMismatch`` at the first complete time at which it holds anything."""
@@ -434,9 +448,11 @@ def arranged(other: Any, name: str, pairs: bool, key: Key | None) -> Arrangement
 
 
 def new_collection(
-    scope: ScopeBuilder[T], *, diff: Any = int, name: str = "new_collection"
+    scope: ScopeBuilder[T], *, diff: Any = int, schema: pa.Schema | None = None, name: str = "new_collection"
 ) -> tuple[InputSession[T, Any], Collection[T, Any]]:
     """Return a session that changes a collection from outside, and the collection.
+
+    With ``schema``, a ``pyarrow.Schema``, records are tuples of its fields, also of one field alone.
 
     >>> import timely
     >>> from timely import differential as dd
@@ -446,8 +462,33 @@ def new_collection(
     0
     """
     ring = ring_of(diff)
+    fields = None
+    if schema is not None:
+        from timely.differential.arrow_tables import Fields
+
+        fields = Fields(schema)
     sender, stream = new_sender(scope, name)
-    return InputSession(sender, ring), Collection(stream, ring)
+    return InputSession(sender, ring, fields), Collection(stream, ring, schema=schema)
+
+
+def from_columns(
+    scope: ScopeBuilder[T], schema: pa.Schema, *, diff: Any = int, name: str = "from_columns"
+) -> tuple[InputSession[T, Any], Collection[T, Any]]:
+    """Return a session for Arrow batches and tables of ``schema``, and the collection of their rows as tuples.
+
+    >>> import pyarrow as pa, timely
+    >>> from timely import differential as dd
+    >>> people = pa.schema([("name", pa.string()), ("age", pa.int64())])
+    >>> with timely.Worker() as worker:
+    ...     with worker.dataflow(int) as scope:
+    ...         session, collection = dd.from_columns(scope, people)
+    ...         adults = collection.filter(lambda person: person[1] >= 18).output()
+    ...     session.insert_columns(pa.table({"name": ["ada", "bob"], "age": [36, 7]}))
+    ...     session.close()
+    ...     adults.to_arrow(0).to_pylist()
+    [{'name': 'ada', 'age': 36, 'count': 1}]
+    """
+    return new_collection(scope, diff=diff, schema=schema, name=name)
 
 
 def collection(

@@ -90,7 +90,7 @@ class ArrangementMethods(Generic[T, K, V]):
         made = cast("Arrangement[T, K, V]", self)
         stream = made.stream
         if made.imported is not None:  # its pieces are for those who look keys up
-            stream = linear(stream, "records", list)
+            stream = linear(stream, "records", made.imported.records)
         whole: Collection[T, Any] = Collection(stream, made.index.ring, arrangement=None if made.keep else made)
         if made.keep is not None:
             whole = whole.filter(made.keep)

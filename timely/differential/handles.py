@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Generic, Self
 from typing_extensions import TypeVar
 
 from timely.differential.arrangement import Index
+from timely.differential.containers import MANY, columns_module
 from timely.differential.methods import TraceHandleBase
 from timely.differential.trace import Entry, accumulate
 from timely.errors import CompactedError, NotCompleteError, RoutingError, TimestampError, brief
@@ -20,6 +21,8 @@ from timely.order import PartialOrder, less_equal, reaches
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    import pyarrow as pa
 
 T = TypeVar("T", bound=PartialOrder, default=int)
 K = TypeVar("K", default=Any)
@@ -73,6 +76,21 @@ class Reads(Generic[K, V]):
             counts = self._counts(key, trace.history(key), moment)
             if counts:
                 yield key, counts
+
+    def to_arrow(self, moment: Moment) -> pa.Table:
+        """Return the records of this worker and their counts as a table."""
+        from timely.differential.arrow_tables import table_of, table_of_columns
+
+        pairs, trace = self._index.pairs, self._index.trace
+        module = columns_module() if self.keep is None and len(trace) >= MANY else None
+        batches = None if module is None else trace.batches(trace.number)
+        if module is not None and batches is not None:
+            rows, counts = module.counted(batches, moment.counts)
+            return table_of_columns(rows, counts, None, self._index.path)
+        found = (
+            ((key, value) if pairs else key, count) for key, counts in self.of_all(moment) for value, count in counts.items()
+        )
+        return table_of(found, None, self._index.path, pairs=pairs)
 
     def _counts(self, key: K, entries: Iterable[Entry], moment: Moment) -> dict[V, Any]:
         keep, pairs = self.keep, self._index.pairs
@@ -204,6 +222,20 @@ class TraceHandle(TraceHandleBase[T, K, V], Generic[T, K, V]):
         """Return ``(key, {value: count})`` for the keys of this worker, at the complete time ``at`` or the latest one."""
         return iter(list(self._reads.of_all(self._moment(at))))
 
+    def to_arrow(self, at: T | None = None) -> pa.Table:
+        """Return what ``items`` does as a table of ``key``, ``value`` and ``count``, or ``record`` and ``count``. Needs PyArrow.
+
+        >>> import timely
+        >>> from timely import differential as dd
+        >>> with timely.Worker() as worker:
+        ...     with worker.dataflow(int) as scope:
+        ...         trace = dd.collection(scope, [(1, "a"), (1, "b")]).arrange_by_key().trace
+        ...     worker.run()
+        ...     trace.to_arrow().to_pydict()
+        {'key': [1, 1], 'value': ['a', 'b'], 'count': [1, 1]}
+        """
+        return self._reads.to_arrow(self._moment(at))
+
     def snapshot(self, at: T | None = None) -> Snapshot[T, K, V]:
         """Return a reader of one time, ``at`` or the latest complete one, for a ``with`` block."""
         return Snapshot(self.clone(), self._moment(at), self._reads)
@@ -295,6 +327,11 @@ class Snapshot(Generic[T, K, V]):
         """Return ``(key, {value: count})`` for the keys of this worker."""
         self._handle.check_open("items")
         return iter(list(self._reads.of_all(self._moment)))
+
+    def to_arrow(self) -> pa.Table:
+        """Return the records of this worker as ``TraceHandle.to_arrow`` does."""
+        self._handle.check_open("to_arrow")
+        return self._reads.to_arrow(self._moment)
 
     def close(self) -> None:
         """Let go of the trace."""

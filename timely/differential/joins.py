@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from timely.dataflow import Capability, InputPort, OperatorBuilder, OperatorInfo, OutputPort, Pipeline, Stream
 from timely.differential.arrangement import Arrangement, describe_shared
-from timely.differential.containers import MANY
 from timely.differential.epochs import due_in
 from timely.differential.join_results import JoinResult
 from timely.differential.trace import Cursor
@@ -169,8 +168,8 @@ class _Join:
         self, time: Any, mine: Cursor[Any], others: Cursor[Any], delta: Any, side: int, found: dict[Any, list[Any]]
     ) -> Iterator[int]:
         """Collect containers of the results of a delta by time in ``found``; yield how many there are, now and then."""
-        batch = getattr(delta, "batch", None)
-        if batch is not None and len(delta) >= MANY:
+        batch = mine.batch_for(delta, others)
+        if batch is not None:
             columns = self._columns(time, others, batch, side, found)
             if columns is not None:
                 yield from columns
