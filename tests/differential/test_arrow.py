@@ -152,7 +152,7 @@ def test_records_with_a_schema() -> None:
         assert result.at(0) == {("ada", 36, True): 1}
         assert everything.at(1) == {("ada", 36, True): 1, ("cy", None, True): 1}
         table = result.to_arrow(1)
-    assert table.schema == pa.schema([*PEOPLE, pa.field("count", pa.int64(), nullable=False)])
+    assert table.schema == pa.schema([*(PEOPLE or ()), pa.field("count", pa.int64(), nullable=False)])
     assert table.to_pylist() == [{"name": "ada", "age": 36, "here": True, "count": 1}]
 
 

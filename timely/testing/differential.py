@@ -27,6 +27,8 @@ from timely.differential import (
     aggregates,
     containers,
     from_updates,
+    handles,
+    imports,
     joins,
     new_collection,
     reductions,
@@ -89,9 +91,7 @@ def small_columns(many: int = 3) -> Iterator[None]:
     3
     """
     limits: list[tuple[Any, str, int]] = [
-        (containers, "MANY", many),
-        (joins, "MANY", many),
-        (reductions, "MANY", many),
+        *((module, "MANY", many) for module in (containers, handles, imports, reductions, trace)),
         (joins, "LIMIT", 20),
         (aggregates, "SMALL", 4),
         (trace, "_LEAST_FOLD", 4),
