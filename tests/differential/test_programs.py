@@ -93,6 +93,8 @@ def test_program_resumed_after_epoch_1(
     conditions: Any = {"workers": workers, "compact": compact, "containers": containers}
     found = run_resumed(program.build, *changes, directory=tmp_path, at=2, **conditions)
     assert [held_at(found, epoch) for epoch in range(len(epochs))] == expected
+    if number == "J9":
+        return  # it is large, and the joins of others are run in all these ways
     for conditions in ({"containers": containers, "one_by_one": compact}, {"containers": containers, "seed": 3}):
         assert run(program.build, *changes, workers=workers[0], **conditions) == found
 
