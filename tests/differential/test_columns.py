@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from random import Random
 from typing import Any
 
 import numpy as np
@@ -51,6 +52,33 @@ def test_a_worker_comes_to_rest_when_columns_of_several_times_cancel() -> None:
     worker.step_while(lambda: probe.less_than(2))
     assert dict(trace.items(at=1)) == {}
     session.close()
+
+
+ENDS = [0, 1, -1, 5, -7, 2**31, -(2**31), 2**62, 2**63 - 1, -(2**63)]
+COUNTS = [1, 1, 1, -1, 2**31 - 1, 2**31, 2**40, -(2**62)]
+
+OPERATORS: dict[str, Callable[[Any], Any]] = {
+    "count_by_key": lambda c: c.count_by_key(),
+    "sum_by_key": lambda c: c.sum_by_key(),
+    "min_by_key": lambda c: c.min_by_key(),
+    "max_by_key": lambda c: c.max_by_key(),
+    "top_k": lambda c: c.top_k(2),
+    "distinct": lambda c: c.distinct(),
+    "count": lambda c: c.count(),
+    "join": lambda c: c.join_map(c, lambda k, v, w: (v, w), columns=lambda k, v, w: (v, w)),
+    "antijoin": lambda c: c.antijoin(c.map(lambda pair: pair[1])),
+}
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("name", OPERATORS)
+def test_numbers_at_the_ends_of_64_bits_and_beyond(name: str, seed: int) -> None:
+    random = Random(seed)
+    changes = [((random.choice(ENDS), random.choice(ENDS)), random.randrange(3), random.choice(COUNTS)) for _ in range(12)]
+    expected = run(OPERATORS[name], changes)
+    conditions: Any = {"workers": 1 + 2 * (seed % 2), "compact": seed > 1}
+    for containers in ("columns", "mixed"):
+        assert run(OPERATORS[name], changes, containers=containers, **conditions) == expected
 
 
 MANY = 100_000
