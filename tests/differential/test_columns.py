@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from random import Random
 from typing import Any
 
+import numpy as np
 import pytest
 
 import timely
 from timely import differential as dd
-from timely.testing.differential import Containers, run, updates_in_traces
+from timely.testing.differential import Cluster, Containers, updates_in_traces, run
 
 NUMBERS = range(200)
 
@@ -49,3 +52,84 @@ def test_a_worker_comes_to_rest_when_columns_of_several_times_cancel() -> None:
     worker.step_while(lambda: probe.less_than(2))
     assert dict(trace.items(at=1)) == {}
     session.close()
+
+
+ENDS = [0, 1, -1, 5, -7, 2**31, -(2**31), 2**62, 2**63 - 1, -(2**63)]
+COUNTS = [1, 1, 1, -1, 2**31 - 1, 2**31, 2**40, -(2**62)]
+
+OPERATORS: dict[str, Callable[[Any], Any]] = {
+    "count_by_key": lambda c: c.count_by_key(),
+    "sum_by_key": lambda c: c.sum_by_key(),
+    "min_by_key": lambda c: c.min_by_key(),
+    "max_by_key": lambda c: c.max_by_key(),
+    "top_k": lambda c: c.top_k(2),
+    "distinct": lambda c: c.distinct(),
+    "count": lambda c: c.count(),
+    "join": lambda c: c.join_map(c, lambda k, v, w: (v, w), columns=lambda k, v, w: (v, w)),
+    "antijoin": lambda c: c.antijoin(c.map(lambda pair: pair[1])),
+}
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("name", OPERATORS)
+def test_numbers_at_the_ends_of_64_bits_and_beyond(name: str, seed: int) -> None:
+    random = Random(seed)
+    changes = [((random.choice(ENDS), random.choice(ENDS)), random.randrange(3), random.choice(COUNTS)) for _ in range(12)]
+    expected = run(OPERATORS[name], changes)
+    conditions: Any = {"workers": 1 + 2 * (seed % 2), "compact": seed > 1}
+    for containers in ("columns", "mixed"):
+        assert run(OPERATORS[name], changes, containers=containers, **conditions) == expected
+
+
+MANY = 100_000
+FEW = 1_000
+
+KEPT: dict[str, Callable[[Any], Any]] = {
+    "arrange": lambda c: c.arrange_by_key().as_collection(),
+    "distinct": lambda c: c.distinct(),
+    "count_by_key": lambda c: c.count_by_key(),
+    "sum_by_key": lambda c: c.sum_by_key(),
+    "min_by_key": lambda c: c.min_by_key(),
+    "join": lambda c: c.join_map(
+        c.map_columns(lambda keys, values: (values, keys)), lambda k, v, w: (v, w), columns=lambda k, v, w: (v, w)
+    ),
+    "loop": lambda c: c.iterate(lambda scope, x: x.map_columns(lambda keys, values: (keys, values // 2)).concat(x).distinct()),
+}
+
+
+@pytest.mark.parametrize(("name", "workers"), [*((name, 1) for name in KEPT), ("join", 3), ("distinct", 3)])
+def test_what_is_kept_falls_when_nearly_all_goes(name: str, workers: int) -> None:
+    many = MANY // 20 if name == "loop" else MANY
+    cluster = Cluster(workers)
+    sessions, probes = [], []
+    for worker in cluster.workers:
+        with worker.dataflow(int) as scope:
+            session, pairs = dd.new_collection(scope)
+            probes.append(KEPT[name](pairs).probe())
+        sessions.append(session)
+    numbers = np.arange(many)
+    keys, values = numbers % (many // 4), numbers
+
+    def advance(time: int) -> None:
+        for session in sessions:
+            session.advance_to(time)
+        cluster.settle()
+
+    sessions[0].insert_columns(keys, values)
+    advance(1)
+    full = sum(updates_in_traces())
+    assert full >= many
+    for part, chosen in enumerate(np.array_split(numbers[FEW:], 8)):
+        sessions[part % workers].insert_columns(keys[chosen], values[chosen], diff=-1)
+        advance(2 + part)
+    for time in range(10, 40):  # it goes on: a few rows come and go
+        chosen = numbers[(time - 10) * 10 : (time - 9) * 10]
+        sessions[time % workers].insert_columns(keys[chosen], values[chosen], diff=-1)
+        sessions[time % workers].insert_columns(keys[chosen], values[chosen] + 1)
+        advance(time + 1)
+    per_record = 20 if name == "loop" else 4  # each has a row for every half of its value
+    assert sum(updates_in_traces()) <= 4 * per_record * FEW + 1_000
+    assert all(not probe.less_than(40) for probe in probes)
+    for session in sessions:
+        session.close()
+    cluster.settle()

@@ -177,6 +177,39 @@ def run_sessions(build: Callable[[Any], Any], n: int, one_by_one: bool) -> None:
         assert output.changes() == []
 
 
+@pytest.mark.parametrize("one_by_one", [False, True], ids=["at once", "one by one"])
+def test_E9_10_000_epochs_in_bounded_memory(one_by_one: bool) -> None:
+    check_many_epochs(10_000, one_by_one)
+
+
+def check_many_epochs(n: int, one_by_one: bool) -> None:
+    """Count one key in each of ``n`` epochs, and join odd with even counts: traces stay short, and nothing comes out."""
+    with Worker() as worker:
+        with worker.dataflow(int) as scope:
+            session, records = dd.new_collection(scope)
+            seen: list[Any] = []
+            found = odd_with_even([])(records).inspect(lambda *update: seen.append(update)).consolidate()
+            probe = found.inspect(lambda *update: seen.append(update)).probe()
+        largest = 0
+        for time in range(n):
+            session.insert(7)
+            session.advance_to(time + 1)
+            if one_by_one:
+                while not worker.idle:
+                    worker.step()
+                if time % (n // 5) == n // 10:
+                    largest = max(largest, *updates_in_traces())
+        session.close()
+        while not worker.idle:
+            worker.step()
+        largest = max(largest, *updates_in_traces())
+        assert probe.done() and largest < 400
+        sums: dict[Any, int] = {}
+        for record, when, diff in seen:
+            sums[record, when] = sums.get((record, when), 0) + diff
+        assert not any(sums.values())
+
+
 def test_E9_under_all_conditions(run: Run) -> None:
     assert run(odd_with_even([]), [("k", time, 1) for time in range(60)]) == []
 

@@ -26,6 +26,8 @@ from examples.differential import (
 )
 from tests.differential.epochs import accumulated, held
 from timely import differential as dd
+from timely.testing.differential import Containers, run, run_resumed
+from timely.testing.differential import accumulated as held_at
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples" / "differential"
 PROGRAMS = {
@@ -72,6 +74,29 @@ def test_program(number: str, workers: int, at_once: bool) -> None:
     epochs, expected = epochs_of(program)
     build: Callable[..., dd.Collection[int, Any]] = program.build
     assert held(build, epochs, workers, at_once) == expected
+
+
+@pytest.mark.parametrize(
+    ("containers", "workers", "compact"),
+    [("rows", (1, 3), True), ("columns", (1, 1), False), ("mixed", (3, 2), False)],
+)
+@pytest.mark.parametrize("number", PROGRAMS)
+def test_program_resumed_after_epoch_1(
+    tmp_path: Path, number: str, containers: Containers, workers: tuple[int, int], compact: bool
+) -> None:
+    program = PROGRAMS[number]
+    epochs, expected = epochs_of(program)
+    changes = [
+        [(record, epoch, diff) for epoch, sides in enumerate(epochs) for record, diff in sides[which]]
+        for which in range(len(epochs[0]))
+    ]
+    conditions: Any = {"workers": workers, "compact": compact, "containers": containers}
+    found = run_resumed(program.build, *changes, directory=tmp_path, at=2, **conditions)
+    assert [held_at(found, epoch) for epoch in range(len(epochs))] == expected
+    if number == "J9":
+        return  # it is large, and the joins of others are run in all these ways
+    for conditions in ({"containers": containers, "one_by_one": compact}, {"containers": containers, "seed": 3}):
+        assert run(program.build, *changes, workers=workers[0], **conditions) == found
 
 
 @pytest.mark.parametrize("chance", range(5))
