@@ -6,7 +6,7 @@ import random
 
 import timely
 from timely import differential as dd
-from timely.testing.differential import kept_updates
+from timely.testing.differential import updates_in_traces
 
 
 def test_answered_searches_are_forgotten() -> None:
@@ -29,7 +29,7 @@ def test_answered_searches_are_forgotten() -> None:
             assert distances.at(2 * epoch + 1) == {}
             distances.forget(2 * epoch + 1)
             if epoch == 10:
-                before = sum(kept_updates())
-        assert sum(kept_updates()) < 1.5 * before
+                before = sum(updates_in_traces())
+        assert sum(updates_in_traces()) < 1.5 * before
         session.close()
         worker.run()

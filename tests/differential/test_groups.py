@@ -11,6 +11,9 @@ from timely.testing.differential import accumulated, check_changes
 
 Run = Callable[..., Any]
 
+RESUMED = True
+"""Each is also run with a checkpoint in the middle."""
+
 PAIR: Any = Product[int, int]
 THIRDS = [(n // 3, 0, 1) for n in range(1, 10)]
 

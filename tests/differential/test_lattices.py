@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import warnings
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import attrs
@@ -9,8 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import timely
 from timely import LoopTime, Product, Unit
-from timely.errors import LawViolation, TimestampError
+from timely import differential as dd
+from timely.errors import LawViolation, TimelyWarning, TimestampError
 from timely.progress import lattice, time_domain
 from timely.testing import check_lattice, time_kit
 
@@ -118,6 +122,38 @@ TALLIES = st.builds(Tally, st.integers(0, 4), st.integers(0, 4))
 def test_A6_a_type_without_glb_obeys_the_laws_of_lub() -> None:
     assert lattice(Tally).glb is None
     check_lattice(Tally, TALLIES, examples=15)
+
+
+def warnings_of(build: Callable[[Any], object], time: Any = Tally) -> list[str]:
+    """Return the warnings while a dataflow of a collection of pairs is built."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        with timely.Worker().dataflow(time) as scope:
+            build(dd.new_collection(scope)[1])
+    assert all(issubclass(warning.category, TimelyWarning) for warning in caught)
+    assert all(warning.filename == __file__ for warning in caught)
+    return [str(warning.message) for warning in caught]
+
+
+BUILDS: dict[str, Callable[[Any], object]] = {
+    "arrangement": lambda c: c.arrange_by_key(),
+    "reduction": lambda c: c.min_by_key(),
+    "join": lambda c: c.join(c).join(c),
+    "loop": lambda c: c.iterate(lambda scope, x: x.distinct()),
+    "several": lambda c: (c.distinct(), c.count(), c.iterate(lambda scope, x: x.distinct())),
+}
+
+
+@pytest.mark.parametrize("name", BUILDS)
+def test_A6_a_type_without_glb_is_warned_of_once_when_built(name: str) -> None:
+    for _ in range(2):  # for each dataflow
+        (message,) = warnings_of(BUILDS[name])
+        assert "Tally" in message and "Give the type a method glb(other)" in message
+
+
+def test_A6_what_keeps_no_history_needs_no_bounds() -> None:
+    assert warnings_of(lambda c: c.map(lambda pair: pair[0]).concat(c).probe()) == []
+    assert warnings_of(BUILDS["several"], PAIR) == []
 
 
 class Unordered(Tally):

@@ -16,6 +16,9 @@ from timely.testing.differential import run as run_once
 
 Run = Callable[..., Any]
 
+RESUMED = True
+"""Each is also run with a checkpoint in the middle."""
+
 
 def at_zero(*records: Any) -> list[Any]:
     return [(record, 0, 1) for record in records]

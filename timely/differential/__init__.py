@@ -3,6 +3,7 @@
 A collection is a multiset that changes with time. Operators keep their results up to date as records come and go.
 """
 
+from timely.differential import facade as facade
 from timely.differential import graphs
 from timely.differential.arrangement import Arrangement
 from timely.differential.checks import check_counts

@@ -16,8 +16,10 @@ from timely.dataflow.origin import origin
 from timely.differential.aggregates import Count, Sum, Top, greatest
 from timely.differential.arrangement import Arrangement, arrange, pact_for
 from timely.differential.inputs import InputSession, new_sender
-from timely.differential.joins import LEFT, PAIR, join_arrangements, mapped
+from timely.differential.join_results import LEFT, PAIR, mapped
+from timely.differential.joins import join_arrangements
 from timely.differential.linear import columnar, delayed, linear, negated
+from timely.differential.methods import CollectionBase
 from timely.differential.outputs import Output, output
 from timely.differential.reductions import Function, by_value, reduce_stream
 from timely.differential.rings import INTEGERS, Ring, product_ring, ring_of
@@ -40,7 +42,7 @@ D = TypeVar("D", default=Any)
 Key = Callable[[Any], Any]
 
 
-class Collection(Generic[T, D]):
+class Collection(CollectionBase[T, D], Generic[T, D]):
     """A multiset of records that changes with time, in one scope: a stream of updates ``(record, diff)`` at their times.
 
     Operators of pairs need tuples ``(key, value)``. Records are hashable. Operators that keep state take ``key=``: records are
@@ -353,27 +355,6 @@ class Collection(Generic[T, D]):
             raise GraphError(f"{name} of arrangements with different key=: equal keys would be on different workers")
         ring = product_ring(self.ring, right.index.ring, name)
         return Collection(join_arrangements(left, right, result, name), ring)
-
-    # -- loops -----------------------------------------------------------------------------------------------------
-
-    def iterate(self, f: Callable[[ScopeBuilder[Any], Collection[Any, D]], Collection[Any, D]]) -> Collection[T, D]:
-        """Return the limit of ``x = f(scope, x)``, which begins with this collection, at each time of its own.
-
-        A loop that does not settle does not end; ``worker.explain`` shows what still changes.
-
-        >>> import timely
-        >>> from timely import differential as dd
-        >>> def halve(scope, numbers):
-        ...     return numbers.map(lambda x: x if x % 2 else x // 2)
-        >>> with timely.Worker() as worker:
-        ...     with worker.dataflow(int) as scope:
-        ...         odd = dd.collection(scope, range(1, 10)).iterate(halve).output()
-        ...     odd.at(0)
-        {1: 4, 3: 2, 5: 1, 7: 1, 9: 1}
-        """
-        from timely.differential.loops import iterate_from
-
-        return iterate_from(self, f)
 
     # -- out -------------------------------------------------------------------------------------------------------
 

@@ -190,6 +190,7 @@ class ColumnStore:
         self._fresh: deque[tuple[int, Batch]] = deque()
         self._hidden: set[int] = set()  # keys that are kept elsewhere now
         self._merge: _Merge | None = None
+        self.changed = False  # since there was last nothing to merge
 
     def append(self, delta: ColumnDelta, fresh: bool) -> None:
         """Append a delta, which cursors may still have to see."""
@@ -205,6 +206,7 @@ class ColumnStore:
         """
         settled = self._settled
         settled.append(batch)
+        self.changed = True
         while len(settled) > 1 and len(settled[-2]) < 2 * len(settled[-1]):
             if len(settled[-2]) + len(settled[-1]) > 2 * PORTION:
                 return
@@ -219,6 +221,7 @@ class ColumnStore:
         if self._merge is None:
             sources = self._due()
             if not sources:
+                self.changed = False
                 return False
             self._merge = _Merge(sources, self._hidden)
         found = self._merge.work()
@@ -235,7 +238,7 @@ class ColumnStore:
         for place in range(len(settled) - 1, 0, -1):
             if len(settled[place - 1]) < 2 * len(settled[place]):
                 return settled[place - 1 : place + 1]
-        return next(([batch] for batch in settled if 2 * len(set(batch.times)) <= len(batch.times)), [])
+        return next(([batch] for batch in settled if batch.times and 2 * len(set(batch.times)) <= len(batch.times)), [])
 
     def settle(self, low: int) -> None:
         """Settle the deltas before number ``low``."""
@@ -285,6 +288,7 @@ class ColumnStore:
         """Advance all times: only the short lists change."""
         for batch in self.visible(None, ()):
             batch.times = [moved(time) for time in batch.times]
+            self.changed = self.changed or len(batch.times) > 1
 
     def compact(self) -> None:
         """Merge all batches that every cursor has seen."""

@@ -184,10 +184,11 @@ def joined(parts: Sequence[Updates]) -> Updates:
 def from_rows(rows: Sequence[Update], pairs: bool) -> Updates | None:
     """Return rows as columns; ``None`` unless all of it is whole numbers of 64 bits."""
     if pairs:
-        if not all(type(record) is tuple and len(record) == 2 for record, _ in rows):
+        records = [record for record, _ in rows]
+        if set(map(type, records)) != {tuple} or set(map(len, records)) != {2}:
             return None
-        keys = integers([record[0] for record, _ in rows])
-        values = None if keys is None else integers([record[1] for record, _ in rows])
+        keys = integers([record[0] for record in records])
+        values = None if keys is None else integers([record[1] for record in records])
         if values is None:
             return None
     else:
@@ -196,6 +197,20 @@ def from_rows(rows: Sequence[Update], pairs: bool) -> Updates | None:
     if keys is None or diffs is None or greatest_of(diffs) >= LARGE:
         return None
     return Updates(keys, values, None if (diffs == 1).all() else diffs)
+
+
+def each_once(numbers: Array) -> Array:
+    """Return sorted numbers, each once; those that are sorted already are not sorted again."""
+    if len(numbers) < 2:
+        return numbers
+    steps = np.diff(numbers)
+    if (steps > 0).all():
+        return numbers
+    if (steps < 0).any():
+        numbers = np.sort(numbers)
+        steps = np.diff(numbers)
+    found: Array = numbers[np.concatenate((np.ones(1, bool), steps != 0))]
+    return found
 
 
 def greatest_of(array: Array) -> int:

@@ -16,8 +16,9 @@ from typing_extensions import override
 
 from timely.dataflow import Capability, CapabilitySet, OperatorInfo, OutputPort, ScopeBuilder, check_scope
 from timely.differential.arrangement import Arrangement, Index, describe_shared
+from timely.differential.containers import MANY, columns_module
 from timely.differential.trace import Cursor, Entry, Hold, Trace, compacted
-from timely.differential.updates import MANY, Delta, Update, columns_module
+from timely.differential.updates import Delta, Update
 from timely.errors import GraphError, TimestampError
 from timely.operators.generic import source
 from timely.operators.state import register_union_state
@@ -219,16 +220,16 @@ class ImportCursor(Cursor[Any]):
     @override
     def rows_for(self, delta: Any, others: Cursor[Any]) -> Iterable[tuple[Any, Any, Any]]:
         if isinstance(delta, Piece) and len(others) < len(self._trace):
-            return self._kept(delta.rows(dict.fromkeys(others.keys())))
+            return self._filtered(delta.rows(dict.fromkeys(others.keys())))
         return self.rows(delta)
 
     @override
     def rows(self, delta: Any) -> Iterable[tuple[Any, Any, Any]]:
         if isinstance(delta, Piece):
-            return self._kept(delta.rows(dict.fromkeys(self._trace.keys())))
+            return self._filtered(delta.rows(dict.fromkeys(self._trace.keys())))
         return super().rows(delta)
 
-    def _kept(self, rows: Iterator[tuple[Any, Any, Any]]) -> Iterator[tuple[Any, Any, Any]]:
+    def _filtered(self, rows: Iterator[tuple[Any, Any, Any]]) -> Iterator[tuple[Any, Any, Any]]:
         keep, pairs = self._keep, self._trace.pairs
         return rows if keep is None else (row for row in rows if keep(row[:2] if pairs else row[0]))
 
@@ -240,7 +241,7 @@ class ImportCursor(Cursor[Any]):
         self._unseen.discard(delta.time)
         run = self._run
         if run is not None:
-            for key, value, diff in self._kept(delta.rows(run)):
+            for key, value, diff in self._filtered(delta.rows(run)):
                 run[key].append((value, time, diff))
 
 

@@ -16,14 +16,16 @@ import attrs
 from timely.dataflow import Capability, InputPort, OperatorBuilder, OperatorInfo, OutputPort, Pact, Pipeline, Stream
 from timely.differential.aggregates import Aggregate, Groups, counts_at
 from timely.differential.arrangement import Arrangement, Index, describe_shared, pact_for, register_trace
+from timely.differential.bounds import bounds_in
+from timely.differential.containers import MANY, as_columns
 from timely.differential.epochs import Due, due_in
 from timely.differential.rings import INTEGERS, Ring
 from timely.differential.trace import Cursor, Trace
-from timely.differential.updates import MANY, Update, as_columns, consolidate
+from timely.differential.updates import Update, consolidate
 from timely.errors import brief
 from timely.operators.pending import Pending
 from timely.operators.state import key_route, register_keyed_state
-from timely.progress import Lattice, lattice
+from timely.progress import Lattice
 
 if TYPE_CHECKING:
     from timely.differential.column_store import Gathered
@@ -350,7 +352,7 @@ def reduce_stream(
 
     ``pairs``: the input has pairs of key and value; ``results``: so has the output. With ``source`` it reads that trace.
     """
-    times = lattice(stream.scope.time)
+    times = bounds_in(stream.scope)
     reduction = _Reduction(times, due_in(stream.scope), results, f.kernel if ring is INTEGERS else None)
     pact: Pact = pact_for(pairs, key)
     builder: OperatorBuilder[Any] = OperatorBuilder(stream.scope, name)

@@ -15,7 +15,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import reduce
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, TypeAlias, TypeVar
 
-from timely.differential.updates import MANY, Delta, Update, columns_module
+from timely.differential.containers import MANY, columns_module
+from timely.differential.updates import Delta, Update
 from timely.order import PartialOrder, less_equal, reaches
 from timely.progress import Lattice
 
@@ -374,10 +375,11 @@ class Trace(Generic[T]):
         if self.eager:
             self.compact()
             return False
-        more = self._columns is not None and self._maintain_columns(self._columns)
         self._appended += appended
         self._idle += 1
         touched = self._touched
+        columns = self._columns
+        more = columns is not None and (columns.changed or self._rows > _LEAST_FOLD) and self._maintain_columns(columns)
         if not force and not self.advanced and not self.released and self._idle < _EVERY and len(touched) < _EVERY:
             return more
         self._idle = 0

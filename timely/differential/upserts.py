@@ -12,6 +12,7 @@ from typing_extensions import TypeVar
 
 from timely.dataflow import Capability, InputPort, OperatorBuilder, OperatorInfo, OutputPort, ScopeBuilder, check_scope
 from timely.differential.arrangement import Arrangement, Index, register_trace
+from timely.differential.bounds import bounds_in
 from timely.differential.inputs import Session, UpdateSender, new_sender
 from timely.differential.rings import INTEGERS
 from timely.differential.trace import Trace
@@ -21,7 +22,6 @@ from timely.operators.by_record import check_hashable
 from timely.operators.pending import Pending
 from timely.operators.state import key_route, register_keyed_state
 from timely.order import PartialOrder, reaches
-from timely.progress import lattice
 
 T = TypeVar("T", bound=PartialOrder, default=int)
 K = TypeVar("K", default=Any)
@@ -195,7 +195,7 @@ def from_upserts(
     builder: OperatorBuilder[T] = OperatorBuilder(scope, "arrange_upserts")
     port = builder.new_input(stream, by_key(key))
     output = builder.new_output()
-    upserts = _Upserts(lattice(scope.time))
+    upserts = _Upserts(bounds_in(scope))
     index = upserts.index = Index(upserts.trace, key, INTEGERS, builder.info.path, scope)
 
     def constructor(capabilities: list[Capability[T]], info: OperatorInfo) -> Callable[..., object]:
