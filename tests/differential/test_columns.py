@@ -11,7 +11,7 @@ import pytest
 
 import timely
 from timely import differential as dd
-from timely.testing.differential import Cluster, Containers, updates_in_traces, run
+from timely.testing.differential import Cluster, Containers, run, updates_in_traces
 
 NUMBERS = range(200)
 

@@ -8,6 +8,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from random import Random
 from types import ModuleType
 from typing import Any
 
@@ -30,7 +31,7 @@ from timely import Product, Worker
 from timely import differential as dd
 from timely.monitor.memory import resident_memory
 from timely.testing.collection_programs import Program, programs
-from timely.testing.differential import Case, cases, check_changes, few_times, updates_in_traces, run_resumed
+from timely.testing.differential import Case, cases, check_changes, few_times, run_resumed, updates_in_traces
 
 pytestmark = pytest.mark.soak
 Soak = Callable[..., None]

@@ -248,16 +248,19 @@ class Groups:
         changed: dict[Any, None] = {}
         few = updates
         if large:
-            few = []
+            few, bagged = [], []
             for update in updates:
                 key = update[0][0]
                 if key in large:
                     self._add(large[key], update[0][1], time, update[1])
                     changed[key] = None
+                    bagged.append(update)
                 else:
                     few.append(update)
             for key in changed:
                 self._merge(large[key])
+            for listener in trace.listeners:
+                listener(time, bagged)
         changed.update(dict.fromkeys([record[0] for record, _ in trace.append(time, few)]))
         return changed
 
@@ -286,7 +289,9 @@ class Groups:
         if len(entries) <= SMALL:
             return False
         self.trace.remove(key)
-        self.load(key, entries)
+        bags = self._large[key] = {}
+        for value, time, diff in entries:
+            self._add(bags, value, time, diff)
         return True
 
     def bags(self) -> Iterator[Iterable[Bag]]:
@@ -324,10 +329,8 @@ class Groups:
                 later.add(lub(time, when))
         return self._aggregate.of_bags(chosen) if chosen else ()
 
-    def entries(self) -> Iterator[tuple[Any, list[Entry]]]:
-        """Return the keys and their entries."""
-        for key in list(self.trace.keys()):
-            yield key, self.trace.history(key)
+    def large_entries(self) -> Iterator[tuple[Any, list[Entry]]]:
+        """Return the keys of large groups and their entries."""
         for key, bags in self._large.items():
             yield key, [(value, time, diff) for time, bag in bags.items() for value, diff in bag.counts.items()]
 
@@ -336,20 +339,6 @@ class Groups:
         bags = [bag for by_time in list(self._large.values()) for bag in list(by_time.values())]
         large = size_in_words(sum(len(bag.counts) for bag in bags), len(self._large))
         return f"{self.trace.size()}; in large groups {large}" if bags else self.trace.size()
-
-    def load_all(self, items: Iterable[tuple[Any, Sequence[Entry]]]) -> None:
-        """Add the entries of a checkpoint."""
-        for key, entries in items:
-            self.load(key, entries)
-
-    def load(self, key: Any, entries: Sequence[Entry]) -> None:
-        """Add all the entries of a key."""
-        if len(entries) <= SMALL:
-            self.trace.load(key, entries)
-        else:
-            bags = self._large.setdefault(key, {})
-            for value, time, diff in entries:
-                self._add(bags, value, time, diff)
 
 
 def counts_at(entries: Iterable[Entry], time: Any, lub: Callable[[Any, Any], Any], later: set[Any]) -> dict[Any, Any]:

@@ -5,7 +5,7 @@ The operator that arranges appends each delta to its trace and passes it on at o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Generic, Protocol
 
 import attrs
@@ -26,11 +26,12 @@ from timely.differential.bounds import bounds_in
 from timely.differential.containers import as_columns
 from timely.differential.methods import ArrangementBase
 from timely.differential.rings import Ring
-from timely.differential.trace import Cursor, Entry, Hold, Trace, compacted
+from timely.differential.trace import Cursor, Entry, Hold, Trace
+from timely.differential.trace_state import TraceState
 from timely.differential.updates import ByUpdate, by_key, by_record, consolidate
 from timely.errors import GraphError
 from timely.operators.input import resume_time
-from timely.operators.state import key_route, register_keyed_state, register_union_state
+from timely.operators.state import register_union_state
 from timely.order import PartialOrder
 from timely.progress import Lattice, lattice
 
@@ -240,31 +241,12 @@ def register_trace(
     trace: Trace[Any],
     key: Callable[[Any], Any] | None,
     scope: ScopeBuilder[Any],
-    entries: Callable[[], Iterable[tuple[Any, Sequence[Entry]]]] | None = None,
-    load: Callable[[Any, Sequence[Entry]], object] | None = None,
+    more: Callable[[], Iterable[tuple[Any, Sequence[Entry]]]] | None = None,
 ) -> None:
     """Register a trace as state: its entries by key, with times advanced to those that operators can still tell apart.
 
-    ``entries`` and ``load`` are for a state that has entries beside those of the trace.
+    ``more`` returns entries that belong to it but are kept elsewhere; they are loaded into the trace.
     """
-    route = key_route(key)
-    add = load or trace.load
-
-    def of_trace() -> Iterator[tuple[Any, Sequence[Entry]]]:
-        for key in list(trace.keys()):
-            yield key, trace.history(key)
-
-    def save() -> Iterator[tuple[Any, Sequence[Entry]]]:
-        since, advanced = trace.at_rest(), dict[Any, Any]()
-        for key, found in (entries or of_trace)():
-            kept = compacted(found, trace.lattice, since, advanced)
-            if kept:
-                yield key, kept
-
-    def restore(items: Iterable[tuple[Any, Sequence[Entry]]]) -> None:
-        since, advanced = trace.since, dict[Any, Any]()
-        for key, found in items:
-            add(key, compacted(found, trace.lattice, since, advanced))
 
     def resume(items: Iterable[Sequence[Any]]) -> None:
         for since in items:
@@ -274,4 +256,4 @@ def register_trace(
     if begins is not None:
         trace.resume([begins.first])
     register_union_state(info, lambda: [trace.at_rest()], resume)
-    register_keyed_state(info, save, restore, lambda item: route(item[0]))
+    TraceState(info, trace, key, more)

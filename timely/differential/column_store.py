@@ -18,6 +18,9 @@ from timely.differential.columns import Array, Updates, integers, summed
 PORTION: Final = 32_768
 """Entries that are merged at a time, in 2 to 4 ms."""
 
+SAVED: Final = 1 << 19
+"""Entries of one item of a checkpoint."""
+
 _NO_KEYS: Final = np.zeros(0, np.int64)
 _END: Final = 1 << 63
 
@@ -93,6 +96,16 @@ class Batch:
             None if self.diffs is None else self.diffs[rows],
             times,
         )
+
+    def at(self, times: list[Any]) -> Batch:
+        """Return the same entries at other times."""
+        return self.cut(0, len(self.keys), times)
+
+    def portions(self) -> Iterator[tuple[Any, ...]]:
+        """Return the columns of the entries, and their times, so many entries at a time."""
+        columns = (self.all_keys(), self.values, self.codes, self.diffs)
+        for row in range(0, len(self), SAVED):
+            yield *(None if column is None else column[row : row + SAVED] for column in columns), self.times
 
     def all_keys(self) -> Array:
         """Return the key of each entry."""
@@ -419,15 +432,17 @@ def by_time(
     single = {id(batch) for batch in batches}
     empty = Batch(_NO_KEYS, _NO_KEYS if pairs else None, None, None, [None])
     return {
-        time: found[0] if len(found) == 1 and id(found[0]) in single else merged([_at(part, time) for part in found], set())
+        time: found[0] if len(found) == 1 and id(found[0]) in single else merged([part.at([time]) for part in found], set())
         if found else empty
         for time, found in parts.items()
     }
 
 
-def _at(batch: Batch, time: Any) -> Batch:
-    """Return a batch of one time at another one."""
-    return batch.cut(0, len(batch.keys), [time])
+def advanced_batch(batches: Sequence[Batch], moved: Callable[[Any], Any]) -> Batch:
+    """Return the sum of batches, with their times advanced."""
+    if len(batches) == 1 and batches[0].codes is None:
+        return batches[0].at([moved(batches[0].times[0])])
+    return merged([batch.at(list(map(moved, batch.times))) for batch in batches], set())
 
 
 def row_entries(

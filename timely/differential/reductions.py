@@ -371,7 +371,7 @@ def reduce_stream(
         if isinstance(f, Aggregate):
             groups = Groups(f, Trace(times, True, reduction.hold))
             reduction.input = _Grouped(groups)
-            register_trace(info, groups.trace, key, stream.scope, groups.entries, groups.load)
+            register_trace(info, groups.trace, key, stream.scope, groups.large_entries)
             info.describe(lambda: f"input: {groups.size()}")
         elif source is not None:
             cursor = source.cursor(reduction.hold)

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import reduce
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, TypeAlias, TypeVar
 
-from timely.differential.containers import MANY
+from timely.differential.containers import MANY, columns_module
 from timely.differential.updates import Delta, Update
 from timely.order import PartialOrder, less_equal, reaches
 from timely.progress import Lattice
@@ -150,6 +150,24 @@ class Trace(Generic[T]):
         self.times.update(dict.fromkeys(time for _, time, _ in kept))
         if len(kept) > 1:
             self._rest.append(key)
+
+    def load_columns(self, batch: Batch) -> None:
+        """Add a batch of a checkpoint, as ``load`` does."""
+        from timely.differential.column_store import ColumnStore
+
+        if self._columns is None:
+            self._columns = ColumnStore()
+        batch.times = [self._moved(time) for time in batch.times]
+        self.times.update(dict.fromkeys(batch.times))
+        self._columns.add(batch)
+
+    def parts(self) -> tuple[list[Batch], Iterator[tuple[Any, list[Entry]]]]:
+        """Return all entries: those that are columns, or many enough to become such, and the others by key."""
+        if len(self._settled) > _LEAST_FOLD and columns_module() is not None:
+            self._fold()
+        columns = [] if self._columns is None else self._columns.before(self.number)
+        keys = [*self._settled, *(key for key in self._fresh if key not in self._settled)]
+        return columns, ((key, self._visible_rows(key, self.number, _NO_NUMBERS)) for key in keys)
 
     def at_rest(self) -> list[T]:
         """Return the ``since`` of a checkpoint: of what operators may still read, whatever handles hold."""

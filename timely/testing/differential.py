@@ -33,6 +33,7 @@ from timely.differential import (
     new_collection,
     reductions,
     trace,
+    trace_state,
 )
 from timely.differential.aggregates import Groups
 from timely.differential.containers import columns_module
@@ -96,11 +97,12 @@ def small_columns(many: int = 3) -> Iterator[None]:
         (aggregates, "SMALL", 4),
         (trace, "_LEAST_FOLD", 4),
         (trace, "_EVERY", 3),
+        (trace_state, "LEAST", 4),
     ]
     if columns_module() is not None:
         from timely.differential import column_store
 
-        limits.append((column_store, "PORTION", 5))
+        limits += [(column_store, "PORTION", 5), (column_store, "SAVED", 3)]
     before = [(module, name, getattr(module, name)) for module, name, _ in limits]
     for module, name, limit in limits:
         setattr(module, name, limit)
