@@ -13,6 +13,7 @@ import pytest
 import timely
 from timely import differential as dd
 from timely.recovery import Recovery
+from timely.testing.differential import small_columns
 
 EPOCHS = 5
 PAIRS = timely.Product[int, int]
@@ -189,6 +190,17 @@ def test_resumed_after_each_epoch(tmp_path: Path, build: Callable[..., Any]) -> 
     sent = positive(7) if build in (breadth_first, reachable) else changes(7)
     expected, whole = run(build, sent, [], [1], None)
     found, held = run(build, sent, range(1, EPOCHS), [1, 2, 2, 3, 1], tmp_path)
+    assert found == expected
+    assert held == {(name, time): records for (name, time), records in whole.items() if time >= EPOCHS - 1}
+
+
+@pytest.mark.parametrize("many", [1, 3])
+@pytest.mark.parametrize("build", PROGRAMS)
+def test_resumed_after_each_epoch_as_columns(tmp_path: Path, build: Callable[..., Any], many: int) -> None:
+    sent = positive(8) if build in (breadth_first, reachable) else changes(8)
+    expected, whole = run(build, sent, [], [1], None)
+    with small_columns(many):
+        found, held = run(build, sent, range(1, EPOCHS), [1, 2, 2, 3, 1], tmp_path)
     assert found == expected
     assert held == {(name, time): records for (name, time), records in whole.items() if time >= EPOCHS - 1}
 
