@@ -37,6 +37,7 @@ REFERENCE = (
     "timely.worker",
     "timely.recovery",
     "timely.differential",
+    "timely.differential.graphs",
     "timely.graphs",
     "timely.graphs.spark",
     "timely.spark",
@@ -80,7 +81,8 @@ def on_files(files: Files, config: Any) -> Files:
     """Add the pages that are made."""
     made = {page: (ROOT / source).read_text(encoding="utf-8") for page, source in PAGES.items()}
     made |= _reference()
-    examples = sorted([*(ROOT / "examples").glob("*.py"), *(ROOT / "examples" / "timestamps").glob("*.py")])
+    folders = [ROOT / "examples", *(ROOT / "examples" / name for name in ("timestamps", "differential"))]
+    examples = sorted(example for folder in folders for example in folder.glob("*.py"))
     made["examples.md"] = "# Examples\n\nEach is one file, and runs as it is.\n\n" + "".join(
         f"- [{example.stem}](examples/{example.stem}.md): {_summary(example)}\n" for example in examples
     )

@@ -12,13 +12,14 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
 
 from tests.figures import Figures, counted, heard, told
+from tests.support.spark_programs import SparkPrograms
 
 settings.register_profile("default", max_examples=60, deadline=None)
 settings.register_profile("ci", max_examples=60, deadline=None, derandomize=True, print_blob=True)
@@ -60,6 +61,14 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
         terminalreporter.section("covered by soaking")
         for line in config.stash[COVERED]:
             terminalreporter.write_line(line)
+
+
+@pytest.fixture(scope="session")
+def spark_programs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkPrograms]:
+    """The process for programs that make a Spark session."""
+    programs = SparkPrograms(tmp_path_factory.mktemp("spark"))
+    yield programs
+    programs.close()
 
 
 @pytest.fixture

@@ -20,6 +20,7 @@ import pytest
 
 import timely
 from tests import site
+from tests.support.spark_programs import SparkPrograms
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = sorted([*(ROOT / "docs").rglob("*.md"), *ROOT.glob("*.md")])
@@ -120,14 +121,22 @@ Runs: TypeAlias = dict[str, "Future[tuple[int, str]]"]
 
 
 @pytest.fixture(scope="module")
-def runs(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Runs]:
-    """All programs that are to be run, each in a process and a folder of its own, as many at a time as there are processors."""
+def runs(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, spark_programs: SparkPrograms
+) -> Iterator[Runs]:
+    """All programs that are to be run, each in a folder of its own, as many at a time as there are processors.
+
+    Those with a Spark session share a process; the others have one each.
+    """
 
     tmp_path_factory.getbasetemp()  # which two threads at once would both want to make
 
     def run(source: str) -> tuple[int, str]:
         env = {**os.environ, "PYTHONPATH": str(ROOT), "CI": "true"}  # by which Hypothesis knows to set no deadline
         folder = tmp_path_factory.mktemp("program")
+        if "local_session" in source:
+            ended = spark_programs.run(source, folder)
+            return ended.status, JAVA_SAYS.sub("", ended.stderr)
         done = subprocess.run([sys.executable, "-c", source], cwd=folder, env=env, capture_output=True, text=True, check=False)
         return done.returncode, JAVA_SAYS.sub("", done.stderr)
 

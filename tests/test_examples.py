@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.spark_programs import SparkPrograms
 from timely.cli.debian import packages
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -25,6 +26,15 @@ def run(name: str, directory: Path) -> list[str]:
     assert done.returncode == 0, done.stderr
     assert list(directory.iterdir()) == []
     return done.stdout.splitlines()
+
+
+def run_on_spark(name: str, directory: Path, spark_programs: SparkPrograms) -> list[str]:
+    """The lines that an example with a Spark session prints."""
+    path = EXAMPLES / f"{name}.py"
+    ended = spark_programs.run(path.read_text(encoding="utf-8"), directory, str(path))
+    assert ended.status == 0, ended.stderr
+    assert list(directory.iterdir()) == []
+    return ended.stdout.splitlines()
 
 
 def test_every_example_is_tested() -> None:
@@ -56,8 +66,8 @@ def test_connected_components(tmp_path: Path) -> None:
 
 
 @pytest.mark.spark
-def test_streaming_components(tmp_path: Path) -> None:
-    lines = run("streaming_components", tmp_path)
+def test_streaming_components(tmp_path: Path, spark_programs: SparkPrograms) -> None:
+    lines = run_on_spark("streaming_components", tmp_path, spark_programs)
     assert [line.split(" rows:")[0].split()[:2] for line in lines] == [
         [kind, half] for kind in ("depends", "recommends", "suggests") for half in "12"
     ]
@@ -82,8 +92,9 @@ def test_event_time(tmp_path: Path) -> None:
     assert end == "1728 readings, 30 of them late, and all are in the last figures"
 
 
-def test_graphs_on_spark(tmp_path: Path) -> None:
-    assert run("graphs_on_spark", tmp_path) == [
+@pytest.mark.spark
+def test_graphs_on_spark(tmp_path: Path, spark_programs: SparkPrograms) -> None:
+    assert run_on_spark("graphs_on_spark", tmp_path, spark_programs) == [
         "198 components, the largest of 63364 packages",
         "0.1455 libc6",
         "0.1327 libgcc-s1",
@@ -169,7 +180,6 @@ def smooth(n: int) -> bool:
     return n == 1
 
 
-@pytest.mark.parametrize("attempt", range(3))
-def test_custom_timestamp(attempt: int, tmp_path: Path) -> None:
+def test_custom_timestamp(tmp_path: Path) -> None:
     (line,) = run("custom_timestamp", tmp_path)
     assert list(map(int, line.split())) == [n for n in range(1, 61) if smooth(n)]

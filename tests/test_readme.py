@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 import timely
+from tests.support.spark_programs import SparkPrograms
 
 ROOT = Path(__file__).resolve().parents[1]
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -43,7 +44,14 @@ PROGRAMS = [
 
 
 @pytest.mark.parametrize(("source", "output"), PROGRAMS)
-def test_a_program_prints_what_the_readme_shows(source: str, output: str, tmp_path: Path) -> None:
+def test_a_program_prints_what_the_readme_shows(
+    source: str, output: str, tmp_path: Path, spark_programs: SparkPrograms
+) -> None:
+    if "spark" in source:
+        ended = spark_programs.run(source, tmp_path)
+        assert ended.status == 0, ended.stderr
+        assert ended.stdout == output
+        return
     script = tmp_path / "program.py"
     script.write_text(source, encoding="utf-8")
     env = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONIOENCODING": "utf-8"}

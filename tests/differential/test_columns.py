@@ -11,7 +11,7 @@ import pytest
 
 import timely
 from timely import differential as dd
-from timely.testing.differential import Cluster, Containers, kept_updates, run
+from timely.testing.differential import Cluster, Containers, run, updates_in_traces
 
 NUMBERS = range(200)
 
@@ -47,7 +47,7 @@ def test_a_worker_comes_to_rest_when_columns_of_several_times_cancel() -> None:
             worker.step()
     for _ in range(100):
         worker.step()
-    assert worker.idle and sum(kept_updates()) == 0
+    assert worker.idle and sum(updates_in_traces()) == 0
     session.advance_to(2)
     worker.step_while(lambda: probe.less_than(2))
     assert dict(trace.items(at=1)) == {}
@@ -117,7 +117,7 @@ def test_what_is_kept_falls_when_nearly_all_goes(name: str, workers: int) -> Non
 
     sessions[0].insert_columns(keys, values)
     advance(1)
-    full = sum(kept_updates())
+    full = sum(updates_in_traces())
     assert full >= many
     for part, chosen in enumerate(np.array_split(numbers[FEW:], 8)):
         sessions[part % workers].insert_columns(keys[chosen], values[chosen], diff=-1)
@@ -128,7 +128,7 @@ def test_what_is_kept_falls_when_nearly_all_goes(name: str, workers: int) -> Non
         sessions[time % workers].insert_columns(keys[chosen], values[chosen] + 1)
         advance(time + 1)
     per_record = 20 if name == "loop" else 4  # each has a row for every half of its value
-    assert sum(kept_updates()) <= 4 * per_record * FEW + 1_000
+    assert sum(updates_in_traces()) <= 4 * per_record * FEW + 1_000
     assert all(not probe.less_than(40) for probe in probes)
     for session in sessions:
         session.close()

@@ -19,7 +19,7 @@ from timely import differential as dd
 from timely.differential.trace import Trace
 from timely.errors import TimelyWarning
 from timely.progress import lattice
-from timely.testing.differential import Cluster, accumulated, check_operator, few_times, kept_updates
+from timely.testing.differential import Cluster, accumulated, check_operator, few_times, updates_in_traces
 
 LIVE = 50
 """Records that each collection holds, whatever has changed."""
@@ -80,11 +80,11 @@ def most_kept(build: Callable[[Any], Any], changes: int, workers: int, settled: 
         if settled or 2 * time > changes:  # what was sent at once is compacted as more changes come
             cluster.settle()
             if settled and time % (changes // 3) == 0:
-                largest = max(largest, *kept_updates())
+                largest = max(largest, *updates_in_traces())
     for session in sessions:
         session.advance_to(changes + 1)
     cluster.settle()
-    largest = max(largest, *kept_updates())
+    largest = max(largest, *updates_in_traces())
     for session in sessions:
         session.close()
     cluster.settle()

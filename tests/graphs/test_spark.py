@@ -35,8 +35,7 @@ from timely.graphs.spark import (
 pytestmark = pytest.mark.spark
 
 
-@pytest.mark.parametrize("workers", [1, 2, 3])
-@pytest.mark.parametrize("kind", ["depends", None])
+@pytest.mark.parametrize(("kind", "workers"), [("depends", 1), (None, 3)])
 def test_debian(session: SparkSession, kind: str | None, workers: int) -> None:
     edges = debian(kind)
     found = strongly_connected_components(session.createDataFrame(edges), workers=workers)

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 import timely
 from tests.operators.feeding import run, seeds, sizes
 from timely import LoopTime, Product, TimestampError, Unit
-from timely.operators.joins import least_upper_bound
+from timely.progress import lattice
 
 record = st.tuples(st.sampled_from(["a", "b", "c"]), st.integers(0, 3))
 sends = st.lists(st.tuples(st.integers(0, 5), record), max_size=15)
@@ -157,9 +157,9 @@ KINDS: list[tuple[Any, st.SearchStrategy[Any]]] = [
 @pytest.mark.parametrize(("time", "values"), KINDS)
 def test_a_least_upper_bound_is_one(time: Any, values: st.SearchStrategy[Any], data: st.DataObject) -> None:
     one, two, other = data.draw(values), data.draw(values), data.draw(values)
-    bound = least_upper_bound(time)(one, two)
+    bound = lattice(time).lub(one, two)
     assert one <= bound
     assert two <= bound
-    assert bound == least_upper_bound(time)(two, one)
+    assert bound == lattice(time).lub(two, one)
     if one <= other and two <= other:
         assert bound <= other

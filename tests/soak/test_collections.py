@@ -31,7 +31,7 @@ from timely import Product, Worker
 from timely import differential as dd
 from timely.monitor.memory import resident_memory
 from timely.testing.collection_programs import Program, programs
-from timely.testing.differential import Case, cases, check_changes, few_times, kept_updates, run_resumed
+from timely.testing.differential import Case, cases, check_changes, few_times, run_resumed, updates_in_traces
 
 pytestmark = pytest.mark.soak
 Soak = Callable[..., None]
@@ -183,11 +183,11 @@ def test_a_million_changes_in_flat_memory() -> None:
         running.settle(epoch)
         done += 2 * size
         if epoch % 100 == 0:
-            kept = max(kept, sum(kept_updates()))
+            kept = max(kept, sum(updates_in_traces()))
         if not halfway and 2 * done >= CHANGES:
             halfway = resident()
     final = resident()
-    kept = max(kept, sum(kept_updates()))
+    kept = max(kept, sum(updates_in_traces()))
     again = Running()
     again.session.insert_columns(*map(np.array, zip(*edges, strict=True)))
     again.settle(0)
@@ -196,7 +196,7 @@ def test_a_million_changes_in_flat_memory() -> None:
     running.session.close()
     running.worker.run()
     del running
-    live = sum(kept_updates())
+    live = sum(updates_in_traces())
     print(f"longest step {1000 * longest:.0f} ms, {1000 * at_load:.0f} ms while loading")
     print(f"{done:,} changes in {epoch:,} epochs; kept {kept:,}, live {live:,}; {halfway:,} bytes at half, {final:,} at the end")
     assert kept <= 4 * live + 10_000

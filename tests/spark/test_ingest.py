@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 import timely
-from timely.dataflow.output_schema import Output
+from timely.dataflow.output_schema import OutputSchema
 from timely.spark import ingest as module
 from timely.spark.ingest import BATCHES, Ingest
 from timely.spark.packing import InputTable, column_name, pack, packed_schema
@@ -29,8 +29,8 @@ def every_byte_counts(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def batches(many: int = MANY) -> Iterator[pa.RecordBatch]:
     """Batches as Spark sends them where there are two inputs, with rows for the first alone."""
-    output = Output("numbers", pa.schema([("n", pa.int64())]))
-    packed = packed_schema([output, Output("gate", output.schema)])
+    output = OutputSchema("numbers", pa.schema([("n", pa.int64())]))
+    packed = packed_schema([output, OutputSchema("gate", output.schema)])
     for at in range(many):
         yield pack(0, pa.RecordBatch.from_pydict({"n": list(range(at * ROWS, (at + 1) * ROWS))}), packed)
 

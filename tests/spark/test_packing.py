@@ -11,13 +11,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from timely.dataflow.output_schema import Output
+from timely.dataflow.output_schema import OutputSchema
 from timely.errors import SchemaError
 from timely.spark.packing import EPOCH, TAG, InputTable, pack, packed_schema, struct_name, unpack
 
 EDGES = pa.schema([("src", pa.string()), ("dst", pa.string())])
 RANKS = pa.schema([("node", pa.int64()), ("rank", pa.float64())])
-TABLES = (Output("edges", EDGES), Output("ranks", RANKS))
+TABLES = (OutputSchema("edges", EDGES), OutputSchema("ranks", RANKS))
 Rows = list[dict[str, Any]]
 
 edge_rows = st.lists(st.fixed_dictionaries({"src": st.none() | st.text(), "dst": st.text()}))
@@ -74,7 +74,7 @@ def test_an_epoch_that_is_none_is_refused(bad: int | None) -> None:
 
 
 def conform(schema: pa.Schema, batch: dict[str, pa.Array]) -> dict[str, list[Any]]:
-    got = Output("out", schema).conform(pa.RecordBatch.from_pydict(batch))
+    got = OutputSchema("out", schema).conform(pa.RecordBatch.from_pydict(batch))
     assert got.schema == schema
     columns: dict[str, list[Any]] = got.to_pydict()
     return columns
@@ -147,13 +147,13 @@ def test_columns_are_found_by_name() -> None:
 )
 def test_a_missing_or_undeclared_column_is_named(batch: dict[str, list[Any]], message: str) -> None:
     with pytest.raises(SchemaError, match=message):
-        Output("out", RANKS).conform(pa.RecordBatch.from_pydict(batch))
+        OutputSchema("out", RANKS).conform(pa.RecordBatch.from_pydict(batch))
 
 
 def test_a_column_that_is_there_twice_is_named() -> None:
     twice = pa.RecordBatch.from_arrays([pa.array([1]), pa.array([2]), pa.array([0.5])], ["node", "node", "rank"])
     with pytest.raises(SchemaError, match="more than one column 'node'"):
-        Output("out", RANKS).conform(twice)
+        OutputSchema("out", RANKS).conform(twice)
 
 
 def test_a_null_where_none_may_be_is_refused() -> None:
@@ -161,7 +161,7 @@ def test_a_null_where_none_may_be_is_refused() -> None:
     with pytest.raises(SchemaError, match="'x' is declared not null"):
         conform(schema, {"x": pa.array([1, None])})
     with pytest.raises(SchemaError, match="'x' is declared not null"):  # though the batch says that there is none
-        Output("out", schema).conform(pa.RecordBatch.from_pylist([{"x": 1}, {}], schema=schema))
+        OutputSchema("out", schema).conform(pa.RecordBatch.from_pylist([{"x": 1}, {}], schema=schema))
 
 
 def test_a_number_that_is_none_stays_one() -> None:
@@ -172,4 +172,4 @@ def test_a_number_that_is_none_stays_one() -> None:
 @pytest.mark.parametrize("given", [[1, 2], {"a": 1}, None])
 def test_what_is_no_batch_is_refused(given: object) -> None:
     with pytest.raises(SchemaError, match="map_batch"):
-        Output("out", RANKS).conform(given)
+        OutputSchema("out", RANKS).conform(given)

@@ -16,6 +16,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 import timely.spark.batch
+from tests.support.spark_programs import SparkPrograms
 from timely import spark as ts
 from timely.errors import ConfigurationError, SparkError
 from timely.spark.session import context_of, is_local, this_python
@@ -127,8 +128,8 @@ def test_a_session_that_is_up_is_used(session: SparkSession) -> None:
 
 
 @pytest.mark.spark
-def test_a_session_that_was_stopped_is_told_so() -> None:
-    """Another process, as this one's session goes on."""
+def test_a_session_that_was_stopped_is_told_so(tmp_path: Path, spark_programs: SparkPrograms) -> None:
+    """In another process, as this one's session goes on."""
     program = """
         from timely import SparkError, spark
         session = spark.local_session(1)
@@ -144,8 +145,9 @@ def test_a_session_that_was_stopped_is_told_so() -> None:
             except SparkError as error:
                 print(error)
     """
-    said = subprocess.run([sys.executable, "-c", textwrap.dedent(program)], capture_output=True, text=True, check=True).stdout
-    assert said.splitlines() == [
+    ended = spark_programs.run(textwrap.dedent(program), tmp_path)
+    assert ended.status == 0, ended.stderr
+    assert ended.stdout.splitlines() == [
         "this Spark session was stopped: make another one",
         *["the Spark session of the inputs was stopped: make another one, and the inputs in it"] * 2,
     ]

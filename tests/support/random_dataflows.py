@@ -150,7 +150,11 @@ def _coordinates(kit: TimeKit) -> list[TimeKit]:
 
 def smallest_nesting(strategy: st.SearchStrategy[Nesting], condition: Callable[[Nesting], bool]) -> Nesting:
     """Return the simplest nesting that fulfils a condition: what Hypothesis finds, and then without whatever can be left out."""
-    found = smallest(strategy, condition)
+    return without_needless(smallest(strategy, condition), condition)
+
+
+def without_needless(found: Nesting, condition: Callable[[Nesting], bool]) -> Nesting:
+    """Return a nesting that fulfils a condition, without what it does not need for it."""
     while (smaller := next(filter(condition, found.smaller()), None)) is not None:
         found = smaller
     return found

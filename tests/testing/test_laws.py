@@ -29,7 +29,11 @@ def test_T4_every_type_that_is_shipped_obeys_the_laws(spec: Any) -> None:
     check_refinement(Unit, spec)
 
 
-@pytest.mark.parametrize("kit", KITS.values(), ids=KITS.keys())
+SHOWN = {name: kit for name, kit in KITS.items() if name == "bounded_loop" or kit.inside or kit.spec not in SHIPPED}
+"""The kits that the types that are shipped do not cover: ``bounded_loop`` has path summaries of its own."""
+
+
+@pytest.mark.parametrize("kit", SHOWN.values(), ids=SHOWN.keys())
 def test_T4_every_type_that_is_shown_obeys_the_laws(kit: TimeKit) -> None:
     check_timestamp(kit)
     check_summary(kit)
@@ -216,7 +220,7 @@ def test_T9_a_summary_that_breaks_one_law_is_found_by_its_name(law: str) -> None
 
 def test_T9_a_violation_is_told_by_simple_values_also_where_the_first_ones_broke_the_law() -> None:
     wrong = WRONG_SUMMARIES["monotone composition"]
-    found = {numbers(against(wrong, st.builds(wrong, NUMBERS))) for _ in range(30)}
+    found = {numbers(against(wrong, st.builds(wrong, NUMBERS))) for _ in range(5)}
     assert found == {SMALLEST_SUMMARIES["monotone composition"]}
 
 
@@ -242,7 +246,7 @@ def test_T9_an_identity_that_leads_out_of_the_type_is_found() -> None:
     astray = make(Move, results_in=lambda p, a: Mark(a.n))
     times = make(Other, identity=classmethod(lambda cls: astray(0)))
     with pytest.raises(LawViolation, match=r"Mark\(n=0\) is of type Mark, not Other") as caught:
-        check_timestamp(times, NUMBERS.map(times), examples=MANY)
+        check_timestamp(times, NUMBERS.map(times))
     assert (caught.value.law, numbers(caught.value)) == ("identity", (0,))
 
 

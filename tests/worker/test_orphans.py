@@ -16,10 +16,14 @@ import pytest
 
 import timely
 from timely import ConfigurationError, WorkerError
+from timely.execution import lifeline
 
 _PARENT = """
 import multiprocessing, os, sys, threading, time
 import timely
+from timely.execution import lifeline
+
+lifeline.GRACE = 1.0
 
 def program(worker):
     with worker.dataflow(int) as scope:
@@ -39,6 +43,12 @@ if "fork" in sys.argv:
     threading.Thread(target=fork, daemon=True).start()
 timely.execute(program, workers=2, processes=2)
 """
+
+
+@pytest.fixture
+def short_grace(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Give processes one second for their clean-up, in place of ten that a test would wait for."""
+    monkeypatch.setattr(lifeline, "GRACE", 1.0)
 
 
 @contextlib.contextmanager
@@ -90,6 +100,7 @@ def _ignoring(worker: timely.Worker) -> None:
             time.sleep(3600)
 
 
+@pytest.mark.usefixtures("short_grace")
 def test_a_process_that_sleeps_is_ended_when_another_has_died() -> None:
     def program(worker: timely.Worker) -> None:
         if worker.index:
@@ -101,6 +112,7 @@ def test_a_process_that_sleeps_is_ended_when_another_has_died() -> None:
     assert multiprocessing.active_children() == []
 
 
+@pytest.mark.usefixtures("short_grace")
 def test_a_process_that_ignores_an_interruption_is_ended() -> None:
     caller = os.getpid()
 

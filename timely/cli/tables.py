@@ -20,7 +20,7 @@ try:
     import pyarrow.dataset
     import pyarrow.parquet
 
-    from timely.dataflow.output_schema import Output
+    from timely.dataflow.output_schema import OutputSchema
 except ModuleNotFoundError as error:
     raise ConfigurationError("tables in files need pyarrow: pip install '.[arrow]' in a checkout of timely") from error
 
@@ -95,7 +95,7 @@ class Folder:
         if path.suffix not in WRITES:  # outputs are not compressed
             raise ConfigurationError(f"output {name!r}: {path.name!r} should end in one of {', '.join(WRITES)}")
         self._overwrite = overwrite
-        self._declared = None if columns is None else Output(name, columns)
+        self._declared = None if columns is None else OutputSchema(name, columns)
         self.check_absent()
         self._draft = path.with_name(f".{path.name}.unfinished")
 
@@ -155,7 +155,7 @@ def _remove(path: Path) -> None:
 class Part:
     """One file of an output, created with the schema of its first batch."""
 
-    def __init__(self, name: str, path: Path, kind: str, declared: Output | None = None) -> None:
+    def __init__(self, name: str, path: Path, kind: str, declared: OutputSchema | None = None) -> None:
         self._name = name
         self._path = path
         self._open: Callable[[Any, Any], Any] = {

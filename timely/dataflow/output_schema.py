@@ -26,7 +26,7 @@ _KINDS: tuple[tuple[str, Any], ...] = (
 
 
 @attrs.frozen
-class Output:
+class OutputSchema:
     """One output table: its name and its columns."""
 
     name: str
@@ -38,7 +38,7 @@ class Output:
         Numbers are cast to other numbers, and text to other text, where no value changes; ``SchemaError`` otherwise, and for what
         is no Arrow batch.
 
-        >>> output = Output("sums", pa.schema([("node", pa.int64()), ("sum", pa.int64())]))
+        >>> output = OutputSchema("sums", pa.schema([("node", pa.int64()), ("sum", pa.int64())]))
         >>> output.conform(pa.record_batch({"sum": [1], "node": [7]})).to_pydict()
         {'node': [7], 'sum': [1]}
         """

@@ -3,9 +3,11 @@
 A collection is a multiset that changes with time. Operators keep their results up to date as records come and go.
 """
 
+from timely.differential import facade as facade
 from timely.differential import graphs
 from timely.differential.arrangement import Arrangement
-from timely.differential.collections import Collection, collection, from_updates, new_collection
+from timely.differential.checks import check_counts
+from timely.differential.collections import Collection, collection, from_columns, from_updates, new_collection
 from timely.differential.handles import TraceHandle
 from timely.differential.inputs import InputSession
 from timely.differential.loops import Variable, iterate
@@ -27,7 +29,9 @@ __all__ = [
     "TraceHandle",
     "UpsertSession",
     "Variable",
+    "check_counts",
     "collection",
+    "from_columns",
     "from_updates",
     "from_upserts",
     "graphs",

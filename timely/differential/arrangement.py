@@ -6,7 +6,7 @@ The operator that arranges appends each delta to its trace and passes it on at o
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, Generic, Protocol
+from typing import Any, Generic, Protocol
 
 import attrs
 from typing_extensions import TypeVar
@@ -23,19 +23,16 @@ from timely.dataflow import (
     SyncActivator,
 )
 from timely.differential.bounds import bounds_in
-from timely.differential.linear import linear
+from timely.differential.containers import as_columns
+from timely.differential.methods import ArrangementBase
 from timely.differential.rings import Ring
 from timely.differential.trace import Cursor, Entry, Hold, Trace, compacted
-from timely.differential.updates import ByUpdate, as_columns, by_key, by_record, consolidate
+from timely.differential.updates import ByUpdate, by_key, by_record, consolidate
 from timely.errors import GraphError
 from timely.operators.input import resume_time
 from timely.operators.state import key_route, register_keyed_state, register_union_state
 from timely.order import PartialOrder
 from timely.progress import Lattice, lattice
-
-if TYPE_CHECKING:
-    from timely.differential.collections import Collection
-    from timely.differential.handles import TraceHandle
 
 T = TypeVar("T", bound=PartialOrder, default=int)
 K = TypeVar("K", default=Any)
@@ -47,6 +44,9 @@ class Import(Protocol):
 
     def cursor(self, *arguments: Any) -> Cursor[Any]:
         """Return a new reader, which has seen nothing yet; the arguments are those of ``Cursor``."""
+
+    def records(self, batch: Any) -> Any:
+        """Return what it sends as a container of updates."""
 
     def close(self) -> None:
         """End it."""
@@ -102,7 +102,7 @@ class Index:
         self.notify()
 
 
-class Arrangement(Generic[T, K, V]):
+class Arrangement(ArrangementBase[T, K, V], Generic[T, K, V]):
     """A collection indexed by key on each worker; made by ``arrange_by_key()`` or ``arrange_by_self()``.
 
     ``stream`` has its deltas. Join it, reduce it or read it any number of times: its trace is one.
@@ -164,13 +164,6 @@ class Arrangement(Generic[T, K, V]):
         to_inner, to_outer = _composed(self._to_inner, way.to_inner), _composed(way.to_outer, self._to_outer)
         return Arrangement(stream, self.index, to_inner, to_outer, self.keep, self.imported)
 
-    @property
-    def trace(self) -> TraceHandle[Any, K, V]:
-        """A new reader of the trace, at the times of the scope in which the collection was arranged."""
-        from timely.differential.handles import TraceHandle
-
-        return TraceHandle(self.index, self.keep)
-
     def close(self) -> None:
         """End an import, so that its dataflow can; what it has had stays. ``GraphError`` for what was not imported."""
         if self.imported is None:
@@ -187,59 +180,6 @@ class Arrangement(Generic[T, K, V]):
             return bool((before is None or before(record)) and (p(*record) if pairs else p(record, None)))  # type: ignore[arg-type]
 
         return Arrangement(self.stream, self.index, self._to_inner, self._to_outer, keep, self.imported)
-
-    def join(self, other: Any, *, name: str = "join") -> Collection[T, Any]:
-        """Return ``(key, (left, right))``, as ``Collection.join`` does."""
-        return self._pairs().join(other, name=name, key=self.index.key)
-
-    def join_map(self, other: Any, f: Callable[[K, V, Any], Any], *, name: str = "join_map") -> Collection[T, Any]:
-        """Return ``f(key, left, right)``, as ``Collection.join_map`` does."""
-        return self._pairs().join_map(other, f, name=name, key=self.index.key)
-
-    def semijoin(self, keys: Any, *, name: str = "semijoin") -> Collection[T, Any]:
-        """Return the pairs whose key is in ``keys``, as ``Collection.semijoin`` does."""
-        return self._pairs().semijoin(keys, name=name, key=self.index.key)
-
-    def reduce(
-        self, f: Callable[[K, list[tuple[V, Any]]], Iterable[tuple[Any, Any]]], *, name: str = "reduce"
-    ) -> Collection[T, tuple[K, Any]]:
-        """Return pairs of each key and the values of ``f(key, [(value, count), ...])``, as ``Collection.reduce`` does."""
-        return self._pairs().reduce(f, name=name, key=self.index.key)
-
-    def distinct(self, *, name: str = "distinct") -> Collection[T, Any]:
-        """Return each record whose count is positive, once."""
-        return self._records().distinct(name=name)
-
-    def count(self, *, name: str = "count") -> Collection[T, tuple[Any, Any]]:
-        """Return ``(record, count)`` for each record."""
-        return self._records().count(name=name)
-
-    def _shared(self) -> Collection[T, Any]:
-        """Return the collection of which operators by key read this trace; others would not filter it."""
-        from timely.differential.collections import Collection
-
-        return Collection(self.stream, self.index.ring, arrangement=self)
-
-    def _pairs(self) -> Collection[T, Any]:
-        return self._shared() if self.index.pairs else self.as_collection()
-
-    def _records(self) -> Collection[T, Any]:
-        return self.as_collection() if self.index.pairs else self._shared()
-
-    def as_collection(self, f: Callable[[K, V], Any] | None = None) -> Collection[T, Any]:
-        """Return the collection of its records, or of ``f(key, value)``."""
-        from timely.differential.collections import Collection
-
-        stream = self.stream
-        if self.imported is not None:  # its pieces are for those who look keys up
-            stream = linear(stream, "records", list)
-        whole: Collection[T, Any] = Collection(stream, self.index.ring, arrangement=None if self.keep else self)
-        if self.keep is not None:
-            whole = whole.filter(self.keep)
-        if f is None:
-            return whole
-        chosen = f
-        return whole.map((lambda pair: chosen(*pair)) if self.index.pairs else (lambda key: chosen(key, None)))  # type: ignore[arg-type]
 
 
 def _composed(first: Callable[[Any], Any] | None, then: Callable[[Any], Any] | None) -> Callable[[Any], Any] | None:

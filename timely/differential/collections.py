@@ -7,7 +7,7 @@ whether equal updates come as one, are unspecified.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, Generic, Literal
+from typing import TYPE_CHECKING, Any, Generic, Literal
 
 from typing_extensions import TypeVar
 
@@ -16,8 +16,10 @@ from timely.dataflow.origin import origin
 from timely.differential.aggregates import Count, Sum, Top, greatest
 from timely.differential.arrangement import Arrangement, arrange, pact_for
 from timely.differential.inputs import InputSession, new_sender
-from timely.differential.joins import LEFT, PAIR, join_arrangements, mapped
+from timely.differential.join_results import LEFT, PAIR, mapped
+from timely.differential.joins import join_arrangements
 from timely.differential.linear import columnar, delayed, linear, negated
+from timely.differential.methods import CollectionBase
 from timely.differential.outputs import Output, output
 from timely.differential.reductions import Function, by_value, reduce_stream
 from timely.differential.rings import INTEGERS, Ring, product_ring, ring_of
@@ -31,20 +33,23 @@ from timely.operators.routing import concat
 from timely.operators.state import key_route, register_keyed_state
 from timely.order import PartialOrder, Product, reaches
 
+if TYPE_CHECKING:
+    import pyarrow as pa
+
 T = TypeVar("T", bound=PartialOrder, default=int)
 D = TypeVar("D", default=Any)
 
 Key = Callable[[Any], Any]
 
 
-class Collection(Generic[T, D]):
+class Collection(CollectionBase[T, D], Generic[T, D]):
     """A multiset of records that changes with time, in one scope: a stream of updates ``(record, diff)`` at their times.
 
     Operators of pairs need tuples ``(key, value)``. Records are hashable. Operators that keep state take ``key=``: records are
     exchanged by ``key(k)`` instead of the key itself.
     """
 
-    __slots__ = ("_arrangement", "consolidated", "ring", "stream")
+    __slots__ = ("_arrangement", "consolidated", "ring", "schema", "stream")
 
     def __init__(
         self,
@@ -53,7 +58,9 @@ class Collection(Generic[T, D]):
         *,
         arrangement: Arrangement[T, Any, Any] | None = None,
         consolidated: bool = False,
+        schema: pa.Schema | None = None,
     ) -> None:
+        self.schema = schema
         self.stream = stream
         self.ring = ring
         self._arrangement = arrangement
@@ -70,6 +77,11 @@ class Collection(Generic[T, D]):
     def _linear(self, name: str, f: Callable[[Iterable[Update]], list[Update]]) -> Collection[T, Any]:
         return Collection(linear(self.stream, name, f), self.ring)
 
+    def _alike(self, other: Collection[Any, D]) -> Collection[Any, D]:
+        """Return ``other``, which has records of the same fields."""
+        other.schema = self.schema
+        return other
+
     # -- linear operators ------------------------------------------------------------------------------------------
 
     def map(self, f: Callable[[D], Any], *, name: str = "map") -> Collection[T, Any]:
@@ -78,7 +90,7 @@ class Collection(Generic[T, D]):
 
     def filter(self, p: Callable[[D], Any], *, name: str = "filter") -> Collection[T, D]:
         """Return the collection of the records for which ``p(record)`` is true."""
-        return self._linear(name, lambda updates: [update for update in updates if p(update[0])])
+        return self._alike(self._linear(name, lambda updates: [update for update in updates if p(update[0])]))
 
     def flat_map(self, f: Callable[[D], Iterable[Any]], *, name: str = "flat_map") -> Collection[T, Any]:
         """Return the collection of all records of ``f(record)``."""
@@ -98,12 +110,14 @@ class Collection(Generic[T, D]):
             self._check_other(other, "concat")
         if not others:
             return self
-        return Collection(concat(self.stream, *(other.stream for other in others)), self.ring)
+        alike = all(other.schema == self.schema for other in others)
+        streams = (other.stream for other in others)
+        return Collection(concat(self.stream, *streams), self.ring, schema=self.schema if alike else None)
 
     def negate(self, *, name: str = "negate") -> Collection[T, D]:
         """Return the collection with all counts negated; ``DifferenceError`` where they cannot be."""
         self.ring.require("negate", "negate")
-        return self._linear(name, negated)
+        return self._alike(self._linear(name, negated))
 
     def minus(self, other: Collection[T, D]) -> Collection[T, D]:
         """Return the difference of two collections."""
@@ -131,7 +145,7 @@ class Collection(Generic[T, D]):
 
     def filter_columns(self, p: Callable[..., Any], *, name: str = "filter_columns") -> Collection[T, D]:
         """Return the records for which ``p(keys, values)``, or ``p(keys)``, is true: NumPy arrays to an array of booleans."""
-        return self._linear(name, lambda updates: columnar(updates, name, lambda columns: columns.chosen_by(p)))
+        return self._alike(self._linear(name, lambda updates: columnar(updates, name, lambda columns: columns.chosen_by(p))))
 
     # -- scopes and times ------------------------------------------------------------------------------------------
 
@@ -140,21 +154,22 @@ class Collection(Generic[T, D]):
         if self._arrangement is not None:
             entered = self._arrangement.enter(scope).as_collection()
             entered.consolidated = self.consolidated
-            return entered
-        return Collection(self.stream.enter(scope), self.ring, consolidated=self.consolidated)
+            return self._alike(entered)
+        return Collection(self.stream.enter(scope), self.ring, consolidated=self.consolidated, schema=self.schema)
 
     def enter_at(self, scope: ScopeBuilder[Any], round: Callable[[D], int], *, name: str = "enter_at") -> Collection[Any, D]:
         """Return the collection inside the loop ``scope``, where each record enters at a round of its own."""
         entered = self.stream.enter(scope)
-        return Collection(delayed(entered, name, lambda record, time: Product(time[0], round(record))), self.ring)
+        late = delayed(entered, name, lambda record, time: Product(time[0], round(record)))
+        return Collection(late, self.ring, schema=self.schema)
 
     def leave(self) -> Collection[Any, D]:
         """Return the collection in the scope around its own, where it is the sum over all rounds."""
-        return Collection(self.stream.leave(), self.ring)
+        return Collection(self.stream.leave(), self.ring, schema=self.schema)
 
     def delay(self, f: Callable[[T], T], *, name: str = "delay") -> Collection[T, D]:
         """Return the collection with changes at ``f(time)``, which is monotone and never before ``time``."""
-        return Collection(delayed(self.stream, name, lambda record, time: f(time)), self.ring)
+        return Collection(delayed(self.stream, name, lambda record, time: f(time)), self.ring, schema=self.schema)
 
     # -- arrangements ----------------------------------------------------------------------------------------------
 
@@ -203,7 +218,8 @@ class Collection(Generic[T, D]):
 
         if self.consolidated:
             return self
-        return Collection(unary_frontier(self.stream, pact_for(False, key), name, constructor), self.ring, consolidated=True)
+        stream = unary_frontier(self.stream, pact_for(False, key), name, constructor)
+        return Collection(stream, self.ring, consolidated=True, schema=self.schema)
 
     # -- groups ----------------------------------------------------------------------------------------------------
 
@@ -221,7 +237,7 @@ class Collection(Generic[T, D]):
             return [(None, f(record, unwrap(count)))] if count > 0 else []
 
         kernel = "distinct" if f is _at_most_once else None
-        return self._reduced(Function(result, kernel), name, key, pairs=False, results=False)
+        return self._alike(self._reduced(Function(result, kernel), name, key, pairs=False, results=False))
 
     def count(self, *, name: str = "count", key: Key | None = None) -> Collection[T, tuple[D, Any]]:
         """Return ``(record, count)`` for each record."""
@@ -323,7 +339,7 @@ class Collection(Generic[T, D]):
 
     def semijoin(self, keys: Any, *, name: str = "semijoin", key: Key | None = None) -> Collection[T, D]:
         """Return the pairs whose key is in ``keys``, with the product of their counts: ``distinct`` makes those a set."""
-        return self._join(keys, LEFT, name, key, pairs=False)
+        return self._alike(self._join(keys, LEFT, name, key, pairs=False))
 
     def antijoin(self, keys: Any, *, name: str = "antijoin", key: Key | None = None) -> Collection[T, D]:
         """Return the collection minus its semijoin with ``keys``."""
@@ -340,32 +356,11 @@ class Collection(Generic[T, D]):
         ring = product_ring(self.ring, right.index.ring, name)
         return Collection(join_arrangements(left, right, result, name), ring)
 
-    # -- loops -----------------------------------------------------------------------------------------------------
-
-    def iterate(self, f: Callable[[ScopeBuilder[Any], Collection[Any, D]], Collection[Any, D]]) -> Collection[T, D]:
-        """Return the limit of ``x = f(scope, x)``, which begins with this collection, at each time of its own.
-
-        A loop that does not settle does not end; ``worker.explain`` shows what still changes.
-
-        >>> import timely
-        >>> from timely import differential as dd
-        >>> def halve(scope, numbers):
-        ...     return numbers.map(lambda x: x if x % 2 else x // 2)
-        >>> with timely.Worker() as worker:
-        ...     with worker.dataflow(int) as scope:
-        ...         odd = dd.collection(scope, range(1, 10)).iterate(halve).output()
-        ...     odd.at(0)
-        {1: 4, 3: 2, 5: 1, 7: 1, 9: 1}
-        """
-        from timely.differential.loops import iterate_from
-
-        return iterate_from(self, f)
-
     # -- out -------------------------------------------------------------------------------------------------------
 
     def output(self, worker: int | None = None, *, name: str = "output") -> Output[T, D]:
         """Return what the collection holds, to be read at complete times: this worker's share, or all of it on ``worker``."""
-        return output(self.stream, self.ring, worker, name)
+        return output(self.stream, self.ring, worker, name, self.schema)
 
     def probe(self, handle: ProbeHandle[T] | None = None) -> ProbeHandle[T]:
         """Return a handle that shows the frontier of the collection."""
@@ -398,7 +393,7 @@ class Collection(Generic[T, D]):
             return logic
 
         seen = self.stream.unary(Pipeline, name, constructor)
-        return Collection(seen, self.ring, consolidated=self.consolidated)
+        return Collection(seen, self.ring, consolidated=self.consolidated, schema=self.schema)
 
     def assert_empty(self, *, name: str = "assert_empty") -> None:
         """Raise ``CollectionMismatch`` at the first complete time at which it holds anything."""
@@ -453,9 +448,11 @@ def arranged(other: Any, name: str, pairs: bool, key: Key | None) -> Arrangement
 
 
 def new_collection(
-    scope: ScopeBuilder[T], *, diff: Any = int, name: str = "new_collection"
+    scope: ScopeBuilder[T], *, diff: Any = int, schema: pa.Schema | None = None, name: str = "new_collection"
 ) -> tuple[InputSession[T, Any], Collection[T, Any]]:
     """Return a session that changes a collection from outside, and the collection.
+
+    With ``schema``, a ``pyarrow.Schema``, records are tuples of its fields, also of one field alone.
 
     >>> import timely
     >>> from timely import differential as dd
@@ -465,8 +462,33 @@ def new_collection(
     0
     """
     ring = ring_of(diff)
+    fields = None
+    if schema is not None:
+        from timely.differential.arrow_tables import Fields
+
+        fields = Fields(schema)
     sender, stream = new_sender(scope, name)
-    return InputSession(sender, ring), Collection(stream, ring)
+    return InputSession(sender, ring, fields), Collection(stream, ring, schema=schema)
+
+
+def from_columns(
+    scope: ScopeBuilder[T], schema: pa.Schema, *, diff: Any = int, name: str = "from_columns"
+) -> tuple[InputSession[T, Any], Collection[T, Any]]:
+    """Return a session for Arrow batches and tables of ``schema``, and the collection of their rows as tuples.
+
+    >>> import pyarrow as pa, timely
+    >>> from timely import differential as dd
+    >>> people = pa.schema([("name", pa.string()), ("age", pa.int64())])
+    >>> with timely.Worker() as worker:
+    ...     with worker.dataflow(int) as scope:
+    ...         session, collection = dd.from_columns(scope, people)
+    ...         adults = collection.filter(lambda person: person[1] >= 18).output()
+    ...     session.insert_columns(pa.table({"name": ["ada", "bob"], "age": [36, 7]}))
+    ...     session.close()
+    ...     adults.to_arrow(0).to_pylist()
+    [{'name': 'ada', 'age': 36, 'count': 1}]
+    """
+    return new_collection(scope, diff=diff, schema=schema, name=name)
 
 
 def collection(

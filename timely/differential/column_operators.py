@@ -10,7 +10,7 @@ import numpy as np
 
 from timely.differential.column_store import Batch, Gathered, spread
 from timely.differential.columns import LARGE, Array, Updates, as_integers, greatest_of, summed
-from timely.differential.joins import Result
+from timely.differential.join_results import JoinResult
 from timely.order import less_equal
 
 
@@ -20,7 +20,7 @@ def join(
     others: Gathered,
     side: int,
     lub: Callable[[Any, Any], Any],
-    result: Result,
+    result: JoinResult,
     found: dict[Any, list[Any]],
     limit: int,
 ) -> Iterator[int]:
@@ -48,7 +48,7 @@ def _join_portion(
     lengths: Array,
     bounds: list[Any],
     side: int,
-    result: Result,
+    result: JoinResult,
     found: dict[Any, list[Any]],
 ) -> int:
     index = others.numbers[rows]
@@ -79,7 +79,13 @@ def _at(column: Array | None, rows: Array) -> Array | None:
 
 
 def _emit(
-    found: dict[Any, list[Any]], bound: Any, keys: Array, left: Array | None, right: Array | None, diffs: Array, result: Result
+    found: dict[Any, list[Any]],
+    bound: Any,
+    keys: Array,
+    left: Array | None,
+    right: Array | None,
+    diffs: Array,
+    result: JoinResult,
 ) -> None:
     batches = found.setdefault(bound, [])
     if result.columns is None:

@@ -9,7 +9,7 @@ import numpy as np
 
 from timely.differential.column_operators import accumulated, changes, reduced
 from timely.differential.column_store import Gathered
-from timely.differential.columns import Array, Updates, integers
+from timely.differential.columns import Array, Updates, each_once, integers
 
 
 class GatheredInput(Protocol):
@@ -46,7 +46,7 @@ class ColumnReduction:
         others = integers(list(more))
         if keys is None or others is None:
             return None, [*(taken if isinstance(taken, dict) else taken.tolist()), *(key for key in more if key not in taken)]
-        keys = np.unique(np.concatenate((keys, others)))
+        keys = each_once(np.concatenate((keys, others)) if len(others) else keys)
         large = self._input.large(keys)
         if large:
             keys = keys[~np.isin(keys, np.array(large, np.int64))]
@@ -64,4 +64,7 @@ class ColumnReduction:
     def later(self) -> Iterator[tuple[Any, list[Any]]]:
         """Return the keys that have to be looked at again, by time."""
         for time, parts in self._later.items():
-            yield time, self._keys[np.unique(np.concatenate(parts))].tolist()
+            chosen = np.zeros(len(self._keys), bool)
+            for part in parts:
+                chosen[part] = True
+            yield time, self._keys[chosen].tolist()

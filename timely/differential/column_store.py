@@ -31,6 +31,14 @@ class Gathered(NamedTuple):
     diffs: Array
     times: list[Any]
 
+    def chosen(self, counts: Sequence[bool]) -> Gathered:
+        """Return the entries at those times of which ``counts`` says so."""
+        if all(counts):
+            return self
+        rows = np.array(counts, bool)[self.codes]
+        values = None if self.values is None else self.values[rows]
+        return Gathered(self.numbers[rows], values, self.codes[rows], self.diffs[rows], self.times)
+
 
 class Batch:
     """Entries sorted by key and value. The entries of ``keys[i]`` stand from ``offsets[i]`` to ``offsets[i + 1]``."""
@@ -169,6 +177,7 @@ class ColumnStore:
         self._fresh: deque[tuple[int, Batch]] = deque()
         self._hidden: set[int] = set()  # keys that are kept elsewhere now
         self._merge: _Merge | None = None
+        self.changed = False  # since there was last nothing to merge
 
     def append(self, delta: ColumnDelta, fresh: bool) -> None:
         """Append a delta, which cursors may still have to see."""
@@ -184,6 +193,7 @@ class ColumnStore:
         """
         settled = self._settled
         settled.append(batch)
+        self.changed = True
         while len(settled) > 1 and len(settled[-2]) < 2 * len(settled[-1]):
             if len(settled[-2]) + len(settled[-1]) > 2 * PORTION:
                 return
@@ -198,6 +208,7 @@ class ColumnStore:
         if self._merge is None:
             sources = self._due()
             if not sources:
+                self.changed = False
                 return False
             self._merge = _Merge(sources, self._hidden)
         found = self._merge.work()
@@ -227,6 +238,11 @@ class ColumnStore:
         for number, batch in self._fresh:
             if seen is None or number < seen or number in ahead:
                 yield batch
+
+    def before(self, number: int) -> list[Batch]:
+        """Return what came before delta ``number``."""
+        found = [batch for batch in self.visible(number, ()) if len(batch)]
+        return [merged([batch], self._hidden) for batch in found] if self._hidden else found
 
     def lookup(self, key: Any, seen: int | None, ahead: Container[int]) -> list[Any]:
         """Return the entries of one key."""
@@ -259,6 +275,7 @@ class ColumnStore:
         """Advance all times: only the short lists change."""
         for batch in self.visible(None, ()):
             batch.times = [moved(time) for time in batch.times]
+            self.changed = self.changed or len(batch.times) > 1
 
     def compact(self) -> None:
         """Merge all batches that every cursor has seen."""
@@ -380,9 +397,54 @@ def merged(batches: Sequence[Batch], hidden: set[int]) -> Batch:
     return Batch(rows[0], rows[1] if values else None, codes, diffs, times)
 
 
-def row_entries(keys: Array, visible: Callable[[Any], Iterable[Any]], pairs: bool) -> Gathered | None:
-    """Return the entries of keys that are rows, or ``None`` where they are not whole numbers."""
-    rows = [(number, *entry) for number, key in enumerate(keys.tolist()) for entry in visible(key)]
+def by_time(
+    batches: Sequence[Batch], times: Iterable[Any], moved: Callable[[Any], Any], pairs: bool
+) -> dict[Any, Batch]:
+    """Return the entries of batches at each of the ``times`` that ``moved`` takes theirs to."""
+    parts: dict[Any, list[Batch]] = {time: [] for time in times}
+    for batch in batches:
+        places: dict[Any, int] = {}
+        table = np.array([places.setdefault(moved(time), len(places)) for time in batch.times], np.int64)
+        if batch.codes is None:
+            parts[next(iter(places))].append(batch)
+            continue
+        codes = table[batch.codes]
+        order = np.argsort(codes, kind="stable")
+        keys, values, diffs = batch.all_keys(), batch.values, batch.diffs
+        bounds = np.searchsorted(codes[order], np.arange(len(places) + 1))
+        for place, time in enumerate(places):
+            rows = order[bounds[place] : bounds[place + 1]]
+            part = [None if column is None else column[rows] for column in (values, diffs)]
+            parts[time].append(Batch(keys[rows], part[0], None, part[1], [time]))
+    single = {id(batch) for batch in batches}
+    empty = Batch(_NO_KEYS, _NO_KEYS if pairs else None, None, None, [None])
+    return {
+        time: found[0] if len(found) == 1 and id(found[0]) in single else merged([_at(part, time) for part in found], set())
+        if found else empty
+        for time, found in parts.items()
+    }
+
+
+def _at(batch: Batch, time: Any) -> Batch:
+    """Return a batch of one time at another one."""
+    return batch.cut(0, len(batch.keys), [time])
+
+
+def row_entries(
+    keys: Array, visible: Callable[[Any], Iterable[Any]], pairs: bool, held: Iterable[Any] | None = None
+) -> Gathered | None:
+    """Return the entries of keys that are rows, or ``None`` where they are not whole numbers.
+
+    ``held`` has the keys that have rows, where these are few.
+    """
+    numbered: Iterable[tuple[int, Any]] = enumerate(keys.tolist())
+    if held is not None:
+        few = np.array(sorted({number for number in map(whole, held) if number is not None}), np.int64)
+        places = np.searchsorted(keys, few)
+        places[places == len(keys)] = 0
+        found = places[keys[places] == few] if len(keys) else few
+        numbered = zip(found.tolist(), keys[found].tolist(), strict=True)
+    rows = [(number, *entry) for number, key in numbered for entry in visible(key)]
     return _columns_of(rows, pairs)
 
 

@@ -155,6 +155,19 @@ def summed(columns: Sequence[Array], diffs: Array | None, runs: bool = False) ->
     return [column[first] for column in columns], sums
 
 
+def counted(batches: Sequence[Any], counts: Callable[[Any], bool]) -> tuple[list[Array], Array]:
+    """Return the records of batches of a trace, and the sums of their differences at times for which ``counts(time)``."""
+    columns: list[list[Array]] = []
+    for batch in batches:
+        found = [batch.all_keys(), *([] if batch.values is None else [batch.values]), batch.all_diffs()]
+        chosen = np.array([counts(time) for time in batch.times], bool)
+        columns.append(found if chosen.all() else [column[chosen[batch.all_codes()]] for column in found])
+    *records, diffs = [np.concatenate(parts) for parts in zip(*columns, strict=True)]
+    rows, sums = summed(records, diffs)
+    assert sums is not None
+    return rows, sums
+
+
 def joined(parts: Sequence[Updates]) -> Updates:
     """Return several columns of updates, of one kind, as one."""
     if len(parts) == 1:
@@ -171,10 +184,11 @@ def joined(parts: Sequence[Updates]) -> Updates:
 def from_rows(rows: Sequence[Update], pairs: bool) -> Updates | None:
     """Return rows as columns; ``None`` unless all of it is whole numbers of 64 bits."""
     if pairs:
-        if not all(type(record) is tuple and len(record) == 2 for record, _ in rows):
+        records = [record for record, _ in rows]
+        if set(map(type, records)) != {tuple} or set(map(len, records)) != {2}:
             return None
-        keys = integers([record[0] for record, _ in rows])
-        values = None if keys is None else integers([record[1] for record, _ in rows])
+        keys = integers([record[0] for record in records])
+        values = None if keys is None else integers([record[1] for record in records])
         if values is None:
             return None
     else:
@@ -183,6 +197,20 @@ def from_rows(rows: Sequence[Update], pairs: bool) -> Updates | None:
     if keys is None or diffs is None or greatest_of(diffs) >= LARGE:
         return None
     return Updates(keys, values, None if (diffs == 1).all() else diffs)
+
+
+def each_once(numbers: Array) -> Array:
+    """Return sorted numbers, each once; those that are sorted already are not sorted again."""
+    if len(numbers) < 2:
+        return numbers
+    steps = np.diff(numbers)
+    if (steps > 0).all():
+        return numbers
+    if (steps < 0).any():
+        numbers = np.sort(numbers)
+        steps = np.diff(numbers)
+    found: Array = numbers[np.concatenate((np.ones(1, bool), steps != 0))]
+    return found
 
 
 def greatest_of(array: Array) -> int:
@@ -238,11 +266,7 @@ def updates_of(columns: Sequence[Any], diff: Any, label: str) -> Any:
     if len({len(array) for array in arrays}) > 1:
         lengths = " and ".join(str(len(array)) for array in arrays)
         raise ContainerError(f"{label}: insert_columns takes columns of one length, not {lengths}")
-    diffs = np.asarray(diff)
-    if diffs.ndim == 0:
-        diffs = np.full(len(arrays[0]), diffs)
-    if len(diffs) != len(arrays[0]):
-        raise ContainerError(f"{label}: insert_columns has {len(arrays[0])} rows and {len(diffs)} differences")
+    diffs = _differences(diff, len(arrays[0]), label)
     whole = all(array.dtype.kind in "iu" and array.dtype != np.uint64 for array in (*arrays, diffs))
     if whole and greatest_of(diffs) < LARGE:
         arrays = [array.astype(np.int64, copy=False) for array in arrays]
@@ -251,6 +275,20 @@ def updates_of(columns: Sequence[Any], diff: Any, label: str) -> Any:
     lists = [array.tolist() for array in arrays]
     records = lists[0] if len(lists) == 1 else list(zip(*lists, strict=True))
     return list(zip(records, diffs.tolist(), strict=True))
+
+
+def paired(records: Sequence[Any], diff: Any, label: str) -> list[Update]:
+    """Return records as updates: ``diff`` is one number for all of them, or an array."""
+    return list(zip(records, _differences(diff, len(records), label).tolist(), strict=True))
+
+
+def _differences(diff: Any, rows: int, label: str) -> Array:
+    diffs = np.asarray(diff)
+    if diffs.ndim == 0:
+        diffs = np.full(rows, diffs)
+    if len(diffs) != rows:
+        raise ContainerError(f"{label}: insert_columns has {rows} rows and {len(diffs)} differences")
+    return diffs
 
 
 def _plain(column: Any) -> Array:

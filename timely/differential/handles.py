@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any, Generic, Self
 
 from typing_extensions import TypeVar
 
-from timely.dataflow import ScopeBuilder
-from timely.differential.arrangement import Arrangement, Index
+from timely.differential.arrangement import Index
+from timely.differential.containers import MANY, columns_module
+from timely.differential.methods import TraceHandleBase
 from timely.differential.trace import Entry, accumulate
 from timely.errors import CompactedError, NotCompleteError, RoutingError, TimestampError, brief
 from timely.operators.state import key_route
@@ -20,6 +21,8 @@ from timely.order import PartialOrder, less_equal, reaches
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    import pyarrow as pa
 
 T = TypeVar("T", bound=PartialOrder, default=int)
 K = TypeVar("K", default=Any)
@@ -74,6 +77,21 @@ class Reads(Generic[K, V]):
             if counts:
                 yield key, counts
 
+    def to_arrow(self, moment: Moment) -> pa.Table:
+        """Return the records of this worker and their counts as a table."""
+        from timely.differential.arrow_tables import table_of, table_of_columns
+
+        pairs, trace = self._index.pairs, self._index.trace
+        module = columns_module() if self.keep is None and len(trace) >= MANY else None
+        batches = None if module is None else trace.batches(trace.number)
+        if module is not None and batches is not None:
+            rows, counts = module.counted(batches, moment.counts)
+            return table_of_columns(rows, counts, None, self._index.path)
+        found = (
+            ((key, value) if pairs else key, count) for key, counts in self.of_all(moment) for value, count in counts.items()
+        )
+        return table_of(found, None, self._index.path, pairs=pairs)
+
     def _counts(self, key: K, entries: Iterable[Entry], moment: Moment) -> dict[V, Any]:
         keep, pairs = self.keep, self._index.pairs
         if keep is None and moment.at is not None:
@@ -99,7 +117,7 @@ class _Held:
         return self.frontier
 
 
-class TraceHandle(Generic[T, K, V]):
+class TraceHandle(TraceHandleBase[T, K, V], Generic[T, K, V]):
     """One reader of an arrangement, from ``Arrangement.trace``: it reads complete times at or after ``since``.
 
     It holds the arrangement's history from where that began when the handle was made. ``advance`` lets go of some of it, and
@@ -123,18 +141,18 @@ class TraceHandle(Generic[T, K, V]):
     ({1: 1}, {}, [('k', {1: 1})], [2])
     """
 
-    __slots__ = ("__weakref__", "_closed", "_held", "_index", "_reads")
+    __slots__ = ("__weakref__", "_closed", "_held", "_reads", "index")
 
     def __init__(self, index: Index, keep: Callable[[Any], bool] | None = None, since: Sequence[T] | None = None) -> None:
         self._closed = False
-        self._index = index
+        self.index = index
         self._reads: Reads[K, V] = Reads(index, keep)
         self._held = _Held(list(index.trace.since if since is None else since))
         index.trace.hold(self._held, reads=True)
 
     def __repr__(self) -> str:
         state = "closed" if self._closed else f"since={self.since}, upper={self.upper}"
-        return f"TraceHandle({self._index.path!r}, {state})"
+        return f"TraceHandle({self.index.path!r}, {state})"
 
     # -- frontiers -------------------------------------------------------------------------------------------------
 
@@ -146,7 +164,7 @@ class TraceHandle(Generic[T, K, V]):
     @property
     def upper(self) -> list[T]:
         """The frontier of the times that are not complete."""
-        trace = self._index.trace
+        trace = self.index.trace
         return trace.lattice.lower_envelope(trace.upper())
 
     @property
@@ -162,11 +180,11 @@ class TraceHandle(Generic[T, K, V]):
         for time in times:
             if not reaches(since, time):
                 raise TimestampError(
-                    f"advance({brief(times)}): a reader of {self._index.path} that is at {brief(since)} cannot go back; the"
+                    f"advance({brief(times)}): a reader of {self.index.path} that is at {brief(since)} cannot go back; the"
                     f" trace is complete before {brief(self.upper)}"
                 )
-        self._held.frontier = self._index.trace.lattice.lower_envelope(times)
-        self._index.activate()
+        self._held.frontier = self.index.trace.lattice.lower_envelope(times)
+        self.index.activate()
 
     def _times(self, frontier: Any) -> list[T]:
         try:
@@ -182,9 +200,9 @@ class TraceHandle(Generic[T, K, V]):
 
     def _check_time(self, time: Any) -> None:
         try:
-            self._index.trace.lattice.domain.check(time)
+            self.index.trace.lattice.domain.check(time)
         except TimestampError as error:
-            raise TimestampError(f"a read of {self._index.path}: {error}") from None
+            raise TimestampError(f"a read of {self.index.path}: {error}") from None
 
     # -- reading ---------------------------------------------------------------------------------------------------
 
@@ -204,34 +222,48 @@ class TraceHandle(Generic[T, K, V]):
         """Return ``(key, {value: count})`` for the keys of this worker, at the complete time ``at`` or the latest one."""
         return iter(list(self._reads.of_all(self._moment(at))))
 
+    def to_arrow(self, at: T | None = None) -> pa.Table:
+        """Return what ``items`` does as a table of ``key``, ``value`` and ``count``, or ``record`` and ``count``. Needs PyArrow.
+
+        >>> import timely
+        >>> from timely import differential as dd
+        >>> with timely.Worker() as worker:
+        ...     with worker.dataflow(int) as scope:
+        ...         trace = dd.collection(scope, [(1, "a"), (1, "b")]).arrange_by_key().trace
+        ...     worker.run()
+        ...     trace.to_arrow().to_pydict()
+        {'key': [1, 1], 'value': ['a', 'b'], 'count': [1, 1]}
+        """
+        return self._reads.to_arrow(self._moment(at))
+
     def snapshot(self, at: T | None = None) -> Snapshot[T, K, V]:
         """Return a reader of one time, ``at`` or the latest complete one, for a ``with`` block."""
         return Snapshot(self.clone(), self._moment(at), self._reads)
 
     def _moment(self, at: T | None) -> Moment:
         self.check_open("read")
-        since, upper = self._held.frontier, list(self._index.trace.upper())
+        since, upper = self._held.frontier, list(self.index.trace.upper())
         if at is None:
             return self._latest(since, upper)
         self._check_time(at)
         if reaches(upper, at):
-            raise NotCompleteError(f"{self._index.path} is not complete at {brief(at)}: {self._frontiers()}")
+            raise NotCompleteError(f"{self.index.path} is not complete at {brief(at)}: {self._frontiers()}")
         if not reaches(since, at):
-            raise CompactedError(f"{self._index.path} has no history at {brief(at)}: {self._frontiers()}")
+            raise CompactedError(f"{self.index.path} has no history at {brief(at)}: {self._frontiers()}")
         return Moment(at, upper)
 
     def _latest(self, since: list[T], upper: list[T]) -> Moment:
         if not upper and since:
             return Moment(None, upper)
-        if not self._index.trace.lattice.domain.total:
+        if not self.index.trace.lattice.domain.total:
             raise TimestampError(
-                f"{self._index.path}: give the time to read at, since there is no latest one in a partial order;"
+                f"{self.index.path}: give the time to read at, since there is no latest one in a partial order;"
                 f" {self._frontiers()}"
             )
         if not since:
-            raise CompactedError(f"{self._index.path} has no history left: {self._frontiers()}")
+            raise CompactedError(f"{self.index.path} has no history left: {self._frontiers()}")
         if reaches(upper, since[0]):
-            raise NotCompleteError(f"{self._index.path} has no complete time that this reader may read: {self._frontiers()}")
+            raise NotCompleteError(f"{self.index.path} has no complete time that this reader may read: {self._frontiers()}")
         return Moment(None, upper)
 
     def _frontiers(self) -> str:
@@ -239,21 +271,15 @@ class TraceHandle(Generic[T, K, V]):
 
     # -- sharing ---------------------------------------------------------------------------------------------------
 
-    def import_into(self, scope: ScopeBuilder[Any], *, name: str = "import") -> Arrangement[T, K, V]:
-        """Return the arrangement in another dataflow of the same worker, without a copy: ``close()`` it to end that dataflow.
-
-        It starts with what is accumulated at ``since``, at the times of ``since``. Later history comes at its own times, and then
-        what happens from now on.
-        """
-        from timely.differential.imports import import_trace
-
-        self.check_open("import_into")
-        return import_trace(self._index, self.since, scope, self._reads.keep, name)
+    @property
+    def keep(self) -> Callable[[Any], bool] | None:
+        """Which records it reads, of a trace that is filtered."""
+        return self._reads.keep
 
     def clone(self) -> TraceHandle[T, K, V]:
         """Return another handle at the same ``since``."""
         self.check_open("clone")
-        return TraceHandle(self._index, self._reads.keep, self.since)
+        return TraceHandle(self.index, self.keep, self.since)
 
     # -- the end ---------------------------------------------------------------------------------------------------
 
@@ -261,13 +287,13 @@ class TraceHandle(Generic[T, K, V]):
         """Let go of the trace; a no-op when it is closed."""
         if not self._closed:
             self._closed = True
-            self._index.trace.release(self._held)
-            self._index.release()
+            self.index.trace.release(self._held)
+            self.index.release()
 
     def check_open(self, deed: str) -> None:
         """Raise ``CompactedError`` if it was closed."""
         if self._closed:
-            raise CompactedError(f"{deed}: this reader of {self._index.path} was closed; {self._frontiers()}")
+            raise CompactedError(f"{deed}: this reader of {self.index.path} was closed; {self._frontiers()}")
 
     def __enter__(self) -> Self:
         return self
@@ -277,9 +303,9 @@ class TraceHandle(Generic[T, K, V]):
 
     def __del__(self) -> None:
         if not getattr(self, "_closed", True):
-            self._index.trace.release(self._held)  # may run at any moment, so that nothing is compacted here
-            if not self._index.ended and self._index.sync_activator is not None:
-                self._index.sync_activator.activate()
+            self.index.trace.release(self._held)  # may run at any moment, so that nothing is compacted here
+            if not self.index.ended and self.index.sync_activator is not None:
+                self.index.sync_activator.activate()
 
 
 class Snapshot(Generic[T, K, V]):
@@ -301,6 +327,11 @@ class Snapshot(Generic[T, K, V]):
         """Return ``(key, {value: count})`` for the keys of this worker."""
         self._handle.check_open("items")
         return iter(list(self._reads.of_all(self._moment)))
+
+    def to_arrow(self) -> pa.Table:
+        """Return the records of this worker as ``TraceHandle.to_arrow`` does."""
+        self._handle.check_open("to_arrow")
+        return self._reads.to_arrow(self._moment)
 
     def close(self) -> None:
         """Let go of the trace."""

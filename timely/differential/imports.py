@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import sys
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from itertools import repeat
 from typing import TYPE_CHECKING, Any, Final
 
 from typing_extensions import override
 
 from timely.dataflow import Capability, CapabilitySet, OperatorInfo, OutputPort, ScopeBuilder, check_scope
 from timely.differential.arrangement import Arrangement, Index, describe_shared
+from timely.differential.containers import MANY, columns_module
 from timely.differential.trace import Cursor, Entry, Hold, Trace, compacted
 from timely.differential.updates import Delta, Update
 from timely.errors import GraphError, TimestampError
@@ -23,8 +25,14 @@ from timely.operators.state import register_union_state
 from timely.progress import Lattice
 
 if TYPE_CHECKING:
-    from timely.differential.column_store import Gathered
+    from timely.differential.column_store import Batch, Gathered
     from timely.differential.columns import Array
+
+_KEYS_A_LOOKUP: Final = 4096
+"""Keys of a piece that columns pass in the time in which rows look up one."""
+
+_LOOKUPS: Final = 40
+"""Keys that are made columns in the time in which rows look up one."""
 
 _DONE: Final = sys.maxsize
 """The number of a reader that waits for no delta."""
@@ -57,6 +65,7 @@ class _Base:
         self.trace = trace
         self.start = start
         self._place = place
+        self._columns: dict[Any, Batch] | None = None  # once somebody has asked for all of it
 
     def __del__(self) -> None:
         self._place.leave()  # may run at any moment
@@ -66,6 +75,24 @@ class _Base:
         start = self.start
         found = [entry for entry in self.trace.visible(key, start.number, _NOTHING) if start.moved(entry[1]) == time]
         return found if len(found) < 2 else compacted(found, self.trace.lattice, start.since, {})
+
+    def columns(self, time: Any, keys: int | None = None) -> Batch | None:
+        """Return the piece of ``time`` as columns, for a reader of so many ``keys``, or of all.
+
+        ``None`` where rows are faster, or values are no whole numbers.
+        """
+        if keys is not None and (keys < MANY or keys < len(self.trace) // _KEYS_A_LOOKUP):
+            return None
+        if self._columns is None:
+            if keys is not None and _LOOKUPS * keys * len(self.start.times) < len(self.trace):
+                return None
+            batches = None if len(self.trace) < MANY or columns_module() is None else self.trace.batches(self.start.number)
+            if batches is None:
+                return None
+            from timely.differential.column_store import by_time
+
+            self._columns = by_time(batches, self.start.times, self.start.moved, self.trace.pairs)
+        return self._columns[time]
 
 
 _NOTHING: Final[set[int]] = set()
@@ -108,16 +135,41 @@ class Piece:
         """Return about how many updates it has, and at least one."""
         return self._size
 
+    @property
+    def batch(self) -> Batch | None:
+        """All of it as columns, or ``None`` where that cannot be."""
+        return self._base.columns(self.time)
+
+    def batch_for(self, keys: int) -> Batch | None:
+        """Return all of it as columns for a reader of so many ``keys``, or ``None`` where rows are faster."""
+        return self._base.columns(self.time, keys)
+
+    def updates(self) -> Any:
+        """Return all of it as a container."""
+        batch = self.batch
+        if batch is None:
+            return list(self)
+        from timely.differential.columns import Updates
+
+        return Updates(batch.all_keys(), batch.values, batch.diffs)
+
     def __iter__(self) -> Iterator[Update]:
         pairs = self._base.trace.pairs
-        for key, value, diff in self.rows(list(self._base.trace.keys())):
+        for key, value, diff in self.rows(dict.fromkeys(self._base.trace.keys())):
             yield ((key, value) if pairs else key), diff
 
-    def rows(self, keys: Iterable[Any]) -> Iterator[tuple[Any, Any, Any]]:
+    def rows(self, keys: Collection[Any]) -> Iterator[tuple[Any, Any, Any]]:
         """Return the updates of some keys as ``(key, value, diff)``."""
-        base = self._base
+        base, time = self._base, self.time
+        batch = self.batch_for(len(keys))
+        if batch is not None and len(batch) < 8 * len(keys):
+            values = repeat(None) if batch.values is None else batch.values.tolist()
+            for row in zip(batch.all_keys().tolist(), values, batch.all_diffs().tolist()):  # one may be endless
+                if row[0] in keys:
+                    yield row
+            return
         for key in keys:
-            for value, _, diff in base.entries(key, self.time):
+            for value, _, diff in base.entries(key, time):
                 yield key, value, diff
 
 
@@ -154,21 +206,30 @@ class ImportCursor(Cursor[Any]):
 
     @override
     def gather(self, keys: Array) -> Gathered | None:
-        return None if self._unseen else super().gather(keys)
+        found = super().gather(keys)
+        if found is None or not self._unseen:
+            return found
+        return found.chosen([moved not in self._unseen for moved in map(self._moved_outside, found.times)])
+
+    @override
+    def batch_for(self, delta: Any, others: Cursor[Any]) -> Batch | None:
+        if not isinstance(delta, Piece):
+            return super().batch_for(delta, others)
+        return None if self._keep is not None else delta.batch_for(len(others))
 
     @override
     def rows_for(self, delta: Any, others: Cursor[Any]) -> Iterable[tuple[Any, Any, Any]]:
         if isinstance(delta, Piece) and len(others) < len(self._trace):
-            return self._kept(delta.rows(list(others.keys())))
+            return self._filtered(delta.rows(dict.fromkeys(others.keys())))
         return self.rows(delta)
 
     @override
     def rows(self, delta: Any) -> Iterable[tuple[Any, Any, Any]]:
         if isinstance(delta, Piece):
-            return self._kept(delta.rows(list(self._trace.keys())))
+            return self._filtered(delta.rows(dict.fromkeys(self._trace.keys())))
         return super().rows(delta)
 
-    def _kept(self, rows: Iterator[tuple[Any, Any, Any]]) -> Iterator[tuple[Any, Any, Any]]:
+    def _filtered(self, rows: Iterator[tuple[Any, Any, Any]]) -> Iterator[tuple[Any, Any, Any]]:
         keep, pairs = self._keep, self._trace.pairs
         return rows if keep is None else (row for row in rows if keep(row[:2] if pairs else row[0]))
 
@@ -180,7 +241,7 @@ class ImportCursor(Cursor[Any]):
         self._unseen.discard(delta.time)
         run = self._run
         if run is not None:
-            for key, value, diff in self._kept(delta.rows(list(run))):
+            for key, value, diff in self._filtered(delta.rows(run)):
                 run[key].append((value, time, diff))
 
 
@@ -208,6 +269,10 @@ class TraceImport:
     def cursor(self, *arguments: Any) -> Cursor[Any]:
         """Return a new reader, which has seen nothing yet."""
         return ImportCursor(self._start, *arguments)
+
+    def records(self, batch: Any) -> Any:
+        """Return what is sent as a container that anybody can read, or send to another worker."""
+        return batch.updates() if isinstance(batch, Piece) else batch
 
     def close(self) -> None:
         """Send what has come and nothing more, so that the dataflow can end; a no-op when it is closed."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from types import TracebackType
-from typing import Any, Generic, Self
+from typing import TYPE_CHECKING, Any, Generic, Self
 
 from typing_extensions import TypeVar
 
@@ -15,6 +15,9 @@ from timely.errors import CapabilityError, TimestampError, brief
 from timely.operators.generic import source
 from timely.operators.input import ResumeTime, resume_time
 from timely.order import PartialOrder
+
+if TYPE_CHECKING:
+    from timely.differential.arrow_tables import Fields
 
 T = TypeVar("T", bound=PartialOrder, default=int)
 D = TypeVar("D", default=Any)
@@ -208,10 +211,11 @@ class InputSession(Session[T], Generic[T, D]):
     [(3, 0, 1), (3, 1, -1), ('x', 1, 2)]
     """
 
-    __slots__ = ("_one", "_ring")
+    __slots__ = ("_fields", "_one", "_ring")
 
-    def __init__(self, sender: UpdateSender[T], ring: Ring) -> None:
+    def __init__(self, sender: UpdateSender[T], ring: Ring, fields: Fields | None = None) -> None:
         super().__init__(sender)
+        self._fields = fields  # of a collection with a schema
         self._ring = ring
         self._one: Any = None if ring.one is None else ring.wrap(ring.one)
 
@@ -219,6 +223,8 @@ class InputSession(Session[T], Generic[T, D]):
         """Add ``record`` once more; ``DifferenceError`` where differences have no ``one``."""
         if self._one is None:
             self._ring.require("one", "insert")
+        if self._fields is not None:
+            self._fields.check(record, self._sender.label)
         self._sender.send((record, self._one))
 
     def remove(self, record: D) -> None:
@@ -226,28 +232,39 @@ class InputSession(Session[T], Generic[T, D]):
         if self._one is None or self._ring.negate is None:
             self._ring.require("one", "remove")
             self._ring.require("negate", "remove")
+        if self._fields is not None:
+            self._fields.check(record, self._sender.label)
         self._sender.send((record, -self._one))
 
     def update(self, record: D, diff: Any) -> None:
         """Add ``diff`` to the count of ``record``."""
+        if self._fields is not None:
+            self._fields.check(record, self._sender.label)
         self._sender.send((record, self._ring.wrap(diff)))
 
     def update_at(self, record: D, time: T, diff: Any) -> None:
         """Add ``diff`` to the count of ``record`` at ``time``; ``TimestampError`` unless it is at or after the current one."""
+        if self._fields is not None:
+            self._fields.check(record, self._sender.label)
         self._sender.send_at(time, (record, self._ring.wrap(diff)))
 
     def insert_batch(self, records: Iterable[D]) -> None:
         """Add every one of ``records`` once more."""
         if self._one is None:
             self._ring.require("one", "insert_batch")
-        one = self._one
-        self._sender.send_batch([(record, one) for record in records])
+        one, fields = self._one, self._fields
+        batch = [(record, one) for record in records]
+        if fields is not None:
+            for record, _ in batch:
+                fields.check(record, self._sender.label)
+        self._sender.send_batch(batch)
 
     def insert_columns(self, *columns: Any, diff: Any = 1) -> None:
         """Add the rows of columns: one of records, or two of keys and values, or an Arrow batch or table of one or two columns.
 
         Whole numbers of up to 64 bits stay columns. Others become rows, where missing values are ``None``. ``diff`` is one number
-        for all rows, or an array. Needs NumPy.
+        for all rows, or an array. Needs NumPy. A collection with a schema takes Arrow batches and tables of that schema, and
+        their rows are tuples; ``ContainerError`` for others.
 
         >>> import timely
         >>> from timely import differential as dd
@@ -260,9 +277,16 @@ class InputSession(Session[T], Generic[T, D]):
         ...     result.at(0)
         {(1, 2): 1, (2, 3): 1}
         """
-        from timely.differential.columns import updates_of
+        from timely.differential.columns import paired, updates_of
 
-        updates = updates_of(columns, diff, self._sender.label)
+        fields, label = self._fields, self._sender.label
+        updates: Any
+        if fields is None:
+            updates = updates_of(columns, diff, label)
+        else:
+            fields.check_columns(columns, label)
+            batch = columns[0]
+            updates = updates_of(columns, diff, label) if fields.whole(batch) else paired(fields.rows(batch), diff, label)
         if self._ring.native is not int or isinstance(updates, list):
             self._sender.send_batch([(record, self._ring.wrap(diff)) for record, diff in updates])
         else:

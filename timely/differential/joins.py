@@ -10,13 +10,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-import attrs
-
 from timely.dataflow import Capability, InputPort, OperatorBuilder, OperatorInfo, OutputPort, Pipeline, Stream
 from timely.differential.arrangement import Arrangement, describe_shared
 from timely.differential.epochs import due_in
+from timely.differential.join_results import JoinResult
 from timely.differential.trace import Cursor
-from timely.differential.updates import MANY, Update
+from timely.differential.updates import Update
 from timely.errors import GraphError, StateError
 from timely.operators.pending import Pending
 from timely.operators.state import key_route, register_keyed_state
@@ -45,7 +44,7 @@ Waiting = tuple[Capability[Any], Deltas]
 class _Join:
     """The logic of one join."""
 
-    def __init__(self, left: Arrangement[Any, Any, Any], right: Arrangement[Any, Any, Any], result: Result) -> None:
+    def __init__(self, left: Arrangement[Any, Any, Any], right: Arrangement[Any, Any, Any], result: JoinResult) -> None:
         self._lub = left.lattice.lub
         self._due = due_in(left.scope)
         self._result = result
@@ -169,8 +168,8 @@ class _Join:
         self, time: Any, mine: Cursor[Any], others: Cursor[Any], delta: Any, side: int, found: dict[Any, list[Any]]
     ) -> Iterator[int]:
         """Collect containers of the results of a delta by time in ``found``; yield how many there are, now and then."""
-        batch = getattr(delta, "batch", None)
-        if batch is not None and len(delta) >= MANY:
+        batch = mine.batch_for(delta, others)
+        if batch is not None:
             columns = self._columns(time, others, batch, side, found)
             if columns is not None:
                 yield from columns
@@ -204,45 +203,8 @@ class _Join:
         return column_operators.join(time, batch, gathered, side, self._lub, self._result, found, LIMIT)
 
 
-@attrs.frozen
-class Result:
-    """What a join makes of a pair: ``collect(results, key, left, right, diff)`` appends updates to a list.
-
-    ``columns(keys, left, right)`` does the same for arrays, and returns the keys and the values of the records.
-    """
-
-    collect: Callable[..., None]
-    columns: Callable[..., Any] | None = None
-
-
-def _collect_pair(results: list[Any], key: Any, left: Any, right: Any, diff: Any) -> None:
-    results.append(((key, (left, right)), diff))
-
-
-def _collect_left(results: list[Any], key: Any, left: Any, right: Any, diff: Any) -> None:
-    results.append(((key, left), diff))
-
-
-def _collect_key(results: list[Any], key: Any, left: Any, right: Any, diff: Any) -> None:
-    results.append((key, diff))
-
-
-PAIR: Final = Result(_collect_pair)
-LEFT: Final = Result(_collect_left, lambda keys, left, right: (keys, left))
-KEY: Final = Result(_collect_key, lambda keys, left, right: keys)
-
-
-def mapped(f: Callable[[Any, Any, Any], Any], columns: Callable[..., Any] | None = None) -> Result:
-    """Return what collects ``f(key, left, right)``; ``columns`` does the same for arrays."""
-
-    def collect(results: list[Any], key: Any, left: Any, right: Any, diff: Any) -> None:
-        results.append((f(key, left, right), diff))
-
-    return Result(collect, columns)
-
-
 def join_arrangements(
-    left: Arrangement[Any, Any, Any], right: Arrangement[Any, Any, Any], result: Result, name: str
+    left: Arrangement[Any, Any, Any], right: Arrangement[Any, Any, Any], result: JoinResult, name: str
 ) -> Stream[Any, Any]:
     """Return the stream of updates that ``result`` collects of the pairs of ``left`` and ``right``."""
     if left.scope is not right.scope:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, Generic, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, cast
 
 from typing_extensions import TypeVar
 
@@ -18,6 +18,9 @@ from timely.order import PartialOrder, linear_extension, reaches
 from timely.progress import TimeDomain, lattice
 from timely.worker import Worker
 from timely.worker.dataflows import DataflowBuild
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 T = TypeVar("T", bound=PartialOrder, default=int)
 D = TypeVar("D", default=Any)
@@ -54,7 +57,8 @@ class Output(Generic[T, D]):
     ({2: 3, 3: 1}, {2: 2, 3: 1}, [(2, 1, -1)])
     """
 
-    def __init__(self, worker: Worker, times: TimeDomain[T], ring: Ring) -> None:
+    def __init__(self, worker: Worker, times: TimeDomain[T], ring: Ring, schema: pa.Schema | None = None) -> None:
+        self.schema = schema
         self._worker = worker
         self._times = times
         self._ring = ring
@@ -148,6 +152,28 @@ class Output(Generic[T, D]):
             )
         return dict(self._unwrapped(consolidate(self._updates(lambda other: bool(other <= time)))))
 
+    def to_arrow(self, time: T) -> pa.Table:
+        """Return the records at ``time`` as a table, with their counts as the last column, ``count``.
+
+        Pairs have columns ``key`` and ``value``, other tuples of one length ``field_0``, ``field_1``, and so on, named tuples and
+        records with a schema those of their fields. Others are one column ``record``. Needs PyArrow.
+
+        >>> import timely
+        >>> from timely import differential as dd
+        >>> with timely.Worker() as worker:
+        ...     with worker.dataflow(int) as scope:
+        ...         result = dd.collection(scope, [("a", 1), ("b", 2)]).output()
+        ...     result.to_arrow(0).to_pydict()
+        {'key': ['a', 'b'], 'value': [1, 2], 'count': [1, 1]}
+        """
+        from timely.differential.arrow_tables import table_of
+
+        return table_of(self.at(time).items(), self.schema, self._name)
+
+    def to_pandas(self, time: T) -> Any:
+        """Return what ``to_arrow`` does, as a pandas DataFrame. Needs PyArrow and pandas."""
+        return self.to_arrow(time).to_pandas()
+
     def changes(self, since: T | None = None) -> list[tuple[D, T, Any]]:
         """Return ``(record, time, diff)`` for the complete times from ``since`` on, in order of time and of record.
 
@@ -227,10 +253,12 @@ def worker_of(scope: ScopeBuilder[Any]) -> Worker:
     return worker
 
 
-def output(stream: Stream[T, Any], ring: Ring, worker: int | None, name: str) -> Output[T, Any]:
+def output(
+    stream: Stream[T, Any], ring: Ring, worker: int | None, name: str, schema: pa.Schema | None = None
+) -> Output[T, Any]:
     """Return the output of a stream of updates."""
     scope = stream.scope
-    found: Output[T, Any] = Output(worker_of(scope), scope.subgraph.domain, ring)
+    found: Output[T, Any] = Output(worker_of(scope), scope.subgraph.domain, ring, schema)
     pact: Pact = Pipeline
     if worker is not None:
         chosen = worker

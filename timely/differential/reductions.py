@@ -17,10 +17,11 @@ from timely.dataflow import Capability, InputPort, OperatorBuilder, OperatorInfo
 from timely.differential.aggregates import Aggregate, Groups, counts_at
 from timely.differential.arrangement import Arrangement, Index, describe_shared, pact_for, register_trace
 from timely.differential.bounds import bounds_in
+from timely.differential.containers import MANY, as_columns
 from timely.differential.epochs import Due, due_in
 from timely.differential.rings import INTEGERS, Ring
 from timely.differential.trace import Cursor, Trace
-from timely.differential.updates import MANY, Update, as_columns, consolidate
+from timely.differential.updates import Update, consolidate
 from timely.errors import brief
 from timely.operators.pending import Pending
 from timely.operators.state import key_route, register_keyed_state
@@ -124,6 +125,11 @@ class _SharedTrace:
         self.gather = cursor.gather
 
     def take(self, time: Any, batches: list[Any]) -> Any:
+        columns = [self._cursor.keys_of(delta) for delta in batches]
+        if columns and all(column is not None for column in columns):
+            for delta in batches:
+                self._cursor.see(delta, time)
+            return columns[0] if len(columns) == 1 else unique_keys(columns)
         keys: dict[Any, None] = {}
         for delta in batches:
             keys.update(dict.fromkeys(key for key, _, _ in self._cursor.rows(delta)))
@@ -159,6 +165,13 @@ class _Grouped(_Own):
 
     def gather(self, keys: Array) -> Gathered | None:
         return self._groups.trace.gather(keys, self._groups.trace.number, set())
+
+
+def unique_keys(columns: list[Any]) -> Array:
+    """Return the keys of several deltas, each once."""
+    import numpy as np
+
+    return np.unique(np.concatenate(columns))
 
 
 def _consolidated(batches: list[Any]) -> list[Update]:

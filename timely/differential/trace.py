@@ -15,12 +15,13 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import reduce
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, TypeAlias, TypeVar
 
+from timely.differential.containers import MANY
 from timely.differential.updates import Delta, Update
 from timely.order import PartialOrder, less_equal, reaches
 from timely.progress import Lattice
 
 if TYPE_CHECKING:
-    from timely.differential.column_store import ColumnDelta, ColumnStore, Gathered
+    from timely.differential.column_store import Batch, ColumnDelta, ColumnStore, Gathered
     from timely.differential.columns import Array, Updates
 
 T = TypeVar("T", bound=PartialOrder)
@@ -217,11 +218,28 @@ class Trace(Generic[T]):
             self._fold()  # to look up every key would cost as much
         found = [] if self._columns is None else self._columns.gather(keys, seen, ahead)
         if self._settled or self._fresh:
-            rows = column_store.row_entries(keys, lambda key: self._visible_rows(key, seen, ahead), self.pairs)
+            held = {**self._settled, **self._fresh} if 8 * (len(self._settled) + len(self._fresh)) < len(keys) else None
+            rows = column_store.row_entries(keys, lambda key: self._visible_rows(key, seen, ahead), self.pairs, held)
             if rows is None:
                 return None
             found.append(rows)
         return column_store.one(found, self.pairs)
+
+    def batches(self, number: int) -> list[Batch] | None:
+        """Return what came before delta ``number`` as columns, or ``None`` where some are not whole numbers."""
+        from timely.differential.column_store import batch_of_rows
+
+        if not self._fold():
+            return None
+        found = [] if self._columns is None else self._columns.before(number)
+        waiting = {key: [entry[1:] for entry in entries if entry[0] < number] for key, entries in self._fresh.items()}
+        rows = {key: entries for key, entries in waiting.items() if entries}
+        if rows:
+            batch = batch_of_rows(rows, self._moved, self.pairs)
+            if batch is None:
+                return None
+            found.append(batch)
+        return found
 
     def _visible_rows(self, key: Any, seen: int, ahead: set[int]) -> list[Entry]:
         settled = self._settled.get(key, _NONE)
@@ -339,10 +357,11 @@ class Trace(Generic[T]):
         if self.eager:
             self.compact()
             return False
-        more = self._columns is not None and self._maintain_columns(self._columns)
         self._appended += appended
         self._idle += 1
         touched = self._touched
+        columns = self._columns
+        more = columns is not None and (columns.changed or self._rows > _LEAST_FOLD) and self._maintain_columns(columns)
         if not force and not self.advanced and not self.released and self._idle < _EVERY and len(touched) < _EVERY:
             return more
         self._idle = 0
@@ -560,6 +579,15 @@ class Cursor(Generic[T]):
         if found is None or self._to_inner is None:
             return found
         return found._replace(times=[self._to_inner(time) for time in found.times])
+
+    def batch_for(self, delta: Any, others: Cursor[Any]) -> Batch | None:
+        """Return a delta as columns, to be joined with ``others``; ``None`` where rows are faster, or it has no columns."""
+        return None if self._keep is not None or len(delta) < MANY else getattr(delta, "batch", None)
+
+    def keys_of(self, delta: Any) -> Array | None:
+        """Return the keys of a delta as columns, or ``None`` where it has none."""
+        batch = None if self._keep is not None else getattr(delta, "batch", None)
+        return None if batch is None else batch.keys
 
     def rows_for(self, delta: Any, others: Cursor[Any]) -> Iterable[tuple[Any, Any, Any]]:
         """Return the updates of a delta whose keys ``others`` may have, and perhaps more."""

@@ -6,16 +6,14 @@ Invariant: which pairs come out, and at which times, depends on the two streams 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, TypeAlias, get_args, get_origin
+from typing import Any, TypeAlias
 
 from timely.dataflow import Capability, InputPort, OperatorInfo, OutputPort, Stream, records_of, scope_of
-from timely.errors import TimestampError
 from timely.operators.by_record import by_first
 from timely.operators.generic import binary_frontier
 from timely.operators.state import ChangeLog, key_route
 from timely.operators.type_variables import K, T, V, W
-from timely.order import Product
-from timely.progress import time_domain
+from timely.progress import lattice
 
 State: TypeAlias = dict[Any, list[tuple[Any, Any]]]
 """The records of one side: for each key, times and values."""
@@ -29,7 +27,7 @@ def join(
 
     Each side is stored until the other has ended. To join records of the same time only, put the time into the key. Pairs are
     exchanged by ``key(k)``, or by the key itself. ``TimestampError`` for times without least upper bounds, see
-    ``least_upper_bound``.
+    ``timely.progress.lattice``.
 
     >>> import timely
     >>> def build(scope):
@@ -38,7 +36,7 @@ def join(
     >>> timely.example(build)
     [(5, [(2, ('two', 'II'))])]
     """
-    bound: Callable[[T, T], T] = least_upper_bound(scope_of(stream, "join").time)
+    bound: Callable[[T, T], T] = lattice(scope_of(stream, "join").time).lub
 
     def constructor(capability: Capability[T], info: OperatorInfo) -> Callable[..., object]:
         lefts: State = {}
@@ -90,23 +88,3 @@ def _match(time: T, batch: Any, mine: State | None, others: State, flip: bool, b
             pair = (key, (other, value) if flip else (value, other))
             found.setdefault(bound(time, other_time), []).append(pair)
     return found
-
-
-def least_upper_bound(time: Any) -> Callable[[Any, Any], Any]:
-    """Return the function of two times of type ``time`` that returns the earliest time at or after both.
-
-    The later one of a total order, coordinate by coordinate of a product, and ``lub(other)`` of a type that offers it.
-    ``TimestampError`` for a type that has none of these.
-    """
-    domain = time_domain(time)
-    if get_origin(time) is Product:
-        outer, inner = (least_upper_bound(part) for part in get_args(time))
-        return lambda one, two: Product(outer(one.outer, two.outer), inner(one.inner, two.inner))
-    if callable(getattr(time, "lub", None)):
-        return lambda one, two: one.lub(two)
-    if time is int or domain.total:
-        return lambda one, two: two if one <= two else one
-    raise TimestampError(
-        f"join needs least upper bounds, and times of type {domain.name} have none: give the type a method lub(other) that"
-        " returns the earliest time at or after both, or is_total() if every two of its times are comparable"
-    )

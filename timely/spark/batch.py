@@ -19,7 +19,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import IntegerType, StructField, StructType
 
-from timely.dataflow.output_schema import Output
+from timely.dataflow.output_schema import OutputSchema
 from timely.errors import ConfigurationError, GraphError, PeerLostError, SchemaError, TimelyError
 from timely.errors import OutputError as OutputError  # where it was before
 from timely.progress import ProgressGroups, ProgressMode
@@ -164,7 +164,7 @@ def run(
     checkpoints = None if checkpoint is None else _checkpoints(checkpoint, checkpoint_every, plan, schemas)
     entry = server.open_run(workers, patience=patience, place=None if checkpoints is None else checkpoints.where)
     FailurePolicy(context, entry)
-    declared = tuple(Output(name, arrow_schema(schema)) for name, schema in schemas.items())
+    declared = tuple(OutputSchema(name, arrow_schema(schema)) for name, schema in schemas.items())
     name, log = name_of(build), log_to_spark(context)
     listen_for_page(entry, None if live is None else live.open(name))
     given = build, plan.inputs, declared, server.invitation(entry), _rows_of_a_batch(session), log, checkpoints, progress

@@ -12,7 +12,7 @@ import attrs
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from timely.dataflow.output_schema import Output
+from timely.dataflow.output_schema import OutputSchema
 from timely.errors import SchemaError
 
 TAG = "timely_table"
@@ -75,7 +75,7 @@ def cut(batch: pa.RecordBatch, rows: int) -> Iterator[pa.RecordBatch]:
         yield batch.slice(start, rows)
 
 
-def packed_schema(outputs: Sequence[Output]) -> pa.Schema:
+def packed_schema(outputs: Sequence[OutputSchema]) -> pa.Schema:
     """Return the schema of the one table in which several outputs travel."""
     fields = [pa.field(TAG, pa.int32(), nullable=False)]
     for position, output in enumerate(outputs):

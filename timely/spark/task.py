@@ -17,7 +17,7 @@ import pyarrow as pa
 from pyspark import BarrierTaskContext
 
 from timely.dataflow import ScopeBuilder, Stream
-from timely.dataflow.output_schema import Output
+from timely.dataflow.output_schema import OutputSchema
 from timely.errors import ConfigurationError, PeerLostError, TimelyError, WorkerError, error_text
 from timely.execution.run_monitor import watched
 from timely.monitor.local_workers import LocalWorkers
@@ -53,7 +53,7 @@ class Task:
 
     build: Build
     inputs: tuple[InputTable, ...]
-    outputs: tuple[Output, ...]
+    outputs: tuple[OutputSchema, ...]
     invitation: Invitation
     rows: int = 0
     """The most rows of a batch that Spark is handed; 0 for any number."""

@@ -25,16 +25,19 @@ from timely.differential import (
     Output,
     Ring,
     aggregates,
+    containers,
     from_updates,
+    handles,
+    imports,
     joins,
     new_collection,
     reductions,
     trace,
-    updates,
 )
 from timely.differential.aggregates import Groups
+from timely.differential.containers import columns_module
 from timely.differential.trace import Trace
-from timely.differential.updates import Update, columns_module
+from timely.differential.updates import Update
 from timely.errors import CollectionMismatch, StalledError, brief
 from timely.order import Product, linear_extension
 from timely.progress import lattice, time_domain
@@ -82,14 +85,16 @@ def forced_compaction(force: bool = True) -> Iterator[None]:
 def small_columns(many: int = 3) -> Iterator[None]:
     """Have updates become columns from ``many`` on, and other limits be small as well: small runs then do what large ones do.
 
-    >>> from timely.differential import updates
+    >>> from timely.differential import containers
     >>> with small_columns():
-    ...     updates.MANY
+    ...     containers.MANY
     3
     """
     limits: list[tuple[Any, str, int]] = [
-        (updates, "MANY", many),
-        (joins, "MANY", many),
+        (containers, "MANY", many),
+        (trace, "MANY", many),
+        (handles, "MANY", many),
+        (imports, "MANY", many),
         (reductions, "MANY", many),
         (joins, "LIMIT", 20),
         (aggregates, "SMALL", 4),
@@ -150,7 +155,7 @@ def _send(session: InputSession[Any, Any], rows: Sequence[Update], containers: C
         session.insert_columns(*arrays, diff=found.counts())
 
 
-def kept_updates() -> list[int]:
+def updates_in_traces() -> list[int]:
     """Return how many updates each trace that is alive keeps, groups of aggregates included."""
     gc.collect()
     found = []

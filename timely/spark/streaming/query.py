@@ -23,7 +23,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 from pyspark.sql.types import StructType
 
-from timely.dataflow.output_schema import Output
+from timely.dataflow.output_schema import OutputSchema
 from timely.errors import CheckpointError, ConfigurationError, DeliveryError, SparkError, TimelyError
 from timely.spark.logs import log_to_spark
 from timely.spark.messages import SILENCE, check_patience
@@ -134,7 +134,7 @@ def stream(
     if session.conf.get("spark.sql.caseSensitive", "false") != "true":
         for name, schema in schemas.items():
             check_cases(f"outputs[{name!r}]", schema)
-    declared = tuple(Output(name, arrow_schema(schema)) for name, schema in schemas.items())
+    declared = tuple(OutputSchema(name, arrow_schema(schema)) for name, schema in schemas.items())
     directory = StreamDirectory.at(checkpoint)
     workers = settle(session, workers, stays=True)
     epoch_log = _open(directory, StreamSchemas.of({name: frame.schema for name, frame in inputs.items()}, schemas))

@@ -1,0 +1,316 @@
+"""Collections as Arrow tables and DataFrames, collections with a schema, and checks of their counts."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import pytest
+
+import timely
+from timely import Product, Worker
+from timely import differential as dd
+from timely.errors import ContainerError
+
+pa = pytest.importorskip("pyarrow")
+pytest.importorskip("numpy")
+
+
+class Person(NamedTuple):
+    name: str
+    age: int
+
+
+@pytest.mark.parametrize(
+    ("records", "expected"),
+    [
+        ([(2, "b"), (1, "a")], {"key": [1, 2], "value": ["a", "b"], "count": [1, 1]}),
+        ([(1, 2, 3)], {"field_0": [1], "field_1": [2], "field_2": [3], "count": [1]}),
+        ([("one",)], {"field_0": ["one"], "count": [1]}),
+        ([Person("ada", 36)], {"name": ["ada"], "age": [36], "count": [1]}),
+        (["b", "a", "a"], {"record": ["a", "b"], "count": [2, 1]}),
+        ([(1, 2), (3, 4, 5)], {"record": [[1, 2], [3, 4, 5]], "count": [1, 1]}),
+        ([()], {"record": [[]], "count": [1]}),
+        ([], {"record": [], "count": []}),
+    ],
+)
+def test_columns_of_records(records: list[Any], expected: dict[str, list[Any]]) -> None:
+    with Worker() as worker:
+        with worker.dataflow(int) as scope:
+            result = dd.collection(scope, records).output()
+        table = result.to_arrow(0)
+    assert table.to_pydict() == expected
+    assert list(table.column_names) == list(expected)
+
+
+def test_counts_of_every_kind() -> None:
+    found = []
+    for diff, count in ((int, -2), (float, 0.5), (tuple, (1, 2))):
+        with Worker() as worker:
+            with worker.dataflow(int) as scope:
+                session, collection = dd.new_collection(scope, diff=diff)
+                result = collection.output()
+            session.update("x", count)
+            session.close()
+            found += result.to_arrow(0).column("count").to_pylist()
+    assert found == [-2, 0.5, [1, 2]]
+
+
+def test_each_time_and_pandas() -> None:
+    pandas = pytest.importorskip("pandas")
+    with Worker() as worker:
+        with worker.dataflow(int) as scope:
+            session, collection = dd.new_collection(scope)
+            result = collection.output()
+        session.insert(("k", 1))
+        session.advance_to(1)
+        session.remove(("k", 1))
+        with pytest.raises(dd.NotCompleteError):
+            result.to_arrow(1)
+        session.close()
+        frame = result.to_pandas(0)
+        assert result.to_pandas(1).empty
+    pandas.testing.assert_frame_equal(frame, pandas.DataFrame({"key": ["k"], "value": [1], "count": [1]}), check_dtype=False)
+
+
+@pytest.mark.parametrize("records", [[(1, 2), ("x", 3)], [(1 << 70, 1)], [(object(), 1)]])
+def test_what_is_no_column(records: list[Any]) -> None:
+    with Worker() as worker:
+        with worker.dataflow(int) as scope:
+            result = dd.collection(scope, records).output()
+        with pytest.raises(ContainerError, match="column 'key'"):
+            result.to_arrow(0)
+
+
+@pytest.mark.parametrize("rows", [10, 1000])
+@pytest.mark.parametrize("words", [False, True])
+def test_traces_as_tables(rows: int, words: bool) -> None:
+    """The same as ``items`` has, at each time, of rows, of columns, and of both."""
+    with Worker() as worker:
+        with worker.dataflow(int) as scope:
+            session, pairs = dd.new_collection(scope)
+            arranged = [
+                pairs.arrange_by_key(), pairs.arrange_by_self(),
+                pairs.arrange_by_key().filter_trace(lambda key, value: value % 2 == 0),
+                pairs.map(lambda pair: str(pair[1]) if words else pair[1]).arrange_by_self(),
+            ]
+            traces, probe = [one.trace for one in arranged], arranged[-1].as_collection().probe()
+        session.insert_columns([n % 10 for n in range(rows)], range(rows))
+        session.advance_to(1)
+        for record in ((3, 3), (77, 1)):
+            session.update(record, 2)
+        session.update((4, 4), -1)
+        session.advance_to(2)
+        session.insert_columns([5] * rows, range(rows))
+        session.advance_to(3)
+        worker.step_while(lambda: probe.less_than(3))
+        for at in (0, 1, 2, None):
+            for one, trace in zip(arranged, traces, strict=True):
+                expected = {}
+                for key, counts in trace.items(at=at):
+                    for value, count in counts.items():
+                        expected[(key, value) if one.index.pairs else key] = count
+                columns = trace.to_arrow(at=at).to_pydict()
+                counts = columns.pop("count")
+                records = columns["record"] if "record" in columns else list(zip(*columns.values(), strict=True))
+                assert dict(zip(records, counts, strict=True)) == expected
+                assert len(counts) == len(expected)
+        with traces[0].snapshot(at=1) as view:
+            assert view.to_arrow() == traces[0].to_arrow(at=1)
+        with pytest.raises(dd.NotCompleteError):
+            traces[0].to_arrow(at=3)
+        session.close()
+
+
+def test_empty_traces_as_tables() -> None:
+    with Worker() as worker:
+        with worker.dataflow(int) as scope:
+            pairs = dd.collection(scope, [(1, 1)]).filter(lambda pair: False)
+            traces = pairs.arrange_by_key().trace, pairs.arrange_by_self().trace
+        worker.run()
+        assert [trace.to_arrow().column_names for trace in traces] == [["key", "value", "count"], ["record", "count"]]
+
+
+# -- schemas -----------------------------------------------------------------------------------------------------------------
+
+PEOPLE = pa.schema([pa.field("name", pa.string(), nullable=False), ("age", pa.int64()), ("here", pa.bool_())])
+
+
+def test_records_with_a_schema() -> None:
+    with Worker() as worker:
+        with worker.dataflow(int) as scope:
+            session, people = dd.new_collection(scope, schema=PEOPLE)
+            known = people.filter(lambda person: person[1] is not None)
+            result, everything = known.output(), people.output()
+            assert people.map(len).schema is None
+            assert people.concat(people).distinct().minus(known).consolidate().schema is PEOPLE
+        assert people.schema is known.schema is result.schema is PEOPLE
+        session.insert_columns(pa.table({"name": ["ada", "bob"], "age": [36, None], "here": [True, False]}, schema=PEOPLE))
+        session.insert(("cy", None, True))
+        session.advance_to(1)
+        session.remove(("bob", None, False))
+        session.close()
+        assert result.at(0) == {("ada", 36, True): 1}
+        assert everything.at(1) == {("ada", 36, True): 1, ("cy", None, True): 1}
+        table = result.to_arrow(1)
+    assert table.schema == pa.schema([*PEOPLE, pa.field("count", pa.int64(), nullable=False)])
+    assert table.to_pylist() == [{"name": "ada", "age": 36, "here": True, "count": 1}]
+
+
+@pytest.mark.parametrize("kind", [pa.int64(), pa.string(), pa.bool_()])
+@pytest.mark.parametrize("rows", [1, 500])
+def test_records_of_one_column_are_tuples(kind: Any, rows: int) -> None:
+    schema = pa.schema([("only", kind)])
+    column = pa.array([bool(n) for n in range(rows)] if kind == pa.bool_() else range(rows)).cast(kind)
+    with Worker() as worker:
+        with worker.dataflow(int) as scope:
+            session, records = dd.from_columns(scope, schema)
+            result, count = records.output(), records.distinct().output()
+        session.insert_columns(pa.record_batch([column], schema=schema), diff=2)
+        session.close()
+        expected: dict[Any, int] = {}
+        for value in column.to_pylist():
+            expected[(value,)] = expected.get((value,), 0) + 2
+        assert result.at(0) == expected
+        assert all(type(record[0]) is type(column[0].as_py()) for record in result.at(0))
+        assert count.at(0) == dict.fromkeys(expected, 1)
+        assert result.to_arrow(0).column_names == ["only", "count"]
+        assert result.to_arrow(0).num_rows == len(expected)
+
+
+def test_pairs_of_whole_numbers_stay_columns() -> None:
+    schema = pa.schema([("src", pa.int64()), ("dst", pa.int32())])
+    kinds = []
+    with Worker() as worker:
+        with worker.dataflow(int) as scope:
+            session, edges = dd.from_columns(scope, schema)
+            result = edges.output()
+            edges.stream.inspect_batch(lambda time, batch: kinds.append(type(batch).__name__))
+        session.insert_columns(pa.table({"src": [1, 2], "dst": [2, 3]}, schema=schema))
+        session.insert_columns(pa.table({"src": [1, None], "dst": [2, 3]}, schema=schema))
+        session.close()
+        assert result.at(0) == {(1, 2): 2, (2, 3): 1, (None, 3): 1}
+        assert result.to_arrow(0).to_pydict()["src"].count(None) == 1
+    assert kinds == ["Updates", "list"]
+
+
+@pytest.mark.parametrize(
+    ("columns", "message"),
+    [
+        (([1], [2]), "one Arrow batch or table"),
+        ((pa.table({"name": ["ada"]}),), "name: string, age: int64, here: bool, and name: string came"),
+        ((pa.table({"name": ["ada"], "age": [1.5], "here": [True]}),), "age: double"),
+        ((pa.table({"name": [None], "age": [1], "here": [True]}, schema=pa.schema([*PEOPLE])),), "'name' is not nullable"),
+        ((pa.table({"name": ["a"], "age": [1], "here": [True]}, schema=PEOPLE), [1, 1]), "one Arrow batch or table"),
+    ],
+)
+def test_columns_of_another_schema(columns: Any, message: str) -> None:
+    with Worker() as worker:
+        with worker.dataflow(int) as scope:
+            session, _ = dd.from_columns(scope, PEOPLE)
+        with pytest.raises(ContainerError, match=message):
+            session.insert_columns(*columns)
+        session.close()
+
+
+@pytest.mark.parametrize("record", ["ada", ("ada", 36), ["ada", 36, True], (None, 36, True)])
+def test_records_of_another_schema(record: Any) -> None:
+    with Worker() as worker:
+        with worker.dataflow(int) as scope:
+            session, _ = dd.from_columns(scope, PEOPLE)
+        for send in (
+            session.insert, session.remove, lambda record: session.update(record, 2),
+            lambda record: session.update_at(record, 1, 2), lambda record: session.insert_batch([record]),
+        ):
+            with pytest.raises(ContainerError):
+                send(record)
+        session.close()
+
+
+def test_what_is_no_schema() -> None:
+    with Worker() as worker, worker.dataflow(int) as scope:
+        for schema in (["name"], pa.schema([]), pa.schema([("a", pa.int64()), ("a", pa.int64())])):
+            with pytest.raises(ContainerError):
+                dd.new_collection(scope, schema=schema)
+    with Worker() as worker:
+        with worker.dataflow(int) as scope:
+            session, collection = dd.from_columns(scope, pa.schema([("count", pa.int64())]))
+            result = collection.output()
+        session.close()
+        with pytest.raises(ContainerError, match="'count'"):
+            result.to_arrow(0)
+
+
+# -- counts ------------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("workers", [1, 3])
+@pytest.mark.parametrize("columns", [False, True])
+def test_a_count_below_zero(workers: int, columns: bool) -> None:
+    def program(worker: timely.Worker) -> None:
+        with worker.dataflow(int) as scope:
+            session, collection = dd.new_collection(scope)
+            dd.check_counts(collection)
+        if worker.index == 0:
+            if columns:
+                session.insert_columns(range(1000))
+            session.insert(7)
+        session.advance_to(1)
+        if worker.index == workers - 1:
+            session.update(7, -2)
+        session.advance_to(2)
+        if worker.index == 0:
+            if columns:
+                session.insert_columns(range(1000), diff=-1)
+            session.remove(7)
+        session.close()
+        worker.run()
+
+    with pytest.raises(dd.CollectionMismatch, match="below 0.*check_counts was called at .*test_arrow") as caught:
+        timely.execute(program, workers=workers)
+    expected = {(2, 7, -2)} if columns else {(1, 7, -1)}
+    assert {(caught.value.time, caught.value.record, caught.value.diff)} == expected
+
+
+def test_counts_that_are_right_at_complete_times() -> None:
+    """Updates in any order, at times that are partially ordered."""
+    with Worker() as worker:
+        with worker.dataflow(Product[int, int]) as scope:
+            session, collection = dd.new_collection(scope)
+            dd.check_counts(collection)
+        session.remove("a")
+        session.insert("a")
+        session.update_at("a", Product(0, 1), 1)
+        session.update_at("a", Product(1, 0), 1)
+        session.update_at("a", Product(1, 1), -2)
+        session.close()
+        worker.run()
+    with Worker() as worker:
+        with worker.dataflow(Product[int, int]) as scope:
+            session, collection = dd.new_collection(scope)
+            dd.check_counts(collection)
+        session.insert("a")
+        session.update_at("a", Product(0, 1), -1)
+        session.update_at("a", Product(1, 0), -1)
+        session.close()
+        with pytest.raises(dd.CollectionMismatch) as caught:
+            worker.run()
+    assert (caught.value.time, caught.value.record, caught.value.diff) == (Product(1, 1), "a", -1)
+
+
+def test_other_limits_and_other_differences() -> None:
+    with Worker() as worker:
+        with worker.dataflow(int) as scope:
+            session, collection = dd.new_collection(scope, diff=float)
+            dd.check_counts(collection, lower=1.0)
+            _, vectors = dd.new_collection(scope, diff=tuple)
+            with pytest.raises(dd.DifferenceError):
+                dd.check_counts(vectors)
+        session.update("a", 1.5)
+        session.advance_to(1)
+        session.update("a", -1.5)
+        session.advance_to(2)
+        session.update("b", 0.5)
+        session.close()
+        with pytest.raises(dd.CollectionMismatch) as caught:
+            worker.run()
+    assert (caught.value.time, caught.value.record, caught.value.diff) == (2, "b", 0.5)

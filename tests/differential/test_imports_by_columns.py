@@ -1,0 +1,160 @@
+"""Imports of large arrangements, which are read by columns, hold what their sources hold."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from time import process_time
+from typing import Any
+
+import pytest
+
+import timely
+from timely import differential as dd
+
+np = pytest.importorskip("numpy")
+
+EPOCHS = 6
+
+
+def built(scope: Any, pairs: Any, keys: Any) -> dict[str, dd.Collection[Any, Any]]:
+    """Programs on an arrangement, filtered or not, and a collection of pairs."""
+    return {
+        "left": pairs.join_map(keys, lambda key, value, other: (key, value)),
+        "right": keys.join_map(pairs, lambda key, other, value: (key, value)),
+        "columns": pairs.as_collection().join_map(keys, lambda k, v, w: (k, v), columns=lambda k, v, w: (k, v)),
+        "semijoin": pairs.semijoin(keys.map(lambda pair: pair[0])),
+        "reduce": pairs.reduce(lambda key, values: [(tuple(values), 1)]),
+        "count": pairs.as_collection().count_by_key(),
+        "least": pairs.as_collection().min_by_key(),
+        "distinct": pairs.distinct(),
+        "records": pairs.as_collection(),
+    }
+
+
+def expected(pairs: Counter[Any], keys: Counter[Any]) -> dict[str, Counter[Any]]:
+    """What the programs hold."""
+    found: dict[str, Counter[Any]] = {name: Counter() for name in ("join", "reduce", "count", "least", "distinct", "records")}
+    groups: dict[Any, dict[Any, int]] = {}
+    others = Counter[Any]()
+    for (key, _), count in keys.items():
+        others[key] += count
+    for (key, value), count in pairs.items():
+        if count:
+            groups.setdefault(key, {})[value] = count
+            found["records"][key, value] = count
+            found["join"][key, value] = count * others[key]
+            found["distinct"][key, value] = int(count > 0)
+    for key, values in groups.items():
+        found["reduce"][key, tuple(sorted(values.items()))] = 1
+        found["count"][key, sum(values.values())] = 1
+        if any(count > 0 for count in values.values()):
+            found["least"][key, min(value for value, count in values.items() if count > 0)] = 1
+    return found
+
+
+@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("queried", [1, 140, 600])
+@pytest.mark.parametrize("filtered", [False, True])
+@pytest.mark.parametrize("words", [False, True])
+def test_what_an_import_holds(seed: int, queried: int, filtered: bool, words: bool) -> None:
+    chance = random.Random(seed)
+    since = seed % 3
+    with timely.Worker() as worker:
+        with worker.dataflow(int) as scope:
+            session, pairs = dd.new_collection(scope)
+            arranged = pairs.arrange_by_key()
+            if filtered:
+                arranged = arranged.filter_trace(lambda key, value: key % 3 != 0)
+            probe = arranged.as_collection().count_by_key().probe()
+        trace = arranged.trace
+        held, states = Counter[Any](), []
+
+        def change(epoch: int) -> None:
+            count = chance.choice([3, 200, 700])
+            found = [(chance.randrange(500), chance.randrange(3)) for _ in range(count)]
+            gone = [record for record, n in held.items() if n > 0 and chance.random() < 0.2]
+            session.insert_columns([key for key, _ in found], [value for _, value in found])
+            if gone:
+                session.insert_columns([key for key, _ in gone], [value for _, value in gone], diff=-1)
+            held.update(found)
+            held.subtract(gone)
+            if words and epoch == 1:
+                session.insert((499.5, 7))
+                held[499.5, 7] += 1
+            session.advance_to(epoch + 1)
+            states.append(Counter({pair: n for pair, n in held.items() if not filtered or pair[0] % 3 != 0}))
+
+        for epoch in range(3):
+            change(epoch)
+        worker.step_while(lambda: probe.less_than(3))
+        trace.advance(since)
+        worker.step()
+        with worker.dataflow(int) as scope:
+            query, asked = dd.new_collection(scope)
+            imported = trace.import_into(scope)
+            outputs = {name: one.output() for name, one in built(scope, imported, asked).items()}
+        keys, kept = Counter[Any](), []
+        for epoch in range(EPOCHS):
+            if epoch in (0, 4):
+                more = range(queried) if epoch == 0 else range(queried - 200, queried + 200)
+                query.insert_columns(list(more), [0] * len(more))
+                keys.update((key, 0) for key in more)
+            kept.append(Counter(keys))
+            query.advance_to(epoch + 1)
+            if epoch >= 3:
+                change(epoch)
+            if chance.random() < 0.5:
+                worker.step()
+        for time in range(since, EPOCHS):
+            right = expected(states[time], kept[time])
+            for name, output in outputs.items():
+                wanted = right["join" if name in ("left", "right", "columns", "semijoin") else name]
+                assert output.at(time) == {record: n for record, n in wanted.items() if n}, (name, time)
+        imported.close()
+        query.close()
+        session.close()
+        worker.run()
+
+
+def test_all_of_a_large_trace_and_one_key() -> None:
+    """An import of everything costs about what the first dataflow did, and a query of one key next to nothing."""
+    chance = np.random.default_rng(1)
+    edges = chance.integers(0, 20_000, (2, 200_000))
+
+    def cost(program: Any) -> float:
+        begin = process_time()
+        program()
+        return process_time() - begin
+
+    with timely.Worker() as worker:
+        with worker.dataflow(int) as scope:
+            session, pairs = dd.new_collection(scope)
+            arranged = pairs.arrange_by_key()
+            probe = arranged.as_collection().count_by_key().probe()
+
+        def load() -> None:
+            session.insert_columns(*edges)
+            session.advance_to(1)
+            worker.step_while(lambda: probe.less_than(1))
+
+        def query(keys: range) -> None:
+            with worker.dataflow(int) as scope:
+                asked, wanted = dd.new_collection(scope)
+                imported = arranged.trace.import_into(scope)
+                if len(keys) > 1:
+                    done = imported.as_collection().count_by_key().semijoin(wanted).probe()
+                else:
+                    done = imported.semijoin(wanted).probe()
+            asked.insert_columns(keys)
+            asked.close()
+            worker.step_while(lambda: done.less_than(1))
+            imported.close()
+            worker.step()
+
+        first = cost(load)
+        query(range(20_000))
+        assert min(cost(lambda: query(range(20_000))) for _ in range(3)) < 3 * first
+        assert min(cost(lambda: query(range(1))) for _ in range(9)) < first / 10
+        session.close()
+        worker.run()

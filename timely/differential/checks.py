@@ -1,0 +1,63 @@
+"""``check_counts``: finds the record, and the time, at which a source takes away what it never gave."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from timely.dataflow import Capability, InputPort, OperatorInfo, OutputPort, Pipeline
+from timely.dataflow.origin import origin
+from timely.differential.collections import Collection
+from timely.errors import CollectionMismatch, DifferenceError, GraphError, brief
+
+
+def check_counts(collection: Collection[Any, Any], lower: Any = 0, *, name: str = "check_counts") -> None:
+    """Raise ``CollectionMismatch`` at the first complete time at which a record's count is not zero and below ``lower``.
+
+    The error has ``time``, ``record``, and the count as ``diff``. It keeps each record and its count. ``DifferenceError`` for
+    differences that are no numbers.
+
+    >>> import timely
+    >>> from timely import differential as dd
+    >>> with timely.Worker() as worker:
+    ...     with worker.dataflow(int) as scope:
+    ...         words, collection = dd.new_collection(scope)
+    ...         dd.check_counts(collection)
+    ...     words.remove("never given")
+    ...     words.close()
+    ...     try:
+    ...         worker.run()
+    ...     except dd.CollectionMismatch as error:
+    ...         found = error.time, error.record, error.diff
+    >>> found
+    (0, 'never given', -1)
+    """
+    if not isinstance(collection, Collection):
+        raise GraphError(f"{name} takes a collection, not {brief(collection)}")
+    if collection.ring.native not in (int, float):
+        raise DifferenceError(f"{name} compares counts with {brief(lower)}, so that differences must be numbers")
+    place = origin()
+    made = "" if place is None else f"; check_counts was called at {place}"
+
+    def below(batch: Any) -> Iterable[tuple[Any, Any]]:
+        """Return the records, and their counts, that a delta brings: the first that is seen of a count is its sum at the time."""
+        if not isinstance(batch, list) and not (batch.values < lower).any():
+            return ()
+        return ((record, count) for (record, count), diff in batch if diff > 0 and count < lower)
+
+    def constructor(capability: Capability[Any], info: OperatorInfo) -> Callable[..., object]:
+        info.declare_stateless()
+
+        def look(input: InputPort[Any, Any], output: OutputPort[Any]) -> None:
+            for came_with, batch in input:
+                for record, count in below(batch):
+                    raise CollectionMismatch(
+                        f"{brief(record)} is there {brief(count)} times at {brief(came_with.time)}, below {brief(lower)}{made}",
+                        came_with.time,
+                        record,
+                        count,
+                    )
+
+        return look
+
+    collection.count(name=name).stream.unary(Pipeline, name, constructor)
