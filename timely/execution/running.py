@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
 
 from timely.dataflow import ScopeBuilder, Stream, warn, why_not_run
 from timely.errors import ConfigurationError, GraphError, brief
@@ -26,10 +26,17 @@ T = TypeVar("T")
 D = TypeVar("D")
 
 
+class _FromEnvironment(int):
+    """The default of an argument that a variable of the environment replaces."""
+
+
+_ONE: Final = _FromEnvironment(1)
+
+
 def execute(
     program: Callable[[Worker], T],
     *,
-    workers: int | None = None,
+    workers: int | None = _ONE,
     processes: int = 1,
     progress: ProgressMode = "direct",
     watch: bool | float = True,
@@ -84,7 +91,7 @@ def execute(
             f"execute(program) takes a function that works when it is called, and {brief(program)} is {kind}: have it return its"
             " result, and await in map_async or from_async"
         )
-    if workers is None:
+    if workers is _ONE or workers is None:
         workers = _number("TIMELY_WORKERS", 1)
     for name, count in (("workers", workers), ("processes", processes)):
         if not isinstance(count, int) or count < 1:
