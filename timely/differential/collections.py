@@ -7,7 +7,7 @@ whether equal updates come as one, are unspecified.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, Generic, Literal
+from typing import TYPE_CHECKING, Any, Generic, Literal, overload
 
 from typing_extensions import TypeVar
 
@@ -22,7 +22,7 @@ from timely.differential.outputs import Output, output
 from timely.differential.reductions import Function, by_value, reduce_stream
 from timely.differential.rings import INTEGERS, Ring, product_ring, ring_of
 from timely.differential.updates import Update, consolidate
-from timely.errors import CollectionMismatch, GraphError, brief
+from timely.errors import CollectionMismatch, DifferenceError, GraphError, brief
 from timely.operators.generic import unary_frontier
 from timely.operators.input import to_stream
 from timely.operators.pending import Pending
@@ -30,6 +30,9 @@ from timely.operators.probes import ProbeHandle, probe
 from timely.operators.routing import concat
 from timely.operators.state import key_route, register_keyed_state
 from timely.order import PartialOrder, Product, reaches
+
+if TYPE_CHECKING:
+    from timely.differential.tables import Table
 
 T = TypeVar("T", bound=PartialOrder, default=int)
 D = TypeVar("D", default=Any)
@@ -452,10 +455,16 @@ def arranged(other: Any, name: str, pairs: bool, key: Key | None) -> Arrangement
     return other.arrange_by_key(key=key) if pairs else other.arrange_by_self(key=key)
 
 
+@overload
 def new_collection(
-    scope: ScopeBuilder[T], *, diff: Any = int, name: str = "new_collection"
-) -> tuple[InputSession[T, Any], Collection[T, Any]]:
-    """Return a session that changes a collection from outside, and the collection.
+    scope: ScopeBuilder[T], *, diff: Any = int, name: str = ...
+) -> tuple[InputSession[T, Any], Collection[T, Any]]: ...
+@overload
+def new_collection(scope: ScopeBuilder[T], *, schema: Any, name: str = ...) -> tuple[InputSession[T, Any], Table[T]]: ...
+def new_collection(
+    scope: ScopeBuilder[T], *, diff: Any = int, schema: Any = None, name: str = "new_collection"
+) -> tuple[InputSession[T, Any], Any]:
+    """Return a session that changes a collection from outside, and the collection; with an Arrow ``schema`` it is a ``Table``.
 
     >>> import timely
     >>> from timely import differential as dd
@@ -466,7 +475,14 @@ def new_collection(
     """
     ring = ring_of(diff)
     sender, stream = new_sender(scope, name)
-    return InputSession(sender, ring), Collection(stream, ring)
+    session, collection = InputSession(sender, ring), Collection(stream, ring)
+    if schema is None:
+        return session, collection
+    if ring is not INTEGERS:
+        raise DifferenceError("a table counts its rows in whole numbers: leave diff= out")
+    from timely.differential.tables import table
+
+    return session, table(collection, schema, name=name)
 
 
 def collection(
