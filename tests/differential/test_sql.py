@@ -17,6 +17,7 @@ import pytest
 import timely
 from timely import SqlError
 from timely import differential as dd
+from timely.recovery import Recovery
 from timely.testing import differential
 
 duckdb = pytest.importorskip("duckdb")
@@ -147,6 +148,38 @@ def test_three_workers_give_the_same(query: str) -> None:
     )
     for time, expected in enumerate(expected_by_epoch(3, query)):
         assert typed(differential.accumulated(found, time).items()) == expected
+
+
+def phase(worker: timely.Worker, where: Path, query: str, stop: int) -> Any:
+    """Go on from the last checkpoint up to ``stop``, where another is made, or to the end; return what is held at each time."""
+    changes = stream(1)
+    with Recovery(worker, where) as recovery:
+        with worker.dataflow(int) as scope:
+            tables = {name: dd.table(scope, schema, name=name) for name, schema in SCHEMAS.items()}
+            output = dd.sql(scope, query, **tables).output()
+        start = recovery.time or 0
+        for found in tables.values():
+            found.session.advance_to(start)
+        for time in range(start, stop):
+            for name, updates in changes[time].items():
+                for number, (record, diff) in enumerate(updates):
+                    if number % worker.peers == worker.index:
+                        tables[name].session.update(record, diff)
+                tables[name].session.advance_to(time + 1)
+        if stop < EPOCHS:
+            recovery.checkpoint(stop)
+        for found in tables.values():
+            found.session.close()
+        worker.run()
+        return [list(output.at(time).items()) for time in range(start, stop)] if stop == EPOCHS else None
+
+
+@pytest.mark.parametrize("query", QUERIES[5::12])
+def test_a_query_resumes_from_a_checkpoint_on_another_number_of_workers(query: str, tmp_path: Path) -> None:
+    timely.execute(lambda worker: phase(worker, tmp_path, query, 3), workers=1)
+    shares = timely.execute(lambda worker: phase(worker, tmp_path, query, EPOCHS), workers=2)
+    for index, expected in enumerate(expected_by_epoch(1, query)[3:]):
+        assert typed(item for share in shares for item in share[index]) == expected
 
 
 # -- what is refused -----------------------------------------------------------------------------------------------
