@@ -243,6 +243,11 @@ REFUSED = {
     "select cast(price as float) from lines": ("CAST", "line 1, column 8", "type"),
     "select customer from orders union select id from orders": ("UNION", "line 1", "cast one"),
     "select id from orders union select id, amount from orders": ("UNION", "line 1", "columns"),
+    "select 1 from edges full join edges e using (src) join edges f using (src)": (
+        "JOIN",
+        "line 1, column 51",
+        "COALESCE",
+    ),
     "select id from orders union by name select id from orders": ("by name", "line 1", "not supported"),
     "delete from orders": ("DELETE", "", "a view is a query"),
     "select 1; select 2": ("2", "", "one query"),

@@ -292,6 +292,15 @@ def _unresolved(tree: exp.Expr, message: str, tables: Mapping[str, Table[Any]]) 
     return SqlError(f"{name}: {why}")
 
 
+def _check_using(select: exp.Select) -> None:
+    """Refuse USING after an outer join: sqlglot compares one side's column there, and SQL that of the side that has a row."""
+    optional = False
+    for join in select.args.get("joins") or []:
+        if optional and (join.args.get("using") or join.args.get("method")):
+            raise refusal(join, "USING and NATURAL after a RIGHT or FULL JOIN are not supported: write ON with COALESCE")
+        optional = optional or str(join.args.get("side") or "").upper() in ("RIGHT", "FULL")
+
+
 def _translated(scope: ScopeBuilder[Any], tree: exp.Expr, text: str, tables: Mapping[str, Table[Any]]) -> Table[Any]:
     for name, found in tables.items():
         if not isinstance(found, Table):
@@ -302,6 +311,8 @@ def _translated(scope: ScopeBuilder[Any], tree: exp.Expr, text: str, tables: Map
     for part in tree.walk():
         if isinstance(part, exp.Parameter | exp.Placeholder):
             raise refusal(part, "parameters have no values here")
+        if isinstance(part, exp.Select):
+            _check_using(part)
     names = {name: Relation(found.collection, found.columns) for name, found in tables.items()}
     relation = translate(_qualified(tree, tables), scope, names)
     return Table(relation.collection, relation.columns)
