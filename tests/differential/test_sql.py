@@ -1,0 +1,368 @@
+"""SQL over tables: a corpus compared with DuckDB at every epoch, what is refused, and J4."""
+
+from __future__ import annotations
+
+import datetime
+import functools
+import random
+from collections import Counter
+from collections.abc import Callable
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import timely
+from timely import SqlError
+from timely import differential as dd
+from timely.recovery import Recovery
+from timely.testing import differential
+
+duckdb = pytest.importorskip("duckdb")
+
+CORPUS = Path(__file__).with_name("corpus.sql").read_text()
+QUERIES = [
+    query
+    for part in CORPUS.split(";\n")
+    if (query := "\n".join(line for line in part.splitlines() if not line.startswith("--")).strip())
+]
+
+ORDERS = pa.schema([("id", pa.int64()), ("customer", pa.string()), ("amount", pa.int64())])
+LINES = pa.schema(
+    [("order_id", pa.int64()), ("price", pa.float64()), ("n", pa.int64()), ("day", pa.date32()), ("fee", pa.decimal128(8, 2))]
+)
+EDGES = pa.schema([pa.field("src", pa.int64(), nullable=False), pa.field("dst", pa.int64(), nullable=False), ("w", pa.int64())])
+SCHEMAS = {"orders": ORDERS, "lines": LINES, "edges": EDGES}
+
+EPOCHS = 7
+
+
+def maybe(random: random.Random, value: Any) -> Any:
+    return None if random.random() < 0.2 else value
+
+
+def order(random: random.Random) -> Any:
+    customers = ["ada", "bob", "eve", "a_a", "Zoë"]
+    return maybe(random, random.randint(1, 6)), maybe(random, random.choice(customers)), maybe(random, random.randint(0, 9))
+
+
+def line(random: random.Random) -> Any:
+    price = maybe(random, random.randint(-12, 40) / 4)
+    day = maybe(random, datetime.date(2024, 1, 1) + datetime.timedelta(random.randint(0, 90)))
+    fee = maybe(random, Decimal(random.randint(-300, 900)) / 100)
+    return maybe(random, random.randint(1, 6)), price, maybe(random, random.randint(0, 5)), day, fee
+
+
+def edge(random: random.Random) -> Any:
+    return random.randint(1, 6), random.randint(1, 6), maybe(random, random.randint(0, 5))
+
+
+MADE: dict[str, Callable[[random.Random], Any]] = {"orders": order, "lines": line, "edges": edge}
+
+Changes = list[dict[str, list[tuple[Any, int]]]]
+
+
+def stream(seed: int) -> Changes:
+    """Return the changes of each table by epoch: some come, some of those that are there go, and in the end nearly all."""
+    source = random.Random(seed)
+    held: dict[str, list[Any]] = {name: [] for name in SCHEMAS}
+    epochs: Changes = []
+    for epoch in range(EPOCHS):
+        changes: dict[str, list[tuple[Any, int]]] = {}
+        for name, records in held.items():
+            source.shuffle(records)
+            gone = len(records) * 9 // 10 if epoch == EPOCHS - 1 else len(records) // 3
+            changes[name] = [(records.pop(), -1) for _ in range(gone)]
+            for _ in range(0 if epoch == EPOCHS - 1 else 7 if epoch == 0 else 4):
+                record = source.choice(records) if records and source.random() < 0.2 else MADE[name](source)
+                records.append(record)
+                changes[name].append((record, 1))
+        epochs.append(changes)
+    return epochs
+
+
+def typed(rows: Any) -> Counter[Any]:
+    """Count rows, with the types of their values: 1, 1.0 and true are not the same here."""
+    counts: Counter[Any] = Counter()
+    for row, count in rows:
+        counts[tuple((type(value).__name__, round(value, 9) if type(value) is float else value) for value in row)] += count
+    return counts
+
+
+@functools.cache
+def databases(seed: int) -> list[Any]:
+    """Return a DuckDB connection for each epoch, with what the tables hold then."""
+    found = []
+    held: dict[str, Counter[Any]] = {name: Counter() for name in SCHEMAS}
+    for epoch in stream(seed):
+        connection = duckdb.connect()
+        connection.execute("create table orders(id bigint, customer varchar, amount bigint)")
+        connection.execute("create table lines(order_id bigint, price double, n bigint, day date, fee decimal(8, 2))")
+        connection.execute("create table edges(src bigint not null, dst bigint not null, w bigint)")
+        for name, updates in epoch.items():
+            for record, diff in updates:
+                held[name][record] += diff
+            rows = list(held[name].elements())
+            connection.executemany(f"insert into {name} values ({', '.join('?' * len(rows[0]))})", rows)
+        found.append(connection)
+    return found
+
+
+def expected_by_epoch(seed: int, query: str) -> list[Any]:
+    return [typed((row, 1) for row in connection.execute(query).fetchall()) for connection in databases(seed)]
+
+
+def views_by_epoch(changes: Changes, query: str) -> list[Any]:
+    with timely.Worker() as worker:
+        with worker.dataflow(int) as scope:
+            tables = {name: dd.table(scope, schema, name=name) for name, schema in SCHEMAS.items()}
+            output = dd.sql(scope, query, **tables).output()
+        for time, epoch in enumerate(changes):
+            for name, updates in epoch.items():
+                for record, diff in updates:
+                    tables[name].session.update(record, diff)
+                tables[name].session.advance_to(time + 1)
+        for found in tables.values():
+            found.session.close()
+        return [typed(output.at(time).items()) for time in range(len(changes))]
+
+
+@pytest.mark.parametrize("query", QUERIES)
+def test_a_query_gives_what_duckdb_gives_at_every_epoch(query: str) -> None:
+    for seed in (1, 2):
+        assert views_by_epoch(stream(seed), query) == expected_by_epoch(seed, query)
+
+
+def tables_of(collections: Any) -> dict[str, Any]:
+    return {name: dd.table(rows, schema) for rows, (name, schema) in zip(collections, SCHEMAS.items())}
+
+
+@pytest.mark.parametrize("query", QUERIES[::6])
+def test_three_workers_give_the_same(query: str) -> None:
+    changes = stream(3)
+    inputs = [[(record, time, diff) for time, epoch in enumerate(changes) for record, diff in epoch[name]] for name in SCHEMAS]
+    found = differential.run(
+        lambda *tables: dd.sql(tables[0].scope, query, **tables_of(tables)).collection, *inputs, workers=3, compact=True
+    )
+    for time, expected in enumerate(expected_by_epoch(3, query)):
+        assert typed(differential.accumulated(found, time).items()) == expected
+
+
+def phase(worker: timely.Worker, where: Path, query: str, stop: int) -> Any:
+    """Go on from the last checkpoint up to ``stop``, where another is made, or to the end; return what is held at each time."""
+    changes = stream(1)
+    with Recovery(worker, where) as recovery:
+        with worker.dataflow(int) as scope:
+            tables = {name: dd.table(scope, schema, name=name) for name, schema in SCHEMAS.items()}
+            output = dd.sql(scope, query, **tables).output()
+        start = recovery.time or 0
+        for found in tables.values():
+            found.session.advance_to(start)
+        for time in range(start, stop):
+            for name, updates in changes[time].items():
+                for number, (record, diff) in enumerate(updates):
+                    if number % worker.peers == worker.index:
+                        tables[name].session.update(record, diff)
+                tables[name].session.advance_to(time + 1)
+        if stop < EPOCHS:
+            recovery.checkpoint(stop)
+        for found in tables.values():
+            found.session.close()
+        worker.run()
+        return [list(output.at(time).items()) for time in range(start, stop)] if stop == EPOCHS else None
+
+
+@pytest.mark.parametrize("query", QUERIES[5::12])
+def test_a_query_resumes_from_a_checkpoint_on_another_number_of_workers(query: str, tmp_path: Path) -> None:
+    timely.execute(lambda worker: phase(worker, tmp_path, query, 3), workers=1)
+    shares = timely.execute(lambda worker: phase(worker, tmp_path, query, EPOCHS), workers=2)
+    for index, expected in enumerate(expected_by_epoch(1, query)[3:]):
+        assert typed(item for share in shares for item in share[index]) == expected
+
+
+# -- what is refused -----------------------------------------------------------------------------------------------
+
+
+def built(query: str) -> Any:
+    with timely.Worker() as worker, worker.dataflow(int) as scope:
+        tables = {name: dd.table(scope, schema, name=name) for name, schema in SCHEMAS.items()}
+        return dd.sql(scope, query, **tables)
+
+
+REFUSED = {
+    "select id, now() from orders": ("NOW", "line 1, column 12", "no view can keep it"),
+    "select id\nfrom orders where amount > random()": ("RANDOM", "line 2, column 28", "no view can keep it"),
+    "select current_date": ("CURRENT_DATE", "line 1, column 8", "no view"),
+    "select uuid()": ("UUID", "line 1", "no view"),
+    "select id from orders limit 3": ("LIMIT", "line 1, column 23", "need ORDER BY"),
+    "select id from orders offset 3": ("OFFSET", "line 1", "need ORDER BY"),
+    "select id from orders order by id limit 10%": ("LIMIT", "line 1", ""),
+    "select id from orders order by id limit amount": ("LIMIT", "line 1", "literal"),
+    "select row_number() over () from orders": ("ROW_NUMBER", "line 1", "window functions"),
+    "select lag(id) over (order by id) from orders": ("LAG", "line 1", "window functions"),
+    "select id from orders qualify row_number() over (order by id) < 3": ("qualify", "line 1", "not supported"),
+    "select id from orders where id = $1": ("$1", "line 1, column 34", "parameters"),
+    "select id from orders where id = ?": ("?", "line 1, column 34", "parameters"),
+    "select * from read_csv('orders.csv')": ("READ_CSV", "line 1", "in FROM is not supported"),
+    "select * from 'orders.csv'": ("orders.csv", "line 1, column 15", "no table"),
+    "select * from missing": ("missing", "line 1, column 15", "no table"),
+    "select missing from orders": ("missing", "line 1, column 8", "no column"),
+    "select id from orders a, orders b": ("id", "line 1, column 8", "ambiguous"),
+    "select id + customer from orders": ("id + ", "line 1, column 8", "cast"),
+    "select id from orders where customer": ("customer", "line 1, column 29", "BOOLEAN"),
+    "select id from orders where customer = 3": ("customer", "line 1, column 29", "cast one"),
+    "select id from orders where id = 'x'": ("'x'", "line 1", "whole number"),
+    "select id, count(*) from orders": ("id", "line 1, column 8", "GROUP BY"),
+    "select foo(id) from orders": ("FOO", "line 1, column 8", "no function foo"),
+    "select id from orders where id not in (select order_id from lines)": ("NOT IN", "line 1, column 29", "NULL"),
+    "select src from edges where src not in (select order_id from lines)": ("IN", "line 1, column 29", "column of its query"),
+    "select src in (select order_id from lines) from edges": ("IN", "line 1, column 8", "may be NULL"),
+    "select distinct on (customer) * from orders": ("DISTINCT", "line 1", "not supported"),
+    "select customer, count(*) from orders group by rollup (customer)": ("rollup", "line 1", "not supported"),
+    "select customer, count(*) from orders group by all": ("all", "line 1, column 39", "not supported"),
+    "select count(distinct id, amount) from orders": ("DISTINCT", "line 1", "one expression"),
+    "select string_agg(customer, ',') from orders": ("aggregate", "line 1", "not supported"),
+    "select median(amount) from orders": ("MEDIAN", "line 1", "not supported"),
+    "select any_value(amount) from orders": ("ANY_VALUE", "line 1", "not supported"),
+    "select unnest([1, 2])": ("", "line 1", "not supported"),
+    "select * from orders, lateral (select 1)": ("LATERAL", "line 1", "not supported"),
+    "select * from orders tablesample 10%": ("sample", "line 1", "not supported"),
+    "select * from orders asof join lines on id = order_id and amount >= n": ("", "line 1", "not supported"),
+    "select * from orders positional join lines": ("", "line 1", "not supported"),
+    "select [id] from orders": ("", "line 1", "not supported"),
+    "select id from orders where amount > all (select n from lines)": ("ALL", "line 1", "not supported"),
+    "select (select id from orders) from lines": ("SELECT", "line 1", "one row"),
+    "select id from orders o where exists (select 1 from lines l join edges e on e.src = o.id)": (
+        "o.id",
+        "line 1, column 85",
+        "",
+    ),
+    "select try_cast(customer as int) from orders": ("TRY_CAST", "line 1", "not supported"),
+    "select cast(price as float) from lines": ("CAST", "line 1, column 8", "type"),
+    "select customer from orders union select id from orders": ("UNION", "line 1", "cast one"),
+    "select id from orders union select id, amount from orders": ("UNION", "line 1", "columns"),
+    "select 1 from edges full join edges e using (src) join edges f using (src)": (
+        "JOIN",
+        "line 1, column 51",
+        "COALESCE",
+    ),
+    "select id from orders union by name select id from orders": ("by name", "line 1", "not supported"),
+    "delete from orders": ("DELETE", "", "a view is a query"),
+    "select 1; select 2": ("2", "", "one query"),
+    "select from where": ("", "", "parsed"),
+    "with recursive r as (select src from edges union select max(src) + 1 from r) select * from r": (
+        "r",
+        "line 1, column 75",
+        "stratified",
+    ),
+    "with recursive r as (select src from edges union select a.src from r a join r b on a.src = b.src) select * from r": (
+        "r",
+        "line 1, column 77",
+        "more than once",
+    ),
+    "with recursive r as (select src from edges union (select dst from edges except select src from r)) select * from r": (
+        "r",
+        "line 1, column 96",
+        "EXCEPT",
+    ),
+    "with recursive r as (select src from edges union select 1 from edges where not exists (select 1 from r)) select * from r": (
+        "r",
+        "line 1",
+        "EXISTS",
+    ),
+    "with recursive r as (select src from edges union select dst from edges left join r on r.src = dst) select * from r": (
+        "r",
+        "line 1",
+        "optional side",
+    ),
+    "with recursive r as (select src from edges union all select distinct src + 1 from r where src < 3) select * from r": (
+        "r",
+        "line 1",
+        "DISTINCT",
+    ),
+    "with recursive r as (select src from edges union select price from r join lines on src = n) select * from r": (
+        "price",
+        "line 1",
+        "cast one",
+    ),
+    "with recursive r as (select src from edges union (with x as (select src from r) select src from x)) select * from r": (
+        "r",
+        "line 1",
+        "WITH",
+    ),
+}
+
+
+@pytest.mark.parametrize("query", REFUSED)
+def test_what_is_refused_says_what_and_where(query: str) -> None:
+    construct, position, why = REFUSED[query]
+    with pytest.raises(SqlError) as caught:
+        built(query)
+    text = str(caught.value)
+    assert construct.lower() in text.lower() and position in text and why in text
+
+
+# -- J4 ------------------------------------------------------------------------------------------------------------
+
+SEGMENTS = pa.schema([("id", pa.int64()), ("segment", pa.string())])
+SALES = pa.schema([("id", pa.int64()), ("price", pa.int64())])
+SEGMENTED = [((1, "A"), 0, 1), ((2, "A"), 0, 1), ((3, "B"), 0, 1)]
+SOLD = [((1, 10), 0, 1), ((1, 20), 0, 1), ((2, 5), 0, 1), ((3, 7), 0, 1), ((1, 10), 1, -1), ((3, 7), 2, -1), ((3, 8), 3, 2)]
+REVENUE = [
+    (("A", 35, 3), 0, 1),
+    (("B", 7, 1), 0, 1),
+    (("A", 25, 2), 1, 1),
+    (("A", 35, 3), 1, -1),
+    (("B", 7, 1), 2, -1),
+    (("B", 16, 2), 3, 1),
+]
+
+
+def by_sql(orders: Any, lines: Any) -> Any:
+    query = (
+        "select o.segment, sum(l.price) as revenue, count(*) as n from orders o join lines l on o.id = l.id group by o.segment"
+    )
+    return dd.sql(orders.scope, query, orders=dd.table(orders, SEGMENTS), lines=dd.table(lines, SALES)).collection
+
+
+def by_table(orders: Any, lines: Any) -> Any:
+    joined = dd.table(orders, SEGMENTS).join(dd.table(lines, SALES), on="id")
+    return joined.group_by("segment").agg("sum(price) as revenue", "count(*) as n").collection
+
+
+@pytest.mark.parametrize("build", [by_sql, by_table])
+def test_J4_revenue_by_segment(run: Callable[..., Any], build: Any) -> None:
+    assert sorted(run(build, SEGMENTED, SOLD), key=lambda change: (change[1], change[0])) == REVENUE
+
+
+# -- values --------------------------------------------------------------------------------------------------------
+
+
+def test_integer_sums_are_exact_beyond_64_bits() -> None:
+    with timely.Worker() as worker:
+        with worker.dataflow(int) as scope:
+            rows = dd.table(scope, pa.schema([("n", pa.int64())]))
+            output = dd.sql(scope, "select sum(n) as s from rows", rows=rows).output()
+        rows.session.update((2**63 - 1,), 4)
+        rows.session.close()
+        assert output.at(0) == {(4 * (2**63 - 1),): 1}
+
+
+def test_what_has_no_value_is_an_error() -> None:
+    for query in (
+        "select n // 0 from rows",
+        "select n % 0 from rows",
+        "select 0.0 / (n - 1) from rows",
+        "select cast(n as tinyint) from rows",
+    ):
+        with timely.Worker() as worker:
+            with worker.dataflow(int) as scope:
+                rows = dd.table(scope, pa.schema([("n", pa.int64())]))
+                output = dd.sql(scope, query, rows=rows).output()
+            rows.session.insert((1 if "/ (" in query else 1000,))
+            rows.session.close()
+            with pytest.raises(timely.OperatorError) as caught:
+                output.at(0)
+            assert isinstance(caught.value.__cause__, SqlError)

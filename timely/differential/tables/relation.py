@@ -1,0 +1,83 @@
+"""Relations: collections of rows, with what each column is and which expressions of a query it stands for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import attrs
+from sqlglot import exp
+
+from timely.dataflow import ScopeBuilder
+from timely.differential.collections import Collection, collection
+from timely.differential.tables.kinds import Column
+from timely.differential.tables.scalar_compiler import Row, Scalar, Scope
+from timely.errors import GraphError
+
+
+@attrs.frozen
+class Relation:
+    """A collection of rows; ``places`` says at which index of a row an expression stands."""
+
+    collection: Collection[Any, Row]
+    columns: tuple[Column, ...]
+    places: Mapping[exp.Expr, int] = attrs.Factory(dict)
+    tables: frozenset[str] = frozenset()
+
+    @property
+    def scope(self) -> Scope:
+        """What expressions over its rows are compiled against."""
+        return Scope(self.columns, self.places)
+
+    def with_collection(self, rows: Collection[Any, Row]) -> Relation:
+        """Return the same columns of other rows."""
+        return attrs.evolve(self, collection=rows)
+
+    def named(self, alias: str, names: Sequence[str] | None = None) -> Relation:
+        """Return the relation as the table ``alias`` of a query."""
+        columns = self.columns
+        if names:
+            columns = tuple(
+                attrs.evolve(column, name=names[index]) if index < len(names) else column for index, column in enumerate(columns)
+            )
+        places: dict[exp.Expr, int] = {exp.column(column.name, alias): index for index, column in enumerate(columns)}
+        return Relation(self.collection, columns, places, frozenset([alias]))
+
+    def extended(self, rows: Collection[Any, Row], columns: Iterable[Column], nodes: Iterable[exp.Expr]) -> Relation:
+        """Return the relation of longer rows, whose new columns are ``nodes``."""
+        width = len(self.columns)
+        places = {**self.places, **{node: width + index for index, node in enumerate(nodes)}}
+        return Relation(rows, (*self.columns, *columns), places, self.tables)
+
+
+def beside(left: Relation, right: Relation, rows: Collection[Any, Row]) -> Relation:
+    """Return the relation whose rows are those of ``left`` followed by those of ``right``."""
+    width = len(left.columns)
+    places = {**left.places, **{node: width + index for node, index in right.places.items()}}
+    return Relation(rows, (*left.columns, *right.columns), places, left.tables | right.tables)
+
+
+def projected(rows: Collection[Any, Row], found: Sequence[Scalar]) -> Collection[Any, Row]:
+    """Return the rows of the values of compiled expressions."""
+    functions = [scalar.function for scalar in found]
+    if len(functions) == 1:
+        (only,) = functions
+        return rows.map(lambda row: (only(row),), name="select")
+    return rows.map(lambda row: tuple(function(row) for function in functions), name="select")
+
+
+def entered(rows: Collection[Any, Any], scope: ScopeBuilder[Any]) -> Collection[Any, Any]:
+    """Return a collection inside ``scope``, which is its own or nested in it."""
+    if rows.scope is scope:
+        return rows
+    if scope.parent is None:
+        raise GraphError(f"a table of scope {rows.scope.path!r} is read outside of it: bring it out with leave() first")
+    return entered(rows, scope.parent).enter(scope)
+
+
+def constant(scope: ScopeBuilder[Any], rows: Sequence[Any]) -> Collection[Any, Any]:
+    """Return the collection of ``rows``, once however many workers there are."""
+    around = scope
+    while around.parent is not None:
+        around = around.parent
+    return entered(collection(around, rows, on=0), scope)
