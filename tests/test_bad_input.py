@@ -299,7 +299,7 @@ def test_a_summary_from_an_input_that_is_not_there() -> None:
 
 
 def test_a_time_type_that_is_none() -> None:
-    with pytest.raises(TimestampError, match=r"set cannot be a type of times.*minimum\(\)"), timely.Worker().dataflow(set):
+    with pytest.raises(TimestampError, match=r"set cannot be a type of times.*minimum\(\)"), timely.Worker().dataflow(set):  # type: ignore[type-var]
         pass
 
 

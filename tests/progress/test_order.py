@@ -459,7 +459,7 @@ class WrongMinimum(Day):
         (list, r"lacks the class method minimum\(\), the class method identity\(\), __hash__\(\)"),
         (object, r"lacks __le__\(\), __lt__\(\), the class method minimum\(\), the class method identity\(\)"),
         (Product, "Product alone"),
-        (Product[int, complex], "complex cannot be a type of times"),
+        (Product[int, complex], "complex cannot be a type of times"),  # type: ignore[type-var]
         (NoHash, r"lacks __hash__\(\)"),
         (3, "3 is not a type of times"),
         ([int], "is not a type of times"),

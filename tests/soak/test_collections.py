@@ -30,7 +30,7 @@ from tests.differential.conftest import EVERY, RESUMED, name_of, running
 from timely import Product, Worker
 from timely import differential as dd
 from timely.monitor.memory import resident_memory
-from timely.testing.collection_programs import Program, programs
+from timely.testing.collection_programs import CollectionProgram, programs
 from timely.testing.differential import Case, cases, check_changes, few_times, run_resumed, updates_in_traces
 
 pytestmark = pytest.mark.soak
@@ -60,12 +60,12 @@ LARGER_PAIRS = cases(2, few_times(PAIR), size=16, containers=["columns", "mixed"
 
 
 @given(programs(size=4), LARGER)
-def check_at_epochs(program: Program, case: Case) -> None:
+def check_at_epochs(program: CollectionProgram, case: Case) -> None:
     test_random_programs.check(program, case, int)
 
 
 @given(programs(size=4), LARGER_PAIRS)
-def check_at_pairs(program: Program, case: Case) -> None:
+def check_at_pairs(program: CollectionProgram, case: Case) -> None:
     test_random_programs.check(program, case, PAIR)
 
 
@@ -88,7 +88,7 @@ def test_operators_on_columns(soak: Soak) -> None:
 
 
 @given(programs(), cases(2, few_times(int), size=8), st.integers(0, 2), st.integers(1, 3))
-def check_resumed(program: Program, case: Case, at: int, workers: int) -> None:
+def check_resumed(program: CollectionProgram, case: Case, at: int, workers: int) -> None:
     if not any(case.inputs):
         return
     with tempfile.TemporaryDirectory() as directory:

@@ -77,7 +77,7 @@ class Collection(CollectionBase[T, D], Generic[T, D]):
     def _linear(self, name: str, f: Callable[[Iterable[Update]], list[Update]]) -> Collection[T, Any]:
         return Collection(linear(self.stream, name, f), self.ring)
 
-    def _alike(self, other: Collection[Any, D]) -> Collection[Any, D]:
+    def _like_self(self, other: Collection[Any, D]) -> Collection[Any, D]:
         """Return ``other``, which has records of the same fields."""
         other.schema = self.schema
         return other
@@ -90,7 +90,7 @@ class Collection(CollectionBase[T, D], Generic[T, D]):
 
     def filter(self, p: Callable[[D], Any], *, name: str = "filter") -> Collection[T, D]:
         """Return the collection of the records for which ``p(record)`` is true."""
-        return self._alike(self._linear(name, lambda updates: [update for update in updates if p(update[0])]))
+        return self._like_self(self._linear(name, lambda updates: [update for update in updates if p(update[0])]))
 
     def flat_map(self, f: Callable[[D], Iterable[Any]], *, name: str = "flat_map") -> Collection[T, Any]:
         """Return the collection of all records of ``f(record)``."""
@@ -117,7 +117,7 @@ class Collection(CollectionBase[T, D], Generic[T, D]):
     def negate(self, *, name: str = "negate") -> Collection[T, D]:
         """Return the collection with all counts negated; ``DifferenceError`` where they cannot be."""
         self.ring.require("negate", "negate")
-        return self._alike(self._linear(name, negated))
+        return self._like_self(self._linear(name, negated))
 
     def minus(self, other: Collection[T, D]) -> Collection[T, D]:
         """Return the difference of two collections."""
@@ -145,7 +145,7 @@ class Collection(CollectionBase[T, D], Generic[T, D]):
 
     def filter_columns(self, p: Callable[..., Any], *, name: str = "filter_columns") -> Collection[T, D]:
         """Return the records for which ``p(keys, values)``, or ``p(keys)``, is true: NumPy arrays to an array of booleans."""
-        return self._alike(self._linear(name, lambda updates: columnar(updates, name, lambda columns: columns.chosen_by(p))))
+        return self._like_self(self._linear(name, lambda updates: columnar(updates, name, lambda columns: columns.chosen_by(p))))
 
     # -- scopes and times ------------------------------------------------------------------------------------------
 
@@ -154,7 +154,7 @@ class Collection(CollectionBase[T, D], Generic[T, D]):
         if self._arrangement is not None:
             entered = self._arrangement.enter(scope).as_collection()
             entered.consolidated = self.consolidated
-            return self._alike(entered)
+            return self._like_self(entered)
         return Collection(self.stream.enter(scope), self.ring, consolidated=self.consolidated, schema=self.schema)
 
     def enter_at(self, scope: ScopeBuilder[Any], round: Callable[[D], int], *, name: str = "enter_at") -> Collection[Any, D]:
@@ -237,7 +237,7 @@ class Collection(CollectionBase[T, D], Generic[T, D]):
             return [(None, f(record, unwrap(count)))] if count > 0 else []
 
         kernel = "distinct" if f is _at_most_once else None
-        return self._alike(self._reduced(Function(result, kernel), name, key, pairs=False, results=False))
+        return self._like_self(self._reduced(Function(result, kernel), name, key, pairs=False, results=False))
 
     def count(self, *, name: str = "count", key: Key | None = None) -> Collection[T, tuple[D, Any]]:
         """Return ``(record, count)`` for each record."""
@@ -339,7 +339,7 @@ class Collection(CollectionBase[T, D], Generic[T, D]):
 
     def semijoin(self, keys: Any, *, name: str = "semijoin", key: Key | None = None) -> Collection[T, D]:
         """Return the pairs whose key is in ``keys``, with the product of their counts: ``distinct`` makes those a set."""
-        return self._alike(self._join(keys, LEFT, name, key, pairs=False))
+        return self._like_self(self._join(keys, LEFT, name, key, pairs=False))
 
     def antijoin(self, keys: Any, *, name: str = "antijoin", key: Key | None = None) -> Collection[T, D]:
         """Return the collection minus its semijoin with ``keys``."""

@@ -236,9 +236,9 @@ class TraceHandle(TraceHandleBase[T, K, V], Generic[T, K, V]):
         """
         return self._reads.to_arrow(self._moment(at))
 
-    def snapshot(self, at: T | None = None) -> Snapshot[T, K, V]:
+    def snapshot(self, at: T | None = None) -> TraceSnapshot[T, K, V]:
         """Return a reader of one time, ``at`` or the latest complete one, for a ``with`` block."""
-        return Snapshot(self.clone(), self._moment(at), self._reads)
+        return TraceSnapshot(self.clone(), self._moment(at), self._reads)
 
     def _moment(self, at: T | None) -> Moment:
         self.check_open("read")
@@ -308,7 +308,7 @@ class TraceHandle(TraceHandleBase[T, K, V], Generic[T, K, V]):
                 self.index.sync_activator.activate()
 
 
-class Snapshot(Generic[T, K, V]):
+class TraceSnapshot(Generic[T, K, V]):
     """Reads of one time, from ``TraceHandle.snapshot``; its history stays until it is closed."""
 
     __slots__ = ("_handle", "_moment", "_reads")

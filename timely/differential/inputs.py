@@ -147,7 +147,7 @@ class UpdateSender(Generic[T]):
         return CapabilityError(f"{deed}: {self.label} was closed at {brief(self.time)}: close it after all that is sent")
 
 
-class Session(Generic[T]):
+class TimedSession(Generic[T]):
     """What both kinds of sessions do with their time."""
 
     __slots__ = ("_sender",)
@@ -190,7 +190,7 @@ class Session(Generic[T]):
         return f"{type(self).__name__}({self._sender.label}, {'closed' if self.closed else f'at {self.time!r}'})"
 
 
-class InputSession(Session[T], Generic[T, D]):
+class InputSession(TimedSession[T], Generic[T, D]):
     """Changes a collection at ``time``, which only advances, until ``close()``.
 
     ``CapabilityError`` after ``close()``; ``TimestampError`` for a step back, and for changes before the time at which a run

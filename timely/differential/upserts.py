@@ -13,7 +13,7 @@ from typing_extensions import TypeVar
 from timely.dataflow import Capability, InputPort, OperatorBuilder, OperatorInfo, OutputPort, ScopeBuilder, check_scope
 from timely.differential.arrangement import Arrangement, Index, register_trace
 from timely.differential.bounds import bounds_in
-from timely.differential.inputs import Session, UpdateSender, new_sender
+from timely.differential.inputs import TimedSession, UpdateSender, new_sender
 from timely.differential.rings import INTEGERS
 from timely.differential.trace import Trace
 from timely.differential.updates import Update, by_key
@@ -37,7 +37,7 @@ class _Upsert(NamedTuple):
     value: Any
 
 
-class UpsertSession(Session[T], Generic[T, K, V]):
+class UpsertSession(TimedSession[T], Generic[T, K, V]):
     """Sets and deletes keys at ``time``, which only advances, until ``close()``; from ``from_upserts``.
 
     Of several calls for one key at one time the last one of a session counts. Among workers the greatest value counts, and a

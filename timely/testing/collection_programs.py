@@ -87,10 +87,10 @@ GROUPS: Final[list[tuple[Callable[[Collection[Any, Any]], Collection[Any, Any]],
 
 
 @attrs.frozen
-class Program:
+class CollectionProgram:
     """One operator and what it is applied to; ``which`` chooses among functions, inputs, or variables, the innermost first.
 
-    >>> swapped = Program("map", (Program("input"),))
+    >>> swapped = CollectionProgram("map", (CollectionProgram("input"),))
     >>> swapped.evaluate([{(0, 2): 1}])
     {(2, 0): 1}
     >>> from timely.testing.differential import run
@@ -99,7 +99,7 @@ class Program:
     """
 
     op: str
-    parts: tuple[Program, ...] = ()
+    parts: tuple[CollectionProgram, ...] = ()
     which: int = 0
 
     def build(self, *inputs: Collection[Any, Any]) -> Collection[Any, Any]:
@@ -245,20 +245,20 @@ FUNCTIONS: Final[dict[str, Sequence[Any]]] = {"group": GROUPS, "map": MAPS, "fil
 
 
 @st.composite
-def programs(draw: st.DrawFn, inputs: int = 2, depth: int = 3, size: int = 3) -> Program:
+def programs(draw: st.DrawFn, inputs: int = 2, depth: int = 3, size: int = 3) -> CollectionProgram:
     """Draw a program of so many inputs, with loops in at most ``depth`` levels and expressions of at most ``size``.
 
     >>> from timely.testing import smallest
     >>> smallest(programs(), lambda program: program.op == "distinct").parts
-    (Program(op='input', parts=(), which=0),)
+    (CollectionProgram(op='input', parts=(), which=0),)
     """
     return _drawn(draw, inputs, depth, size, 0)
 
 
-def _drawn(draw: st.DrawFn, inputs: int, depth: int, size: int, loops: int) -> Program:
-    source = Program("input", (), draw(st.integers(0, inputs - 1)))
+def _drawn(draw: st.DrawFn, inputs: int, depth: int, size: int, loops: int) -> CollectionProgram:
+    source = CollectionProgram("input", (), draw(st.integers(0, inputs - 1)))
     if loops:
-        source = draw(st.sampled_from([Program("variable", (), which) for which in range(loops)] + [source]))
+        source = draw(st.sampled_from([CollectionProgram("variable", (), which) for which in range(loops)] + [source]))
     if size == 0:
         return source
     ops = ["group", "map", "filter", "concat", "negate", "join", "antijoin", "distinct"]
@@ -267,31 +267,31 @@ def _drawn(draw: st.DrawFn, inputs: int, depth: int, size: int, loops: int) -> P
         return source
     if op == "rounds":
         initial, body = _drawn(draw, inputs, 0, size - 1, loops), _drawn(draw, inputs, depth - 1, size, loops + 1)
-        return Program("rounds", (initial, body), draw(st.integers(0, 2)))
+        return CollectionProgram("rounds", (initial, body), draw(st.integers(0, 2)))
     if op == "iterate":
-        initial = Program("distinct", (_drawn(draw, inputs, 0, size - 1, loops),))
-        return Program("iterate", (initial, _monotone(draw, inputs, depth - 1, size, 1)))
+        initial = CollectionProgram("distinct", (_drawn(draw, inputs, 0, size - 1, loops),))
+        return CollectionProgram("iterate", (initial, _monotone(draw, inputs, depth - 1, size, 1)))
     functions: Sequence[Any] = FUNCTIONS.get(op, ())
     count = 2 if op in ("concat", "join", "antijoin") else 1
     parts = tuple(_drawn(draw, inputs, depth if index == 0 else 0, size - 1, loops) for index in range(count))
-    return Program(op, parts, draw(st.integers(0, max(0, len(functions) - 1))))
+    return CollectionProgram(op, parts, draw(st.integers(0, max(0, len(functions) - 1))))
 
 
-def _monotone(draw: st.DrawFn, inputs: int, depth: int, size: int, loops: int) -> Program:
+def _monotone(draw: st.DrawFn, inputs: int, depth: int, size: int, loops: int) -> CollectionProgram:
     """Draw a body that grows with its variables, so that a loop settles."""
     source = draw(
         st.sampled_from(
-            [Program("variable", (), which) for which in range(loops)]
-            + [Program("distinct", (Program("input", (), which),)) for which in range(inputs)]
+            [CollectionProgram("variable", (), which) for which in range(loops)]
+            + [CollectionProgram("distinct", (CollectionProgram("input", (), which),)) for which in range(inputs)]
         )
     )
     if size == 0:
         return source
     op = draw(st.sampled_from(["map", "filter", "concat", "join", "distinct", *(["iterate"] * 3 if depth else [])]))
     if op == "iterate":
-        initial = Program("distinct", (_monotone(draw, inputs, 0, size - 1, loops),))
-        return Program("iterate", (initial, _monotone(draw, inputs, depth - 1, size - 1, loops + 1)))
+        initial = CollectionProgram("distinct", (_monotone(draw, inputs, 0, size - 1, loops),))
+        return CollectionProgram("iterate", (initial, _monotone(draw, inputs, depth - 1, size - 1, loops + 1)))
     functions: Sequence[Any] = FUNCTIONS.get(op, ())
     count = 2 if op in ("concat", "join") else 1
     parts = tuple(_monotone(draw, inputs, depth if index == 0 else 0, size - 1, loops) for index in range(count))
-    return Program(op, parts, draw(st.integers(0, max(0, len(functions) - 1))))
+    return CollectionProgram(op, parts, draw(st.integers(0, max(0, len(functions) - 1))))

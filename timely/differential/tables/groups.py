@@ -16,7 +16,7 @@ from timely.differential.rings import VECTORS, Vector
 from timely.differential.tables.kinds import NUMBERS, Column, Kind
 from timely.differential.tables.refusals import only, refusal
 from timely.differential.tables.relation import Relation, constant
-from timely.differential.tables.scalar_compiler import Function, Row, Scalar, Scope, compile_condition, compile_scalar
+from timely.differential.tables.scalar_compiler import Function, NameScope, Row, Scalar, compile_condition, compile_scalar
 from timely.differential.tables.scalars import decimal_of
 from timely.errors import SqlError
 
@@ -62,7 +62,7 @@ def aggregates_in(nodes: Sequence[exp.Expr]) -> list[exp.Expr]:
     return list(found)
 
 
-def _aggregation(node: exp.Expr, scope: Scope) -> Aggregation:
+def _aggregation(node: exp.Expr, scope: NameScope) -> Aggregation:
     condition: Function | None = None
     inner = node
     if isinstance(node, exp.Filter):

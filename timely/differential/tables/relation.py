@@ -11,7 +11,7 @@ from sqlglot import exp
 from timely.dataflow import ScopeBuilder
 from timely.differential.collections import Collection, collection
 from timely.differential.tables.kinds import Column
-from timely.differential.tables.scalar_compiler import Row, Scalar, Scope
+from timely.differential.tables.scalar_compiler import NameScope, Row, Scalar
 from timely.errors import GraphError
 
 
@@ -25,9 +25,9 @@ class Relation:
     tables: frozenset[str] = frozenset()
 
     @property
-    def scope(self) -> Scope:
+    def scope(self) -> NameScope:
         """What expressions over its rows are compiled against."""
-        return Scope(self.columns, self.places)
+        return NameScope(self.columns, self.places)
 
     def with_collection(self, rows: Collection[Any, Row]) -> Relation:
         """Return the same columns of other rows."""

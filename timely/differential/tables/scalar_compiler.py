@@ -34,14 +34,14 @@ class Scalar:
 
 
 @attrs.frozen
-class Scope:
+class NameScope:
     """What expressions are compiled against: the columns of a row, and which expressions they are."""
 
     columns: tuple[Column, ...]
     places: Mapping[exp.Expr, int]
 
 
-def compile_scalar(node: exp.Expr, scope: Scope) -> Scalar:
+def compile_scalar(node: exp.Expr, scope: NameScope) -> Scalar:
     """Return ``node`` as a function of rows; ``SqlError`` where it is not translated, or kinds do not fit."""
     place = scope.places.get(node)
     if place is not None:
@@ -56,7 +56,7 @@ def compile_scalar(node: exp.Expr, scope: Scope) -> Scalar:
     return compiler(node, scope)
 
 
-def compile_condition(node: exp.Expr, scope: Scope) -> Function:
+def compile_condition(node: exp.Expr, scope: NameScope) -> Function:
     """Return a condition as a function of rows: true, false or ``None``."""
     return as_kind(compile_scalar(node, scope), Kind.BOOLEAN, node).function
 
@@ -148,14 +148,14 @@ def unify(nodes: Sequence[exp.Expr], scalars_: Sequence[Scalar], node: exp.Expr)
     return [as_kind(scalar, kind, part) for part, scalar in zip(nodes, scalars_)]
 
 
-def _unified(nodes: Sequence[exp.Expr], scope: Scope, node: exp.Expr) -> list[Scalar]:
+def _unified(nodes: Sequence[exp.Expr], scope: NameScope, node: exp.Expr) -> list[Scalar]:
     return unify(nodes, [compile_scalar(part, scope) for part in nodes], node)
 
 
 # -- literals ------------------------------------------------------------------------------------------------------
 
 
-def _literal(node: exp.Expr, scope: Scope) -> Scalar:
+def _literal(node: exp.Expr, scope: NameScope) -> Scalar:
     text = str(node.this)
     if node.is_string:
         return Scalar(Kind.TEXT, False, lambda row: text, literal=text)
@@ -169,16 +169,16 @@ def _literal(node: exp.Expr, scope: Scope) -> Scalar:
     return Scalar(kind, False, lambda row: value)
 
 
-def _null(node: exp.Expr, scope: Scope) -> Scalar:
+def _null(node: exp.Expr, scope: NameScope) -> Scalar:
     return Scalar(Kind.NULL, True, lambda row: None)
 
 
-def _boolean(node: exp.Expr, scope: Scope) -> Scalar:
+def _boolean(node: exp.Expr, scope: NameScope) -> Scalar:
     value = bool(node.this)
     return Scalar(Kind.BOOLEAN, False, lambda row: value)
 
 
-def _paren(node: exp.Expr, scope: Scope) -> Scalar:
+def _paren(node: exp.Expr, scope: NameScope) -> Scalar:
     return compile_scalar(node.this, scope)
 
 
@@ -192,7 +192,7 @@ _ARITHMETIC: Final[dict[Any, dict[Kind, Callable[[Any, Any], Any]]]] = {
 }
 
 
-def _arithmetic(node: exp.Expr, scope: Scope) -> Scalar:
+def _arithmetic(node: exp.Expr, scope: NameScope) -> Scalar:
     only(node, "this", "expression", "safe", "typed")
     if isinstance(node, exp.Add | exp.Sub) and isinstance(node.expression, exp.Interval):
         return _moved(node, compile_scalar(node.this, scope), node.expression, scope)
@@ -231,7 +231,7 @@ def _date_arithmetic(node: exp.Expr, left: Scalar, right: Scalar) -> Scalar | No
     return None
 
 
-def _moved(node: exp.Expr, moment: Scalar, interval: exp.Expr, scope: Scope) -> Scalar:
+def _moved(node: exp.Expr, moment: Scalar, interval: exp.Expr, scope: NameScope) -> Scalar:
     only(interval, "this", "unit")
     unit = str(interval.args.get("unit") or "").upper().rstrip("S")
     amount = str(interval.this.this) if isinstance(interval.this, exp.Literal) else ""
@@ -256,7 +256,7 @@ _INTERVALS: Final = {
 }
 
 
-def _negative(node: exp.Expr, scope: Scope) -> Scalar:
+def _negative(node: exp.Expr, scope: NameScope) -> Scalar:
     inner = compile_scalar(node.this, scope)
     if inner.kind not in (*NUMBERS, Kind.NULL) or inner.literal is not None:
         raise refusal(node, f"arithmetic on {inner.kind.value} is not supported")
@@ -276,20 +276,20 @@ COMPARISONS: Final[dict[Any, Callable[[Any, Any], Any]]] = {
 }
 
 
-def _comparison(node: exp.Expr, scope: Scope) -> Scalar:
+def _comparison(node: exp.Expr, scope: NameScope) -> Scalar:
     only(node, "this", "expression")
     left, right = _unified([node.this, node.expression], scope, node)
     return Scalar(Kind.BOOLEAN, left.nullable or right.nullable, strict(COMPARISONS[type(node)], left.function, right.function))
 
 
-def _same(node: exp.Expr, scope: Scope) -> Scalar:
+def _same(node: exp.Expr, scope: NameScope) -> Scalar:
     only(node, "this", "expression")
     left, right = _unified([node.this, node.expression], scope, node)
     one, other, equal = left.function, right.function, isinstance(node, exp.NullSafeEQ)
     return Scalar(Kind.BOOLEAN, False, lambda row: (one(row) == other(row)) is equal)
 
 
-def _and(node: exp.Expr, scope: Scope) -> Scalar:
+def _and(node: exp.Expr, scope: NameScope) -> Scalar:
     only(node, "this", "expression")
     left, right = (as_kind(compile_scalar(part, scope), Kind.BOOLEAN, part) for part in (node.this, node.expression))
     one, other = left.function, right.function
@@ -306,7 +306,7 @@ def _and(node: exp.Expr, scope: Scope) -> Scalar:
     return Scalar(Kind.BOOLEAN, left.nullable or right.nullable, both)
 
 
-def _or(node: exp.Expr, scope: Scope) -> Scalar:
+def _or(node: exp.Expr, scope: NameScope) -> Scalar:
     only(node, "this", "expression")
     left, right = (as_kind(compile_scalar(part, scope), Kind.BOOLEAN, part) for part in (node.this, node.expression))
     one, other = left.function, right.function
@@ -323,12 +323,12 @@ def _or(node: exp.Expr, scope: Scope) -> Scalar:
     return Scalar(Kind.BOOLEAN, left.nullable or right.nullable, either)
 
 
-def _not(node: exp.Expr, scope: Scope) -> Scalar:
+def _not(node: exp.Expr, scope: NameScope) -> Scalar:
     inner = as_kind(compile_scalar(node.this, scope), Kind.BOOLEAN, node.this)
     return Scalar(Kind.BOOLEAN, inner.nullable, strict(lambda value: not value, inner.function))
 
 
-def _is(node: exp.Expr, scope: Scope) -> Scalar:
+def _is(node: exp.Expr, scope: NameScope) -> Scalar:
     only(node, "this", "expression")
     one = compile_scalar(node.this, scope).function
     if isinstance(node.expression, exp.Null):
@@ -340,13 +340,13 @@ def _is(node: exp.Expr, scope: Scope) -> Scalar:
     raise refusal(node, "IS is supported with NULL, TRUE and FALSE")
 
 
-def _between(node: exp.Expr, scope: Scope) -> Scalar:
+def _between(node: exp.Expr, scope: NameScope) -> Scalar:
     only(node, "this", "low", "high")
     this, low, high = node.this, node.args["low"], node.args["high"]
     return compile_scalar(exp.And(this=exp.GTE(this=this, expression=low), expression=exp.LTE(this=this, expression=high)), scope)
 
 
-def _in(node: exp.Expr, scope: Scope) -> Scalar:
+def _in(node: exp.Expr, scope: NameScope) -> Scalar:
     only(node, "this", "expressions")
     options = list(node.expressions)
     scalar, *others = _unified([node.this, *options], scope, node)
@@ -368,7 +368,7 @@ def _in(node: exp.Expr, scope: Scope) -> Scalar:
     return Scalar(Kind.BOOLEAN, any(part.nullable for part in (scalar, *others)), found)
 
 
-def _like(node: exp.Expr, scope: Scope) -> Scalar:
+def _like(node: exp.Expr, scope: NameScope) -> Scalar:
     escape = ""
     inner = node
     if isinstance(node, exp.Escape):
@@ -393,7 +393,7 @@ def _like(node: exp.Expr, scope: Scope) -> Scalar:
 # -- choices -------------------------------------------------------------------------------------------------------
 
 
-def _case(node: exp.Expr, scope: Scope) -> Scalar:
+def _case(node: exp.Expr, scope: NameScope) -> Scalar:
     only(node, "this", "ifs", "default")
     base = node.this
     conditions = []
@@ -404,13 +404,13 @@ def _case(node: exp.Expr, scope: Scope) -> Scalar:
     return _chosen(node, conditions, [branch.args["true"] for branch in node.args["ifs"]], node.args.get("default"), scope)
 
 
-def _if(node: exp.Expr, scope: Scope) -> Scalar:
+def _if(node: exp.Expr, scope: NameScope) -> Scalar:
     only(node, "this", "true", "false")
     return _chosen(node, [compile_condition(node.this, scope)], [node.args["true"]], node.args.get("false"), scope)
 
 
 def _chosen(
-    node: exp.Expr, conditions: list[Function], results: list[exp.Expr], default: exp.Expr | None, scope: Scope
+    node: exp.Expr, conditions: list[Function], results: list[exp.Expr], default: exp.Expr | None, scope: NameScope
 ) -> Scalar:
     found = _unified([*results, default or exp.Null()], scope, node)
     branches = list(zip(conditions, [scalar.function for scalar in found]))
@@ -425,7 +425,7 @@ def _chosen(
     return Scalar(found[0].kind, any(scalar.nullable for scalar in found), choose)
 
 
-def _coalesce(node: exp.Expr, scope: Scope) -> Scalar:
+def _coalesce(node: exp.Expr, scope: NameScope) -> Scalar:
     only(node, "this", "expressions", "is_nvl", "is_null")
     found = _unified([node.this, *node.expressions], scope, node)
     functions = [scalar.function for scalar in found]
@@ -440,7 +440,7 @@ def _coalesce(node: exp.Expr, scope: Scope) -> Scalar:
     return Scalar(found[0].kind, all(scalar.nullable for scalar in found), first)
 
 
-def _nullif(node: exp.Expr, scope: Scope) -> Scalar:
+def _nullif(node: exp.Expr, scope: NameScope) -> Scalar:
     only(node, "this", "expression")
     original = compile_scalar(node.this, scope)
     left, right = _unified([node.this, node.expression], scope, node)
@@ -453,7 +453,7 @@ def _nullif(node: exp.Expr, scope: Scope) -> Scalar:
     return Scalar(original.kind, True, unless)
 
 
-def _extreme(node: exp.Expr, scope: Scope) -> Scalar:
+def _extreme(node: exp.Expr, scope: NameScope) -> Scalar:
     only(node, "this", "expressions", "ignore_nulls")
     found = _unified([node.this, *node.expressions], scope, node)
     functions = [scalar.function for scalar in found]
@@ -469,7 +469,7 @@ def _extreme(node: exp.Expr, scope: Scope) -> Scalar:
 # -- casts and functions -------------------------------------------------------------------------------------------
 
 
-def _cast(node: exp.Expr, scope: Scope) -> Scalar:
+def _cast(node: exp.Expr, scope: NameScope) -> Scalar:
     only(node, "this", "to", "_type")
     inner = compile_scalar(node.this, scope)
     target: exp.DataType = node.args["to"]
@@ -519,14 +519,14 @@ _KINDS: Final = {
 }
 
 
-def _texts(node: exp.Expr, nodes: Sequence[exp.Expr], scope: Scope) -> list[Scalar]:
+def _texts(node: exp.Expr, nodes: Sequence[exp.Expr], scope: NameScope) -> list[Scalar]:
     return [as_kind(compile_scalar(part, scope), Kind.TEXT, part) for part in nodes]
 
 
-def _of_text(f: Callable[..., Any], kind: Kind, *names: str) -> Callable[[exp.Expr, Scope], Scalar]:
+def _of_text(f: Callable[..., Any], kind: Kind, *names: str) -> Callable[[exp.Expr, NameScope], Scalar]:
     """Return the compiler of a function whose arguments, called ``names`` in the tree, are all texts."""
 
-    def compiler(node: exp.Expr, scope: Scope) -> Scalar:
+    def compiler(node: exp.Expr, scope: NameScope) -> Scalar:
         only(node, *names)
         found = _texts(node, [node.args[name] for name in names if node.args.get(name) is not None], scope)
         return Scalar(kind, any(scalar.nullable for scalar in found), strict(f, *(scalar.function for scalar in found)))
@@ -534,7 +534,7 @@ def _of_text(f: Callable[..., Any], kind: Kind, *names: str) -> Callable[[exp.Ex
     return compiler
 
 
-def _substring(node: exp.Expr, scope: Scope) -> Scalar:
+def _substring(node: exp.Expr, scope: NameScope) -> Scalar:
     only(node, "this", "start", "length")
     (text,) = _texts(node, [node.this], scope)
     numbers = [node.args[name] for name in ("start", "length") if node.args.get(name) is not None]
@@ -543,7 +543,7 @@ def _substring(node: exp.Expr, scope: Scope) -> Scalar:
     return Scalar(Kind.TEXT, any(scalar.nullable for scalar in found), function)
 
 
-def _trim(node: exp.Expr, scope: Scope) -> Scalar:
+def _trim(node: exp.Expr, scope: NameScope) -> Scalar:
     only(node, "this", "position")
     (text,) = _texts(node, [node.this], scope)
     strip: Callable[[str], str] = {
@@ -555,25 +555,25 @@ def _trim(node: exp.Expr, scope: Scope) -> Scalar:
     return Scalar(Kind.TEXT, text.nullable, strict(strip, text.function))
 
 
-def _pipes(node: exp.Expr, scope: Scope) -> Scalar:
+def _pipes(node: exp.Expr, scope: NameScope) -> Scalar:
     only(node, "this", "expression", "safe")
     left, right = _texts(node, [node.this, node.expression], scope)
     return Scalar(Kind.TEXT, left.nullable or right.nullable, strict(add, left.function, right.function))
 
 
-def _concat(node: exp.Expr, scope: Scope) -> Scalar:
+def _concat(node: exp.Expr, scope: NameScope) -> Scalar:
     only(node, "expressions", "safe", "coalesce")
     functions = [scalar.function for scalar in _texts(node, node.expressions, scope)]
     return Scalar(Kind.TEXT, False, lambda row: "".join(text for function in functions if (text := function(row)) is not None))
 
 
-def _absolute(node: exp.Expr, scope: Scope) -> Scalar:
+def _absolute(node: exp.Expr, scope: NameScope) -> Scalar:
     only(node, "this")
     return _number(node, scope, abs, scalars.EXACT.abs, abs)
 
 
 def _number(
-    node: exp.Expr, scope: Scope, whole: Callable[[Any], Any], decimal: Callable[[Any], Any], double: Callable[[Any], Any]
+    node: exp.Expr, scope: NameScope, whole: Callable[[Any], Any], decimal: Callable[[Any], Any], double: Callable[[Any], Any]
 ) -> Scalar:
     inner = compile_scalar(node.this, scope)
     functions = {Kind.INTEGER: whole, Kind.DECIMAL: decimal, Kind.DOUBLE: double}
@@ -582,7 +582,7 @@ def _number(
     return Scalar(inner.kind, inner.nullable, strict(functions[inner.kind], inner.function))
 
 
-def _round(node: exp.Expr, scope: Scope) -> Scalar:
+def _round(node: exp.Expr, scope: NameScope) -> Scalar:
     only(node, "this", "decimals")
     digits = node.args.get("decimals")
     if digits is None:
@@ -596,7 +596,7 @@ def _round(node: exp.Expr, scope: Scope) -> Scalar:
     return found
 
 
-def _floor(node: exp.Expr, scope: Scope) -> Scalar:
+def _floor(node: exp.Expr, scope: NameScope) -> Scalar:
     only(node, "this")
     floor = isinstance(node, exp.Floor)
     inner = compile_scalar(node.this, scope)
@@ -608,7 +608,7 @@ def _floor(node: exp.Expr, scope: Scope) -> Scalar:
     return _number(node, scope, float, scalars.ceiling_decimal, scalars.ceiling_float)
 
 
-def _part(node: exp.Expr, scope: Scope) -> Scalar:
+def _part(node: exp.Expr, scope: NameScope) -> Scalar:
     if isinstance(node, exp.Extract):
         only(node, "this", "expression")
         unit, argument = str(node.this).upper(), node.expression
@@ -622,7 +622,7 @@ def _part(node: exp.Expr, scope: Scope) -> Scalar:
     return Scalar(Kind.INTEGER, inner.nullable, strict(part, inner.function))
 
 
-def _truncate(node: exp.Expr, scope: Scope) -> Scalar:
+def _truncate(node: exp.Expr, scope: NameScope) -> Scalar:
     only(node, "this", "unit")
     inner = compile_scalar(node.this, scope)
     truncate = scalars.truncated(str(node.args["unit"]).upper().strip("'"))
@@ -631,7 +631,7 @@ def _truncate(node: exp.Expr, scope: Scope) -> Scalar:
     return Scalar(Kind.TIMESTAMP, inner.nullable, strict(truncate, inner.function))
 
 
-_COMPILERS: Final[dict[Any, Callable[[Any, Scope], Scalar]]] = {
+_COMPILERS: Final[dict[Any, Callable[[Any, NameScope], Scalar]]] = {
     exp.Literal: _literal,
     exp.Null: _null,
     exp.Boolean: _boolean,

@@ -13,7 +13,7 @@ from sqlglot import exp
 
 from timely.differential.collections import Collection
 from timely.differential.tables.relation import Relation, beside
-from timely.differential.tables.scalar_compiler import Function, Row, Scope, compile_condition, compile_scalar, unify
+from timely.differential.tables.scalar_compiler import Function, NameScope, Row, compile_condition, compile_scalar, unify
 
 
 @attrs.frozen
@@ -32,7 +32,7 @@ def columns_in(node: exp.Expr) -> set[str]:
 
 def match_of(left: Relation, right: Relation, conditions: Sequence[exp.Expr]) -> Match:
     """Return how the rows of two relations match when all ``conditions`` are to be true."""
-    both = Scope((*left.columns, *right.columns), beside(left, right, left.collection).places)
+    both = NameScope((*left.columns, *right.columns), beside(left, right, left.collection).places)
     lefts, rights, rest = [], [], []
     for condition in conditions:
         pair = _sides(condition, left, right)

@@ -16,7 +16,7 @@ from timely.differential.tables.groups import aggregates_in, empty_group, groupe
 from timely.differential.tables.kinds import Column, Kind, common, conversion
 from timely.differential.tables.refusals import only, refusal
 from timely.differential.tables.relation import Relation, beside, constant, entered, projected
-from timely.differential.tables.scalar_compiler import Function, Row, Scalar, Scope, compile_condition, compile_scalar
+from timely.differential.tables.scalar_compiler import Function, NameScope, Row, Scalar, compile_condition, compile_scalar
 from timely.differential.tables.table_joins import (
     columns_in,
     filtered,
@@ -243,7 +243,7 @@ def _number(node: exp.Expr | None, name: str) -> int:
     return int(str(value.this))
 
 
-def sort_key(orders: Sequence[exp.Expr], scope: Scope, width: int) -> Callable[[Row], Any]:
+def sort_key(orders: Sequence[exp.Expr], scope: NameScope, width: int) -> Callable[[Row], Any]:
     """Return the key that rows are sorted by: the expressions, then all ``width`` columns, so that no two rows tie."""
     parts: list[tuple[Function, bool, bool]] = []
     for ordered in orders:
@@ -289,11 +289,11 @@ def _limited(node: exp.Expr, relation: Relation, places: Mapping[exp.Expr, int])
     width = len(relation.columns)
     if limit is None and offset is None:
         if orders:
-            sort_key(orders, Scope(relation.columns, places), width)  # for what it refuses
+            sort_key(orders, NameScope(relation.columns, places), width)  # for what it refuses
         return relation
     if not orders:
         raise refusal(limit or offset or node, "LIMIT and OFFSET need ORDER BY: which rows come first is unspecified")
-    key = sort_key(orders, Scope(relation.columns, places), width)
+    key = sort_key(orders, NameScope(relation.columns, places), width)
     skipped = _number(offset, "OFFSET")
     rows = relation.collection
     if limit is not None:
@@ -453,7 +453,7 @@ class _Select:
         kinds: list[Column] = []
         parts: list[Relation] = []
         for values in node.expressions:
-            found = [compile_scalar(value, Scope((), {})) for value in (values.expressions or [values])]
+            found = [compile_scalar(value, NameScope((), {})) for value in (values.expressions or [values])]
             columns = tuple(Column(f"col{index}", scalar.kind, scalar.nullable) for index, scalar in enumerate(found))
             part = Relation(constant(self.scope, [tuple(scalar.function(()) for scalar in found)]), columns)
             kinds = list(columns) if not parts else list(_merged(Relation(part.collection, tuple(kinds)), part, node))
@@ -611,7 +611,7 @@ class _Select:
         aggregates = aggregates_in([value])
         groups = grouped(source, keys, aggregates)
         scalar = compile_scalar(value, groups.scope)
-        empty = compile_scalar(value, Scope(groups.columns, groups.places)).function(
+        empty = compile_scalar(value, NameScope(groups.columns, groups.places)).function(
             (None,) * len(keys) + empty_group(source, aggregates)
         )
         rows = groups.collection.map(lambda row: (*row, scalar.function(row)))

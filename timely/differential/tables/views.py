@@ -20,7 +20,7 @@ from timely.differential.outputs import Output
 from timely.differential.tables.kinds import Column, Kind, arrow_schema, columns_of, row_check
 from timely.differential.tables.refusals import mark_positions, refusal
 from timely.differential.tables.relation import Relation
-from timely.differential.tables.scalar_compiler import Scope, compile_scalar
+from timely.differential.tables.scalar_compiler import NameScope, compile_scalar
 from timely.differential.tables.translation import first_rows, sort_key, translate
 from timely.errors import GraphError, SqlError, brief
 from timely.order import PartialOrder
@@ -145,7 +145,7 @@ class Table(Generic[T]):
         query = exp.select("*").from_("this").order_by(*orders, dialect="duckdb")
         keys = [by] if isinstance(by, str | exp.Expr) else list(by)
         places = Relation(self.collection, self.columns).named("this").places
-        scope = Scope(self.columns, {**places, **{exp.column(column.name): i for i, column in enumerate(self.columns)}})
+        scope = NameScope(self.columns, {**places, **{exp.column(column.name): i for i, column in enumerate(self.columns)}})
         groups = []
         for part in keys:
             selected = _qualified(exp.select(_parsed(part)).from_("this"), {"this": self})
