@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from typing import Any, Protocol
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -26,45 +26,49 @@ class ReductionInput(GatheredInput, Protocol):
         """Return those of ``keys`` that ``gather`` does not have."""
 
 
-class ColumnReduction:
-    """Reduces many keys at once."""
+class Reduced(NamedTuple):
+    """What one time of a reduction gives: ``rows`` are the keys that are left for rows to do."""
 
-    def __init__(
-        self, kernel: str, pairs: bool, input: ReductionInput, sent: GatheredInput, lub: Callable[[Any, Any], Any]
-    ) -> None:
-        self._kernel = kernel
-        self._pairs = pairs
-        self._input = input
-        self._sent = sent
-        self._lub = lub
-        self._keys: Array = np.zeros(0, np.int64)
-        self._later: dict[Any, list[Array]] = {}
+    changes: Updates | None
+    rows: Iterable[Any]
+    later: list[tuple[Any, list[Any]]]
+    """The keys that have to be looked at again, by time."""
 
-    def process(self, time: Any, taken: Any, more: dict[Any, None]) -> tuple[Updates | None, Iterable[Any]]:
-        """Return the changes for the keys ``taken`` and ``more``, and the keys that are left for rows to do."""
-        keys = taken if not isinstance(taken, dict) else integers(list(taken))
-        others = integers(list(more))
-        if keys is None or others is None:
-            return None, [*(taken if isinstance(taken, dict) else taken.tolist()), *(key for key in more if key not in taken)]
-        keys = each_once(np.concatenate((keys, others)) if len(others) else keys)
-        large = self._input.large(keys)
-        if large:
-            keys = keys[~np.isin(keys, np.array(large, np.int64))]
-        entries, sent = self._input.gather(keys), self._sent.gather(keys)
-        if entries is None or sent is None:
-            return None, [*keys.tolist(), *large]
-        later: dict[Any, list[Array]] = {}
-        now = reduced(self._kernel, accumulated(entries, time, self._lub, later), self._pairs)
-        if now is None:
-            return None, [*keys.tolist(), *large]
-        before = accumulated(sent, time, self._lub, later)
-        self._keys, self._later = keys, later
-        return changes(keys, now, before), large
 
-    def later(self) -> Iterator[tuple[Any, list[Any]]]:
-        """Return the keys that have to be looked at again, by time."""
-        for time, parts in self._later.items():
-            chosen = np.zeros(len(self._keys), bool)
-            for part in parts:
-                chosen[part] = True
-            yield time, self._keys[chosen].tolist()
+def reduce_columns(
+    kernel: str,
+    pairs: bool,
+    input: ReductionInput,
+    sent: GatheredInput,
+    lub: Callable[[Any, Any], Any],
+    time: Any,
+    taken: Any,
+    more: dict[Any, None],
+) -> Reduced:
+    """Return the changes at ``time`` for the keys ``taken``, a dictionary or an array, and ``more``."""
+    keys, others = taken if not isinstance(taken, dict) else integers(list(taken)), integers(list(more))
+    if keys is None or others is None:
+        return Reduced(None, dict.fromkeys([*(taken if keys is None else keys.tolist()), *more]), [])  # each key once
+    keys = each_once(np.concatenate((keys, others)) if len(others) else keys)
+    large = input.large(keys)
+    if large:
+        keys = keys[~np.isin(keys, np.array(large, np.int64))]
+    by_rows = Reduced(None, [*keys.tolist(), *large], [])
+    entries, before = input.gather(keys), sent.gather(keys)
+    if entries is None or before is None:
+        return by_rows
+    later: dict[Any, list[Array]] = {}
+    now = reduced(kernel, accumulated(entries, time, lub, later), pairs)
+    if now is None:
+        return by_rows
+    found = changes(keys, now, accumulated(before, time, lub, later))
+    return Reduced(found, large, [(bound, _keys_of(keys, parts)) for bound, parts in later.items()])
+
+
+def _keys_of(keys: Array, parts: Iterable[Array]) -> list[Any]:
+    """Return the keys with the numbers in ``parts``, each once."""
+    chosen = np.zeros(len(keys), bool)
+    for part in parts:
+        chosen[part] = True
+    found: list[Any] = keys[chosen].tolist()
+    return found

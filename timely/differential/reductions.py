@@ -129,7 +129,11 @@ class _SharedTrace:
         if columns and all(column is not None for column in columns):
             for delta in batches:
                 self._cursor.see(delta, time)
-            return columns[0] if len(columns) == 1 else unique_keys(columns)
+            if len(columns) == 1:
+                return columns[0]
+            from timely.differential.columns import joined_keys
+
+            return joined_keys(columns)
         keys: dict[Any, None] = {}
         for delta in batches:
             keys.update(dict.fromkeys(key for key, _, _ in self._cursor.rows(delta)))
@@ -165,13 +169,6 @@ class _Grouped(_Own):
 
     def gather(self, keys: Array) -> Gathered | None:
         return self._groups.trace.gather(keys, self._groups.trace.number, set())
-
-
-def unique_keys(columns: list[Any]) -> Array:
-    """Return the keys of several deltas, each once."""
-    import numpy as np
-
-    return np.unique(np.concatenate(columns))
 
 
 def _consolidated(batches: list[Any]) -> list[Update]:
@@ -273,11 +270,11 @@ class _Reduction:
         keys: Any = waiting.keys
         columns: Any = None
         if self._kernel is not None and len(taken) + len(keys) >= MANY:
-            from timely.differential.column_reductions import ColumnReduction
+            from timely.differential.column_reductions import reduce_columns
 
-            reduction = ColumnReduction(self._kernel, self.trace.pairs, self.input, self._sent, self.trace.lattice.lub)
-            columns, keys = reduction.process(time, taken, keys)
-            for bound, more in reduction.later():
+            pairs, lub = self.trace.pairs, self.trace.lattice.lub
+            columns, keys, later = reduce_columns(self._kernel, pairs, self.input, self._sent, lub, time, taken, keys)
+            for bound, more in later:
                 self._wait_at(bound, capability, more)
         else:
             keys.update(dict.fromkeys(taken if isinstance(taken, dict) else taken.tolist()))
