@@ -7,6 +7,7 @@ whether equal updates come as one, are unspecified.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, Literal
 
 from typing_extensions import TypeVar
@@ -18,7 +19,14 @@ from timely.differential.arrangement import Arrangement, arrange, pact_for
 from timely.differential.inputs import InputSession, new_sender
 from timely.differential.join_results import LEFT, PAIR, mapped
 from timely.differential.joins import join_arrangements
-from timely.differential.linear import columnar, delayed, linear, negated
+from timely.differential.linear import (
+    as_many_columns,
+    delayed,
+    filtered_columns,
+    linear,
+    mapped_columns,
+    negated_columns,
+)
 from timely.differential.methods import CollectionBase
 from timely.differential.outputs import Output, output
 from timely.differential.reductions import Function, by_value, reduce_stream
@@ -74,8 +82,10 @@ class Collection(CollectionBase[T, D], Generic[T, D]):
         """The scope that it is in."""
         return self.stream.scope
 
-    def _linear(self, name: str, f: Callable[[Iterable[Update]], list[Update]]) -> Collection[T, Any]:
-        return Collection(linear(self.stream, name, f), self.ring)
+    def _linear(
+        self, name: str, rows: Callable[[Iterable[Update]], list[Update]], columns: Callable[[Any], Any] | None = None
+    ) -> Collection[T, Any]:
+        return Collection(linear(self.stream, name, rows, columns), self.ring)
 
     def _like_self(self, other: Collection[Any, D]) -> Collection[Any, D]:
         """Return ``other``, which has records of the same fields."""
@@ -84,13 +94,33 @@ class Collection(CollectionBase[T, D], Generic[T, D]):
 
     # -- linear operators ------------------------------------------------------------------------------------------
 
-    def map(self, f: Callable[[D], Any], *, name: str = "map") -> Collection[T, Any]:
-        """Return the collection of ``f(record)``."""
-        return self._linear(name, lambda updates: [(f(record), diff) for record, diff in updates])
+    def map(
+        self, f: Callable[[D], Any], *, columns: Callable[..., Any] | None = None, name: str = "map"
+    ) -> Collection[T, Any]:
+        """Return the collection of ``f(record)``.
 
-    def filter(self, p: Callable[[D], Any], *, name: str = "filter") -> Collection[T, D]:
-        """Return the collection of the records for which ``p(record)`` is true."""
-        return self._like_self(self._linear(name, lambda updates: [update for update in updates if p(update[0])]))
+        ``columns(keys, values)``, or ``columns(keys)``, does the same for NumPy arrays: it returns an array, or two for pairs.
+
+        >>> import timely
+        >>> from timely import differential as dd
+        >>> with timely.Worker() as worker:
+        ...     with worker.dataflow(int) as scope:
+        ...         edges, graph = dd.new_collection(scope)
+        ...         back = graph.map(lambda edge: (edge[1], edge[0]), columns=lambda src, dst: (dst, src)).output()
+        ...     edges.insert_columns([1, 2], [3, 4])
+        ...     edges.close()
+        ...     back.at(0)
+        {(3, 1): 1, (4, 2): 1}
+        """
+        kernel = None if columns is None else partial(mapped_columns, columns, name)
+        return self._linear(name, lambda updates: [(f(record), diff) for record, diff in updates], kernel)
+
+    def filter(
+        self, p: Callable[[D], Any], *, columns: Callable[..., Any] | None = None, name: str = "filter"
+    ) -> Collection[T, D]:
+        """Return the collection of the records for which ``p(record)`` is true; ``columns`` is as in ``map``, for booleans."""
+        kernel = None if columns is None else partial(filtered_columns, columns)
+        return self._like_self(self._linear(name, lambda updates: [update for update in updates if p(update[0])], kernel))
 
     def flat_map(self, f: Callable[[D], Iterable[Any]], *, name: str = "flat_map") -> Collection[T, Any]:
         """Return the collection of all records of ``f(record)``."""
@@ -117,7 +147,7 @@ class Collection(CollectionBase[T, D], Generic[T, D]):
     def negate(self, *, name: str = "negate") -> Collection[T, D]:
         """Return the collection with all counts negated; ``DifferenceError`` where they cannot be."""
         self.ring.require("negate", "negate")
-        return self._like_self(self._linear(name, negated))
+        return self._like_self(self._linear(name, lambda updates: [(record, -diff) for record, diff in updates], negated_columns))
 
     def minus(self, other: Collection[T, D]) -> Collection[T, D]:
         """Return the difference of two collections."""
@@ -141,11 +171,13 @@ class Collection(CollectionBase[T, D], Generic[T, D]):
 
         Records are whole numbers, or pairs of them; ``TypeError`` for others.
         """
-        return self._linear(name, lambda updates: columnar(updates, name, lambda columns: columns.mapped(f, name)))
+        kernel = partial(mapped_columns, f, name)
+        return self._linear(name, lambda updates: kernel(as_many_columns(updates, name)), kernel)
 
     def filter_columns(self, p: Callable[..., Any], *, name: str = "filter_columns") -> Collection[T, D]:
         """Return the records for which ``p(keys, values)``, or ``p(keys)``, is true: NumPy arrays to an array of booleans."""
-        return self._like_self(self._linear(name, lambda updates: columnar(updates, name, lambda columns: columns.chosen_by(p))))
+        kernel = partial(filtered_columns, p)
+        return self._like_self(self._linear(name, lambda updates: kernel(as_many_columns(updates, name)), kernel))
 
     # -- scopes and times ------------------------------------------------------------------------------------------
 
@@ -157,10 +189,19 @@ class Collection(CollectionBase[T, D], Generic[T, D]):
             return self._like_self(entered)
         return Collection(self.stream.enter(scope), self.ring, consolidated=self.consolidated, schema=self.schema)
 
-    def enter_at(self, scope: ScopeBuilder[Any], round: Callable[[D], int], *, name: str = "enter_at") -> Collection[Any, D]:
-        """Return the collection inside the loop ``scope``, where each record enters at a round of its own."""
-        entered = self.stream.enter(scope)
-        late = delayed(entered, name, lambda record, time: Product(time[0], round(record)))
+    def enter_at(
+        self,
+        scope: ScopeBuilder[Any],
+        round: Callable[[D], int],
+        *,
+        columns: Callable[..., Any] | None = None,
+        name: str = "enter_at",
+    ) -> Collection[Any, D]:
+        """Return the collection inside the loop ``scope``, where each record enters at the round ``round(record)``.
+
+        ``columns(keys, values)``, or ``columns(keys)``, returns the rounds of NumPy arrays.
+        """
+        late = delayed(self.stream.enter(scope), name, round, lambda time, at: Product(time[0], at), columns)
         return Collection(late, self.ring, schema=self.schema)
 
     def leave(self) -> Collection[Any, D]:
@@ -169,7 +210,8 @@ class Collection(CollectionBase[T, D], Generic[T, D]):
 
     def delay(self, f: Callable[[T], T], *, name: str = "delay") -> Collection[T, D]:
         """Return the collection with changes at ``f(time)``, which is monotone and never before ``time``."""
-        return Collection(delayed(self.stream, name, lambda record, time: f(time)), self.ring, schema=self.schema)
+        late = delayed(self.stream, name, lambda record: None, lambda time, _: f(time), None)
+        return Collection(late, self.ring, schema=self.schema)
 
     # -- arrangements ----------------------------------------------------------------------------------------------
 

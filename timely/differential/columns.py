@@ -68,6 +68,11 @@ class Updates:
         """Return the updates for which ``p(keys, values)``, or ``p(keys)``, is true."""
         return self.chosen(np.asarray(p(self.keys) if self.values is None else p(self.keys, self.values), bool))
 
+    def by_delay(self, f: Callable[..., Any]) -> dict[int, Updates]:
+        """Return the updates by the whole number that ``f(keys, values)``, or ``f(keys)``, has for each."""
+        delays = as_integers(f(self.keys) if self.values is None else f(self.keys, self.values), "columns")
+        return {delay: self.chosen(delays == delay) for delay in np.unique(delays).tolist()}
+
     def counts(self) -> Array:
         """Return the differences as an array."""
         return np.ones(len(self.keys), np.int64) if self.diffs is None else self.diffs

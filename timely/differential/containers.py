@@ -22,6 +22,15 @@ MANY = 128
 """Updates from which on columns are faster: a call of NumPy costs about 1 µs, a row in Python too."""
 
 
+def is_columns(batch: Any) -> bool:
+    """Return whether a container has its updates as columns.
+
+    >>> is_columns([("a", 1)])
+    False
+    """
+    return not isinstance(batch, list) and hasattr(batch, "diffs")
+
+
 def as_columns(batches: Sequence[Any], pairs: bool) -> Any:
     """Return containers of updates as one of columns, where they are many and all whole numbers, else ``None``.
 

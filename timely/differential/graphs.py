@@ -114,7 +114,7 @@ def propagate(edges: Edges[T], labels: Collection[T, Any]) -> Collection[T, tupl
     key = forward.index.key
     with forward.scope.iterative("propagate") as loop:
         proposals: Variable[Any, Any] = Variable(loop)
-        start = labels.enter_at(loop, _round_of)
+        start = labels.enter_at(loop, _round_of, columns=_rounds_of)
         least = proposals.collection.concat(start).min_by_key(key=key)
         proposals.set(least.join_map(forward.enter(loop), _at_target, columns=_at_target, key=key))
         return least.leave()
@@ -128,6 +128,16 @@ def _round_of(labelled: Any) -> int:
     """Return the round in which a label enters: labels twice as large, 64 rounds later."""
     label = labelled[1]
     return 64 * label.bit_length() if isinstance(label, int) and label > 0 else 0
+
+
+def _rounds_of(nodes: Any, labels: Any) -> Any:
+    """Return the rounds of columns of labels."""
+    import numpy as np
+
+    bits = np.zeros(len(labels), np.int64)
+    for bit in range(63):
+        bits[labels >> bit > 0] = bit + 1
+    return 64 * bits
 
 
 def connected_components(edges: Edges[T]) -> Collection[T, tuple[Any, Any]]:
@@ -147,10 +157,10 @@ def connected_components(edges: Edges[T]) -> Collection[T, tuple[Any, Any]]:
     ...     sorted(components.at(0)), sorted(components.at(1))
     ([(1, 1), (2, 1), (3, 1), (4, 4), (5, 4)], [(2, 2), (3, 2), (4, 4), (5, 4)])
     """
-    pairs = _pairs(edges, "connected_components").filter(_joins_two)
-    both_ways = pairs.flat_map(_both_ways)
+    pairs = _pairs(edges, "connected_components").filter(_joins_two, columns=lambda src, dst: src != dst)
+    both_ways = pairs.concat(pairs.map(_turned, columns=_turned_columns))
     # A node with a lesser neighbour gets a lesser label than its own from it.
-    return propagate(both_ways, pairs.map(min).map(lambda node: (node, node)))
+    return propagate(both_ways, pairs.map(_lesser_end, columns=_lesser_ends))
 
 
 def strongly_connected_edges(edges: Edges[T]) -> Collection[T, tuple[Any, Any]]:
@@ -335,6 +345,22 @@ def _joins_two(edge: tuple[Any, Any]) -> bool:
 
 def _turned(edge: tuple[Any, Any]) -> tuple[Any, Any]:
     return edge[1], edge[0]
+
+
+def _turned_columns(src: Any, dst: Any) -> tuple[Any, Any]:
+    return dst, src
+
+
+def _lesser_end(edge: tuple[Any, Any]) -> tuple[Any, Any]:
+    least = min(edge)
+    return least, least
+
+
+def _lesser_ends(src: Any, dst: Any) -> tuple[Any, Any]:
+    import numpy as np
+
+    least = np.minimum(src, dst)
+    return least, least
 
 
 def _both_ways(edge: tuple[Any, Any]) -> tuple[tuple[Any, Any], tuple[Any, Any]]:

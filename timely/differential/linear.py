@@ -3,43 +3,61 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from timely.dataflow import Capability, InputPort, OperatorInfo, OutputPort, Pipeline, Stream
+from timely.differential.containers import is_columns
 from timely.differential.updates import Update
 from timely.errors import brief
 from timely.operators.generic import unary
 
-Updates = Iterable[Update]
+if TYPE_CHECKING:
+    from timely.differential.columns import Updates
+
+Rows = Callable[[Iterable[Update]], Any]
+Columns = Callable[["Updates"], Any]
 
 
-def linear(stream: Stream[Any, Any], name: str, f: Callable[[Updates], Any]) -> Stream[Any, Any]:
-    """Return the stream of ``f(updates)``, at the times of the input."""
+def linear(stream: Stream[Any, Any], name: str, rows: Rows, columns: Columns | None = None) -> Stream[Any, Any]:
+    """Return the stream of ``rows(updates)``, or ``columns(updates)`` of containers of columns, at the times of the input."""
 
     def constructor(capability: Capability[Any], info: OperatorInfo) -> Callable[..., object]:
         info.declare_stateless()
 
+        def of_batch(updates: Any) -> Any:
+            return columns(updates) if columns is not None and is_columns(updates) else rows(updates)
+
         def logic(input: InputPort[Any, Any], output: OutputPort[Any]) -> None:
-            input.forward(output, f)
+            input.forward(output, rows if columns is None else of_batch)
 
         return logic
 
     return unary(stream, Pipeline, name, constructor)
 
 
-def delayed(stream: Stream[Any, Any], name: str, to: Callable[[Any, Any], Any]) -> Stream[Any, Any]:
-    """Return the stream of the updates at ``to(record, time)``, which is at or after their time."""
+def delayed(
+    stream: Stream[Any, Any],
+    name: str,
+    delay: Callable[[Any], Any],
+    to: Callable[[Any, Any], Any],
+    columns: Callable[..., Any] | None,
+) -> Stream[Any, Any]:
+    """Return the stream of the updates at ``to(time, delay(record))``; ``columns`` returns the delays of columns."""
 
     def constructor(capability: Capability[Any], info: OperatorInfo) -> Callable[..., object]:
         info.declare_stateless()
 
         def logic(input: InputPort[Any, Any], output: OutputPort[Any]) -> None:
+            batch: Any
             for capability, batch in input:
-                found: dict[Any, list[Update]] = {}
-                for update in batch:
-                    found.setdefault(to(update[0], capability.time), []).append(update)
-                for time, updates in found.items():
-                    with capability.delayed(time) as later:
+                found: dict[Any, Any] = {}
+                if columns is not None and is_columns(batch):
+                    found = batch.by_delay(columns)
+                else:
+                    for update in batch:
+                        found.setdefault(delay(update[0]), []).append(update)
+                for late, updates in found.items():
+                    with capability.delayed(to(capability.time, late)) as later:
                         output.session(later).give_batch(updates)
 
         return logic
@@ -47,24 +65,28 @@ def delayed(stream: Stream[Any, Any], name: str, to: Callable[[Any, Any], Any]) 
     return unary(stream, Pipeline, name, constructor)
 
 
-def negated(updates: Any) -> Any:
+def mapped_columns(f: Callable[..., Any], name: str, updates: Updates) -> Any:
+    """Return ``f`` of the columns of ``updates``."""
+    return updates.mapped(f, name)
+
+
+def filtered_columns(p: Callable[..., Any], updates: Updates) -> Any:
+    """Return the updates for which ``p`` of their columns is true."""
+    return updates.chosen_by(p)
+
+
+def negated_columns(updates: Updates) -> Any:
     """Return updates with all differences negated."""
-    return [(record, -diff) for record, diff in updates] if isinstance(updates, list) else updates.negated()
+    return updates.negated()
 
 
-def columnar(updates: Any, name: str, f: Callable[[Any], Any]) -> Any:
-    """Return ``f(updates)`` of updates as columns; ``TypeError`` where they are not whole numbers."""
-    if isinstance(updates, list):
-        rows = updates
-        updates = rows_as_columns(rows)
-        if updates is None:
-            raise TypeError(f"{name} needs whole numbers, or pairs of them, and {brief(rows[0][0])} came")
-    return f(updates)
-
-
-def rows_as_columns(rows: list[Update]) -> Any:
-    """Return a list of updates as columns, or ``None``."""
+def as_many_columns(rows: Any, name: str) -> Any:
+    """Return a container of updates as columns; ``TypeError`` where they are not whole numbers."""
     from timely.differential.columns import from_rows
 
+    rows = list(rows)
     first = rows[0][0]
-    return from_rows(rows, pairs=True) if type(first) is tuple and len(first) == 2 else from_rows(rows, pairs=False)
+    found = from_rows(rows, pairs=type(first) is tuple and len(first) == 2)
+    if found is None:
+        raise TypeError(f"{name} needs whole numbers, or pairs of them, and {brief(first)} came")
+    return found
