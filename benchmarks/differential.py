@@ -125,6 +125,7 @@ class Changing:
     def load(self) -> float:
         """Load the graph, and return the seconds."""
         self.roots.insert(0)
+
         def work() -> None:
             self.edges.insert_columns(self._graph.src, self._graph.dst)
             self._advance()

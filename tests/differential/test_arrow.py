@@ -89,7 +89,8 @@ def test_traces_as_tables(rows: int, words: bool) -> None:
         with worker.dataflow(int) as scope:
             session, pairs = dd.new_collection(scope)
             arranged = [
-                pairs.arrange_by_key(), pairs.arrange_by_self(),
+                pairs.arrange_by_key(),
+                pairs.arrange_by_self(),
                 pairs.arrange_by_key().filter_trace(lambda key, value: value % 2 == 0),
                 pairs.map(lambda pair: str(pair[1]) if words else pair[1]).arrange_by_self(),
             ]
@@ -219,8 +220,11 @@ def test_records_of_another_schema(record: Any) -> None:
         with worker.dataflow(int) as scope:
             session, _ = dd.from_columns(scope, PEOPLE)
         for send in (
-            session.insert, session.remove, lambda record: session.update(record, 2),
-            lambda record: session.update_at(record, 1, 2), lambda record: session.insert_batch([record]),
+            session.insert,
+            session.remove,
+            lambda record: session.update(record, 2),
+            lambda record: session.update_at(record, 1, 2),
+            lambda record: session.insert_batch([record]),
         ):
             with pytest.raises(ContainerError):
                 send(record)
@@ -301,7 +305,8 @@ def test_counts_that_are_right_at_complete_times() -> None:
 def test_other_limits_and_other_differences() -> None:
     with Worker() as worker:
         with worker.dataflow(int) as scope:
-            session, collection = dd.new_collection(scope, diff=float)
+            with pytest.warns(timely.TimelyWarning, match="do not cancel exactly"):
+                session, collection = dd.new_collection(scope, diff=float)
             dd.check_counts(collection, lower=1.0)
             _, vectors = dd.new_collection(scope, diff=tuple)
             with pytest.raises(dd.DifferenceError):

@@ -27,9 +27,7 @@ def test_runs_have_the_containers_that_they_are_to_have(containers: Containers, 
 
     changes = [((n % 3, n), time, 1) for n in range(12) for time in range(3)]
     expected = run(lambda c: c.count_by_key(), changes)
-    found = run(
-        lambda c: dd.from_updates(c.stream.map_batch(look)).count_by_key(), changes, containers=containers, seed=seed
-    )
+    found = run(lambda c: dd.from_updates(c.stream.map_batch(look)).count_by_key(), changes, containers=containers, seed=seed)
     assert found == expected
     assert seen == kinds
 
@@ -98,7 +96,7 @@ KEPT: dict[str, Callable[[Any], Any]] = {
 
 
 @pytest.mark.parametrize(("name", "workers"), [*((name, 1) for name in KEPT), ("join", 3), ("distinct", 3)])
-def test_what_is_kept_falls_when_nearly_all_goes(name: str, workers: int) -> None:
+def test_traces_shrink_when_nearly_all_goes(name: str, workers: int) -> None:
     many = MANY // 20 if name == "loop" else MANY
     cluster = Cluster(workers)
     sessions, probes = [], []

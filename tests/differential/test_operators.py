@@ -104,8 +104,7 @@ def test_F7_aggregates_of_large_groups(name: str, seed: int) -> None:
     random = Random(seed)
     size = 4 if seed % 2 else 2
     changes = [
-        ((random.randrange(2), random.randrange(300)), drawn_time(random, size), random.choice([1, 1, -1]))
-        for _ in range(400)
+        ((random.randrange(2), random.randrange(300)), drawn_time(random, size), random.choice([1, 1, -1])) for _ in range(400)
     ]
     changes += [(record, Product(when.outer + 1, when.inner), -diff) for record, when, diff in changes[:150]]
     found = run(build, changes, time=PAIR, seed=seed, compact=seed % 3 == 0, workers=1 + seed % 2)

@@ -63,8 +63,13 @@ def distinct(left: Any, right: Any) -> Built:
 def aggregates(left: Any, right: Any) -> Built:
     many = left.flat_map(lambda pair: [(pair[0] % 2, 10 * pair[1] + i) for i in range(12)])
     return {
-        "sum": many.sum_by_key(), "least": many.min_by_key(), "most": many.max_by_key(), "count": many.count_by_key(),
-        "top": many.top_k(3), "few": right.top_k(2), "consolidated": left.concat(right).consolidate(),
+        "sum": many.sum_by_key(),
+        "least": many.min_by_key(),
+        "most": many.max_by_key(),
+        "count": many.count_by_key(),
+        "top": many.top_k(3),
+        "few": right.top_k(2),
+        "consolidated": left.concat(right).consolidate(),
     }
 
 
@@ -333,13 +338,9 @@ def test_a_trace_comes_back_smaller(tmp_path: Path) -> None:
 @pytest.mark.parametrize("stop", range(1, EPOCHS))
 def test_an_import_that_is_opened_again(tmp_path: Path, workers: tuple[int, int], stop: int) -> None:
     """The queries of the run before are answered already, and what follows changes their answers."""
-    edges = [
-        [((1, 2), 1), ((2, 3), 1), ((2, 4), 1)], [((4, 5), 1)], [((1, 2), -1)], [((1, 4), 1)], []
-    ]
+    edges = [[((1, 2), 1), ((2, 3), 1), ((2, 4), 1)], [((4, 5), 1)], [((1, 2), -1)], [((1, 4), 1)], []]
     queries = [[(1, 1)], [(2, 1)], [], [(1, -1)], [(1, 1)]]
-    expected = {
-        ((1, 3), 0): 1, ((1, 4), 0): 1, ((2, 5), 1): 1, ((1, 3), 2): -1, ((1, 4), 2): -1, ((1, 5), 4): 1
-    }
+    expected = {((1, 3), 0): 1, ((1, 4), 0): 1, ((2, 5), 1): 1, ((1, 3), 2): -1, ((1, 4), 2): -1, ((1, 5), 4): 1}
 
     def program(worker: timely.Worker, stop: int) -> Any:
         with Recovery(worker, tmp_path) as recovery:
@@ -441,6 +442,10 @@ def test_i1_upserts_go_on(tmp_path: Path, workers: tuple[int, int], stop: int) -
     for peers, end in zip(workers, (stop, 20), strict=True):
         found += timely.execute(lambda worker: program(worker, end), workers=peers)[0]  # noqa: B023
     assert found == [
-        (("frank", "mcsherry"), 3, 1), (("frank", "mcsherry"), 4, -1), (("frank", "zappa"), 4, 1), (("frank", "zappa"), 5, -1),
-        (("frank", "oz"), 9, 1), (("frank", "oz"), 15, -1),
+        (("frank", "mcsherry"), 3, 1),
+        (("frank", "mcsherry"), 4, -1),
+        (("frank", "zappa"), 4, 1),
+        (("frank", "zappa"), 5, -1),
+        (("frank", "oz"), 9, 1),
+        (("frank", "oz"), 15, -1),
     ]

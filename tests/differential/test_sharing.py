@@ -442,7 +442,11 @@ def test_an_import_into_its_own_dataflow_or_another_time_is_refused() -> None:
 @pytest.mark.parametrize("import_late", [False, True])
 def test_j6_two_hops_asked_interactively(import_late: bool) -> None:
     edges: list[list[tuple[tuple[int, int], int]]] = [
-        [((1, 2), 1), ((2, 3), 1), ((2, 4), 1)], [((4, 5), 1)], [((1, 2), -1)], [((1, 4), 1)], []
+        [((1, 2), 1), ((2, 3), 1), ((2, 4), 1)],
+        [((4, 5), 1)],
+        [((1, 2), -1)],
+        [((1, 4), 1)],
+        [],
     ]
     queries = [[(1, 1)], [(2, 1)], [], [(1, -1)], [(1, 1)]]
     with timely.Worker() as worker:
@@ -469,9 +473,7 @@ def test_j6_two_hops_asked_interactively(import_late: bool) -> None:
         asked.close()
         source.session.close()
         worker.run()
-        assert two.changes() == [
-            ((1, 3), 0, 1), ((1, 4), 0, 1), ((2, 5), 1, 1), ((1, 3), 2, -1), ((1, 4), 2, -1), ((1, 5), 4, 1)
-        ]
+        assert two.changes() == [((1, 3), 0, 1), ((1, 4), 0, 1), ((2, 5), 1, 1), ((1, 3), 2, -1), ((1, 4), 2, -1), ((1, 5), 4, 1)]
 
 
 def test_j9_queries_come_and_go_while_edges_move() -> None:

@@ -48,15 +48,15 @@ PROGRAMS: dict[str, Callable[[Any], Any]] = {
 )
 def test_no_trace_grows_with_the_changes(name: str, settled: bool) -> None:
     changes = {"hops": 150, "strong": 20}.get(name, 300)
-    assert most_kept(PROGRAMS[name], changes, 1, settled) <= 4 * LIVE + 100
+    assert most_entries(PROGRAMS[name], changes, 1, settled) <= 4 * LIVE + 100
 
 
 @pytest.mark.parametrize("name", ["count_by_key", "join", "hops"])
 def test_no_trace_of_three_workers_grows_with_the_changes(name: str) -> None:
-    assert most_kept(PROGRAMS[name], 60, 3, True) <= 4 * LIVE + 100
+    assert most_entries(PROGRAMS[name], 60, 3, True) <= 4 * LIVE + 100
 
 
-def most_kept(build: Callable[[Any], Any], changes: int, workers: int, settled: bool) -> int:
+def most_entries(build: Callable[[Any], Any], changes: int, workers: int, settled: bool) -> int:
     """Return the most updates that any trace keeps while records come and go, one of each in an epoch."""
     random = Random(1)
     cluster = Cluster(workers)

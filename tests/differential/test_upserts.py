@@ -12,12 +12,20 @@ from timely import differential as dd
 from timely.errors import CapabilityError, RoutingError, TimestampError
 
 CALLS: list[tuple[int, str, str | None]] = [
-    (3, "frank", "mcsherry"), (4, "frank", "zappa"), (5, "frank", None),
-    (9, "frank", "oz"), (11, "frank", "oz"), (15, "frank", None),
+    (3, "frank", "mcsherry"),
+    (4, "frank", "zappa"),
+    (5, "frank", None),
+    (9, "frank", "oz"),
+    (11, "frank", "oz"),
+    (15, "frank", None),
 ]
 EXPECTED = [
-    (("frank", "mcsherry"), 3, 1), (("frank", "mcsherry"), 4, -1), (("frank", "zappa"), 4, 1), (("frank", "zappa"), 5, -1),
-    (("frank", "oz"), 9, 1), (("frank", "oz"), 15, -1),
+    (("frank", "mcsherry"), 3, 1),
+    (("frank", "mcsherry"), 4, -1),
+    (("frank", "zappa"), 4, 1),
+    (("frank", "zappa"), 5, -1),
+    (("frank", "oz"), 9, 1),
+    (("frank", "oz"), 15, -1),
 ]
 
 
@@ -82,7 +90,11 @@ def test_of_one_session_the_last_call_counts_and_of_several_workers_the_greatest
         return result.changes()
 
     assert timely.execute(program, workers=3)[0] == [
-        (("a", 102), 0, 1), (("b", 1), 0, 1), (("a", 5), 1, 1), (("a", 102), 1, -1), (("b", 1), 1, -1)
+        (("a", 102), 0, 1),
+        (("b", 1), 0, 1),
+        (("a", 5), 1, 1),
+        (("a", 102), 1, -1),
+        (("b", 1), 1, -1),
     ]
 
 

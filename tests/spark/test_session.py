@@ -128,7 +128,7 @@ def test_a_session_that_is_up_is_used(session: SparkSession) -> None:
 
 
 @pytest.mark.spark
-def test_a_session_that_was_stopped_is_told_so(tmp_path: Path, spark_programs: SparkPrograms) -> None:
+def test_a_stopped_session_is_an_error(tmp_path: Path, spark_programs: SparkPrograms) -> None:
     """In another process, as this one's session goes on."""
     program = """
         from timely import SparkError, spark

@@ -137,7 +137,7 @@ def test_a_script_with_its_call_under_the_main_guard(tmp_path: Path) -> None:
     assert run(str(script)).stdout == "[0, 1]\n"
 
 
-def test_a_script_without_the_main_guard_is_told_of_it(tmp_path: Path) -> None:
+def test_a_script_without_the_main_guard_is_an_error(tmp_path: Path) -> None:
     script = tmp_path / "script.py"
     script.write_text(SCRIPT.format(guard="if True:"))
     ended = run(str(script))

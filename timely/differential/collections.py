@@ -94,9 +94,7 @@ class Collection(CollectionBase[T, D], Generic[T, D]):
 
     # -- linear operators ------------------------------------------------------------------------------------------
 
-    def map(
-        self, f: Callable[[D], Any], *, columns: Callable[..., Any] | None = None, name: str = "map"
-    ) -> Collection[T, Any]:
+    def map(self, f: Callable[[D], Any], *, columns: Callable[..., Any] | None = None, name: str = "map") -> Collection[T, Any]:
         """Return the collection of ``f(record)``.
 
         ``columns(keys, values)``, or ``columns(keys)``, does the same for NumPy arrays: it returns an array, or two for pairs.
@@ -337,9 +335,7 @@ class Collection(CollectionBase[T, D], Generic[T, D]):
             raise GraphError(f"top_k keeps at least one value of each key, not {brief(k)}")
         return self._reduced(Top(k, greatest(by)), name, key)
 
-    def _reduced(
-        self, f: Any, name: str, key: Key | None, *, pairs: bool = True, results: bool = True
-    ) -> Collection[T, Any]:
+    def _reduced(self, f: Any, name: str, key: Key | None, *, pairs: bool = True, results: bool = True) -> Collection[T, Any]:
         made = self._arrangement
         shared = made if made is not None and made.index.pairs == pairs and made.index.key is key else None
         found = reduce_stream(self.stream, self.ring, f, name, pairs=pairs, results=results, key=key, source=shared)
@@ -550,4 +546,3 @@ def from_updates(stream: Stream[T, Any], *, diff: Any = int) -> Collection[T, An
     if ring.native is int:
         return Collection(stream, ring)
     return Collection(linear(stream, "from_updates", lambda updates: [(record, ring.wrap(d)) for record, d in updates]), ring)
-

@@ -410,9 +410,7 @@ def merged(batches: Sequence[Batch], hidden: set[int]) -> Batch:
     return Batch(rows[0], rows[1] if values else None, codes, diffs, times)
 
 
-def by_time(
-    batches: Sequence[Batch], times: Iterable[Any], moved: Callable[[Any], Any], pairs: bool
-) -> dict[Any, Batch]:
+def by_time(batches: Sequence[Batch], times: Iterable[Any], moved: Callable[[Any], Any], pairs: bool) -> dict[Any, Batch]:
     """Return the entries of batches at each of the ``times`` that ``moved`` takes theirs to."""
     parts: dict[Any, list[Batch]] = {time: [] for time in times}
     for batch in batches:
@@ -432,8 +430,11 @@ def by_time(
     single = {id(batch) for batch in batches}
     empty = Batch(_NO_KEYS, _NO_KEYS if pairs else None, None, None, [None])
     return {
-        time: found[0] if len(found) == 1 and id(found[0]) in single else merged([part.at([time]) for part in found], set())
-        if found else empty
+        time: found[0]
+        if len(found) == 1 and id(found[0]) in single
+        else merged([part.at([time]) for part in found], set())
+        if found
+        else empty
         for time, found in parts.items()
     }
 

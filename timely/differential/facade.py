@@ -28,9 +28,7 @@ class CollectionMethods(Generic[T, D]):
 
     __slots__ = ()
 
-    def iterate(
-        self, f: Callable[[ScopeBuilder[Any], Collection[Any, D]], Collection[Any, D]]
-    ) -> Collection[T, D]:
+    def iterate(self, f: Callable[[ScopeBuilder[Any], Collection[Any, D]], Collection[Any, D]]) -> Collection[T, D]:
         """Return the limit of ``x = f(scope, x)``, which begins with this collection, at each time of its own.
 
         A loop that does not settle does not end; ``worker.explain`` shows what still changes.

@@ -331,9 +331,7 @@ def import_trace(
     """Return the arrangement of a trace in ``scope``, with its history from ``since`` on."""
     check_scope(scope, name)
     if scope.root.allocator is index.scope.root.allocator:
-        raise GraphError(
-            f"{index.path} cannot be imported into {scope.path!r}, a scope of its own dataflow: use enter(scope)"
-        )
+        raise GraphError(f"{index.path} cannot be imported into {scope.path!r}, a scope of its own dataflow: use enter(scope)")
     if getattr(scope.root.allocator, "worker", None) is not getattr(index.scope.root.allocator, "worker", None):
         raise GraphError(f"{index.path} cannot be imported into {scope.path!r}, which is a dataflow of another worker")
     lattice = index.trace.lattice

@@ -27,13 +27,8 @@ def _collect_left(results: list[Any], key: Any, left: Any, right: Any, diff: Any
     results.append(((key, left), diff))
 
 
-def _collect_key(results: list[Any], key: Any, left: Any, right: Any, diff: Any) -> None:
-    results.append((key, diff))
-
-
 PAIR: Final = JoinResult(_collect_pair)
 LEFT: Final = JoinResult(_collect_left, lambda keys, left, right: (keys, left))
-KEY: Final = JoinResult(_collect_key, lambda keys, left, right: keys)
 
 
 def mapped(f: Callable[[Any, Any, Any], Any], columns: Callable[..., Any] | None = None) -> JoinResult:

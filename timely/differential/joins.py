@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 LIMIT: Final = 100_000
 """Records after which a join lets other operators run."""
 
+
 class Unjoined(NamedTuple):
     """An update of one side that waits to be joined, in a checkpoint."""
 
@@ -190,7 +191,6 @@ class _Join:
                 count, last = 0, None
         yield count
 
-
     def _columns(
         self, time: Any, others: Cursor[Any], batch: Batch, side: int, found: dict[Any, list[Any]]
     ) -> Iterator[int] | None:
@@ -228,5 +228,3 @@ def join_arrangements(
 
     builder.build(constructor)
     return output
-
-

@@ -28,4 +28,3 @@ class TraceHandleBase(Generic[T, K, V]):
     """The imports of a trace."""
 
     __slots__ = ()
-

@@ -253,9 +253,7 @@ def worker_of(scope: ScopeBuilder[Any]) -> Worker:
     return worker
 
 
-def output(
-    stream: Stream[T, Any], ring: Ring, worker: int | None, name: str, schema: pa.Schema | None = None
-) -> Output[T, Any]:
+def output(stream: Stream[T, Any], ring: Ring, worker: int | None, name: str, schema: pa.Schema | None = None) -> Output[T, Any]:
     """Return the output of a stream of updates."""
     scope = stream.scope
     found: Output[T, Any] = Output(worker_of(scope), scope.subgraph.domain, ring, schema)

@@ -391,4 +391,3 @@ def reduce_stream(
 
     builder.build(constructor)
     return Arrangement(output, index)
-

@@ -13,6 +13,7 @@ from typing import Any, Final, get_origin
 
 import attrs
 
+from timely.dataflow import warn
 from timely.errors import DifferenceError, brief
 
 
@@ -190,7 +191,7 @@ VECTORS: Final = Ring((), _add, _negate, native=Vector)
 
 
 def ring_of(diff: Any) -> Ring:
-    """Return the ring that ``diff=`` names: ``int``, ``float``, ``tuple`` (of numbers), or a ``Ring``.
+    """Return the ring that ``diff=`` names: ``int``, ``float`` with a ``TimelyWarning``, ``tuple`` (of numbers), or a ``Ring``.
 
     >>> ring_of(int).one, ring_of(tuple).wrap((1, 2)) + ring_of(tuple).wrap((3, 4))
     (1, (4, 6))
@@ -200,6 +201,10 @@ def ring_of(diff: Any) -> Ring:
     if diff is int:
         return INTEGERS
     if diff is float:
+        warn(
+            "sums of floats do not cancel exactly, so a record may be left with a tiny count: count in whole units, or give a"
+            " differential.Ring of exact numbers as diff="
+        )
         return FLOATS
     if diff is tuple or get_origin(diff) is tuple:
         return VECTORS

@@ -1,9 +1,8 @@
 """``Trace``: the updates of one arrangement on one worker, by key, with as much history as its readers hold.
 
-A key has a list of entries ``(value, time, diff)``; large deltas of whole numbers are columns below these lists. Readers process
-the deltas of a trace one by one, so each sees those it has processed and no others: else a join would count a pair twice, or
-never, whose two sides are both on their way. What some reader has not seen is *fresh*; the rest is *settled*, and may be
-compacted.
+A key has a list of entries ``(value, time, diff)``; large deltas of whole numbers are columns below these lists. Each reader
+sees the deltas that it has processed, and no others. Otherwise a join would count a pair twice, or never, if both of its sides
+are in flight. What some reader has not seen is *fresh*; the rest is *settled*, and may be compacted.
 
 Invariant: for every time at or after ``since``, the entries of a key with times at or before it add up to what was appended.
 """
@@ -17,7 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, TypeAlias, Type
 
 from timely.differential.containers import MANY, columns_module
 from timely.differential.updates import Delta, Update
-from timely.order import PartialOrder, less_equal, reaches
+from timely.order import PartialOrder, less_equal
 from timely.progress import Lattice
 
 if TYPE_CHECKING:
@@ -52,9 +51,31 @@ class Trace(Generic[T]):
     """
 
     __slots__ = (
-        "_advanced", "_appended", "_columns", "_cursors", "_fresh", "_holds", "_idle", "_many_times", "_mixed",
-        "_readers", "_rest", "_rested", "_rows", "_settled", "_since", "_touched", "_unseen", "advanced", "lattice",
-        "listeners", "number", "pairs", "released", "times", "upper",
+        "_advanced",
+        "_appended",
+        "_columns",
+        "_cursors",
+        "_fresh",
+        "_holds",
+        "_idle",
+        "_many_times",
+        "_mixed",
+        "_readers",
+        "_rest",
+        "_rested",
+        "_rows",
+        "_settled",
+        "_since",
+        "_touched",
+        "_unseen",
+        "advanced",
+        "lattice",
+        "listeners",
+        "number",
+        "pairs",
+        "released",
+        "times",
+        "upper",
     )
 
     eager: ClassVar[bool] = False
@@ -506,8 +527,19 @@ class Cursor(Generic[T]):
     """
 
     __slots__ = (
-        "_ahead", "_hidden", "_inner", "_keep", "_limits", "_outer_hold", "_restored", "_run", "_to_inner", "_trace", "hold",
-        "lattice", "seen",
+        "_ahead",
+        "_hidden",
+        "_inner",
+        "_keep",
+        "_limits",
+        "_outer_hold",
+        "_restored",
+        "_run",
+        "_to_inner",
+        "_trace",
+        "hold",
+        "lattice",
+        "seen",
     )
 
     def __init__(
@@ -679,8 +711,3 @@ def size_in_words(updates: int, keys: int, most_updates: bool = False, most_keys
     """
     counted = (updates, "update", most_updates), (keys, "key", most_keys)
     return ", ".join(f"{'at most ' if most else ''}{count:,} {name}{'' if count == 1 else 's'}" for count, name, most in counted)
-
-
-def complete(time: Any, upper: Sequence[Any]) -> bool:
-    """Return whether nothing at ``time`` or before can come any more."""
-    return not reaches(list(upper), time)

@@ -201,9 +201,7 @@ def from_upserts(
     def constructor(capabilities: list[Capability[T]], info: OperatorInfo) -> Callable[..., object]:
         register_trace(info, upserts.trace, key, scope)
         route = key_route(key)
-        register_keyed_state(
-            info, upserts.save, lambda items: upserts.load(items, capabilities[0]), lambda item: route(item[0])
-        )
+        register_keyed_state(info, upserts.save, lambda items: upserts.load(items, capabilities[0]), lambda item: route(item[0]))
         index.connect(info)
         upserts.connect(port)
         return upserts.logic

@@ -97,9 +97,7 @@ def _thread(workers: LocalWorkers, settings: WatchSettings, line: StatusLine | N
         thread.join()
 
 
-def _watch(
-    workers: LocalWorkers, settings: WatchSettings, line: StatusLine | None, over: threading.Event, begun: float
-) -> None:
+def _watch(workers: LocalWorkers, settings: WatchSettings, line: StatusLine | None, over: threading.Event, begun: float) -> None:
     from timely.inspect.capability_holders import MOVEMENT
     from timely.inspect.progress_line import RunStatus
     from timely.inspect.watchdog import StuckDetector

@@ -78,9 +78,7 @@ def run_threads(
         finally:
             ended[place].set()
 
-    threads = [
-        threading.Thread(target=run, args=(place,), name=f"timely worker {index}") for place, index in enumerate(indices)
-    ]
+    threads = [threading.Thread(target=run, args=(place,), name=f"timely worker {index}") for place, index in enumerate(indices)]
     try:
         for thread in threads:
             thread.start()

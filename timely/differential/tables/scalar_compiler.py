@@ -289,38 +289,26 @@ def _same(node: exp.Expr, scope: NameScope) -> Scalar:
     return Scalar(Kind.BOOLEAN, False, lambda row: (one(row) == other(row)) is equal)
 
 
-def _and(node: exp.Expr, scope: NameScope) -> Scalar:
-    only(node, "this", "expression")
-    left, right = (as_kind(compile_scalar(part, scope), Kind.BOOLEAN, part) for part in (node.this, node.expression))
-    one, other = left.function, right.function
+def _connective(decisive: bool) -> Callable[[exp.Expr, NameScope], Scalar]:
+    """Return what compiles ``AND``, which a false side decides, or ``OR``, which a true side does."""
 
-    def both(row: Row) -> Any:
-        value = one(row)
-        if value is False:
-            return False
-        second = other(row)
-        if second is False:
-            return False
-        return None if value is None or second is None else True
+    def compiled(node: exp.Expr, scope: NameScope) -> Scalar:
+        only(node, "this", "expression")
+        left, right = (as_kind(compile_scalar(part, scope), Kind.BOOLEAN, part) for part in (node.this, node.expression))
+        one, other = left.function, right.function
 
-    return Scalar(Kind.BOOLEAN, left.nullable or right.nullable, both)
+        def value(row: Row) -> Any:
+            first = one(row)
+            if first is decisive:
+                return decisive
+            second = other(row)
+            if second is decisive:
+                return decisive
+            return None if first is None or second is None else not decisive
 
+        return Scalar(Kind.BOOLEAN, left.nullable or right.nullable, value)
 
-def _or(node: exp.Expr, scope: NameScope) -> Scalar:
-    only(node, "this", "expression")
-    left, right = (as_kind(compile_scalar(part, scope), Kind.BOOLEAN, part) for part in (node.this, node.expression))
-    one, other = left.function, right.function
-
-    def either(row: Row) -> Any:
-        value = one(row)
-        if value is True:
-            return True
-        second = other(row)
-        if second is True:
-            return True
-        return None if value is None or second is None else False
-
-    return Scalar(Kind.BOOLEAN, left.nullable or right.nullable, either)
+    return compiled
 
 
 def _not(node: exp.Expr, scope: NameScope) -> Scalar:
@@ -646,8 +634,8 @@ _COMPILERS: Final[dict[Any, Callable[[Any, NameScope], Scalar]]] = {
     **dict.fromkeys(COMPARISONS, _comparison),
     exp.NullSafeEQ: _same,
     exp.NullSafeNEQ: _same,
-    exp.And: _and,
-    exp.Or: _or,
+    exp.And: _connective(False),
+    exp.Or: _connective(True),
     exp.Not: _not,
     exp.Is: _is,
     exp.Between: _between,
