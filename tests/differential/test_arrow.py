@@ -42,6 +42,7 @@ def test_columns_of_records(records: list[Any], expected: dict[str, list[Any]]) 
     assert list(table.column_names) == list(expected)
 
 
+@pytest.mark.filterwarnings("ignore:sums of floats")
 def test_counts_of_every_kind() -> None:
     found = []
     for diff, count in ((int, -2), (float, 0.5), (tuple, (1, 2))):
