@@ -150,6 +150,16 @@ def hidden(known: Mapping[str, Module]) -> list[str]:
     return found
 
 
+def doubles(known: Iterable[Module]) -> list[str]:
+    """Return the names that several public classes have, each with the modules that define one."""
+    classes: dict[str, list[str]] = defaultdict(list)
+    for module in known:
+        for node in ast.walk(module.tree):
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                classes[node.name].append(module.name)
+    return [f"{name}: {', '.join(at)}" for name, at in sorted(classes.items()) if len(at) > 1]
+
+
 def imported_names(tree: ast.AST) -> Iterator[tuple[str, str]]:
     """Yield ``(module, name)`` for every import, the name empty for a plain ``import module``."""
     for node in ast.walk(tree):
@@ -242,14 +252,11 @@ def main(root: Path) -> int:
     """Print the figures of a checkout; return how many are past their targets."""
     known = modules(root)
     by_package: dict[str, Lines] = defaultdict(Lines)
-    classes: dict[str, list[str]] = defaultdict(list)
     uses: Counter[str] = Counter()
     for module in known.values():
         by_package[module.package] += module.lines()
         for node in ast.walk(module.tree):
-            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
-                classes[node.name].append(module.name)
-            elif isinstance(node, ast.Import):
+            if isinstance(node, ast.Import):
                 uses.update(alias.name.split(".")[0] for alias in node.names)
             elif isinstance(node, ast.ImportFrom) and node.module:
                 uses[node.module.split(".")[0]] += 1
@@ -267,7 +274,7 @@ def main(root: Path) -> int:
     found = {
         "files that import each other": [" ".join(group) for group in circles(known)],
         "submodules hidden by their package": hidden(known),
-        "public classes defined twice": [f"{name}: {', '.join(at)}" for name, at in sorted(classes.items()) if len(at) > 1],
+        "public classes defined twice": doubles(known.values()),
         "imports in tests of what is not public, without a reason": unexplained_white_boxes(root, known),
         "names that the word table replaces": coined(known.values()),
         "fixed packages that nothing imports": [name for name in FIXED_PACKAGES if not uses[name] and not uses[name[:4]]],

@@ -1,4 +1,7 @@
-"""Long arrays are partitioned a block at a time, and short ones at once: what each worker gets is the same."""
+"""Long arrays are partitioned a block at a time, and short ones at once: what each worker gets is the same.
+
+White box: short and long arrays take different paths to one result, so the limits between them are moved.
+"""
 
 from __future__ import annotations
 

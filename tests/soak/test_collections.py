@@ -1,4 +1,7 @@
-"""Collections for long: every id under every condition, random programs, a million changes, 100,000 epochs in flight."""
+"""Collections for long: every id under every condition, random programs, a million changes, 100,000 epochs in flight.
+
+White box: the memory of the process says that state stays bounded.
+"""
 
 from __future__ import annotations
 
