@@ -32,7 +32,7 @@ def expected(edges: DataFrame) -> Counter[Row]:
 def test_a_run_goes_on_from_its_last_checkpoint(
     session: SparkSession, edges: DataFrame, expected: Counter[Row], tmp_path: Path, deed: str, victim: int
 ) -> None:
-    if deed == "executor" and session.sparkContext.master.startswith("local["):
+    if deed == "executor" and str(session.sparkContext.master).startswith("local["):
         pytest.skip("the executor is the driver's own Java")
     saboteur = Saboteur(tmp_path, deed, "loop", 80, victim)
     result = ts.run(

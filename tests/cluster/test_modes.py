@@ -84,7 +84,7 @@ def test_more_than_the_driver_would_take_goes_through_the_workers(session: Spark
     result.write.option("compression", "none").parquet(str(tmp_path / "out"))
     assert sum(file.stat().st_size for file in (tmp_path / "out").glob("*.parquet")) > 20_000_000
     assert session.read.parquet(str(tmp_path / "out")).agg(F.sum("id")).collect()[0][0] == sum(range(20_000))
-    if not session.sparkContext.master.startswith("local["):
+    if not str(session.sparkContext.master).startswith("local["):
         with pytest.raises(Exception, match="maxResultSize"):
             result.collect()
 
