@@ -43,6 +43,7 @@ REFERENCE = (
     "timely.spark",
     "timely.inspect",
     "timely.testing",
+    "timely.testing.differential",
     "timely.errors",
     "timely",
 )

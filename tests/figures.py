@@ -77,11 +77,12 @@ class Figures:
 
     def _watch(self) -> None:
         """Have simulations and searches report themselves, those of rules that are broken on purpose excepted."""
+        from tests.support import model_checker
         from tests.support.exchange_checks import Configuration
         from tests.support.exchange_rules import ExchangeRules
         from tests.support.exchange_simulation import ExchangeSimulation
-        from timely import testing
-        from timely.testing import Explored, Simulation
+        from tests.support.model_checker import Explored
+        from timely.testing import Simulation
 
         def ran(_: None, run: Simulation[Any], *values: Any, **named: Any) -> None:
             self.totals.update(runs=1, decisions=len(run.decisions))
@@ -99,7 +100,7 @@ class Figures:
         report_after(Simulation, "run", ran)
         report_after(ExchangeSimulation, "__init__", began)
         report_after(ExchangeSimulation, "decide", went_on)
-        report_after(testing, "explore", searched)
+        report_after(model_checker, "explore", searched)
 
     def count_case(self) -> None:
         """Note that a case of a property held."""

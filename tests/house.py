@@ -1,8 +1,8 @@
 """Figures of the package's structure: ``python -m tests.house [FOLDER]`` prints them, and exits 1 where one is past its target.
 
 Counted by parsing, nothing is imported: lines by package (code, docstring, comment), definitions whose names the project's word
-table replaces, circles of files (imports inside functions and under ``TYPE_CHECKING`` count), public classes defined twice, and
-submodules hidden by a name that their package exports.
+table replaces, circles of files (imports inside functions and under ``TYPE_CHECKING`` count), public classes defined twice,
+submodules hidden by a name that their package exports, and tests that import what is not public without saying why.
 """
 
 from __future__ import annotations
@@ -37,6 +37,10 @@ COINED: Final = frozenset(
     )
 )
 """Words that the field has another term for, where they name a module, a class, a function or a method."""
+
+
+WHITE_BOX: Final = re.compile(r"\bWhite box: \S.*[^.]\.", re.DOTALL)
+"""The sentence in which the docstring of a test file says why it imports from implementation modules."""
 
 
 @attrs.frozen
@@ -146,6 +150,68 @@ def hidden(known: Mapping[str, Module]) -> list[str]:
     return found
 
 
+def doubles(known: Iterable[Module]) -> list[str]:
+    """Return the names that several public classes have, each with the modules that define one."""
+    classes: dict[str, list[str]] = defaultdict(list)
+    for module in known:
+        for node in ast.walk(module.tree):
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                classes[node.name].append(module.name)
+    return [f"{name}: {', '.join(at)}" for name, at in sorted(classes.items()) if len(at) > 1]
+
+
+def imported_names(tree: ast.AST) -> Iterator[tuple[str, str]]:
+    """Yield ``(module, name)`` for every import, the name empty for a plain ``import module``."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from ((alias.name, "") for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            yield from ((node.module, alias.name) for alias in node.names)
+
+
+def documented(root: Path) -> tuple[set[str], set[tuple[str, str]]]:
+    """Return the modules of the reference, and what the programs of the documents and the examples import."""
+    made_pages = ast.parse((root / "docs" / "made_pages.py").read_text(encoding="utf-8"))
+    reference = next(
+        set(ast.literal_eval(node.value))
+        for node in made_pages.body
+        if isinstance(node, ast.Assign) and any(isinstance(name, ast.Name) and name.id == "REFERENCE" for name in node.targets)
+    )
+    shown = {pair for path in (root / "examples").rglob("*.py") for pair in imported_names(ast.parse(path.read_text("utf-8")))}
+    for page in [root / "README.md", *(root / "docs").glob("*.md")]:
+        for program in re.findall(r"^```python\n(.*?)^```$", page.read_text("utf-8"), re.MULTILINE | re.DOTALL):
+            shown.update(imported_names(ast.parse(program)))
+    return reference, shown
+
+
+def unexplained_white_boxes(root: Path, known: Mapping[str, Module]) -> list[str]:
+    """Return the test files that import what is not public from a module of a package, without a sentence that says why.
+
+    Public is what a package exports, what a module of the reference has, and what the programs of the documents import. What a
+    package exports is imported from the package, also in a file with such a sentence.
+    """
+    inner = {name for name, module in known.items() if module.path.name != "__init__.py" and name.count(".") > 1}
+    reference, shown = documented(root)
+    exported = {
+        pair
+        for module in known.values()
+        if module.path.name == "__init__.py"
+        for pair in imported_names(module.tree)
+        if pair[0].startswith(f"{module.name}.") and f'"{pair[1]}"' in module.source.partition("__all__")[2]
+    }
+    found = []
+    for path in sorted((root / "tests").rglob("*.py")):
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        explained = WHITE_BOX.search(ast.get_docstring(tree) or "")
+        for module, name in imported_names(tree):
+            at = f"{module}.{name}" if f"{module}.{name}" in inner else module
+            if at not in inner or at in reference or (module, name) in shown:
+                continue
+            if not explained or (module, name) in exported:
+                found.append(f"{path.relative_to(root)}: {module} {name}".rstrip())
+    return found
+
+
 def definitions(module: Module) -> Iterator[tuple[str, str]]:
     """Yield what a file defines as ``(kind, name)``: the module itself, classes, functions and methods."""
     yield "module", module.name.rsplit(".", 1)[-1]
@@ -186,14 +252,11 @@ def main(root: Path) -> int:
     """Print the figures of a checkout; return how many are past their targets."""
     known = modules(root)
     by_package: dict[str, Lines] = defaultdict(Lines)
-    classes: dict[str, list[str]] = defaultdict(list)
     uses: Counter[str] = Counter()
     for module in known.values():
         by_package[module.package] += module.lines()
         for node in ast.walk(module.tree):
-            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
-                classes[node.name].append(module.name)
-            elif isinstance(node, ast.Import):
+            if isinstance(node, ast.Import):
                 uses.update(alias.name.split(".")[0] for alias in node.names)
             elif isinstance(node, ast.ImportFrom) and node.module:
                 uses[node.module.split(".")[0]] += 1
@@ -211,7 +274,8 @@ def main(root: Path) -> int:
     found = {
         "files that import each other": [" ".join(group) for group in circles(known)],
         "submodules hidden by their package": hidden(known),
-        "public classes defined twice": [f"{name}: {', '.join(at)}" for name, at in sorted(classes.items()) if len(at) > 1],
+        "public classes defined twice": doubles(known.values()),
+        "imports in tests of what is not public, without a reason": unexplained_white_boxes(root, known),
         "names that the word table replaces": coined(known.values()),
         "fixed packages that nothing imports": [name for name in FIXED_PACKAGES if not uses[name] and not uses[name[:4]]],
     }

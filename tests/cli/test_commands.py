@@ -16,9 +16,7 @@ import pyarrow.dataset
 import pyarrow.parquet as pq
 import pytest
 
-from timely.cli import COMPLETIONS, main, running
-from timely.cli.tables import Folder
-from timely.errors import ConfigurationError
+from timely.cli import COMPLETIONS, main
 from timely.inspect import LivePage
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -232,14 +230,6 @@ def test_what_comes_to_be_there_during_a_run_is_not_replaced(here: Path, capsys:
     assert sorted(path.name for path in Path().iterdir() if ".csv" in path.name) == ["out.csv"]
 
 
-def test_a_folder_looks_again_whether_something_is_there_when_it_is_put_in_its_place(tmp_path: Path) -> None:
-    with pytest.raises(ConfigurationError, match=r"output 'a': .*out.csv' is there already"), Folder(
-        "a", tmp_path / "out.csv", overwrite=False
-    ):
-        (tmp_path / "out.csv").write_text("of somebody else")
-    assert [path.read_text() for path in tmp_path.iterdir()] == ["of somebody else"]
-
-
 def test_an_interruption_is_no_traceback(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["run", f"{here}:interrupted", "--input", "edges=edges.parquet"]) == 130
     assert capsys.readouterr().err == "timely: interrupted\n"
@@ -414,12 +404,13 @@ def test_a_run_can_be_watched(
 ) -> None:
     shown: list[dict[str, Any]] = []
 
-    class Page(LivePage):
-        def close(self) -> None:
-            shown.append(self.state())
-            super().close()
+    close = LivePage.close
 
-    monkeypatch.setattr(running, "LivePage", Page)
+    def closing(page: LivePage) -> None:
+        shown.append(page.state())
+        close(page)
+
+    monkeypatch.setattr(LivePage, "close", closing)
     command = ["run", f"{here}:build", "--input", "edges=edges.parquet", "--output", "degrees=out.parquet", "--live"]
     assert main([*command, "--workers", str(workers), "--processes", str(processes)]) == 0
     assert capsys.readouterr().out.startswith("to be seen at http://127.0.0.1:")

@@ -1,4 +1,7 @@
-"""The ``timely`` command: what the demo finds, with either engine, against SciPy; and what it says when it cannot."""
+"""The ``timely`` command: what the demo finds, with either engine, against SciPy; and what it says when it cannot.
+
+White box: the archive that the demo reads lacks the odd circles, so they are made here.
+"""
 
 from __future__ import annotations
 

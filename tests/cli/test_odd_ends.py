@@ -10,9 +10,6 @@ from pathlib import Path
 import pytest
 
 from timely.cli import main
-from timely.cli.program import load
-from timely.cli.tables import Folder
-from timely.errors import ConfigurationError
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -129,8 +126,12 @@ def test_outputs_whose_names_are_no_strings_are_told_all_the_same(here: Path, ca
     assert "returned the outputs 1, but not all of ['one']" in capsys.readouterr().err
 
 
-def test_a_dataflow_is_called_what_its_function_is(here: Path) -> None:
-    assert load(str(here.resolve())).title == load(f"{here}:build").title == "build"
+def test_a_dataflow_is_called_what_its_function_is(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    drawn = []
+    for program in (str(here.resolve()), f"{here}:build"):
+        assert main(["draw", program]) == 0
+        drawn.append(capsys.readouterr().out)
+    assert drawn[0] == drawn[1] and "build" in drawn[0]
 
 
 def test_an_input_that_cannot_be_read_is_no_fault_of_a_line(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -168,21 +169,21 @@ def test_a_link_to_nowhere_is_something_that_is_there(here: Path, capsys: pytest
     assert hidden() == []
 
 
-def test_what_was_there_is_there_again_where_it_cannot_be_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "out.csv").write_text("before")
+def test_what_was_there_is_there_again_where_it_cannot_be_replaced(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    Path("out.csv").write_text("before")
 
     def fails(self: Path, target: Path) -> Path:
         raise PermissionError("not today")
 
     monkeypatch.setattr(Path, "replace", fails)
-    with pytest.raises(PermissionError), Folder("a", tmp_path / "out.csv", overwrite=True):
-        pass
-    assert [path.read_text() for path in tmp_path.iterdir()] == ["before"]
+    assert main(["run", str(here), "--input", "edges=edges.csv", "--output", "edges=out.csv", "--overwrite"]) == 1
+    assert Path("out.csv").read_text() == "before"
+    assert hidden() == []
 
 
-def test_an_output_that_would_be_packed_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ConfigurationError, match=r"'out.csv.gz' should end in one of .parquet, .csv, .arrow$"):
-        Folder("a", tmp_path / "out.csv.gz", overwrite=False)
+def test_an_output_that_would_be_packed_is_refused(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["run", str(here), "--input", "edges=edges.csv", "--output", "edges=out.csv.gz"]) == 1
+    assert "'out.csv.gz' should end in one of .parquet, .csv, .arrow" in capsys.readouterr().err
 
 
 def test_names_that_are_no_utf_8_are_told_in_one_message(here: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -2,6 +2,8 @@
 
 Every port is one that the system chose, everything listens on the loopback interface, and whatever was started is gone when the
 block is left, however that happens. A process has one Spark session, so one that is up is stopped first.
+
+White box: executors get the settings of ``local_session`` and the Java that it finds, and no public function returns these.
 """
 
 from __future__ import annotations
@@ -21,14 +23,21 @@ import attrs
 import pyspark
 from pyspark.sql import SparkSession
 
-import timely.spark.session
+import timely
+from timely.spark import session as settings_of
 from timely.spark.java import java_environment
+from timely.spark.session import concurrent_tasks
 
-ROOT = Path(timely.spark.session.__file__).resolve().parents[2]
+ROOT = Path(timely.__file__).resolve().parents[1]
 HOME = Path(pyspark.__file__).resolve().parent
 
 SLOTS = 2
 """The slots that each of these clusters has."""
+
+
+def slots_of(session: SparkSession) -> int:
+    """Return how many tasks can run at the same time."""
+    return concurrent_tasks(session.sparkContext)
 
 
 @attrs.frozen
@@ -108,7 +117,7 @@ def _session(master: str, settings: Mapping[str, str]) -> Iterator[SparkSession]
     if active is not None:
         active.stop()
     builder = SparkSession.builder.master(master).appName("timely-tests")
-    local = timely.spark.session._local_settings(SLOTS)
+    local = settings_of._local_settings(SLOTS)
     executors = {
         "spark.executorEnv.PYTHONPATH": str(ROOT),
         "spark.executor.memory": "512m" if master.startswith("spark:") else "1g",

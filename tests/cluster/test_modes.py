@@ -12,11 +12,10 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 import timely
-from tests.cluster.clusters import SLOTS
+from tests.cluster.clusters import SLOTS, slots_of
 from timely import spark as ts
 from timely.errors import OperatorError
 from timely.graphs.spark import connected_components
-from timely.spark.session import concurrent_tasks, is_local
 
 pytestmark = pytest.mark.cluster
 
@@ -85,7 +84,7 @@ def test_more_than_the_driver_would_take_goes_through_the_workers(session: Spark
     result.write.option("compression", "none").parquet(str(tmp_path / "out"))
     assert sum(file.stat().st_size for file in (tmp_path / "out").glob("*.parquet")) > 20_000_000
     assert session.read.parquet(str(tmp_path / "out")).agg(F.sum("id")).collect()[0][0] == sum(range(20_000))
-    if not is_local(session.sparkContext):
+    if not str(session.sparkContext.master).startswith("local["):
         with pytest.raises(Exception, match="maxResultSize"):
             result.collect()
 
@@ -105,4 +104,4 @@ def test_an_error_says_where_it_comes_from(session: SparkSession) -> None:
 
 
 def test_every_slot_is_there(session: SparkSession) -> None:
-    assert concurrent_tasks(session.sparkContext) == SLOTS
+    assert slots_of(session) == SLOTS

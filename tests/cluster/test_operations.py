@@ -13,10 +13,9 @@ import pytest
 from pyspark.sql import SparkSession
 
 import timely
-from tests.cluster.clusters import HOME, SLOTS, local_cluster
+from tests.cluster.clusters import HOME, SLOTS, local_cluster, slots_of
 from timely import spark as ts
 from timely.errors import SparkError
-from timely.spark.session import concurrent_tasks
 
 pytestmark = [pytest.mark.cluster, pytest.mark.spark]
 
@@ -107,7 +106,7 @@ def test_the_log_of_an_executor_says_what_its_worker_did() -> None:
 def test_settings_that_are_really_set_are_found_and_those_that_do_not_matter_do_not() -> None:
     with local_cluster(**WRONG) as session:
         deadline = time.monotonic() + 120
-        while concurrent_tasks(session.sparkContext) < SLOTS and time.monotonic() < deadline:
+        while slots_of(session) < SLOTS and time.monotonic() < deadline:
             time.sleep(0.1)
         found = ts.check(session, SLOTS)
         assert {finding.setting for finding in found} == {

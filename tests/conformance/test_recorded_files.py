@@ -1,4 +1,7 @@
-"""Recorded streams in files: by the ids of docs/conformance.md, damage, and files that are being written."""
+"""Recorded streams in files: by the ids of docs/conformance.md, damage, and files that are being written.
+
+White box: no sink writes frames in a wrong order, so an encoder makes them one by one.
+"""
 
 from __future__ import annotations
 

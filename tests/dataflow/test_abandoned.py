@@ -1,4 +1,7 @@
-"""Capabilities and handles that nothing refers to any more: Python finds them in the middle of anything, and on any thread."""
+"""Capabilities and handles that nothing refers to any more: Python finds them in the middle of anything, and on any thread.
+
+White box: a timer of the worker itself gives it something to wait for, beside the one operator that is looked at.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Scopes of one's own in a dataflow: at any depth, on several workers, with inputs from outside."""
+"""Scopes of one's own in a dataflow: at any depth, on several workers, with inputs from outside.
+
+White box: ``execute`` makes the transports itself, and the one here counts how often it waits.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Small columnar containers are concatenated before an exchange: nothing but their number shows it."""
+"""Small columnar containers are concatenated before an exchange: nothing but their number shows it.
+
+White box: which containers may be concatenated, and from which size on they are not, never changes a result.
+"""
 
 from __future__ import annotations
 

@@ -12,9 +12,7 @@ import pytest
 
 import timely
 from timely import Capability, Exchange, Stream
-from timely.dataflow import route_column
-from timely.dataflow.container import partition
-from timely.dataflow.pickling import dumps
+from timely.dataflow import pickled, route_column
 
 SIZES = [(1, 1), (2, 1), (3, 1), (1, 2), (1, 3), (2, 2)]
 sizes = pytest.mark.parametrize(("workers", "processes"), SIZES)
@@ -98,7 +96,7 @@ def test_exchange_takes_a_key_to_the_same_worker_in_every_container(kind: str, w
 def test_rows_are_partitioned_alike_however_they_lie_in_memory(workers: int) -> None:
     rows = np.random.default_rng(3).integers(-50, 50, (200, 3))
     by_row, by_column, apart = (
-        partition(array, lambda some: some[:, 1], workers)
+        Exchange(lambda some: some[:, 1]).parts(0, array, workers)
         for array in (rows, np.asfortranarray(rows), np.repeat(rows, 2, axis=0)[::2])
     )
     for parts in (by_row, by_column, apart):
@@ -115,12 +113,13 @@ def test_columns_are_partitioned_alike_however_many_rows_and_workers_there_are(w
     batch = pa.record_batch({"key": keys, "text": pa.array(text, pa.string()), "flag": keys > 0})[1:-1]
     owners = keys[1:-1] % workers
     there = np.unique(owners).tolist()
-    parts = list(partition(batch, "key", workers))
+    parts = list(Exchange("key").parts(0, batch, workers))
     assert [worker for worker, _ in parts] == there
     for worker, part in parts:
         assert part.equals(batch.filter(pa.array(owners == worker)))
-        assert pickle.loads(dumps(part)).equals(part)
-    assert [(worker, part.tolist()) for worker, part in partition(keys[1:-1], lambda some: some, workers)] == [
+        main, *buffers = pickled(part)
+        assert pickle.loads(main, buffers=buffers).equals(part)
+    assert [(worker, part.tolist()) for worker, part in Exchange(lambda some: some).parts(0, keys[1:-1], workers)] == [
         (worker, keys[1:-1][owners == worker].tolist()) for worker in there
     ]
 
@@ -214,10 +213,8 @@ def test_a_slice_of_every_type_survives_the_way_to_another_process(start: int) -
 
 
 def test_a_slice_travels_without_the_whole_that_it_was_cut_from() -> None:
-    from timely.worker.wire import encode
-
     whole = pa.record_batch({"k": pa.array(range(1_000_000))})
-    assert sum(map(len, encode((0, whole.slice(10, 5))))) < 5_000
+    assert sum(map(len, pickled(whole.slice(10, 5)))) < 5_000
 
 
 def test_arrays_of_every_layout_survive_the_way_to_another_process() -> None:

@@ -10,9 +10,9 @@ import pyarrow as pa
 import pytest
 
 import timely
+from timely.dataflow import pickled
 from timely.errors import OperatorError, RoutingError
 from timely.progress import ProductSummary, Step
-from timely.worker.wire import encode
 
 read_only = np.arange(6)
 read_only.flags.writeable = False
@@ -79,7 +79,7 @@ def test_a_container_of_any_make_is_the_same_on_every_path(name: str, processes:
 
 def test_a_slice_inside_of_a_record_travels_without_the_whole_that_it_was_cut_from() -> None:
     whole = pa.record_batch({"k": pa.array(range(1_000_000))})
-    assert sum(map(len, encode((0, [(1, whole.slice(10, 5))])))) < 5_000
+    assert sum(map(len, pickled([(1, whole.slice(10, 5))]))) < 5_000
 
 
 def test_views_are_partitioned_to_where_strings_go() -> None:

@@ -12,7 +12,6 @@ import pytest
 import timely
 from timely import Exchange, InputPort, OutputPort, Pipeline, Step, Stream
 from timely.dataflow import Pact
-from timely.dataflow.container import partition
 from timely.progress import ProductSummary
 
 Records: TypeAlias = Stream[int, Any]
@@ -104,7 +103,7 @@ def test_what_one_worker_gets_all_of_is_not_copied(name: str, workers: int) -> N
     elif workers > 2 and isinstance(container, pa.RecordBatch):
         even = container.column("key").to_numpy()
         container = container.set_column(0, "key", pa.array(even - even % workers))
-    (came,) = partition(container, key(container), workers)
+    (came,) = Exchange(key(container)).parts(0, container, workers)
     assert came[0] == 0
     if isinstance(container, pa.RecordBatch):
         assert [column.buffers()[-1].address for column in came[1].columns] == [
@@ -125,6 +124,6 @@ def test_what_is_exchanged_to_where_it_is_is_not_copied(name: str) -> None:
 def test_part_of_an_array_is_the_receivers_own() -> None:
     """What goes to several is copied, so that each may write to its part."""
     array = np.arange(5)
-    parts = dict(partition(array, lambda some: some, 2))
+    parts = dict(Exchange(lambda some: some).parts(0, array, 2))
     parts[0][:] = 7
     assert array.tolist() == [0, 1, 2, 3, 4]

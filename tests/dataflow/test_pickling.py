@@ -1,4 +1,7 @@
-"""Pickles of messages: what is read back is what was written, and what is large is not copied into the pickle."""
+"""Pickles of messages: what is read back is what was written, and what is large is not copied into the pickle.
+
+White box: no dataflow shows whether a buffer stands in a pickle or beside it.
+"""
 
 from __future__ import annotations
 

@@ -20,9 +20,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 import timely
-from timely import RoutingError
+from timely import Exchange, RoutingError
 from timely.dataflow import route, route_array, route_column
-from timely.dataflow.container import partition
 
 FLOATS = st.floats() | st.integers(-5, 5).map(float) | st.sampled_from([0.5, 2.0**63, -(2.0**63), 2.0**64, 1e300, -0.0])
 NUMBERS = FLOATS | st.decimals(allow_nan=False, places=2) | st.fractions() | st.integers() | st.booleans()
@@ -154,9 +153,9 @@ def test_columns_of_floats_go_where_the_floats_go(kind: Any, values: list[float 
     column = column.dictionary_encode() if kind != plain else column
     assert route_column(column).tolist() == [route(value) for value in values]
     batch = pa.record_batch({"k": column, "row": list(range(len(values)))})
-    parts = {row: worker for worker, part in partition(batch, "k", workers) for row in part["row"].to_pylist()}
+    parts = {row: worker for worker, part in Exchange("k").parts(0, batch, workers) for row in part["row"].to_pylist()}
     assert parts == {row: route(value) % workers for row, value in enumerate(values)} or workers == 1
-    parts = {row: worker for worker, part in partition(batch, ["k", "k"], workers) for row in part["row"].to_pylist()}
+    parts = {row: worker for worker, part in Exchange(["k", "k"]).parts(0, batch, workers) for row in part["row"].to_pylist()}
     assert parts == {row: route((value, value)) % workers for row, value in enumerate(values)} or workers == 1
 
 

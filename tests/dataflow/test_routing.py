@@ -12,9 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from timely import RoutingError
+from timely import Exchange, RoutingError
 from timely.dataflow import route, route_column
-from timely.dataflow.container import partition
 
 WORKERS = st.integers(1, 7)
 INT64 = st.integers(-(2**63), 2**63 - 1)
@@ -27,12 +26,12 @@ def identity(key: Any) -> Any:
 
 @given(st.lists(INT64), WORKERS)
 def test_whole_numbers_go_to_the_same_worker_in_every_container(keys: list[int], workers: int) -> None:
-    by_list = {key: worker for worker, part in partition(keys, identity, workers) for key in part}
+    by_list = {key: worker for worker, part in Exchange(identity).parts(0, keys, workers) for key in part}
     assert by_list == {key: key % workers for key in keys}
     batch = pa.record_batch({"k": pa.array(keys, pa.int64())})
-    by_arrow = {key: worker for worker, part in partition(batch, "k", workers) for key in part["k"].to_pylist()}
+    by_arrow = {key: worker for worker, part in Exchange("k").parts(0, batch, workers) for key in part["k"].to_pylist()}
     array = np.array(keys, dtype=np.int64)
-    by_numpy = {key: worker for worker, part in partition(array, identity, workers) for key in part.tolist()}
+    by_numpy = {key: worker for worker, part in Exchange(identity).parts(0, array, workers) for key in part.tolist()}
     assert by_arrow == by_numpy == by_list
 
 
@@ -66,7 +65,7 @@ def test_narrow_numbers_with_and_without_nulls(kind: Any) -> None:
 
 @given(st.lists(st.tuples(INT64 | TEXT, INT64)), WORKERS)
 def test_dealing_a_list_loses_nothing_and_keeps_the_order(records: list[tuple[Any, int]], workers: int) -> None:
-    parts = partition(records, lambda record: record[0], workers)
+    parts = Exchange(lambda record: record[0]).parts(0, records, workers)
     assert [worker for worker, _ in parts] == sorted({worker for worker, _ in parts})
     if workers > 1:
         assert all(part for _, part in parts)
@@ -79,32 +78,32 @@ def test_dealing_a_list_loses_nothing_and_keeps_the_order(records: list[tuple[An
 def test_dealing_a_slice_of_a_batch_loses_nothing_and_keeps_the_order(rows: list[Any], workers: int, start: int) -> None:
     whole = pa.record_batch({"k": pa.array([k for k, _ in rows], pa.int64()), "v": pa.array([v for _, v in rows], pa.string())})
     batch = whole.slice(start)
-    for worker, part in partition(batch, "k", workers):
+    for worker, part in Exchange("k").parts(0, batch, workers):
         expected = [row for row in rows[start:] if route(row[0]) % workers == worker]
         assert list(zip(part["k"].to_pylist(), part["v"].to_pylist())) == expected
-    assert sum(len(part) for _, part in partition(batch, "k", workers)) == len(rows[start:])
+    assert sum(len(part) for _, part in Exchange("k").parts(0, batch, workers)) == len(rows[start:])
 
 
 @given(WORKERS)
 def test_arrays_of_rows_and_of_records(workers: int) -> None:
     rows = np.arange(40).reshape(20, 2)
-    for worker, part in partition(rows, lambda a: a[:, 1], workers):
+    for worker, part in Exchange(lambda a: a[:, 1]).parts(0, rows, workers):
         assert (part[:, 1] % workers == worker).all()
         assert part.shape[1:] == (2,)
     records = np.array([(i, i / 2) for i in range(9)], dtype=[("k", "i4"), ("x", "f8")])
-    for worker, part in partition(records, "k", workers):
+    for worker, part in Exchange("k").parts(0, records, workers):
         assert part["k"].tolist() == [i for i in range(9) if i % workers == worker]
 
 
 @pytest.mark.parametrize("workers", [2, 3, 16, 17, 40])
 def test_columns_are_partitioned_as_lists_are_among_few_workers_and_many(workers: int) -> None:
     records = [(number * 7919 - 3000, number) for number in range(500)]
-    expected = partition(records, lambda record: record[0], workers)
+    expected = Exchange(lambda record: record[0]).parts(0, records, workers)
     keys, numbers = (np.array(column) for column in zip(*records, strict=True))
-    by_arrow = partition(pa.record_batch({"k": keys, "n": numbers}), "k", workers)
+    by_arrow = Exchange("k").parts(0, pa.record_batch({"k": keys, "n": numbers}), workers)
     assert [(worker, list(zip(*part.to_pydict().values(), strict=True))) for worker, part in by_arrow] == expected
     for table in (np.array(records), np.asfortranarray(records)):
-        by_numpy = partition(table, lambda array: array[:, 0], workers)
+        by_numpy = Exchange(lambda array: array[:, 0]).parts(0, table, workers)
         assert [(worker, list(map(tuple, part.tolist()))) for worker, part in by_numpy] == expected
 
 
@@ -113,15 +112,15 @@ def test_one_worker_refuses_the_keys_that_several_refuse() -> None:
     for records in lists:
         for workers in (1, 2):
             with pytest.raises(RoutingError):
-                partition(records, identity, workers)
+                Exchange(identity).parts(0, records, workers)
     columns: list[Any] = [np.array([1.5j]), np.array([1, 1.5j, None], object)]
     for array in columns:
         for workers in (1, 2):
             with pytest.raises(RoutingError):
-                partition(array, identity, workers)
+                Exchange(identity).parts(0, array, workers)
     for workers in (1, 2):
         with pytest.raises(RoutingError, match="column of type list.* cannot be a key"):
-            partition(pa.record_batch({"k": [[1]]}), "k", workers)
+            Exchange("k").parts(0, pa.record_batch({"k": [[1]]}), workers)
 
 
 @pytest.mark.parametrize("key", [1.5j, [1], {"a": 1}, object(), (1, 2.5j), frozenset([object()])])
@@ -133,11 +132,11 @@ def test_keys_that_cannot_be_routed(key: Any) -> None:
 def test_arrays_with_keys_that_cannot_be_routed() -> None:
     for key in (lambda a: a * 1j, lambda a: a[:1], lambda a: 3):
         with pytest.raises(RoutingError, match="one number for each of its rows"):
-            partition(np.arange(4), key, 2)
+            Exchange(key).parts(0, np.arange(4), 2)
     with pytest.raises(RoutingError, match="column of type list.* cannot be a key"):
-        partition(pa.record_batch({"k": [[1]]}), "k", 2)
+        Exchange("k").parts(0, pa.record_batch({"k": [[1]]}), 2)
     with pytest.raises(RoutingError, match="container of type str"):
-        partition("text", identity, 2)
+        Exchange(identity).parts(0, "text", 2)
 
 
 def test_numpy_scalars_are_whole_numbers() -> None:

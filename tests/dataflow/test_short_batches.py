@@ -10,8 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from timely.dataflow.container import partition
-from timely.dataflow.pickling import dumps
+from timely.dataflow import Exchange, pickled
 
 PLAIN = [
     *(pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.uint8(), pa.uint16(), pa.uint32(), pa.uint64()),
@@ -52,21 +51,22 @@ def test_rows_of_every_type_are_partitioned(kind: pa.DataType, size: int) -> Non
     for flipped in (batch, batch.set_column(0, schema.field(0), pa.array(keys[3:-2] | 1)), batch.select(["key"])):
         odd = flipped.column("key").to_numpy() % 2
         expected = [(worker, flipped.filter(pa.array(odd == worker))) for worker in (0, 1) if worker in odd]
-        parts = partition(flipped, "key", 2)
+        parts = Exchange("key").parts(0, flipped, 2)
         assert [worker for worker, _ in parts] == [worker for worker, _ in expected]
         for (_, part), (_, wanted) in zip(parts, expected, strict=True):
             part.validate(full=True)
             assert part.equals(wanted, check_metadata=True)
-            assert pickle.loads(dumps(part)).equals(part)
+            main, *buffers = pickled(part)
+            assert pickle.loads(main, buffers=buffers).equals(part)
 
 
 def test_rows_with_missing_values_are_partitioned() -> None:
     batch = pa.record_batch({"key": pa.array([1, None, 2, 3]), "value": pa.array([None, 1.5, None, 2.5])})
-    assert [(worker, part.to_pydict()) for worker, part in partition(batch, "key", 2)] == [
+    assert [(worker, part.to_pydict()) for worker, part in Exchange("key").parts(0, batch, 2)] == [
         (0, {"key": [None, 2], "value": [1.5, None]}),
         (1, {"key": [1, 3], "value": [None, 2.5]}),
     ]
-    assert [(worker, part.to_pydict()) for worker, part in partition(batch[2:], "key", 2)] == [
+    assert [(worker, part.to_pydict()) for worker, part in Exchange("key").parts(0, batch[2:], 2)] == [
         (0, {"key": [2], "value": [None]}),
         (1, {"key": [3], "value": [2.5]}),
     ]

@@ -1,4 +1,7 @@
-"""What waits on disk: the same messages in the same order, in every kind of dataflow, and errors that say what to do."""
+"""What waits on disk: the same messages in the same order, in every kind of dataflow, and errors that say what to do.
+
+White box: a queue is a deque whatever is on disk, so files, sizes and the limit are looked at here.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Vertices: the two callbacks, what may be done in them and what is kept, with many ports, in loops, on several workers."""
+"""Vertices: the two callbacks, what may be done in them and what is kept, with many ports, in loops, on several workers.
+
+White box: ``pending``, which ``Vertex.checkpoint`` refers to, has the name of a module and is not exported.
+"""
 
 from __future__ import annotations
 

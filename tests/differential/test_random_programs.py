@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 
+from tests.support.collection_programs import CollectionProgram as P
+from tests.support.collection_programs import programs
 from timely import Product
-from timely.testing.collection_programs import CollectionProgram as P
-from timely.testing.collection_programs import programs
 from timely.testing.differential import Case, cases, check_changes, few_times
 
 PAIR: Any = Product[int, int]

@@ -1,4 +1,7 @@
-"""What keeps collections up to date can be seen: sizes of arrangements, and the records that a loop still changes."""
+"""What keeps collections up to date can be seen: sizes of arrangements, and the records that a loop still changes.
+
+White box: the time after which something counts as stuck is set, and the report that the live page is sent is read back.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""State stays bounded, compaction changes no answer, and times without ``glb`` are right as well."""
+"""State stays bounded, compaction changes no answer, and times without ``glb`` are right as well.
+
+White box: no program chooses the frontier up to which its traces are compacted.
+"""
 
 from __future__ import annotations
 

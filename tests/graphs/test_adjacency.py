@@ -1,4 +1,7 @@
-"""Edges by source: what is found is what was taken in, whether it has been sorted by then or not."""
+"""Edges by source: what is found is what was taken in, whether it has been sorted by then or not.
+
+White box: results do not show when edges are sorted, nor which edges a search looks at.
+"""
 
 from __future__ import annotations
 

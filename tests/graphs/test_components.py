@@ -1,4 +1,7 @@
-"""Connected components, against NetworkX's, on any number of workers, while edges keep coming."""
+"""Connected components, against NetworkX's, on any number of workers, while edges keep coming.
+
+White box: that a union absorbs one root for each join costs or saves messages, and changes no component.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The dictionary of nodes: numbers that stay, for values of any type, while more keep coming."""
+"""The dictionary of nodes: numbers that stay, for values of any type, while more keep coming.
+
+White box: algorithms translate the numbers of nodes back, so nobody sees them.
+"""
 
 from __future__ import annotations
 

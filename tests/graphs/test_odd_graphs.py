@@ -1,4 +1,7 @@
-"""What graphs may bring that nobody hopes for: odd weights, odd types of nodes, nulls in hiding; and what rounds cost."""
+"""What graphs may bring that nobody hopes for: odd weights, odd types of nodes, nulls in hiding; and what rounds cost.
+
+White box: the cost of rounds is how often searches, sorts and look-ups are called.
+"""
 
 from __future__ import annotations
 

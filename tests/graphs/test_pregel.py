@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import networkx as nx
@@ -13,7 +14,6 @@ from hypothesis import strategies as st
 import timely
 from timely import testing
 from timely.graphs import PregelVertex, pregel
-from timely.graphs.supersteps import Compute
 
 Vertex = PregelVertex[Any, Any, Any]
 Records = list[tuple[Any, Any]]
@@ -21,7 +21,7 @@ Records = list[tuple[Any, Any]]
 
 def run_pregel(
     epochs: list[tuple[Records, Records]],
-    compute: Compute[Any, Any, Any, Any],
+    compute: Callable[..., Any],
     combine: Any = None,
     workers: int = 1,
     seed: int | None = None,
@@ -113,7 +113,7 @@ def test_messages_are_combined_before_they_travel() -> None:
     assert states["all"] == 33
 
 
-def refused(vertices: Records, edges: Records, compute: Compute[Any, Any, Any, Any] | None = None) -> str:
+def refused(vertices: Records, edges: Records, compute: Callable[..., Any] | None = None) -> str:
     with pytest.raises(timely.OperatorError) as caught:
         run_pregel([(vertices, edges)], compute or (lambda vertex, _: (0, [(target, 0) for target in vertex.edges])), workers=2)
     assert isinstance(caught.value.__cause__, timely.SchemaError)

@@ -1,4 +1,7 @@
-"""Which worker a node belongs to: those that lie close together to one, and all workers have as many, or nearly."""
+"""Which worker a node belongs to: those that lie close together to one, and all workers have as many, or nearly.
+
+White box: results do not depend on which worker has a node.
+"""
 
 from __future__ import annotations
 

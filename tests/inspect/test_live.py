@@ -1,4 +1,8 @@
-"""The live page shows what runs, to this machine only, and changes nothing."""
+"""The live page shows what runs, to this machine only, and changes nothing.
+
+White box: what a report has for each state of a run is compared without a browser and without waiting, so clocks and limits are
+set.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""OpenTelemetry is given the numbers of all workers that are watched, when it asks."""
+"""OpenTelemetry is given the numbers of all workers that are watched, when it asks.
+
+White box: that a meter goes with its worker is seen at the worker's list of tracers.
+"""
 
 from __future__ import annotations
 

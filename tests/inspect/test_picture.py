@@ -1,4 +1,7 @@
-"""A picture has every operator and every stream in it, once; boxes of one scope stand apart, and inside it."""
+"""A picture has every operator and every stream in it, once; boxes of one scope stand apart, and inside it.
+
+White box: whether boxes overlap is a question to the layout; of the picture only the text of the SVG is public.
+"""
 
 from __future__ import annotations
 

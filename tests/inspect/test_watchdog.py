@@ -1,4 +1,7 @@
-"""A watchdog speaks when nothing has moved for long enough, once, and says why."""
+"""A watchdog speaks when nothing has moved for long enough, once, and says why.
+
+White box: the detector is given its clock, and the movement of another process.
+"""
 
 from __future__ import annotations
 

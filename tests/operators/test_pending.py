@@ -1,4 +1,7 @@
-"""``Pending`` against a plain dictionary, for total and partial orders, and that many times cost no more than they are."""
+"""``Pending`` against a plain dictionary, for total and partial orders, and that many times cost no more than they are.
+
+White box: operators hide in which order, and how often, they look at what is pending; its cost is counted in comparisons.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Operators that work by record join small batches that wait: nobody can tell, except by how large the batches are."""
+"""Operators that work by record join small batches that wait: nobody can tell, except by how large the batches are.
+
+White box: the limits below which batches are joined are lowered, so that few records reach them.
+"""
 
 from __future__ import annotations
 

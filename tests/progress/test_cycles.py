@@ -1,4 +1,7 @@
-"""Cycles on which time does not strictly advance are found, and named; others are not (R5 to R7, G2)."""
+"""Cycles on which time does not strictly advance are found, and named; others are not (R5 to R7, G2).
+
+White box: a feedback set that is too large, or an order that is not topological, costs time and changes no frontier.
+"""
 
 from __future__ import annotations
 

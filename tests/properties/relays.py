@@ -4,6 +4,8 @@ What an operator makes of a record depends on the record, the input and the time
 when it has been notified that the time is complete) is a decision of the run. So the records that reach each input at each
 time are the same under every schedule, and a plain worklist computes them. While it runs, every operator checks what it is
 shown against what it is sent, and the cluster checks it against the true pointstamps of all workers and of the network.
+
+White box: the cluster steps the simulator's workers itself, so that its own oracle looks between the steps.
 """
 
 from __future__ import annotations

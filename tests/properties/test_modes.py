@@ -3,6 +3,8 @@
 Random dataflows with loops, scopes in scopes and cycles, over times of every kind, those of one's own and partially ordered ones
 among them. In simulation every invariant is checked after each turn, under schedules that deliver when they like; for real, on
 threads and on processes, the records alone say whether a frontier moved too early or never.
+
+White box: the limits of batches are lowered, so that few records reach them.
 """
 
 from __future__ import annotations

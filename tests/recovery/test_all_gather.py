@@ -1,4 +1,7 @@
-"""All-gather between workers: each gets the values of all, round by round, whatever the dataflows do."""
+"""All-gather between workers: each gets the values of all, round by round, whatever the dataflows do.
+
+White box: only a checkpoint asks whether a paused worker has anything to do.
+"""
 
 from __future__ import annotations
 

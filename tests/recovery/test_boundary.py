@@ -1,4 +1,7 @@
-"""The moment of a checkpoint: nothing is in flight then, however late messages are, and however deep the loop they are in."""
+"""The moment of a checkpoint: nothing is in flight then, however late messages are, and however deep the loop they are in.
+
+White box: ``execute`` makes the transports itself, and the one here delivers late.
+"""
 
 from __future__ import annotations
 

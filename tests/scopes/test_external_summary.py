@@ -1,4 +1,7 @@
-"""What the children of a scope are told of the ways back to them, inside of it and round the world."""
+"""What the children of a scope are told of the ways back to them, inside of it and round the world.
+
+White box: a way back that is missing or too early shows, if ever, as a late frontier in a large nesting.
+"""
 
 from __future__ import annotations
 

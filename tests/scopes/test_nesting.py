@@ -1,4 +1,7 @@
-"""Nested dataflows written out by hand: the cases on which hierarchical progress has gone wrong somewhere before."""
+"""Nested dataflows written out by hand: the cases on which hierarchical progress has gone wrong somewhere before.
+
+White box: a message is told by its type, to see that records leave before the progress that tells of them.
+"""
 
 from __future__ import annotations
 

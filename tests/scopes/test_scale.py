@@ -1,6 +1,8 @@
 """Building takes steps in proportion to the size of a dataflow, and what has nothing to do takes none.
 
 Steps are the lines that Python runs, loops inside of a line included: the same number on every machine.
+
+White box: the collector is paused while steps are counted, and the limit from which frontiers are passed up is lowered.
 """
 
 from __future__ import annotations

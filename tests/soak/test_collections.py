@@ -1,4 +1,7 @@
-"""Collections for long: every id under every condition, random programs, a million changes, 100,000 epochs in flight."""
+"""Collections for long: every id under every condition, random programs, a million changes, 100,000 epochs in flight.
+
+White box: the memory of the process says that state stays bounded.
+"""
 
 from __future__ import annotations
 
@@ -27,10 +30,10 @@ from tests.differential import (
     test_random_programs,
 )
 from tests.differential.conftest import EVERY, RESUMED, name_of, running
+from tests.support.collection_programs import CollectionProgram, programs
 from timely import Product, Worker
 from timely import differential as dd
 from timely.monitor.memory import resident_memory
-from timely.testing.collection_programs import CollectionProgram, programs
 from timely.testing.differential import Case, cases, check_changes, few_times, run_resumed, updates_in_traces
 
 pytestmark = pytest.mark.soak
@@ -93,8 +96,13 @@ def check_resumed(program: CollectionProgram, case: Case, at: int, workers: int)
         return
     with tempfile.TemporaryDirectory() as directory:
         found = run_resumed(
-            program.build, *case.inputs, directory=Path(directory), at=at, workers=(case.workers, workers),
-            compact=case.compact, containers=case.containers,
+            program.build,
+            *case.inputs,
+            directory=Path(directory),
+            at=at,
+            workers=(case.workers, workers),
+            compact=case.compact,
+            containers=case.containers,
         )
     check_changes(found, case.inputs, lambda *held: program.evaluate(held))
 

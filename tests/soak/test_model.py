@@ -12,8 +12,9 @@ from typing import Any
 import pytest
 
 from tests.support.exchange_checks import Configuration
+from tests.support.model_checker import explore
 from tests.testing.exchanges import GRAPHS
-from timely.testing import GraphSpec, explore
+from timely.testing import GraphSpec
 
 pytestmark = pytest.mark.soak
 

@@ -1,4 +1,7 @@
-"""One Spark session for all tests, on three slots, and tables that several of them read."""
+"""One Spark session for all tests, on three slots, and tables that several of them read.
+
+White box: how many tasks a session runs at the same time is asked of Spark as the library does it.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Tables in Spark's cache: which are read in place, and that nobody can tell but by the plan."""
+"""Tables in Spark's cache: which are read in place, and that nobody can tell but by the plan.
+
+White box: a result is the same whether a table was read in place or dealt anew.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Runs with ``checkpoint=``: when workers meet and save, which rows they take in, what is refused, and how a run goes on."""
+"""Runs with ``checkpoint=``: when workers meet and save, which rows they take in, what is refused, and how a run goes on.
+
+White box: when workers meet depends on the clock in a run; here the pace and the readers are driven by hand.
+"""
 
 from __future__ import annotations
 

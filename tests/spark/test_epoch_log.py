@@ -2,6 +2,8 @@
 
 The driver is played by ``process_epoch`` itself, on notes that end the process at any write, before or after it has happened; the
 source, the query and the workers by a few lines each. The one exception that is allowed is the one that the documentation names.
+
+White box: no run of Spark can be made to die at each single write.
 """
 
 from __future__ import annotations

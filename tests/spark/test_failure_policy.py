@@ -1,4 +1,7 @@
-"""A stage is ended early for what cannot be, or for what has happened twice; never for a worker that was lost."""
+"""A stage is ended early for what cannot be, or for what has happened twice; never for a worker that was lost.
+
+White box: whether a stage is tried again follows from errors of several attempts, which no local session makes.
+"""
 
 from __future__ import annotations
 

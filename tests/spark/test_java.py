@@ -1,4 +1,7 @@
-"""Spark finds a Java where there is one, and makes do with what pip brought where there is none."""
+"""Spark finds a Java where there is one, and makes do with what pip brought where there is none.
+
+White box: which Java is found is decided before a session starts, and a process has only one.
+"""
 
 from __future__ import annotations
 

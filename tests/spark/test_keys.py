@@ -1,4 +1,7 @@
-"""The keys of a run stay out of whatever Spark shows and keeps of it."""
+"""The keys of a run stay out of whatever Spark shows and keeps of it.
+
+White box: nobody outside has the keys that must not be found.
+"""
 
 from __future__ import annotations
 

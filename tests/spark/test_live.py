@@ -1,4 +1,7 @@
-"""A live page of a run on Spark: what all workers do, while they do it, and nothing where nobody looks."""
+"""A live page of a run on Spark: what all workers do, while they do it, and nothing where nobody looks.
+
+White box: that a run without a page sends no reports shows nowhere else.
+"""
 
 from __future__ import annotations
 

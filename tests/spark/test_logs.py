@@ -1,4 +1,8 @@
-"""Where log lines go: the driver's to Spark's logging, the workers' to standard error and, what matters, to the driver."""
+"""Where log lines go: the driver's to Spark's logging, the workers' to standard error and, what matters, to the driver.
+
+White box: a local session writes no worker's lines to standard error, so plans and messages are looked at, with a Java that is
+played.
+"""
 
 from __future__ import annotations
 

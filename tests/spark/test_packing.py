@@ -1,4 +1,7 @@
-"""What is packed on one side is unpacked on the other, and output batches have the declared columns or are refused."""
+"""What is packed on one side is unpacked on the other, and output batches have the declared columns or are refused.
+
+White box: packed rows never leave a run, and its inputs never come packed in all these ways.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""How far a run is: what workers report, what is made of the reports, and where it is shown."""
+"""How far a run is: what workers report, what is made of the reports, and where it is shown.
+
+White box: reports are put together from those of many workers at one moment, which no run can be stopped at.
+"""
 
 from __future__ import annotations
 

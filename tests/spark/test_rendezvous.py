@@ -1,5 +1,7 @@
 """The rendezvous brings together the workers of one attempt, never of two, carries the first error to everybody and messages to
 whom they are for, and finds out who hangs.
+
+White box: attempts of a stage that overtake each other, and strangers, are played by threads.
 """
 
 from __future__ import annotations

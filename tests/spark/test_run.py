@@ -1,4 +1,7 @@
-"""``timely.spark.run``: DataFrames in, workers in a barrier stage, DataFrames out, and what that takes."""
+"""``timely.spark.run``: DataFrames in, workers in a barrier stage, DataFrames out, and what that takes.
+
+White box: that a run leaves nothing behind on the driver is seen at the objects that are alive.
+"""
 
 from __future__ import annotations
 

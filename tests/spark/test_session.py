@@ -1,4 +1,7 @@
-"""What a session must offer, and what is said where it, or a package, does not."""
+"""What a session must offer, and what is said where it, or a package, does not.
+
+White box: masters, Python versions and missing packages are played, since one process has one session.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Settings of a session that matter: what is found, what is refused, and what is said."""
+"""Settings of a session that matter: what is found, what is refused, and what is said.
+
+White box: rules about clusters are judged on facts that are made up, since the session here is local.
+"""
 
 from __future__ import annotations
 

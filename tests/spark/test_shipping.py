@@ -1,4 +1,7 @@
-"""Packages for executors that lack them, and what an executor says that still does."""
+"""Packages for executors that lack them, and what an executor says that still does.
+
+White box: an executor without the library is a process that unpickles what a task would.
+"""
 
 from __future__ import annotations
 

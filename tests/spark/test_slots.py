@@ -1,4 +1,7 @@
-"""How many workers there are where the program does not say."""
+"""How many workers there are where the program does not say.
+
+White box: executors that come late, or never, are played, with a clock of the test's own.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The files of a stream, without Spark: what is written is there as a whole, and the workers' shares are all rows, each once."""
+"""The files of a stream, without Spark: what is written is there as a whole, and the workers' shares are all rows, each once.
+
+White box: files that are damaged, or half written, are read back without a stream.
+"""
 
 from __future__ import annotations
 

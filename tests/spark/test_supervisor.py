@@ -1,4 +1,7 @@
-"""The supervisor of a stream, without Spark: what it orders, and when it gives up. The test plays the workers."""
+"""The supervisor of a stream, without Spark: what it orders, and when it gives up. The test plays the workers.
+
+White box: orders and answers come in every order, so the test plays the workers and the cluster.
+"""
 
 from __future__ import annotations
 

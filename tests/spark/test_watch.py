@@ -1,4 +1,7 @@
-"""A worker that is stuck in a task of Spark says so in its log, which is told to the driver's."""
+"""A worker that is stuck in a task of Spark says so in its log, which is told to the driver's.
+
+White box: how long a worker may be stuck is set, which a run does not offer.
+"""
 
 from __future__ import annotations
 

@@ -207,7 +207,8 @@ class Configuration:
     ``believed`` is the graph that the trackers get, if it is another one. ``rules`` and ``checks`` are those in force.
 
     >>> from timely.progress import Source, Target
-    >>> from timely.testing import NodeSpec, explore
+    >>> from tests.support.model_checker import explore
+    >>> from timely.testing import NodeSpec
     >>> feed, sink = NodeSpec(0, 1, {}), NodeSpec(1, 0, {}, (0,))
     >>> line = GraphSpec(int, (feed, sink), ((Source(0, 0), Target(1, 0), False),))
     >>> explore(Configuration(line, workers=2, statements=2))

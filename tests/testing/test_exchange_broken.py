@@ -11,10 +11,11 @@ import pytest
 from tests.support.exchange_checks import Configuration, StateChecks
 from tests.support.exchange_rules import Deliver, Do, ExchangeRules, ExchangeState, Flush
 from tests.support.exchange_simulation import ExchangeSimulation
+from tests.support.model_checker import explore
 from tests.testing.exchanges import CHAIN, LINE, LOOP
 from timely.errors import InvariantViolation
 from timely.progress import ProgressBatch, ProgressExchange, Source, Target
-from timely.testing import GraphSpec, explore
+from timely.testing import GraphSpec
 
 MESSAGE = Target(1, 0), 0
 

@@ -14,10 +14,10 @@ import pytest
 from tests.support.exchange_checks import Configuration
 from tests.support.exchange_rules import Do
 from tests.support.exchange_simulation import ExchangeSimulation
+from tests.support.model_checker import explore
 from tests.testing.exchanges import CHAIN, EITHER_WAY, GRAPHS, LINE, LOOP, ROUNDS
 from timely.errors import ProgressError
 from timely.progress import Source, Target
-from timely.testing import explore
 
 # -- every interleaving --------------------------------------------------------------------------------------------------
 

@@ -1,4 +1,7 @@
-"""The law checks: silent on every type that the library ships, and naming the law for types that break one each."""
+"""The law checks: silent on every type that the library ships, and naming the law for types that break one each.
+
+White box: that every law has a type that breaks it is checked against the list of all laws.
+"""
 
 from __future__ import annotations
 

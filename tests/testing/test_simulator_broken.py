@@ -1,6 +1,8 @@
 """The simulator objects to engines and workers that break a rule, each by its id (T9).
 
 Where a rule follows from others, those whose checks come first are silenced, as if they failed to notice.
+
+White box: only a change of the engine itself breaks these rules.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""The table of invariants, its page, and the tests that show each of them to be checked."""
+"""The table of invariants, its page, and the tests that show each of them to be checked.
+
+White box: what is upright and what is justified is decided on counts that no right run has.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,8 @@
 """The simulator objects to each rule that is broken, and names the invariant; a checker that never fires proves nothing (T9).
 
 Networks and operators that break a rule; ``tests/testing/test_simulator_broken.py`` has engines and workers that do.
+
+White box: one test switches the checks off, to see that the protocol itself objects.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""The simulator objects to nothing that is right: all kinds of times, several dataflows, early drops, late messages."""
+"""The simulator objects to nothing that is right: all kinds of times, several dataflows, early drops, late messages.
+
+White box: messages that are held back are told by their type.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Progress that others pass on: the same results, errors and promises as where everybody tells everybody."""
+"""Progress that others pass on: the same results, errors and promises as where everybody tells everybody.
+
+White box: who sent a progress message is read from the message, and the detector of stalls is switched off once.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Workers that build different things, or stop before their peers: nobody waits for what cannot come, or for ever."""
+"""Workers that build different things, or stop before their peers: nobody waits for what cannot come, or for ever.
+
+White box: graph checks meet in every order, and one worker is ended or fails by hand while its peer runs on.
+"""
 
 from __future__ import annotations
 

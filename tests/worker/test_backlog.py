@@ -1,4 +1,7 @@
-"""A connection that takes no more, and the bounds of what it takes: what waits is merged now and then, and goes later, whole."""
+"""A connection that takes no more, and the bounds of what it takes: what waits is merged now and then, and goes later, whole.
+
+White box: a connection that takes no more is a socket of the test's own.
+"""
 
 from __future__ import annotations
 

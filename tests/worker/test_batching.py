@@ -1,4 +1,7 @@
-"""What is put together before it leaves: nobody can tell, except by the number of messages."""
+"""What is put together before it leaves: nobody can tell, except by the number of messages.
+
+White box: results do not show how many messages carried them.
+"""
 
 from __future__ import annotations
 

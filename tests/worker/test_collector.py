@@ -1,4 +1,7 @@
-"""Python's collector while a worker has it: when it looks, that memory stays bounded, and that it is as before afterwards."""
+"""Python's collector while a worker has it: when it looks, that memory stays bounded, and that it is as before afterwards.
+
+White box: the limits of the collector are lowered, so that little garbage reaches them.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Memory that is freed in a process of our own is there for the next batch."""
+"""Memory that is freed in a process of our own is there for the next batch.
+
+White box: systems whose allocator has no such settings are played.
+"""
 
 from __future__ import annotations
 

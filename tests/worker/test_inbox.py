@@ -1,4 +1,7 @@
-"""Where messages from other threads arrive: who waits is woken, and no more often than need be."""
+"""Where messages from other threads arrive: who waits is woken, and no more often than need be.
+
+White box: how often a waiting worker is woken costs time and changes nothing else.
+"""
 
 from __future__ import annotations
 

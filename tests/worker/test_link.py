@@ -1,4 +1,7 @@
-"""Connections by themselves: frames however they are cut, and batches of progress as they were."""
+"""Connections by themselves: frames however they are cut, and batches of progress as they were.
+
+White box: frames are cut, forged and delayed on a socket of the test's own.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Connections on which something goes wrong, or that never come to an end: what the worker gets to know of it, and when."""
+"""Connections on which something goes wrong, or that never come to an end: what the worker gets to know of it, and when.
+
+White box: the faults are those of a socket that the test plays.
+"""
 
 from __future__ import annotations
 

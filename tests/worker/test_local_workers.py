@@ -1,4 +1,7 @@
-"""Processes query each other on a control channel; a text says why there is no answer."""
+"""Processes query each other on a control channel; a text says why there is no answer.
+
+White box: which process asks which, and who does not answer, is decided here.
+"""
 
 from __future__ import annotations
 

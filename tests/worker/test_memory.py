@@ -1,4 +1,7 @@
-"""How much memory a process has is told where the system tells it, and looking never fails."""
+"""How much memory a process has is told where the system tells it, and looking never fails.
+
+White box: no public function returns how much memory the process has.
+"""
 
 from __future__ import annotations
 

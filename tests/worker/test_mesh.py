@@ -1,5 +1,7 @@
 """The mesh lets in the workers of one generation of one run, and nobody else, whatever a stranger does; and what goes through it
 is nobody else's business.
+
+White box: strangers speak the handshake wrongly in every way, which no worker does.
 """
 
 from __future__ import annotations

@@ -1,6 +1,8 @@
 """A process may have so many files open, and no more: what a run does that takes more, and what recordings say.
 
 What checkpoints do stands with their other damage (``tests/recovery/test_damage.py``).
+
+White box: that files run out at the very connection to a peer is played on one side of a mesh.
 """
 
 from __future__ import annotations

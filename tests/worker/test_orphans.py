@@ -1,4 +1,7 @@
-"""``execute``: processes end with the one that started them, and with each other, whatever the user's code does meanwhile."""
+"""``execute``: processes end with the one that started them, and with each other, whatever the user's code does meanwhile.
+
+White box: the time that a process has to end is shortened.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""What a worker tells its peers in a turn, and when."""
+"""What a worker tells its peers in a turn, and when.
+
+White box: messages are told by their type.
+"""
 
 from __future__ import annotations
 

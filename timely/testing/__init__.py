@@ -1,4 +1,4 @@
-"""Test tools for timestamps, scopes and operators of your own: laws, strategies, oracles, a simulator, a model checker.
+"""Test tools for timestamps, scopes and operators of your own: laws, strategies, oracles, a simulator.
 
 A violation names the rule that is broken by its id. Needs Hypothesis.
 """
@@ -13,7 +13,6 @@ except ModuleNotFoundError as error:
 from timely.testing.invariants import INVARIANTS, Invariant
 from timely.testing.lattices import check_lattice
 from timely.testing.laws import check_refinement, check_summary, check_timestamp
-from timely.testing.model_checker import Explored, Model, explore
 from timely.testing.operator_state import MemoryStateRegistry, settle, undeclared
 from timely.testing.oracles import Change, GraphSpec, NodeSpec, Oracle, Pointstamp, check_tracker, minimal
 from timely.testing.schedule import Delivery, Resume, schedules
@@ -24,12 +23,10 @@ from timely.testing.transport import Network
 __all__ = [
     "Change",
     "Delivery",
-    "Explored",
     "GraphSpec",
     "INVARIANTS",
     "Invariant",
     "MemoryStateRegistry",
-    "Model",
     "Network",
     "NodeSpec",
     "Oracle",
@@ -43,7 +40,6 @@ __all__ = [
     "check_summary",
     "check_timestamp",
     "check_tracker",
-    "explore",
     "graphs",
     "ladders",
     "minimal",

@@ -46,6 +46,28 @@ from timely.recovery import Recovery
 from timely.testing.strategies import time_kit
 from timely.testing.transport import Network
 
+__all__ = [
+    "Build",
+    "Case",
+    "Change",
+    "Cluster",
+    "Containers",
+    "Counts",
+    "Oracle",
+    "accumulated",
+    "cases",
+    "check_changes",
+    "check_operator",
+    "columns_of",
+    "few_times",
+    "forced_compaction",
+    "grid",
+    "run",
+    "run_resumed",
+    "small_columns",
+    "updates_in_traces",
+]
+
 Change: TypeAlias = tuple[Any, Any, Any]
 """``(record, time, diff)``."""
 

@@ -1,0 +1,66 @@
+"""The figures of the package's structure that have reached their targets stay there (``python -m tests.house``)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.house import ROOT, circles, coined, doubles, hidden, modules, unexplained_white_boxes
+
+KNOWN = modules(ROOT)
+
+
+def test_no_files_import_each_other() -> None:
+    assert circles(KNOWN) == []
+
+
+def test_no_submodule_has_the_name_of_an_export() -> None:
+    assert hidden(KNOWN) == []
+
+
+def test_no_public_class_is_defined_twice() -> None:
+    assert doubles(KNOWN.values()) == []
+
+
+def test_no_definition_has_a_name_that_the_word_table_replaces() -> None:
+    assert coined(KNOWN.values()) == []
+
+
+def test_tests_that_look_inside_say_why() -> None:
+    assert unexplained_white_boxes(ROOT, KNOWN) == []
+
+
+PACKAGE = {
+    "README.md": "```python\nfrom timely.pack.shown import function\n```\n",
+    "docs/made_pages.py": 'REFERENCE = ("timely.pack", "timely.pack.described")\n',
+    "timely/__init__.py": "",
+    "timely/flat.py": "",
+    "timely/pack/__init__.py": 'from timely.pack.inner import Thing\n\n__all__ = ["Thing"]\n',
+    "timely/pack/inner.py": "",
+    "timely/pack/shown.py": "",
+    "timely/pack/described.py": "",
+}
+
+
+@pytest.mark.parametrize(
+    ("docstring", "statement", "found"),
+    [
+        ("", "from timely.pack import Thing", []),
+        ("", "from timely.flat import anything", []),
+        ("", "from timely.pack.described import anything", []),
+        ("", "from timely.pack.shown import function", []),
+        ("", "from timely.pack.shown import other", ["timely.pack.shown other"]),
+        ("", "from timely.pack import inner", ["timely.pack inner"]),
+        ("", "import timely.pack.inner", ["timely.pack.inner"]),
+        ("", "def f():\n    from timely.pack.inner import _hidden", ["timely.pack.inner _hidden"]),
+        ("White box:", "from timely.pack import inner", ["timely.pack inner"]),
+        ("White box: no result shows it.", "from timely.pack.inner import _hidden", []),
+        ("White box: no result shows it.", "from timely.pack.inner import Thing", ["timely.pack.inner Thing"]),
+    ],
+)
+def test_what_a_test_may_import(tmp_path: Path, docstring: str, statement: str, found: list[str]) -> None:
+    for name, text in {**PACKAGE, "tests/test_it.py": f'"""A test.\n\n{docstring}\n"""\n\n{statement}\n'}.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text, encoding="utf-8")
+    assert unexplained_white_boxes(tmp_path, modules(tmp_path)) == [f"tests/test_it.py: {each}" for each in found]
