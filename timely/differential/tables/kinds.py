@@ -63,6 +63,17 @@ def common(one: Kind, other: Kind) -> Kind | None:
     return None
 
 
+def sortable(value: Value) -> Any:
+    """Return what a value is sorted by where it may be ``None``, or be a tuple that has one: ``None`` comes last.
+
+    >>> sorted([(1, None), (1, 2), (0, 3)], key=sortable)
+    [(0, 3), (1, 2), (1, None)]
+    """
+    if value is None:
+        return (1,)
+    return (0, tuple(map(sortable, value))) if type(value) is tuple else (0, value)
+
+
 # -- conversion ----------------------------------------------------------------------------------------------------
 
 
@@ -211,8 +222,27 @@ def columns_of(schema: pa.Schema) -> tuple[Column, ...]:
     return columns
 
 
+def plain_type(kind: pa.DataType) -> pa.DataType:
+    """Return the Arrow type that a type becomes in a table, without loss: dictionaries their values, nanoseconds microseconds.
+
+    >>> plain_type(pa.dictionary(pa.int8(), pa.string())), plain_type(pa.timestamp("ns")), plain_type(pa.float32())
+    (DataType(string), TimestampType(timestamp[us]), DataType(double))
+    """
+    if pa.types.is_dictionary(kind):
+        return plain_type(kind.value_type)
+    if pa.types.is_timestamp(kind):
+        return pa.timestamp("us", kind.tz)
+    if pa.types.is_floating(kind):
+        return pa.float64()
+    if pa.types.is_string_view(kind) or pa.types.is_large_string(kind):
+        return pa.string()
+    if pa.types.is_date64(kind):
+        return pa.date32()
+    return kind
+
+
 def _kind_of(field: pa.Field) -> Kind:
-    kind = field.type
+    kind = plain_type(field.type)
     if pa.types.is_boolean(kind):
         return Kind.BOOLEAN
     if pa.types.is_integer(kind):
@@ -221,11 +251,11 @@ def _kind_of(field: pa.Field) -> Kind:
         return Kind.DOUBLE
     if pa.types.is_decimal(kind):
         return Kind.DECIMAL
-    if pa.types.is_string(kind) or pa.types.is_large_string(kind):
+    if pa.types.is_string(kind):
         return Kind.TEXT
     if pa.types.is_date32(kind):
         return Kind.DATE
-    if pa.types.is_timestamp(kind) and kind.tz is None and kind.unit != "ns":
+    if pa.types.is_timestamp(kind) and kind.tz is None:
         return Kind.TIMESTAMP
     raise SchemaError(
         f"column {field.name!r} is {kind}: tables have bool, whole numbers, float64, decimal, string, date32, and timestamps"
