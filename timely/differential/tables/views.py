@@ -480,21 +480,18 @@ def _as_table(found: Any) -> Any:
     return table(found, found.schema) if isinstance(found, Collection) and found.schema is not None else found
 
 
-_SQL_TYPES = {
-    Kind.NULL: "VARCHAR",
-    Kind.BOOLEAN: "BOOLEAN",
-    Kind.INTEGER: "BIGINT",
-    Kind.DECIMAL: "DECIMAL",
-    Kind.DOUBLE: "DOUBLE",
-    Kind.TEXT: "VARCHAR",
-    Kind.DATE: "DATE",
-    Kind.TIMESTAMP: "TIMESTAMP",
-}
+def _sql_type(kind: Kind) -> str:
+    """Return the name of a type for sqlglot, which resolves the fields of structs by it."""
+    if kind.element is not None:
+        return f"{_sql_type(kind.element)}[]"
+    if kind.fields:
+        return "STRUCT({})".format(", ".join(f'"{name}" {_sql_type(part)}' for name, part in kind.fields))
+    return {Kind.NULL: "VARCHAR", Kind.INTEGER: "BIGINT"}.get(kind, kind.value)
 
 
 def _qualified(tree: exp.Expr, tables: Mapping[str, Table[Any]]) -> exp.Query:
     schema: dict[str, object] = {
-        name: {column.name: _SQL_TYPES[column.kind] for column in found.columns} for name, found in tables.items()
+        name: {column.name: _sql_type(column.kind) for column in found.columns} for name, found in tables.items()
     }
     try:
         found = qualify(tree.copy(), schema=schema, dialect="duckdb", quote_identifiers=False, identify=False)
