@@ -6,11 +6,12 @@ Every value of a column has the one Python type of its kind, so that equal value
 from __future__ import annotations
 
 import datetime
-import enum
+import functools
 import re
 from collections.abc import Callable
 from decimal import ROUND_HALF_UP, Decimal, localcontext
-from typing import Any, Final
+from typing import Any, ClassVar, Final
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import attrs
 import pyarrow as pa
@@ -21,20 +22,87 @@ Value = Any
 Conversion = Callable[[Any], Any]
 
 
-class Kind(enum.Enum):
-    """What the values of a column are; ``NULL`` is the kind of the literal alone."""
+@attrs.frozen(eq=False, repr=False)
+class Kind:
+    """What the values of a column are. There is one object for each kind, so kinds are compared with ``is``.
 
-    NULL = "NULL"
-    BOOLEAN = "BOOLEAN"
-    INTEGER = "INTEGER"
-    DECIMAL = "DECIMAL"
-    DOUBLE = "DOUBLE"
-    TEXT = "VARCHAR"
-    DATE = "DATE"
-    TIMESTAMP = "TIMESTAMP"
+    ``NULL`` is the kind of the literal alone. Lists have an ``element``, structs have ``fields``: their values are tuples.
+    """
+
+    value: str
+    element: Kind | None = None
+    fields: tuple[tuple[str, Kind], ...] = ()
+
+    NULL: ClassVar[Kind]
+    BOOLEAN: ClassVar[Kind]
+    INTEGER: ClassVar[Kind]
+    DECIMAL: ClassVar[Kind]
+    DOUBLE: ClassVar[Kind]
+    TEXT: ClassVar[Kind]
+    BLOB: ClassVar[Kind]
+    DATE: ClassVar[Kind]
+    TIME: ClassVar[Kind]
+    TIMESTAMP: ClassVar[Kind]
+    INSTANT: ClassVar[Kind]
+    INTERVAL: ClassVar[Kind]
+
+    @property
+    def nested(self) -> bool:
+        """Whether its values are made of others."""
+        return self.element is not None or bool(self.fields)
+
+    def __repr__(self) -> str:
+        return self.value
+
+    def __reduce__(self) -> Any:
+        return _kind, (self.value, self.element, self.fields)
+
+
+_KINDS: Final[dict[Any, Kind]] = {}
+
+
+def _kind(value: str, element: Kind | None = None, fields: tuple[tuple[str, Kind], ...] = ()) -> Kind:
+    """Return the one kind of this description."""
+    found = _KINDS.get((value, element, fields))
+    return _KINDS.setdefault((value, element, fields), Kind(value, element, fields)) if found is None else found
+
+
+Kind.NULL = _kind("NULL")
+Kind.BOOLEAN = _kind("BOOLEAN")
+Kind.INTEGER = _kind("INTEGER")
+Kind.DECIMAL = _kind("DECIMAL")
+Kind.DOUBLE = _kind("DOUBLE")
+Kind.TEXT = _kind("VARCHAR")
+Kind.BLOB = _kind("BLOB")
+Kind.DATE = _kind("DATE")
+Kind.TIME = _kind("TIME")
+Kind.TIMESTAMP = _kind("TIMESTAMP")
+Kind.INSTANT = _kind("TIMESTAMPTZ")
+Kind.INTERVAL = _kind("INTERVAL")
+
+
+def list_of(element: Kind) -> Kind:
+    """Return the kind of lists; their values are tuples.
+
+    >>> list_of(Kind.DATE), list_of(Kind.DATE) is list_of(Kind.DATE)
+    (DATE[], True)
+    """
+    return _kind(f"{element.value}[]", element)
+
+
+def struct_of(fields: tuple[tuple[str, Kind], ...]) -> Kind:
+    """Return the kind of structs with named fields; their values are tuples of the values of the fields.
+
+    >>> struct_of((("street", Kind.TEXT), ("number", Kind.INTEGER)))
+    STRUCT(street VARCHAR, number INTEGER)
+    """
+    return _kind(f"STRUCT({', '.join(f'{name} {kind.value}' for name, kind in fields)})", None, fields)
 
 
 NUMBERS: Final = (Kind.INTEGER, Kind.DECIMAL, Kind.DOUBLE)
+
+MOMENTS: Final = (Kind.DATE, Kind.TIMESTAMP, Kind.INSTANT)
+"""Kinds that become one another where they meet, the earlier ones the later ones."""
 
 
 @attrs.frozen
@@ -44,23 +112,42 @@ class Column:
     name: str
     kind: Kind
     nullable: bool = True
+    scale: int | None = None
+    """Digits behind the point, where they are known."""
 
 
 def common(one: Kind, other: Kind) -> Kind | None:
     """Return the kind that both become where they meet, or ``None``.
 
     >>> common(Kind.INTEGER, Kind.DOUBLE), common(Kind.TEXT, Kind.DATE)
-    (<Kind.DOUBLE: 'DOUBLE'>, None)
+    (DOUBLE, None)
     """
     if one is other or other is Kind.NULL:
         return one
     if one is Kind.NULL:
         return other
-    if one in NUMBERS and other in NUMBERS:
-        return NUMBERS[max(NUMBERS.index(one), NUMBERS.index(other))]
-    if {one, other} == {Kind.DATE, Kind.TIMESTAMP}:
-        return Kind.TIMESTAMP
+    for kinds in (NUMBERS, MOMENTS):
+        if one in kinds and other in kinds:
+            return kinds[max(kinds.index(one), kinds.index(other))]
+    if one.element is not None and other.element is not None:
+        element = common(one.element, other.element)
+        return None if element is None else list_of(element)
+    if one.fields and [name for name, _ in one.fields] == [name for name, _ in other.fields]:
+        found = [(name, common(kind, more)) for (name, kind), (_, more) in zip(one.fields, other.fields)]
+        kept = tuple((name, kind) for name, kind in found if kind is not None)
+        return struct_of(kept) if len(kept) == len(found) else None
     return None
+
+
+def sortable(value: Value) -> Any:
+    """Return what a value is sorted by where it may be ``None``, or be a tuple that has one: ``None`` comes last.
+
+    >>> sorted([(1, None), (1, 2), (0, 3)], key=sortable)
+    [(0, 3), (1, 2), (1, None)]
+    """
+    if value is None:
+        return (1,)
+    return (0, tuple(map(sortable, value))) if type(value) is tuple else (0, value)
 
 
 # -- conversion ----------------------------------------------------------------------------------------------------
@@ -71,10 +158,25 @@ def _same(value: Value) -> Value:
 
 
 def finite(value: float) -> float:
-    """Return a float that is a number; ``SqlError`` for NaN, which is equal to no record."""
+    """Return a float that is a number; ``SqlError`` for NaN, which is equal to no record.
+
+    -0.0 becomes 0.0: they are equal, so nothing may tell them apart.
+    """
     if value != value:
         raise SqlError("the result is NaN, which a table cannot hold")
-    return value
+    return value + 0.0
+
+
+def _boolean_of_text(value: str) -> bool:
+    found = _BOOLEANS.get(value.lower())
+    if found is None:
+        raise SqlError(f"{brief(value)} is not true or false")
+    return found
+
+
+_BOOLEANS: Final = {"true": True, "t": True, "yes": True, "y": True, "1": True} | dict.fromkeys(
+    ("false", "f", "no", "n", "0"), False
+)
 
 
 def _integer_of_text(value: str) -> int:
@@ -121,9 +223,93 @@ def _integer_of_decimal(value: Decimal) -> int:
     return int(value.to_integral_value(ROUND_HALF_UP))
 
 
+def _without_zeros(text: str, microsecond: int) -> str:
+    return text.rstrip("0") if microsecond else text
+
+
 def _text_of_timestamp(value: datetime.datetime) -> str:
-    text = str(value)
-    return text.rstrip("0") if value.microsecond else text
+    return _without_zeros(str(value), value.microsecond)
+
+
+def _text_of_instant(value: datetime.datetime) -> str:
+    return _text_of_timestamp(value.replace(tzinfo=None)) + "+00"
+
+
+def _instant_of_text(value: str) -> datetime.datetime:
+    found = re.fullmatch(r"([0-9]{4}-[0-9]{2}-[0-9]{2}(?:[ T][0-9:.]+)?)(?:(Z| ?UTC)|([+-])([0-9]{2}):?([0-9]{2})?| ([A-Za-z_]+/[A-Za-z_/]+))?", value)
+    if found is None or (found[3] and len(found[1]) < 16):
+        raise SqlError(f"{brief(value)} is not a timestamp like 2020-01-31 12:30:00+01")
+    naive = _timestamp_of_text(found[1])
+    if found[6]:
+        return in_zone(naive, found[6])
+    minutes = (int(found[4]) * 60 + int(found[5] or 0)) * (-1 if found[3] == "-" else 1) if found[3] else 0
+    try:
+        return (naive - datetime.timedelta(minutes=minutes)).replace(tzinfo=datetime.UTC)
+    except OverflowError as error:
+        raise SqlError(f"{brief(value)}: {error}") from None
+
+
+def zone(name: str) -> ZoneInfo:
+    """Return a time zone; ``SqlError`` for an unknown one."""
+    try:
+        return ZoneInfo(name)
+    except (ZoneInfoNotFoundError, ValueError, OSError):
+        raise SqlError(f"there is no time zone {brief(name)}") from None
+
+
+def in_zone(value: datetime.datetime, name: str) -> datetime.datetime:
+    """Return the instant at which clocks of a zone show ``value``; one that they skip is as long after as it is before.
+
+    >>> in_zone(datetime.datetime(2024, 7, 1, 12), "Europe/Berlin").isoformat()
+    '2024-07-01T10:00:00+00:00'
+    """
+    return to_utc(value.replace(tzinfo=zone(name)))
+
+
+def to_utc(value: datetime.datetime) -> datetime.datetime:
+    """Return an instant as it is kept in a table."""
+    try:
+        return value.astimezone(datetime.UTC)
+    except OverflowError as error:
+        raise SqlError(f"{value}: {error}") from None
+
+
+def clock_in(value: datetime.datetime, name: str) -> datetime.datetime:
+    """Return what clocks of a zone show at an instant.
+
+    >>> clock_in(datetime.datetime(2024, 7, 1, 12, tzinfo=datetime.UTC), "Europe/Berlin")
+    datetime.datetime(2024, 7, 1, 14, 0)
+    """
+    try:
+        return value.astimezone(zone(name)).replace(tzinfo=None)
+    except OverflowError as error:
+        raise SqlError(f"{value}: {error}") from None
+
+
+def _time_of_text(value: str) -> datetime.time:
+    if not re.fullmatch(r"[0-9]{2}:[0-9]{2}(:[0-9]{2}(\.[0-9]{1,6})?)?", value):
+        raise SqlError(f"{brief(value)} is not a time like 12:30:00")
+    found: datetime.time = _checked(datetime.time.fromisoformat, value)
+    return found
+
+
+def _blob_of_text(value: str) -> bytes:
+    if not re.fullmatch(r"([^\\]|\\x[0-9a-fA-F]{2})*", value, re.DOTALL) or not value.isascii():
+        raise SqlError(f"{brief(value)} is no BLOB: bytes beyond ASCII, and the backslash, are written \\xAA")
+    return re.sub(r"\\x(..)", lambda found: chr(int(found[1], 16)), value).encode("latin-1")
+
+
+def _text_of_blob(value: bytes) -> str:
+    return "".join(chr(byte) if 32 <= byte < 127 and byte not in b"\"'\\" else f"\\x{byte:02X}" for byte in value)
+
+
+def text_of_float(value: float) -> str:
+    """Return a float as text: the shortest that is the same float.
+
+    >>> text_of_float(0.1), text_of_float(1e16)
+    ('0.1', '1e+16')
+    """
+    return repr(value + 0.0)
 
 
 def start_of_day(value: datetime.date) -> datetime.datetime:
@@ -151,6 +337,23 @@ _CONVERSIONS: Final[dict[tuple[Kind, Kind], Conversion]] = {
     (Kind.DATE, Kind.TIMESTAMP): start_of_day,
     (Kind.TIMESTAMP, Kind.DATE): lambda value: value.date(),
     (Kind.TIMESTAMP, Kind.TEXT): _text_of_timestamp,
+    (Kind.TEXT, Kind.BOOLEAN): _boolean_of_text,
+    (Kind.DOUBLE, Kind.TEXT): text_of_float,
+    (Kind.DOUBLE, Kind.BOOLEAN): bool,
+    (Kind.DECIMAL, Kind.BOOLEAN): bool,
+    (Kind.BOOLEAN, Kind.DECIMAL): Decimal,
+    (Kind.TEXT, Kind.TIME): _time_of_text,
+    (Kind.TIME, Kind.TEXT): lambda value: _without_zeros(str(value), value.microsecond),
+    (Kind.TIMESTAMP, Kind.TIME): lambda value: value.time(),
+    (Kind.TEXT, Kind.BLOB): _blob_of_text,
+    (Kind.BLOB, Kind.TEXT): _text_of_blob,
+    (Kind.TEXT, Kind.INSTANT): _instant_of_text,
+    (Kind.INSTANT, Kind.TEXT): _text_of_instant,
+    (Kind.INSTANT, Kind.TIMESTAMP): lambda value: value.replace(tzinfo=None),
+    (Kind.INSTANT, Kind.DATE): lambda value: value.date(),
+    (Kind.INSTANT, Kind.TIME): lambda value: value.time(),
+    (Kind.TIMESTAMP, Kind.INSTANT): lambda value: value.replace(tzinfo=datetime.UTC),
+    (Kind.DATE, Kind.INSTANT): lambda value: start_of_day(value).replace(tzinfo=datetime.UTC),
 }
 
 
@@ -162,7 +365,20 @@ def conversion(source: Kind, target: Kind) -> Conversion | None:
     """
     if source is target or source is Kind.NULL:
         return _same
+    if source.element is not None and target.element is not None:
+        convert = conversion(source.element, target.element)
+        return None if convert is None else lambda values: tuple(None if value is None else convert(value) for value in values)
+    if source.fields and [name for name, _ in source.fields] == [name for name, _ in target.fields]:
+        return _struct_conversion(source, target)
     return _CONVERSIONS.get((source, target))
+
+
+def _struct_conversion(source: Kind, target: Kind) -> Conversion | None:
+    converts = [conversion(kind, other) for (_, kind), (_, other) in zip(source.fields, target.fields)]
+    known = [convert for convert in converts if convert is not None]
+    if len(known) < len(converts):
+        return None
+    return lambda values: tuple(None if value is None else convert(value) for convert, value in zip(known, values))
 
 
 def rounded(precision: int, scale: int) -> Callable[[Decimal], Decimal]:
@@ -202,36 +418,88 @@ def columns_of(schema: pa.Schema) -> tuple[Column, ...]:
     """Return the columns of an Arrow schema; ``SchemaError`` for types and names that tables do not have.
 
     >>> columns_of(pa.schema([pa.field("n", pa.int32(), nullable=False)]))
-    (Column(name='n', kind=<Kind.INTEGER: 'INTEGER'>, nullable=False),)
+    (Column(name='n', kind=INTEGER, nullable=False, scale=None),)
     """
-    columns = tuple(Column(field.name.lower(), _kind_of(field), field.nullable) for field in schema)
+    columns = tuple(Column(field.name.lower(), kind_of(field), field.nullable, _scale(field.type)) for field in schema)
     for column in columns:
         if sum(other.name == column.name for other in columns) > 1:
             raise SchemaError(f"the schema has column {column.name!r} twice; upper and lower case are the same")
     return columns
 
 
-def _kind_of(field: pa.Field) -> Kind:
-    kind = field.type
-    if pa.types.is_boolean(kind):
-        return Kind.BOOLEAN
-    if pa.types.is_integer(kind):
-        return Kind.INTEGER
-    if pa.types.is_float64(kind):
-        return Kind.DOUBLE
-    if pa.types.is_decimal(kind):
-        return Kind.DECIMAL
-    if pa.types.is_string(kind) or pa.types.is_large_string(kind):
-        return Kind.TEXT
-    if pa.types.is_date32(kind):
-        return Kind.DATE
-    if pa.types.is_timestamp(kind) and kind.tz is None and kind.unit != "ns":
-        return Kind.TIMESTAMP
+def _scale(kind: pa.DataType) -> int | None:
+    return int(kind.scale) if pa.types.is_decimal(kind) else None
+
+
+def plain_type(kind: pa.DataType) -> pa.DataType:
+    """Return the Arrow type that a type becomes in a table, without loss: dictionaries their values, nanoseconds microseconds.
+
+    >>> plain_type(pa.dictionary(pa.int8(), pa.string())), plain_type(pa.timestamp("ns")), plain_type(pa.float32())
+    (DataType(string), TimestampType(timestamp[us]), DataType(double))
+    """
+    types = pa.types
+    if types.is_dictionary(kind):
+        return plain_type(kind.value_type)
+    if types.is_timestamp(kind):
+        return pa.timestamp("us", kind.tz)
+    if types.is_struct(kind):
+        return pa.struct([field.with_type(plain_type(field.type)) for field in kind])
+    if _is_list(kind):
+        return pa.list_(kind.value_field.with_type(plain_type(kind.value_type)))
+    for tests, plain in _PLAIN:
+        if any(test(kind) for test in tests):
+            return plain
+    return kind
+
+
+def _is_list(kind: pa.DataType) -> bool:
+    types = pa.types
+    tests = (types.is_list, types.is_large_list, types.is_fixed_size_list, types.is_list_view, types.is_large_list_view)
+    return any(test(kind) for test in tests)
+
+
+_PLAIN: Final[tuple[tuple[tuple[Callable[[Any], bool], ...], Any], ...]] = (
+    ((pa.types.is_floating,), pa.float64()),
+    ((pa.types.is_string_view, pa.types.is_large_string), pa.string()),
+    ((pa.types.is_binary_view, pa.types.is_large_binary, pa.types.is_fixed_size_binary), pa.binary()),
+    ((pa.types.is_date64,), pa.date32()),
+    ((pa.types.is_time,), pa.time64("us")),
+    ((pa.types.is_duration,), pa.duration("us")),
+)
+
+
+def kind_of(field: pa.Field) -> Kind:
+    """Return the kind of an Arrow field; ``SchemaError`` for types that tables do not have."""
+    kind = plain_type(field.type)
+    for test, found in _KINDS_OF_TYPES:
+        if test(kind):
+            return found
+    if pa.types.is_timestamp(kind):
+        return Kind.TIMESTAMP if kind.tz is None else Kind.INSTANT
+    if pa.types.is_list(kind):
+        return list_of(kind_of(kind.value_field.with_name(f"{field.name}[]")))
+    if pa.types.is_struct(kind) and kind.num_fields:
+        names = [part.name.lower() for part in kind]
+        if len(set(names)) < len(names):
+            raise SchemaError(f"column {field.name!r} has a field twice; upper and lower case are the same")
+        return struct_of(tuple((name, kind_of(part.with_name(f"{field.name}.{name}"))) for name, part in zip(names, kind)))
     raise SchemaError(
-        f"column {field.name!r} is {kind}: tables have bool, whole numbers, float64, decimal, string, date32, and timestamps"
-        " of microseconds without a zone"
+        f"column {field.name!r} is {kind}: tables have bool, whole numbers, floats, decimals, strings, binary, dates, times,"
+        " timestamps, durations, and lists and structs of these; cast it, such as a UUID to string"
     )
 
+
+_KINDS_OF_TYPES: Final[tuple[tuple[Callable[[Any], bool], Kind], ...]] = (
+    (pa.types.is_boolean, Kind.BOOLEAN),
+    (pa.types.is_integer, Kind.INTEGER),
+    (pa.types.is_float64, Kind.DOUBLE),
+    (pa.types.is_decimal, Kind.DECIMAL),
+    (pa.types.is_string, Kind.TEXT),
+    (pa.types.is_binary, Kind.BLOB),
+    (pa.types.is_date32, Kind.DATE),
+    (pa.types.is_time64, Kind.TIME),
+    (pa.types.is_duration, Kind.INTERVAL),
+)
 
 _TYPES: Final[dict[Kind, Any]] = {
     Kind.BOOLEAN: bool,
@@ -239,8 +507,12 @@ _TYPES: Final[dict[Kind, Any]] = {
     Kind.DECIMAL: Decimal,
     Kind.DOUBLE: float,
     Kind.TEXT: str,
+    Kind.BLOB: bytes,
     Kind.DATE: datetime.date,
+    Kind.TIME: datetime.time,
     Kind.TIMESTAMP: datetime.datetime,
+    Kind.INSTANT: datetime.datetime,
+    Kind.INTERVAL: datetime.timedelta,
 }
 
 _ARROW: Final[dict[Kind, Any]] = {
@@ -248,16 +520,38 @@ _ARROW: Final[dict[Kind, Any]] = {
     Kind.BOOLEAN: pa.bool_(),
     Kind.INTEGER: pa.int64(),
     Kind.DOUBLE: pa.float64(),
-    Kind.DECIMAL: pa.decimal128(38, 9),
     Kind.TEXT: pa.string(),
+    Kind.BLOB: pa.binary(),
     Kind.DATE: pa.date32(),
+    Kind.TIME: pa.time64("us"),
     Kind.TIMESTAMP: pa.timestamp("us"),
+    Kind.INSTANT: pa.timestamp("us", "UTC"),
+    Kind.INTERVAL: pa.duration("us"),
 }
 
 
 def arrow_schema(columns: tuple[Column, ...]) -> pa.Schema:
-    """Return the Arrow schema of columns: the widest type of each kind."""
-    return pa.schema([pa.field(column.name, _ARROW[column.kind], nullable=column.nullable) for column in columns])
+    """Return the Arrow schema of columns: the widest type of each kind.
+
+    >>> arrow_schema((Column("xs", list_of(Kind.INTEGER)),)).types
+    [ListType(list<item: int64>)]
+    """
+    return pa.schema(
+        [pa.field(column.name, _arrow_type(column.kind, column.scale), nullable=column.nullable) for column in columns]
+    )
+
+
+def _arrow_type(kind: Kind, scale: int | None = None) -> pa.DataType:
+    if kind is Kind.DECIMAL:
+        return pa.decimal128(38, 9 if scale is None else scale)
+    if kind.element is not None:
+        return pa.list_(_arrow_type(kind.element))
+    if kind.fields:
+        return pa.struct([(name, _arrow_type(part)) for name, part in kind.fields])
+    return _ARROW[kind]
+
+
+# -- checks --------------------------------------------------------------------------------------------------------
 
 
 def row_check(columns: tuple[Column, ...], schema: pa.Schema) -> Callable[[Any], tuple[Any, ...]]:
@@ -267,7 +561,7 @@ def row_check(columns: tuple[Column, ...], schema: pa.Schema) -> Callable[[Any],
     >>> check((3,))
     (3.0,)
     """
-    checks = [_value_check(column, field) for column, field in zip(columns, schema)]
+    checks = [_column_check(column, field) for column, field in zip(columns, schema)]
     width = len(columns)
 
     def check(record: Any) -> tuple[Any, ...]:
@@ -278,31 +572,64 @@ def row_check(columns: tuple[Column, ...], schema: pa.Schema) -> Callable[[Any],
     return check
 
 
-def _value_check(column: Column, field: pa.Field) -> Conversion:
-    expected = _TYPES[column.kind]
-    narrow: Conversion = _same
-    if column.kind is Kind.INTEGER:
-        narrow = within(field.type.bit_width, pa.types.is_signed_integer(field.type))
-    elif column.kind is Kind.DECIMAL:
-        narrow = _exactly(field.type.precision, field.type.scale)
-    elif column.kind is Kind.DOUBLE:
-        narrow = finite
-    elif column.kind is Kind.TIMESTAMP:
-        narrow = _no_zone
+def _column_check(column: Column, field: pa.Field) -> Conversion:
+    check = _value_check(column.kind, plain_type(field.type))
+    nullable = column.nullable
 
     def convert(value: Any) -> Any:
-        if value is None and column.nullable:
+        if value is None and nullable:
             return None
-        if type(value) is not expected:
-            if column.kind is Kind.DOUBLE and type(value) is int:
-                return float(value)
-            raise SchemaError(f"column {column.name!r} is {column.kind.value}, and {brief(value)} came")
         try:
-            return narrow(value)
+            return check(value)
         except SqlError as error:
             raise SchemaError(f"column {column.name!r}: {error}") from None
 
     return convert
+
+
+def _value_check(kind: Kind, type_: pa.DataType) -> Conversion:
+    """Return what returns a value as one of ``kind``; ``SqlError`` for others."""
+    if kind.element is not None:
+        return functools.partial(_checked_list, kind, _value_check(kind.element, type_.value_type))
+    if kind.fields:
+        return functools.partial(
+            _checked_struct, kind, [_value_check(part, type_[i].type) for i, (_, part) in enumerate(kind.fields)]
+        )
+    expected = _TYPES[kind]
+    narrow: Conversion = _same
+    if kind is Kind.INTEGER:
+        narrow = within(type_.bit_width, pa.types.is_signed_integer(type_))
+    elif kind is Kind.DECIMAL:
+        narrow = _exactly(type_.precision, type_.scale)
+    elif kind in _NARROW:
+        narrow = _NARROW[kind]
+    float_of_int = kind is Kind.DOUBLE
+
+    def check(value: Any) -> Any:
+        if type(value) is expected:
+            return narrow(value)
+        if float_of_int and type(value) is int:
+            return float(value)
+        raise SqlError(f"it is {kind.value}, and {brief(value)} came")
+
+    return check
+
+
+def _checked_list(kind: Kind, check: Conversion, value: Any) -> Any:
+    if not isinstance(value, tuple | list):
+        raise SqlError(f"it is {kind.value}, a tuple, and {brief(value)} came")
+    return tuple(None if part is None else check(part) for part in value)
+
+
+def _checked_struct(kind: Kind, checks: list[Conversion], value: Any) -> Any:
+    if isinstance(value, dict):
+        parts = {str(name).lower(): part for name, part in value.items()}
+        value = (
+            tuple(parts.pop(name, None) for name, _ in kind.fields) if parts.keys() <= {name for name, _ in kind.fields} else None
+        )
+    if not isinstance(value, tuple) or len(value) != len(checks):
+        raise SqlError(f"it is {kind.value}, a tuple of {len(checks)} values or a dictionary, and another value came")
+    return tuple(None if part is None else check(part) for check, part in zip(checks, value))
 
 
 def _exactly(precision: int, scale: int) -> Conversion:
@@ -316,7 +643,21 @@ def _exactly(precision: int, scale: int) -> Conversion:
     return check
 
 
-def _no_zone(value: datetime.datetime) -> datetime.datetime:
+def _no_zone(value: datetime.datetime | datetime.time) -> datetime.datetime | datetime.time:
     if value.tzinfo is not None:
         raise SqlError(f"{value} has a time zone")
     return value
+
+
+def _with_zone(value: datetime.datetime) -> datetime.datetime:
+    if value.tzinfo is None:
+        raise SqlError(f"{value} has no time zone")
+    return to_utc(value)
+
+
+_NARROW: Final[dict[Kind, Conversion]] = {
+    Kind.DOUBLE: finite,
+    Kind.TIMESTAMP: _no_zone,
+    Kind.TIME: _no_zone,
+    Kind.INSTANT: _with_zone,
+}

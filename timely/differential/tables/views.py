@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import count
 from typing import Any, Generic
 
+import attrs
 import pyarrow as pa
 from sqlglot import exp
 from sqlglot import parse as parse_sql
@@ -13,15 +15,18 @@ from sqlglot.errors import OptimizeError, ParseError, SqlglotError, TokenError
 from sqlglot.optimizer.qualify import qualify
 from typing_extensions import TypeVar
 
-from timely.dataflow import ScopeBuilder
-from timely.differential.collections import Collection, new_collection
+from timely.dataflow import ScopeBuilder, Stream
+from timely.differential.collections import Collection, collection, new_collection
 from timely.differential.inputs import InputSession
-from timely.differential.outputs import Output
+from timely.differential.linear import linear
+from timely.differential.outputs import Output, output
+from timely.differential.tables.arrow_rows import ArrowRows, arrow_table, batch_reader, by_batches, is_arrow
+from timely.differential.tables.asof_joins import asof_join
 from timely.differential.tables.kinds import Column, Kind, arrow_schema, columns_of, row_check
 from timely.differential.tables.refusals import mark_positions, refusal
 from timely.differential.tables.relation import Relation
 from timely.differential.tables.scalar_compiler import NameScope, compile_scalar
-from timely.differential.tables.translation import first_rows, sort_key, translate
+from timely.differential.tables.translation import conjuncts, first_rows, sort_key, translate
 from timely.errors import GraphError, SqlError, brief
 from timely.order import PartialOrder
 
@@ -52,7 +57,7 @@ class Table(Generic[T]):
         self, collection: Collection[T, Any], columns: tuple[Column, ...], session: InputSession[T, Any] | None = None
     ) -> None:
         self.collection = collection
-        self.columns = columns
+        self.columns = _each_named_once(columns)
         self._session = session
 
     def __repr__(self) -> str:
@@ -77,7 +82,8 @@ class Table(Generic[T]):
 
     def output(self, worker: int | None = None, *, name: str = "output") -> Output[T, Any]:
         """Return what the table holds, to be read at complete times."""
-        return self.collection.output(worker, name=name)
+        rows = self.collection
+        return output(rows.stream, rows.ring, worker, name, self.schema)
 
     # -- the method chain ------------------------------------------------------------------------------------------
 
@@ -85,17 +91,97 @@ class Table(Generic[T]):
         """Return the table of ``expressions``, such as ``"price * n as total"``."""
         return self._run(exp.select(*map(_parsed, expressions)).from_("this"))
 
+    def with_columns(self, *expressions: Expression, **named: Expression) -> Table[T]:
+        """Return the table with more columns, or others in the place of those of the same name.
+
+        >>> import pyarrow as pa
+        >>> import timely
+        >>> from timely import differential as dd
+        >>> with timely.Worker() as worker:
+        ...     with worker.dataflow(int) as scope:
+        ...         lines = dd.table(scope, pa.table({"price": [2, 5], "n": [3, 1]}))
+        ...         more = lines.with_columns("upper('x') as x", n="n + 1", total="price * n").output()
+        ...     more.at(0)
+        {(2, 4, 'X', 6): 1, (5, 2, 'X', 5): 1}
+        """
+        given = [*map(_parsed, expressions), *(exp.alias_(_parsed(part), name) for name, part in named.items())]
+        new: dict[str, exp.Expr] = {}
+        for part in given:
+            name = part.alias_or_name.lower()
+            if not name or part.is_star:
+                raise SqlError(f"{part.sql(dialect='duckdb')} of with_columns needs a name: add 'as name'")
+            if name in new:
+                raise SqlError(f"with_columns makes column {name!r} twice")
+            new[name] = part
+        kept = [new.pop(column.name) if column.name in new else exp.column(column.name, "this") for column in self.columns]
+        return self._run(exp.select(*kept, *new.values()).from_("this"))
+
+    def rename(self, names: Mapping[str, str]) -> Table[T]:
+        """Return the table with other names for some columns: ``{old: new}``."""
+        new = dict(zip(self._names("rename", names), names.values()))
+        selected = [exp.alias_(exp.column(column.name), new.get(column.name, column.name)) for column in self.columns]
+        renamed = [part.alias.lower() for part in selected]
+        for name in renamed:
+            if renamed.count(name) > 1:
+                raise SqlError(f"rename makes two columns {name!r}")
+        return self._run(exp.select(*selected).from_("this"))
+
+    def cast(self, types: Mapping[str, str]) -> Table[T]:
+        """Return the table with columns of other types: ``{name: type of SQL}``, such as ``{"price": "decimal(8, 2)"}``."""
+        new = dict(zip(self._names("cast", types), types.values()))
+        selected: list[exp.Expr] = []
+        for column in self.columns:
+            value: exp.Expr = exp.column(column.name)
+            if column.name in new:
+                value = exp.alias_(_parsed(f"CAST(x AS {new[column.name]})"), column.name)
+                value.this.set("this", exp.column(column.name))
+            selected.append(value)
+        return self._run(exp.select(*selected).from_("this"))
+
+    def drop(self, *names: str) -> Table[T]:
+        """Return the table without some columns."""
+        gone = self._names("drop", names)
+        kept = [exp.column(column.name) for column in self.columns if column.name not in gone]
+        if not kept:
+            raise SqlError("drop leaves no column")
+        return self._run(exp.select(*kept).from_("this"))
+
+    def _names(self, operator: str, names: Iterable[str]) -> list[str]:
+        """Return the names of columns in lower case; ``SqlError`` for those that are not there."""
+        here = [column.name for column in self.columns]
+        for name in names:
+            if not isinstance(name, str) or name.lower() not in here:
+                raise SqlError(f"{operator}: there is no column {brief(name)}; there are {', '.join(here)}")
+        return [name.lower() for name in names]
+
     def where(self, *conditions: Expression) -> Table[T]:
         """Return the rows for which all conditions are true."""
         return self._run(exp.select("*").from_("this").where(*map(_parsed, conditions)))
 
-    def join(self, other: Table[T], on: Expression | Sequence[str], how: str = "inner") -> Table[T]:
-        """Return the join: ``how`` is inner, left, right, full, semi or anti.
+    def join(self, other: Table[T], on: Expression | Sequence[Expression], how: str = "inner") -> Table[T]:
+        """Return the join: ``how`` is inner, left, right, full, semi, anti, asof or asof left.
 
         ``on`` is the name of a column, a list of names, or a condition in which the tables are called ``this`` and ``other``.
+
+        An as-of join gives each row the nearest earlier row of ``other`` among those with equal keys. The last name of ``on`` is
+        the column of the order: ``this`` is at or after ``other``. A condition has one inequality instead. ``asof left`` keeps
+        rows without a match. Of rows of ``other`` that tie, the first by all their columns is taken.
+
+        >>> import pyarrow as pa
+        >>> import timely
+        >>> from timely import differential as dd
+        >>> with timely.Worker() as worker:
+        ...     with worker.dataflow(int) as scope:
+        ...         trades = dd.table(scope, pa.table({"share": ["x", "x"], "at": [1, 7]}))
+        ...         quotes = dd.table(scope, pa.table({"share": ["x", "x"], "at": [2, 5], "price": [10, 11]}))
+        ...         priced = trades.join(quotes, on=["share", "at"], how="asof left").output()
+        ...     priced.at(0)
+        {('x', 1, None): 1, ('x', 7, 11): 1}
         """
+        if how in ("asof", "asof left"):
+            return self._joined_as_of(other, on, optional=how == "asof left")
         if how not in ("inner", "left", "right", "full", "semi", "anti"):
-            raise GraphError(f"how is inner, left, right, full, semi or anti, not {brief(how)}")
+            raise GraphError(f"how is inner, left, right, full, semi, anti, asof or asof left, not {brief(how)}")
         condition = _parsed(on) if isinstance(on, str | exp.Expr) else None
         join = exp.Join(this=exp.to_table("other"), **({"kind": how} if how in ("inner", "semi", "anti") else {"side": how}))
         if isinstance(condition, exp.Column):
@@ -103,11 +189,76 @@ class Table(Generic[T]):
         elif condition is not None:
             join.set("on", condition)
         else:
-            join.set("using", [exp.to_identifier(name) for name in on])
+            join.set("using", [exp.to_identifier(str(name)) for name in on])
         selected = "this.*" if how in ("semi", "anti") else "*"
         query = exp.select(selected).from_("this")
         query.append("joins", join)
         return self._run(query, other=other)
+
+    def _joined_as_of(self, other: Table[T], on: Expression | Sequence[Expression], *, optional: bool) -> Table[T]:
+        condition = _parsed(on) if isinstance(on, str | exp.Expr) else None
+        names: list[str] = []
+        if condition is None or isinstance(condition, exp.Column):
+            names = self._names("join", [condition.name] if condition is not None else [str(name) for name in on])
+            other._names("join", names)
+            pairs = [(exp.column(name, "this"), exp.column(name, "other")) for name in names]
+            equal = [exp.EQ(this=one, expression=another) for one, another in pairs[:-1]]
+            condition = exp.and_(*equal, exp.GTE(this=pairs[-1][0], expression=pairs[-1][1]))
+        query = exp.select(exp.Star()).from_("this")
+        query.append("joins", exp.Join(this=exp.to_table("other"), on=condition))
+        tables = {"this": self, "other": other}
+        _check_tables(tables)
+        mark_positions(query, query.sql(dialect="duckdb"))
+        (join,) = _qualified(query, tables).args["joins"]
+        left = Relation(self.collection, self.columns).named("this")
+        right = Relation(other.collection, other.columns).named("other")
+        found = asof_join(left, right, list(conjuncts(join.args["on"])), join, optional=optional)
+        width = len(left.columns)
+        kept = [i for i, column in enumerate(found.columns) if i < width or column.name not in names]
+        rows = (
+            found.collection if len(kept) == len(found.columns) else found.collection.map(lambda row: tuple(row[i] for i in kept))
+        )
+        return Table(rows, tuple(found.columns[i] for i in kept))
+
+    def map_rows(self, f: Callable[[tuple[Any, ...]], Any], schema: pa.Schema, *, name: str = "map_rows") -> Table[T]:
+        """Return the table of ``f(row)``: a tuple of ``schema`` for each row, which is a tuple too.
+
+        ``f`` is called for rows that come and for rows that go, so its result must depend on the row alone. What it raises
+        becomes an ``OperatorError``, and so does a ``SchemaError`` for what is no row of ``schema``.
+
+        >>> import pyarrow as pa
+        >>> import timely
+        >>> from timely import differential as dd
+        >>> with timely.Worker() as worker:
+        ...     with worker.dataflow(int) as scope:
+        ...         words = dd.table(scope, pa.table({"word": ["ada", "bob"]}))
+        ...         turned = words.map_rows(lambda row: (row[0][::-1],), pa.schema([("word", pa.string())])).output()
+        ...     turned.at(0)
+        {('ada',): 1, ('bob',): 1}
+        """
+        columns = columns_of(schema)
+        check = row_check(columns, schema)
+        return Table(self.collection.map(lambda row: check(f(row)), name=name), columns)
+
+    def map_batches(self, f: Callable[[pa.RecordBatch], Any], schema: pa.Schema, *, name: str = "map_batches") -> Table[T]:
+        """Return the table of ``f(batch)``: Arrow data with the columns of ``schema`` for each Arrow batch of rows.
+
+        How rows are put into batches is unspecified, and changes from run to run. So the result for a batch must be the results
+        for its rows one by one, put together. There may be fewer or more rows. Errors are those of ``map_rows``.
+
+        >>> import pyarrow as pa
+        >>> import pyarrow.compute as pc
+        >>> import timely
+        >>> from timely import differential as dd
+        >>> with timely.Worker() as worker:
+        ...     with worker.dataflow(int) as scope:
+        ...         numbers = dd.table(scope, pa.table({"n": [1, 2, 3]}))
+        ...         many = numbers.map_batches(lambda batch: batch.filter(pc.field("n") > 1), numbers.schema).output()
+        ...     many.at(0)
+        {(2,): 1, (3,): 1}
+        """
+        rows = by_batches(f, self.columns, schema, name)
+        return Table(Collection(linear(self.collection.stream, name, rows), self.collection.ring), columns_of(schema))
 
     def group_by(self, *keys: Expression) -> GroupedTable[T]:
         """Return the groups of rows with equal ``keys``; ``agg`` makes a table of them."""
@@ -117,13 +268,39 @@ class Table(Generic[T]):
         """Return each row once."""
         return self._run(exp.select("*").from_("this").distinct())
 
+    def union(self, other: Table[T]) -> Table[T]:
+        """Return the rows that either table has, each once; columns go together by position, as in SQL."""
+        return self._combined(exp.union, other, distinct=True)
+
     def union_all(self, other: Table[T]) -> Table[T]:
         """Return the rows of both."""
-        return self._run(exp.union(exp.select("*").from_("this"), exp.select("*").from_("other"), distinct=False), other=other)
+        return self._combined(exp.union, other, distinct=False)
+
+    def except_(self, other: Table[T]) -> Table[T]:
+        """Return the rows that ``other`` does not have, each once."""
+        return self._combined(exp.except_, other, distinct=True)
 
     def except_all(self, other: Table[T]) -> Table[T]:
         """Return the rows without those of ``other``, each taken away as often as it is there."""
-        return self._run(exp.except_(exp.select("*").from_("this"), exp.select("*").from_("other"), distinct=False), other=other)
+        return self._combined(exp.except_, other, distinct=False)
+
+    def intersect(self, other: Table[T]) -> Table[T]:
+        """Return the rows that both tables have, each once."""
+        return self._combined(exp.intersect, other, distinct=True)
+
+    def intersect_all(self, other: Table[T]) -> Table[T]:
+        """Return the rows that both tables have, each as often as the table that has it less often."""
+        return self._combined(exp.intersect, other, distinct=False)
+
+    def _combined(self, operation: Callable[..., exp.Query], other: Table[T], *, distinct: bool) -> Table[T]:
+        return self._run(operation(exp.select("*").from_("this"), exp.select("*").from_("other"), distinct=distinct), other=other)
+
+    def limit(self, k: int, order_by: Expression | Sequence[Expression], *, offset: int = 0) -> Table[T]:
+        """Return the first ``k`` rows in an order, after the first ``offset``; rows that tie are ordered by all their columns."""
+        _check_number("limit", "k", k, 1)
+        _check_number("limit", "offset", offset, 0)
+        query = exp.select("*").from_("this").order_by(*_listed(order_by), dialect="duckdb").limit(k)
+        return self._run(query.offset(offset) if offset else query)
 
     def top(self, k: int, order_by: Expression | Sequence[Expression], by: Sequence[Expression] = ()) -> Table[T]:
         """Return the first ``k`` rows in an order such as ``"price desc"``, of each group of equal ``by``; ties go by the row.
@@ -139,11 +316,9 @@ class Table(Generic[T]):
         ...     best.at(0)
         {('a', 3): 1, ('b', 2): 1}
         """
-        if not isinstance(k, int) or k < 1:
-            raise GraphError(f"top keeps at least one row, not {brief(k)}")
-        orders = [order_by] if isinstance(order_by, str | exp.Expr) else list(order_by)
-        query = exp.select("*").from_("this").order_by(*orders, dialect="duckdb")
-        keys = [by] if isinstance(by, str | exp.Expr) else list(by)
+        _check_number("top", "k", k, 1)
+        query = exp.select("*").from_("this").order_by(*_listed(order_by), dialect="duckdb")
+        keys = _listed(by)
         places = Relation(self.collection, self.columns).named("this").places
         scope = NameScope(self.columns, {**places, **{exp.column(column.name): i for i, column in enumerate(self.columns)}})
         groups = []
@@ -175,6 +350,34 @@ class GroupedTable(Generic[T]):
             query = query.group_by(*(key.unalias() for key in keys))
         return self._table._run(query)
 
+    def limit(self, k: int, order_by: Expression | Sequence[Expression]) -> Table[T]:
+        """Return the first ``k`` rows of each group in an order, as ``Table.top`` does with ``by``."""
+        return self._table.top(k, order_by, by=self._keys)
+
+
+def _each_named_once(columns: tuple[Column, ...]) -> tuple[Column, ...]:
+    """Return the columns with names of their own: a second ``id`` is ``id_1``."""
+    used = {column.name for column in columns}
+    if len(used) == len(columns):
+        return columns
+    found: list[Column] = []
+    for column in columns:
+        name = column.name
+        if any(other.name == name for other in found):
+            name = next(new for number in count(1) if (new := f"{column.name}_{number}") not in used)
+            used.add(name)
+        found.append(attrs.evolve(column, name=name))
+    return tuple(found)
+
+
+def _listed(given: Expression | Sequence[Expression]) -> list[Expression]:
+    return [given] if isinstance(given, str | exp.Expr) else list(given)
+
+
+def _check_number(operator: str, name: str, number: int, least: int) -> None:
+    if not isinstance(number, int) or isinstance(number, bool) or number < least:
+        raise GraphError(f"{operator}: {name} is a whole number from {least} on, not {brief(number)}")
+
 
 def _parsed(expression: Expression) -> exp.Expr:
     if isinstance(expression, exp.Expr):
@@ -195,23 +398,44 @@ def _parsed(expression: Expression) -> exp.Expr:
     return parsed
 
 
-def table(source: Any, schema: pa.Schema, *, name: str = "table") -> Table[Any]:
-    """Return the table of a collection of tuples; or, for a scope, one that its ``session`` changes.
+def table(source: Any, data: Any = None, *, schema: pa.Schema | None = None, name: str = "table") -> Table[Any]:
+    """Return a table: of an input, of a collection, of Arrow data, or of a stream of Arrow batches.
 
-    Rows are checked against ``schema`` when they come: ``SchemaError`` for others.
+    - ``table(scope, schema)``: one that its ``session`` changes.
+    - ``table(collection, schema)``: the records of a collection, which are tuples.
+    - ``table(scope, data)``: the rows of ``data`` at the minimum time, once, whichever number of workers is given it. ``data``
+      exports Arrow: a PyArrow table or batch, a DataFrame of polars or pandas, a relation of DuckDB.
+    - ``table(stream, schema)``: the rows of a stream of Arrow batches, each at the time of its batch.
+
+    Rows are checked against the schema when they come: ``SchemaError`` for others.
 
     >>> import pyarrow as pa
     >>> import timely
     >>> from timely import differential as dd
     >>> with timely.Worker() as worker:
     ...     with worker.dataflow(int) as scope:
-    ...         rows = dd.collection(scope, [(1, "ada"), (2, "bob")])
-    ...         people = dd.table(rows, pa.schema([("id", pa.int64()), ("name", pa.string())]))
+    ...         people = dd.table(scope, pa.table({"id": [1, 2], "name": ["ada", "bob"]}))
     ...         names = people.select("upper(name) as name").output()
     ...     names.at(0)
     {('ADA',): 1, ('BOB',): 1}
     """
+    if isinstance(data, pa.Schema):
+        if schema is not None:
+            raise GraphError("table: the schema is given twice")
+        data, schema = None, data
+    if data is not None:
+        if not is_arrow(data):
+            raise GraphError(f"table: {brief(data)} is no pyarrow.Schema, and no Arrow data")
+        found = arrow_table(data, name)
+        rows = collection(source, ArrowRows(found), on=0, name=name)
+        return table(rows, found.schema if schema is None else schema, name=name)
+    if schema is None:
+        raise GraphError("table: give the pyarrow.Schema of its rows, or Arrow data, which has one")
     columns = columns_of(schema)
+    if isinstance(source, Stream):
+        read = batch_reader(schema, name)
+        made = linear(source, name, lambda batches: [(row, 1) for batch in batches for row in read(batch)])
+        return Table(Collection(made), columns)
     check = row_check(columns, schema)
     if isinstance(source, Collection):
         return Table(source.map(check, name=name), columns)
@@ -256,21 +480,18 @@ def _as_table(found: Any) -> Any:
     return table(found, found.schema) if isinstance(found, Collection) and found.schema is not None else found
 
 
-_SQL_TYPES = {
-    Kind.NULL: "VARCHAR",
-    Kind.BOOLEAN: "BOOLEAN",
-    Kind.INTEGER: "BIGINT",
-    Kind.DECIMAL: "DECIMAL",
-    Kind.DOUBLE: "DOUBLE",
-    Kind.TEXT: "VARCHAR",
-    Kind.DATE: "DATE",
-    Kind.TIMESTAMP: "TIMESTAMP",
-}
+def _sql_type(kind: Kind) -> str:
+    """Return the name of a type for sqlglot, which resolves the fields of structs by it."""
+    if kind.element is not None:
+        return f"{_sql_type(kind.element)}[]"
+    if kind.fields:
+        return "STRUCT({})".format(", ".join(f'"{name}" {_sql_type(part)}' for name, part in kind.fields))
+    return {Kind.NULL: "VARCHAR", Kind.INTEGER: "BIGINT"}.get(kind, kind.value)
 
 
 def _qualified(tree: exp.Expr, tables: Mapping[str, Table[Any]]) -> exp.Query:
     schema: dict[str, object] = {
-        name: {column.name: _SQL_TYPES[column.kind] for column in found.columns} for name, found in tables.items()
+        name: {column.name: _sql_type(column.kind) for column in found.columns} for name, found in tables.items()
     }
     try:
         found = qualify(tree.copy(), schema=schema, dialect="duckdb", quote_identifiers=False, identify=False)
@@ -305,13 +526,17 @@ def _check_using(select: exp.Select) -> None:
         optional = optional or str(join.args.get("side") or "").upper() in ("RIGHT", "FULL")
 
 
-def _translated(scope: ScopeBuilder[Any], tree: exp.Expr, text: str, tables: Mapping[str, Table[Any]]) -> Table[Any]:
+def _check_tables(tables: Mapping[str, Any]) -> None:
     for name, found in tables.items():
         if not isinstance(found, Table):
             raise GraphError(
                 f"sql reads tables, and {name} is {brief(found)}: make one with dd.table(collection, schema), or give the"
                 " collection a schema"
             )
+
+
+def _translated(scope: ScopeBuilder[Any], tree: exp.Expr, text: str, tables: Mapping[str, Table[Any]]) -> Table[Any]:
+    _check_tables(tables)
     if not isinstance(tree, exp.Query):
         raise SqlError(f"a view is a query, not {tree.key.upper()}")
     mark_positions(tree, text)

@@ -1,0 +1,301 @@
+"""Methods of tables: each gives what the same SQL gives in DuckDB, at every epoch of random changes."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+
+import timely
+from tests.differential.beside_duckdb import Tables
+from timely import GraphError, SchemaError, SqlError
+from timely import differential as dd
+
+duckdb = pytest.importorskip("duckdb")
+
+SALES = pa.schema([("id", pa.int64()), ("item", pa.string()), ("price", pa.int64()), ("minute", pa.int64())])
+QUOTES = pa.schema([("item", pa.string()), ("minute", pa.int64()), ("bid", pa.int64())])
+
+
+def maybe(source: random.Random, value: Any) -> Any:
+    return None if source.random() < 0.15 else value
+
+
+def sale(source: random.Random) -> Any:
+    return (
+        maybe(source, source.randint(1, 5)),
+        maybe(source, source.choice("abc")),
+        maybe(source, source.randint(0, 9)),
+        maybe(source, source.randint(0, 9)),
+    )
+
+
+def quote(source: random.Random) -> Any:
+    # DuckDB takes any row of those that tie in an as-of join, so none do: the bid follows from the rest
+    item, at = maybe(source, source.choice("abc")), maybe(source, source.randint(0, 9))
+    return item, at, None if at is None else at * 10
+
+
+TABLES = Tables({"sales": SALES, "quotes": QUOTES}, {"sales": sale, "quotes": quote})
+
+AS_OF = "select s.*, q.bid from sales s asof {} join quotes q on s.item = q.item and s.minute >= q.minute"
+
+METHODS: dict[str, tuple[Callable[..., Any], str]] = {
+    "with_columns": (
+        lambda sales, quotes: sales.with_columns("price + 1 as more", price="price * 2", note="'x'"),
+        "select id, item, price * 2, minute, price + 1, 'x' from sales",
+    ),
+    "rename": (
+        lambda sales, quotes: sales.rename({"price": "cost", "ID": "key"}).select("cost", "key"),
+        "select price, id from sales",
+    ),
+    "cast": (
+        lambda sales, quotes: sales.cast({"price": "double", "id": "varchar"}),
+        "select id::varchar, item, price::double, minute from sales",
+    ),
+    "drop": (lambda sales, quotes: sales.drop("item", "minute"), "select id, price from sales"),
+    "union": (
+        lambda sales, quotes: sales.select("item", "minute").union(quotes.drop("bid")),
+        "select item, minute from sales union select item, minute from quotes",
+    ),
+    "union_all": (
+        lambda sales, quotes: sales.select("item", "minute").union_all(quotes.drop("bid")),
+        "select item, minute from sales union all select item, minute from quotes",
+    ),
+    "except_": (
+        lambda sales, quotes: sales.select("item").except_(quotes.select("item")),
+        "select item from sales except select item from quotes",
+    ),
+    "except_all": (
+        lambda sales, quotes: sales.select("item").except_all(quotes.select("item")),
+        "select item from sales except all select item from quotes",
+    ),
+    "intersect": (
+        lambda sales, quotes: sales.select("item").intersect(quotes.select("item")),
+        "select item from sales intersect select item from quotes",
+    ),
+    "intersect_all": (
+        lambda sales, quotes: sales.select("item").intersect_all(quotes.select("item")),
+        "select item from sales intersect all select item from quotes",
+    ),
+    "limit": (
+        lambda sales, quotes: sales.limit(3, ["price desc", "id"], offset=1),
+        "select * from sales order by price desc, id, id, item, price, minute limit 3 offset 1",
+    ),
+    "limit of groups": (
+        lambda sales, quotes: sales.group_by("item").limit(2, "price"),
+        "select * from sales qualify row_number() over (partition by item order by price, id, item, price, minute) <= 2",
+    ),
+    "asof": (
+        lambda sales, quotes: sales.join(quotes, on=["item", "minute"], how="asof"),
+        AS_OF.format(""),
+    ),
+    "asof left": (
+        lambda sales, quotes: sales.join(quotes, on=["item", "minute"], how="asof left"),
+        AS_OF.format("left"),
+    ),
+    "asof of one column": (
+        lambda sales, quotes: sales.join(quotes.select("minute", "bid").distinct(), on="minute", how="asof left"),
+        "select s.*, q.bid from sales s asof left join (select distinct minute, bid from quotes) q on s.minute >= q.minute",
+    ),
+    "asof later": (
+        lambda sales, quotes: sales.join(quotes, on="this.item = other.item and this.minute < other.minute", how="asof left"),
+        "select s.*, q.* from sales s asof left join quotes q on s.item = q.item and s.minute < q.minute",
+    ),
+    "asof turned": (
+        lambda sales, quotes: sales.join(quotes, on="other.minute < this.minute + 1 and this.item = other.item", how="asof"),
+        "select s.*, q.* from sales s asof join quotes q on s.item = q.item and s.minute + 1 > q.minute",
+    ),
+    "map_rows": (
+        lambda sales, quotes: sales.map_rows(
+            lambda row: (row[1], None if row[2] is None else row[2] * 2), pa.schema([("item", pa.string()), ("n", pa.int64())])
+        ),
+        "select item, price * 2 from sales",
+    ),
+    "map_batches": (
+        lambda sales, quotes: sales.map_batches(lambda batch: batch.filter(pc.greater(batch["price"], 4)), SALES),
+        "select * from sales where price > 4",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_a_method_gives_what_sql_gives_at_every_epoch(name: str) -> None:
+    build, query = METHODS[name]
+    TABLES.check(build, query)
+
+
+def test_of_rows_that_tie_in_an_asof_join_the_first_by_all_columns_is_taken() -> None:
+    with timely.Worker() as worker:
+        with worker.dataflow(int) as scope:
+            left = dd.table(scope, pa.table({"minute": [3]}))
+            right = dd.table(scope, pa.schema([("minute", pa.int64()), ("x", pa.string())]))
+            output = left.join(right, on="minute", how="asof").output()
+        for x in (None, "b", "a"):
+            right.session.insert((2, x))
+        right.session.advance_to(1)
+        right.session.remove((2, "a"))
+        right.session.close()
+        assert output.at(0) == {(3, "a"): 1} and output.at(1) == {(3, "b"): 1}
+
+
+# -- Arrow ---------------------------------------------------------------------------------------------------------
+
+
+def rows_of(data: Any, **given: Any) -> Any:
+    with timely.Worker() as worker:
+        with worker.dataflow(int) as scope:
+            output = dd.table(scope, data, **given).output()
+        return output.at(0)
+
+
+DATA = pa.table(
+    {
+        "id": pa.array([1, 2, 2], pa.int16()),
+        "name": pa.array(["ada", None, None]).dictionary_encode(),
+        "score": pa.array([0.5, 1, 1], pa.float32()),
+    }
+)
+ROWS = {(1, "ada", 0.5): 1, (2, None, 1.0): 2}
+
+
+class Exported:
+    """Data of another library, of which only the interface of Arrow is known."""
+
+    def __init__(self, data: pa.RecordBatch) -> None:
+        self._data = data
+
+    def __arrow_c_array__(self, requested: Any = None) -> Any:
+        return self._data.__arrow_c_array__(requested)
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_arrow_data_come_once_however_many_workers_there_are(workers: int) -> None:
+    def program(worker: timely.Worker) -> Any:
+        with worker.dataflow(int) as scope:
+            output = dd.table(scope, DATA).select("id", "name", "score").output(worker=0)
+        worker.run()
+        return output.at(0)
+
+    assert timely.execute(program, workers=workers)[0] == ROWS
+
+
+def test_data_of_other_libraries() -> None:
+    assert rows_of(DATA) == ROWS
+    assert rows_of(DATA.to_batches()[0]) == ROWS
+    assert rows_of(Exported(DATA.to_batches()[0])) == ROWS
+    assert rows_of(duckdb.sql("select 1::smallint as id, 'ada' as name")) == {(1, "ada"): 1}
+    pandas = pytest.importorskip("pandas")
+    frame = pandas.DataFrame({"at": pandas.to_datetime(["2024-01-01 10:00"]), "x": [1.5]})
+    assert [type(value).__name__ for value in next(iter(rows_of(frame)))] == ["datetime", "float"]
+
+
+def test_data_of_polars() -> None:
+    polars = pytest.importorskip("polars")
+    assert rows_of(polars.DataFrame({"id": [1, 2], "name": ["ada", None]})) == {(1, "ada"): 1, (2, None): 1}
+
+
+def test_arrow_data_that_cannot_be_rows_are_refused() -> None:
+    late = pa.table({"at": pa.array([1], pa.timestamp("ns"))})
+    with pytest.raises(SchemaError, match="at"):
+        rows_of(late)
+    with pytest.raises(GraphError, match="no Arrow data"):
+        rows_of([(1,)])
+    with pytest.raises(GraphError, match="Schema of its rows"):
+        rows_of(None)
+
+
+def batches(*given: Any, schema: Any) -> Any:
+    with timely.Worker() as worker:
+        with worker.dataflow(int) as scope:
+            handle, stream = scope.new_input()
+            output = dd.table(stream, schema).output()
+        for time, batch in enumerate(given):
+            handle.send(batch)
+            handle.advance_to(time + 1)
+        handle.close()
+        return [output.at(time) for time in range(len(given))]
+
+
+def test_a_stream_of_batches_has_their_rows_at_their_times() -> None:
+    schema = pa.schema([("n", pa.int64()), ("name", pa.string())])
+    first = pa.record_batch({"n": pa.array([1, 1], pa.int8()), "name": ["a", "a"]})
+    assert batches(first, pa.table({"n": [2], "name": ["b"]}), schema=schema) == [{(1, "a"): 2}, {(1, "a"): 2, (2, "b"): 1}]
+    for bad in (pa.table({"n": [2]}), pa.table({"n": ["x"], "name": ["b"]}), 3):
+        with pytest.raises(timely.OperatorError) as caught:
+            batches(bad, schema=schema)
+        assert isinstance(caught.value.__cause__, SchemaError)
+
+
+def test_an_output_has_the_schema_of_its_table() -> None:
+    with timely.Worker() as worker:
+        with worker.dataflow(int) as scope:
+            output = dd.table(scope, DATA).select("score", "name as who").output()
+        found = output.to_arrow(0)
+    assert found.schema.names == ["score", "who", "count"] and found.schema.types[:2] == [pa.float64(), pa.string()]
+    assert found.to_pylist() == [{"score": 0.5, "who": "ada", "count": 1}, {"score": 1.0, "who": None, "count": 2}]
+
+
+# -- errors --------------------------------------------------------------------------------------------------------
+
+
+def boom(row: Any) -> Any:
+    raise ValueError("boom")
+
+
+@pytest.mark.parametrize(
+    ("build", "cause"),
+    [
+        (lambda table: table.map_rows(boom, DATA.schema), ValueError),
+        (lambda table: table.map_batches(boom, DATA.schema), ValueError),
+        (lambda table: table.map_rows(lambda row: row[:1], DATA.schema), SchemaError),
+        (lambda table: table.map_batches(lambda batch: [1], DATA.schema), SchemaError),
+        (lambda table: table.map_batches(lambda batch: batch.select(["id"]), DATA.schema), SchemaError),
+    ],
+)
+def test_errors_of_functions_name_the_operator_and_the_line(build: Any, cause: Any) -> None:
+    with pytest.raises(timely.OperatorError) as caught, timely.Worker() as worker:
+        with worker.dataflow(int) as scope:
+            output = build(dd.table(scope, DATA)).output()
+        output.at(0)
+    assert isinstance(caught.value.__cause__, cause)
+    assert "map_" in str(caught.value) and "test_table_methods.py" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("build", "said"),
+    [
+        (lambda table: table.drop("nothing"), "there is no column 'nothing'; there are id, name, score"),
+        (lambda table: table.drop("id", "name", "score"), "leaves no column"),
+        (lambda table: table.rename({"id": "name"}), "two columns 'name'"),
+        (lambda table: table.rename({"x": "y"}), "no column 'x'"),
+        (lambda table: table.cast({"id": "float4000"}), "float4000"),
+        (lambda table: table.with_columns("id + 1"), "needs a name"),
+        (lambda table: table.with_columns("1 as x", x="2"), "'x' twice"),
+        (lambda table: table.union(table.drop("id")), "columns"),
+        (lambda table: table.join(table, on="this.id = other.id", how="asof"), "one inequality"),
+        (lambda table: table.join(table, on="this.id <> other.id", how="asof"), ">=, >, <= or <"),
+        (lambda table: table.join(table, on="this.id >= this.score", how="asof"), "each side"),
+        (lambda table: table.join(table, on=["id", "none"], how="asof"), "no column 'none'"),
+    ],
+)
+@pytest.mark.filterwarnings("ignore::timely.TimelyWarning")
+def test_what_cannot_be_built_says_why(build: Any, said: str) -> None:
+    with timely.Worker() as worker, worker.dataflow(int) as scope:
+        table = dd.table(scope, DATA)
+        with pytest.raises(SqlError, match=said):
+            build(table)
+        with pytest.raises(GraphError, match="whole number"):
+            table.limit(0, "id")
+
+
+def test_columns_of_one_name_get_names_of_their_own() -> None:
+    with timely.Worker() as worker:
+        with worker.dataflow(int) as scope:
+            table = dd.table(scope, DATA)
+            output = table.join(table, on="this.id = other.id").select("id", "id_1").distinct().output()
+        assert output.at(0) == {(1, 1): 1, (2, 2): 1}

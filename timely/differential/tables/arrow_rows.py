@@ -1,0 +1,125 @@
+"""Rows of Arrow data: tables and batches of PyArrow, and whatever exports one, as polars, pandas and DuckDB do."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from timely.differential.tables.kinds import Column, arrow_schema, columns_of, plain_type, row_check
+from timely.errors import SchemaError, brief
+
+Row = tuple[Any, ...]
+
+
+def is_arrow(found: Any) -> bool:
+    """Return whether an object exports Arrow data."""
+    return hasattr(found, "__arrow_c_stream__") or (hasattr(found, "__arrow_c_array__") and not isinstance(found, pa.Array))
+
+
+def arrow_table(found: Any, place: str) -> pa.Table:
+    """Return what an object exports, with the types that tables have; ``SchemaError`` where a value would be changed by that.
+
+    >>> arrow_table(pa.record_batch({"n": pa.array([1, 2], pa.int32())}), "here").to_pydict()
+    {'n': [1, 2]}
+    """
+    if isinstance(found, pa.Table):
+        table = found
+    elif isinstance(found, pa.RecordBatch):
+        table = pa.Table.from_batches([found])
+    elif hasattr(found, "__arrow_c_stream__"):
+        table = pa.RecordBatchReader.from_stream(found).read_all()
+    elif is_arrow(found):
+        table = pa.Table.from_batches([pa.record_batch(found)])
+    else:
+        raise SchemaError(f"{place}: {brief(found)} is not Arrow data: a PyArrow batch or table, or what exports one")
+    return _plain(table, place)
+
+
+def _plain(table: pa.Table, place: str) -> pa.Table:
+    fields = [field.with_type(plain_type(field.type)) for field in table.schema]
+    arrays = []
+    for field, old, column in zip(fields, table.schema, table.columns):
+        if field.type == old.type:
+            arrays.append(column)
+            continue
+        try:
+            arrays.append(column.cast(field.type))
+        except pa.ArrowException as error:
+            raise SchemaError(f"{place}: column {field.name!r} is {old.type}, and cannot be {field.type}: {error}") from None
+    return pa.Table.from_arrays(arrays, schema=pa.schema(fields))
+
+
+class ArrowRows:
+    """The rows of an Arrow table, made as they are read.
+
+    >>> list(ArrowRows(pa.table({"n": [1, 2], "name": ["a", None]})))
+    [(1, 'a'), (2, None)]
+    """
+
+    def __init__(self, table: pa.Table) -> None:
+        self._table = table
+
+    def __len__(self) -> int:
+        return int(self._table.num_rows)
+
+    def __iter__(self) -> Iterator[Row]:
+        for batch in self._table.to_batches(max_chunksize=4096):
+            yield from zip(*(column.to_pylist() for column in batch.columns))
+
+
+def batch_reader(schema: pa.Schema, place: str) -> Callable[[Any], list[Row]]:
+    """Return what makes checked rows of Arrow data of ``schema``; ``SchemaError`` for other columns or values.
+
+    >>> batch_reader(pa.schema([("n", pa.int64())]), "here")(pa.table({"n": pa.array([1], pa.int8())}))
+    [(1,)]
+    """
+    plain = pa.schema([field.with_type(plain_type(field.type)) for field in schema])
+    check = row_check(columns_of(schema), schema)
+
+    def rows(batch: Any) -> list[Row]:
+        table = arrow_table(batch, place)
+        if table.schema.names != plain.names:
+            raise SchemaError(
+                f"{place}: the columns are {', '.join(plain.names)}, and {', '.join(table.schema.names) or 'none'} came"
+            )
+        if table.schema.types != plain.types:
+            try:
+                table = table.cast(plain)
+            except (pa.ArrowException, ValueError) as error:
+                raise SchemaError(f"{place}: {error}; its schema is {plain.to_string(show_field_metadata=False)}") from None
+        return [check(row) for row in ArrowRows(table)]
+
+    return rows
+
+
+def batch_of(rows: Sequence[Row], columns: Sequence[Column], place: str) -> pa.RecordBatch:
+    """Return rows as an Arrow batch; ``SchemaError`` for values that its types do not hold.
+
+    >>> batch_of([(1,), (None,)], columns_of(pa.schema([("n", pa.int64())])), "here").to_pydict()
+    {'n': [1, None]}
+    """
+    schema = arrow_schema(tuple(columns))
+    arrays = []
+    for field, values in zip(schema, zip(*rows)):
+        try:
+            arrays.append(pa.array(values, field.type))
+        except (pa.ArrowException, OverflowError, TypeError) as error:
+            raise SchemaError(f"{place}: column {field.name!r} cannot be {field.type} in an Arrow batch: {error}") from None
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def by_batches(
+    f: Callable[[pa.RecordBatch], Any], columns: Sequence[Column], schema: pa.Schema, place: str
+) -> Callable[[Iterable[tuple[Row, Any]]], list[tuple[Row, Any]]]:
+    """Return what applies ``f`` to updates, once for the rows of each difference: those that come out have the same."""
+    read = batch_reader(schema, place)
+
+    def updates(given: Iterable[tuple[Row, Any]]) -> list[tuple[Row, Any]]:
+        by_diff: dict[Any, list[Row]] = {}
+        for row, diff in given:
+            by_diff.setdefault(diff, []).append(row)
+        return [(row, diff) for diff, rows in by_diff.items() for row in read(f(batch_of(rows, columns, place)))]
+
+    return updates
