@@ -50,6 +50,8 @@ def compile_scalar(node: exp.Expr, scope: NameScope) -> Scalar:
         raise refusal(node, "no such column here; next to aggregates it must stand in GROUP BY")
     if isinstance(node, exp.AggFunc):
         raise refusal(node, "an aggregate cannot stand here")
+    if isinstance(node, exp.Window):
+        raise refusal(node, "a window function cannot stand here: QUALIFY has conditions on it")
     compiler = _COMPILERS.get(type(node))
     if compiler is None:
         raise refusal(node, f"{node.key.upper()} is not supported{_advice(node)}")
@@ -231,16 +233,23 @@ def _date_arithmetic(node: exp.Expr, left: Scalar, right: Scalar) -> Scalar | No
     return None
 
 
-def _moved(node: exp.Expr, moment: Scalar, interval: exp.Expr, scope: NameScope) -> Scalar:
+def interval_of(interval: exp.Expr, sign: int) -> tuple[int, datetime.timedelta] | None:
+    """Return the months and the duration of a literal interval, times ``sign``; ``None`` for others."""
     only(interval, "this", "unit")
     unit = str(interval.args.get("unit") or "").upper().rstrip("S")
     amount = str(interval.this.this) if isinstance(interval.this, exp.Literal) else ""
-    if moment.kind not in (Kind.DATE, Kind.TIMESTAMP) or not amount.lstrip("-").isdigit() or unit not in _INTERVALS:
-        raise refusal(node, "intervals are whole numbers of years to seconds, and move a date or a timestamp")
+    if not amount.lstrip("-").isdigit() or unit not in _INTERVALS:
+        return None
     months, seconds = _INTERVALS[unit]
-    count = int(amount) * (-1 if isinstance(node, exp.Sub) else 1)
-    delta = datetime.timedelta(seconds=seconds * count)
-    moved = strict(lambda value: scalars.add_interval(value, months * count, delta), moment.function)
+    return sign * months * int(amount), datetime.timedelta(seconds=sign * seconds * int(amount))
+
+
+def _moved(node: exp.Expr, moment: Scalar, interval: exp.Expr, scope: NameScope) -> Scalar:
+    found = interval_of(interval, -1 if isinstance(node, exp.Sub) else 1)
+    if moment.kind not in (Kind.DATE, Kind.TIMESTAMP) or found is None:
+        raise refusal(node, "intervals are whole numbers of years to seconds, and move a date or a timestamp")
+    months, delta = found
+    moved = strict(lambda value: scalars.add_interval(value, months, delta), moment.function)
     return Scalar(Kind.TIMESTAMP, moment.nullable, moved)
 
 

@@ -9,14 +9,14 @@ import attrs
 from sqlglot import exp
 
 from timely.dataflow import ScopeBuilder
-from timely.differential.aggregates import Descending, Top
 from timely.differential.collections import Collection
 from timely.differential.loops import Variable
 from timely.differential.tables.groups import aggregates_in, empty_group, grouped
 from timely.differential.tables.kinds import Column, Kind, common, conversion
 from timely.differential.tables.refusals import only, refusal
 from timely.differential.tables.relation import Relation, beside, constant, entered, projected
-from timely.differential.tables.scalar_compiler import Function, NameScope, Row, Scalar, compile_condition, compile_scalar
+from timely.differential.tables.scalar_compiler import NameScope, Row, Scalar, compile_condition, compile_scalar
+from timely.differential.tables.sorting import first_rows, sort_key
 from timely.differential.tables.table_joins import (
     columns_in,
     filtered,
@@ -26,6 +26,7 @@ from timely.differential.tables.table_joins import (
     matches,
     unmatched,
 )
+from timely.differential.tables.window_functions import windows_in, with_windows
 
 Names = Mapping[str, Relation]
 
@@ -37,7 +38,7 @@ def conjuncts(node: exp.Expr | None) -> Iterator[exp.Expr]:
     if isinstance(node, exp.And):
         yield from conjuncts(node.this)
         yield from conjuncts(node.expression)
-    elif isinstance(node, exp.Paren | exp.Where | exp.Having):
+    elif isinstance(node, exp.Paren | exp.Where | exp.Having | exp.Qualify):
         yield from conjuncts(node.this)
     else:
         yield node
@@ -243,39 +244,6 @@ def _number(node: exp.Expr | None, name: str) -> int:
     return int(str(value.this))
 
 
-def sort_key(orders: Sequence[exp.Expr], scope: NameScope, width: int) -> Callable[[Row], Any]:
-    """Return the key that rows are sorted by: the expressions, then all ``width`` columns, so that no two rows tie."""
-    parts: list[tuple[Function, bool, bool]] = []
-    for ordered in orders:
-        only(ordered, "this", "desc", "nulls_first")
-        place = ordered.this
-        if isinstance(place, exp.Literal) and not place.is_string:
-            raise refusal(ordered, "ORDER BY of this number is not supported: name the column")
-        parts.append(
-            (compile_scalar(place, scope).function, bool(ordered.args.get("desc")), bool(ordered.args.get("nulls_first")))
-        )
-
-    def key(row: Row) -> Any:
-        found: list[Any] = []
-        for function, descending, first in parts:
-            value = function(row)
-            found.append((value is None) is not first)
-            found.append(Descending(value) if descending else value)
-        for value in row[:width]:
-            found.append(value is None)
-            found.append(value)
-        return tuple(found)
-
-    return key
-
-
-def first_rows(
-    rows: Collection[Any, Row], group: Callable[[Row], Any], key: Callable[[Row], Any], k: int
-) -> Collection[Any, Row]:
-    """Return the first ``k`` rows of each group in the order of ``key``."""
-    return rows.map(lambda row: (group(row), row))._reduced(Top(k, key), "first rows", None).map(lambda pair: pair[1])
-
-
 def _whole(row: Row) -> Any:
     return ()
 
@@ -312,6 +280,10 @@ def _nothing(row: Row) -> bool:
 
 # -- SELECT --------------------------------------------------------------------------------------------------------
 
+_CLAUSES: Final = (
+    *("expressions", "from_", "joins", "where", "group", "having", "windows", "qualify"),
+    *("order", "limit", "offset", "distinct", "with_"),
+)
 _JOINS: Final = {"": "inner", "LEFT": "left", "RIGHT": "right", "FULL": "full"}
 
 
@@ -323,22 +295,26 @@ class _Select:
     names: Names
 
     def translate(self, node: exp.Expr) -> Relation:
-        only(node, "expressions", "from_", "joins", "where", "group", "having", "order", "limit", "offset", "distinct", "with_")
+        only(node, *_CLAUSES)
         relation = self.source(node, list(conjuncts(node.args.get("where"))))
         outputs, orders = list(node.expressions), []
         order = node.args.get("order")
         if order is not None:
             orders = [ordered.this for ordered in order.expressions]
         having = list(conjuncts(node.args.get("having")))
+        qualify = list(conjuncts(node.args.get("qualify")))
         group = node.args.get("group")
-        aggregates = aggregates_in([*outputs, *having, *orders])
+        aggregates = aggregates_in([*outputs, *having, *qualify, *orders])
         if group is not None or aggregates or having:
             keys: list[exp.Expr] = []
             if group is not None:
                 only(group, "expressions")
                 keys = [_unwrapped(key) for key in group.expressions]
-            relation = grouped(relation, keys, aggregates)
+            relation = grouped(self.with_subqueries(relation, [*keys, *aggregates]), keys, aggregates)
             relation = self.filtered(relation, having)
+        windows = windows_in([*outputs, *qualify, *orders])
+        relation = with_windows(self.with_subqueries(relation, windows), windows, node.args.get("windows") or [])
+        relation = self.filtered(relation, qualify)
         return self.projected(node, relation, outputs)
 
     def projected(self, node: exp.Expr, relation: Relation, outputs: Sequence[exp.Expr]) -> Relation:

@@ -26,7 +26,8 @@ from timely.differential.tables.kinds import Column, Kind, arrow_schema, columns
 from timely.differential.tables.refusals import mark_positions, refusal
 from timely.differential.tables.relation import Relation
 from timely.differential.tables.scalar_compiler import NameScope, compile_scalar
-from timely.differential.tables.translation import conjuncts, first_rows, sort_key, translate
+from timely.differential.tables.sorting import first_rows, sort_key
+from timely.differential.tables.translation import conjuncts, translate
 from timely.errors import GraphError, SqlError, brief
 from timely.order import PartialOrder
 

@@ -1,0 +1,76 @@
+"""Orders: of the rows of ``ORDER BY``, of a window, or inside an aggregate. Nulls stand where DuckDB has them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import attrs
+from sqlglot import exp
+
+from timely.differential.aggregates import Descending, Top
+from timely.differential.collections import Collection
+from timely.differential.tables.kinds import Kind
+from timely.differential.tables.refusals import only, refusal
+from timely.differential.tables.scalar_compiler import Function, NameScope, Row, compile_scalar
+
+
+@attrs.frozen
+class Ordering:
+    """The expressions of ``ORDER BY``: their values of a row, and the key that such values are sorted by."""
+
+    kinds: tuple[Kind, ...]
+    functions: tuple[Function, ...]
+    directions: tuple[tuple[bool, bool], ...]
+    """Whether each is descending, and whether its nulls come first."""
+
+    def values(self, row: Row) -> tuple[Any, ...]:
+        """Return the values of the expressions."""
+        return tuple(function(row) for function in self.functions)
+
+    def key(self, values: Iterable[Any]) -> tuple[Any, ...]:
+        """Return what orders rows with these values; equal keys are peers."""
+        found: list[Any] = []
+        for value, (descending, first) in zip(values, self.directions):
+            found.append((value is None) is not first)
+            found.append(Descending(value) if descending else value)
+        return tuple(found)
+
+    def of(self, row: Row) -> tuple[Any, ...]:
+        """Return the key of a row."""
+        return self.key(self.values(row))
+
+
+def ordering(orders: Sequence[exp.Expr], scope: NameScope) -> Ordering:
+    """Return the compiled expressions of ``ORDER BY``."""
+    scalars, directions = [], []
+    for ordered in orders:
+        only(ordered, "this", "desc", "nulls_first")
+        place = ordered.this
+        if isinstance(place, exp.Literal) and not place.is_string:
+            raise refusal(ordered, "ORDER BY of this number is not supported: name the column")
+        scalars.append(compile_scalar(place, scope))
+        directions.append((bool(ordered.args.get("desc")), bool(ordered.args.get("nulls_first"))))
+    return Ordering(tuple(scalar.kind for scalar in scalars), tuple(scalar.function for scalar in scalars), tuple(directions))
+
+
+def ascending(values: Iterable[Any]) -> tuple[Any, ...]:
+    """Return the key that sorts rows by their values, from left to right; nulls are last.
+
+    >>> sorted([(2,), (None,), (1,)], key=ascending)
+    [(1,), (2,), (None,)]
+    """
+    return tuple([part for value in values for part in (value is None, value)])
+
+
+def sort_key(orders: Sequence[exp.Expr], scope: NameScope, width: int) -> Callable[[Row], Any]:
+    """Return the key that rows are sorted by: the expressions, then the first ``width`` columns, so that no two rows tie."""
+    found = ordering(orders, scope)
+    return lambda row: (found.of(row), ascending(row[:width]))
+
+
+def first_rows(
+    rows: Collection[Any, Row], group: Callable[[Row], Any], key: Callable[[Row], Any], k: int
+) -> Collection[Any, Row]:
+    """Return the first ``k`` rows of each group in the order of ``key``."""
+    return rows.map(lambda row: (group(row), row))._reduced(Top(k, key), "first rows", None).map(lambda pair: pair[1])

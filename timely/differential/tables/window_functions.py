@@ -1,0 +1,344 @@
+"""Window functions. When rows of a partition change, the function is computed again for that partition, and for no other.
+
+Rows that tie are ordered by all their columns, so that a result is never unspecified.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import accumulate
+from typing import Any, Final
+
+import attrs
+from sqlglot import exp
+
+from timely.differential.tables.aggregations import WRAPPERS, Aggregation, First, Sums, aggregation
+from timely.differential.tables.groups import summands
+from timely.differential.tables.kinds import Column, Kind
+from timely.differential.tables.refusals import only, refusal
+from timely.differential.tables.relation import Relation
+from timely.differential.tables.scalar_compiler import NameScope, Row, compile_scalar, unify
+from timely.differential.tables.sorting import Ordering, ascending, ordering
+from timely.differential.tables.window_frames import Partition, Ranges, frames_of, values_in
+
+Compute = Callable[[Partition], Sequence[Any]]
+"""The values of a window function for the rows of a partition."""
+
+
+@attrs.frozen
+class _Windowed:
+    column: Column
+    compute: Compute
+
+
+def windows_in(nodes: Sequence[exp.Expr]) -> list[exp.Expr]:
+    """Return the window functions in expressions, each once; those of subqueries are not among them."""
+    found: dict[exp.Expr, None] = {}
+    for node in nodes:
+        for part in node.walk(prune=lambda inner: isinstance(inner, exp.Query | exp.Window)):
+            if isinstance(part, exp.Window):
+                found[part] = None
+    return list(found)
+
+
+def with_windows(relation: Relation, nodes: Sequence[exp.Expr], named: Sequence[exp.Expr]) -> Relation:
+    """Return the relation with a column more for each window function; ``named`` are the windows of ``WINDOW``."""
+    definitions = {window.this.name: window for window in named}
+    together: dict[Any, list[tuple[exp.Expr, exp.Window]]] = {}
+    for node in nodes:
+        window = _resolved(node, definitions, ())
+        if any(isinstance(part, exp.Window) for child in window.iter_expressions() for part in child.walk()):
+            raise refusal(node, "a window function cannot stand in another: use a subquery")
+        partition, order = window.args.get("partition_by") or [], window.args.get("order")
+        together.setdefault((tuple(partition), order), []).append((node, window))
+    scope, width = relation.scope, len(relation.columns)
+    for (partition, order), members in together.items():
+        relation = _over(relation, scope, width, partition, order, members)
+    return relation
+
+
+def _resolved(window: exp.Expr, definitions: Mapping[str, exp.Expr], seen: tuple[str, ...]) -> exp.Window:
+    """Return a window with the parts of the window that it is based on."""
+    only(window, "this", "partition_by", "order", "spec", "alias", "over")
+    found = exp.Window(**{name: value for name, value in window.args.items() if name != "alias"})
+    base = window.args.get("alias")
+    if base is None:
+        return found
+    if base.name not in definitions or base.name in seen:
+        raise refusal(window, f"there is no window {base.name!r} that it can be based on")
+    other = _resolved(definitions[base.name], definitions, (*seen, base.name))
+    for name in ("partition_by", "order", "spec"):
+        own, inherited = window.args.get(name), other.args.get(name)
+        if own and inherited:
+            raise refusal(window, f"the window {base.name!r} has {name.replace('_', ' ').upper()} already")
+        found.set(name, own or inherited)
+    return found
+
+
+def _over(
+    relation: Relation,
+    scope: NameScope,
+    width: int,
+    partition: Sequence[exp.Expr],
+    order: exp.Expr | None,
+    members: Sequence[tuple[exp.Expr, exp.Window]],
+) -> Relation:
+    """Return the relation with the columns of window functions of one partition and order."""
+    keys = [compile_scalar(key, scope).function for key in partition]
+    if order is not None:
+        only(order, "expressions")
+    orders = ordering([] if order is None else order.expressions, scope)
+    found = [_function(window, node, scope, orders) for node, window in members]
+
+    def computed(group: Any, counted: list[tuple[Row, int]]) -> Iterable[tuple[Row, int]]:
+        rows = [row for row, count in counted for _ in range(count)]
+        rows.sort(key=lambda row: (orders.of(row), ascending(row[:width])))
+        made = Partition.of(rows, orders)
+        return Counter(row + more for row, more in zip(rows, zip(*(one.compute(made) for one in found)))).items()
+
+    pairs = relation.collection.map(lambda row: (tuple(key(row) for key in keys), row), name="partition")
+    rows = pairs.reduce(computed, name="window").map(lambda pair: pair[1])
+    return relation.extended(rows, [one.column for one in found], [node for node, _ in members])
+
+
+def _function(window: exp.Window, node: exp.Expr, scope: NameScope, order: Ordering) -> _Windowed:
+    inner: Any = window.this
+    nulls = True
+    while isinstance(inner, exp.IgnoreNulls | exp.RespectNulls):
+        nulls = isinstance(inner, exp.RespectNulls)
+        inner = inner.this
+    call = _Call(node, inner, scope, order, frames_of(window.args.get("spec"), order, node), nulls)
+    ranked = _RANKS.get(type(inner))
+    if ranked is not None:
+        only(inner)
+        kind, compute = ranked
+        if isinstance(inner, exp.RowNumber):
+            call.need_order()
+        return _Windowed(Column(inner.key, kind, False), compute)
+    if isinstance(inner, exp.Anonymous | exp.Func) and type(inner) in _MAKERS:
+        call.need_order()
+        return _MAKERS[type(inner)](call)
+    unwrapped = inner
+    while isinstance(unwrapped, WRAPPERS):
+        unwrapped = unwrapped.this
+    if not isinstance(unwrapped, exp.AggFunc):
+        raise refusal(node, f"the window function {inner.sql_name()} is not supported")
+    found = aggregation(window.this, scope)
+    return _Windowed(found.column, _aggregate(found, call))
+
+
+@attrs.frozen
+class _Call:
+    """A window function as it is written."""
+
+    node: exp.Expr
+    inner: Any
+    scope: NameScope
+    order: Ordering
+    frames: Callable[[Partition], list[Ranges]]
+    nulls: bool
+
+    def need_order(self) -> None:
+        if not self.order.functions:
+            raise refusal(self.node, f"{self.inner.sql_name()} needs ORDER BY: the order of the rows is unspecified")
+
+    def number(self, node: Any, least: int) -> int:
+        """Return a literal whole number."""
+        sign = 1
+        while isinstance(node, exp.Paren | exp.Neg):
+            sign = -sign if isinstance(node, exp.Neg) else sign
+            node = node.this
+        if not isinstance(node, exp.Literal) or not str(node.this).isdigit() or sign * int(str(node.this)) < least:
+            raise refusal(self.node, "it takes a literal whole number here" + (f", at least {least}" if least == 1 else ""))
+        return sign * int(str(node.this))
+
+    def eligible(self, values: Sequence[Any]) -> Sequence[int]:
+        """Return the rows that count: all, or those whose value is not null."""
+        return range(len(values)) if self.nulls else [row for row, value in enumerate(values) if value is not None]
+
+
+# -- ranks ---------------------------------------------------------------------------------------------------------
+
+
+def _row_number(partition: Partition) -> Sequence[Any]:
+    return range(1, len(partition.rows) + 1)
+
+
+def _rank(partition: Partition) -> Sequence[Any]:
+    return [start + 1 for start in partition.starts]
+
+
+def _dense_rank(partition: Partition) -> Sequence[Any]:
+    number = {start: index for index, start in enumerate(dict.fromkeys(partition.starts), 1)}
+    return [number[start] for start in partition.starts]
+
+
+def _percent_rank(partition: Partition) -> Sequence[Any]:
+    return [start / max(len(partition.rows) - 1, 1) for start in partition.starts]
+
+
+def _cume_dist(partition: Partition) -> Sequence[Any]:
+    return [end / len(partition.rows) for end in partition.ends]
+
+
+_RANKS: Final[dict[Any, tuple[Kind, Compute]]] = {
+    exp.RowNumber: (Kind.INTEGER, _row_number),
+    exp.Rank: (Kind.INTEGER, _rank),
+    exp.DenseRank: (Kind.INTEGER, _dense_rank),
+    exp.PercentRank: (Kind.DOUBLE, _percent_rank),
+    exp.CumeDist: (Kind.DOUBLE, _cume_dist),
+}
+
+
+def _ntile(call: _Call) -> _Windowed:
+    only(call.inner, "this")
+    tiles = call.number(call.inner.this, 1)
+
+    def compute(partition: Partition) -> Sequence[Any]:
+        size, more = divmod(len(partition.rows), tiles)
+        return [tile + 1 for tile in range(tiles) for _ in range(size + (tile < more))]
+
+    return _Windowed(Column("ntile", Kind.INTEGER, False), compute)
+
+
+# -- values of other rows ------------------------------------------------------------------------------------------
+
+
+def _shifted(call: _Call) -> _Windowed:
+    only(call.inner, "this", "offset", "default")
+    offset, default = call.inner.args.get("offset"), call.inner.args.get("default") or exp.Null()
+    away = 1 if offset is None else call.number(offset, -(1 << 62))
+    away = -away if isinstance(call.inner, exp.Lag) else away
+    parts = [call.inner.this, default]
+    value, other = unify(parts, [compile_scalar(part, call.scope) for part in parts], call.node)
+
+    def compute(partition: Partition) -> Sequence[Any]:
+        values = [value.function(row) for row in partition.rows]
+        rows = call.eligible(values)
+        found = []
+        for index, row in enumerate(partition.rows):
+            if away == 0:
+                found.append(values[index])
+                continue
+            place = bisect_left(rows, index) + away if away < 0 else bisect_right(rows, index) + away - 1
+            found.append(values[rows[place]] if 0 <= place < len(rows) else other.function(row))
+        return found
+
+    return _Windowed(Column(call.inner.key, value.kind), compute)
+
+
+def _nth(call: _Call) -> _Windowed:
+    """Return ``first_value``, ``last_value`` or ``nth_value``."""
+    only(call.inner, "this", "offset")
+    value = compile_scalar(call.inner.this, call.scope)
+    nth = call.number(call.inner.args.get("offset"), 1) if isinstance(call.inner, exp.NthValue) else 1
+    last = isinstance(call.inner, exp.LastValue | exp.Last)
+
+    def compute(partition: Partition) -> Sequence[Any]:
+        values = [value.function(row) for row in partition.rows]
+        rows = call.eligible(values)
+        found = []
+        for frame in call.frames(partition):
+            left, place = nth, None
+            for start, end in reversed(frame) if last else frame:
+                first, size = bisect_left(rows, start), bisect_left(rows, end) - bisect_left(rows, start)
+                if left <= size:
+                    place = rows[first + (size - left if last else left - 1)]
+                    break
+                left -= size
+            found.append(None if place is None else values[place])
+        return found
+
+    return _Windowed(Column(call.inner.key, value.kind), compute)
+
+
+_MAKERS: Final[dict[Any, Callable[[_Call], _Windowed]]] = {
+    exp.Ntile: _ntile,
+    exp.Lag: _shifted,
+    exp.Lead: _shifted,
+    exp.FirstValue: _nth,
+    exp.LastValue: _nth,
+    exp.NthValue: _nth,
+}
+
+
+# -- aggregates of frames ------------------------------------------------------------------------------------------
+
+
+def _aggregate(found: Aggregation, call: _Call) -> Compute:
+    form = found.form
+    if isinstance(form, Sums):
+        return _sums_of_slices(found, form, call) if found.distinct else _running_sums(found, form, call)
+    if isinstance(form, First):
+        return _firsts(found, form, call)
+    if form.order is None:
+        call.need_order()
+
+    def compute(partition: Partition) -> Sequence[Any]:
+        entries = [found.entry(row) for row in partition.rows]
+        results = []
+        for frame in call.frames(partition):
+            values = [entry for entry in values_in(frame, entries) if entry is not None]
+            if found.distinct:
+                values = list(dict.fromkeys(values))
+            if form.order is not None:
+                values.sort(key=form.order)
+            results.append(form.result(values) if values else found.empty)
+        return results
+
+    return compute
+
+
+def _running_sums(found: Aggregation, form: Sums, call: _Call) -> Compute:
+    added = summands(found, found.entry)
+
+    def compute(partition: Partition) -> Sequence[Any]:
+        totals = [list(accumulate(parts, initial=0)) for parts in zip(*(added(row) for row in partition.rows))]
+        return [
+            form.result([sum(total[end] - total[start] for start, end in frame) for total in totals])
+            for frame in call.frames(partition)
+        ]
+
+    return compute
+
+
+def _sums_of_slices(found: Aggregation, form: Sums, call: _Call) -> Compute:
+    def compute(partition: Partition) -> Sequence[Any]:
+        entries = [found.entry(row) for row in partition.rows]
+        results = []
+        for frame in call.frames(partition):
+            parts = [form.summands(entry) for entry in set(values_in(frame, entries)) if entry is not None]
+            results.append(form.result([sum(part) for part in zip(*parts)] if parts else [0] * form.size))
+        return results
+
+    return compute
+
+
+def _firsts(found: Aggregation, form: First, call: _Call) -> Compute:
+    """Return the first entry of each frame, by a table of the firsts of 1, 2, 4, ... rows."""
+
+    def key(place: tuple[Any, Any]) -> Any:
+        return place[0]
+
+    def compute(partition: Partition) -> Sequence[Any]:
+        entries = [found.entry(row) for row in partition.rows]
+        absent: Any = ((True,), None)
+        level = [absent if entry is None else ((False, form.order(entry)), entry) for entry in entries]
+        levels = [level]
+        width = 1
+        while 2 * width <= len(level):
+            below = levels[-1]
+            levels.append([min(one, other, key=key) for one, other in zip(below, below[width:])])
+            width *= 2
+        results = []
+        for frame in call.frames(partition):
+            best = absent
+            for start, end in frame:
+                size = (end - start).bit_length() - 1
+                best = min(best, levels[size][start], levels[size][end - (1 << size)], key=key)
+            results.append(None if best[1] is None else form.result(best[1]))
+        return results
+
+    return compute
