@@ -181,7 +181,7 @@ def test_what_was_there_is_there_again_where_it_cannot_be_replaced(tmp_path: Pat
 
 
 def test_an_output_that_would_be_packed_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ConfigurationError, match=r"'out.csv.gz' should end in one of .parquet, .csv, .arrow$"):
+    with pytest.raises(ConfigurationError, match=r"'out.csv.gz' should end in one of .parquet, .csv, .json, .jsonl, .arrow$"):
         Folder("a", tmp_path / "out.csv.gz", overwrite=False)
 
 
