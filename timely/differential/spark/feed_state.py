@@ -6,11 +6,16 @@ be applied, so that no view is handed over with a part of them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
+import attrs
+
 from timely.dataflow import Capability, InputPort, OperatorInfo, OutputPort, Stream, route
-from timely.differential.spark.decoding import FeedTable, Item, Row, Upserted
+from timely.differential.collections import Collection
+from timely.differential.spark.decoding import Appended, Decoder, FeedTable, Item, Row, Upserted
+from timely.differential.tables import Table
+from timely.differential.tables.kinds import columns_of
 from timely.differential.updates import Update, by_record
 from timely.operators.generic import unary_frontier
 from timely.operators.pending import Pending
@@ -133,3 +138,22 @@ def replace_rows(table: FeedTable, upserted: Upserted) -> Fold:
         return (order, row) if row is not None or ordered else None, updates
 
     return fold
+
+
+@attrs.frozen
+class TableBuilder:
+    """Makes the table of a feed in a worker, from the streams of its DataFrames."""
+
+    table: FeedTable
+    decoder: Decoder
+
+    def build(self, streams: Sequence[Stream[int, Any]]) -> Table[int]:
+        """Return the table."""
+        name, decode = self.table.name, self.decoder.decode(self.table)
+        items = [stream.map_batch(decode) for stream in streams]
+        stream = items[0].concat(*items[1:]) if len(items) > 1 else items[0]
+        if isinstance(self.decoder, Upserted):
+            stream = fold_by_key(stream, replace_rows(self.table, self.decoder), f"upserts: {name}")
+        elif not isinstance(self.decoder, Appended):
+            stream = fold_by_key(stream, count_rows(self.table), f"changes: {name}")
+        return Table(Collection(stream), columns_of(self.table.schema))

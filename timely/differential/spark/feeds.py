@@ -6,16 +6,14 @@ Nothing is read here. The invariant: columns that are missing, or of a type that
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Literal
+from typing import Literal
 
 import attrs
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import BooleanType, DataType, StringType, StructType
 
-from timely.dataflow import Stream
 from timely.dataflow.origin import origin
-from timely.differential.collections import Collection
 from timely.differential.spark.decoding import (
     CHANGE_TYPE,
     COMMIT_VERSION,
@@ -26,8 +24,6 @@ from timely.differential.spark.decoding import (
     FeedTable,
     Upserted,
 )
-from timely.differential.spark.feed_state import count_rows, fold_by_key, replace_rows
-from timely.differential.tables import Table
 from timely.differential.tables.kinds import columns_of
 from timely.errors import ConfigurationError, SchemaError
 from timely.spark.plan import arrow_schema
@@ -58,25 +54,6 @@ class Feed:
                 " timestamp to timestamp_ntz, or leave it out"
             ) from None
         return FeedTable(name, schema, self.place)
-
-
-@attrs.frozen
-class TableBuilder:
-    """Makes the table of a feed in a worker, from the streams of its DataFrames."""
-
-    table: FeedTable
-    decoder: Decoder
-
-    def build(self, streams: Sequence[Stream[int, Any]]) -> Table[int]:
-        """Return the table."""
-        name, decode = self.table.name, self.decoder.decode(self.table)
-        items = [stream.map_batch(decode) for stream in streams]
-        stream = items[0].concat(*items[1:]) if len(items) > 1 else items[0]
-        if isinstance(self.decoder, Upserted):
-            stream = fold_by_key(stream, replace_rows(self.table, self.decoder), f"upserts: {name}")
-        elif not isinstance(self.decoder, Appended):
-            stream = fold_by_key(stream, count_rows(self.table), f"changes: {name}")
-        return Table(Collection(stream), columns_of(self.table.schema))
 
 
 def changes(frame: DataFrame, format: Format = "delta", *, snapshot: DataFrame | None = None) -> Feed:

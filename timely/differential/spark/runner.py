@@ -20,7 +20,8 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from timely.dataflow import ScopeBuilder, Stream
 from timely.differential.collections import Collection
 from timely.differential.spark.decoding import CHANGE_TYPE, COMMIT_VERSION
-from timely.differential.spark.feeds import Feed, TableBuilder, as_feed
+from timely.differential.spark.feed_state import TableBuilder
+from timely.differential.spark.feeds import Feed, as_feed
 from timely.differential.spark.sinks import Mode, ParquetSink, Sink, deletes_first
 from timely.differential.spark.view_rows import all_rows, changed_rows, changed_schema
 from timely.differential.tables import Table, sql, table

@@ -91,6 +91,9 @@ def all_rows(collection: Collection[int, Any], schema: pa.Schema, name: str) -> 
                 waiting.at(came_with.time, list).extend(batch)
             frontier = input.elements
             while capability.held and not reaches(frontier, capability.time):
+                if not frontier and not waiting:
+                    capability.drop()
+                    break
                 time = capability.time
                 if time in waiting:
                     for row, diff in consolidate(waiting.pop(time)):
@@ -100,10 +103,7 @@ def all_rows(collection: Collection[int, Any], schema: pa.Schema, name: str) -> 
                             log.replace(row, item)
                 for made in _batches(whole(time), schema, name):
                     output.session(capability).give_batch(made)
-                if frontier or waiting:
-                    capability.downgrade(time + 1)
-                else:
-                    capability.drop()
+                capability.downgrade(time + 1)
 
         return logic
 
