@@ -38,8 +38,12 @@ LAYERS: tuple[tuple[str, ...], ...] = (
 )
 RANK = {name: rank for rank, names in enumerate(LAYERS) for name in names}
 
-# The one exception: graphs on DataFrames stand on the pipeline.
-EXCEPTIONS = {("timely.graphs.spark", "spark")}
+# The exceptions: graphs and views on DataFrames stand on the pipeline.
+EXCEPTIONS = {
+    ("timely.graphs.spark", "spark"),
+    ("timely.differential.spark.feeds", "spark"),
+    ("timely.differential.spark.runner", "spark"),
+}
 
 # A scope draws its picture with `timely.inspect`, which is imported when it is called.
 FACADE = {"timely.methods": ("timely.inspect",)}

@@ -258,6 +258,13 @@ class SchemaError(TimelyError, ValueError):
     """Data does not have the expected columns or types."""
 
 
+class FeedError(OperatorError, ValueError):
+    """A row of a change feed that cannot be applied to its table; the message names the input, the row and what to do."""
+
+    def placed(self, message: str, name: str, path: str, worker: int) -> FeedError:
+        return FeedError(message, name, path, worker)
+
+
 class SqlError(TimelyError, ValueError):
     """A query that is not kept up to date, with the construct and its position; or a value that cannot be computed."""
 

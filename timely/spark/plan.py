@@ -7,7 +7,7 @@ cannot work are refused before a job starts. Every row of every input is in the 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from functools import reduce
 from typing import Any
 
@@ -144,12 +144,15 @@ class InputPlan:
         key = [column_name(self.keys[name])] if self.keys else []
         return _partitioned(session, frame, workers, key, column_name(self.epochs[name]) if self.epochs else None)
 
-    def whole(self) -> DataFrame:
-        """Return the rows of all inputs as one DataFrame, in the partitions that they have."""
-        return _by_position(next(iter(self.frames.values()))) if len(self.frames) == 1 else self._packed(bool(self.epochs))
+    def whole(self, chosen: Container[str] | None = None) -> DataFrame:
+        """Return the rows of all inputs, or of the ``chosen`` ones, as one DataFrame, in the partitions that they have."""
+        if len(self.frames) == 1:
+            return _by_position(next(iter(self.frames.values())))
+        return self._packed(bool(self.epochs), chosen)
 
-    def _packed(self, ordered: bool) -> DataFrame:
-        tables = [self._table(position, name, ordered) for position, name in enumerate(self.frames)]
+    def _packed(self, ordered: bool, chosen: Container[str] | None = None) -> DataFrame:
+        names = enumerate(self.frames)
+        tables = [self._table(position, name, ordered) for position, name in names if chosen is None or name in chosen]
         return reduce(DataFrame.unionAll, tables)
 
     def _table(self, position: int, name: str, ordered: bool) -> DataFrame:

@@ -9,9 +9,9 @@ A driver that starts again knows what its epoch log's few small files say. Each 
 ``owner``                 the driver that writes; one that finds another here writes nothing more
 ========================  =============================================================================================
 
-The invariant: an epoch is ingested, committed and delivered in this order, before the next one is ingested; nothing is undone. So
-only a delivery whose note was lost can repeat. Files are pruned when neither a restart nor the workers' checkpoints can ask for
-them.
+The invariant: an epoch is ingested, committed and delivered in this order, before the next one is ingested. Nothing is undone but
+this: an epoch whose rows the dataflow cannot take is withdrawn, and its rows are asked of the source again. So only a delivery
+whose note was lost can repeat. Files are pruned when neither a restart nor the workers' checkpoints can ask for them.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from typing import Any, Protocol
 
 import attrs
 
-from timely.errors import CheckpointError
+from timely.errors import CheckpointError, OperatorError, SchemaError
 
 _DELIVERED = "delivered"
 _OWNER = "owner"
@@ -75,7 +75,7 @@ class Steps(Protocol):
         """Write the rows of the epoch to files."""
 
     def compute(self, epoch: int) -> Outputs:
-        """Have the outputs of an ingested epoch written to files."""
+        """Have the outputs of an ingested epoch written to files. ``OperatorError`` or ``SchemaError`` for its rows."""
 
     def deliver(self, epoch: int, outputs: Outputs) -> None:
         """Deliver the outputs of the epoch to whom they are for."""
@@ -167,6 +167,14 @@ class EpochLog:
         self._write(f"committed-{epoch}", {name: [[file.name, file.rows] for file in files] for name, files in listed.items()})
         self._committed[epoch] = listed
 
+    def withdraw(self, epoch: int) -> None:
+        """Note that an epoch is not ingested after all: its rows are to come from the source again."""
+        if self.stage(epoch) is not Stage.INGESTED:
+            raise CheckpointError(f"epoch {epoch} cannot be withdrawn: it is {self.stage(epoch).value}")
+        self._check_owner(f"taken-{epoch}")
+        self._store.delete(f"taken-{epoch}")
+        del self._ingested[epoch]
+
     def deliver(self, epoch: int) -> None:
         """Note that an epoch has been delivered."""
         if self.stage(epoch) is not Stage.COMMITTED:
@@ -212,9 +220,12 @@ class EpochLog:
             " checkpoint"
         )
 
-    def _write(self, name: str, value: Any) -> None:
+    def _check_owner(self, name: str) -> None:
         if self._store.read(_OWNER) != self._me.encode():
             raise CheckpointError(f"{name} cannot be written: this stream was started again elsewhere, from the same checkpoint")
+
+    def _write(self, name: str, value: Any) -> None:
+        self._check_owner(name)
         text = json.dumps(value).encode()
         self._store.write(name, _digest(text) + b"\n" + text)
 
@@ -222,7 +233,8 @@ class EpochLog:
 def process_epoch(epoch_log: EpochLog, epoch: int, steps: Steps) -> bool:
     """Do what is left to do for an epoch, and note each step when it is done; return whether anything was left.
 
-    A second delivery, because the driver ended before the first was noted, has the same files.
+    A second delivery, because the driver ended before the first was noted, has the same files. An epoch whose rows make the
+    dataflow raise is withdrawn, so that they can be repaired at the source, or filtered out, before the next start.
 
     >>> class Printing:
     ...     def ingest(self, epoch): return [File(f"in {epoch}", 1)]
@@ -239,7 +251,12 @@ def process_epoch(epoch_log: EpochLog, epoch: int, steps: Steps) -> bool:
     if stage is Stage.NEW:
         epoch_log.ingest(epoch, steps.ingest(epoch))
     if stage is not Stage.COMMITTED:
-        epoch_log.commit(epoch, steps.compute(epoch))
+        try:
+            outputs = steps.compute(epoch)
+        except (OperatorError, SchemaError):
+            epoch_log.withdraw(epoch)
+            raise
+        epoch_log.commit(epoch, outputs)
     steps.deliver(epoch, epoch_log.outputs(epoch))
     epoch_log.deliver(epoch)
     return True

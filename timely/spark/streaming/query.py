@@ -78,10 +78,11 @@ def stream(
     """Start a dataflow that stays up on Spark, and whose epochs are the micro-batches of streaming DataFrames.
 
     ``build(scope, **streams)`` is called in every worker, as for :func:`~timely.spark.run`. The rows of micro-batch *n* enter at
-    time *n*. When everything at time *n* is complete, the driver calls ``foreach_epoch(n, {name: DataFrame})`` with the rows that
-    the outputs gave at that time: for every epoch, also one without rows, in order, and at least once. A driver that is killed
-    while the function runs calls it again with the same rows: make it idempotent by the epoch's number. This requires a dataflow
-    whose outputs depend on its input rows alone, whatever their order within an epoch.
+    time *n*; an input that is no streaming DataFrame, beside one that is, enters as a whole at time 0. When everything at time
+    *n* is complete, the driver calls ``foreach_epoch(n, {name: DataFrame})`` with the rows that the outputs gave at that time:
+    for every epoch, also one without rows, in order, and at least once. A driver that is killed while the function runs calls it
+    again with the same rows: make it idempotent by the epoch's number. This requires a dataflow whose outputs depend on its input
+    rows alone, whatever their order within an epoch.
 
     Everything that has to survive is under ``checkpoint``, a path or URI that driver and executors reach: the stream resumes from
     it, also with another number of workers. The state of the operators is written there every ``checkpoint_every`` epochs and by
@@ -122,11 +123,12 @@ def stream(
     check_patience(patience)
     check_page(live)
     session = session_of(inputs)
-    for name, frame in inputs.items():
-        if not frame.isStreaming:
-            raise ConfigurationError(
-                f"inputs[{name!r}] is no streaming DataFrame: read it with session.readStream, or use timely.spark.run"
-            )
+    fixed = [name for name, frame in inputs.items() if not frame.isStreaming]
+    if len(fixed) == len(inputs):
+        raise ConfigurationError(
+            f"none of the inputs ({', '.join(fixed)}) is a streaming DataFrame: read one with session.readStream, or use"
+            " timely.spark.run"
+        )
     check_build(build, inputs)
     check_names("outputs", outputs)
     plan = InputPlan.of(inputs, None, None)
@@ -148,9 +150,10 @@ def stream(
         return WorkerTask(*given, log=log, look=look, directory=directory, version=version, attempt=attempt)
 
     supervisor = Supervisor(session, server, workers, epoch_log, list(schemas), patience, make_task)
-    epochs = _Epochs(session, directory, schemas, foreach_epoch, supervisor, epoch_log, checkpoint_every)
+    first = plan.whole(fixed) if fixed else None
+    epochs = _Epochs(session, directory, schemas, foreach_epoch, supervisor, epoch_log, checkpoint_every, first)
     handle = StreamHandle(epochs)
-    handle._start(plan.whole(), trigger or {})
+    handle._start(plan.whole(inputs.keys() - fixed), trigger or {})
     return handle
 
 
@@ -195,8 +198,10 @@ class _Epochs:
         supervisor: Supervisor,
         epoch_log: EpochLog,
         every: int,
+        first: DataFrame | None,
     ) -> None:
         self._session = session
+        self._first = first
         self._directory = directory
         self._schemas = schemas
         self._foreach_epoch = foreach_epoch
@@ -241,10 +246,11 @@ class _Epochs:
             self.epoch_log.forget(epoch)
 
     def ingest(self, epoch: int) -> Sequence[File]:
-        """Have Spark's tasks write the rows of the micro-batch."""
+        """Have Spark's tasks write the rows of the micro-batch, and with the first one those of inputs that are no streams."""
         assert self._frame is not None
+        frame = self._frame if epoch or self._first is None else self._frame.unionAll(self._first)
         with self._timed("ingest"):
-            return write_epoch(self._frame.coalesce(self._spare()), self._directory, epoch)
+            return write_epoch(frame.coalesce(self._spare()), self._directory, epoch)
 
     def compute(self, epoch: int) -> Outputs:
         """Have the workers compute the epoch."""

@@ -21,6 +21,7 @@ from pyspark.sql import SparkSession
 from timely.errors import (
     ChangedDataflowError,
     ConfigurationError,
+    FeedError,
     GraphError,
     PeerLostError,
     SchemaError,
@@ -42,8 +43,8 @@ LOSSES = 4
 ERRORS = 2
 """Attempts in a row in which the program may raise without an epoch in between: once could be an accident."""
 
-_FINAL = (ChangedDataflowError, ConfigurationError, GraphError, SchemaError, StateError)
-"""What a worker raises when its dataflow is built, or about it; the next one would raise the same."""
+_FINAL = (ChangedDataflowError, ConfigurationError, FeedError, GraphError, SchemaError, StateError)
+"""What a worker raises about its dataflow or a row of its inputs; the next one would raise the same."""
 
 _LOOK_EVERY = 1.0
 

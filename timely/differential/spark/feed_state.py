@@ -1,0 +1,159 @@
+"""Changes of a feed become updates of its table, once their epoch is complete: what cannot be applied is an error before that.
+
+The state is the count of each row, or the last row of each key. The invariant: an epoch is complete only if all its changes could
+be applied, so that no view is handed over with a part of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
+
+import attrs
+
+from timely.dataflow import Capability, InputPort, OperatorInfo, OutputPort, Stream, route
+from timely.differential.collections import Collection
+from timely.differential.spark.decoding import Appended, Decoder, FeedTable, Item, Row, Upserted
+from timely.differential.tables import Table
+from timely.differential.tables.kinds import columns_of
+from timely.differential.updates import Update, by_record
+from timely.operators.generic import unary_frontier
+from timely.operators.pending import Pending
+from timely.operators.state import ChangeLog, register_keyed_state
+from timely.order import reaches
+
+Fold = Callable[[int, Any, Any, list[Any]], tuple[Any, list[Update]]]
+"""``fold(time, key, state, changes)``: the new state of the key (``None`` for none), and updates of the table."""
+
+_Waiting = tuple[Capability[int], dict[Any, list[Any]]]
+
+
+def fold_by_key(stream: Stream[int, list[Item]], fold: Fold, name: str) -> Stream[int, list[Update]]:
+    """Return the updates that ``fold`` makes of the changes of each key, at complete times, in order."""
+
+    def constructor(capability: Capability[int], info: OperatorInfo) -> Callable[..., object]:
+        states: dict[Any, Any] = {}
+        waiting: Pending[int, _Waiting] = Pending()
+
+        def load(items: Iterable[tuple[Any, Any]]) -> None:
+            for key, state in items:
+                if state is None:
+                    states.pop(key, None)
+                else:
+                    states[key] = state
+
+        def save_waiting() -> Iterator[tuple[int, Any, list[Any]]]:
+            for time in waiting:
+                for key, changes in waiting[time][1].items():
+                    yield time, key, changes
+
+        def load_waiting(items: Iterable[tuple[int, Any, list[Any]]]) -> None:
+            for time, key, changes in items:
+                waiting.at(time, lambda: (capability.delayed(time), {}))[1][key] = changes  # noqa: B023  # called at once
+
+        log: ChangeLog[tuple[Any, Any]] = ChangeLog(info, states.items, load, lambda item: route(item[0]))
+        register_keyed_state(info, save_waiting, load_waiting, lambda item: route(item[1]))
+        capability.drop()
+
+        def logic(input: InputPort[int, Any], output: OutputPort[int]) -> None:
+            for came_with, batch in input:
+                changes = waiting.at(came_with.time, lambda: (came_with.retain(), {}))[1]  # noqa: B023  # called at once
+                for key, change in batch:
+                    changes.setdefault(key, []).append(change)
+            frontier = input.elements
+            for time, (held, changes) in waiting.take(lambda time: not reaches(frontier, time)):
+                updates: list[Update] = []
+                for key, found in changes.items():
+                    state, made = fold(time, key, states.get(key), found)
+                    load([(key, state)])
+                    if log.enabled:
+                        log.replace(key, (key, state))
+                    updates += made
+                output.session(held).give_batch(updates)
+                held.drop()
+
+        return logic
+
+    return unary_frontier(stream, by_record(None), name, constructor)
+
+
+def count_rows(table: FeedTable) -> Fold:
+    """Return the fold of differences: the count of a row, which never falls below zero.
+
+    >>> import pyarrow as pa
+    >>> fold = count_rows(FeedTable("orders", pa.schema([("id", pa.int64())]), ""))
+    >>> fold(0, (7,), None, [1, 1]), fold(1, (7,), 2, [-1, 1])
+    ((2, [((7,), 2)]), (2, []))
+    >>> fold(2, (7,), 2, [-3])  # doctest: +ELLIPSIS
+    Traceback (most recent call last):
+    timely.errors.FeedError: input 'orders', row {'id': 7}: it is deleted at epoch 2, 3 times more than ...
+    """
+
+    def fold(time: int, row: Row, count: int | None, changes: list[int]) -> tuple[int | None, list[Update]]:
+        before, diff = count or 0, sum(changes)
+        if before + diff < 0:
+            raise table.refusal(
+                row,
+                f"it is deleted at epoch {time}, {-diff} times more than inserted, and is there {before} times",
+                "give the rows that were there before the feed as snapshot=, correct the feed, or filter the row out",
+            )
+        return (before + diff) or None, [(row, diff)] if diff else []
+
+    return fold
+
+
+def replace_rows(table: FeedTable, upserted: Upserted) -> Fold:
+    """Return the fold of upserts: the row that is last by ``order_by``, or by epoch where there is none.
+
+    >>> import pyarrow as pa
+    >>> table = FeedTable("orders", pa.schema([("id", pa.int64()), ("n", pa.int64())]), "")
+    >>> fold = replace_rows(table, Upserted(("id",), None, ("n",)))
+    >>> fold(0, (7,), None, [((2,), (7, 2)), ((1,), (7, 1))])
+    (((2,), (7, 2)), [((7, 2), 1)])
+    >>> fold(1, (7,), ((2,), (7, 2)), [((3,), None)])
+    (((3,), None), [((7, 2), -1)])
+    """
+    ordered = bool(upserted.order_by)
+
+    def fold(
+        time: int, key: Row, state: tuple[Row, Row | None] | None, changes: list[tuple[Row, Row | None]]
+    ) -> tuple[tuple[Row, Row | None] | None, list[Update]]:
+        before = None if state is None else state[1]
+        if ordered and state is not None:
+            changes = [*changes, state]
+        order = max(order for order, _ in changes)
+        last = dict.fromkeys(row for at, row in changes if at == order)
+        if len(last) > 1:
+            remedy = (
+                "add a column to order_by= that says which is the later one"
+                if ordered
+                else "give order_by=, the column that says which is the later one, or one row of a key in a micro-batch"
+            )
+            rows = " and ".join("a delete" if row is None else repr(row) for row in last)
+            raise table.refusal(key, f"several rows of one key at epoch {time}, and none is the last one: {rows}", remedy)
+        (row,) = last
+        updates: list[Update] = []
+        if row != before:
+            updates = [(one, diff) for one, diff in ((before, -1), (row, 1)) if one is not None]
+        return (order, row) if row is not None or ordered else None, updates
+
+    return fold
+
+
+@attrs.frozen
+class TableBuilder:
+    """Makes the table of a feed in a worker, from the streams of its DataFrames."""
+
+    table: FeedTable
+    decoder: Decoder
+
+    def build(self, streams: Sequence[Stream[int, Any]]) -> Table[int]:
+        """Return the table."""
+        name, decode = self.table.name, self.decoder.decode(self.table)
+        items = [stream.map_batch(decode) for stream in streams]
+        stream = items[0].concat(*items[1:]) if len(items) > 1 else items[0]
+        if isinstance(self.decoder, Upserted):
+            stream = fold_by_key(stream, replace_rows(self.table, self.decoder), f"upserts: {name}")
+        elif not isinstance(self.decoder, Appended):
+            stream = fold_by_key(stream, count_rows(self.table), f"changes: {name}")
+        return Table(Collection(stream), columns_of(self.table.schema))

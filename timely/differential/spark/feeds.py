@@ -1,0 +1,194 @@
+"""``Feed``: a table that changes, as DataFrames. ``changes`` and ``upserts`` say how its rows are to be read.
+
+Nothing is read here. The invariant: columns that are missing, or of a type that no table has, are refused before anything starts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Literal
+
+import attrs
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.types import BooleanType, DataType, StringType, StructType
+
+from timely.dataflow.origin import origin
+from timely.differential.spark.decoding import (
+    CHANGE_TYPE,
+    COMMIT_VERSION,
+    Appended,
+    ChangeTypes,
+    Debezium,
+    Decoder,
+    FeedTable,
+    Upserted,
+)
+from timely.differential.tables.kinds import columns_of
+from timely.errors import ConfigurationError, SchemaError
+from timely.spark.plan import arrow_schema
+
+Format = Literal["delta", "debezium", "append"]
+
+_COMMIT_TIME = "_commit_timestamp"
+
+
+@attrs.frozen
+class Feed:
+    """A table that changes: the DataFrame of its changes, and one of the rows before them; from ``changes`` and ``upserts``."""
+
+    frame: DataFrame
+    snapshot: DataFrame | None
+    rows: StructType
+    decoder: Decoder
+    place: str
+
+    def table(self, name: str) -> FeedTable:
+        """Return what the workers know of it. ``SchemaError`` for a type that no table has."""
+        schema = arrow_schema(self.rows)
+        try:
+            columns_of(schema)
+        except SchemaError as error:
+            raise SchemaError(
+                f"input {name!r}{f' given at {self.place}' if self.place else ''}: {error}. Cast the column in the DataFrame, a"
+                " timestamp to timestamp_ntz, or leave it out"
+            ) from None
+        return FeedTable(name, schema, self.place)
+
+
+def changes(frame: DataFrame, format: Format = "delta", *, snapshot: DataFrame | None = None) -> Feed:
+    """Return the feed of a DataFrame whose rows say how a table changes.
+
+    ``"delta"``: the rows of the table with a column ``_change_type`` (``insert``, ``delete``, ``update_preimage``,
+    ``update_postimage``), as Delta's change data feed has them; ``_commit_version`` and ``_commit_timestamp`` are not read.
+    ``"debezium"``: columns ``op`` (``c``, ``u``, ``d``, ``r``), ``before`` and ``after``; others are not read. ``"append"``:
+    rows are only added. ``snapshot`` is a DataFrame of the rows that were there before: it enters as a whole at epoch 0.
+
+    The order of rows within a micro-batch makes no difference. A row that is deleted more often than it is there is a
+    :class:`~timely.errors.FeedError` at its epoch; so is a row that says nothing known. Raises
+    :class:`~timely.errors.SchemaError` for other columns.
+
+    >>> from timely.spark import local_session
+    >>> rows = local_session(2).createDataFrame([(1, "insert")], "id long, _change_type string")
+    >>> changes(rows).rows.simpleString()
+    'struct<id:bigint>'
+    """
+    _check_frame("changes", frame)
+    if format == "append":
+        return _feed(frame, snapshot, frame.schema, Appended(), lambda rows: rows)
+    if format == "delta":
+        _check_column("changes", frame, CHANGE_TYPE, StringType())
+        frame = frame.drop(COMMIT_VERSION, _COMMIT_TIME)
+        return _feed(
+            frame,
+            snapshot,
+            frame.drop(CHANGE_TYPE).schema,
+            ChangeTypes(),
+            lambda rows: rows.withColumn(CHANGE_TYPE, F.lit("insert")).select(*frame.columns),
+        )
+    if format != "debezium":
+        raise ConfigurationError(f"changes: format is 'delta', 'debezium' or 'append', not {format!r}")
+    _check_column("changes", frame, "op", StringType())
+    sides = [_check_column("changes", frame, side, None) for side in ("before", "after")]
+    if not isinstance(sides[0], StructType) or not isinstance(sides[1], StructType) or not _same(sides[0], sides[1]):
+        raise SchemaError(
+            f"changes: before and after must be structs of the table's columns, and are {sides[0].simpleString()} and"
+            f" {sides[1].simpleString()}"
+        )
+
+    def read(rows: DataFrame) -> DataFrame:
+        before, after = F.lit(None).cast(sides[0]), F.struct(*rows.columns).cast(sides[1])
+        return rows.select(F.lit("r").alias("op"), before.alias("before"), after.alias("after"))
+
+    return _feed(frame.select("op", "before", "after"), snapshot, sides[1], Debezium(), read)
+
+
+def upserts(
+    frame: DataFrame,
+    keys: Sequence[str],
+    *,
+    deleted: str | None = None,
+    order_by: str | Sequence[str] = (),
+    snapshot: DataFrame | None = None,
+) -> Feed:
+    """Return the feed of a DataFrame whose rows each replace the row of the table with the same ``keys``.
+
+    ``deleted`` names a column of truth values, which the table does not have: where it is true, the row with these keys is
+    removed, if there is one. ``order_by`` names the columns that say which of two rows with the same keys is the later one,
+    whenever they come; the table then also remembers the keys that were deleted. Without it a later epoch replaces an earlier
+    one, and two different rows with the same keys in one micro-batch are a :class:`~timely.errors.FeedError`. So is a null in a
+    key. ``snapshot`` is as for :func:`changes`.
+
+    >>> from timely.spark import local_session
+    >>> rows = local_session(2).createDataFrame([(1, "a", False)], "id long, name string, gone boolean")
+    >>> upserts(rows, keys=["id"], deleted="gone").rows.simpleString()
+    'struct<id:bigint,name:string>'
+    """
+    _check_frame("upserts", frame)
+    orders = (order_by,) if isinstance(order_by, str) else tuple(order_by)
+    if isinstance(keys, str) or not keys:
+        raise ConfigurationError(f"upserts: keys is a list with at least one column, not {keys!r}")
+    table = frame
+    if deleted is not None:
+        _check_column("upserts", frame, deleted, BooleanType())
+        table = frame.drop(deleted)
+    for name in (*keys, *orders):
+        _check_column("upserts", table, name, None)
+
+    def present(rows: DataFrame) -> DataFrame:
+        return rows if deleted is None else rows.withColumn(deleted, F.lit(False)).select(*frame.columns)
+
+    return _feed(frame, snapshot, table.schema, Upserted(tuple(keys), deleted, orders), present)
+
+
+def as_feed(name: str, given: object) -> Feed:
+    """Return what was given for an input as a feed: a DataFrame is one whose rows are only added."""
+    if isinstance(given, Feed):
+        return given
+    if not isinstance(given, DataFrame):
+        raise ConfigurationError(
+            f"inputs[{name!r}] must be a DataFrame, or what changes(...) or upserts(...) return, not {type(given)!r}"
+        )
+    return changes(given, "append")
+
+
+def _feed(
+    frame: DataFrame, snapshot: DataFrame | None, rows: StructType, decoder: Decoder, alike: Callable[[DataFrame], DataFrame]
+) -> Feed:
+    """Return the feed, whose snapshot ``alike`` brings into the form of its changes."""
+    if snapshot is not None:
+        _check_frame("snapshot", snapshot)
+        if snapshot.isStreaming or not frame.isStreaming:
+            raise ConfigurationError("snapshot= is a DataFrame that is no stream, beside a streaming DataFrame of changes")
+        if not _same(snapshot.schema, rows):
+            raise SchemaError(
+                f"snapshot has the columns {snapshot.schema.simpleString()}, and the table that changes {rows.simpleString()}:"
+                " select and cast the same"
+            )
+        snapshot = alike(snapshot.select(*rows.names))
+    place = origin()
+    return Feed(frame, snapshot, rows, decoder, "" if place is None else str(place))
+
+
+def _same(one: StructType, other: StructType) -> bool:
+    """Return whether two tables have the same columns, in whatever order."""
+    return sorted((field.name, field.dataType.simpleString()) for field in one) == sorted(
+        (field.name, field.dataType.simpleString()) for field in other
+    )
+
+
+def _check_frame(function: str, frame: object) -> None:
+    if not isinstance(frame, DataFrame):
+        raise ConfigurationError(f"{function} takes a Spark DataFrame, not {type(frame)!r}")
+
+
+def _check_column(function: str, frame: DataFrame, name: str, kind: DataType | None) -> DataType:
+    """Return the type of a column. ``SchemaError`` where it is missing, or another one."""
+    if frame.columns.count(name) != 1:
+        raise SchemaError(
+            f"{function}: the DataFrame must have one column {name!r}; it has {', '.join(map(repr, frame.columns))}"
+        )
+    found: DataType = frame.schema[name].dataType
+    if kind is not None and found != kind:
+        raise SchemaError(f"{function}: column {name!r} is {found.simpleString()}, and must be {kind.simpleString()}")
+    return found

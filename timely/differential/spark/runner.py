@@ -1,0 +1,231 @@
+"""``maintain``: a view over feeds on Spark, as a stream whose epochs are micro-batches.
+
+It is :func:`timely.spark.stream` with a dataflow around the view: feeds become tables, and the view rows to hand over. What
+survives a failure is said there. The invariant: a view, a mode or feeds other than those of the checkpoint are refused.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+from collections.abc import Callable, Mapping
+from typing import Any, TypeAlias
+
+import attrs
+import pyarrow as pa
+from pyspark.sql import DataFrame
+from pyspark.sql.pandas.types import from_arrow_schema
+
+from timely.dataflow import ScopeBuilder, Stream
+from timely.differential.collections import Collection
+from timely.differential.spark.decoding import CHANGE_TYPE, COMMIT_VERSION
+from timely.differential.spark.feed_state import TableBuilder
+from timely.differential.spark.feeds import Feed, as_feed
+from timely.differential.spark.sinks import Mode, ParquetSink, Sink, deletes_first
+from timely.differential.spark.view_rows import all_rows, changed_rows, changed_schema
+from timely.differential.tables import Table, sql, table
+from timely.errors import ChangedDataflowError, ConfigurationError, SchemaError, brief
+from timely.spark import StreamHandle, stream
+from timely.spark.messages import SILENCE
+from timely.spark.plan import check_build, check_names
+from timely.spark.reporting import Page
+from timely.spark.streaming.directory import StreamDirectory
+from timely.worker import Worker
+
+View: TypeAlias = Table[int] | Collection[int, Any]
+BuildViews = Callable[..., View | Mapping[str, View]]
+"""``build(scope, **tables)`` returns a table, or several by name."""
+
+_VIEW = "view"
+"""The name of the only view."""
+
+_SNAPSHOT = "snapshot_of_"
+
+
+def maintain(
+    view: str | BuildViews,
+    inputs: Mapping[str, DataFrame | Feed],
+    outputs: Sink,
+    *,
+    checkpoint: str | os.PathLike[str],
+    mode: Mode = "changes",
+    workers: int | None = None,
+    checkpoint_every: int = 10,
+    trigger: Mapping[str, Any] | None = None,
+    version: str = "",
+    patience: float = SILENCE,
+    live: Page | None = None,
+) -> StreamHandle:
+    """Start a view that Spark's workers keep up to date while its inputs change, and hand it over after each micro-batch.
+
+    ``view`` is a query in SQL over the inputs, in the dialect of ``timely.differential.sql``; or a function ``build(scope,
+    **tables)`` of ``timely.differential.Table``, which returns a table, or a dictionary of several. An input is a streaming
+    DataFrame whose rows are only added; a feed from :func:`changes` or :func:`upserts`; or, beside one of these, a DataFrame that
+    is no stream, which enters as a whole at epoch 0.
+
+    ``outputs(epoch, frame)`` is called after each micro-batch, as ``foreach_epoch`` of :func:`timely.spark.stream`, in order and
+    at least once; of several views with a dictionary. In ``mode="changes"`` the rows are those by which the view has changed, all
+    deletes before all inserts, with ``_change_type`` (``delete``, ``insert``) and the epoch as ``_commit_version``: a feed that
+    :func:`changes` reads. In ``mode="complete"`` they are all rows of the view. Where ``outputs`` is a path, each epoch is one
+    folder ``epoch=<n>`` of Parquet files there, exactly once; in complete mode the last two stay.
+
+    A row that cannot be applied ends the stream with a :class:`~timely.errors.FeedError`, before anything of its epoch is handed
+    over. Repair the source, or filter the row out of the DataFrame, and start again with the same ``checkpoint``: the epoch is
+    read anew. The other arguments and errors are those of :func:`timely.spark.stream`; what is checked before anything starts is
+    a :class:`~timely.errors.SqlError`, :class:`~timely.errors.SchemaError` or :class:`~timely.errors.ConfigurationError`.
+
+    >>> import tempfile
+    >>> from timely.differential.spark import maintain
+    >>> from timely.spark import local_session
+    >>> session = local_session(2)
+    >>> numbers = session.readStream.format("rate-micro-batch").option("rowsPerBatch", 3).load().select("value")
+    >>> def take(epoch, frame):
+    ...     found.append(sorted((row.odd, row.n, row["_change_type"]) for row in frame.collect()))
+    ...     if epoch == 1:
+    ...         handle.stop()
+    >>> found, folder = [], tempfile.TemporaryDirectory()
+    >>> query = "select value % 2 = 1 as odd, count(*) as n from numbers group by value % 2 = 1"
+    >>> handle = maintain(query, {"numbers": numbers}, take, checkpoint=folder.name, workers=1)
+    >>> handle.await_termination()
+    True
+    >>> found[0]
+    [(False, 2, 'insert'), (True, 1, 'insert')]
+    >>> found[1]
+    [(False, 2, 'delete'), (False, 3, 'insert'), (True, 1, 'delete'), (True, 3, 'insert')]
+    >>> folder.cleanup()
+    """
+    if mode not in ("changes", "complete"):
+        raise ConfigurationError(f"mode is 'changes' or 'complete', not {mode!r}")
+    if not callable(outputs) and not isinstance(outputs, str | os.PathLike):
+        raise ConfigurationError(
+            f"outputs must be a function of an epoch and a DataFrame, or the path of a folder, not {outputs!r}"
+        )
+    check_names("inputs", inputs)
+    feeds = {name: as_feed(name, given) for name, given in inputs.items()}
+    if isinstance(view, str):
+        _check_cases(feeds)
+    else:
+        check_build(view, inputs)
+    frames = {name: feed.frame for name, feed in feeds.items()}
+    for name, feed in feeds.items():
+        if feed.snapshot is not None:
+            if _SNAPSHOT + name in feeds:
+                raise ConfigurationError(f"inputs: {_SNAPSHOT + name} is the name of the snapshot of {name!r}: rename the input")
+            frames[_SNAPSHOT + name] = feed.snapshot
+    builders = tuple(TableBuilder(feed.table(name), feed.decoder) for name, feed in feeds.items())
+    schemas = _schemas(view, builders)
+    several = set(schemas) != {_VIEW}
+    directory = StreamDirectory.at(checkpoint)
+    described = {
+        "view": view if isinstance(view, str) else "",
+        "mode": mode,
+        "inputs": {name: repr(feed.decoder) for name, feed in feeds.items()},
+    }
+    run = _settle(directory, described)
+    sink: Callable[[int, Any], object]
+    if isinstance(outputs, str | os.PathLike):
+        sink = ParquetSink(os.fspath(outputs).rstrip("/"), run, mode)
+    else:
+        sink = outputs
+
+    def deliver(epoch: int, tables: Mapping[str, DataFrame]) -> None:
+        views = {name: deletes_first(frame) if mode == "changes" else frame for name, frame in tables.items()}
+        sink(epoch, views if several else views[_VIEW])
+
+    return stream(
+        _Build(view, builders, schemas, mode),
+        frames,
+        {name: from_arrow_schema(changed_schema(schema) if mode == "changes" else schema) for name, schema in schemas.items()},
+        workers=workers,
+        foreach_epoch=deliver,
+        checkpoint=checkpoint,
+        checkpoint_every=checkpoint_every,
+        trigger=trigger,
+        version=version,
+        patience=patience,
+        live=live,
+    )
+
+
+@attrs.frozen
+class _Build:
+    """The dataflow around a view, built in every worker."""
+
+    view: str | BuildViews
+    builders: tuple[TableBuilder, ...]
+    schemas: Mapping[str, pa.Schema]
+    mode: Mode
+
+    def __call__(self, scope: ScopeBuilder[int], **streams: Stream[int, Any]) -> dict[str, Stream[int, Any]]:
+        tables = {}
+        for builder in self.builders:
+            name = builder.table.name
+            tables[name] = builder.build([streams[each] for each in (name, _SNAPSHOT + name) if each in streams])
+        render = changed_rows if self.mode == "changes" else all_rows
+        views = _views(self.view, scope, tables)
+        return {name: render(_collection(view), self.schemas[name], name) for name, view in views.items()}
+
+
+def _views(view: str | BuildViews, scope: ScopeBuilder[int], tables: Mapping[str, Table[int]]) -> Mapping[str, View]:
+    """Return the views by name, checked."""
+    found = sql(scope, view, **tables) if isinstance(view, str) else view(scope, **tables)
+    views = found if isinstance(found, Mapping) else {_VIEW: found}
+    check_names("what build returns", views)
+    for name, each in views.items():
+        if not isinstance(each, Table) and (not isinstance(each, Collection) or each.schema is None):
+            raise ConfigurationError(
+                f"view {name!r}: build must return a table, or a collection with a schema, not {brief(each)}:"
+                " dd.table(collection, schema) makes one"
+            )
+    return views
+
+
+def _collection(view: View) -> Collection[int, Any]:
+    return view.collection if isinstance(view, Table) else view
+
+
+def _schemas(view: str | BuildViews, builders: tuple[TableBuilder, ...]) -> dict[str, pa.Schema]:
+    """Return the columns of each view: it is built once here, and never run."""
+    worker = Worker()
+    schemas = {}
+    with worker.dataflow(int) as scope:
+        tables = {builder.table.name: table(scope, builder.table.schema) for builder in builders}
+        for name, each in _views(view, scope, tables).items():
+            schema = each.schema
+            assert schema is not None
+            for field in schema:
+                if pa.types.is_null(field.type):
+                    raise SchemaError(f"view {name!r}: column {field.name!r} has no type: CAST it in the view")
+                if field.name in (CHANGE_TYPE, COMMIT_VERSION):
+                    raise SchemaError(f"view {name!r}: column {field.name!r} has the name of one that is added: rename it")
+            schemas[name] = schema
+    worker.drop_dataflow(scope)
+    return schemas
+
+
+def _check_cases(feeds: Mapping[str, Feed]) -> None:
+    seen: dict[str, str] = {}
+    for name in feeds:
+        if (other := seen.setdefault(name.lower(), name)) != name:
+            raise ConfigurationError(
+                f"inputs: {other!r} and {name!r} differ in case alone, which SQL does not tell apart: rename one"
+            )
+
+
+def _settle(directory: StreamDirectory, described: Mapping[str, object]) -> str:
+    """Note what a checkpoint without any epoch is of, or compare; return what it is known by."""
+    name = "view.json"
+    if not {"taken", "delivered"} & {note.partition("-")[0] for note in directory.names("ledger")}:
+        run = secrets.token_hex(8)
+        text = json.dumps({"run": run, **described}, indent=1)
+        directory.write(name, lambda file: file.write(text.encode()))
+        return run
+    found = json.loads(directory.read(name))
+    for what, now in described.items():
+        if found[what] != now:
+            raise ChangedDataflowError(
+                f"the checkpoint {directory.uri} has another {what}: {brief(found[what])}, and not {brief(now)}. Use a new"
+                " directory as checkpoint"
+            )
+    return str(found["run"])
