@@ -233,8 +233,9 @@ def test_what_comes_to_be_there_during_a_run_is_not_replaced(here: Path, capsys:
 
 
 def test_a_folder_looks_again_whether_something_is_there_when_it_is_put_in_its_place(tmp_path: Path) -> None:
-    with pytest.raises(ConfigurationError, match=r"output 'a': .*out.csv' is there already"), Folder(
-        "a", tmp_path / "out.csv", overwrite=False
+    with (
+        pytest.raises(ConfigurationError, match=r"output 'a': .*out.csv' is there already"),
+        Folder("a", tmp_path / "out.csv", overwrite=False),
     ):
         (tmp_path / "out.csv").write_text("of somebody else")
     assert [path.read_text() for path in tmp_path.iterdir()] == ["of somebody else"]

@@ -237,6 +237,42 @@ class Views:
             self._complete(checked, recovered)
             return self._time
 
+    def write(
+        self,
+        name: str,
+        insert: Iterable[Row] = (),
+        delete: Iterable[Row] = (),
+        upsert: Iterable[Row] = (),
+        key: Sequence[str] = (),
+    ) -> int:
+        """Change one table in one epoch, and return the epoch.
+
+        A row of ``upsert`` replaces those with equal values in the columns ``key``; of several such rows the last one counts.
+        """
+        with self._running:
+            changes: list[Change] = [*((row, 1) for row in insert), *((row, -1) for row in delete)]
+            upserts = list(upsert)
+            if upserts:
+                if changes:
+                    raise ConfigurationError("insert and delete in another epoch than upsert: their order would not be known")
+                changes = self._replacements(self._relation(name), upserts, key)
+            return self.commit({name: changes})
+
+    def _replacements(self, table: _Relation, upserts: list[Row], key: Sequence[str]) -> list[Change]:
+        names = [column.name for column in table.contents.columns]
+        if not key or isinstance(key, str) or any(column not in names for column in key):
+            raise ConfigurationError(f"key is a list of columns of table {table.name} ({', '.join(names)}), not {brief(key)}")
+        if table.check is None:
+            raise ConfigurationError(f"{table.name} is a {table.kind}: only tables are changed")
+        places = [names.index(column) for column in key]
+        last = {tuple(row[place] for place in places): row for row in map(table.check, upserts)}
+        changes: list[Change] = [(row, 1) for row in last.values()]
+        with self._reading:
+            for values in last:
+                where = [Condition(place, "eq", value) for place, value in zip(places, values)]
+                changes += [(row, -count) for row, count in table.contents.find(where)]
+        return changes
+
     def _complete(self, changes: Mapping[str, list[Change]] | None = None, recovered: Sequence[_Relation] = ()) -> None:
         """Complete the time of the dataflows, and have it read: first views, and then queries.
 
