@@ -146,7 +146,7 @@ def test_values_of_all_types_come_and_go_as_json() -> None:
         assert first == [
             {"b": True, "n": str(1 << 60), "x": "inf", "d": "1.50", "s": "é\n", "day": "2020-01-31", "at": "2020-01-31T12:30:00"}
         ]
-        assert second == [dict.fromkeys("b n x d s day at".split())]
+        assert second == [dict.fromkeys(["b", "n", "x", "d", "s", "day", "at"])]
         given = {**first[0], "x": 0.5}
         assert ask(server.port, "/tables/t", "POST", {"delete": second, "insert": [given]}).content == {"time": 1}
         assert views.read("t").rows == [(row, 1), ((*row[:2], 0.5, *row[3:]), 1)]
@@ -357,7 +357,7 @@ def test_rows_are_written(served: Served) -> None:
     upserts = [{"id": 4, "price": 7}, {"id": 4, "customer": "eve", "price": 8}, {"id": 5, "customer": "ada", "price": 1}]
     assert write(upsert=upserts, key=["id"]).content == {"time": 2}
     assert rows(ask(served.port, "/views/totals").content) == [("ada", 43), ("eve", 8)]
-    for body, status in [
+    refusals: list[tuple[dict[str, Any], int]] = [
         ({"delete": [{"id": 9, "customer": "x", "price": 1}]}, 409),
         ({"insert": [{"id": None, "customer": "x", "price": 1}]}, 400),
         ({"insert": [{"id": 1.5, "customer": "x", "price": 1}]}, 400),
@@ -367,7 +367,8 @@ def test_rows_are_written(served: Served) -> None:
         ({"upsert": [{"id": 1}], "key": ["nope"]}, 400),
         ({"upsert": [{"id": 1}], "key": ["id"], "insert": [{"id": 1}]}, 400),
         ({"remove": []}, 400),
-    ]:
+    ]
+    for body, status in refusals:
         refused = write(**body)
         assert refused.status == status and refused.content["error"], (body, refused)
     assert ask(served.port, "/tables/totals", "POST", {"insert": [{"customer": "x", "total": 1}]}).status == 400

@@ -13,7 +13,7 @@ import pytest
 
 import timely
 from timely.errors import CompactedError, ConfigurationError, DifferenceError, OutputError, SchemaError, SqlError, ViewError
-from timely.server import Condition, Limits, Views
+from timely.server import Condition, Limits, Query, Views
 
 NUMBERS = pa.schema([("k", pa.string()), ("n", pa.int64())])
 
@@ -47,7 +47,8 @@ def test_views_read_earlier_views_at_one_time() -> None:
 
 def test_views_equal_duckdb_at_every_epoch_while_queries_come_and_go() -> None:
     chance = random.Random(7)
-    views, held, open_queries = Views(), {"t": Counter[Any](), "u": Counter[Any]()}, []
+    views, held = Views(), {"t": Counter[Any](), "u": Counter[Any]()}
+    open_queries: list[tuple[Query, str]] = []
     for name in held:
         views.table(name, NUMBERS)
     texts = {

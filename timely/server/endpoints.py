@@ -222,18 +222,15 @@ class Endpoints:
     # -- following -------------------------------------------------------------------------------------------------
 
     async def _changes(self, request: web.Request) -> web.StreamResponse:
-        name, parameters = _view(request), request.query.copy()
-        begin = parameters.pop("from", None)
-        last = request.headers.get("Last-Event-ID")
+        name, begin, last = _view(request), request.query.get("from"), request.headers.get("Last-Event-ID")
         description = await self._reading(self._views.describe, name)
-        where = conditions_of(description.columns, parameters.items())
-        first = partial(self._first, name, where)
+        where = conditions_of(description.columns, [each for each in request.query.items() if each[0] != "from"])
         if last is not None:  # also where `from` is given: the client has gone on since
             return await self._follow(request, name, where, await self._reading(self._resumed, name, where, last))
         if begin is not None:
             time = _number("from", begin)
             return await self._follow(request, name, where, await self._reading(self._next, name, where, time, True))
-        return await self._follow(request, name, where, await self._reading(first))
+        return await self._follow(request, name, where, await self._reading(self._first, name, where))
 
     def _first(self, name: str, where: list[Condition]) -> _Batch:
         """Return all that a view holds."""
@@ -272,7 +269,8 @@ class Endpoints:
                 raise
             return _Batch(event("dropped", {"reason": f"you read too slowly: {error}"}), time, over=True)
         columns = self._views.describe(name).columns
-        parts, rows = [], 0
+        parts: list[bytes] = []
+        rows = 0
         for epoch in epochs:
             changes = [(row, diff) for row, diff in epoch.changes if all(condition.holds(row) for condition in where)]
             rows += len(changes)
@@ -337,7 +335,7 @@ class Endpoints:
     # -- queries ---------------------------------------------------------------------------------------------------
 
     async def _query(self, request: web.Request) -> web.StreamResponse:
-        text = await request.text()
+        text: Any = await request.text()
         if request.content_type == "application/json":
             given = _parsed(text)
             text = given.get("sql") if isinstance(given, dict) else None

@@ -11,12 +11,14 @@ import pyarrow as pa
 from sqlglot import exp, parse
 from sqlglot.dialects.dialect import Dialect
 from sqlglot.errors import ParseError, TokenError
-from sqlglot.tokens import Token, TokenType
+from sqlglot.tokenizer_core import Token, TokenType
 
 from timely.errors import SqlError, brief
 
 NAME: Final = re.compile(r"[a-z_][a-z0-9_]*")
 """What tables and views are called, in lower case."""
+
+_FORMS: Final = "`create view name as select ...;` and `create table name (column type, ...);`"
 
 
 @attrs.frozen
@@ -121,17 +123,13 @@ def _definition(statement: list[Token], text: str) -> TableDefinition | ViewDefi
     first, last = statement[0], statement[-1]
     where = f" at line {first.line}"
     if first.token_type != TokenType.CREATE:
-        raise SqlError(
-            f"{brief(first.text)}{where}: a script has `create view name as select ...;` and `create table name (column type, ...);`"
-        )
+        raise SqlError(f"{brief(first.text)}{where}: a script has {_FORMS}")
     tree = _parsed(_placed(text, first.start, last.end + 1))
     kind = str(tree.args.get("kind") or "").upper()
     allowed = ("this", "kind", "expression", "replace")
     others = [name for name, value in tree.args.items() if value not in (None, False, []) and name not in allowed]
     if not isinstance(tree, exp.Create) or kind not in ("VIEW", "TABLE") or others or tree.args.get("replace"):
-        raise SqlError(
-            f"CREATE{where}: only `create view name as select ...` and `create table name (column type, ...)` are read"
-        )
+        raise SqlError(f"CREATE{where}: a script has {_FORMS}")
     if kind == "TABLE":
         return _table(tree, where)
     if not isinstance(tree.this, exp.Table) or tree.this.args.get("db") or not isinstance(tree.expression, exp.Query):
