@@ -269,6 +269,10 @@ class SqlError(TimelyError, ValueError):
     """A query that is not kept up to date, with the construct and its position; or a value that cannot be computed."""
 
 
+class ViewError(TimelyError, RuntimeError):
+    """A view or query of a server has no result: it failed in an epoch, took too long, or was one too many."""
+
+
 class SparkError(TimelyError, RuntimeError):
     """Spark cannot run the dataflow: too few slots, no usable Java, a failed stage."""
 

@@ -122,9 +122,7 @@ def test_an_output_that_is_a_file_is_told_in_one_message(tmp_path: Path, capsys:
         (["demo", "--kind", "breaks"], "breaks"),
     ],
 )
-def test_arguments_that_cannot_be_are_a_status_of_2(
-    arguments: list[str], words: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_arguments_that_cannot_be_are_a_status_of_2(arguments: list[str], words: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         main(arguments)
     assert ended.value.code == 2

@@ -1,0 +1,458 @@
+"""The server over HTTP: reads, what clients follow, queries, writes, and who may ask."""
+
+from __future__ import annotations
+
+import datetime
+import http.client
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from decimal import Decimal
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from tests.server.client import Event, Events, ask
+from timely.errors import ConfigurationError
+from timely.server import Limits, Views, ViewServer
+
+ORDERS = pa.schema([pa.field("id", pa.int64(), nullable=False), ("customer", pa.string()), ("price", pa.int64())])
+TOTALS = "select customer, sum(price) as total from orders group by customer"
+
+
+class Served:
+    """Views, and the server of them."""
+
+    def __init__(self, limits: Limits | None = None, **options: Any) -> None:
+        self.views = Views(limits)
+        self.views.table("orders", ORDERS, [(1, "ada", 30), (2, "bob", 5), (3, "ada", 12)])
+        self.views.view("totals", TOTALS)
+        self.server = ViewServer(self.views, **options)
+        self.port = self.server.port
+
+
+@pytest.fixture
+def served() -> Iterator[Served]:
+    found = Served(writable=True)
+    with found.server:
+        yield found
+
+
+def wait_until(holds: Callable[[], bool]) -> None:
+    end = time.monotonic() + 20
+    while not holds():
+        assert time.monotonic() < end
+        time.sleep(0.01)
+
+
+def rows(data: Any) -> list[tuple[Any, ...]]:
+    return sorted(tuple(row.values()) for row in data["rows"])
+
+
+def changes(event: Event) -> list[tuple[Any, ...]]:
+    assert event.name == "changes"
+    return [(each["count"], *each["row"].values()) for each in event.data["changes"]]
+
+
+# -- reading ---------------------------------------------------------------------------------------------------------------
+
+
+def test_the_list_of_views(served: Served) -> None:
+    served.views.commit({"orders": {(4, "eve", 1): 1}})
+    found = ask(served.port, "/views").content
+    assert found["time"] == 1 and found["writable"] is True
+    assert [(each["name"], each["kind"], each["rows"]) for each in found["views"]] == [
+        ("orders", "table", 4),
+        ("totals", "view", 3),
+    ]
+    assert found["views"][0]["columns"][0] == {"name": "id", "type": "INTEGER", "nullable": False}
+    assert found["views"][1]["query"] == TOTALS
+
+
+def test_points_and_ranges(served: Served) -> None:
+    def read(query: str) -> list[tuple[Any, ...]]:
+        return rows(ask(served.port, f"/views/orders?{query}").content)
+
+    assert read("customer=ada") == [(1, "ada", 30), (3, "ada", 12)]
+    assert read("customer=ada&price=12") == [(3, "ada", 12)]
+    assert read("price.gte=12&price.lt=30") == [(3, "ada", 12)]
+    assert read("id.gt=1&id.lte=2") == [(2, "bob", 5)]
+    assert read("customer.null=true") == []
+    found = ask(served.port, "/views/orders?limit=2")
+    assert len(found.content["rows"]) == 2 and found.content["more"] is True
+    assert found.content["time"] == 0 and found.headers["Timely-Time"] == "0" and found.content["view"] == "orders"
+    assert ask(served.port, "/views/Totals?customer=bob").content["rows"] == [{"customer": "bob", "total": 5}]
+
+
+@pytest.mark.parametrize(
+    ("path", "status", "message"),
+    [
+        ("/views/nope", 404, "there is no table or view nope: there are orders, totals"),
+        ("/views/orders?nope=1", 400, "no column 'nope'"),
+        ("/views/orders?id=x", 400, "'id' is INTEGER: 'x' is not a whole number"),
+        ("/views/orders?id.like=x", 400, "id.gte"),
+        ("/views/orders?limit=-1", 400, "limit=-1: give a whole number"),
+        ("/views/orders/changes?from=7", 410, "after epoch 7"),
+        ("/views/orders/changes?from=now", 400, "whole number"),
+        ("/nope", 404, "Not Found"),
+    ],
+)
+def test_what_cannot_be_read_is_said(served: Served, path: str, status: int, message: str) -> None:
+    found = ask(served.port, path)
+    assert found.status == status and message in found.content["error"]
+
+
+def test_arrow(served: Served) -> None:
+    found = ask(served.port, "/views/totals", Accept="application/vnd.apache.arrow.stream")
+    table = pa.ipc.open_stream(found.content).read_all()
+    assert table.schema.field("total").type == pa.int64() and table.schema.metadata == {b"time": b"0", b"more": b"false"}
+    assert sorted(table.to_pydict()["total"]) == [5, 42]
+    served.views.commit({"orders": {(9, "big", (1 << 63) - 1): 1, (10, "big", (1 << 63) - 1): 1}})
+    too_large = ask(served.port, "/views/totals", Accept="application/vnd.apache.arrow.stream")
+    assert too_large.status == 400 and "ask for JSON" in too_large.content["error"]
+    assert str(2 * ((1 << 63) - 1)) in [row["total"] for row in ask(served.port, "/views/totals").content["rows"]]
+
+
+def test_values_of_all_types_come_and_go_as_json() -> None:
+    schema = pa.schema(
+        [
+            ("b", pa.bool_()),
+            ("n", pa.int64()),
+            ("x", pa.float64()),
+            ("d", pa.decimal128(20, 2)),
+            ("s", pa.string()),
+            ("day", pa.date32()),
+            ("at", pa.timestamp("us")),
+        ]
+    )
+    row = (
+        True,
+        1 << 60,
+        float("inf"),
+        Decimal("1.50"),
+        "é\n",
+        datetime.date(2020, 1, 31),
+        datetime.datetime(2020, 1, 31, 12, 30),
+    )
+    views = Views()
+    views.table("t", schema, [row, (None,) * 7])
+    with ViewServer(views, writable=True) as server:
+        first, second = (
+            ask(server.port, "/views/t?b=true").content["rows"],
+            ask(server.port, "/views/t?b.null=true").content["rows"],
+        )
+        assert first == [
+            {"b": True, "n": str(1 << 60), "x": "inf", "d": "1.50", "s": "é\n", "day": "2020-01-31", "at": "2020-01-31T12:30:00"}
+        ]
+        assert second == [dict.fromkeys(["b", "n", "x", "d", "s", "day", "at"])]
+        given = {**first[0], "x": 0.5}
+        assert ask(server.port, "/tables/t", "POST", {"delete": second, "insert": [given]}).content == {"time": 1}
+        assert views.read("t").rows == [(row, 1), ((*row[:2], 0.5, *row[3:]), 1)]
+        for condition in ("n=1152921504606846976", "x=0.5", "d=1.5", "day=2020-01-31", "at=2020-01-31%2012:30:00"):
+            assert ask(server.port, f"/views/t?{condition}").content["rows"] != []
+
+
+# -- following -------------------------------------------------------------------------------------------------------------
+
+
+def test_two_clients_follow_a_view(served: Served) -> None:
+    with Events(served.port, "/views/totals/changes") as one, Events(served.port, "/views/totals/changes?customer=bob") as other:
+        first = one.next()
+        assert first.name == "snapshot" and first.data["time"] == 0 and rows(first.data) == [("ada", 42), ("bob", 5)]
+        assert rows(other.next().data) == [("bob", 5)]
+        served.views.commit({"orders": {(4, "ada", 1): 1}})
+        served.views.commit({"orders": {}})
+        served.views.commit({"orders": {(4, "ada", 1): -1, (5, "bob", 1): 1}})
+        second, third = one.next(), one.next()
+        assert (second.data["time"], changes(second)) == (1, [(-1, "ada", 42), (1, "ada", 43)])
+        assert (third.data["time"], sorted(changes(third))) == (
+            3,
+            [(-1, "ada", 43), (-1, "bob", 5), (1, "ada", 42), (1, "bob", 6)],
+        )
+        only = other.next()
+        assert (only.data["time"], changes(only)) == (3, [(-1, "bob", 5), (1, "bob", 6)])
+        assert only.id == third.id
+    wait_until(lambda: ask(served.port, "/health").content["subscribers"] == 0)
+
+
+def test_a_client_that_comes_back_misses_and_repeats_nothing(served: Served) -> None:
+    with Events(served.port, "/views/totals/changes") as events:
+        last = events.next().id
+        served.views.commit({"orders": {(4, "ada", 1): 1}})
+        last = events.next().id
+    served.views.commit({"orders": {(5, "ada", 1): 1}})
+    served.views.commit({"orders": {(6, "ada", 1): 1}})
+    assert last is not None
+    with Events(served.port, "/views/totals/changes", Last_Event_ID=last) as events:
+        assert [changes(events.next()) for _ in range(2)] == [
+            [(-1, "ada", 43), (1, "ada", 44)],
+            [(-1, "ada", 44), (1, "ada", 45)],
+        ]
+        served.views.commit({"orders": {(7, "ada", 1): 1}})
+        assert changes(events.next()) == [(-1, "ada", 45), (1, "ada", 46)]
+    with Events(served.port, "/views/totals/changes?from=3") as events:
+        assert changes(events.next()) == [(-1, "ada", 45), (1, "ada", 46)]
+
+
+@pytest.mark.parametrize("last", ["{run}-0", "{run}-99", "other-3", "nonsense", "{run}-x"])
+def test_a_client_that_cannot_go_on_is_told_to_start_over(last: str) -> None:
+    served = Served(Limits(epochs=2))
+    with served.server:
+        with Events(served.port, "/views/totals/changes") as events:
+            run = (events.next().id or "").split("-")[0]
+        for order in range(4, 8):
+            served.views.commit({"orders": {(order, "ada", 1): 1}})
+        with Events(served.port, "/views/totals/changes", Last_Event_ID=last.format(run=run)) as events:
+            reset, snapshot = events.next(), events.next()
+            assert reset.name == "reset" and "not remembered" in reset.data["reason"] and reset.id is None
+            assert snapshot.name == "snapshot" and snapshot.data["time"] == 4 and rows(snapshot.data) == [("ada", 46), ("bob", 5)]
+
+
+def test_a_slow_client_is_dropped_and_holds_nobody_up() -> None:
+    served = Served(Limits(epochs=3))
+    with served.server, Events(served.port, "/views/orders/changes") as quick:
+        quick.next()
+        slow = socket.create_connection(("127.0.0.1", served.port))
+        slow.sendall(b"GET /views/orders/changes HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        wait_until(lambda: ask(served.port, "/health").content["subscribers"] == 2)
+        text = "x" * 200_000  # more than the system holds back for the client
+        for epoch in range(20):
+            base = 10 + 5 * epoch
+            served.views.commit({"orders": {(base + n, text, 1): 1 for n in range(5)}})
+            assert quick.next().data["time"] == epoch + 1
+        slow.settimeout(20)
+        received = b""
+        while not received.endswith(b"0\r\n\r\n"):
+            received += slow.recv(1 << 20)
+        slow.close()
+        assert received.count(b"event: changes") < 20
+        assert b"event: dropped" in received.split(b"event: changes")[-1] and b"too slowly" in received
+
+
+def test_an_epoch_or_a_view_that_is_too_large_is_not_sent() -> None:
+    served = Served(Limits(rows=4))
+    with served.server, Events(served.port, "/views/orders/changes") as events:
+        events.next()
+        served.views.commit({"orders": {(n, "x", n): 1 for n in range(10, 20)}})
+        [last] = events.rest()
+        assert last.name == "dropped" and "epoch 1 has more than 4 changes" in last.data["reason"]
+        refused = ask(served.port, "/views/orders/changes")
+        assert refused.status == 413 and "orders has more than 4 rows" in refused.content["error"]
+        assert ask(served.port, "/query", "POST", "select * from orders").status == 413
+        with Events(served.port, "/views/orders/changes?id.lt=3") as few:
+            assert len(rows(few.next().data)) == 2
+    wait_until(lambda: served.views.queries == 0)
+
+
+def test_no_more_subscribers_than_the_limit() -> None:
+    served = Served(Limits(subscribers=1))
+    with served.server, Events(served.port, "/views/orders/changes"):
+        refused = ask(served.port, "/views/orders/changes")
+        assert refused.status == 503 and "follow already" in refused.content["error"]
+
+
+def test_a_view_that_fails_says_so_and_goes_on_when_it_can(served: Served) -> None:
+    served.views.view("inverse", "select customer, 100 // total as n from totals")
+    with Events(served.port, "/views/inverse/changes") as events:
+        assert rows(events.next().data) == [("ada", 2), ("bob", 20)]
+        served.views.commit({"orders": {(4, "bob", -5): 1}})
+        error = events.next()
+        assert error.name == "error" and "division by zero" in error.data["error"] and error.id is None
+        assert ask(served.port, "/views/inverse").status == 503
+        health = ask(served.port, "/health").content
+        assert health["status"] == "degraded" and "division by zero" in health["errors"][0]
+        served.views.commit({"orders": {(4, "bob", -5): -1, (5, "bob", 5): 1}})
+        assert sorted(changes(events.next())) == [(-1, "bob", 20), (1, "bob", 10)]
+    assert ask(served.port, "/health").content["status"] == "ok"
+
+
+def test_the_end_of_the_server_ends_what_clients_follow() -> None:
+    served = Served()
+    with Events(served.port, "/views/orders/changes") as events:
+        events.next()
+        served.server.close()
+        assert [each.name for each in events.rest()] == ["dropped"]
+    served.server.close()
+
+
+# -- queries ---------------------------------------------------------------------------------------------------------------
+
+
+def test_a_query_lives_as_long_as_its_client(served: Served) -> None:
+    with Events(served.port, "/query", "POST", {"sql": "select count(*) as n from totals where total > 10"}) as one:
+        assert rows(one.next().data) == [(1,)]
+        with Events(served.port, "/query", "POST", "select max(total) as m from totals") as other:
+            assert rows(other.next().data) == [(42,)]
+            served.views.commit({"orders": {(4, "bob", 50): 1}})
+            assert changes(one.next()) == [(-1, 1), (1, 2)] and changes(other.next()) == [(-1, 42), (1, 55)]
+            assert served.views.queries == 2
+        wait_until(lambda: served.views.queries == 1)
+        served.views.commit({"orders": {(4, "bob", 50): -1}})
+        assert changes(one.next()) == [(-1, 2), (1, 1)]
+    wait_until(lambda: served.views.queries == 0)
+
+
+def test_a_query_that_is_read_once(served: Served) -> None:
+    found = ask(served.port, "/query", "POST", "select total from totals where customer = 'ada'", Accept="application/json")
+    assert found.content["rows"] == [{"total": 42}] and found.content["time"] == 0
+    found = ask(served.port, "/query", "POST", "select 1 as one", Accept="application/vnd.apache.arrow.stream")
+    assert pa.ipc.open_stream(found.content).read_all().to_pylist() == [{"one": 1}]
+    wait_until(lambda: served.views.queries == 0)
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "expected"),
+    [
+        ("select nope from orders", 400, {"line": 1, "column": 8}),
+        ("select *\nfrom orders where", 400, {"line": 2}),
+        ("drop table orders", 400, {}),
+        ("select 1 // (total - 5) as n from totals", 503, {}),
+        ("", 400, {}),
+        ({"sql": 7}, 400, {}),
+        (["select 1 as n"], 400, {}),
+    ],
+)
+def test_a_query_that_is_wrong(served: Served, body: Any, status: int, expected: dict[str, int]) -> None:
+    found = ask(served.port, "/query", "POST", body)
+    assert found.status == status and found.content["error"]
+    assert expected.items() <= found.content.items()
+    assert served.views.queries == 0 and len(ask(served.port, "/views/orders").content["rows"]) == 3
+
+
+def test_a_query_that_fails_later_ends_with_an_error(served: Served) -> None:
+    with Events(served.port, "/query", "POST", "select 1 // (total - 7) as n from totals") as events:
+        events.next()
+        served.views.commit({"orders": {(4, "bob", 2): 1}})
+        [last] = events.rest()
+        assert last.name == "error" and "division by zero" in last.data["error"]
+    assert rows(ask(served.port, "/views/totals").content) == [("ada", 42), ("bob", 7)]
+    wait_until(lambda: served.views.queries == 0)
+
+
+def test_a_client_that_leaves_while_its_query_starts_leaves_nothing() -> None:
+    served = Served(Limits(query_seconds=1.0))
+    with served.server:
+        slow = "with recursive r(n) as (select 1 union select n + 1 from r) select n from r"
+        connection = http.client.HTTPConnection("127.0.0.1", served.port)
+        connection.request("POST", "/query", slow.encode())
+        wait_until(lambda: served.views.queries == 1)
+        connection.close()
+        assert len(ask(served.port, "/views/orders").content["rows"]) == 3  # reads do not wait
+        wait_until(lambda: served.views.queries == 0)
+
+
+# -- writing ---------------------------------------------------------------------------------------------------------------
+
+
+def test_rows_are_written(served: Served) -> None:
+    def write(**body: Any) -> Any:
+        return ask(served.port, "/tables/orders", "POST", body)
+
+    assert write(
+        insert=[{"id": 4, "customer": "eve", "price": 1}], delete=[{"id": 2, "customer": "bob", "price": 5}]
+    ).content == {"time": 1}
+    assert rows(ask(served.port, "/views/totals").content) == [("ada", 42), ("eve", 1)]
+    upserts = [{"id": 4, "price": 7}, {"id": 4, "customer": "eve", "price": 8}, {"id": 5, "customer": "ada", "price": 1}]
+    assert write(upsert=upserts, key=["id"]).content == {"time": 2}
+    assert rows(ask(served.port, "/views/totals").content) == [("ada", 43), ("eve", 8)]
+    refusals: list[tuple[dict[str, Any], int]] = [
+        ({"delete": [{"id": 9, "customer": "x", "price": 1}]}, 409),
+        ({"insert": [{"id": None, "customer": "x", "price": 1}]}, 400),
+        ({"insert": [{"id": 1.5, "customer": "x", "price": 1}]}, 400),
+        ({"insert": [{"id": 1, "nope": 1}]}, 400),
+        ({"insert": [[1, "x", 1]]}, 400),
+        ({"upsert": [{"id": 1}]}, 400),
+        ({"upsert": [{"id": 1}], "key": ["nope"]}, 400),
+        ({"upsert": [{"id": 1}], "key": ["id"], "insert": [{"id": 1}]}, 400),
+        ({"remove": []}, 400),
+    ]
+    for body, status in refusals:
+        refused = write(**body)
+        assert refused.status == status and refused.content["error"], (body, refused)
+    assert ask(served.port, "/tables/totals", "POST", {"insert": [{"customer": "x", "total": 1}]}).status == 400
+    assert ask(served.port, "/tables/nope", "POST", {"insert": []}).status == 404
+    assert ask(served.port, "/tables/orders", "POST", '{"insert": []}').status == 415
+    assert ask(served.port, "/tables/orders", "POST", "{", Content_Type="application/json").status == 400
+    assert ask(served.port, "/tables/orders", "POST", '{"insert": [{"id": NaN}]}', Content_Type="application/json").status == 400
+    assert served.views.time == 2
+
+
+def test_a_server_only_reads_unless_it_is_told() -> None:
+    served = Served(Limits(body=100))
+    with served.server:
+        refused = ask(served.port, "/tables/orders", "POST", {"insert": []})
+        assert refused.status == 403 and "--writable" in refused.content["error"] and served.views.time == 0
+        assert ask(served.port, "/query", "POST", "select " + "1 + " * 100 + "1 as n").status == 413
+
+
+# -- who may ask -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ({}, 200),
+        ({"Host": "localhost:{port}"}, 200),
+        ({"Host": "127.0.0.1:{port}", "Origin": "http://127.0.0.1:{port}", "Sec_Fetch_Site": "same-origin"}, 200),
+        ({"Host": "[::1]:{port}"}, 200),
+        ({"Host": "views.example:{port}"}, 200),
+        ({"Host": "evil.example:{port}"}, 403),
+        ({"Host": "evil.example:{port}", "Origin": "http://evil.example:{port}"}, 403),
+        ({"Host": "127.0.0.1.evil.example"}, 403),
+        ({"Host": "localhost.evil.example"}, 403),
+        ({"Host": ""}, 403),
+        ({"Origin": "http://evil.example"}, 403),
+        ({"Origin": "null"}, 403),
+        ({"Origin": "http://127.0.0.1:1"}, 403),
+        ({"Sec_Fetch_Site": "cross-site"}, 403),
+        ({"Sec_Fetch_Site": "same-site"}, 403),
+    ],
+)
+def test_pages_of_other_sites_read_nothing(headers: dict[str, str], status: int) -> None:
+    served = Served(names=["views.example"], writable=True)
+    given = {name: value.format(port=served.port) for name, value in headers.items()}
+    with served.server:
+        answers = [
+            ask(served.port, "/", **given),
+            ask(served.port, "/views/orders", **given),
+            ask(served.port, "/tables/orders", "POST", {"insert": [{"id": 4}]}, **given),
+            ask(served.port, "/query", "POST", "select 1 as n", Accept="application/json", **given),
+        ]
+    assert [answer.status for answer in answers] == [status] * 4
+    for answer in answers:
+        assert "Access-Control-Allow-Origin" not in answer.headers
+        assert (
+            answer.headers["X-Content-Type-Options"] == "nosniff"
+            and "default-src 'none'" in answer.headers["Content-Security-Policy"]
+        )
+    assert served.views.time == (status == 200)
+
+
+def test_an_address_that_cannot_be_served() -> None:
+    served = Served()
+    with served.server, pytest.raises(ConfigurationError, match="cannot be served there"):
+        ViewServer(served.views, port=served.port)
+
+
+def test_clients_of_many_threads(served: Served) -> None:
+    seen: list[int] = []
+
+    def follow() -> None:
+        with Events(served.port, "/views/totals/changes") as events:
+            total = {row["customer"]: row["total"] for row in events.next().data["rows"]}
+            while total.get("ada") != 62:
+                for count, customer, value in changes(events.next()):
+                    if count > 0:
+                        total[customer] = value
+            seen.append(total["ada"])
+
+    followers = [threading.Thread(target=follow) for _ in range(8)]
+    for follower in followers:
+        follower.start()
+    for order in range(10, 30):
+        ask(served.port, "/tables/orders", "POST", {"insert": [{"id": order, "customer": "ada", "price": 1}]})
+    for follower in followers:
+        follower.join()
+    assert seen == [62] * 8

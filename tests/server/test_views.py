@@ -1,0 +1,348 @@
+"""Views: epochs of several tables, what fails and recovers, queries that come and go."""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections import Counter
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+import pytest
+
+import timely
+from timely.errors import CompactedError, ConfigurationError, DifferenceError, OutputError, SchemaError, SqlError, ViewError
+from timely.server import Condition, Limits, Query, Views
+
+NUMBERS = pa.schema([("k", pa.string()), ("n", pa.int64())])
+
+
+def rows(views: Views, name: str) -> dict[Any, int]:
+    return dict(views.read(name).rows)
+
+
+def numbers(limits: Limits | None = None) -> Views:
+    views = Views(limits)
+    views.table("t", NUMBERS, [("a", 1), ("b", 2)])
+    return views
+
+
+def test_views_read_earlier_views_at_one_time() -> None:
+    views = numbers()
+    views.run_script(
+        "create view sums as select k, sum(n) as n from t group by k; create view big as select * from sums where n > 1"
+    )
+    assert rows(views, "big") == {("b", 2): 1}
+    assert views.commit({"t": {("a", 4): 1}}) == 1
+    assert rows(views, "sums") == {("a", 5): 1, ("b", 2): 1} and rows(views, "big") == {("a", 5): 1, ("b", 2): 1}
+    assert [(e.time, e.changes) for e in views.changes("big", 0)] == [(1, [(("a", 5), 1)])]
+    time, found = views.overview()
+    assert time == 1 and [(each.name, each.kind, each.rows) for each in found] == [
+        ("t", "table", 3),
+        ("sums", "view", 2),
+        ("big", "view", 2),
+    ]
+
+
+def test_views_equal_duckdb_at_every_epoch_while_queries_come_and_go() -> None:
+    chance = random.Random(7)
+    views, held = Views(), {"t": Counter[Any](), "u": Counter[Any]()}
+    open_queries: list[tuple[Query, str]] = []
+    for name in held:
+        views.table(name, NUMBERS)
+    texts = {
+        "sums": "select k, sum(n) as n, count(*) as c from t group by k",
+        "pairs": "select t.k, t.n, u.n as m from t join u on t.k = u.k",
+        "of_views": "select pairs.k, pairs.m, sums.n from pairs join sums on pairs.k = sums.k where pairs.n > 2",
+    }
+    for name, text in texts.items():
+        views.view(name, text)
+    for _ in range(12):
+        changes: dict[str, Counter[Any]] = {name: Counter() for name in held}
+        for name, counts in held.items():
+            for _ in range(4):
+                changes[name][chance.choice("abc"), chance.randrange(4)] += 1
+            for row in chance.sample(sorted(counts), min(3, len(counts))):
+                changes[name][row] -= 1
+            counts.update(changes[name])
+            held[name] = Counter({row: n for row, n in counts.items() if n})
+        views.commit(changes)
+        database = duckdb.connect()
+        for name, counts in held.items():
+            database.execute(f"create table {name} (k varchar, n bigint)")
+            for row in counts.elements():
+                database.execute(f"insert into {name} values (?, ?)", row)
+        expected = {}
+        for name, text in texts.items():
+            expected[name] = Counter(database.execute(text).fetchall())
+            database.execute(f"create view {name} as {text}")
+            assert rows(views, name) == expected[name]
+        for query, name in open_queries:
+            assert rows(views, query.name) == expected[name]
+        if len(open_queries) == 3:
+            open_queries.pop(chance.randrange(3))[0].close()
+        name = chance.choice(list(texts))
+        open_queries.append((views.query(f"select * from {name}"), name))
+        assert rows(views, open_queries[-1][0].name) == expected[name]
+    assert views.queries == len(open_queries)
+
+
+def test_a_row_that_is_refused_changes_nothing() -> None:
+    views = numbers()
+    views.table("u", NUMBERS)
+    with pytest.raises(DifferenceError, match=r"table t: \('a', 9\) would be there -1 times"):
+        views.commit({"u": {("x", 1): 1}, "t": {("a", 9): -1}})
+    with pytest.raises(SchemaError, match="'n' is INTEGER"):
+        views.commit({"u": {("x", 1): 1}, "t": {("a", "z"): 1}})
+    with pytest.raises(OutputError, match="there are t, u"):
+        views.commit({"v": {}})
+    assert views.time == 0 and rows(views, "u") == {}
+    views.view("v", "select * from t")
+    with pytest.raises(ConfigurationError, match="v is a view: only tables"):
+        views.commit({"v": {("a", 1): 1}})
+    with pytest.raises(ConfigurationError, match="t already"):
+        views.table("T", NUMBERS)
+
+
+def test_a_view_that_fails_has_no_result_until_it_can_be_computed() -> None:
+    views = numbers()
+    views.run_script(
+        "create view sums as select sum(n) as n from t;"
+        "create view inverse as select k, 10 // n as m from t;"
+        "create view of_it as select sum(m) as m from inverse"
+    )
+    query = views.query("select k from t")
+    assert rows(views, "of_it") == {(15,): 1}
+    views.commit({"t": {("c", 0): 1}})
+    assert rows(views, "sums") == {(3,): 1} and rows(views, query.name) == {("a",): 1, ("b",): 1, ("c",): 1}
+    assert [(e.time, e.changes) for e in views.changes("sums", 0)] == []
+    with pytest.raises(ViewError, match="view inverse has no result now: SqlError: 10 // 0: division by zero"):
+        views.read("inverse")
+    with pytest.raises(ViewError, match="view inverse, which it reads, has no result now"):
+        views.read("of_it")
+    with pytest.raises(ViewError, match="view inverse, which it reads"):
+        views.view("late", "select * from inverse")
+    views.commit({"t": {("d", 5): 1}})  # it still fails
+    assert rows(views, "sums") == {(8,): 1}
+    with pytest.raises(ViewError):
+        views.read("of_it")
+    views.commit({"t": {("c", 0): -1}})
+    assert rows(views, "inverse") == {("a", 10): 1, ("b", 5): 1, ("d", 2): 1} and rows(views, "of_it") == {(17,): 1}
+    assert [(e.time, e.changes) for e in views.changes("of_it", 0)] == [(3, [((15,), -1), ((17,), 1)])]
+    assert [each.error for each in views.overview()[1]] == [None] * 4
+    views.commit({"t": {("a", 1): -1}})
+    assert rows(views, "of_it") == {(7,): 1}
+
+
+def test_a_view_that_fails_from_the_start_recovers() -> None:
+    views = Views()
+    views.table("t", NUMBERS, [("a", 0)])
+    views.view("inverse", "select 10 // n as m from t")
+    with pytest.raises(ViewError, match="division by zero"):
+        views.read("inverse")
+    views.commit({"t": {("a", 0): -1, ("a", 5): 1}})
+    assert rows(views, "inverse") == {(2,): 1}
+
+
+def test_a_query_that_fails_leaves_everything_else_as_it_is() -> None:
+    views = numbers()
+    views.view("sums", "select k, sum(n) as n from t group by k")
+    with views.query("select count(*) as c from sums") as other:
+        with pytest.raises(ViewError, match="division by zero"):
+            views.query("select 1 // (n - 2) as m from sums")
+        failing = views.query("select 1 // (n - 7) as m from sums")
+        views.commit({"t": {("b", 5): 1}})
+        with pytest.raises(ViewError, match="division by zero"):
+            views.read(failing.name)
+        assert rows(views, "sums") == {("a", 1): 1, ("b", 7): 1} and rows(views, other.name) == {(2,): 1}
+        failing.close()
+        failing.close()
+        assert views.queries == 1
+        views.commit({"t": {("c", 5): 1}})
+        assert rows(views, other.name) == {(3,): 1}
+        assert [e.time for e in views.changes(other.name, 0)] == [2]
+    assert views.queries == 0
+
+
+def test_a_query_that_does_not_settle_is_ended() -> None:
+    views = numbers(Limits(query_seconds=0.2))
+    views.view("sums", "select sum(n) as n from t")
+    with pytest.raises(ViewError, match=r"took longer than 0\.2 s"):
+        views.query("with recursive r(n) as (select 1 union select n + 1 from r) select n from r")
+    views.commit({"t": {("c", 5): 1}})
+    assert rows(views, "sums") == {(8,): 1} and views.queries == 0
+    growing = views.query("with recursive r(n) as (select n from t where n > 90 union select n + 1 from r) select n from r")
+    views.commit({"t": {("c", 100): 1}})
+    assert rows(views, "sums") == {(108,): 1}
+    with pytest.raises(ViewError, match="took longer"):
+        views.read(growing.name)
+    growing.close()
+
+
+def test_no_more_queries_than_the_limit() -> None:
+    views = numbers(Limits(queries=1))
+    with views.query("select * from t"), pytest.raises(ViewError, match="1 queries run already"):
+        views.query("select * from t")
+    views.query("select * from t").close()
+
+
+@pytest.mark.parametrize(
+    ("query", "message"),
+    [
+        ("select nope from t", "nope at line 1, column 8"),
+        ("select from where", "'where' at line 1, column 13: the query cannot be parsed"),
+        ("select 1 as n; select 2 as n", "one query"),
+        ("drop table t", "a view is a query, not DROP"),
+        ("insert into t values ('a', 1)", "a view is a query, not INSERT"),
+        ("copy t to 'out.csv'", "a view is a query, not COPY"),
+        ("attach 'x.db'", "a view is a query"),
+        ("pragma version", "a view is a query"),
+        ("set threads = 1", "a view is a query"),
+        ("install httpfs", "a view is a query"),
+        ("select * from read_csv('/etc/passwd')", "READ_?CSV|read_csv"),
+        ("select * from '/etc/passwd'", "passwd"),
+        ("select getenv('HOME') as h", "no function getenv"),
+        ("select k, k from t", "'k' twice"),
+        ("select ?", "parameters"),
+    ],
+)
+def test_nothing_but_queries_is_executed(query: str, message: str) -> None:
+    views = numbers()
+    for add in (views.query, lambda text: views.view("v", text)):
+        with pytest.raises(SqlError, match=message):
+            add(query)
+    assert views.queries == 0 and len(views.overview()[1]) == 1
+
+
+def test_positions_are_those_of_the_script() -> None:
+    with pytest.raises(SqlError, match="nope at line 3, column 6"):
+        numbers().run_script("create view a as select 1 as n;\n\ncreate view b as select\n  k, nope from t".replace("\n\n", "\n"))
+    for script in (
+        "select 1",
+        "create or replace view a as select 1 as n",
+        "create temp table a (n int)",
+        "create view a.b as select 1",
+    ):
+        with pytest.raises(SqlError, match="at line 1"):
+            numbers().run_script(script)
+    for script in (
+        "create table a (n int primary key)",
+        "create table a (n float)",
+        "create table a as select 1",
+        "create table a (n)",
+    ):
+        with pytest.raises(SqlError):
+            numbers().run_script(script)
+
+
+def test_a_table_that_a_script_declares() -> None:
+    views = Views()
+    views.run_script("create table d (n int not null, price decimal(9, 2), at timestamp); -- and no more;\n")
+    [found] = views.overview()[1]
+    assert [(c.name, c.kind.value, c.nullable) for c in found.columns] == [
+        ("n", "INTEGER", False),
+        ("price", "DECIMAL", True),
+        ("at", "TIMESTAMP", True),
+    ]
+    with pytest.raises(SchemaError):
+        views.commit({"d": {(None, None, None): 1}})
+
+
+def test_reads_by_conditions_equal_a_scan() -> None:
+    chance = random.Random(3)
+    views = Views()
+    views.table("t", NUMBERS)
+    for _ in range(20):
+        held = dict(views.read("t").rows)
+        changes = Counter((chance.choice(["a", "b", None]), chance.choice([None, *range(6)])) for _ in range(5))
+        for row in chance.sample(sorted(held, key=repr), min(3, len(held))):
+            changes[row] -= held[row]
+        views.commit({"t": changes})
+        everything = views.read("t").rows
+        for _ in range(20):
+            where = [
+                Condition(0, "eq", chance.choice(["a", "b", None])),
+                Condition(1, chance.choice(["lt", "lte", "gt", "gte"]), chance.randrange(6)),
+                Condition(1, chance.choice(["lt", "gte"]), chance.randrange(6)),
+            ]
+            chosen = chance.sample(where, chance.randrange(4))
+            expected = {row: n for row, n in everything if all(condition.holds(row) for condition in chosen)}
+            assert dict(views.read("t", chosen).rows) == expected
+    with pytest.raises(ConfigurationError, match="a condition is one of"):
+        Condition(0, "lt", None)
+
+
+def test_a_limit_counts_rows_as_often_as_they_are_there() -> None:
+    views = Views()
+    views.table("t", NUMBERS, [("a", 1)] * 3)
+    assert views.read("t", limit=3)[2:] == ([(("a", 1), 3)], False)
+    assert views.read("t", limit=2)[2:] == ([(("a", 1), 2)], True)
+    assert views.read("t", limit=0)[2:] == ([], True)
+
+
+def test_memory_is_bounded_after_a_thousand_epochs() -> None:
+    views = numbers(Limits(epochs=10, changes=50))
+    views.view("sums", "select k, sum(n) as n from t group by k")
+    views.view("joined", "select t.k, t.n, sums.n as total from t join sums on t.k = sums.k")
+    query = views.query("select count(*) as c, max(total) as m from joined")
+    sizes = []
+    for epoch in range(1000):
+        views.commit({"t": {("c", epoch % 7): 1, **({("c", (epoch - 1) % 7): -1} if epoch else {})}})
+        if epoch % 100 == 99:
+            runtime = views._runtime
+            traces = [flow.trace.index.trace for flow in runtime._flows.values() if flow.trace is not None]
+            sizes.append((sum(map(len, traces)), sum(len(flow.arrived) for flow in runtime._flows.values())))
+    assert rows(views, query.name) == {(3, 5): 1}
+    assert max(sizes) <= (60, 0), sizes
+    assert len(views.changes("sums", 990)) == 10
+    with pytest.raises(CompactedError, match="after epoch 989 are not remembered"):
+        views.changes("sums", 989)
+    assert views.changes("t", 1000) == []
+    with pytest.raises(CompactedError):
+        views.changes("t", 1001)
+
+
+def test_readers_see_complete_epochs_while_others_commit() -> None:
+    views = Views()
+    views.table("t", NUMBERS, [("a", 0)])
+    views.view("one", "select k, n from t")
+    views.view("two", "select o.n, t.n as m from one o join t on o.k = t.k")
+    wrong, over = [], threading.Event()
+
+    def read() -> None:
+        while not over.is_set():
+            answer = views.read("two")
+            if answer.rows != [((answer.time, answer.time), 1)]:
+                wrong.append(answer)
+
+    readers = [threading.Thread(target=read) for _ in range(2)]
+    for reader in readers:
+        reader.start()
+    for n in range(100):
+        views.commit({"t": {("a", n): -1, ("a", n + 1): 1}})
+    over.set()
+    for reader in readers:
+        reader.join()
+    assert wrong == []
+
+
+def test_listeners_are_called_until_they_end() -> None:
+    views, called = numbers(), []
+    end = views.listen(lambda: called.append(views.time))
+    views.commit({"t": {("a", 4): 1}})
+    end()
+    views.commit({"t": {("a", 4): 1}})
+    assert set(called) == {1}
+
+
+def test_what_ends_a_worker_without_a_view_to_blame_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    views = numbers()
+    monkeypatch.setattr(timely.Worker, "step_while", lambda *_: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        views.commit({})
+    monkeypatch.undo()
+    assert "ZeroDivisionError" in (views.broken or "")
+    with pytest.raises(ViewError, match="still read at epoch 0"):
+        views.commit({})
+    assert rows(views, "t") == {("a", 1): 1, ("b", 2): 1}

@@ -1,0 +1,191 @@
+"""``Contents``: what one table or view holds at the latest complete time, and what changed in the epochs before."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from operator import eq, ge, gt, le, lt
+from typing import Any, Final, NamedTuple
+
+import attrs
+from sortedcontainers import SortedDict
+
+from timely.differential.tables.kinds import Column
+from timely.errors import ConfigurationError
+
+Row = tuple[Any, ...]
+Change = tuple[Row, int]
+
+COMPARISONS: Final[Mapping[str, Callable[[Any, Any], bool]]] = {"eq": eq, "lt": lt, "lte": le, "gt": gt, "gte": ge}
+
+
+@attrs.frozen
+class Condition:
+    """A comparison of the column at ``place`` with a value; ``NULL`` is equal to ``None`` alone, and in no order."""
+
+    place: int
+    comparison: str
+    value: Any
+
+    def __attrs_post_init__(self) -> None:
+        if self.comparison not in COMPARISONS or (self.value is None and self.comparison != "eq"):
+            raise ConfigurationError(f"a condition is one of {', '.join(COMPARISONS)}, and NULL is in no order: {self!r}")
+
+    def holds(self, row: Row) -> bool:
+        """Return whether a row fulfils it."""
+        value = row[self.place]
+        if value is None or self.value is None:
+            return value is self.value
+        return COMPARISONS[self.comparison](value, self.value)
+
+
+class EpochChanges(NamedTuple):
+    """What one epoch changed: rows with what their counts grew by."""
+
+    time: int
+    changes: list[Change]
+
+
+class _ColumnIndex:
+    """The rows by the value of one column."""
+
+    def __init__(self, place: int, rows: Iterable[Row]) -> None:
+        self._place = place
+        self._values: Any = SortedDict()
+        self._nulls: dict[Row, None] = {}
+        for row in rows:
+            self.add(row)
+
+    def add(self, row: Row) -> None:
+        value = row[self._place]
+        if value is None:
+            self._nulls[row] = None
+        else:
+            self._values.setdefault(value, {})[row] = None
+
+    def remove(self, row: Row) -> None:
+        value = row[self._place]
+        if value is None:
+            del self._nulls[row]
+            return
+        rows = self._values[value]
+        del rows[row]
+        if not rows:
+            del self._values[value]
+
+    def equal(self, value: Any) -> Mapping[Row, None]:
+        found: Mapping[Row, None] = self._nulls if value is None else self._values.get(value, {})
+        return found
+
+    def between(self, conditions: Sequence[Condition]) -> Iterator[Row]:
+        """Return the rows for which all conditions, of order, hold."""
+        lower = [each.value for each in conditions if each.comparison in ("gt", "gte")]
+        upper = [each.value for each in conditions if each.comparison in ("lt", "lte")]
+        least, most = (max(lower) if lower else None), (min(upper) if upper else None)
+        for value in self._values.irange(least, most):
+            if all(COMPARISONS[each.comparison](value, each.value) for each in conditions):
+                yield from self._values[value]
+
+
+class Contents:
+    """The rows of a table or view with their counts, at one time; an index is built for each column that is asked for.
+
+    ``changes_since`` remembers at most ``epochs`` epochs and about ``changes`` changes, so memory is bounded by what is held.
+
+    >>> from timely.differential.tables.kinds import Kind
+    >>> contents = Contents((Column("n", Kind.INTEGER),), time=0)
+    >>> contents.apply(1, [((7,), 1), ((8,), 1)])
+    >>> contents.find([Condition(0, "gte", 8)]), contents.changes_since(0)
+    ([((8,), 1)], [EpochChanges(time=1, changes=[((7,), 1), ((8,), 1)])])
+    """
+
+    def __init__(self, columns: tuple[Column, ...], time: int, epochs: int = 1000, changes: int = 100_000) -> None:
+        self.columns = columns
+        self.rows: dict[Row, int] = {}
+        self.size = 0
+        """Rows, each as often as it is there."""
+        self._indexes: dict[int, _ColumnIndex] = {}
+        self._epochs: deque[EpochChanges] = deque()
+        self._remembered = 0
+        self._start = time  # changes of later epochs are remembered
+        self._limits = (epochs, changes)
+
+    def apply(self, time: int, changes: list[Change]) -> None:
+        """Have an epoch happen; ``changes`` names each row once."""
+        if not changes:
+            return
+        rows = self.rows
+        for row, diff in changes:
+            before = rows.get(row, 0)
+            after = before + diff
+            self.size += diff
+            if after:
+                rows[row] = after
+            else:
+                del rows[row]
+            if not before or not after:
+                for index in self._indexes.values():
+                    (index.remove if before else index.add)(row)
+        self._epochs.append(EpochChanges(time, changes))
+        self._remembered += len(changes)
+        epochs, most = self._limits
+        while len(self._epochs) > 1 and (len(self._epochs) > epochs or self._remembered > most):
+            self._forget()
+
+    def _forget(self) -> None:
+        oldest = self._epochs.popleft()
+        self._remembered -= len(oldest.changes)
+        self._start = oldest.time
+
+    def start_at(self, time: int, rows: list[Change]) -> None:
+        """Have the contents begin at ``time`` with ``rows``, which nobody has read before."""
+        self.apply(time, rows)
+        while self._epochs:
+            self._forget()
+        self._start = time
+
+    def difference(self, rows: Iterable[Change]) -> list[Change]:
+        """Return the changes that lead to ``rows``."""
+        target = dict(rows)
+        gone = [(row, -count) for row, count in self.rows.items() if row not in target]
+        return gone + [(row, n - self.rows.get(row, 0)) for row, n in target.items() if n != self.rows.get(row, 0)]
+
+    def changes_since(self, time: int) -> list[EpochChanges] | None:
+        """Return the changes of the epochs after ``time``, or ``None`` if they are not remembered."""
+        if time < self._start:
+            return None
+        found: deque[EpochChanges] = deque()
+        for epoch in reversed(self._epochs):
+            if epoch.time <= time:
+                break
+            found.appendleft(epoch)
+        return list(found)
+
+    def find(self, conditions: Sequence[Condition] = (), limit: int | None = None) -> list[tuple[Row, int]]:
+        """Return rows that fulfil all conditions, with their counts, which add up to ``limit`` at most."""
+        found: list[tuple[Row, int]] = []
+        left = self.size if limit is None else limit
+        for row in self._candidates(conditions):
+            if left <= 0:
+                break
+            if all(condition.holds(row) for condition in conditions):
+                count = min(self.rows[row], left)
+                found.append((row, count))
+                left -= count
+        return found
+
+    def _candidates(self, conditions: Sequence[Condition]) -> Iterable[Row]:
+        equal = [condition for condition in conditions if condition.comparison == "eq"]
+        if equal:
+            buckets = [self._index(condition.place).equal(condition.value) for condition in equal]
+            return min(buckets, key=len)
+        if conditions:
+            place = conditions[0].place
+            return self._index(place).between([condition for condition in conditions if condition.place == place])
+        return self.rows
+
+    def _index(self, place: int) -> _ColumnIndex:
+        index = self._indexes.get(place)
+        if index is None:
+            index = self._indexes[place] = _ColumnIndex(place, self.rows)
+        return index

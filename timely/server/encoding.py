@@ -1,0 +1,151 @@
+"""Rows as JSON, as Arrow, and as server-sent events; conditions as parameters of a URL.
+
+In JSON decimals, dates, timestamps and whole numbers beyond 53 bits are texts: JSON readers round such numbers.
+"""
+
+from __future__ import annotations
+
+import base64
+import datetime
+import json
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from decimal import Decimal
+from typing import Any, Final
+
+import pyarrow as pa
+
+from timely.differential.tables.kinds import Column, Kind, arrow_schema, conversion
+from timely.errors import ConfigurationError, SchemaError, SqlError, brief
+from timely.server.contents import COMPARISONS, Condition, Row
+from timely.server.views import Answer
+
+_EXACT: Final = (1 << 53) - 1
+"""The largest whole number that every reader of JSON reads exactly."""
+
+
+def json_value(value: Any) -> Any:
+    """Return a value of a row as JSON has it.
+
+    >>> json_value(7), json_value(1 << 60), json_value(Decimal("1.50"))
+    (7, '1152921504606846976', '1.50')
+    """
+    if value is None or isinstance(value, str | bool):
+        return value
+    if isinstance(value, int):
+        return value if -_EXACT <= value <= _EXACT else str(value)
+    if isinstance(value, float):
+        return value if math.isfinite(value) else str(value)
+    if isinstance(value, datetime.date | datetime.time):
+        return value.isoformat()
+    if isinstance(value, bytes):
+        return base64.b64encode(value).decode()
+    if isinstance(value, Mapping):
+        return {str(key): json_value(each) for key, each in value.items()}
+    if isinstance(value, tuple | list):
+        return [json_value(each) for each in value]
+    return str(value)
+
+
+def row_object(columns: Sequence[Column], row: Row) -> dict[str, Any]:
+    """Return a row as an object of JSON."""
+    return {column.name: json_value(value) for column, value in zip(columns, row, strict=True)}
+
+
+def columns_object(columns: Sequence[Column]) -> list[dict[str, Any]]:
+    """Return columns as JSON: their names, types, and whether they may be ``NULL``."""
+    return [{"name": column.name, "type": column.kind.value, "nullable": column.nullable} for column in columns]
+
+
+def answer_object(answer: Answer) -> dict[str, Any]:
+    """Return an answer as JSON, with each row as often as it is there."""
+    rows = [each for row, count in answer.rows for each in [row_object(answer.columns, row)] * count]
+    return {"time": answer.time, "columns": columns_object(answer.columns), "rows": rows, "more": answer.more}
+
+
+def arrow_stream(answer: Answer) -> bytes:
+    """Return an answer as a stream of Arrow IPC; the metadata of its schema have the ``time``, and ``more``."""
+    rows = [row for row, count in answer.rows for _ in range(count)]
+    metadata = {"time": str(answer.time), "more": str(answer.more).lower()}
+    schema = arrow_schema(answer.columns).with_metadata(metadata)
+    try:
+        arrays = [pa.array([row[place] for row in rows], field.type) for place, field in enumerate(schema)]
+    except (pa.ArrowException, OverflowError, TypeError) as error:
+        raise SchemaError(f"the rows do not fit the types of Arrow: {error}; ask for JSON") from None
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, schema) as writer:
+        writer.write_table(pa.Table.from_arrays(arrays, schema=schema))
+    found: bytes = sink.getvalue().to_pybytes()
+    return found
+
+
+def event(name: str, data: Any, id: str | None = None) -> bytes:
+    """Return a server-sent event.
+
+    >>> event("changes", {"time": 1}, "a-1")
+    b'id: a-1\\nevent: changes\\ndata: {"time":1}\\n\\n'
+    """
+    text = json.dumps(data, separators=(",", ":"), allow_nan=False)
+    return (f"id: {id}\n" if id is not None else "").encode() + f"event: {name}\ndata: {text}\n\n".encode()
+
+
+# -- what comes in -------------------------------------------------------------------------------------------------
+
+
+def value_of(column: Column, given: Any) -> Any:
+    """Return a value of JSON, or a text of a URL, as a value of a column; ``SchemaError`` if it is none.
+
+    >>> value_of(Column("price", Kind.DECIMAL), "1.50")
+    Decimal('1.50')
+    """
+    kind = column.kind
+    if isinstance(given, str) and kind is Kind.BOOLEAN and given in ("true", "false"):
+        return given == "true"
+    if isinstance(given, Decimal) and kind is Kind.DOUBLE:
+        return float(given)
+    if isinstance(given, int) and not isinstance(given, bool) and kind in (Kind.DOUBLE, Kind.DECIMAL):
+        return Decimal(given) if kind is Kind.DECIMAL else float(given)
+    if isinstance(given, str) and kind is not Kind.TEXT:
+        convert = conversion(Kind.TEXT, kind)
+        if convert is not None:
+            try:
+                return convert(given)
+            except SqlError as error:
+                raise SchemaError(f"column {column.name!r} is {kind.value}: {error}") from None
+        raise SchemaError(f"column {column.name!r} is {kind.value}, and {brief(given)} came")
+    return given
+
+
+def rows_of(columns: Sequence[Column], given: Any, what: str) -> list[Row]:
+    """Return a list of objects of JSON as rows; ``SchemaError`` for other columns. What is missing is ``NULL``."""
+    if not isinstance(given, list) or not all(isinstance(row, dict) for row in given):
+        raise SchemaError(f"{what!r} is a list of objects, one a row")
+    names = {column.name for column in columns}
+    for row in given:
+        others = row.keys() - names
+        if others:
+            raise SchemaError(f"{what!r} has column {sorted(others)[0]!r}: the table has {', '.join(sorted(names))}")
+    return [tuple(value_of(column, row.get(column.name)) for column in columns) for row in given]
+
+
+def conditions_of(columns: Sequence[Column], parameters: Iterable[tuple[str, str]]) -> list[Condition]:
+    """Return the conditions of a URL: ``column=value``, ``column.gte=value`` and so on, and ``column.null=true``.
+
+    >>> conditions_of([Column("n", Kind.INTEGER)], [("n.gte", "5")])
+    [Condition(place=0, comparison='gte', value=5)]
+    """
+    places = {column.name: place for place, column in enumerate(columns)}
+    found = []
+    for parameter, text in parameters:
+        name, _, comparison = parameter.partition(".")
+        place = places.get(name.lower())
+        if place is None:
+            raise ConfigurationError(f"there is no column {name!r}: there are {', '.join(places)}")
+        if comparison == "null" and text == "true":
+            found.append(Condition(place, "eq", None))
+        elif (comparison or "eq") in COMPARISONS:
+            found.append(Condition(place, comparison or "eq", value_of(columns[place], text)))
+        else:
+            known = ", ".join(f"{name}.{each}" for each in COMPARISONS)
+            raise ConfigurationError(f"{parameter}={text}: write {name}=value, one of {known}, or {name}.null=true")
+    return found

@@ -1,0 +1,438 @@
+"""``Endpoints``: what the server answers to each request.
+
+Reads and epochs run on threads, so that no client waits for another one's. A client that follows changes reads them from what its
+view remembers, at its own pace: one that is too slow costs nothing, and learns that it has to start over.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ipaddress
+import json
+import secrets
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from decimal import Decimal
+from functools import partial
+from importlib.resources import files
+from typing import Any, Final, NamedTuple, TypeVar
+from urllib.parse import urlsplit
+
+from aiohttp import web
+
+from timely.errors import (
+    CompactedError,
+    ConfigurationError,
+    DifferenceError,
+    OutputError,
+    SchemaError,
+    SqlError,
+    TimelyError,
+    ViewError,
+    brief,
+)
+from timely.server.contents import Condition
+from timely.server.encoding import (
+    answer_object,
+    arrow_stream,
+    columns_object,
+    conditions_of,
+    event,
+    row_object,
+    rows_of,
+)
+from timely.server.script import position_in
+from timely.server.views import Description, Query, Views
+
+T = TypeVar("T")
+
+HEARTBEAT: Final = 15.0
+"""Seconds after which a client that follows is sent a comment, so that one that is gone is noticed."""
+
+PATIENCE: Final = 60.0
+"""Seconds for which a client may take nothing of what it is sent."""
+
+_ARROW: Final = "application/vnd.apache.arrow.stream"
+
+_HEADERS: Final = {
+    "Cache-Control": "no-store",
+    "Content-Security-Policy": "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; connect-src 'self'",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+}
+"""Of every answer: its page loads its own script and what this server has, and no other page loads anything of it."""
+
+_STATUS: Final[tuple[tuple[type[TimelyError], int], ...]] = (
+    (OutputError, 404),
+    (DifferenceError, 409),
+    (CompactedError, 410),
+    (SqlError, 400),
+    (SchemaError, 400),
+    (ConfigurationError, 400),
+    (ViewError, 503),
+)
+
+
+class _Batch(NamedTuple):
+    """Events for one client, and the time that it has seen then; ``over`` ends the stream."""
+
+    content: bytes
+    time: int
+    over: bool = False
+
+
+class Endpoints:
+    """The application of one server; ``problems`` returns what is wrong with its inputs."""
+
+    def __init__(
+        self,
+        views: Views,
+        *,
+        host: str,
+        names: Sequence[str] = (),
+        writable: bool = False,
+        problems: Callable[[], Sequence[str]] = tuple,
+    ) -> None:
+        self._views = views
+        self._hosts = {"localhost", host.lower(), *(name.lower() for name in names)}
+        self._writable = writable
+        self._problems = problems
+        self._run = secrets.token_hex(4)  # epochs of another run are other epochs
+        self._subscribers = 0
+        self._reads = ThreadPoolExecutor(4, "timely reads")
+        self._epochs = ThreadPoolExecutor(4, "timely epochs")
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._news = asyncio.Event()
+        self._closing = False
+        self._stop_listening: Callable[[], None] = lambda: None
+
+    def application(self) -> web.Application:
+        """Return the application, which is to be run once."""
+        found = web.Application(client_max_size=self._views.limits.body, middlewares=[self._guarded])
+        found.router.add_get("/", self._page)
+        found.router.add_get("/health", self._health)
+        found.router.add_get("/views", self._overview)
+        found.router.add_get("/views/{name}", self._rows)
+        found.router.add_get("/views/{name}/changes", self._changes)
+        found.router.add_post("/query", self._query)
+        found.router.add_post("/tables/{name}", self._write)
+        found.on_response_prepare.append(self._secured)
+        found.cleanup_ctx.append(self._lifetime)
+        return found
+
+    async def _lifetime(self, application: web.Application) -> AsyncIterator[None]:
+        self._loop = asyncio.get_running_loop()
+        self._stop_listening = self._views.listen(self._announce)
+        yield
+        self._stop_listening()
+        self._reads.shutdown(wait=False, cancel_futures=True)
+        self._epochs.shutdown(wait=False)  # queries that are to be closed are closed
+
+    def close_streams(self) -> None:
+        """End what clients follow; called in the event loop."""
+        self._closing = True
+        self._wake()
+
+    def _announce(self) -> None:
+        """Wake those who follow, from any thread."""
+        if self._loop is not None:
+            with contextlib.suppress(RuntimeError):  # the loop has just ended
+                self._loop.call_soon_threadsafe(self._wake)
+
+    def _wake(self) -> None:
+        self._news.set()
+        self._news = asyncio.Event()
+
+    def _reading(self, function: Callable[..., T], *arguments: Any) -> Awaitable[T]:
+        assert self._loop is not None
+        return self._loop.run_in_executor(self._reads, partial(function, *arguments))
+
+    # -- who may ask -----------------------------------------------------------------------------------------------
+
+    @web.middleware
+    async def _guarded(self, request: web.Request, handler: Any) -> web.StreamResponse:
+        try:
+            self._check_origin(request)
+            answer: web.StreamResponse = await handler(request)
+            return answer
+        except web.HTTPException as error:
+            if error.status < 400:
+                raise
+            return _error(error.status, error.text or error.reason)
+        except TimelyError as error:
+            return _error(next((status for kind, status in _STATUS if isinstance(error, kind)), 500), str(error))
+
+    def _check_origin(self, request: web.Request) -> None:
+        """Refuse pages of other sites, also those whose name now leads here (DNS rebinding); they could not name an address."""
+        host = _name_in(f"//{request.host}")
+        if not (host in self._hosts or _is_address(host)):
+            raise web.HTTPForbidden(text=f"this server is not called {brief(host)}: --name tells it other names")
+        origin = request.headers.get("Origin")
+        site = request.headers.get("Sec-Fetch-Site", "none")
+        if (origin is not None and urlsplit(origin).netloc != request.host) or site not in ("none", "same-origin"):
+            raise web.HTTPForbidden(text="pages of other sites may not read this server")
+
+    async def _secured(self, request: web.Request, response: web.StreamResponse) -> None:
+        response.headers.update(_HEADERS)
+
+    # -- reading ---------------------------------------------------------------------------------------------------
+
+    async def _page(self, request: web.Request) -> web.StreamResponse:
+        return web.Response(
+            body=files("timely.server").joinpath("page.html").read_bytes(), content_type="text/html", charset="utf-8"
+        )
+
+    async def _health(self, request: web.Request) -> web.StreamResponse:
+        return await self._reading(self._health_now)
+
+    def _health_now(self) -> web.Response:
+        time, relations = self._views.overview()
+        errors = [*self._problems(), *(f"{each.kind} {each.name}: {each.error}" for each in relations if each.error)]
+        broken = self._views.broken
+        status = "failed" if broken else "degraded" if errors else "ok"
+        found = {
+            "status": status,
+            "time": time,
+            "errors": [broken, *errors] if broken else errors,
+            "queries": self._views.queries,
+        }
+        return web.json_response({**found, "subscribers": self._subscribers}, status=503 if broken else 200)
+
+    async def _overview(self, request: web.Request) -> web.StreamResponse:
+        time, relations = await self._reading(self._views.overview)
+        return web.json_response({"time": time, "writable": self._writable, "views": [_description(each) for each in relations]})
+
+    async def _rows(self, request: web.Request) -> web.StreamResponse:
+        parameters = request.query.copy()
+        limit = _number("limit", parameters.pop("limit", None), self._views.limits.rows)
+        return await self._reading(
+            self._answer, _view(request), list(parameters.items()), limit, request.headers.get("Accept", "")
+        )
+
+    def _answer(self, name: str, parameters: list[tuple[str, str]], limit: int, accept: str) -> web.Response:
+        where = conditions_of(self._views.describe(name).columns, parameters)
+        answer = self._views.read(name, where, limit)
+        headers = {"Timely-Time": str(answer.time)}
+        if _ARROW in accept:
+            return web.Response(body=arrow_stream(answer), content_type=_ARROW, headers=headers)
+        return web.json_response({"view": name, **answer_object(answer)}, headers=headers)
+
+    # -- following -------------------------------------------------------------------------------------------------
+
+    async def _changes(self, request: web.Request) -> web.StreamResponse:
+        name, begin, last = _view(request), request.query.get("from"), request.headers.get("Last-Event-ID")
+        description = await self._reading(self._views.describe, name)
+        where = conditions_of(description.columns, [each for each in request.query.items() if each[0] != "from"])
+        if last is not None:  # also where `from` is given: the client has gone on since
+            return await self._follow(request, name, where, await self._reading(self._resumed, name, where, last))
+        if begin is not None:
+            time = _number("from", begin)
+            return await self._follow(request, name, where, await self._reading(self._next, name, where, time, True))
+        return await self._follow(request, name, where, await self._reading(self._first, name, where))
+
+    def _first(self, name: str, where: list[Condition]) -> _Batch:
+        """Return all that a view holds."""
+        answer = self._views.read(name, where, self._views.limits.rows)
+        if answer.more:
+            raise web.HTTPRequestEntityTooLarge(
+                self._views.limits.rows,
+                self._views.limits.rows + 1,
+                text=f"{name} has more than {self._views.limits.rows} rows: give conditions, or raise --max-rows",
+            )
+        content = {"view": name, **answer_object(answer)}
+        del content["more"]
+        return _Batch(event("snapshot", content, self._id(answer.time)), answer.time)
+
+    def _resumed(self, name: str, where: list[Condition], last: str) -> _Batch:
+        """Return what a client has missed that comes back, or that it has to start over, and all."""
+        run, _, time = last.partition("-")
+        if run == self._run and time.isdecimal():
+            try:
+                found = self._next(name, where, int(time), True)
+            except CompactedError:
+                pass
+            else:
+                if not found.over:
+                    return found
+        first = self._first(name, where)
+        reason = "the changes since your last event are not remembered: the snapshot replaces what you have"
+        return first._replace(content=event("reset", {"reason": reason}) + first.content)
+
+    def _next(self, name: str, where: list[Condition], time: int, strict: bool = False) -> _Batch:
+        """Return what came after ``time``; a client that is too slow is told so, or, if ``strict``, ``CompactedError``."""
+        try:
+            epochs = self._views.changes(name, time)
+        except CompactedError as error:
+            if strict:
+                raise
+            return _Batch(event("dropped", {"reason": f"you read too slowly: {error}"}), time, over=True)
+        columns = self._views.describe(name).columns
+        parts: list[bytes] = []
+        rows = 0
+        for epoch in epochs:
+            changes = [(row, diff) for row, diff in epoch.changes if all(condition.holds(row) for condition in where)]
+            rows += len(changes)
+            if rows > self._views.limits.rows and len(parts) == 0:
+                reason = f"epoch {epoch.time} has more than {self._views.limits.rows} changes: read the view anew"
+                return _Batch(event("dropped", {"reason": reason}), time, over=True)
+            if rows > self._views.limits.rows:
+                break  # the rest comes next
+            time = epoch.time
+            if changes:
+                ordered = sorted(changes, key=lambda change: change[1] > 0)  # what goes comes before what comes
+                content = [{"count": diff, "row": row_object(columns, row)} for row, diff in ordered]
+                parts.append(event("changes", {"time": time, "changes": content}, self._id(time)))
+        return _Batch(b"".join(parts), time)
+
+    def _id(self, time: int) -> str:
+        return f"{self._run}-{time}"
+
+    async def _follow(self, request: web.Request, name: str, where: list[Condition], first: _Batch) -> web.StreamResponse:
+        """Send events until the client goes away, or the view is over."""
+        if self._subscribers >= self._views.limits.subscribers:
+            raise web.HTTPServiceUnavailable(text=f"{self._subscribers} clients follow already")
+        self._subscribers += 1
+        try:
+            response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
+            await response.prepare(request)
+            with contextlib.suppress(ConnectionError, TimeoutError):
+                await self._send_all(response, name, where, first)
+            return response
+        finally:
+            self._subscribers -= 1
+
+    async def _send_all(self, response: web.StreamResponse, name: str, where: list[Condition], batch: _Batch) -> None:
+        said = None
+        await _send(response, b"retry: 1000\n\n")
+        while not self._closing:
+            news = self._news
+            if batch.content:
+                await _send(response, batch.content)
+            if batch.over:
+                return
+            time = batch.time
+            try:
+                batch = await self._reading(self._next, name, where, time)
+                said = None
+            except ViewError as error:
+                if str(error) != said:
+                    said = str(error)
+                    await _send(response, event("error", {"error": said}))
+                if self._views.describe(name).kind == "query":
+                    return  # it does not come back
+                batch = _Batch(b"", time)
+            except OutputError:
+                return
+            if not batch.content and batch.time == time:
+                try:
+                    await asyncio.wait_for(news.wait(), HEARTBEAT)
+                except TimeoutError:
+                    await _send(response, b":\n\n")
+        await _send(response, event("dropped", {"reason": "the server ends"}))
+
+    # -- queries ---------------------------------------------------------------------------------------------------
+
+    async def _query(self, request: web.Request) -> web.StreamResponse:
+        text: Any = await request.text()
+        if request.content_type == "application/json":
+            given = _parsed(text)
+            text = given.get("sql") if isinstance(given, dict) else None
+        if not isinstance(text, str) or not text.strip():
+            raise ConfigurationError('send the query as text, or as JSON: {"sql": "select ..."}')
+        accept = request.headers.get("Accept", "")
+        async with self._running_query(text) as query:
+            if _ARROW in accept or "application/json" in accept:
+                return await self._reading(self._answer, query.name, [], self._views.limits.rows, accept)
+            return await self._follow(request, query.name, [], await self._reading(self._first, query.name, []))
+
+    @contextlib.asynccontextmanager
+    async def _running_query(self, text: str) -> AsyncIterator[Query]:
+        """Run a query as long as somebody reads it, also if the client leaves while it starts."""
+        loop = asyncio.get_running_loop()
+        starting = loop.run_in_executor(self._epochs, self._views.query, text)
+
+        def close(started: asyncio.Future[Query]) -> None:
+            if not started.cancelled() and started.exception() is None:
+                self._epochs.submit(started.result().close)
+
+        try:
+            yield await asyncio.shield(starting)
+        finally:
+            starting.add_done_callback(close)
+
+    # -- writing ---------------------------------------------------------------------------------------------------
+
+    async def _write(self, request: web.Request) -> web.StreamResponse:
+        if not self._writable:
+            raise web.HTTPForbidden(text="this server only reads: --writable lets clients change tables")
+        if request.content_type != "application/json":
+            raise web.HTTPUnsupportedMediaType(text="send JSON, with the content type application/json")
+        given = _parsed(await request.text())
+        loop = asyncio.get_running_loop()
+        time = await loop.run_in_executor(self._epochs, self._written, _view(request), given)
+        return web.json_response({"time": time})
+
+    def _written(self, name: str, given: Any) -> int:
+        keys = given.keys() if isinstance(given, dict) else set()
+        others = keys - {"insert", "delete", "upsert", "key"}
+        if not keys or others or ("upsert" in keys) != ("key" in keys):
+            raise ConfigurationError(
+                'send {"insert": [rows], "delete": [rows]}, or {"upsert": [rows], "key": [columns]}; a row is an object'
+            )
+        columns = self._views.describe(name).columns
+        rows = {what: rows_of(columns, given.get(what, []), what) for what in ("insert", "delete", "upsert")}
+        return self._views.write(name, **rows, key=given.get("key", ()))
+
+
+async def _send(response: web.StreamResponse, content: bytes) -> None:
+    await asyncio.wait_for(response.write(content), PATIENCE)
+
+
+def _view(request: web.Request) -> str:
+    return request.match_info["name"].lower()
+
+
+def _name_in(url: str) -> str:
+    try:
+        return (urlsplit(url).hostname or "").lower()
+    except ValueError:
+        return ""
+
+
+def _is_address(host: str) -> bool:
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    return True
+
+
+def _number(name: str, text: str | None, most: int | None = None) -> int:
+    if text is None and most is not None:
+        return most
+    if text is None or not text.isdecimal() or not text.isascii():
+        raise ConfigurationError(f"{name}={text}: give a whole number")
+    return int(text) if most is None else min(int(text), most)
+
+
+def _parsed(text: str) -> Any:
+    def refuse(constant: str) -> Any:
+        raise ValueError(f"{constant} is no JSON")
+
+    try:
+        return json.loads(text, parse_float=Decimal, parse_constant=refuse)
+    except (ValueError, RecursionError) as error:
+        raise ConfigurationError(f"the body is no JSON: {error}") from None
+
+
+def _description(each: Description) -> dict[str, Any]:
+    found: dict[str, Any] = {"name": each.name, "kind": each.kind, "columns": columns_object(each.columns), "rows": each.rows}
+    return {**found, "query": each.query, "error": each.error}
+
+
+def _error(status: int, message: str) -> web.Response:
+    place = position_in(message)
+    where = {} if place is None else {"line": place[0], "column": place[1]}
+    return web.json_response({"error": message, **where}, status=status)

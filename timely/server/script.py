@@ -1,0 +1,180 @@
+"""Scripts of views: ``create view name as select ...;``, and ``create table name (column type, ...);`` for what comes in."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any, Final
+
+import attrs
+import pyarrow as pa
+from sqlglot import exp, parse
+from sqlglot.dialects.dialect import Dialect
+from sqlglot.errors import ParseError, TokenError
+from sqlglot.tokenizer_core import Token, TokenType
+
+from timely.errors import SqlError, brief
+
+NAME: Final = re.compile(r"[a-z_][a-z0-9_]*")
+"""What tables and views are called, in lower case."""
+
+_FORMS: Final = "`create view name as select ...;` and `create table name (column type, ...);`"
+
+
+@attrs.frozen
+class TableDefinition:
+    """A ``create table``: what comes in under ``name`` has these columns."""
+
+    name: str
+    schema: pa.Schema
+
+
+@attrs.frozen
+class ViewDefinition:
+    """A ``create view``; positions in ``query`` are those of the script."""
+
+    name: str
+    query: str
+
+
+def checked_name(name: str) -> str:
+    """Return a name in lower case; ``SqlError`` unless it is letters, digits and ``_``."""
+    found = name.lower()
+    if not NAME.fullmatch(found):
+        raise SqlError(f"{brief(name)} cannot be the name of a table or a view: use letters, digits and _")
+    return found
+
+
+def parse_script(text: str) -> list[TableDefinition | ViewDefinition]:
+    """Return the tables and views that a script defines, in order; ``SqlError`` for other statements.
+
+    >>> [definition.name for definition in parse_script("create view a as select 1 as n; create view b as select n from a")]
+    ['a', 'b']
+    """
+    return [_definition(statement, text) for statement in _statements(text)]
+
+
+def tables_read(query: str) -> frozenset[str]:
+    """Return the names that may be tables in a query; ``SqlError``, with the position, for what is not one query.
+
+    >>> sorted(tables_read("with a as (select * from b) select * from a join C using (x)"))
+    ['a', 'b', 'c']
+    """
+    tree = _parsed(query)
+    if not isinstance(tree, exp.Query):
+        raise SqlError(f"a view is a query, not {tree.key.upper()}")
+    return frozenset(table.name.lower() for table in tree.find_all(exp.Table))
+
+
+def position_in(message: str) -> tuple[int, int] | None:
+    """Return the line and column that the message of an ``SqlError`` names.
+
+    >>> position_in("nope at line 1, column 8: no column")
+    (1, 8)
+    """
+    found = re.search(r"at line ([0-9]+), column ([0-9]+)", message)
+    return None if found is None else (int(found[1]), int(found[2]))
+
+
+def _parsed(text: str) -> exp.Expr:
+    try:
+        found: Any = [tree for tree in parse(text, read="duckdb") if tree is not None]
+    except ParseError as error:
+        first = error.errors[0] if error.errors else {}
+        raise SqlError(
+            f"{brief(first.get('highlight') or '')} at line {first.get('line')}, column {_column(first)}: the query cannot be"
+            f" parsed: {re.sub(r'<Token .*?>', 'something else', str(first.get('description') or error))}"
+        ) from None
+    except TokenError as error:
+        raise SqlError(f"the query cannot be parsed: {error}") from None
+    if len(found) != 1:
+        raise SqlError(f"a view is one query, and here are {len(found)}")
+    tree: exp.Expr = found[0]
+    return tree
+
+
+def _column(error: dict[str, Any]) -> int:
+    """Return the column at which the part that an error shows begins; sqlglot gives the one of its end."""
+    return max(1, int(error.get("col") or 1) - len(str(error.get("highlight") or "")) + 1)
+
+
+def _statements(text: str) -> Iterator[list[Token]]:
+    try:
+        tokens = list(Dialect.get_or_raise("duckdb").tokenize(text))
+    except TokenError as error:
+        raise SqlError(f"the script cannot be read: {error}") from None
+    statement: list[Token] = []
+    for token in tokens:
+        if token.token_type != TokenType.SEMICOLON:
+            statement.append(token)
+        elif statement:
+            yield statement
+            statement = []
+    if statement:
+        yield statement
+
+
+def _placed(text: str, begin: int, end: int) -> str:
+    """Return a part of a text behind as many blanks, so that positions stay."""
+    return re.sub(r"[^\n]", " ", text[:begin]) + text[begin:end]
+
+
+def _definition(statement: list[Token], text: str) -> TableDefinition | ViewDefinition:
+    first, last = statement[0], statement[-1]
+    where = f" at line {first.line}"
+    if first.token_type != TokenType.CREATE:
+        raise SqlError(f"{brief(first.text)}{where}: a script has {_FORMS}")
+    tree = _parsed(_placed(text, first.start, last.end + 1))
+    kind = str(tree.args.get("kind") or "").upper()
+    allowed = ("this", "kind", "expression", "replace")
+    others = [name for name, value in tree.args.items() if value not in (None, False, []) and name not in allowed]
+    if not isinstance(tree, exp.Create) or kind not in ("VIEW", "TABLE") or others or tree.args.get("replace"):
+        raise SqlError(f"CREATE{where}: a script has {_FORMS}")
+    if kind == "TABLE":
+        return _table(tree, where)
+    if not isinstance(tree.this, exp.Table) or tree.this.args.get("db") or not isinstance(tree.expression, exp.Query):
+        raise SqlError(f"CREATE VIEW{where}: write `create view name as select ...`, with aliases for columns")
+    begin = next(index for index, token in enumerate(statement) if token.token_type == TokenType.ALIAS) + 1
+    return ViewDefinition(checked_name(tree.this.name), _placed(text, statement[begin].start, last.end + 1))
+
+
+def _table(tree: exp.Create, where: str) -> TableDefinition:
+    schema = tree.this
+    if not isinstance(schema, exp.Schema) or tree.expression is not None:
+        raise SqlError(f"CREATE TABLE{where}: write `create table name (column type, ...)`")
+    return TableDefinition(checked_name(schema.this.name), pa.schema([_field(column) for column in schema.expressions]))
+
+
+_TYPES: Final[dict[Any, pa.DataType]] = {
+    exp.DType.BOOLEAN: pa.bool_(),
+    exp.DType.TINYINT: pa.int8(),
+    exp.DType.SMALLINT: pa.int16(),
+    exp.DType.INT: pa.int32(),
+    exp.DType.BIGINT: pa.int64(),
+    exp.DType.UTINYINT: pa.uint8(),
+    exp.DType.USMALLINT: pa.uint16(),
+    exp.DType.UINT: pa.uint32(),
+    exp.DType.UBIGINT: pa.uint64(),
+    exp.DType.DOUBLE: pa.float64(),
+    exp.DType.TEXT: pa.string(),
+    exp.DType.VARCHAR: pa.string(),
+    exp.DType.DATE: pa.date32(),
+    exp.DType.TIMESTAMP: pa.timestamp("us"),
+    exp.DType.TIMESTAMPNTZ: pa.timestamp("us"),
+}
+
+
+def _field(column: exp.Expr) -> pa.Field:
+    text = column.sql(dialect="duckdb")
+    if not isinstance(column, exp.ColumnDef) or column.kind is None:
+        raise SqlError(f"{text}: a table is declared by its columns, each with a type; keys and checks are not kept")
+    for constraint in column.args.get("constraints") or ():
+        if not isinstance(constraint.kind, exp.NotNullColumnConstraint) or constraint.kind.args.get("allow_null"):
+            raise SqlError(f"{text}: of constraints only NOT NULL is kept")
+    kind = _TYPES.get(column.kind.this)
+    if column.kind.this == exp.DType.DECIMAL:
+        precision, scale = [int(part.name) for part in column.kind.expressions] or [18, 3]
+        kind = pa.decimal128(precision, scale)
+    if kind is None:
+        raise SqlError(f"{text}: tables have no type {column.kind.sql(dialect='duckdb')}")
+    return pa.field(column.name.lower(), kind, nullable=not column.args.get("constraints"))

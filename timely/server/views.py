@@ -1,0 +1,489 @@
+"""``Views``: tables that change in epochs, and views of SQL over them, all at one complete time.
+
+Invariant: what is read of several tables and views is what they are at ``time``; an epoch is applied to all of them, or to none.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from types import TracebackType
+from typing import Any, Literal, NamedTuple, Self
+
+import attrs
+import pyarrow as pa
+
+from timely.differential.tables.kinds import Column, columns_of, row_check
+from timely.differential.updates import consolidate
+from timely.errors import (
+    CompactedError,
+    ConfigurationError,
+    DifferenceError,
+    OperatorError,
+    OutputError,
+    SqlError,
+    ViewError,
+    brief,
+    error_text,
+)
+from timely.server.contents import Change, Condition, Contents, EpochChanges, Row
+from timely.server.runtime import Runtime, result_columns
+from timely.server.script import TableDefinition, checked_name, parse_script, tables_read
+
+Changes = Mapping[Row, int] | Iterable[Change]
+"""What happens to a table: rows with what their counts grow by."""
+
+RelationKind = Literal["table", "view", "query"]
+
+
+@attrs.frozen
+class Limits:
+    """Bounds of what clients may ask for."""
+
+    queries: int = 16
+    """Queries that run at one time."""
+    query_seconds: float = 10.0
+    """Seconds that a query may take in one epoch."""
+    rows: int = 100_000
+    """Rows of one answer, or of one event."""
+    subscribers: int = 256
+    """Clients that follow changes."""
+    body: int = 1 << 20
+    """Bytes of the body of a request."""
+    epochs: int = 1000
+    """Epochs whose changes are remembered, for clients that come back."""
+    changes: int = 100_000
+    """Changes of a view that are remembered."""
+
+
+class Answer(NamedTuple):
+    """Rows of a table or view with their counts, at one complete time; ``more`` says that there are others."""
+
+    time: int
+    columns: tuple[Column, ...]
+    rows: list[tuple[Row, int]]
+    more: bool
+
+
+class Description(NamedTuple):
+    """What a table, view or query is at the current time; ``error`` says why it has no result now."""
+
+    name: str
+    kind: RelationKind
+    columns: tuple[Column, ...]
+    rows: int
+    query: str | None
+    error: str | None
+
+
+@attrs.define(eq=False)
+class _Relation:
+    """A table, a view or a query."""
+
+    name: str
+    kind: RelationKind
+    contents: Contents
+    query: str = ""
+    reads: frozenset[str] = frozenset()
+    check: Callable[[Any], Row] | None = None  # of a table
+    error: str | None = None  # why it has no result, for readers
+    live: bool = True  # its dataflow runs
+    shown: bool = False  # it has had a result
+    whole: bool = True  # what arrives next is all of it
+
+
+class Views:
+    """Tables, views and queries; may be used from any thread. Reading never waits for an epoch that is computed.
+
+    >>> import pyarrow as pa
+    >>> views = Views()
+    >>> views.table("orders", pa.schema([("customer", pa.string()), ("price", pa.int64())]), [("ada", 30), ("bob", 5)])
+    >>> views.view("totals", "select customer, sum(price) as total from orders group by customer")
+    >>> sorted(views.read("totals").rows)
+    [(('ada', 30), 1), (('bob', 5), 1)]
+    >>> views.commit({"orders": {("ada", 12): 1}})
+    1
+    >>> views.changes("totals", since=0)
+    [EpochChanges(time=1, changes=[(('ada', 30), -1), (('ada', 42), 1)])]
+    """
+
+    def __init__(self, limits: Limits | None = None) -> None:
+        self.limits = limits or Limits()
+        self._running = threading.RLock()  # who holds it steps the worker
+        self._reading = threading.Lock()  # who holds it reads or writes what is published
+        self._relations: dict[str, _Relation] = {}
+        self._time = 0
+        self._runtime = Runtime(0)
+        self._queries = 0
+        self._listeners: list[Callable[[], object]] = []
+        self._broken: str | None = None
+
+    # -- definitions -----------------------------------------------------------------------------------------------
+
+    def run_script(self, text: str) -> None:
+        """Add the tables and views of a script; ``SqlError`` for other statements."""
+        for definition in parse_script(text):
+            if isinstance(definition, TableDefinition):
+                self.table(definition.name, definition.schema)
+            else:
+                self.view(definition.name, definition.query)
+
+    def table(self, name: str, schema: pa.Schema, rows: Iterable[Row] = ()) -> None:
+        """Add a table that has ``rows`` at the current time; ``SchemaError`` for rows that do not fit."""
+        with self._running:
+            self._check_whole()
+            name, columns = self._new_name(name), columns_of(schema)
+            check = row_check(columns, schema)
+            held: list[Change] = consolidate([(check(row), 1) for row in rows])
+            self._runtime.add_table(name, columns, held)
+            self._add(_Relation(name, "table", self._contents(columns), check=check), held)
+
+    def view(self, name: str, query: str) -> None:
+        """Add a view of tables and earlier views; ``SqlError`` for a query that is not kept up to date."""
+        with self._running:
+            new = self._analysed(self._new_name(name), "view", query)
+            self._runtime.add_view(new.name, query, new.reads)
+            self._add(new)
+
+    def query(self, query: str) -> Query:
+        """Return a view that lives until it is closed.
+
+        ``SqlError`` for what is no query that can be kept up to date; ``ViewError`` if it fails, takes too long, or too many run.
+        """
+        with self._running:
+            if sum(each.kind == "query" for each in self._relations.values()) >= self.limits.queries:
+                raise ViewError(f"{self.limits.queries} queries run already: close one, or raise the limit")
+            self._queries += 1
+            new = self._analysed(f"query-{self._queries}", "query", query)
+            self._runtime.add_view(new.name, query, new.reads, shared=False)
+            self._add(new)
+            if new.error is not None:
+                self._remove(new.name)
+                raise ViewError(f"the query has no result: {new.error}")
+            return Query(self, new.name)
+
+    def _new_name(self, name: str) -> str:
+        found = checked_name(name)
+        if found in self._relations:
+            raise ConfigurationError(f"there is a table or view {found} already: give another name")
+        return found
+
+    def _contents(self, columns: tuple[Column, ...]) -> Contents:
+        return Contents(columns, self._time, self.limits.epochs, self.limits.changes)
+
+    def _analysed(self, name: str, kind: RelationKind, query: str) -> _Relation:
+        self._check_whole()
+        known = {each.name: each for each in self._relations.values() if each.kind != "query"}
+        reads = tables_read(query) & known.keys()
+        columns = result_columns(query, {read: known[read].contents.columns for read in reads})
+        names = [column.name for column in columns]
+        for column in names:
+            if names.count(column) > 1:
+                raise SqlError(f"the result has column {column!r} twice: give one an alias")
+        for read in sorted(reads):
+            if not known[read].live:
+                raise ViewError(f"view {read}, which it reads, has no result now: {known[read].error}")
+        return _Relation(name, kind, self._contents(columns), query, reads)
+
+    def _add(self, new: _Relation, rows: list[Change] | None = None) -> None:
+        """Have what is new be complete, and read, at the current time."""
+        if rows is not None:
+            new.contents.start_at(self._time, rows)
+            new.shown = True
+        with self._reading:
+            self._relations[new.name] = new
+        self._complete()
+
+    def _remove(self, name: str) -> None:
+        with self._running:
+            self._runtime.remove(name)
+            with self._reading:
+                self._relations.pop(name, None)
+
+    # -- epochs ----------------------------------------------------------------------------------------------------
+
+    @property
+    def time(self) -> int:
+        """The complete time that is read."""
+        return self._time
+
+    def check(self, name: str, changes: Changes, earlier: Mapping[Row, int] | None = None) -> list[Change]:
+        """Return changes of a table added up, with their rows checked, after ``earlier`` ones of the same epoch.
+
+        ``SchemaError`` for rows that do not fit, ``DifferenceError`` for rows that would be there less than 0 times.
+        """
+        table = self._relation(name)
+        if table.check is None:
+            raise ConfigurationError(f"{name} is a {table.kind}: only tables are changed")
+        given = changes.items() if isinstance(changes, Mapping) else changes
+        check, rows, before = table.check, table.contents.rows, earlier or {}
+        found: list[Change] = consolidate([(check(row), diff) for row, diff in given])
+        for row, diff in found:
+            count = rows.get(row, 0) + before.get(row, 0) + diff
+            if count < 0:
+                raise DifferenceError(f"table {table.name}: {brief(row)} would be there {count} times: nothing was changed")
+        return found
+
+    def commit(self, changes: Mapping[str, Changes]) -> int:
+        """Change tables in one epoch, bring all views up to date, and return the epoch, which is complete then.
+
+        Where rows are refused nothing is changed. A view that fails has no result until an epoch in which it does not.
+        """
+        with self._running:
+            self._check_whole()
+            checked = {checked_name(name): self.check(name, changed) for name, changed in changes.items()}
+            recovered = self._recovered(checked)
+            self._runtime.begin(checked)
+            self._complete(checked, recovered)
+            return self._time
+
+    def write(
+        self,
+        name: str,
+        insert: Iterable[Row] = (),
+        delete: Iterable[Row] = (),
+        upsert: Iterable[Row] = (),
+        key: Sequence[str] = (),
+    ) -> int:
+        """Change one table in one epoch, and return the epoch.
+
+        A row of ``upsert`` replaces those with equal values in the columns ``key``; of several such rows the last one counts.
+        """
+        with self._running:
+            changes: list[Change] = [*((row, 1) for row in insert), *((row, -1) for row in delete)]
+            upserts = list(upsert)
+            if upserts:
+                if changes:
+                    raise ConfigurationError("insert and delete in another epoch than upsert: their order would not be known")
+                changes = self._replacements(self._relation(name), upserts, key)
+            return self.commit({name: changes})
+
+    def _replacements(self, table: _Relation, upserts: list[Row], key: Sequence[str]) -> list[Change]:
+        names = [column.name for column in table.contents.columns]
+        if not key or isinstance(key, str) or any(column not in names for column in key):
+            raise ConfigurationError(f"key is a list of columns of table {table.name} ({', '.join(names)}), not {brief(key)}")
+        if table.check is None:
+            raise ConfigurationError(f"{table.name} is a {table.kind}: only tables are changed")
+        places = [names.index(column) for column in key]
+        last = {tuple(row[place] for place in places): row for row in map(table.check, upserts)}
+        changes: list[Change] = [(row, 1) for row in last.values()]
+        with self._reading:
+            for values in last:
+                where = [Condition(place, "eq", value) for place, value in zip(places, values)]
+                changes += [(row, -count) for row, count in table.contents.find(where)]
+        return changes
+
+    def _complete(self, changes: Mapping[str, list[Change]] | None = None, recovered: Sequence[_Relation] = ()) -> None:
+        """Complete the time of the dataflows, and have it read: first views, and then queries.
+
+        What fails is left out, and the others are built anew: a worker does not go on after an error.
+        """
+        changed = changes or {}
+        joining = list(recovered)
+        while True:
+            try:
+                self._runtime.complete([each.name for each in self._live("view", "table")])
+                if joining:
+                    self._runtime.compact()  # so that they do not see what they have failed on
+                    while joining:
+                        self._join(joining.pop(0))
+                    continue
+                self._publish(self._live("view", "table"), changed)
+                changed = {}
+                queries = self._live("query")
+                late = set(self._runtime.complete([each.name for each in queries], self.limits.query_seconds))
+                for each in queries:
+                    if each.name in late:
+                        self._give_up(each, f"the query took longer than {self.limits.query_seconds:g} s: make it smaller")
+                        self._runtime.remove(each.name)
+                self._publish(self._live("query"), {})
+                return
+            except OperatorError as error:
+                self._leave_out(error, changed)
+            except BaseException as error:
+                self._broken = error_text(error) if isinstance(error, Exception) else type(error).__name__
+                raise
+
+    def _join(self, recovered: _Relation) -> None:
+        recovered.live = recovered.whole = True
+        self._runtime.add_view(recovered.name, recovered.query, recovered.reads)
+
+    def _live(self, *kinds: RelationKind) -> list[_Relation]:
+        return [each for each in self._relations.values() if each.live and each.kind in kinds]
+
+    def _publish(self, relations: Sequence[_Relation], changed: Mapping[str, list[Change]]) -> None:
+        """Have readers see the relations, which are complete."""
+        news = {}
+        for each in relations:
+            if each.kind == "table":
+                news[each.name] = changed.get(each.name, [])
+            else:
+                arrived = self._runtime.taken(each.name)
+                news[each.name] = each.contents.difference(arrived) if each.whole else arrived
+        time = self._runtime.time
+        with self._reading:
+            self._time = time
+            for each in relations:
+                if each.shown:
+                    each.contents.apply(time, news[each.name])
+                else:
+                    each.contents.start_at(time, news[each.name])
+                each.whole, each.shown, each.error = False, True, None
+        self._runtime.compact()
+        for listener in self._listeners:
+            listener()
+
+    def _leave_out(self, error: OperatorError, changes: Mapping[str, list[Change]]) -> None:
+        """Go on without the view in which an operator failed, in dataflows that are built anew."""
+        failed = self._relations.get(self._runtime.failed(error) or "")
+        if failed is None or failed.kind == "table":
+            self._broken = str(error)
+            raise error
+        self._give_up(failed, _reason(error))
+        left = self._live("table", "view", "query")
+        self._runtime = self._rebuilt(self._runtime.time, changes, frozenset(each.name for each in left))
+        for each in left:
+            each.whole = True
+
+    def _rebuilt(self, time: int, changes: Mapping[str, list[Change]], names: frozenset[str]) -> Runtime:
+        """Return dataflows of ``names``, with the tables as they are after ``changes``."""
+        runtime = Runtime(time)
+        for each in self._relations.values():
+            if each.name in names and each.kind == "table":
+                runtime.add_table(each.name, each.contents.columns, [*each.contents.rows.items(), *changes.get(each.name, ())])
+            elif each.name in names:
+                runtime.add_view(each.name, each.query, each.reads, shared=each.kind == "view")
+        return runtime
+
+    def _give_up(self, failed: _Relation, reason: str) -> None:
+        with self._reading:
+            failed.error, failed.live = reason, False
+            for other in self._relations.values():  # in the order of their definition
+                broken = [read for read in sorted(other.reads) if not self._relations[read].live]
+                if broken and other.live:
+                    other.live = False
+                    other.error = f"view {broken[0]}, which it reads, has no result now: {self._relations[broken[0]].error}"
+
+    def _recovered(self, changes: Mapping[str, list[Change]]) -> list[_Relation]:
+        """Return the views that have failed and do so no more, tried by themselves, with the tables as after ``changes``."""
+        found = []
+        for each in self._relations.values():
+            needed = self._needed(each.name)
+            if each.live or each.kind != "view" or not needed & changes.keys():
+                continue
+            try:
+                self._rebuilt(0, changes, needed).complete([each.name])
+            except OperatorError as error:
+                with self._reading:
+                    each.error = _reason(error)
+            else:
+                found.append(each)
+        return found
+
+    def _needed(self, name: str) -> frozenset[str]:
+        return frozenset([name]).union(*(self._needed(read) for read in self._relations[name].reads))
+
+    # -- reading ---------------------------------------------------------------------------------------------------
+
+    def read(self, name: str, where: Sequence[Condition] = (), limit: int | None = None) -> Answer:
+        """Return the rows that fulfil all conditions, up to ``limit`` of them; ``ViewError`` for a view that has failed."""
+        with self._reading:
+            contents = self._readable(name).contents
+            rows = contents.find(where, None if limit is None else limit + 1)
+            time = self._time
+        more = limit is not None and sum(count for _, count in rows) > limit
+        if more:
+            row, count = rows.pop()
+            rows += [(row, count - 1)] if count > 1 else []
+        return Answer(time, contents.columns, rows, more)
+
+    def changes(self, name: str, since: int) -> list[EpochChanges]:
+        """Return what changed in the epochs after ``since``; ``CompactedError`` if that is not remembered."""
+        with self._reading:
+            contents = self._readable(name).contents
+            found = contents.changes_since(since) if since <= self._time else None
+        if found is None:
+            raise CompactedError(f"{name}: the changes after epoch {since} are not remembered: read it anew")
+        return found
+
+    def describe(self, name: str) -> Description:
+        """Return what a table, view or query is at the current time."""
+        with self._reading:
+            return self._description(self._relation(name))
+
+    def overview(self) -> tuple[int, list[Description]]:
+        """Return the complete time, and what all tables and views are at it."""
+        with self._reading:
+            return self._time, [self._description(each) for each in self._relations.values() if each.kind != "query"]
+
+    @property
+    def queries(self) -> int:
+        """How many queries run."""
+        return len(self._live("query"))
+
+    @property
+    def broken(self) -> str | None:
+        """The error after which no epoch can be computed any more, if there was one."""
+        return self._broken
+
+    def listen(self, listener: Callable[[], object]) -> Callable[[], None]:
+        """Have ``listener()`` called, on some thread, when there may be news; return a function that ends that."""
+        self._listeners = [*self._listeners, listener]
+
+        def end() -> None:
+            self._listeners = [each for each in self._listeners if each is not listener]
+
+        return end
+
+    def _relation(self, name: str) -> _Relation:
+        found = self._relations.get(name.lower())
+        if found is None:
+            known = ", ".join(each.name for each in self._relations.values() if each.kind != "query")
+            raise OutputError(f"there is no table or view {name}: there are {known or 'none'}")
+        return found
+
+    def _readable(self, name: str) -> _Relation:
+        found = self._relation(name)
+        if found.error is not None or not found.shown:
+            raise ViewError(f"{found.kind} {found.name} has no result now: {found.error or 'it is being computed'}")
+        return found
+
+    @staticmethod
+    def _description(each: _Relation) -> Description:
+        query = " ".join(each.query.split()) if each.query else None
+        return Description(each.name, each.kind, each.contents.columns, each.contents.size, query, each.error)
+
+    def _check_whole(self) -> None:
+        if self._broken is not None:
+            raise ViewError(f"the dataflows have ended, and are still read at epoch {self._time}: {self._broken}")
+
+
+class Query:
+    """A view that lives until ``close``, or the end of its ``with`` block; read it as any other, by its ``name``.
+
+    >>> import pyarrow as pa
+    >>> views = Views()
+    >>> views.table("numbers", pa.schema([("n", pa.int64())]), [(1,), (2,)])
+    >>> with views.query("select sum(n) as total from numbers") as query:
+    ...     _ = views.commit({"numbers": {(3,): 1}})
+    ...     views.read(query.name).rows
+    [((6,), 1)]
+    """
+
+    def __init__(self, views: Views, name: str) -> None:
+        self.name = name
+        self._views = views
+
+    def close(self) -> None:
+        """End it; a no-op when it is closed."""
+        self._views._remove(self.name)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+
+def _reason(error: OperatorError) -> str:
+    return error_text(error.__cause__) if isinstance(error.__cause__, Exception) else str(error)
