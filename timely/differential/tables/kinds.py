@@ -236,7 +236,10 @@ def _text_of_instant(value: datetime.datetime) -> str:
 
 
 def _instant_of_text(value: str) -> datetime.datetime:
-    found = re.fullmatch(r"([0-9]{4}-[0-9]{2}-[0-9]{2}(?:[ T][0-9:.]+)?)(?:(Z| ?UTC)|([+-])([0-9]{2}):?([0-9]{2})?| ([A-Za-z_]+/[A-Za-z_/]+))?", value)
+    found = re.fullmatch(
+        r"([0-9]{4}-[0-9]{2}-[0-9]{2}(?:[ T][0-9:.]+)?)(?:(Z| ?UTC)|([+-])([0-9]{2}):?([0-9]{2})?| ([A-Za-z_]+/[A-Za-z_/]+))?",
+        value,
+    )
     if found is None or (found[3] and len(found[1]) < 16):
         raise SqlError(f"{brief(value)} is not a timestamp like 2020-01-31 12:30:00+01")
     naive = _timestamp_of_text(found[1])
@@ -351,7 +354,6 @@ _CONVERSIONS: Final[dict[tuple[Kind, Kind], Conversion]] = {
     (Kind.INSTANT, Kind.TEXT): _text_of_instant,
     (Kind.INSTANT, Kind.TIMESTAMP): lambda value: value.replace(tzinfo=None),
     (Kind.INSTANT, Kind.DATE): lambda value: value.date(),
-    (Kind.INSTANT, Kind.TIME): lambda value: value.time(),
     (Kind.TIMESTAMP, Kind.INSTANT): lambda value: value.replace(tzinfo=datetime.UTC),
     (Kind.DATE, Kind.INSTANT): lambda value: start_of_day(value).replace(tzinfo=datetime.UTC),
 }
@@ -390,6 +392,8 @@ def rounded(precision: int, scale: int) -> Callable[[Decimal], Decimal]:
     unit, limit = Decimal(1).scaleb(-scale), Decimal(1).scaleb(precision - scale)
 
     def convert(value: Decimal) -> Decimal:
+        if not value.is_finite() or abs(value) >= limit:
+            raise SqlError(f"{value} does not fit DECIMAL({precision}, {scale})")
         with localcontext(prec=100):
             found = value.quantize(unit, ROUND_HALF_UP)
         if abs(found) >= limit:

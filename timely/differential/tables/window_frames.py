@@ -13,8 +13,8 @@ import attrs
 from sqlglot import exp
 
 from timely.differential.aggregates import Descending
-from timely.differential.tables import scalars
-from timely.differential.tables.kinds import NUMBERS, Kind, start_of_day
+from timely.differential.tables import moment_functions, scalars
+from timely.differential.tables.kinds import MOMENTS, NUMBERS, Kind, start_of_day
 from timely.differential.tables.refusals import only, refusal
 from timely.differential.tables.scalar_compiler import Row, interval_of
 from timely.differential.tables.sorting import Ordering
@@ -157,14 +157,14 @@ def _distance(bound: Any, sign: int, start: bool, order: Ordering, window: exp.E
 
 def _moves(bound: Any, kind: Kind, sign: int, window: exp.Expr) -> tuple[Callable[[Any], Any], Callable[[Any], Any]]:
     """Return how a value of the order is compared, and how it is moved by a distance."""
-    if isinstance(bound, exp.Interval) and kind in (Kind.DATE, Kind.TIMESTAMP):
+    if isinstance(bound, exp.Interval) and kind in MOMENTS:
         found = interval_of(bound, sign)
         if found is not None:
             months, delta = found
             if (months * sign, delta * sign) < (0, datetime.timedelta()):
                 raise refusal(window, "a distance is not negative")
             seen: Callable[[Any], Any] = start_of_day if kind is Kind.DATE else lambda value: value
-            return seen, lambda value: scalars.add_interval(value, months, delta)
+            return seen, lambda value: moment_functions.add_interval(value, months, delta)
     if isinstance(bound, exp.Literal) and not bound.is_string and kind in NUMBERS:
         number = Decimal(str(bound.this)) * sign
         if kind is Kind.DOUBLE:

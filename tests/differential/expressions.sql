@@ -1,0 +1,126 @@
+-- Expressions that test_scalars.py compares with DuckDB on the edge values of a column. A semicolon ends each.
+
+-- column t
+t; upper(t); lower(t); length(t); len(t); strlen(t); t || '!'; 'x' || t || 1; concat(t, '-', t); concat_ws('/', t, NULL, t);
+trim(t); ltrim(t); rtrim(t); trim(t, ' x'); ltrim(t, 'ab'); rtrim(t, 'bc'); trim(both 'a' from t); lpad(t, 4, 'xy');
+rpad(t, 4, 'xy'); lpad(t, 0, 'x'); left(t, 2); left(t, -2); right(t, 2); right(t, -2); left(t, 0); right(t, 0);
+right(t, -9); left(t, -9); substring(t, 2); substring(t, 2, 2); substring(t, -2); substring(t, 0, 2); substr(t, -3, 2);
+position('b' in t); strpos(t, ''); instr(t, 'a'); contains(t, 'b'); contains(t, ''); starts_with(t, 'a'); prefix(t, '');
+ends_with(t, 'c'); suffix(t, 'ë'); replace(t, 'a', 'oo'); replace(t, '', 'x'); repeat(t, 2); repeat(t, 0); repeat(t, -1);
+split_part(t, ',', 1); split_part(t, ',', 2); split_part(t, ',', -1); split_part(t, ',', 9); split_part(t, ',', 0);
+split_part(t, '', 2); split_part(t, t, 1); string_split(t, ','); string_split(t, ''); string_split(t, t); md5(t); ascii(t);
+unicode(t); ord(t); chr(65); t[1]; t[-1]; t[2:3]; t[-2:]; t[:2]; t[9]; t[0]; list_extract(t, 2); regexp_matches(t, 'a');
+regexp_matches(t, '^[a-z]+$'); regexp_matches(t, 'Z', 'i'); regexp_matches(t, 'ë'); regexp_matches(t, '');
+regexp_matches(t, 'x.y'); regexp_matches(t, '\w+'); regexp_full_match(t, '[a-z]*'); regexp_full_match(t, 'a|abc');
+t similar to '[a-z]+'; t ~ 'abc'; regexp_replace(t, '[a-z]', '_'); regexp_replace(t, '[a-z]', '_', 'g');
+regexp_replace(t, '([a-z])([0-9])', '\2\1', 'g'); regexp_replace(t, 'B', '.', 'gi'); regexp_replace(t, '', '-', 'g');
+regexp_extract(t, '[0-9]+'); regexp_extract(t, '([a-z]+)([0-9]+)', 2); regexp_extract(t, '([a-z]+)([0-9]+)', 0);
+regexp_extract(t, '(z)?b', 1); regexp_extract(t, 'b', 1); regexp_extract(t, '^[^,]*'); regexp_extract(t, '.b', 0);
+try_cast(t as bigint); try_cast(t as double); try_cast(t as boolean); try_cast(t as date); try_cast(t as time);
+try_cast(t as decimal(6, 2)); try_cast(t as timestamp); try_cast(t as tinyint); nullif(t, 'a'); ifnull(t, 'none');
+coalesce(t, 'none'); greatest(t, 'b'); least(t, 'b'); t like '%b%'; t = 'a'; t > 'a'; t in ('a', 'abc');
+t not in ('a', NULL); [t, 'x']; {'k': t}; struct_pack(k := t, j := 1).k; t is null; case when t > 'b' then t else 'low' end;
+if(contains(t, 'a'), length(t), -1);
+
+-- column n
+n; abs(n); sign(n); n % 7; mod(n, 7); n & 6; n | 6; xor(n, 6); ~n; round(n % 100000, -1); round(n % 100000, -2);
+round(n, 2); round(n); floor(n); ceil(n); sqrt(abs(n)); exp(n / 1e17); n::double; n::varchar; n::boolean; n::decimal(38, 2);
+n || ''; concat(n, 'x'); power(n, 2); n ** 2; greatest(n, 3); least(n, 3, NULL); nullif(n, 1); coalesce(n, 5);
+n between 0 and 9; n = 1.0; try_cast(n as tinyint); try_cast(n as integer); try_cast(n as uinteger); to_days(n % 100);
+to_hours(n % 100); to_minutes(n % 100); to_timestamp(n % 1000000); make_timestamp(n % 1000000007); epoch_ms(n % 1000000007);
+gcd(n % 1000, 12); lcm(n % 1000, 12); ln(abs(n % 100000) + 1); log10(abs(n % 100000) + 1); log2(abs(n % 100000) + 1);
+log(abs(n % 100000) + 1); log(2, abs(n % 100000) + 1); cbrt(n); sin(n); cos(n); atan(n); atan2(n, 2); degrees(n);
+radians(n); pi() * n; n::decimal(20, 0)::varchar; [n]; [n, NULL]; [n][1]; {'a': n}.a; n / 2; n // 3; n % -3; -n; n > 1.5;
+chr((abs(n % 1000) + 33)::int); date '2024-01-31' + (n % 1000)::int; make_date(2024, 1, 1) + (n % 100)::int;
+timestamp '2024-01-31 10:00:00' + interval (n % 100) month; date '2024-01-31' - interval (n % 100) day;
+
+-- column f
+f; f::varchar; f || ''; abs(f); sign(f); -f; round(f); round(f, 2); round(f, 1); round(f, -1); round(f, 20); floor(f);
+ceil(f); trunc(f); f::boolean; f > 0; f + 1; f * 2; f / 4; isinf(f); isnan(f); greatest(f, 1); nullif(f, 0); concat(f, '!');
+try_cast(f as bigint); try_cast(f as integer); try_cast(f as decimal(10, 2)); try_cast(f as decimal(4, 1));
+exp(least(f, 1)); cbrt(f); power(f, 2); power(2, least(f, 5000)); power(abs(f), 0.5); atan(f); degrees(least(f, 1));
+sqrt(abs(f)); ln(abs(f) + 1); coalesce(f, 0); f = 0.1; f in (0, 1); [f]; f between -1 and 1; 1 / f; 0.5 ** f;
+
+-- column p
+p; p::varchar; p::decimal(10, 4)::varchar; p::decimal(6, 1)::varchar; abs(p); sign(p); -p; round(p); round(p, 1);
+round(p, -1); round(p, 5); floor(p); ceil(p); trunc(p); p + 1; p * p; p - 0.005; p % 2; p / 4; p::double; p::bigint;
+p::double::varchar; p::boolean; greatest(p, 1); least(p, 1.5); p > 0; p = 2.5; nullif(p, 1); coalesce(p, 0);
+try_cast(p as tinyint); (-p)::varchar; try_cast(p as decimal(3, 1)); sqrt(abs(p)); [p]; p in (1, 2.5);
+case when p > 0 then p else 0 end;
+
+-- column d
+d; d::varchar; d::timestamp; d::timestamptz; year(d); month(d); day(d); quarter(d); week(d); weekofyear(d); dayofweek(d);
+isodow(d); dayofyear(d); dayofmonth(d); extract(isoyear from d); extract(decade from d); extract(century from d);
+extract(millennium from d); extract(yearweek from d); extract(epoch from d); epoch(d); epoch_ms(d); epoch_us(d); hour(d);
+minute(d); extract(second from d); date_part('year', d); datepart('dow', d); extract(doy from d); last_day(d); dayname(d);
+monthname(d); date_trunc('year', d); date_trunc('quarter', d); date_trunc('week', d); date_trunc('month', d);
+date_trunc('decade', d); date_trunc('hour', d); d + 1; d - 1; d + interval 1 month; d + interval '1 month 1 day';
+d - date '2024-01-01'; d + interval '36 hours'; d + time '10:30:00'; date_add(d, interval 1 day); date_add(d, 3);
+date_diff('day', d, date '2024-03-01'); date_diff('month', d, date '2024-03-01'); date_diff('year', d, date '2024-03-01');
+date_diff('week', d, date '2024-03-01'); date_diff('quarter', d, date '2024-03-01');
+datediff('decade', d, date '2024-03-01'); strftime(d, '%d.%m.%Y'); strftime(d, '%A %B %-d %j %y');
+strftime(d, '%a %b %u %w %G-%V %%'); d || ''; concat(d, '!'); d = '2024-02-29'; d > timestamp '2000-01-01 00:00:00';
+greatest(d, '2000-01-01'); d between '2000-01-01' and '2024-12-31'; [d]; time_bucket(interval '1 month', d);
+time_bucket(interval '5 days', d); time_bucket(interval '1 week', d); time_bucket(interval '1 year', d);
+d - timestamp '2020-01-01 00:00:00'; d < '2024-01-01';
+
+-- column m
+m; m::varchar; m::date; m::time; m::timestamptz; year(m); hour(m); minute(m); second(m); extract(millisecond from m);
+extract(microsecond from m); extract(epoch from m); epoch(m); epoch_ms(m); epoch_us(m); dayofweek(m); week(m);
+date_part('hour', m); date_trunc('day', m); date_trunc('hour', m); date_trunc('minute', m); date_trunc('second', m);
+date_trunc('millisecond', m); date_trunc('week', m); date_trunc('quarter', m); date_trunc('microsecond', m);
+m + interval 1 month; m - interval '90 minutes'; m + interval '1 day 2 hours 3 milliseconds';
+m - timestamp '2024-01-01 00:00:00'; m - date '2024-01-01'; m + to_minutes(5); m + 3 * interval '1 hour';
+extract(epoch from m - timestamp '2024-01-01 00:00:00'); m - interval '1 year'; date_add(m, interval 2 hour);
+date_diff('hour', m, timestamp '2024-01-01 00:30:00'); date_diff('minute', m, timestamp '2024-01-01 00:30:00');
+date_diff('second', m, timestamp '2024-01-01 00:30:00'); date_diff('day', m, timestamp '2024-01-01 00:30:00');
+date_diff('millisecond', m, timestamp '2024-01-01 00:30:00'); date_diff('month', m, date '2024-02-01');
+datediff('week', m, date '2024-02-01'); strftime(m, '%Y-%m-%dT%H:%M:%S.%f'); strftime(m, '%I:%M %p %-H %-I %g');
+m at time zone 'Europe/Berlin'; m at time zone 'UTC'; time_bucket(interval '10 minutes', m);
+time_bucket(interval '7 hours', m); time_bucket(interval '1 week', m); time_bucket(interval '2 months', m);
+time_bucket(interval '3 days', m, timestamp '2024-01-01 01:00:00'); last_day(m); dayname(m);
+time_bucket(interval '1 month', m, timestamp '2024-01-15 06:00:00'); m > '2024-01-01'; m = date '2024-02-29';
+m between '2000-01-01' and '2024-01-01 10:00:00'; greatest(m, '2000-01-01'); least(m, timestamp '2000-01-01 00:00:00');
+coalesce(m, '2000-01-01'); m || ''; [m]; m - interval '1' day;
+
+-- column z
+z; z::varchar; z::timestamp; z::date; year(z); hour(z); epoch(z); epoch_ms(z); extract(isodow from z); date_trunc('day', z);
+date_trunc('month', z); z + interval 1 month; z - interval '90 minutes'; z - timestamptz '2024-01-01 00:00:00+00';
+z at time zone 'Europe/Berlin'; z at time zone 'America/New_York'; z at time zone 'UTC'; z = '2024-02-29 01:00:00+01';
+z > timestamp '2000-01-01 00:00:00'; z > timestamptz '2000-01-01 00:00:00-05:30';
+date_diff('hour', z, timestamptz '2024-01-01 00:00:00Z'); time_bucket(interval '15 minutes', z);
+strftime(z, '%Y-%m-%d %H:%M'); greatest(z, '2000-01-01 00:00:00 Europe/Berlin');
+timestamptz '2024-07-01 12:00:00 America/New_York' - z; z || ''; [z]; coalesce(z, date '2020-01-01'); z - date '2024-01-01';
+
+-- column c
+c; c::varchar; hour(c); minute(c); second(c); extract(millisecond from c); c + interval '2 hours';
+c - interval '90 minutes'; c > '12:00:00'; c = '12:30'; date '2024-02-29' + c; greatest(c, '06:00:00');
+coalesce(c, '00:00'); c || ''; [c];
+
+-- column l
+l; l[1]; l[-1]; l[0]; l[9]; l[2:3]; l[2:]; l[:2]; l[-2:]; l[3:1]; l[0:2]; l[-9:2]; len(l); length(l); array_length(l);
+list_contains(l, 1); list_has(l, 9); array_contains(l, NULL); list_position(l, 3); list_indexof(l, 9); list_extract(l, 2);
+list_concat(l, [7]); l || [7]; l || l; list_concat(l, NULL); list_append(l, 4); list_prepend(0, l); list_reverse(l);
+list_min(l); list_max(l); list_sum(l); list_avg(l); list_count(l); list_slice(l, 1, 2); array_slice(l, 2, 3);
+list_has_any(l, [1, 9]); list_has_all(l, [1, 2]); list_unique(l); l = [1, 2]; l <> [1, 2]; l < [1, 2]; l >= [2, NULL];
+l > [NULL]; l = [1.0, 2.0]; l is null; greatest(l, [2]); least(l, [2]); coalesce(l, []); l::double[]; l::varchar[]; [l, l];
+flatten([l, [5]]); array_to_string(l, '-'); l in ([1, 2], [1]); l between [1] and [2]; nullif(l, [1]);
+case when l[1] = 1 then l else [0] end; l is not distinct from [1]; {'k': l}.k[1]; l[len(l)]; l[n]; l[n + 1]; l[(n)::int];
+list_sum(l::double[]); array_append(l, NULL); [1, NULL] || l;
+
+-- column w
+w; w[1]; w[-1]; len(w); list_contains(w, 'a'); w || ['z']; array_to_string(w, ','); list_max(w); list_min(w); w < ['b'];
+w = ['a', 'b']; list_position(w, 'a'); list_reverse(w); list_has_any(w, ['a']); upper(w[1]); list_count(w); w[1][1];
+
+-- column s
+s; s.a; s.b; s['a']; struct_extract(s, 'b'); (s).a; s = {'a': 1, 'b': 'x'}; s < {'a': 1, 'b': NULL}; s > {'a': 1, 'b': 'w'};
+s is null; s.a + 1; coalesce(s, {'a': 0, 'b': ''}); [s]; [s][1].b; {'outer': s}.outer.a; s::struct(a double, b varchar);
+greatest(s, {'a': 1, 'b': 'y'}); s in ({'a': 1, 'b': 'x'}); case when s.a > 1 then s end;
+s is distinct from {'a': 1, 'b': NULL}; S.A;
+
+-- column y
+y; y::varchar; octet_length(y); y = 'abc'::blob; y > 'ab'; coalesce(y, '\xFF'::blob); [y];
+
+-- column b
+b; b::varchar; b::int; b || ''; concat(b, 'x'); b = 'true'; b and true; not b; greatest(b, false); [b]; b::double;
+b::decimal(3, 1); b is true;
