@@ -16,7 +16,7 @@ import attrs
 from sqlglot import exp
 
 from timely.differential.aggregates import Descending
-from timely.differential.tables.kinds import NUMBERS, Column, Kind, finite
+from timely.differential.tables.kinds import NUMBERS, Column, Kind, finite, sortable
 from timely.differential.tables.refusals import only, refusal
 from timely.differential.tables.scalar_compiler import (
     Function,
@@ -28,7 +28,7 @@ from timely.differential.tables.scalar_compiler import (
     compile_scalar,
 )
 from timely.differential.tables.scalars import decimal_of
-from timely.differential.tables.sorting import Ordering, ascending, ordering
+from timely.differential.tables.sorting import Ordering, ordering
 from timely.errors import SqlError
 
 
@@ -322,7 +322,7 @@ def _ordered_first(call: _Call) -> Aggregation:
         return None if skips and found is None else (found, *order.values(row))
 
     def key(entry: Any) -> Any:
-        found = order.key(entry[1:]), ascending(entry[:1])
+        found = order.key(entry[1:]), sortable(entry[0])
         return Descending(found) if last else found
 
     return call.made(value.kind, First(key, lambda entry: entry[0]), entry)

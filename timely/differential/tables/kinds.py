@@ -236,7 +236,10 @@ def _text_of_instant(value: datetime.datetime) -> str:
 
 
 def _instant_of_text(value: str) -> datetime.datetime:
-    found = re.fullmatch(r"([0-9]{4}-[0-9]{2}-[0-9]{2}(?:[ T][0-9:.]+)?)(?:(Z| ?UTC)|([+-])([0-9]{2}):?([0-9]{2})?| ([A-Za-z_]+/[A-Za-z_/]+))?", value)
+    found = re.fullmatch(
+        r"([0-9]{4}-[0-9]{2}-[0-9]{2}(?:[ T][0-9:.]+)?)(?:(Z| ?UTC)|([+-])([0-9]{2}):?([0-9]{2})?| ([A-Za-z_]+/[A-Za-z_/]+))?",
+        value,
+    )
     if found is None or (found[3] and len(found[1]) < 16):
         raise SqlError(f"{brief(value)} is not a timestamp like 2020-01-31 12:30:00+01")
     naive = _timestamp_of_text(found[1])
