@@ -611,3 +611,9 @@ select o.id, o.amount, l.n from orders o asof left join (select distinct order_i
 select o.id, o.amount, l.n from orders o asof join (select distinct n from lines) l on o.amount >= l.n;
 select id, amount, o.customer from orders o asof left join (select distinct order_id as id, n as amount from lines) l using (id, amount);
 select o.id, max(l.n) from orders o asof join (select distinct order_id, n from lines) l on o.id = l.order_id and o.amount >= l.n where o.amount > 2 group by o.id;
+select id, (select max(n) + (select max(w) from edges) from lines l where l.order_id = o.id) from orders o;
+select id, (select sum(count(*)) over () from lines l where l.order_id = o.id) from orders o;
+select id, (select max(n + (select count(*) from edges e where e.src = l.n)) from lines l where l.order_id = o.id) from orders o;
+select id, (select max(l.n) from lines l where l.order_id = o.id and l.n = o.amount and l.order_id = o.amount) from orders o;
+select id, (select count(*) from lines l where l.price = o.id) from orders o;
+select id, (select coalesce(max(n), -1) from lines l where o.id + 1 = l.order_id + l.n) from orders o;

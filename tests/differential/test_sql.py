@@ -250,7 +250,7 @@ REFUSED = {
     "select * from orders tablesample 10%": ("sample", "line 1", "not supported"),
     "select * from orders asof join lines on id = order_id": ("", "line 1", "one inequality"),
     "select * from orders asof join lines on amount >= n and id > order_id": ("", "line 1", "one inequality"),
-    "select * from orders asof join lines on amount >= n and id + order_id = 3": ("", "line 1", "one inequality"),
+    "select * from orders asof join lines on amount >= n and id + order_id = 3": ("", "line 1", "expression of each side"),
     "select * from orders asof right join lines on amount >= n": ("ASOF RIGHT", "line 1", "not supported"),
     "select 1 from orders right join lateral (select n from lines where order_id = id) x on true": ("", "", "LATERAL"),
     "select e.src from edges e join edges f on e.w = f.w join edges g using (src)": ("src", "line 1", "ambiguous"),

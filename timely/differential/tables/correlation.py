@@ -69,19 +69,34 @@ def outer_conditions(query: exp.Expr, relation: Relation) -> list[exp.Expr]:
     return [part for part in where if columns_in(part) & relation.tables - inner]
 
 
-def is_plain(query: exp.Expr, relation: Relation) -> bool:
-    """Return whether a query selects rows and does no more, and reads columns of ``relation`` in ``WHERE`` alone."""
-    if not isinstance(query, exp.Select) or aggregates_in(query.expressions):
+def is_plain(query: exp.Expr, relation: Relation, *, aggregates: bool = False) -> bool:
+    """Return whether a query only selects rows, or ``aggregates`` of them all, and reads ``relation`` in ``WHERE`` alone."""
+    if not isinstance(query, exp.Select) or bool(aggregates_in(query.expressions)) is not aggregates:
         return False
     parts = {name for name, value in query.args.items() if value not in (None, False, [])}
-    distinct = query.args.get("distinct")
-    if parts - {"expressions", "from_", "joins", "where", "with_", "distinct", "order"} or (distinct and distinct.args.get("on")):
+    allowed = {"expressions", "from_", "joins", "where", "with_"}
+    if aggregates and any(output.find(exp.Query, exp.Window) for output in query.expressions):
         return False
+    if not aggregates and (query.args.get("distinct") is None or query.args["distinct"].args.get("on") is None):
+        allowed |= {"distinct", "order"}
     outside = query.copy()
     outside.set("where", None)
-    return not outer_columns(outside, relation) and not any(
-        has_query(condition) for condition in outer_conditions(query, relation)
-    )
+    conditions = outer_conditions(query, relation)
+    return parts <= allowed and not outer_columns(outside, relation) and not any(map(has_query, conditions))
+
+
+def equal_to_outer(query: exp.Expr, relation: Relation) -> list[tuple[exp.Expr, exp.Expr]] | None:
+    """Return what equals what, of the query and of ``relation``, where no other condition correlates them; else ``None``."""
+    found = []
+    for condition in outer_conditions(query, relation):
+        if not isinstance(condition, exp.EQ):
+            return None
+        sides = [(condition.this, condition.expression), (condition.expression, condition.this)]
+        pair = next((pair for pair in sides if columns_in(pair[0]) and not columns_in(pair[0]) & relation.tables), None)
+        if pair is None or not columns_in(pair[1]) <= relation.tables:
+            return None
+        found.append(pair)
+    return found or None
 
 
 def rows_at_most(query: exp.Expr) -> tuple[int, float]:

@@ -1,7 +1,8 @@
 """Translation: a qualified tree of sqlglot becomes operators on collections, or is refused.
 
-A subquery that reads columns of the rows around it is translated once for all of them. Its *domain* is the collection of the distinct
-values of these columns. Its rows carry a row of the domain in front, and whatever groups, orders or limits them does so for each.
+A subquery that reads columns of the rows around it is translated once for all of them. Its *domain* is the collection of the
+distinct values of these columns. Its rows carry a row of the domain in front, and whatever groups, orders or limits them does so
+for each.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from timely.differential.loops import Variable
 from timely.differential.tables.asof_joins import asof_join
 from timely.differential.tables.correlation import (
     conjuncts,
+    equal_to_outer,
     has_query,
     is_plain,
     outer_columns,
@@ -26,7 +28,7 @@ from timely.differential.tables.correlation import (
     rows_at_most,
 )
 from timely.differential.tables.grouping_sets import grouped_by_sets, key_sets
-from timely.differential.tables.groups import aggregates_in
+from timely.differential.tables.groups import aggregates_in, empty_group, grouped
 from timely.differential.tables.kinds import Column, Kind
 from timely.differential.tables.recursion import check_step, references
 from timely.differential.tables.refusals import only, refusal
@@ -576,6 +578,9 @@ class _Select:
         query = query_in(node)
         if len(query.selects) != 1:
             raise refusal(node, "a scalar subquery has one column")
+        equal = equal_to_outer(query, relation) if is_plain(query, relation, aggregates=True) else None
+        if equal is not None:
+            return self.scalar_of_groups(relation, node, query, equal)
         alias = _fresh(relation)
         other, same = self.dependent(relation, query, alias)
         least, most = rows_at_most(query)
@@ -585,6 +590,30 @@ class _Select:
         width = len(relation.columns)
         rows = found.collection.map(lambda row: (*row[:width], row[-1]))
         return relation.extended(rows, [found.columns[-1]], [node])
+
+    def scalar_of_groups(
+        self, relation: Relation, node: exp.Expr, query: exp.Query, equal: Sequence[tuple[exp.Expr, exp.Expr]]
+    ) -> Relation:
+        """Return the same for an aggregate of the rows with values that are equal, without a domain: in half the time."""
+        outer = outer_conditions(query, relation)
+        rest = [part for part in conjuncts(query.args.get("where")) if part not in outer]
+        source = _Select(self.scope, _with(query, self.scope, self.names)).source(query, rest)
+        value = query.selects[0].unalias()
+        aggregates = aggregates_in([value])
+        source = self.with_subqueries(source, aggregates)
+        groups = grouped(source, [inner for inner, _ in equal], aggregates)
+        scalar = compile_scalar(value, groups.scope)
+        none = (None,) * len(equal) + empty_group(source, aggregates)
+        empty = compile_scalar(value, groups.scope).function(none)
+        rows = groups.collection.map(lambda row: (*row[: len(equal)], scalar.function(row)))
+        alias = _fresh(relation)
+        column = Column("value", scalar.kind)
+        found = Relation(rows, (*groups.columns[: len(equal)], column)).named(alias, [f"k{index}" for index in range(len(equal))])
+        same = [exp.EQ(this=one, expression=exp.column(f"k{index}", alias)) for index, (_, one) in enumerate(equal)]
+        width = len(relation.columns)
+        joined = join(relation, found, same, "left").collection  # a key is never null where it matches
+        rows = joined.map(lambda row: (*row[:width], empty if row[width] is None else row[-1]))
+        return relation.extended(rows, [column], [node])
 
 
 @attrs.frozen
