@@ -16,7 +16,7 @@ import attrs
 from sqlglot import exp
 
 from timely.differential.aggregates import Descending
-from timely.differential.tables.kinds import NUMBERS, Column, Kind, finite
+from timely.differential.tables.kinds import NUMBERS, Column, Kind, finite, sortable
 from timely.differential.tables.refusals import only, refusal
 from timely.differential.tables.scalar_compiler import (
     Function,
@@ -28,7 +28,7 @@ from timely.differential.tables.scalar_compiler import (
     compile_scalar,
 )
 from timely.differential.tables.scalars import decimal_of
-from timely.differential.tables.sorting import Ordering, ascending, ordering
+from timely.differential.tables.sorting import Ordering, ordering
 from timely.errors import SqlError
 
 
@@ -284,12 +284,19 @@ def _same(entry: Any) -> Any:
     return entry
 
 
+def _order(kind: Kind, descending: bool = False) -> Callable[[Any], Any]:
+    """Return the key that values of a kind are sorted by."""
+    if kind.nested:
+        return (lambda value: Descending(sortable(value))) if descending else sortable
+    return Descending if descending else _same
+
+
 def _extreme(call: _Call) -> Aggregation:
     call.only("expressions")
     if call.inner.expressions:
         raise refusal(call.node, f"{call.name} of several values in a list is not supported")
     argument = call.scalar()
-    order: Callable[[Any], Any] = _same if isinstance(call.inner, exp.Min) else Descending
+    order = _order(argument.kind, isinstance(call.inner, exp.Max))
     return call.made(argument.kind, First(order, _same), argument.function)
 
 
@@ -299,13 +306,13 @@ def _extreme_by(call: _Call) -> Aggregation:
     if call.distinct:
         raise refusal(call.node, f"{call.name} takes no DISTINCT")
     value, by = call.scalar(), call.scalar(call.inner.expression)
-    wrap: Callable[[Any], Any] = _same if isinstance(call.inner, exp.ArgMin) else Descending
+    wrap, of_value = _order(by.kind, isinstance(call.inner, exp.ArgMax)), _order(value.kind)
 
     def entry(row: Row) -> Any:
         found = value.function(row), by.function(row)
         return None if None in found else found
 
-    return call.made(value.kind, First(lambda entry: (wrap(entry[1]), entry[0]), lambda entry: entry[0]), entry)
+    return call.made(value.kind, First(lambda entry: (wrap(entry[1]), of_value(entry[0])), lambda entry: entry[0]), entry)
 
 
 def _ordered_first(call: _Call) -> Aggregation:
@@ -322,7 +329,7 @@ def _ordered_first(call: _Call) -> Aggregation:
         return None if skips and found is None else (found, *order.values(row))
 
     def key(entry: Any) -> Any:
-        found = order.key(entry[1:]), ascending(entry[:1])
+        found = order.key(entry[1:]), sortable(entry[0])
         return Descending(found) if last else found
 
     return call.made(value.kind, First(key, lambda entry: entry[0]), entry)
@@ -339,7 +346,7 @@ def _mode(call: _Call) -> Aggregation:
         counts = Counter(entries)  # in ascending order, so that of equally frequent values the least is found first
         return max(counts, key=counts.__getitem__)
 
-    return call.made(argument.kind, Whole(_same, result), argument.function)
+    return call.made(argument.kind, Whole(_order(argument.kind), result), argument.function)
 
 
 def _position(call: _Call, node: exp.Expr | None) -> Fraction:
@@ -368,7 +375,7 @@ def _quantile(call: _Call) -> Aggregation:
         position = _position(call, call.inner.args.get("expression") or call.inner.args.get("quantile"))
         value = call.argument
     argument = call.scalar(value)
-    order: Callable[[Any], Any] = Descending if descending else _same
+    order = _order(argument.kind, descending)
     if discrete:
 
         def pick(entries: list[Any]) -> Any:

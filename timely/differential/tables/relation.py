@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 import attrs
 from sqlglot import exp
@@ -13,6 +13,9 @@ from timely.differential.collections import Collection, collection
 from timely.differential.tables.kinds import Column
 from timely.differential.tables.scalar_compiler import NameScope, Row, Scalar
 from timely.errors import GraphError
+
+HIDDEN: Final = "\0"
+"""What names of columns begin with that no query has written."""
 
 
 @attrs.frozen

@@ -10,7 +10,7 @@ from sqlglot import exp
 
 from timely.differential.aggregates import Descending, Top
 from timely.differential.collections import Collection
-from timely.differential.tables.kinds import Kind
+from timely.differential.tables.kinds import Kind, sortable
 from timely.differential.tables.refusals import only, refusal
 from timely.differential.tables.scalar_compiler import Function, NameScope, Row, compile_scalar
 
@@ -31,8 +31,10 @@ class Ordering:
     def key(self, values: Iterable[Any]) -> tuple[Any, ...]:
         """Return what orders rows with these values; equal keys are peers."""
         found: list[Any] = []
-        for value, (descending, first) in zip(values, self.directions):
+        for value, kind, (descending, first) in zip(values, self.kinds, self.directions):
             found.append((value is None) is not first)
+            if kind.nested:
+                value = sortable(value)
             found.append(Descending(value) if descending else value)
         return tuple(found)
 
@@ -54,19 +56,10 @@ def ordering(orders: Sequence[exp.Expr], scope: NameScope) -> Ordering:
     return Ordering(tuple(scalar.kind for scalar in scalars), tuple(scalar.function for scalar in scalars), tuple(directions))
 
 
-def ascending(values: Iterable[Any]) -> tuple[Any, ...]:
-    """Return the key that sorts rows by their values, from left to right; nulls are last.
-
-    >>> sorted([(2,), (None,), (1,)], key=ascending)
-    [(1,), (2,), (None,)]
-    """
-    return tuple([part for value in values for part in (value is None, value)])
-
-
 def sort_key(orders: Sequence[exp.Expr], scope: NameScope, width: int) -> Callable[[Row], Any]:
     """Return the key that rows are sorted by: the expressions, then the first ``width`` columns, so that no two rows tie."""
     found = ordering(orders, scope)
-    return lambda row: (found.of(row), ascending(row[:width]))
+    return lambda row: (found.of(row), sortable(row[:width]))
 
 
 def first_rows(

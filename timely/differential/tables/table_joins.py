@@ -23,6 +23,8 @@ class Match:
     left: tuple[Function, ...]
     right: tuple[Function, ...]
     rest: tuple[Function, ...]
+    strict: tuple[int, ...]
+    """Which parts of a key match nothing where they are ``NULL``: those of ``=``, and not of ``IS NOT DISTINCT FROM``."""
 
 
 def columns_in(node: exp.Expr) -> set[str]:
@@ -33,23 +35,34 @@ def columns_in(node: exp.Expr) -> set[str]:
 def match_of(left: Relation, right: Relation, conditions: Sequence[exp.Expr]) -> Match:
     """Return how the rows of two relations match when all ``conditions`` are to be true."""
     both = NameScope((*left.columns, *right.columns), beside(left, right, left.collection).places)
-    lefts, rights, rest = [], [], []
+    lefts: list[Function] = []
+    rights: list[Function] = []
+    rest: list[Function] = []
+    strict: list[int] = []
     for condition in conditions:
         pair = _sides(condition, left, right)
         if pair is None:
             rest.append(compile_condition(condition, both))
             continue
+        if isinstance(_inside(condition), exp.EQ):
+            strict.append(len(lefts))
         one, other = pair
         found = unify([one, other], [compile_scalar(one, left.scope), compile_scalar(other, right.scope)], condition)
         lefts.append(found[0].function)
         rights.append(found[1].function)
-    return Match(tuple(lefts), tuple(rights), tuple(rest))
+    return Match(tuple(lefts), tuple(rights), tuple(rest), tuple(strict))
+
+
+def _inside(condition: exp.Expr) -> exp.Expr:
+    while isinstance(condition, exp.Paren):
+        condition = condition.this
+    return condition
 
 
 def _sides(condition: exp.Expr, left: Relation, right: Relation) -> tuple[exp.Expr, exp.Expr] | None:
-    while isinstance(condition, exp.Paren):
-        condition = condition.this
-    if not isinstance(condition, exp.EQ):
+    """Return the sides of an equality that are of ``left`` and of ``right``, or ``None`` for other conditions."""
+    condition = _inside(condition)
+    if not isinstance(condition, exp.EQ | exp.NullSafeEQ):
         return None
     one, other = condition.this, condition.expression
     for first, second in ((one, other), (other, one)):
@@ -63,13 +76,16 @@ def _belongs(node: exp.Expr, relation: Relation) -> bool:
     return bool(tables) and tables <= relation.tables and node.find(exp.Query) is None
 
 
-def _keyed(rows: Collection[Any, Row], functions: tuple[Function, ...]) -> Collection[Any, Any]:
+def _keyed(rows: Collection[Any, Row], functions: tuple[Function, ...], strict: tuple[int, ...]) -> Collection[Any, Any]:
     if not functions:
         return rows.map(lambda row: ((), row), name="key")
+    everywhere = len(strict) == len(functions)
 
     def keyed(row: Row) -> Any:
         key = tuple(function(row) for function in functions)
-        return () if None in key else ((key, row),)
+        if None in key and (everywhere or any(key[place] is None for place in strict)):
+            return ()
+        return ((key, row),)
 
     return rows.flat_map(keyed, name="key")
 
@@ -83,7 +99,7 @@ def filtered(rows: Collection[Any, Row], conditions: Sequence[Function]) -> Coll
 
 def matches(left: Relation, right: Relation, match: Match) -> Collection[Any, Row]:
     """Return the rows of ``left`` followed by those of ``right``, for all that match."""
-    one, other = _keyed(left.collection, match.left), _keyed(right.collection, match.right)
+    one, other = _keyed(left.collection, match.left, match.strict), _keyed(right.collection, match.right, match.strict)
     return filtered(one.join_map(other, lambda key, row, more: row + more, name="join"), match.rest)
 
 
@@ -93,8 +109,8 @@ def matched(left: Relation, right: Relation, match: Match) -> Collection[Any, Ro
         width = len(left.columns)
         keys = matches(left, right, match).map(lambda row: row[:width]).distinct()
         return left.collection.map(lambda row: (row, None)).semijoin(keys).map(lambda pair: pair[0])
-    keys = _keyed(right.collection, match.right).map(lambda pair: pair[0]).distinct()
-    return _keyed(left.collection, match.left).semijoin(keys).map(lambda pair: pair[1])
+    keys = _keyed(right.collection, match.right, match.strict).map(lambda pair: pair[0]).distinct()
+    return _keyed(left.collection, match.left, match.strict).semijoin(keys).map(lambda pair: pair[1])
 
 
 def unmatched(left: Relation, right: Relation, match: Match) -> Collection[Any, Row]:

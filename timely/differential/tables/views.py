@@ -22,12 +22,14 @@ from timely.differential.linear import linear
 from timely.differential.outputs import Output, output
 from timely.differential.tables.arrow_rows import ArrowRows, arrow_table, batch_reader, by_batches, is_arrow
 from timely.differential.tables.asof_joins import asof_join
+from timely.differential.tables.correlation import conjuncts, with_unique_tables
 from timely.differential.tables.kinds import Column, Kind, arrow_schema, columns_of, row_check
 from timely.differential.tables.refusals import mark_positions, refusal
 from timely.differential.tables.relation import Relation
 from timely.differential.tables.scalar_compiler import NameScope, compile_scalar
 from timely.differential.tables.sorting import first_rows, sort_key
-from timely.differential.tables.translation import conjuncts, translate
+from timely.differential.tables.translation import translate
+from timely.differential.tables.using import mark_using
 from timely.errors import GraphError, SqlError, brief
 from timely.order import PartialOrder
 
@@ -518,15 +520,6 @@ def _unresolved(tree: exp.Expr, message: str, tables: Mapping[str, Table[Any]]) 
     return SqlError(f"{name}: {why}")
 
 
-def _check_using(select: exp.Select) -> None:
-    """Refuse USING after an outer join: sqlglot compares one side's column there, and SQL that of the side that has a row."""
-    optional = False
-    for join in select.args.get("joins") or []:
-        if optional and (join.args.get("using") or join.args.get("method")):
-            raise refusal(join, "USING and NATURAL after a RIGHT or FULL JOIN are not supported: write ON with COALESCE")
-        optional = optional or str(join.args.get("side") or "").upper() in ("RIGHT", "FULL")
-
-
 def _check_tables(tables: Mapping[str, Any]) -> None:
     for name, found in tables.items():
         if not isinstance(found, Table):
@@ -545,7 +538,7 @@ def _translated(scope: ScopeBuilder[Any], tree: exp.Expr, text: str, tables: Map
         if isinstance(part, exp.Parameter | exp.Placeholder):
             raise refusal(part, "parameters have no values here")
         if isinstance(part, exp.Select):
-            _check_using(part)
+            mark_using(part)
     names = {name: Relation(found.collection, found.columns) for name, found in tables.items()}
-    relation = translate(_qualified(tree, tables), scope, names)
+    relation = translate(with_unique_tables(_qualified(tree, tables)), scope, names)
     return Table(relation.collection, relation.columns)

@@ -16,11 +16,11 @@ from sqlglot import exp
 
 from timely.differential.tables.aggregations import WRAPPERS, Aggregation, First, Sums, aggregation
 from timely.differential.tables.groups import summands
-from timely.differential.tables.kinds import Column, Kind
+from timely.differential.tables.kinds import Column, Kind, sortable
 from timely.differential.tables.refusals import only, refusal
 from timely.differential.tables.relation import Relation
 from timely.differential.tables.scalar_compiler import NameScope, Row, compile_scalar, unify
-from timely.differential.tables.sorting import Ordering, ascending, ordering
+from timely.differential.tables.sorting import Ordering, ordering
 from timely.differential.tables.window_frames import Partition, Ranges, frames_of, values_in
 
 Compute = Callable[[Partition], Sequence[Any]]
@@ -43,15 +43,18 @@ def windows_in(nodes: Sequence[exp.Expr]) -> list[exp.Expr]:
     return list(found)
 
 
-def with_windows(relation: Relation, nodes: Sequence[exp.Expr], named: Sequence[exp.Expr]) -> Relation:
-    """Return the relation with a column more for each window function; ``named`` are the windows of ``WINDOW``."""
+def with_windows(relation: Relation, outer: Sequence[exp.Expr], nodes: Sequence[exp.Expr], named: Sequence[exp.Expr]) -> Relation:
+    """Return the relation with a column more for each window function; ``named`` are the windows of ``WINDOW``.
+
+    Each partition is cut further by the values of ``outer``.
+    """
     definitions = {window.this.name: window for window in named}
     together: dict[Any, list[tuple[exp.Expr, exp.Window]]] = {}
     for node in nodes:
         window = _resolved(node, definitions, ())
         if any(isinstance(part, exp.Window) for child in window.iter_expressions() for part in child.walk()):
             raise refusal(node, "a window function cannot stand in another: use a subquery")
-        partition, order = window.args.get("partition_by") or [], window.args.get("order")
+        partition, order = [*outer, *(window.args.get("partition_by") or [])], window.args.get("order")
         together.setdefault((tuple(partition), order), []).append((node, window))
     scope, width = relation.scope, len(relation.columns)
     for (partition, order), members in together.items():
@@ -94,7 +97,7 @@ def _over(
 
     def computed(group: Any, counted: list[tuple[Row, int]]) -> Iterable[tuple[Row, int]]:
         rows = [row for row, count in counted for _ in range(count)]
-        rows.sort(key=lambda row: (orders.of(row), ascending(row[:width])))
+        rows.sort(key=lambda row: (orders.of(row), sortable(row[:width])))
         made = Partition.of(rows, orders)
         return Counter(row + more for row, more in zip(rows, zip(*(one.compute(made) for one in found)))).items()
 

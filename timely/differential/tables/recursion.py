@@ -1,0 +1,65 @@
+"""What a recursive step may be: linear in its own table, so that a loop has the limit that SQL computes by sets of rows."""
+
+from __future__ import annotations
+
+from sqlglot import exp
+
+from timely.differential.tables.groups import aggregates_in
+from timely.differential.tables.refusals import refusal
+from timely.differential.tables.window_functions import windows_in
+
+
+def references(node: exp.Expr, name: str) -> list[exp.Table]:
+    """Return where a query reads the table ``name``."""
+    return [table for table in node.find_all(exp.Table) if table.name == name and not table.args.get("db")]
+
+
+def check_step(step: exp.Expr, name: str, distinct: bool) -> None:
+    """Refuse a step that is not linear in the table ``name``, or sees it more than once."""
+    found = references(step, name)
+    if len(found) != 1:
+        raise refusal(found[1], f"{name} stands more than once in its own step")
+    node: exp.Expr = found[0]
+    while node is not step:
+        parent = node.parent
+        assert parent is not None
+        if isinstance(parent, exp.Join):
+            _check_recursive_join(node, parent, found[0])
+        _check_linear(parent, found[0], distinct)
+        node = parent
+    _check_linear(step, found[0], distinct)
+
+
+def _check_recursive_join(node: exp.Expr, parent: exp.Expr, found: exp.Expr) -> None:
+    side, kind = str(parent.args.get("side") or "").upper(), str(parent.args.get("kind") or "").upper()
+    kind = "ASOF" if str(parent.args.get("method") or "").upper() == "ASOF" else kind
+    if side not in ("", "RIGHT") or kind in ("SEMI", "ANTI", "ASOF"):
+        raise refusal(found, f"recursion through the optional side of a {side or kind} JOIN is not monotone")
+
+
+def _check_linear(node: exp.Expr, found: exp.Expr, distinct: bool) -> None:
+    if isinstance(node, exp.CTE):
+        raise refusal(found, "recursion through a WITH of the step is not supported")
+    if isinstance(node, exp.Except | exp.Intersect) or type(node) in (exp.Exists, exp.In):
+        raise refusal(found, f"recursion through {node.key.upper()} is not supported")
+    if isinstance(node, exp.Union) and node.args.get("distinct") and not distinct:
+        raise refusal(found, "recursion by UNION ALL through UNION is not supported")
+    if isinstance(node, exp.Subquery) and not isinstance(node.parent, exp.From | exp.Join | exp.SetOperation):
+        raise refusal(found, "recursion through a scalar subquery is not supported")
+    if not isinstance(node, exp.Select):
+        return
+    computed = [*node.expressions, *(node.args[name] for name in ("qualify", "order") if node.args.get(name))]
+    if node.args.get("group") or node.args.get("having") or aggregates_in(computed):
+        raise refusal(found, "aggregation through recursion is not stratified")
+    if windows_in(computed):
+        raise refusal(found, "window functions through recursion are not supported")
+    if node.args.get("distinct") and node.args["distinct"].args.get("on"):
+        raise refusal(found, "DISTINCT ON through recursion is not supported")
+    if node.args.get("limit") or node.args.get("offset"):
+        raise refusal(found, "LIMIT through recursion is not supported")
+    if node.args.get("distinct") and not distinct:
+        raise refusal(found, "recursion by UNION ALL through DISTINCT is not supported")
+    for other in node.args.get("joins") or []:
+        # the recursive table stands before this join, which keeps rows of its own when nothing matches, or counts what is missing
+        if str(other.args.get("side") or "").upper() in ("RIGHT", "FULL") and found not in list(other.walk()):
+            raise refusal(found, "recursion through the optional side of a join is not monotone")

@@ -1,0 +1,70 @@
+"""``USING`` and ``NATURAL``: joins on columns of one name, which are one column afterwards.
+
+sqlglot replaces such a column by ``COALESCE`` of those of both sides. Which columns a further join compares is decided here.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from sqlglot import exp
+
+from timely.differential.tables.refusals import refusal
+from timely.differential.tables.relation import HIDDEN, Relation
+
+_NAMES: Final = "timely_using"
+
+
+def mark_using(select: exp.Expr) -> None:
+    """Note the names of ``USING`` in the joins of a parsed ``SELECT``; ``NATURAL`` has those that both sides have."""
+    for join in select.args.get("joins") or []:
+        if join.args.get("using"):
+            join.meta[_NAMES] = [name.name for name in join.args["using"]]
+        elif str(join.args.get("method") or "").upper() == "NATURAL":
+            join.meta[_NAMES] = []
+
+
+class UsingColumns:
+    """The columns of one ``FROM`` that are one column by ``USING``."""
+
+    def __init__(self) -> None:
+        self._merged: dict[str, list[exp.Expr]] = {}
+
+    def conditions(
+        self, left: Relation, right: Relation, join: exp.Expr, how: str, outside: frozenset[str]
+    ) -> list[exp.Expr] | None:
+        """Return what ``USING`` compares, or ``None`` where there is none; ``outside`` are tables of queries around this one."""
+        names = join.meta.get(_NAMES)
+        if names is None:
+            return None
+        mine, theirs = self._columns(left, outside), self._columns(right, outside)
+        natural = not names
+        names = [name.lower() for name in names] or [name for name in mine if name in theirs]
+        if not names:
+            raise refusal(join, "a NATURAL JOIN needs columns of one name on both sides")
+        conditions: list[exp.Expr] = []
+        for name in names:
+            for side in (mine, theirs):
+                if len(side.get(name, ())) != 1:
+                    raise refusal(join, f"column {name!r} is ambiguous" if name in side else f"there is no column {name!r}")
+            columns = mine[name][0]
+            value = columns[0] if len(columns) == 1 else exp.Coalesce(this=columns[0], expressions=columns[1:])
+            conditions.append(exp.EQ(this=value.copy(), expression=theirs[name][0][0].copy()))
+            if how not in ("semi", "anti"):
+                self._merged[name] = [*columns, *theirs[name][0]]
+        if str(join.args.get("method") or "").upper() == "ASOF" and not natural:
+            last = conditions.pop()
+            conditions.append(exp.GTE(this=last.this, expression=last.expression))
+        return conditions
+
+    def _columns(self, relation: Relation, outside: frozenset[str]) -> dict[str, list[list[exp.Expr]]]:
+        """Return the columns by name; those that are one already stand together."""
+        found: dict[str, list[list[exp.Expr]]] = {}
+        for node in relation.places:
+            if not isinstance(node, exp.Column) or node.table in outside or node.name.startswith(HIDDEN):
+                continue
+            merged = self._merged.get(node.name, [])
+            together: list[exp.Expr] = merged if node in merged else [node]
+            if together not in found.setdefault(node.name, []):
+                found[node.name].append(together)
+        return found
