@@ -1,4 +1,8 @@
-"""Rows become batches of declared columns, or are refused."""
+"""Rows become batches of declared columns, or are refused.
+
+White box: each way in which rows miss the declared columns is asked directly; the sinks that declare them are tested with their
+formats.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""``timely.differential.spark.maintain``: views over feeds are what Spark makes of the accumulated data, at each epoch."""
+"""``timely.differential.spark.maintain``: views over feeds are what Spark makes of the accumulated data, at each epoch.
+
+White box: a query is made to end at each write of its log, which nothing outside can time.
+"""
 
 from __future__ import annotations
 
