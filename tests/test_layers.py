@@ -24,6 +24,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("scopes",),
     ("dataflow",),
     ("operators",),
+    ("files",),
     ("methods",),
     ("worker",),
     ("recovery", "monitor"),

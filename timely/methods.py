@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from timely import dataflow, operators
+from timely import dataflow, files, operators
 from timely.dataflow import ScopeBuilder, Stream
 from timely.dataflow.methods import ScopeBase, StreamBase
 from timely.dataflow.scope import ADVICE
@@ -89,6 +89,10 @@ class StreamMethods:
     unary_notify = operators.unary_notify
     value_counts = operators.value_counts
     vertex = operators.vertex
+    write_csv = files.write_csv
+    write_ipc = files.write_ipc
+    write_json = files.write_json
+    write_parquet = files.write_parquet
 
 
 class ScopeMethods:
@@ -104,6 +108,11 @@ class ScopeMethods:
     new_input = operators.new_input
     new_unordered_input = operators.new_unordered_input
     picture = picture
+    read_arrow = files.read_arrow
+    read_csv = files.read_csv
+    read_ipc = files.read_ipc
+    read_json = files.read_json
+    read_parquet = files.read_parquet
     replay = operators.replay
     source = operators.source
     to_stream = operators.to_stream

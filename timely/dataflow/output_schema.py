@@ -1,15 +1,17 @@
-"""Output schemas: batches are cast to the declared columns, and a cast that would change a value is an error."""
+"""Output schemas: rows and batches become batches of the declared columns; what would change a value is an error."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+import dataclasses
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final
 
 import attrs
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from timely.errors import SchemaError
+from timely.dataflow.container import records_of
+from timely.errors import ConfigurationError, ContainerError, SchemaError, brief
 
 _KINDS: tuple[tuple[str, Any], ...] = (
     ("a truth value", pa.types.is_boolean),
@@ -24,29 +26,81 @@ _KINDS: tuple[tuple[str, Any], ...] = (
     ("bytes", pa.types.is_fixed_size_binary),
 )
 
+_TYPES: Final = {
+    "boolean": pa.bool_(),
+    "byte": pa.int8(),
+    "tinyint": pa.int8(),
+    "short": pa.int16(),
+    "smallint": pa.int16(),
+    "int": pa.int32(),
+    "integer": pa.int32(),
+    "long": pa.int64(),
+    "bigint": pa.int64(),
+    "float": pa.float32(),
+    "real": pa.float32(),
+    "double": pa.float64(),
+    "string": pa.string(),
+    "binary": pa.binary(),
+    "date": pa.date32(),
+    "timestamp": pa.timestamp("us", tz="UTC"),
+    "timestamp_ntz": pa.timestamp("us"),
+}
+"""Spark's names of types."""
+
+
+def declared_schema(columns: pa.Schema | str, place: str) -> pa.Schema:
+    """Return a schema as it is, or the one of a text such as ``"node long, name string"``, with Spark's names of types.
+
+    ``ConfigurationError`` for other texts: types of more than one word need a ``pyarrow.Schema``.
+
+    >>> declared_schema("node long, name string", "here").names
+    ['node', 'name']
+    """
+    if isinstance(columns, pa.Schema):
+        return columns
+    fields = []
+    for column in columns.split(",") if isinstance(columns, str) else ():
+        name, _, kind = column.replace(":", " ", 1).strip().partition(" ")
+        known = _TYPES.get(kind.strip().lower())
+        if not name or known is None:
+            raise ConfigurationError(
+                f"{place}: {column.strip()!r} is no name and type of a column. Types are {', '.join(_TYPES)}; for others give a"
+                " pyarrow.Schema"
+            )
+        fields.append(pa.field(name.strip("`"), known))
+    names = [field.name for field in fields]
+    if not names or len(set(names)) < len(names):
+        raise ConfigurationError(
+            f"{place}: a schema is a pyarrow.Schema or a text such as 'node long, name string', of columns"
+            f" with different names, not {brief(columns)}"
+        )
+    return pa.schema(fields)
+
 
 @attrs.frozen
 class OutputSchema:
-    """One output table: its name and its columns."""
+    """One table: its name, its columns, and whether it is an output or an input, for errors."""
 
     name: str
     schema: pa.Schema
+    kind: str = "output"
 
     def conform(self, batch: object) -> pa.RecordBatch:
-        """Return ``batch`` with the declared columns in the declared order and types.
+        """Return ``batch``, or a container of rows, with the declared columns in the declared order and types.
 
-        Numbers are cast to other numbers, and text to other text, where no value changes; ``SchemaError`` otherwise, and for what
-        is no Arrow batch.
+        Rows are tuples by position, and dictionaries, data classes and attrs objects by name. So are named tuples with the names
+        of the columns. Where only a tuple's innermost values are as many as the columns, they are the row: ``(key, (left,
+        right))`` has three. Numbers are cast to other numbers, and text to other text, where no value changes; ``SchemaError``
+        otherwise.
 
         >>> output = OutputSchema("sums", pa.schema([("node", pa.int64()), ("sum", pa.int64())]))
         >>> output.conform(pa.record_batch({"sum": [1], "node": [7]})).to_pydict()
         {'node': [7], 'sum': [1]}
+        >>> output.conform([(7, 1), {"sum": 2, "node": 8}]).to_pydict()
+        {'node': [7, 8], 'sum': [1, 2]}
         """
         if not isinstance(batch, pa.RecordBatch):
-            raise SchemaError(
-                f"output {self.name!r}: its stream carries containers of type {type(batch).__name__}; it must "
-                "carry Arrow record batches. Turn lists into batches with map_batch"
-            )
+            return self._of_rows(batch)
         if batch.schema.equals(self.schema):
             for field, column in zip(self.schema, batch.columns, strict=True):
                 self._check_nulls(field, column)
@@ -55,18 +109,64 @@ class OutputSchema:
         columns = [self._cast(field, batch.column(field.name)) for field in self.schema]
         return pa.RecordBatch.from_arrays(columns, schema=self.schema)
 
+    @property
+    def label(self) -> str:
+        """The table in errors."""
+        return f"{self.kind} {self.name!r}"
+
+    def _of_rows(self, container: object) -> pa.RecordBatch:
+        try:
+            rows = records_of(container)
+        except ContainerError as error:
+            raise SchemaError(
+                f"{self.label}: its stream carries Arrow record batches or containers of rows; make them with map_batch: {error}"
+            ) from None
+        width = len(self.schema)
+        if set(map(type, rows)) != {tuple} or set(map(len, rows)) != {width}:
+            rows = [self._row(row) for row in rows]
+        columns = list(zip(*rows, strict=True)) or [()] * width
+        arrays = [self._array(field, values) for field, values in zip(self.schema, columns, strict=True)]
+        return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
+
+    def _row(self, row: Any) -> tuple[Any, ...]:
+        """Return the values of one row, in the order of the columns."""
+        names = self.schema.names
+        fields = _fields_of(row)
+        if isinstance(row, tuple) and (fields is None or sorted(fields) != sorted(names)):
+            values = row if len(row) == len(names) else tuple(_innermost(row))
+            if len(values) == len(names):
+                return values
+        elif fields is not None:
+            if fields.keys() == set(names):
+                return tuple(fields[name] for name in names)
+        elif len(names) == 1:
+            return (row,)
+        raise SchemaError(
+            f"{self.label}: a row has the values of its columns {', '.join(map(repr, names))}, as a tuple in this order or by"
+            f" name, and {brief(row)} has not: map it to such a tuple, or declare other columns"
+        )
+
+    def _array(self, field: pa.Field, values: Sequence[Any]) -> pa.Array:
+        try:
+            found = pa.array(values)  # of the type that they have: a given one would make 1 of 1.5
+        except (pa.ArrowException, OverflowError, TypeError, ValueError) as error:
+            raise SchemaError(
+                f"{self.label}: column {field.name!r} is declared {field.type}, and its values are of no Arrow type: {error}"
+            ) from None
+        return self._cast(field, found)
+
     def _check_names(self, names: Sequence[str]) -> None:
         declared = self.schema.names
         for name in declared:
             if names.count(name) != 1:
                 how = "has no" if name not in names else "has more than one"
                 raise SchemaError(
-                    f"output {self.name!r}: the batch {how} column {name!r}; it has {', '.join(map(repr, names)) or 'none'}"
+                    f"{self.label}: the batch {how} column {name!r}; it has {', '.join(map(repr, names)) or 'none'}"
                 )
         for name in names:
             if name not in declared:
                 raise SchemaError(
-                    f"output {self.name!r}: the batch has a column {name!r} that was not declared; declared are "
+                    f"{self.label}: the batch has a column {name!r} that was not declared; declared are "
                     f"{', '.join(map(repr, declared))}"
                 )
 
@@ -83,16 +183,40 @@ class OutputSchema:
                     return cast
             except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
                 raise self._mismatch(field, column, str(error)) from error
-        raise self._mismatch(field, column, "cast it in the dataflow if that is meant")
+        first = "" if self.kind == "output" else "declare the type that it has, and "
+        raise self._mismatch(field, column, f"{first}cast it in the dataflow if that is meant")
 
     def _check_nulls(self, field: pa.Field, column: pa.Array) -> None:
         if column.null_count and not field.nullable:
-            raise SchemaError(f"output {self.name!r}: column {field.name!r} is declared not null, and has nulls")
+            raise SchemaError(f"{self.label}: column {field.name!r} is declared not null, and has nulls")
 
     def _mismatch(self, field: pa.Field, column: pa.Array, detail: str) -> SchemaError:
         return SchemaError(
-            f"output {self.name!r}: column {field.name!r} is declared {field.type}, and the batch has {column.type}: {detail}"
+            f"{self.label}: column {field.name!r} is declared {field.type}, and the batch has {column.type}: {detail}"
         )
+
+
+def _fields_of(row: Any) -> Mapping[str, Any] | None:
+    """Return the values of a row that has names for them, by name."""
+    if isinstance(row, Mapping):
+        return row
+    if isinstance(row, tuple):
+        names = getattr(row, "_fields", None)
+        return None if names is None else dict(zip(names, row, strict=True))
+    kind = type(row)
+    if attrs.has(kind):
+        return {field.name: getattr(row, field.name) for field in attrs.fields(kind)}
+    if dataclasses.is_dataclass(row):
+        return {field.name: getattr(row, field.name) for field in dataclasses.fields(row)}
+    return None
+
+
+def _innermost(row: tuple[Any, ...]) -> Iterator[Any]:
+    for value in row:
+        if isinstance(value, tuple):
+            yield from _innermost(value)
+        else:
+            yield value
 
 
 def _is_akin(given: pa.DataType, declared: pa.DataType) -> bool:

@@ -1,0 +1,88 @@
+"""``read_arrow``: tables of other libraries as streams, by Arrow's C interface."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any, Literal
+
+from timely.dataflow import Capability, Distribute, OperatorInfo, OutputPort, ScopeBuilder, Stream, check_scope
+from timely.errors import ConfigurationError, GraphError, SchemaError, brief
+from timely.files.reading import check_time
+from timely.operators.generic import source, stateless
+from timely.operators.state import SourcePosition
+from timely.operators.type_variables import T
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from timely.files.row_times import Time
+
+
+def read_arrow(
+    scope: ScopeBuilder[T],
+    table: Any,
+    *,
+    time: Time | None = None,
+    in_order: bool = False,
+    on: int | Literal["each"] = 0,
+    name: str = "read_arrow",
+) -> Stream[T, Any]:
+    """Return the rows of a table of PyArrow, polars, pandas or DuckDB as Arrow batches: of anything with Arrow's C interface.
+
+    Worker ``on`` alone reads its ``table``, and its batches go to all workers in turn, so that the rows come once in all. With
+    ``on="each"`` each worker reads a table of its own. ``time`` and ``in_order`` are as in ``read_parquet``. Columns of views
+    become plain strings. A run that resumes from a checkpoint needs the same table. ``SchemaError`` for other objects.
+
+    >>> import pyarrow as pa, timely
+    >>> timely.example(lambda scope: scope.read_arrow(pa.table({"word": ["to", "be"], "day": [1, 0]}), time="day"))
+    [(0, [('be', 0)]), (1, [('to', 1)])]
+    """
+    check_scope(scope, name)
+    try:
+        from timely.files.arrow_batches import batches_of, check_arrow
+        from timely.files.row_times import RowSender
+    except ModuleNotFoundError as error:
+        raise ConfigurationError(f"{name} needs PyArrow: pip install 'timely[arrow]'") from error
+    check_time(name, time, in_order)
+    if on != "each" and on not in range(scope.allocator.peers):
+        raise GraphError(
+            f"{name}(on={on!r}) in scope {scope.path!r}: give the number of one of the {scope.allocator.peers} workers, or 'each'"
+        )
+    check_arrow(table, name)
+
+    def constructor(capability: Capability[T], info: OperatorInfo) -> Callable[[OutputPort[T]], object]:
+        sent = SourcePosition(info)
+        if sent.over or on not in ("each", info.worker):
+            sent.over = True
+            capability.drop()
+        batches: Iterator[pa.RecordBatch] | None = None
+        sender = RowSender(capability, scope.subgraph.domain, time, in_order, name)
+        rows = 0
+
+        def logic(output: OutputPort[T]) -> None:
+            nonlocal batches, rows
+            if not capability.held:
+                return
+            if batches is None:
+                batches = itertools.islice(batches_of(table, name), sent.count, None)
+            batch = next(batches, None)
+            if batch is None:
+                sent.over = True
+                capability.drop()
+                return
+            if isinstance(time, str) and time not in batch.schema.names:
+                raise SchemaError(f"{name}: time= names no column: {brief(time)} is not in {brief(batch.schema.names)}")
+            sender.send(output, batch, row=rows)
+            sent.count += 1
+            rows += batch.num_rows
+            info.activator.activate()
+
+        return logic
+
+    found = source(scope, name, constructor)
+    if on == "each" or scope.allocator.peers == 1:
+        return found
+    turns = itertools.count()
+    pact = Distribute(lambda time, batch, workers: [(next(turns) % workers, batch)])
+    return stateless(found, pact, f"{name} (in turn)", lambda input, output: input.forward(output, lambda batch: batch))

@@ -1,0 +1,101 @@
+"""The formats of files: their extensions, and what writes them. Whatever imports this needs PyArrow."""
+
+from __future__ import annotations
+
+import datetime
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final
+
+import attrs
+
+from timely.errors import ConfigurationError, SchemaError, brief
+
+try:
+    import pyarrow as pa
+    import pyarrow.csv
+    import pyarrow.parquet
+except ModuleNotFoundError as error:
+    raise ConfigurationError("files need PyArrow: pip install 'timely[arrow]'") from error
+
+
+@attrs.frozen
+class Format:
+    """A format of files: its name, the extensions that are read, the one that is written, and what opens a writer."""
+
+    name: str
+    extensions: tuple[str, ...]
+    written: str
+    open: Callable[[str, pa.Schema], Any]
+
+    @property
+    def compressed(self) -> bool:
+        """Whether a file may end in ``.gz`` too; Parquet and IPC compress inside."""
+        return self.name in ("csv", "json")
+
+
+class _JsonWriter:
+    """Writes one JSON object a line."""
+
+    def __init__(self, path: str, schema: pa.Schema) -> None:
+        self._file = Path(path).open("w", encoding="utf-8")  # noqa: SIM115  # closed by close
+
+    def write_batch(self, batch: pa.RecordBatch) -> None:
+        try:
+            self._file.writelines(
+                json.dumps(row, ensure_ascii=False, allow_nan=False, default=_json_text) + "\n" for row in batch.to_pylist()
+            )
+        except (TypeError, ValueError) as error:
+            raise SchemaError(f"a row cannot be written as JSON: {error}") from None
+
+    def close(self) -> None:
+        self._file.close()
+
+
+def _json_text(value: Any) -> str:
+    if isinstance(value, datetime.date | datetime.time):
+        return value.isoformat()
+    raise TypeError(f"JSON has no form for {brief(value)}: cast its column to a string or a double")
+
+
+def _open_ipc(path: str, schema: pa.Schema) -> Any:
+    return pa.ipc.new_file(path, schema)
+
+
+FORMATS: Final = {
+    "parquet": Format("parquet", (".parquet", ".pq"), ".parquet", pa.parquet.ParquetWriter),
+    "csv": Format("csv", (".csv", ".tsv", ".txt"), ".csv", pa.csv.CSVWriter),
+    "json": Format("json", (".json", ".jsonl", ".ndjson"), ".jsonl", _JsonWriter),
+    "ipc": Format("ipc", (".arrow", ".feather", ".ipc"), ".arrow", _open_ipc),
+}
+
+
+def extension_of(path: str | os.PathLike[str]) -> str:
+    """Return the extension of a path without a ``.gz`` after it.
+
+    >>> extension_of("data/edges.csv.gz")
+    '.csv'
+    """
+    given = Path(path)
+    return Path(given.stem).suffix if given.suffix == ".gz" else given.suffix
+
+
+def format_of(path: str | os.PathLike[str], place: str) -> Format:
+    """Return the format that an extension stands for; ``ConfigurationError`` for an unknown one."""
+    check_encodable(os.fspath(path), place)
+    extension = extension_of(path)
+    for found in FORMATS.values():
+        if extension in found.extensions and (found.compressed or Path(path).suffix == extension):
+            return found
+    known = ", ".join(name for found in FORMATS.values() for name in found.extensions)
+    raise ConfigurationError(f"{place}: {os.fspath(path)!r} should end in one of {known}")
+
+
+def check_encodable(path: str, place: str) -> None:
+    """Raise ``ConfigurationError`` for a path that Arrow cannot open."""
+    try:
+        path.encode()
+    except UnicodeEncodeError:
+        raise ConfigurationError(f"{place}: {path!r} is no UTF-8, which Arrow needs: rename it") from None

@@ -1,0 +1,346 @@
+"""What is read of which files: a plan of fragments, each a file or a row group of one, and the batches of a fragment.
+
+Invariant: a fragment yields the same rows however often it is read, with the columns and types of the plan, or raises an error
+that names its file. One worker plans, so that all workers read parts of the same list.
+"""
+
+from __future__ import annotations
+
+import glob
+import os
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, Final, TypeAlias
+from urllib.parse import unquote
+
+import attrs
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.dataset
+import pyarrow.fs
+import pyarrow.json
+import pyarrow.parquet
+
+from timely.dataflow.output_schema import OutputSchema, declared_schema
+from timely.errors import ConfigurationError, SchemaError, TimelyError, brief
+from timely.files.formats import FORMATS, Format, check_encodable, extension_of
+
+Paths: TypeAlias = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
+
+ROWS: Final = 1 << 16
+"""The most rows of a batch."""
+
+_BYTES: Final = 1 << 20
+"""Bytes of JSON that are parsed at once."""
+
+
+@attrs.frozen
+class Fragment:
+    """A part of a table that one worker reads: a file, or some row groups of one.
+
+    ``keys`` are the columns that the names of its folders hold, as in ``year=2024``. ``rows_before`` counts the rows of the file
+    that come before it.
+    """
+
+    number: int
+    path: str
+    size: int
+    keys: tuple[tuple[str, str | None], ...] = ()
+    row_groups: tuple[int, ...] | None = None
+    rows_before: int = 0
+
+
+@attrs.frozen
+class Scan:
+    """How fragments are read: the format, the columns with their types, and the options.
+
+    ``declared`` says that the program has given the types. Files of formats that know their types are cast to these, where no
+    value changes. Without it all files must have the same types.
+    """
+
+    place: str
+    format: str
+    schema: pa.Schema
+    declared: bool
+    selected: bool
+    delimiter: str | None = None
+    null_values: tuple[str, ...] = ("",)
+
+    def batches(self, fragment: Fragment) -> Iterator[pa.RecordBatch]:
+        """Yield the batches of a fragment, none of them empty; ``SchemaError`` for what is not as planned."""
+        path = fragment.path
+        keys = dict(fragment.keys)
+        fields = [field for field in self.schema if field.name not in keys]
+        with self.blaming(path):
+            if os.path.getsize(path) != fragment.size:
+                raise SchemaError(f"{self.place}: {path!r} has changed since the run began: write a new file instead")
+            if self.format == "json":
+                found = _json_batches(path, pa.schema(fields), strict=not self.selected)
+            else:
+                found = self._dataset_batches(fragment, fields)
+            for batch in found:
+                if batch.num_rows:
+                    yield self._whole(batch, keys, path)
+
+    def blaming(self, path: str) -> _Blame:
+        """Return a context in which errors of Arrow and of the system become errors about the file."""
+        return _Blame(self.place, path, self.format)
+
+    def _dataset_batches(self, fragment: Fragment, fields: Sequence[pa.Field]) -> Iterator[pa.RecordBatch]:
+        found = dataset_fragment(self, fragment)
+        physical = found.physical_schema
+        names = [field.name for field in fields]
+        check_columns(self.place, fragment.path, physical.names, names, exactly=not self.selected)
+        if self.format == "csv":
+            schema = pa.schema(fields)  # types are the reader's choice
+        else:
+            schema = pa.schema([physical.field(name) for name in names])
+        return iter(found.to_batches(schema=schema, columns=names, batch_size=ROWS, batch_readahead=2, fragment_readahead=1))
+
+    def _whole(self, batch: pa.RecordBatch, keys: dict[str, str | None], path: str) -> pa.RecordBatch:
+        """Return a batch with the columns that the folder has, and the types of the plan."""
+        columns = []
+        for field in self.schema:
+            if field.name in keys:
+                column = pa.array([keys[field.name]], pa.string()).cast(field.type).take(pa.array([0] * batch.num_rows))
+            else:
+                column = batch.column(field.name)
+            columns.append(column)
+        whole = pa.RecordBatch.from_arrays(columns, self.schema.names)
+        if self.declared:
+            return OutputSchema(path, self.schema, "file").conform(whole)
+        for field, column in zip(self.schema, whole.columns, strict=True):
+            if column.type != field.type:
+                raise SchemaError(
+                    f"{self.place}: column {field.name!r} is {column.type} in {path!r}, and {field.type} in the first file:"
+                    " declare its type with schema="
+                )
+        return whole
+
+
+@attrs.define
+class _Blame:
+    _place: str
+    _path: str
+    _format: str
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, TimelyError):
+            return
+        if isinstance(error, pa.ArrowException):
+            advice = "; declare the types of its columns with schema=" if "onver" in str(error) or "changed" in str(error) else ""
+            if "unexpected field" in str(error):
+                advice = "; declare all columns with schema=, since the types are those of the beginning of the first file"
+            raise SchemaError(f"{self._place}: {self._path!r} cannot be read as {self._format}: {error}{advice}") from error
+        if isinstance(error, OSError):
+            raise ConfigurationError(f"{self._place}: {self._path!r} cannot be read: {error}") from error
+
+
+def dataset_fragment(scan: Scan, fragment: Fragment) -> Any:
+    """Return Arrow's fragment."""
+    kind: Any
+    if scan.format == "csv":
+        kind = pa.dataset.CsvFileFormat(
+            parse_options=pa.csv.ParseOptions(
+                delimiter=scan.delimiter or ("\t" if extension_of(fragment.path) == ".tsv" else ",")
+            ),
+            convert_options=pa.csv.ConvertOptions(
+                null_values=list(scan.null_values), strings_can_be_null=True, quoted_strings_can_be_null=False
+            ),
+        )
+    elif scan.format == "ipc":
+        kind = pa.dataset.IpcFileFormat()
+    else:
+        kind = pa.dataset.ParquetFileFormat(pre_buffer=False)
+        if fragment.row_groups is not None:
+            return kind.make_fragment(fragment.path, filesystem=pa.fs.LocalFileSystem(), row_groups=list(fragment.row_groups))
+    return kind.make_fragment(fragment.path, filesystem=pa.fs.LocalFileSystem())
+
+
+def check_columns(place: str, path: str, found: Sequence[str], wanted: Sequence[str], *, exactly: bool) -> None:
+    """Raise ``SchemaError`` unless a file has the wanted columns, once each, and with ``exactly`` no others."""
+    has = ", ".join(map(repr, found)) or "none"
+    for name in wanted:
+        if found.count(name) != 1:
+            how = "no" if name not in found else "more than one"
+            raise SchemaError(f"{place}: {path!r} has {how} column {name!r}; it has {has}")
+    for name in found if exactly else ():
+        if name not in wanted:
+            raise SchemaError(
+                f"{place}: {path!r} has a column {name!r} that the first file has not: say which columns to read with columns="
+            )
+
+
+# -- JSON ------------------------------------------------------------------------------------------------------------
+# Arrow's dataset of JSON leaves out fields that do not occur in the first block of a file, so lines are parsed here.
+
+
+def _json_chunks(path: str) -> Iterator[bytes]:
+    """Yield the file in chunks of whole lines."""
+    with pa.input_stream(path, compression="detect") as file:
+        left = b""
+        while chunk := file.read(_BYTES):
+            end = chunk.rfind(b"\n") + 1
+            if end:
+                yield left + chunk[:end]
+                left = chunk[end:]
+            else:
+                left += chunk
+        if left.strip():
+            yield left
+
+
+def _json_batches(path: str, schema: pa.Schema | None, *, strict: bool) -> Iterator[pa.RecordBatch]:
+    """Yield the lines of a file as batches of ``schema``; of the types that they have if there is none."""
+    unexpected = "infer" if schema is None else "error" if strict else "ignore"
+    options = pa.json.ParseOptions(explicit_schema=schema, unexpected_field_behavior=unexpected)
+    rows = 0
+    for chunk in _json_chunks(path):
+        if not chunk.strip():
+            continue
+        read = pa.json.ReadOptions(block_size=len(chunk) + 1)
+        try:
+            table = pa.json.read_json(pa.BufferReader(chunk), read_options=read, parse_options=options)
+        except pa.ArrowInvalid as error:
+            raise pa.ArrowInvalid(f"{error} (rows are counted from row {rows} of the file on)") from error
+        rows += table.num_rows
+        yield from table.combine_chunks().to_batches(max_chunksize=ROWS)
+
+
+# -- planning --------------------------------------------------------------------------------------------------------
+
+
+@attrs.frozen
+class Options:
+    """What the program says of the columns and of the format."""
+
+    columns: Sequence[str] | None = None
+    schema: pa.Schema | str | None = None
+    delimiter: str | None = None
+    null_values: Sequence[str] = ("",)
+
+
+def plan(paths: Paths, kind: Format, options: Options, workers: int, place: str) -> tuple[Scan, list[Fragment]]:
+    """Return how to read the files of ``paths``, and their fragments in order of name.
+
+    ``ConfigurationError`` where there are none, or where they end in another extension; ``SchemaError`` for a column that the
+    first file has not.
+    """
+    files = list(_files(paths, kind, place))
+    fragments = [Fragment(number, path, os.path.getsize(path), _keys(path, root)) for number, (path, root) in enumerate(files)]
+    first = fragments[0]
+    for fragment in fragments:
+        if [name for name, _ in fragment.keys] != [name for name, _ in first.keys]:
+            raise SchemaError(
+                f"{place}: the folders of {fragment.path!r} and {first.path!r} name different columns: read them one by one"
+            )
+    scan = Scan(place, kind.name, pa.schema([]), False, False, options.delimiter, tuple(options.null_values))
+    with scan.blaming(first.path):
+        physical = _physical_schema(scan, first)
+    keys = pa.schema([pa.field(name, _key_type([dict(one.keys)[name] for one in fragments])) for name, _ in first.keys])
+    for name in keys.names:
+        if name in physical.names:
+            raise SchemaError(f"{place}: column {name!r} is in the file {first.path!r}, and in the name of its folder")
+    known = pa.schema([*physical, *keys])
+    schema = known if options.schema is None else declared_schema(options.schema, place)
+    if options.columns is not None:
+        schema = _chosen(schema, options.columns, place)
+    check_columns(place, first.path, known.names, schema.names, exactly=False)
+    selected = options.columns is not None or options.schema is not None
+    scan = attrs.evolve(scan, schema=schema, declared=options.schema is not None, selected=selected)
+    if kind.name == "parquet" and len(fragments) < 4 * workers and workers > 1:
+        fragments = list(_row_groups(scan, fragments))
+    return scan, fragments
+
+
+def _physical_schema(scan: Scan, fragment: Fragment) -> pa.Schema:
+    if scan.format != "json":
+        return dataset_fragment(scan, fragment).physical_schema
+    for batch in _json_batches(fragment.path, None, strict=True):
+        return batch.schema
+    return pa.schema([])
+
+
+def _chosen(schema: pa.Schema, columns: Sequence[str], place: str) -> pa.Schema:
+    if isinstance(columns, str) or not all(isinstance(name, str) for name in columns) or not columns:
+        raise ConfigurationError(f"{place}: columns= is a list of names, not {brief(columns)}")
+    for name in columns:
+        if schema.names.count(name) != 1:
+            raise SchemaError(f"{place}: there is no column {name!r}; there are {', '.join(map(repr, schema.names))}")
+    if len(set(columns)) < len(columns):
+        raise ConfigurationError(f"{place}: columns= names a column twice: {brief(columns)}")
+    return pa.schema([schema.field(name) for name in columns])
+
+
+def _files(paths: Paths, kind: Format, place: str) -> Iterator[tuple[str, str]]:
+    """Yield the files, in order of name, each with the folder below which the names of folders are columns."""
+    given = [paths] if isinstance(paths, str | os.PathLike) else list(paths)
+    if not given:
+        raise ConfigurationError(f"{place}: there is no path")
+    for path in [os.fspath(one) for one in given]:
+        check_encodable(path, place)
+        if os.path.isdir(path):
+            found = sorted(_within(path))
+            root = path
+        elif os.path.exists(path):
+            found, root = [path], os.path.dirname(path)
+        elif glob.has_magic(path):
+            matches = [match for match in sorted(glob.glob(path, recursive=True)) if not os.path.basename(match).startswith("_")]
+            found = [file for match in matches for file in (sorted(_within(match)) if os.path.isdir(match) else [match])]
+            found = list(dict.fromkeys(found))  # ** matches folders, and the files in them
+            root = _fixed_part(path)
+        else:
+            raise ConfigurationError(f"{place}: there is no file or folder {path!r}")
+        if not found:
+            raise ConfigurationError(
+                f"{place}: {path!r} has no files" if os.path.isdir(path) else f"{place}: nothing is {path!r}"
+            )
+        for file in found:
+            check_encodable(file, place)
+            if extension_of(file) not in kind.extensions or (Path(file).suffix == ".gz" and not kind.compressed):
+                other = next((one.name for one in FORMATS.values() if extension_of(file) in one.extensions), None)
+                advice = f"read it with read_{other}" if other and other != kind.name else "name the files with a glob"
+                raise ConfigurationError(f"{place}: {file!r} should end in one of {', '.join(kind.extensions)}: {advice}")
+            yield file, root
+
+
+def _within(folder: str) -> Iterator[str]:
+    """Yield the files in a folder and below, without those that other programs hide or mark success with."""
+    for place, folders, files in os.walk(folder):
+        folders[:] = [name for name in folders if not name.startswith((".", "_"))]
+        yield from (os.path.join(place, name) for name in files if not name.startswith((".", "_")))
+
+
+def _fixed_part(pattern: str) -> str:
+    parts = Path(pattern).parts
+    fixed = next((number for number, part in enumerate(parts) if glob.has_magic(part)), len(parts))
+    return str(Path(*parts[:fixed]))
+
+
+def _keys(path: str, root: str) -> tuple[tuple[str, str | None], ...]:
+    """Return the columns that the folders between ``root`` and the file hold, as Hive and Spark write them."""
+    folders = os.path.relpath(os.path.dirname(path) or ".", root or ".").split(os.sep)
+    pairs = [folder.split("=", 1) for folder in folders if "=" in folder]
+    return tuple((unquote(name), None if value == "__HIVE_DEFAULT_PARTITION__" else unquote(value)) for name, value in pairs)
+
+
+def _key_type(values: Iterable[str | None]) -> pa.DataType:
+    whole = all(value is None or re.fullmatch(r"-?[1-9][0-9]{0,17}|0", value) for value in values)
+    return pa.int64() if whole else pa.string()
+
+
+def _row_groups(scan: Scan, fragments: Sequence[Fragment]) -> Iterator[Fragment]:
+    """Split files that are fewer than the workers could share by their row groups."""
+    number = 0
+    for fragment in fragments:
+        with scan.blaming(fragment.path):
+            metadata = pa.parquet.read_metadata(fragment.path)
+        rows = 0
+        for group in range(metadata.num_row_groups):
+            yield attrs.evolve(fragment, number=number, row_groups=(group,), rows_before=rows)
+            rows += metadata.row_group(group).num_rows
+            number += 1
