@@ -168,7 +168,7 @@ def test_the_same_program_runs_on_spark(here: Path, capsys: pytest.CaptureFixtur
             ["run", "{program}:wrong", "--input", "edges=edges.parquet", "--output", "wrong=o.csv"],
             "raised KeyError: 'no such column' ... (at {program}:",
         ),
-        (["run", "{program}:rows", "--input", "edges=edges.parquet", "--output", "rows=o.csv"], "takes Arrow record batches"),
+        (["run", "{program}:rows", "--input", "edges=edges.parquet", "--output", "rows=o.csv"], "has Arrow record batches"),
         (
             ["run", "{program}:stuck", "--input", "edges=edges.parquet", "--output", "nothing=o.csv", "--engine", "spark"],
             "give --schema nothing=",
@@ -258,7 +258,7 @@ sys.exit(status)
 
 
 @pytest.mark.parametrize(
-    ("build", "word"), [("stuck", "'hoarder' (/stuck/hoarder#1"), ("slow", "runs operator 'map_batch' (/slow/map_batch#1")]
+    ("build", "word"), [("stuck", "'hoarder' (/stuck/hoarder#2"), ("slow", "runs operator 'map_batch' (/slow/map_batch#2")]
 )
 @pytest.mark.parametrize("workers", [[], ["--workers", "2"], ["--workers", "2", "--processes", "2"]])
 def test_a_stuck_program_is_explained(here: Path, build: str, word: str, workers: list[str]) -> None:
@@ -353,7 +353,7 @@ def test_lines_of_json_are_read_under_both_of_their_endings(here: Path, capsys: 
 
 def test_a_run_that_is_stuck_says_why(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["run", f"{here}:stuck", "--input", "edges=edges.parquet", "--output", "nothing=o.csv"]) == 1
-    assert "'hoarder' (/stuck/hoarder#1, built at program_" in capsys.readouterr().err
+    assert "'hoarder' (/stuck/hoarder#2, built at program_" in capsys.readouterr().err
 
 
 def test_bench_measures_ours_beside_plain_python(capsys: pytest.CaptureFixture[str]) -> None:

@@ -183,7 +183,7 @@ def test_what_was_there_is_there_again_where_it_cannot_be_replaced(here: Path, m
 
 def test_an_output_that_would_be_packed_is_refused(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["run", str(here), "--input", "edges=edges.csv", "--output", "edges=out.csv.gz"]) == 1
-    assert "'out.csv.gz' should end in one of .parquet, .csv, .arrow" in capsys.readouterr().err
+    assert "'out.csv.gz' should end in one of .parquet, .csv, .json, .jsonl, .arrow" in capsys.readouterr().err
 
 
 def test_names_that_are_no_utf_8_are_told_in_one_message(here: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Final
 
 import timely
-from timely.cli.running import Job, assemble, build
+from timely.cli.running import Job, build, named
 from timely.errors import ConfigurationError, StalledError
 from timely.execution.running import execute_watched
 from timely.inspect import LivePage, Picture, everywhere, picture
@@ -29,7 +29,7 @@ def draw(job: Job) -> Picture:
     inputs = dict.fromkeys([*job.program.needed, *job.inputs])
     job.program.check_inputs(inputs)
     with timely.Worker().dataflow(int, name=job.program.title) as scope:
-        assemble(job, scope, inputs)
+        named(job, job.program.build(scope, **{name: scope.new_input()[1] for name in inputs}))
         return picture(scope)
 
 
@@ -83,15 +83,7 @@ def explain(job: Job, patience: float) -> str | None:
 
 def _run(job: Job, say: Callable[[str], object], worker: timely.Worker) -> None:
     """Run a program on one of its workers; a lone worker that stalls says why at once."""
-    from timely.cli.tables import read
-
-    handles, scope, _ = build(job, worker, {})
-    for name, handle in handles.items():
-        for number, batch in enumerate(read(name, job.inputs[name])):
-            if number % worker.peers == worker.index:
-                handle.send_batch(batch)
-                worker.step()
-        handle.close()
+    scope, _ = build(job, worker, {})
     try:
         while worker.step_or_park(None if worker.peers == 1 else _PATIENCE):
             pass

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
@@ -92,12 +92,9 @@ def named(job: Job, built: object) -> Mapping[str, Any]:
 
 
 def _in_workers(job: Job, say: Callable[[str], object], page: LivePage | None) -> None:
-    from timely.cli.tables import Folder, arrow_schema, read
+    from timely.cli.tables import Folder
 
-    folders = {
-        name: Folder(name, path, overwrite=job.overwrite, columns=arrow_schema(job.columns(name)))
-        for name, path in job.outputs.items()
-    }
+    folders = {name: Folder(name, path, overwrite=job.overwrite, columns=job.columns(name)) for name, path in job.outputs.items()}
 
     def program(worker: timely.Worker) -> tuple[dict[str, int], list[str]]:
         if page is not None:
@@ -106,13 +103,7 @@ def _in_workers(job: Job, say: Callable[[str], object], page: LivePage | None) -
         with contextlib.ExitStack() as stack:
             for part in parts.values():
                 stack.callback(part.close)
-            handles, scope, returned = build(job, worker, parts)
-            for name, handle in handles.items():
-                for number, batch in enumerate(read(name, job.inputs[name])):
-                    if number % worker.peers == worker.index:
-                        handle.send_batch(batch)
-                        worker.step()
-                handle.close()
+            scope, returned = build(job, worker, parts)
             try:
                 worker.run()
             except StalledError as error:
@@ -145,26 +136,22 @@ def _in_workers(job: Job, say: Callable[[str], object], page: LivePage | None) -
         print(f"timely: what {job.program.name} returned was discarded: keep it with {keep}", file=sys.stderr)
 
 
-def build(
-    job: Job, worker: timely.Worker, parts: Mapping[str, Any]
-) -> tuple[dict[str, timely.InputHandle[int, Any]], timely.ScopeBuilder[int], list[str]]:
-    """Build a job's dataflow; return the input handles, the scope, and the names of the returned streams."""
+def build(job: Job, worker: timely.Worker, parts: Mapping[str, Any]) -> tuple[timely.ScopeBuilder[int], list[str]]:
+    """Build a job's dataflow; return the scope, and the names of the returned streams."""
     with worker.dataflow(int, name=job.program.title) as scope:
-        handles, outputs = assemble(job, scope, job.inputs)
+        outputs = named(job, job.program.build(scope, **{name: _read(scope, name, path) for name, path in job.inputs.items()}))
         for name, part in parts.items():
             outputs[name].inspect_batch(part.write)
-    return handles, scope, [name for name, stream in outputs.items() if isinstance(stream, timely.Stream)]
+    return scope, [name for name, stream in outputs.items() if isinstance(stream, timely.Stream)]
 
 
-def assemble(
-    job: Job, scope: timely.ScopeBuilder[int], inputs: Iterable[str]
-) -> tuple[dict[str, timely.InputHandle[int, Any]], Mapping[str, Any]]:
-    """Have the program build its dataflow; return the input handles and the outputs."""
-    handles: dict[str, timely.InputHandle[int, Any]] = {}
-    streams: dict[str, timely.Stream[int, Any]] = {}
-    for name in inputs:
-        handles[name], streams[name] = scope.new_input()
-    return handles, named(job, job.program.build(scope, **streams))
+def _read(scope: timely.ScopeBuilder[int], name: str, path: Path) -> timely.Stream[int, Any]:
+    from timely.files.formats import format_of
+    from timely.files.reading import read_files
+    from timely.files.scanning import Options
+
+    place = f"input {name!r}"
+    return read_files(scope, path, format_of(path, f"table {name!r}"), Options(), name=name, place=place)
 
 
 # -- Spark ---------------------------------------------------------------------------------------------------------------
@@ -176,7 +163,7 @@ def _on_spark(job: Job, say: Callable[[str], object], page: LivePage | None) -> 
         from timely.spark import run as run_on_spark
     except ModuleNotFoundError as error:
         raise ConfigurationError("--engine spark needs pyspark: pip install '.[spark]' in a checkout of timely") from error
-    from timely.cli.tables import kind_of
+    from timely.files.formats import format_of
 
     if job.hosts is not None:
         raise ConfigurationError("--hosts is for --engine local: Spark places its workers itself")
@@ -188,7 +175,9 @@ def _on_spark(job: Job, say: Callable[[str], object], page: LivePage | None) -> 
             f"Spark has to know the columns of {', '.join(missing)} beforehand: give --schema {missing[0]}='node long, ...', or"
             f" define OUTPUTS = {{{missing[0]!r}: 'node long, ...'}} in the program"
         )
-    formats = {name: _format(kind_of(name, path)) for name, path in {**job.inputs, **job.outputs}.items()}
+    formats = {name: format_of(path, f"table {name!r}").name for name, path in {**job.inputs, **job.outputs}.items()}
+    if "ipc" in formats.values():
+        raise ConfigurationError("Spark reads and writes .parquet, .csv, .json and .jsonl, and not Arrow's files")
     _check_absent(job)
     workers = (job.workers or 1) * job.processes
     session = local_session(workers)
@@ -236,13 +225,6 @@ def _is_in(module: Any, name: str, folder: Path) -> bool:
     if file is None or name == "__main__" or name.partition(".")[0] == "timely" or "site-packages" in file:
         return False
     return Path(file).resolve().is_relative_to(folder)
-
-
-def _format(kind: str) -> str:
-    formats = {".parquet": "parquet", ".csv": "csv", ".json": "json", ".jsonl": "json"}
-    if kind not in formats:
-        raise ConfigurationError(f"Spark reads and writes {', '.join(formats)}, and not {kind}")
-    return formats[kind]
 
 
 def _built(job: Job) -> Any:

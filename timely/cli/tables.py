@@ -1,6 +1,6 @@
-"""Tables in files for ``timely run`` without Spark. A table is a file, or a folder of files as Spark writes it.
+"""The outputs of ``timely run`` without Spark: folders of files, as Spark writes them.
 
-Inputs are read batch by batch. An output appears as a whole when the run is over, or not at all.
+An output appears as a whole when the run is over, or not at all.
 """
 
 from __future__ import annotations
@@ -8,94 +8,35 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
-from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
-from timely.errors import ConfigurationError, SchemaError
+import pyarrow as pa
 
-try:
-    import pyarrow as pa
-    import pyarrow.csv
-    import pyarrow.dataset
-    import pyarrow.parquet
+from timely.dataflow.output_schema import declared_schema
+from timely.errors import ConfigurationError
+from timely.files.formats import Format, format_of
+from timely.files.parts import PartWriter, SchemaCheck
 
-    from timely.dataflow.output_schema import OutputSchema
-except ModuleNotFoundError as error:
-    raise ConfigurationError("tables in files need pyarrow: pip install '.[arrow]' in a checkout of timely") from error
-
-READS: Final = {".parquet": "parquet", ".csv": "csv", ".arrow": "ipc", ".feather": "ipc", ".json": "json", ".jsonl": "json"}
-"""The extensions, and Arrow's names of the formats; ``.gz`` may follow."""
-
-WRITES: Final = (".parquet", ".csv", ".arrow")
-
-_TYPES: Final = {
-    "boolean": pa.bool_(),
-    "byte": pa.int8(),
-    "tinyint": pa.int8(),
-    "short": pa.int16(),
-    "smallint": pa.int16(),
-    "int": pa.int32(),
-    "integer": pa.int32(),
-    "long": pa.int64(),
-    "bigint": pa.int64(),
-    "float": pa.float32(),
-    "real": pa.float32(),
-    "double": pa.float64(),
-    "string": pa.string(),
-    "binary": pa.binary(),
-    "date": pa.date32(),
-    "timestamp": pa.timestamp("us", tz="UTC"),
-    "timestamp_ntz": pa.timestamp("us"),
-}
-
-
-def kind_of(name: str, path: Path) -> str:
-    """Return the extension of a table; ``ConfigurationError`` for an unknown one."""
-    ending = Path(path.stem).suffix if path.suffix == ".gz" else path.suffix
-    if ending not in READS:
-        raise ConfigurationError(f"table {name!r}: {str(path)!r} should end in one of {', '.join(READS)}")
-    try:
-        str(path).encode()
-    except UnicodeEncodeError:
-        raise ConfigurationError(f"table {name!r}: {str(path)!r} is no UTF-8, which Arrow needs: rename it") from None
-    return ending
-
-
-def read(name: str, path: Path) -> Iterator[pa.RecordBatch]:
-    """Yield the batches of a table; ``ConfigurationError`` if it is missing, ``SchemaError`` if it cannot be read."""
-    ending = kind_of(name, path)
-    if not path.exists():
-        raise ConfigurationError(f"input {name!r}: there is no file or folder {str(path)!r}")
-    try:
-        yield from pa.dataset.dataset(str(path), format=READS[ending]).to_batches()
-    except pa.ArrowException as error:
-        raise SchemaError(f"input {name!r}: {str(path)!r} cannot be read as {READS[ending]}: {error}") from error
-
-
-def arrow_schema(columns: str) -> pa.Schema | None:
-    """Return the schema that ``columns`` describes; ``None`` for other types than those of one word."""
-    fields = []
-    for column in columns.split(","):
-        name, _, kind = column.replace(":", " ", 1).strip().partition(" ")
-        known = _TYPES.get(kind.strip().lower())
-        if not name or known is None:
-            return None
-        fields.append(pa.field(name.strip("`"), known))
-    return pa.schema(fields)
+WRITES: Final = (".parquet", ".csv", ".json", ".jsonl", ".arrow")
 
 
 class Folder:
-    """One output: a part for each worker, moved into place as a whole at the end of the ``with`` block."""
+    """One output: a part for each worker, moved into place as a whole at the end of the ``with`` block.
 
-    def __init__(self, name: str, path: Path, *, overwrite: bool, columns: pa.Schema | None = None) -> None:
+    ``columns`` declares its columns in Spark's notation; rows are written as they come where that has types of several words.
+    """
+
+    def __init__(self, name: str, path: Path, *, overwrite: bool, columns: str = "") -> None:
         self._name = name
         self._path = path
-        self._kind = kind_of(name, path)
+        self._format = format_of(path, f"table {name!r}")
         if path.suffix not in WRITES:  # outputs are not compressed
             raise ConfigurationError(f"output {name!r}: {path.name!r} should end in one of {', '.join(WRITES)}")
         self._overwrite = overwrite
-        self._declared = None if columns is None else OutputSchema(name, columns)
+        self._declared: pa.Schema | None = None
+        with contextlib.suppress(ConfigurationError):
+            self._declared = declared_schema(columns, name)
         self.check_absent()
         self._draft = path.with_name(f".{path.name}.unfinished")
 
@@ -135,13 +76,13 @@ class Folder:
 
     def part(self, worker: int) -> Part:
         """Return the part of one worker."""
-        return Part(self._name, self._draft / f"part-{worker:05}{self._kind}", self._kind, self._declared)
+        return Part(self._name, self._draft / f"part-{worker:05}{self._path.suffix}", self._format, self._declared)
 
     def leave_empty(self) -> None:
         """Write a part without rows, if columns are declared."""
         if self._declared is not None:
             part = self.part(0)
-            part.write(0, pa.RecordBatch.from_pylist([], self._declared.schema))
+            part.write(0, [])
             part.close()
 
 
@@ -153,36 +94,21 @@ def _remove(path: Path) -> None:
 
 
 class Part:
-    """One file of an output, created with the schema of its first batch."""
+    """One worker's file of an output."""
 
-    def __init__(self, name: str, path: Path, kind: str, declared: OutputSchema | None = None) -> None:
-        self._name = name
-        self._path = path
-        self._open: Callable[[Any, Any], Any] = {
-            ".parquet": pa.parquet.ParquetWriter,
-            ".csv": pa.csv.CSVWriter,
-            ".arrow": pa.ipc.new_file,
-        }[kind]
-        self._declared = declared
-        self._writer: Any = None
-        self.rows = 0
+    def __init__(self, name: str, path: Path, format: Format, declared: pa.Schema | None) -> None:
+        self._check = SchemaCheck(name, declared)
+        self._writer = PartWriter(path, format)
 
-    def write(self, time: int, batch: object) -> None:
-        """Add a batch; ``SchemaError`` if it is no Arrow batch, or differs from the declared columns or the first batch."""
-        if not isinstance(batch, pa.RecordBatch):
-            raise SchemaError(
-                f"output {self._name!r} takes Arrow record batches, not a {type(batch).__name__}: make them with map_batch(...)"
-            )
-        rows: Any = batch if self._declared is None else self._declared.conform(batch)
-        if self._writer is None:
-            self._writer = self._open(str(self._path), rows.schema)
-            self._schema = rows.schema
-        if rows.schema != self._schema:
-            raise SchemaError(f"output {self._name!r} had the columns {self._schema.names} first, and then {rows.schema.names}")
-        self._writer.write_batch(rows)
-        self.rows += rows.num_rows
+    @property
+    def rows(self) -> int:
+        """How many rows it has."""
+        return self._writer.rows
+
+    def write(self, time: int, container: object) -> None:
+        """Add a batch, or rows of the declared columns."""
+        self._writer.write(self._check.conform(container))
 
     def close(self) -> None:
         """Finish the file, if there is one."""
-        if self._writer is not None:
-            self._writer.close()
+        self._writer.finish()

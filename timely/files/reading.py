@@ -151,11 +151,12 @@ def read_files(
     time: Time | None = None,
     in_order: bool = False,
     name: str,
+    place: str = "",
 ) -> Stream[T, Any]:
-    """Return the stream of files of one format: what the functions for each format do."""
+    """Return the stream of files of one format: what the functions for each format do. ``place`` names it in errors."""
     from timely.files.scanning import plan
 
-    place = f"{name}({brief(path)})"
+    place = place or f"{name}({brief(path)})"
     check_time(place, time, in_order)
     shares: list[tuple[int, Share]] = []
     if scope.allocator.index == 0:
