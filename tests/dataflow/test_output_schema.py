@@ -12,7 +12,7 @@ from timely.errors import ConfigurationError, SchemaError
 
 pa: Any = pytest.importorskip("pyarrow")
 
-from timely.dataflow.output_schema import OutputSchema, declared_schema  # noqa: E402
+from timely.dataflow import OutputSchema, declared_schema  # noqa: E402
 
 RANKS = pa.schema([("node", pa.int64()), ("rank", pa.float64())])
 

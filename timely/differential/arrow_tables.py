@@ -40,7 +40,7 @@ def table_of(updates: Iterable[Update], schema: pa.Schema | None, place: str, *,
     check_no_count(names, place)
     columns: list[Any]
     if schema is not None:
-        from timely.dataflow.output_schema import OutputSchema
+        from timely.dataflow import OutputSchema
 
         arrays = OutputSchema(place, schema).conform(records).columns
     else:

@@ -41,7 +41,7 @@ def from_batches(
     scope_of(stream, name)
     import pyarrow as pa
 
-    from timely.dataflow.output_schema import OutputSchema, declared_schema
+    from timely.dataflow import OutputSchema, declared_schema
     from timely.differential.arrow_tables import Fields
     from timely.differential.columns import paired, updates_of
 
@@ -68,7 +68,7 @@ def from_batches(
 
 def to_batches(collection: Collection[T, Any], schema: pa.Schema | str | None = None, name: str = "to_batches") -> Stream[T, Any]:
     """Return the changes of each complete time as Arrow batches, with their counts in a last column, ``count``."""
-    from timely.dataflow.output_schema import declared_schema
+    from timely.dataflow import declared_schema
     from timely.differential.arrow_tables import check_no_count, table_of
 
     known = collection.schema if schema is None else declared_schema(schema, name)

@@ -7,8 +7,18 @@ from typing import TYPE_CHECKING, Any, Generic, NamedTuple, cast
 
 from typing_extensions import TypeVar
 
-from timely.dataflow import Capability, InputPort, OperatorBuilder, OperatorInfo, Pact, Pipeline, ScopeBuilder, Stream
-from timely.dataflow.data_frames import pandas_frame, polars_frame
+from timely.dataflow import (
+    Capability,
+    InputPort,
+    OperatorBuilder,
+    OperatorInfo,
+    Pact,
+    Pipeline,
+    ScopeBuilder,
+    Stream,
+    pandas_frame,
+    polars_frame,
+)
 from timely.differential.rings import Ring
 from timely.differential.updates import ByUpdate, Update, consolidate
 from timely.errors import CompactedError, GraphError, NotCompleteError, StalledError, TimestampError, brief

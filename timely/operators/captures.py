@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any, Generic
 
 import attrs
 
-from timely.dataflow import InputPort, OperatorInfo, Pipeline, Stream, records_of, scope_of, warn
-from timely.dataflow.data_frames import pandas_frame, polars_frame
+from timely.dataflow import InputPort, OperatorInfo, Pipeline, Stream, pandas_frame, polars_frame, records_of, scope_of, warn
 from timely.errors import CaptureError, SchemaError
 from timely.operators.events import EventSink, Messages, Progress
 from timely.operators.generic import sink as end_in
@@ -63,7 +62,7 @@ class Capture(Generic[T, D]):
         """
         import pyarrow as pa
 
-        from timely.dataflow.output_schema import OutputSchema, declared_schema
+        from timely.dataflow import OutputSchema, declared_schema
 
         containers = [batch for _, batch in self.messages]
         if schema is not None:
