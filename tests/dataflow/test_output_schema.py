@@ -1,8 +1,4 @@
-"""Rows become batches of declared columns, or are refused.
-
-White box: each way in which rows miss the declared columns is asked directly; the sinks that declare them are tested with their
-formats.
-"""
+"""Rows become batches of declared columns, or are refused."""
 
 from __future__ import annotations
 
@@ -16,7 +12,7 @@ from timely.errors import ConfigurationError, SchemaError
 
 pa: Any = pytest.importorskip("pyarrow")
 
-from timely.dataflow.output_schema import OutputSchema, declared_schema  # noqa: E402
+from timely.dataflow import OutputSchema, declared_schema  # noqa: E402
 
 RANKS = pa.schema([("node", pa.int64()), ("rank", pa.float64())])
 

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 
 import timely
-from timely.dataflow.output_schema import OutputSchema
+from timely.dataflow import OutputSchema
 from timely.spark import ingest as module
 from timely.spark.ingest import BATCHES, Ingest
 from timely.spark.packing import InputTable, column_name, pack, packed_schema

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from timely.dataflow.output_schema import OutputSchema
+from timely.dataflow import OutputSchema
 from timely.errors import SchemaError
 from timely.spark.packing import EPOCH, TAG, InputTable, pack, packed_schema, struct_name, unpack
 

@@ -13,7 +13,7 @@ from typing import Final
 
 import pyarrow as pa
 
-from timely.dataflow.output_schema import declared_schema
+from timely.dataflow import declared_schema
 from timely.errors import ConfigurationError
 from timely.files.formats import Format, format_of
 from timely.files.parts import PartWriter, SchemaCheck

@@ -1,5 +1,7 @@
 """Streams, containers, channels and pacts, capabilities, and the operator builder: all that a user's own operator needs."""
 
+from typing import TYPE_CHECKING, Any
+
 from timely.dataflow.activator import Activator
 from timely.dataflow.allocator import Allocator
 from timely.dataflow.builder import OperatorBuilder, make
@@ -7,6 +9,7 @@ from timely.dataflow.capability import Capability, InputCapability
 from timely.dataflow.capability_set import CapabilitySet
 from timely.dataflow.container import Container, records_of
 from timely.dataflow.custom_scope import DataScope, Inlet, Outlet, add_scope
+from timely.dataflow.data_frames import pandas_frame, polars_frame
 from timely.dataflow.info import OperatorInfo
 from timely.dataflow.keys import Key, route, route_array, route_column
 from timely.dataflow.operator import Operator, why_not_run
@@ -17,6 +20,9 @@ from timely.dataflow.port_owner import PortOwner
 from timely.dataflow.ports import InputPort, OutputPort, Session
 from timely.dataflow.scope import ScopeBuilder, Stream, check_scope, scope_of
 from timely.dataflow.sync_activator import SyncActivator
+
+if TYPE_CHECKING:
+    from timely.dataflow.output_schema import OutputSchema, declared_schema
 
 __all__ = [
     "Activator",
@@ -37,6 +43,7 @@ __all__ = [
     "OperatorInfo",
     "Outlet",
     "OutputPort",
+    "OutputSchema",
     "Pact",
     "Pipeline",
     "PortOwner",
@@ -46,8 +53,11 @@ __all__ = [
     "Stream",
     "add_scope",
     "check_scope",
+    "declared_schema",
     "make",
+    "pandas_frame",
     "pickled",
+    "polars_frame",
     "records_of",
     "route",
     "route_array",
@@ -57,3 +67,13 @@ __all__ = [
     "warn",
     "why_not_run",
 ]
+
+if not TYPE_CHECKING:  # where type checkers see it, they accept every name
+
+    def __getattr__(name: str) -> Any:
+        # Schemas load PyArrow, which most programs do not need.
+        if name in ("OutputSchema", "declared_schema"):
+            from timely.dataflow import output_schema
+
+            return getattr(output_schema, name)
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

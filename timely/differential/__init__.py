@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from timely.differential import facade as facade
 from timely.differential import graphs
 from timely.differential.arrangement import Arrangement
+from timely.differential.batches import from_batches
 from timely.differential.checks import check_counts
 from timely.differential.collections import Collection, collection, from_columns, from_updates, new_collection
 from timely.differential.handles import TraceHandle
@@ -37,6 +38,7 @@ __all__ = [
     "Variable",
     "check_counts",
     "collection",
+    "from_batches",
     "from_columns",
     "from_updates",
     "from_upserts",

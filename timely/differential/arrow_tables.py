@@ -22,7 +22,8 @@ COUNT: Final = "count"
 def table_of(updates: Iterable[Update], schema: pa.Schema | None, place: str, *, pairs: bool = False) -> pa.Table:
     """Return records and their counts as a table, in order where they can be compared: a column a field, and ``count``.
 
-    ``pairs`` says that records are pairs also where there are none. ``ContainerError`` where a column has several types.
+    ``pairs`` says that records are pairs also where there are none. ``ContainerError`` where a column has several types,
+    ``SchemaError`` for values that are not of the types of ``schema``.
 
     >>> table_of([((1, "a"), 2)], None, "here").to_pydict()
     {'key': [1], 'value': ['a'], 'count': [2]}
@@ -36,16 +37,22 @@ def table_of(updates: Iterable[Update], schema: pa.Schema | None, place: str, *,
         pass  # records that cannot be compared
     records = [record for record, _ in found]
     names = _names(records, pairs) if schema is None else list(schema.names)
+    check_no_count(names, place)
+    columns: list[Any]
+    if schema is not None:
+        from timely.dataflow import OutputSchema
+
+        arrays = OutputSchema(place, schema).conform(records).columns
+    else:
+        columns = [records] if names == ["record"] else list(zip(*records, strict=True)) or [()] * len(names)
+        arrays = [_array(column, None, name, place) for column, name in zip(columns, names, strict=True)]
+    return _table(arrays, [diff for _, diff in found], names, schema, place)
+
+
+def check_no_count(names: Sequence[str], place: str) -> None:
+    """Raise ``ContainerError`` where a field has the name of the column of counts."""
     if COUNT in names:
         raise ContainerError(f"{place}: a field of its records is called {COUNT!r}, as the column of counts is: rename the field")
-    columns: list[Any]
-    if names == ["record"] and schema is None:
-        columns = [records]
-    else:
-        columns = [list(column) for column in zip(*records, strict=True)] or [[] for _ in names]
-    types = [None] * len(names) if schema is None else list(schema.types)
-    arrays = [_array(column, kind, name, place) for column, kind, name in zip(columns, types, names, strict=True)]
-    return _table(arrays, [diff for _, diff in found], names, schema, place)
 
 
 def table_of_columns(columns: Sequence[Any], counts: Any, schema: pa.Schema | None, place: str) -> pa.Table:

@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any, Generic, cast
+from typing import TYPE_CHECKING, Any, Generic, cast
 
 from typing_extensions import TypeVar
 
-from timely.dataflow import ScopeBuilder
+from timely.dataflow import ScopeBuilder, Stream
 from timely.differential import methods
 from timely.differential.arrangement import Arrangement
+from timely.differential.batches import to_batches
 from timely.differential.collections import Collection
 from timely.differential.handles import TraceHandle
 from timely.differential.imports import import_trace
 from timely.differential.linear import linear
 from timely.differential.loops import iterate_from
 from timely.order import PartialOrder
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 T = TypeVar("T", bound=PartialOrder, default=int)
 D = TypeVar("D", default=Any)
@@ -24,7 +28,7 @@ V = TypeVar("V", default=Any)
 
 
 class CollectionMethods(Generic[T, D]):
-    """The loops of a collection."""
+    """The loops and the files of a collection."""
 
     __slots__ = ()
 
@@ -44,6 +48,23 @@ class CollectionMethods(Generic[T, D]):
         {1: 4, 3: 2, 5: 1, 7: 1, 9: 1}
         """
         return iterate_from(cast("Collection[T, D]", self), f)
+
+    def to_batches(self, schema: pa.Schema | str | None = None, *, name: str = "to_batches") -> Stream[T, Any]:
+        """Return the changes of each complete time as Arrow batches: the fields, and ``count``, by how much each row changed.
+
+        ``schema``, a ``pyarrow.Schema`` or a text such as ``"key string, value long"``, is that of the collection unless it is
+        given. Records are tuples by position; the innermost values of nested ones may be the columns. ``SchemaError`` without a
+        schema, and for values that are not of its types.
+
+        >>> import timely
+        >>> from timely import differential as dd
+        >>> def build(scope):
+        ...     pairs = dd.collection(scope, [("a", 1), ("a", 1), ("b", 2)])
+        ...     return pairs.to_batches("name string, n long")
+        >>> timely.example(build)
+        [(0, [('a', 1, 2), ('b', 2, 1)])]
+        """
+        return to_batches(cast("Collection[T, D]", self), schema, name)
 
 
 class ArrangementMethods(Generic[T, K, V]):

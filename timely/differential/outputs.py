@@ -7,7 +7,18 @@ from typing import TYPE_CHECKING, Any, Generic, NamedTuple, cast
 
 from typing_extensions import TypeVar
 
-from timely.dataflow import Capability, InputPort, OperatorBuilder, OperatorInfo, Pact, Pipeline, ScopeBuilder, Stream
+from timely.dataflow import (
+    Capability,
+    InputPort,
+    OperatorBuilder,
+    OperatorInfo,
+    Pact,
+    Pipeline,
+    ScopeBuilder,
+    Stream,
+    pandas_frame,
+    polars_frame,
+)
 from timely.differential.rings import Ring
 from timely.differential.updates import ByUpdate, Update, consolidate
 from timely.errors import CompactedError, GraphError, NotCompleteError, StalledError, TimestampError, brief
@@ -152,27 +163,47 @@ class Output(Generic[T, D]):
             )
         return dict(self._unwrapped(consolidate(self._updates(lambda other: bool(other <= time)))))
 
-    def to_arrow(self, time: T) -> pa.Table:
-        """Return the records at ``time`` as a table, with their counts as the last column, ``count``.
+    def to_arrow(self, at: T | None = None) -> pa.Table:
+        """Return the records at a time, or at the latest complete one, as a table; the last column, ``count``, has their counts.
 
         Pairs have columns ``key`` and ``value``, other tuples of one length ``field_0``, ``field_1``, and so on, named tuples and
-        records with a schema those of their fields. Others are one column ``record``. Needs PyArrow.
+        records with a schema those of their fields. Others are one column ``record``. Without ``at`` the worker is stepped while
+        it has anything to do; ``NotCompleteError`` where no time is complete, or several are and none is the latest. Needs
+        PyArrow. Polars, DuckDB and PyArrow read the output itself too, by Arrow's C interface: ``pyarrow.table(output)``.
 
         >>> import timely
         >>> from timely import differential as dd
         >>> with timely.Worker() as worker:
         ...     with worker.dataflow(int) as scope:
         ...         result = dd.collection(scope, [("a", 1), ("b", 2)]).output()
-        ...     result.to_arrow(0).to_pydict()
+        ...     result.to_arrow().to_pydict()
         {'key': ['a', 'b'], 'value': [1, 2], 'count': [1, 1]}
         """
         from timely.differential.arrow_tables import table_of
 
-        return table_of(self.at(time).items(), self.schema, self._name)
+        return table_of((self._latest() if at is None else self.at(at)).items(), self.schema, self._name)
 
-    def to_pandas(self, time: T) -> Any:
+    def to_pandas(self, at: T | None = None) -> Any:
         """Return what ``to_arrow`` does, as a pandas DataFrame. Needs PyArrow and pandas."""
-        return self.to_arrow(time).to_pandas()
+        return pandas_frame(self.to_arrow(at))
+
+    def to_polars(self, at: T | None = None) -> Any:
+        """Return what ``to_arrow`` does, as a polars DataFrame. Needs PyArrow and polars."""
+        return polars_frame(self.to_arrow(at))
+
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        """Return the records at the latest complete time to a library that reads Arrow's C interface."""
+        return self.to_arrow().__arrow_c_stream__(requested_schema)
+
+    def _latest(self) -> dict[D, Any]:
+        while not self._worker.idle:
+            self._worker.step()
+        frontier = self._frontier()
+        if frontier == [self._times.minimum]:
+            raise NotCompleteError(f"{self._name} is complete at no time yet: advance or close the inputs first")
+        if frontier and not self._times.total:
+            raise NotCompleteError(f"{self._name} has no latest complete time: its frontier is {frontier}; say which with at=")
+        return dict(self._unwrapped(consolidate(self._updates(lambda other: True))))
 
     def changes(self, since: T | None = None) -> list[tuple[D, T, Any]]:
         """Return ``(record, time, diff)`` for the complete times from ``since`` on, in order of time and of record.

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from timely.dataflow.output_schema import OutputSchema
+from timely.dataflow import OutputSchema
 from timely.errors import ConfigurationError, SchemaError, TimelyError, file_error_text
 from timely.files.formats import Format
 

@@ -22,7 +22,7 @@ import pyarrow.fs
 import pyarrow.json
 import pyarrow.parquet
 
-from timely.dataflow.output_schema import OutputSchema, declared_schema
+from timely.dataflow import OutputSchema, declared_schema
 from timely.errors import ConfigurationError, SchemaError, TimelyError, brief
 from timely.files.formats import FORMATS, Format, check_encodable, extension_of
 

@@ -148,7 +148,7 @@ def _write(
     overwrite: bool,
     on: int | None,
 ) -> Stream[T, WrittenFile]:
-    from timely.dataflow.output_schema import declared_schema
+    from timely.dataflow import declared_schema
     from timely.files.formats import FORMATS, check_encodable
     from timely.files.parts import ROWS, PartWriter, SchemaCheck, sync
 

@@ -7,16 +7,19 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable
-from typing import Any, Generic
+from typing import TYPE_CHECKING, Any, Generic
 
 import attrs
 
-from timely.dataflow import InputPort, OperatorInfo, Pipeline, Stream, records_of, scope_of, warn
-from timely.errors import CaptureError
+from timely.dataflow import InputPort, OperatorInfo, Pipeline, Stream, pandas_frame, polars_frame, records_of, scope_of, warn
+from timely.errors import CaptureError, SchemaError
 from timely.operators.events import EventSink, Messages, Progress
 from timely.operators.generic import sink as end_in
 from timely.operators.type_variables import D, T
 from timely.order import linear_extension
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 
 @attrs.define(eq=False, repr=False)
@@ -43,6 +46,49 @@ class Capture(Generic[T, D]):
                 " or step the worker, and extract() then"
             )
         return extract(self.messages)
+
+    def to_arrow(self, schema: pa.Schema | str | None = None) -> pa.Table:
+        """Return the records so far, without their times, as an Arrow table. Needs PyArrow.
+
+        Arrow batches have one schema. Rows need ``schema``: a ``pyarrow.Schema``, or a text such as ``"word string, n long"``.
+        Polars, DuckDB and PyArrow read a capture of batches itself too, by Arrow's C interface. ``SchemaError`` for others.
+
+        >>> import timely
+        >>> with (worker := timely.Worker()).dataflow() as scope:
+        ...     captured = scope.to_stream([("to", 2), ("be", 1)]).capture()
+        >>> worker.run()
+        >>> captured.to_arrow("word string, n long").to_pydict()
+        {'word': ['to', 'be'], 'n': [2, 1]}
+        """
+        import pyarrow as pa
+
+        from timely.dataflow import OutputSchema, declared_schema
+
+        containers = [batch for _, batch in self.messages]
+        if schema is not None:
+            output = OutputSchema(self.name, declared_schema(schema, self.name))
+            return pa.Table.from_batches([output.conform(batch) for batch in containers], output.schema)
+        for batch in containers:
+            if not isinstance(batch, pa.RecordBatch) or not batch.schema.equals(containers[0].schema):
+                raise SchemaError(
+                    f"{self.name}: only Arrow batches of one schema are a table by themselves: declare the columns, as in"
+                    " to_arrow('node long, name string')"
+                )
+        if not containers:
+            raise SchemaError(f"{self.name} has no records, and so no columns: declare them, as in to_arrow('node long')")
+        return pa.Table.from_batches(containers)
+
+    def to_pandas(self, schema: pa.Schema | str | None = None) -> Any:
+        """Return what ``to_arrow`` does, as a pandas DataFrame. Needs PyArrow and pandas."""
+        return pandas_frame(self.to_arrow(schema))
+
+    def to_polars(self, schema: pa.Schema | str | None = None) -> Any:
+        """Return what ``to_arrow`` does, as a polars DataFrame. Needs PyArrow and polars."""
+        return polars_frame(self.to_arrow(schema))
+
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        """Return the records to a library that reads Arrow's C interface."""
+        return self.to_arrow().__arrow_c_stream__(requested_schema)
 
 
 def extract(messages: Iterable[tuple[T, Any]]) -> list[tuple[T, list[Any]]]:

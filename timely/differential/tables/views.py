@@ -437,7 +437,12 @@ def table(source: Any, data: Any = None, *, schema: pa.Schema | None = None, nam
     columns = columns_of(schema)
     if isinstance(source, Stream):
         read = batch_reader(schema, name)
-        made = linear(source, name, lambda batches: [(row, 1) for batch in batches for row in read(batch)])
+
+        def updates(container: Any) -> list[tuple[Any, int]]:
+            batches = [container] if is_arrow(container) else container  # a container of records may hold batches too
+            return [(row, 1) for batch in batches for row in read(batch)]
+
+        made = linear(source, name, updates)
         return Table(Collection(made), columns)
     check = row_check(columns, schema)
     if isinstance(source, Collection):
