@@ -205,11 +205,9 @@ class Endpoints:
         return web.json_response({"time": time, "writable": self._writable, "views": [_description(each) for each in relations]})
 
     async def _rows(self, request: web.Request) -> web.StreamResponse:
-        parameters = request.query.copy()
-        limit = _number("limit", parameters.pop("limit", None), self._views.limits.rows)
-        return await self._reading(
-            self._answer, _view(request), list(parameters.items()), limit, request.headers.get("Accept", "")
-        )
+        limit = _number("limit", request.query.get("limit"), self._views.limits.rows)
+        parameters = [each for each in request.query.items() if each[0] != "limit"]
+        return await self._reading(self._answer, _view(request), parameters, limit, request.headers.get("Accept", ""))
 
     def _answer(self, name: str, parameters: list[tuple[str, str]], limit: int, accept: str) -> web.Response:
         where = conditions_of(self._views.describe(name).columns, parameters)

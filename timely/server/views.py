@@ -28,7 +28,7 @@ from timely.errors import (
 )
 from timely.server.contents import Change, Condition, Contents, EpochChanges, Row
 from timely.server.runtime import Runtime, result_columns
-from timely.server.script import TableDefinition, checked_name, parse_script, tables_read
+from timely.server.script import ViewDefinition, checked_name, parse_script, tables_read
 
 Changes = Mapping[Row, int] | Iterable[Change]
 """What happens to a table: rows with what their counts grow by."""
@@ -121,12 +121,17 @@ class Views:
     # -- definitions -----------------------------------------------------------------------------------------------
 
     def run_script(self, text: str) -> None:
-        """Add the tables and views of a script; ``SqlError`` for other statements."""
+        """Add the tables and views of a script; ``SqlError`` for other statements.
+
+        A table that is there already with the same columns stays as it is.
+        """
         for definition in parse_script(text):
-            if isinstance(definition, TableDefinition):
-                self.table(definition.name, definition.schema)
-            else:
+            if isinstance(definition, ViewDefinition):
                 self.view(definition.name, definition.query)
+                continue
+            there = self._relations.get(definition.name)
+            if there is None or there.kind != "table" or there.contents.columns != columns_of(definition.schema):
+                self.table(definition.name, definition.schema)
 
     def table(self, name: str, schema: pa.Schema, rows: Iterable[Row] = ()) -> None:
         """Add a table that has ``rows`` at the current time; ``SchemaError`` for rows that do not fit."""
@@ -272,6 +277,19 @@ class Views:
                 where = [Condition(place, "eq", value) for place, value in zip(places, values)]
                 changes += [(row, -count) for row, count in table.contents.find(where)]
         return changes
+
+    def fill(self, changes: Mapping[str, Changes]) -> None:
+        """Put rows into tables that nothing reads yet, at the current time: their epoch has not begun."""
+        with self._running:
+            self._check_whole()
+            checked = {checked_name(name): self.check(name, changed) for name, changed in changes.items()}
+            for name, rows in checked.items():
+                table = self._relations[name]
+                if table.contents.rows or any(name in each.reads for each in self._relations.values()):
+                    raise ConfigurationError(f"table {name} has rows, or is read already: commit changes it")
+                self._runtime.remove(name)
+                self._runtime.add_table(name, table.contents.columns, rows)
+                self._add(table, rows)
 
     def _complete(self, changes: Mapping[str, list[Change]] | None = None, recovered: Sequence[_Relation] = ()) -> None:
         """Complete the time of the dataflows, and have it read: first views, and then queries.
