@@ -44,18 +44,16 @@ def read_table(path: Path, schema: pa.Schema | None = None, beside: Sequence[str
     ending = Path(path.stem).suffix if path.suffix == ".gz" else path.suffix
     kind = _FORMATS.get(ending)
     if kind is None:
-        raise ConfigurationError(f"{str(path)!r} should end in one of {', '.join(_FORMATS)}")
+        raise ConfigurationError(f"its name should end in one of {', '.join(_FORMATS)}")
     declare = "; declare its columns: create table name (column type, ...)" if schema is None else ""
     try:
         found = _READERS[kind](str(path), schema)
         found = found.rename_columns([name.lower() for name in found.column_names])
         return found if schema is None else _conformed(found, schema, beside, from_json=kind == "json")
     except (pa.ArrowException, UnicodeError) as error:
-        raise SchemaError(f"{str(path)!r} cannot be read as {kind}: {_first_line(error)}{declare}") from None
+        raise SchemaError(f"it cannot be read as {kind}: {_first_line(error)}{declare}") from None
     except OSError as error:
-        raise SchemaError(f"{str(path)!r} cannot be read: {file_error_text(error)}") from None
-    except SchemaError as error:
-        raise SchemaError(f"{str(path)!r}: {error}") from None
+        raise SchemaError(f"it cannot be read: {file_error_text(error)}") from None
 
 
 def _first_line(error: Exception) -> str:
@@ -188,6 +186,7 @@ def changes_of_table(table: pa.Table) -> list[Change]:
     >>> changes_of_table(pa.table({"n": [1, 2], "_change_type": ["insert", "delete"]}))
     [((1,), 1), ((2,), -1)]
     """
+    change_schema(table.schema)
     name = CHANGE_TYPE if CHANGE_TYPE in table.column_names else COUNT
     given = table.column(name).to_pylist()
     counts = [_SIGNS.get(each) for each in given] if name == CHANGE_TYPE else given

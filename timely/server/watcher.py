@@ -1,7 +1,7 @@
 """``InputWatcher``: files and directories as tables, which follow them.
 
-In each round it looks at all files, and what has changed in them is one epoch. A file is applied as a whole or not at all: one that
-cannot be is left as it was, with its error.
+In each round it looks at all files, and what has changed in them is one epoch. A file is applied as a whole or not at all: one
+that cannot be is left as it was, with its error.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import attrs
 import pyarrow as pa
 
 from timely.differential.tables.kinds import columns_of, row_check
-from timely.errors import ConfigurationError, DifferenceError, TimelyError, file_error_text
+from timely.errors import ConfigurationError, DifferenceError, TimelyError, error_text, file_error_text
 from timely.server.contents import Change, Row
 from timely.server.input_files import CHANGE_TYPE, COUNT, change_schema, changes_of_table, plain_schema, read_table, rows_of_table
 from timely.server.script import checked_name
@@ -79,7 +79,7 @@ class WatchedInput:
                 schema = change_schema(found) if self._changes else found
                 columns_of(schema)
             except TimelyError as error:
-                errors.append(str(error))
+                errors.append(f"{str(path)!r}: {error}")
             else:
                 if CHANGE_TYPE in schema.names:
                     raise ConfigurationError(
@@ -142,12 +142,12 @@ class WatchedInput:
                 rows[self._check(row)] += count
         except TimelyError as error:
             if _signature(path) == signature:  # else it is being written
-                self._refused(file, signature, str(error))
+                self._refused(file, signature, f"{str(path)!r}: {error}")
             return None
         if _signature(path) != signature:
             return None
         rows = Counter({row: count for row, count in rows.items() if count})
-        changes = {row: rows[row] - file.rows[row] for row in rows.keys() | file.rows.keys()}
+        changes = {row: rows[row] - file.rows[row] for row in {**file.rows, **rows}}
         return FileChange(path, signature, rows, {row: diff for row, diff in changes.items() if diff})
 
     def _rows(self, path: Path) -> list[Change]:
@@ -242,8 +242,8 @@ class InputWatcher:
             try:
                 self.poll()
                 self._error = None
-            except (TimelyError, OSError) as error:
-                self._error = f"the inputs are not followed: {error}"
+            except Exception as error:  # the thread goes on, whatever it is
+                self._error = f"the inputs are not followed: {error_text(error)}"
 
     def close(self) -> None:
         """Look no more; a no-op when it is closed."""
