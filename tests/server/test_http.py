@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import datetime
 import http.client
+import shutil
 import socket
+import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator
 from decimal import Decimal
+from importlib.resources import files
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -456,3 +460,23 @@ def test_clients_of_many_threads(served: Served) -> None:
     for follower in followers:
         follower.join()
     assert seen == [62] * 8
+
+
+# -- the page --------------------------------------------------------------------------------------------------------------
+
+
+def test_the_page_loads_nothing_from_elsewhere(served: Served) -> None:
+    page = ask(served.port, "/")
+    text = page.content.decode()
+    assert page.status == 200 and page.headers["Content-Type"] == "text/html; charset=utf-8"
+    assert "http://" not in text and "https://" not in text and "innerHTML" not in text
+
+
+@pytest.mark.skipif(shutil.which("node") is None, reason="runs the page's script in Node")
+def test_the_page_shows_results_that_change(served: Served) -> None:
+    page = files("timely.server").joinpath("page.html")
+    script = Path(__file__).with_name("page_in_node.js")
+    done = subprocess.run(
+        ["node", str(script), served.server.url, str(page)], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.stdout == "fine\n", done.stderr
