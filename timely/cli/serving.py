@@ -10,12 +10,8 @@ from pathlib import Path
 import attrs
 
 from timely.errors import ConfigurationError, file_error_text
-
-try:
-    from timely.server import InputWatcher, Limits, Views, ViewServer, WatchedInput
-    from timely.server.script import TableDefinition, parse_script
-except ModuleNotFoundError as error:
-    raise ConfigurationError(f"timely serve needs the package {error.name}: pip install 'timely[serve]'") from error
+from timely.server import InputWatcher, Limits, Views, ViewServer, WatchedInput
+from timely.server.script import TableDefinition, parse_script
 
 
 @attrs.frozen
