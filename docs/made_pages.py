@@ -38,6 +38,7 @@ REFERENCE = (
     "timely.recovery",
     "timely.differential",
     "timely.differential.graphs",
+    "timely.server",
     "timely.graphs",
     "timely.graphs.spark",
     "timely.spark",

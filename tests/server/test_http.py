@@ -4,11 +4,17 @@ from __future__ import annotations
 
 import datetime
 import http.client
+import random
+import shutil
 import socket
+import subprocess
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from decimal import Decimal
+from importlib.resources import files
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -16,7 +22,7 @@ import pytest
 
 from tests.server.client import Event, Events, ask
 from timely.errors import ConfigurationError
-from timely.server import Limits, Views, ViewServer
+from timely.server import Condition, Limits, Views, ViewServer
 
 ORDERS = pa.schema([pa.field("id", pa.int64(), nullable=False), ("customer", pa.string()), ("price", pa.int64())])
 TOTALS = "select customer, sum(price) as total from orders group by customer"
@@ -414,14 +420,15 @@ def test_pages_of_other_sites_read_nothing(headers: dict[str, str], status: int)
     served = Served(names=["views.example"], writable=True)
     given = {name: value.format(port=served.port) for name, value in headers.items()}
     with served.server:
+        page = ask(served.port, "/", **given)
         answers = [
-            ask(served.port, "/", **given),
             ask(served.port, "/views/orders", **given),
             ask(served.port, "/tables/orders", "POST", {"insert": [{"id": 4}]}, **given),
             ask(served.port, "/query", "POST", "select 1 as n", Accept="application/json", **given),
         ]
-    assert [answer.status for answer in answers] == [status] * 4
-    for answer in answers:
+    assert [answer.status for answer in answers] == [status] * 3
+    assert page.status == (200 if "Sec_Fetch_Site" in headers else status)  # a link may lead to the page
+    for answer in [page, *answers]:
         assert "Access-Control-Allow-Origin" not in answer.headers
         assert (
             answer.headers["X-Content-Type-Options"] == "nosniff"
@@ -456,3 +463,62 @@ def test_clients_of_many_threads(served: Served) -> None:
     for follower in followers:
         follower.join()
     assert seen == [62] * 8
+
+
+# -- the page --------------------------------------------------------------------------------------------------------------
+
+
+def test_the_page_loads_nothing_from_elsewhere(served: Served) -> None:
+    page = ask(served.port, "/")
+    text = page.content.decode()
+    assert page.status == 200 and page.headers["Content-Type"] == "text/html; charset=utf-8"
+    assert "http://" not in text and "https://" not in text and "innerHTML" not in text
+
+
+@pytest.mark.skipif(shutil.which("node") is None, reason="runs the page's script in Node")
+def test_the_page_shows_results_that_change(served: Served) -> None:
+    page = files("timely.server").joinpath("page.html")
+    script = Path(__file__).with_name("page_in_node.js")
+    done = subprocess.run(
+        ["node", str(script), served.server.url, str(page)], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.stdout == "fine\n", done.stderr
+
+
+# -- all of it -------------------------------------------------------------------------------------------------------------
+
+
+def test_what_clients_put_together_is_what_is_read(served: Served) -> None:
+    chance = random.Random(5)
+    served.views.view("pairs", "select o.id, t.total from orders o join totals t on o.customer = t.customer")
+    paths = ["/views/pairs/changes", "/views/totals/changes", "/views/orders/changes?price.gte=3"]
+    held: list[Counter[tuple[Any, ...]]] = [Counter() for _ in paths]
+    streams = [Events(served.port, path) for path in paths]
+    last: list[str] = [""] * len(paths)
+    try:
+        for step in range(30):
+            if step:
+                row = (chance.randrange(1000), chance.choice(["ada", "bob", None]), chance.randrange(6))
+                gone = chance.choice(list(served.views.read("orders").rows))[0]
+                served.views.commit({"orders": [(row, 1), (gone, -1)]})
+            for number, path in enumerate(paths):
+                if chance.random() < 0.3 and last[number]:
+                    streams[number].close()
+                    streams[number] = Events(served.port, path, Last_Event_ID=last[number])
+                if chance.random() < 0.3 and step < 29:
+                    continue  # it reads later
+                name = path.split("/")[2]
+                where = [Condition(2, "gte", 3)] if name == "orders" else []
+                expected = Counter(dict(served.views.read(name, where).rows))
+                while held[number] != expected:
+                    event = streams[number].next()
+                    last[number] = event.id or last[number]
+                    if event.name == "snapshot":
+                        held[number] = Counter(tuple(row.values()) for row in event.data["rows"])
+                        continue
+                    for count, *values in changes(event):
+                        held[number][tuple(values)] += count
+                    held[number] = Counter({row: count for row, count in held[number].items() if count})
+    finally:
+        for stream in streams:
+            stream.close()

@@ -173,6 +173,27 @@ def _explain(arguments: argparse.Namespace) -> int:
     return 1 if found else 0
 
 
+def _serve(arguments: argparse.Namespace) -> None:
+    from timely.cli import serving
+
+    serving.serve(
+        arguments.script,
+        _once("--input", arguments.input),
+        serving.Settings(
+            changes=arguments.changes,
+            poll=arguments.poll,
+            port=arguments.port,
+            host=arguments.host,
+            names=arguments.name,
+            writable=arguments.writable,
+            max_queries=arguments.max_queries,
+            max_rows=arguments.max_rows,
+            query_seconds=arguments.query_seconds,
+        ),
+        _print,
+    )
+
+
 def _bench(arguments: argparse.Namespace) -> None:
     from timely.cli import bench
 
@@ -259,6 +280,30 @@ def parser(files: object = None) -> argparse.ArgumentParser:
     live.add_argument("arguments", nargs=argparse.REMAINDER, metavar="...", help="its arguments")
     live.set_defaults(command=_live)
 
+    serve = commands.add_parser(
+        "serve",
+        help="serve views of SQL over files that change",
+        description="Keeps the views of a script up to date while files change, and serves them on this machine: a page, reads,"
+        " changes as they happen, and queries.",
+    )
+    views = serve.add_argument("script", type=Path, metavar="VIEWS.SQL", help="create view name as select ...; and so on")
+    _add_pairs(serve, "--input", _table, "NAME=PATH", "file or folder that a table follows")
+    serve.add_argument(
+        "--changes", action="append", default=[], metavar="NAME", help="the files of this input are changes of rows"
+    )
+    serve.add_argument(
+        "--poll", type=_seconds, default=0.5, metavar="S", help="seconds between looks at the files (default: 0.5)"
+    )
+    serve.add_argument("--port", type=_port, default=8000, help="port, or 0 for any free one (default: 8000)")
+    serve.add_argument("--host", default="127.0.0.1", help="address to serve on (default: this machine alone)")
+    serve.add_argument("--name", action="append", default=[], help="a name under which clients know this host; may be repeated")
+    serve.add_argument("--writable", action="store_true", help="let clients change tables")
+    serve.add_argument("--max-queries", type=_positive, default=16, metavar="N", help="queries at one time (default: 16)")
+    serve.add_argument("--max-rows", type=_positive, default=100_000, metavar="N", help="rows of one answer (default: 100000)")
+    text = "seconds that a query may take in one epoch (default: 10)"
+    serve.add_argument("--query-seconds", type=_seconds, default=10.0, metavar="S", help=text)
+    serve.set_defaults(command=_serve)
+
     credentials = commands.add_parser(
         "credentials",
         help="make the credentials of a run on several machines",
@@ -281,7 +326,7 @@ def parser(files: object = None) -> argparse.ArgumentParser:
     completion.add_argument("shell", choices=COMPLETIONS)
     completion.set_defaults(command=_completion)
     if files is not None:
-        for action in (output, script):
+        for action in (output, script, views):
             action.complete = files  # type: ignore[attr-defined]
     return parser
 

@@ -1,7 +1,24 @@
 """A server of views: SQL over tables that change, read by HTTP at complete times. Needs the extra ``serve``."""
 
-from timely.server.contents import Condition, EpochChanges
-from timely.server.serving import ViewServer
-from timely.server.views import Answer, Description, Limits, Query, Views
+from timely.errors import ConfigurationError
 
-__all__ = ["Answer", "Condition", "Description", "EpochChanges", "Limits", "Query", "ViewServer", "Views"]
+try:
+    from timely.server.contents import Condition, EpochChanges
+    from timely.server.serving import ViewServer
+    from timely.server.views import Answer, Limits, Query, ViewDescription, Views
+    from timely.server.watcher import InputWatcher, WatchedInput
+except ModuleNotFoundError as error:
+    raise ConfigurationError(f"timely.server needs the package {error.name}: pip install 'timely[serve]'") from error
+
+__all__ = [
+    "Answer",
+    "Condition",
+    "ViewDescription",
+    "EpochChanges",
+    "InputWatcher",
+    "Limits",
+    "Query",
+    "ViewServer",
+    "Views",
+    "WatchedInput",
+]

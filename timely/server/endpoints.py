@@ -11,6 +11,7 @@ import contextlib
 import ipaddress
 import json
 import secrets
+import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from decimal import Decimal
@@ -43,7 +44,7 @@ from timely.server.encoding import (
     rows_of,
 )
 from timely.server.script import position_in
-from timely.server.views import Description, Query, Views
+from timely.server.views import Query, ViewDescription, Views
 
 T = TypeVar("T")
 
@@ -52,6 +53,9 @@ HEARTBEAT: Final = 15.0
 
 PATIENCE: Final = 60.0
 """Seconds for which a client may take nothing of what it is sent."""
+
+_OWN: Final = ("none", "same-origin")
+"""What a browser says of a request (``Sec-Fetch-Site``) that its user or this server's page has made."""
 
 _ARROW: Final = "application/vnd.apache.arrow.stream"
 
@@ -115,7 +119,7 @@ class Endpoints:
         found.router.add_get("/health", self._health)
         found.router.add_get("/views", self._overview)
         found.router.add_get("/views/{name}", self._rows)
-        found.router.add_get("/views/{name}/changes", self._changes)
+        found.router.add_get("/views/{name}/changes", self._changes, allow_head=False)
         found.router.add_post("/query", self._query)
         found.router.add_post("/tables/{name}", self._write)
         found.on_response_prepare.append(self._secured)
@@ -128,7 +132,7 @@ class Endpoints:
         yield
         self._stop_listening()
         self._reads.shutdown(wait=False, cancel_futures=True)
-        self._epochs.shutdown(wait=False)  # queries that are to be closed are closed
+        self._epochs.shutdown(wait=False)
 
     def close_streams(self) -> None:
         """End what clients follow; called in the event loop."""
@@ -171,7 +175,8 @@ class Endpoints:
             raise web.HTTPForbidden(text=f"this server is not called {brief(host)}: --name tells it other names")
         origin = request.headers.get("Origin")
         site = request.headers.get("Sec-Fetch-Site", "none")
-        if (origin is not None and urlsplit(origin).netloc != request.host) or site not in ("none", "same-origin"):
+        linked = request.path == "/"  # the page has no data: links may lead to it
+        if (origin is not None and urlsplit(origin).netloc != request.host) or (site not in _OWN and not linked):
             raise web.HTTPForbidden(text="pages of other sites may not read this server")
 
     async def _secured(self, request: web.Request, response: web.StreamResponse) -> None:
@@ -205,11 +210,9 @@ class Endpoints:
         return web.json_response({"time": time, "writable": self._writable, "views": [_description(each) for each in relations]})
 
     async def _rows(self, request: web.Request) -> web.StreamResponse:
-        parameters = request.query.copy()
-        limit = _number("limit", parameters.pop("limit", None), self._views.limits.rows)
-        return await self._reading(
-            self._answer, _view(request), list(parameters.items()), limit, request.headers.get("Accept", "")
-        )
+        limit = _number("limit", request.query.get("limit"), self._views.limits.rows)
+        parameters = [each for each in request.query.items() if each[0] != "limit"]
+        return await self._reading(self._answer, _view(request), parameters, limit, request.headers.get("Accept", ""))
 
     def _answer(self, name: str, parameters: list[tuple[str, str]], limit: int, accept: str) -> web.Response:
         where = conditions_of(self._views.describe(name).columns, parameters)
@@ -354,8 +357,8 @@ class Endpoints:
         starting = loop.run_in_executor(self._epochs, self._views.query, text)
 
         def close(started: asyncio.Future[Query]) -> None:
-            if not started.cancelled() and started.exception() is None:
-                self._epochs.submit(started.result().close)
+            if not started.cancelled() and started.exception() is None:  # on a thread: it waits for the epoch that runs
+                threading.Thread(target=started.result().close, name="timely query's end").start()
 
         try:
             yield await asyncio.shield(starting)
@@ -427,7 +430,7 @@ def _parsed(text: str) -> Any:
         raise ConfigurationError(f"the body is no JSON: {error}") from None
 
 
-def _description(each: Description) -> dict[str, Any]:
+def _description(each: ViewDescription) -> dict[str, Any]:
     found: dict[str, Any] = {"name": each.name, "kind": each.kind, "columns": columns_object(each.columns), "rows": each.rows}
     return {**found, "query": each.query, "error": each.error}
 

@@ -112,7 +112,7 @@ class Runtime:
             if flow.trace is not None:
                 flow.trace.advance(self.time)
 
-    def taken(self, name: str) -> list[Change]:
+    def drain(self, name: str) -> list[Change]:
         """Return what has changed in a view that is complete, added up, since it was taken last."""
         flow = self._flows[name]
         arrived = flow.arrived[:]

@@ -126,9 +126,9 @@ def _definition(statement: list[Token], text: str) -> TableDefinition | ViewDefi
         raise SqlError(f"{brief(first.text)}{where}: a script has {_FORMS}")
     tree = _parsed(_placed(text, first.start, last.end + 1))
     kind = str(tree.args.get("kind") or "").upper()
-    allowed = ("this", "kind", "expression", "replace")
+    allowed = ("this", "kind", "expression")
     others = [name for name, value in tree.args.items() if value not in (None, False, []) and name not in allowed]
-    if not isinstance(tree, exp.Create) or kind not in ("VIEW", "TABLE") or others or tree.args.get("replace"):
+    if not isinstance(tree, exp.Create) or kind not in ("VIEW", "TABLE") or others:
         raise SqlError(f"CREATE{where}: a script has {_FORMS}")
     if kind == "TABLE":
         return _table(tree, where)

@@ -28,7 +28,7 @@ from timely.errors import (
 )
 from timely.server.contents import Change, Condition, Contents, EpochChanges, Row
 from timely.server.runtime import Runtime, result_columns
-from timely.server.script import TableDefinition, checked_name, parse_script, tables_read
+from timely.server.script import ViewDefinition, checked_name, parse_script, tables_read
 
 Changes = Mapping[Row, int] | Iterable[Change]
 """What happens to a table: rows with what their counts grow by."""
@@ -65,7 +65,7 @@ class Answer(NamedTuple):
     more: bool
 
 
-class Description(NamedTuple):
+class ViewDescription(NamedTuple):
     """What a table, view or query is at the current time; ``error`` says why it has no result now."""
 
     name: str
@@ -121,12 +121,17 @@ class Views:
     # -- definitions -----------------------------------------------------------------------------------------------
 
     def run_script(self, text: str) -> None:
-        """Add the tables and views of a script; ``SqlError`` for other statements."""
+        """Add the tables and views of a script; ``SqlError`` for other statements.
+
+        A table that is there already with the same columns stays as it is.
+        """
         for definition in parse_script(text):
-            if isinstance(definition, TableDefinition):
-                self.table(definition.name, definition.schema)
-            else:
+            if isinstance(definition, ViewDefinition):
                 self.view(definition.name, definition.query)
+                continue
+            there = self._relations.get(definition.name)
+            if there is None or there.kind != "table" or there.contents.columns != columns_of(definition.schema):
+                self.table(definition.name, definition.schema)
 
     def table(self, name: str, schema: pa.Schema, rows: Iterable[Row] = ()) -> None:
         """Add a table that has ``rows`` at the current time; ``SchemaError`` for rows that do not fit."""
@@ -217,7 +222,7 @@ class Views:
             raise ConfigurationError(f"{name} is a {table.kind}: only tables are changed")
         given = changes.items() if isinstance(changes, Mapping) else changes
         check, rows, before = table.check, table.contents.rows, earlier or {}
-        found: list[Change] = consolidate([(check(row), diff) for row, diff in given])
+        found: list[Change] = consolidate([(check(row), _whole(diff)) for row, diff in given])
         for row, diff in found:
             count = rows.get(row, 0) + before.get(row, 0) + diff
             if count < 0:
@@ -273,6 +278,19 @@ class Views:
                 changes += [(row, -count) for row, count in table.contents.find(where)]
         return changes
 
+    def fill(self, changes: Mapping[str, Changes]) -> None:
+        """Put rows into tables that nothing reads yet, at the current time: their epoch has not begun."""
+        with self._running:
+            self._check_whole()
+            checked = {checked_name(name): self.check(name, changed) for name, changed in changes.items()}
+            for name, rows in checked.items():
+                table = self._relations[name]
+                if table.contents.rows or any(name in each.reads for each in self._relations.values()):
+                    raise ConfigurationError(f"table {name} has rows, or is read already: commit changes it")
+                self._runtime.remove(name)
+                self._runtime.add_table(name, table.contents.columns, rows)
+                self._add(table, rows)
+
     def _complete(self, changes: Mapping[str, list[Change]] | None = None, recovered: Sequence[_Relation] = ()) -> None:
         """Complete the time of the dataflows, and have it read: first views, and then queries.
 
@@ -291,6 +309,8 @@ class Views:
                 self._publish(self._live("view", "table"), changed)
                 changed = {}
                 queries = self._live("query")
+                if not queries:
+                    return
                 late = set(self._runtime.complete([each.name for each in queries], self.limits.query_seconds))
                 for each in queries:
                     if each.name in late:
@@ -318,7 +338,7 @@ class Views:
             if each.kind == "table":
                 news[each.name] = changed.get(each.name, [])
             else:
-                arrived = self._runtime.taken(each.name)
+                arrived = self._runtime.drain(each.name)
                 news[each.name] = each.contents.difference(arrived) if each.whole else arrived
         time = self._runtime.time
         with self._reading:
@@ -406,12 +426,12 @@ class Views:
             raise CompactedError(f"{name}: the changes after epoch {since} are not remembered: read it anew")
         return found
 
-    def describe(self, name: str) -> Description:
+    def describe(self, name: str) -> ViewDescription:
         """Return what a table, view or query is at the current time."""
         with self._reading:
             return self._description(self._relation(name))
 
-    def overview(self) -> tuple[int, list[Description]]:
+    def overview(self) -> tuple[int, list[ViewDescription]]:
         """Return the complete time, and what all tables and views are at it."""
         with self._reading:
             return self._time, [self._description(each) for each in self._relations.values() if each.kind != "query"]
@@ -449,9 +469,9 @@ class Views:
         return found
 
     @staticmethod
-    def _description(each: _Relation) -> Description:
+    def _description(each: _Relation) -> ViewDescription:
         query = " ".join(each.query.split()) if each.query else None
-        return Description(each.name, each.kind, each.contents.columns, each.contents.size, query, each.error)
+        return ViewDescription(each.name, each.kind, each.contents.columns, each.contents.size, query, each.error)
 
     def _check_whole(self) -> None:
         if self._broken is not None:
@@ -483,6 +503,12 @@ class Query:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self.close()
+
+
+def _whole(diff: int) -> int:
+    if type(diff) is not int:
+        raise DifferenceError(f"the count of a row changes by a whole number, not {brief(diff)}")
+    return diff
 
 
 def _reason(error: OperatorError) -> str:

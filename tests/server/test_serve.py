@@ -1,0 +1,113 @@
+"""``timely serve``, as somebody would type it."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.server.client import Events, ask
+from timely.cli import main
+
+ROOT = Path(__file__).resolve().parents[2]
+
+SCRIPT = """create view totals as
+select customer, sum(price) as total from orders group by customer;
+create view best as select customer, total from totals order by total desc limit 1;
+"""
+
+
+@contextmanager
+def served(*arguments: Any) -> Iterator[int]:
+    """The port of a command that runs."""
+    command = [sys.executable, "-m", "timely.cli", "serve", "--port", "0", "--poll", "0.05", *map(str, arguments)]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment) as process:
+        try:
+            assert process.stdout is not None and process.stderr is not None
+            line = process.stdout.readline()
+            found = re.search(r"http://127\.0\.0\.1:([0-9]+)/", line)
+            assert found is not None, line + process.stderr.read()
+            yield int(found[1])
+            process.send_signal(signal.SIGTERM)
+            assert process.wait(20) == 0 and process.stderr.read() == ""
+        finally:
+            process.kill()
+
+
+def test_views_follow_a_file(tmp_path: Path) -> None:
+    (tmp_path / "views.sql").write_text(SCRIPT)
+    path = tmp_path / "orders.csv"
+    path.write_text("customer,price\nada,30\nbob,5\n")
+    with served(tmp_path / "views.sql", "--input", f"orders={path}") as port:
+        assert ask(port, "/views/best").content["rows"] == [{"customer": "ada", "total": 30}]
+        with (
+            Events(port, "/views/best/changes") as events,
+            Events(port, "/query", "POST", "select sum(total) as s from totals") as query,
+        ):
+            assert events.next().data["time"] == 0 and query.next().data["rows"] == [{"s": 35}]
+            path.write_text("customer,price\nada,30\nbob,50\n")
+            event = events.next()
+            assert event.name == "changes" and event.data == {
+                "time": 1,
+                "changes": [
+                    {"count": -1, "row": {"customer": "ada", "total": 30}},
+                    {"count": 1, "row": {"customer": "bob", "total": 50}},
+                ],
+            }
+            assert query.next().data["changes"][1] == {"count": 1, "row": {"s": 80}}
+        path.write_text("customer,price\nada,thirty\n")
+        end = time.monotonic() + 20
+        while ask(port, "/health").content["status"] != "degraded":
+            assert time.monotonic() < end
+        assert "thirty" in ask(port, "/health").content["errors"][0]
+        assert ask(port, "/views/best").content["rows"] == [{"customer": "bob", "total": 50}]
+        path.write_text("customer,price\neve,1\n")
+        with Events(port, "/views/best/changes", Last_Event_ID=event.id or "") as events:
+            assert events.next().data["changes"][1]["row"] == {"customer": "eve", "total": 1}
+        assert ask(port, "/health").content["status"] == "ok"
+        assert ask(port, "/tables/orders", "POST", {"insert": []}).status == 403
+
+
+def test_a_table_that_clients_write(tmp_path: Path) -> None:
+    (tmp_path / "views.sql").write_text("create table orders (customer varchar, price bigint);\n" + SCRIPT)
+    with served(tmp_path / "views.sql", "--writable") as port:
+        assert ask(port, "/tables/orders", "POST", {"insert": [{"customer": "ada", "price": 3}]}).content == {"time": 1}
+        assert ask(port, "/views/best").content["rows"] == [{"customer": "ada", "total": 3}]
+
+
+@pytest.mark.parametrize(
+    ("script", "arguments", "message"),
+    [
+        (None, [], "the script 'views.sql' cannot be read"),
+        ("create view v as\nselect nope from orders", ["--input", "orders=orders.csv"], "nope at line 2, column 8"),
+        ("select 1", ["--input", "orders=orders.csv"], "a script has `create view"),
+        ("", ["--input", "orders=none.csv"], "input orders has no columns, since there is no file 'none.csv'"),
+        ("", ["--input", "orders=orders.csv", "--changes", "order"], "--changes order: there is no input of that name"),
+        ("create view orders as select 1 as n", ["--input", "orders=orders.csv"], "a table or view orders already"),
+        ("", ["--input", "orders=orders.csv", "--host", "256.1.1.1", "--port", "1"], "cannot be served there"),
+    ],
+)
+def test_mistakes_end_the_command_with_a_message(
+    script: str | None,
+    arguments: list[str],
+    message: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "orders.csv").write_text("customer,price\nada,30\n")
+    if script is not None:
+        (tmp_path / "views.sql").write_text(script)
+    assert main(["serve", "views.sql", *arguments]) == 1
+    assert message in capsys.readouterr().err

@@ -1,0 +1,264 @@
+"""Tables that follow files and folders: what one file changes, what is refused, and that inputs move together."""
+
+from __future__ import annotations
+
+import datetime
+import gzip
+from collections.abc import Callable
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.feather
+import pyarrow.parquet as pq
+import pytest
+
+from timely.errors import ConfigurationError
+from timely.server import InputWatcher, Views, WatchedInput
+
+
+class Watched:
+    """Views over inputs; ``look`` does the two rounds after which a file counts as written."""
+
+    def __init__(self, *inputs: WatchedInput, script: str = "") -> None:
+        self.views = Views()
+        self.watcher = InputWatcher(self.views, inputs)
+        self.views.run_script(script)
+
+    def look(self) -> int:
+        self.watcher.poll()
+        self.watcher.poll()
+        return self.views.time
+
+    def rows(self, name: str = "t") -> dict[Any, int]:
+        return dict(self.views.read(name).rows)
+
+    @property
+    def problems(self) -> list[str]:
+        return self.watcher.problems
+
+
+def write(path: Path, *lines: str) -> Path:
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return path
+
+
+def test_a_file_that_changes_is_applied_as_its_difference(tmp_path: Path) -> None:
+    path = write(tmp_path / "t.csv", "k,n", "a,1", "a,1", "b,2")
+    watched = Watched(WatchedInput("t", path), script="create view sums as select k, sum(n) as n from t group by k")
+    assert watched.views.time == 0 and watched.rows() == {("a", 1): 2, ("b", 2): 1}
+    assert watched.look() == 0
+    write(path, "k,n", "a,1", "c,3")
+    assert watched.watcher.poll() is False  # it may still be written
+    assert watched.watcher.poll() is True
+    assert watched.views.time == 1 and watched.rows("sums") == {("a", 1): 1, ("c", 3): 1}
+    assert watched.views.changes("t", 0)[0].changes == [(("a", 1), -1), (("b", 2), -1), (("c", 3), 1)]
+    write(path, "k,n", "c,3", "a,1")  # the order is none
+    assert watched.look() == 1 and watched.problems == []
+
+
+def test_inputs_move_together(tmp_path: Path) -> None:
+    one, other = write(tmp_path / "one.csv", "n", "1"), write(tmp_path / "other.csv", "n", "1")
+    watched = Watched(
+        WatchedInput("one", one),
+        WatchedInput("other", other),
+        script="create view pairs as select one.n, other.n as m from one, other",
+    )
+    assert watched.rows("pairs") == {(1, 1): 1}
+    write(one, "n", "2")
+    write(other, "n", "2")
+    assert watched.look() == 1
+    assert [each.changes for each in watched.views.changes("pairs", 0)] == [[((1, 1), -1), ((2, 2), 1)]]
+
+
+def test_a_folder_has_the_rows_of_its_files(tmp_path: Path) -> None:
+    folder = tmp_path / "t"
+    folder.mkdir()
+    write(folder / "a.csv", "n", "1")
+    write(folder / "_SUCCESS")
+    write(folder / ".b.csv", "broken")
+    watched = Watched(WatchedInput("t", folder))
+    assert watched.rows() == {(1,): 1}
+    write(folder / "b.csv", "n", "1", "2")
+    pq.write_table(pa.table({"n": pa.array([7], pa.int32())}), folder / "c.parquet")
+    assert watched.look() == 1 and watched.rows() == {(1,): 2, (2,): 1, (7,): 1}
+    (folder / "a.csv").unlink()
+    write(folder / "b.csv", "n", "2")
+    assert watched.look() == 2 and watched.rows() == {(2,): 1, (7,): 1}
+    write(folder / "read.me", "n")
+    assert watched.look() == 2
+    [problem] = watched.problems
+    assert "read.me': its name should end in one of .parquet, .csv" in problem
+    (folder / "read.me").unlink()
+    assert watched.look() == 2 and watched.problems == []
+    folder.rename(tmp_path / "elsewhere")
+    assert watched.look() == 2 and "its rows stay" in watched.problems[0]
+    (tmp_path / "elsewhere").rename(folder)
+    assert watched.look() == 2 and watched.problems == [] and watched.rows() == {(2,): 1, (7,): 1}
+
+
+def test_a_bad_file_is_kept_out_and_holds_nobody_up(tmp_path: Path) -> None:
+    folder = tmp_path / "t"
+    folder.mkdir()
+    good, bad = write(folder / "a.csv", "k,n", "a,1"), folder / "b.csv"
+    watched = Watched(WatchedInput("t", folder))
+    for lines in (["k,n", "b,2", "c,x"], ["k", "b"], ["k,n,m", "b,2,3"], [], ["k,k", "b,2"]):
+        write(bad, *lines)
+        write(good, "k,n", "a,1", f"z,{len(lines)}")
+        watched.look()
+        assert watched.rows() == {("a", 1): 1, ("z", len(lines)): 1}
+        assert len(watched.problems) == 1 and "b.csv" in watched.problems[0], lines
+    bad.write_bytes(b"k,n\n\xff\xfe,1\n")
+    watched.look()
+    assert "b.csv" in watched.problems[0]
+    write(bad, "k,n", "b,2")
+    watched.look()
+    assert watched.problems == [] and watched.rows()[("b", 2)] == 1
+    write(bad, "k,n", "b,x")
+    watched.look()
+    assert watched.rows()[("b", 2)] == 1 and "invalid value 'x'" in watched.problems[0]
+    bad.unlink()
+    watched.look()
+    assert ("b", 2) not in watched.rows() and watched.problems == []
+
+
+def test_a_file_that_is_gone_keeps_its_rows(tmp_path: Path) -> None:
+    path = write(tmp_path / "t.csv", "n", "1")
+    watched = Watched(WatchedInput("t", path))
+    path.unlink()
+    assert watched.look() == 0 and watched.rows() == {(1,): 1}
+    assert watched.problems == [f"input t: {str(path)!r} is not there: its rows stay"]
+    write(path, "n", "2")
+    assert watched.look() == 1 and watched.rows() == {(2,): 1} and watched.problems == []
+
+
+def test_files_of_changes(tmp_path: Path) -> None:
+    folder = tmp_path / "t"
+    folder.mkdir()
+    write(folder / "1.csv", "k,n,count", "a,1,2", "b,2,1")
+    watched = Watched(WatchedInput("t", folder, changes=True))
+    assert watched.rows() == {("a", 1): 2, ("b", 2): 1} and watched.views.describe("t").columns[1].name == "n"
+    write(
+        folder / "3.jsonl",
+        '{"k": "c", "n": 4, "_change_type": "update_preimage"}',
+        '{"k": "c", "n": 5, "_change_type": "update_postimage"}',
+    )
+    assert watched.look() == 0 and "('c', 4) would be there -1 times" in watched.problems[0]
+    write(folder / "2.csv", "k,n,_change_type", "c,4,insert", "b,2,delete")
+    watched.look()
+    assert watched.look() == 2 and watched.rows() == {("a", 1): 2, ("c", 5): 1} and watched.problems == []
+    for number, lines in enumerate(
+        (["k,n", "c,5"], ["k,n,_change_type", "c,5,upsert"], ["k,n,count", "c,5,1.5"], ["k,n,count", "c,5,"])
+    ):
+        write(folder / "4.csv", *lines)
+        assert watched.look() == 2 and "4.csv" in watched.problems[0], number
+    (folder / "4.csv").unlink()
+    (folder / "2.csv").unlink()  # what it inserted has been changed since
+    assert watched.look() == 2 and "would be there -1 times" in watched.problems[0]
+
+
+def test_changes_are_asked_for_in_words(tmp_path: Path) -> None:
+    write(tmp_path / "t.csv", "n,_change_type", "1,insert")
+    with pytest.raises(ConfigurationError, match="--changes t"):
+        WatchedInput("t", tmp_path / "t.csv")
+    write(tmp_path / "u.csv", "n,count", "1,7")
+    assert Watched(WatchedInput("t", tmp_path / "u.csv")).rows() == {(1, 7): 1}
+
+
+@pytest.mark.parametrize(
+    ("name", "save"),
+    [
+        ("t.parquet", pq.write_table),
+        ("t.arrow", lambda table, path: pa.feather.write_feather(table, str(path), compression="uncompressed")),
+        ("t.feather", lambda table, path: pa.feather.write_feather(table, str(path))),
+        ("t.csv", pa.csv.write_csv),
+        ("t.csv.gz", lambda table, path: path.write_bytes(gzip.compress(b'n,s\n1,x\n,""\n'))),
+        ("t.json", lambda table, path: write(path, '{"n": 1, "s": "x"}', '{"s": ""}')),
+        ("t.jsonl.gz", lambda table, path: path.write_bytes(gzip.compress(b'{"n": 1, "s": "x"}\n{"s": ""}\n'))),
+    ],
+)
+def test_formats(tmp_path: Path, name: str, save: Callable[[pa.Table, Path], object]) -> None:
+    path = tmp_path / name
+    save(pa.table({"n": [1, None], "s": ["x", ""]}), path)
+    watched = Watched(WatchedInput("t", path))
+    assert watched.rows() == {(1, "x"): 1, (None, ""): 1}
+    save(pa.table({"n": [1, None], "s": ["x", ""]}), path)
+    assert watched.look() == 0 and watched.problems == []
+
+
+def test_types_that_lose_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "t.parquet"
+    table = pa.table(
+        {
+            "Name": pa.array(["x"]).dictionary_encode(),
+            "half": pa.array([0.5], pa.float32()),
+            "at": pa.array([datetime.datetime(2020, 1, 1, 12)], pa.timestamp("ns")),
+            "empty": pa.nulls(1),
+        }
+    )
+    pq.write_table(table, path)
+    watched = Watched(WatchedInput("t", path))
+    assert watched.rows() == {("x", 0.5, datetime.datetime(2020, 1, 1, 12), None): 1}
+    pq.write_table(table.set_column(2, "at", pa.array([1], pa.timestamp("ns"))), path)
+    assert watched.look() == 0 and "column 'at' is timestamp[ns]" in watched.problems[0]
+    pq.write_table(table.set_column(1, "half", pa.array([float("nan")])), path)
+    assert watched.look() == 0 and "NaN" in watched.problems[0]
+    pq.write_table(table.set_column(0, "Name", pa.array([7])), path)
+    assert watched.look() == 0 and "column 'name' is int64, and its table has string" in watched.problems[0]
+
+
+DECLARED = """create table t (code varchar not null, price decimal(9, 2), day date);
+create view days as select day, sum(price) as total from t group by day"""
+
+
+def declared() -> pa.Schema:
+    return pa.schema([pa.field("code", pa.string(), nullable=False), ("price", pa.decimal128(9, 2)), ("day", pa.date32())])
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        ("t.csv", "code,price,day", "007,1.50,2020-01-31", "NA,,"),
+        ("t.jsonl", '{"code": "007", "price": "1.50", "day": "2020-01-31"}', '{"code": "NA"}'),
+    ],
+)
+def test_columns_that_a_script_declares(tmp_path: Path, lines: tuple[str, ...]) -> None:
+    path = write(tmp_path / lines[0], *lines[1:])
+    watched = Watched(WatchedInput("t", path, declared()), script=DECLARED)
+    day = datetime.date(2020, 1, 31)
+    assert watched.rows() == {("007", Decimal("1.50"), day): 1, ("NA", None, None): 1}
+    assert watched.rows("days") == {(day, Decimal("1.50")): 1, (None, None): 1}
+    write(path, *lines[1:2], '{"price": "1"}' if "json" in lines[0] else ",1,")
+    assert watched.look() == 0 and "'code' is VARCHAR, and None came" in watched.problems[0]
+
+
+def test_an_input_that_is_not_there_yet(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match="declare them in the script: create table t"):
+        WatchedInput("t", tmp_path / "t.csv")
+    (tmp_path / "folder").mkdir()
+    with pytest.raises(ConfigurationError, match="none in it"):
+        WatchedInput("t", tmp_path / "folder")
+    watched = Watched(WatchedInput("t", tmp_path / "t.csv", declared()), script=DECLARED)
+    assert watched.look() == 0 and watched.rows() == {}
+    write(tmp_path / "t.csv", "day,code,price", "2020-01-31,x,1")
+    assert watched.look() == 1 and len(watched.rows("days")) == 1
+
+
+def test_a_bad_file_at_the_start(tmp_path: Path) -> None:
+    path = write(tmp_path / "t.csv", "code,price,day", "x,y,z")
+    with pytest.raises(ConfigurationError, match="input u has no columns: .*t.json"):
+        WatchedInput("u", write(tmp_path / "t.json", "{"))
+    watched = Watched(WatchedInput("t", path, declared()), script=DECLARED)
+    assert watched.rows() == {} and "'y' is not a valid decimal" in watched.problems[0]
+
+
+def test_rows_that_clients_wrote_stay(tmp_path: Path) -> None:
+    path = write(tmp_path / "t.csv", "n", "1", "2")
+    watched = Watched(WatchedInput("t", path))
+    watched.views.write("t", insert=[(9,)], delete=[(1,)])
+    write(path, "n", "1", "2", "3")
+    assert watched.look() == 2 and watched.rows() == {(2,): 1, (3,): 1, (9,): 1}
+    write(path, "n", "2", "3")  # takes away what a client has taken away
+    assert watched.look() == 2 and "(1,) would be there -1 times" in watched.problems[0]

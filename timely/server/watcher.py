@@ -1,0 +1,267 @@
+"""``InputWatcher``: files and directories as tables, which follow them.
+
+In each round it looks at all files, and what has changed in them is one epoch. A file is applied as a whole or not at all: one
+that cannot be is left as it was, with its error.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import NamedTuple, Self
+
+import attrs
+import pyarrow as pa
+
+from timely.differential.tables.kinds import columns_of, row_check
+from timely.errors import ConfigurationError, DifferenceError, TimelyError, error_text, file_error_text
+from timely.server.contents import Change, Row
+from timely.server.input_files import CHANGE_TYPE, COUNT, change_schema, changes_of_table, plain_schema, read_table, rows_of_table
+from timely.server.script import checked_name
+from timely.server.views import Changes, Views
+
+
+class Signature(NamedTuple):
+    """What differs when a file has changed."""
+
+    modified: int
+    size: int
+    inode: int
+
+
+@attrs.define
+class _File:
+    """What is known of one file."""
+
+    rows: Counter[Row] = attrs.Factory(Counter)  # as they are in the table
+    applied: Signature | None = None
+    refused: Signature | None = None
+    seen: Signature | None = None  # in the last round
+    error: str | None = None
+
+
+@attrs.frozen
+class FileChange:
+    """What a file changes in its table; ``signature`` is ``None`` for one that is gone."""
+
+    path: Path
+    signature: Signature | None
+    rows: Counter[Row]
+    changes: dict[Row, int]
+
+
+class WatchedInput:
+    """The files of one table: one file, or those of a folder. With ``changes`` they have a column that says what a row changes.
+
+    ``schema`` is that of the table; without it the first file that can be read gives it. ``ConfigurationError`` if there is none.
+    """
+
+    def __init__(self, name: str, path: Path, schema: pa.Schema | None = None, *, changes: bool = False) -> None:
+        self.name = checked_name(name)
+        self._path = path
+        self._is_folder = path.is_dir()
+        self._changes = changes
+        self._files: dict[Path, _File] = {}
+        self._rounds = 0
+        self._missing: str | None = None
+        self.schema: pa.Schema = self._found_schema() if schema is None else schema
+        self._check = row_check(columns_of(self.schema), self.schema)
+
+    def _found_schema(self) -> pa.Schema:
+        errors = []
+        for path in self._listed():
+            try:
+                found = plain_schema(read_table(path).schema)
+                schema = change_schema(found) if self._changes else found
+                columns_of(schema)
+            except TimelyError as error:
+                errors.append(f"{str(path)!r}: {error}")
+            else:
+                if CHANGE_TYPE in schema.names:
+                    raise ConfigurationError(
+                        f"input {self.name}: {str(path)!r} has changes of rows ({CHANGE_TYPE}): say so, --changes {self.name}"
+                    )
+                return schema
+        why = f": {errors[0]}" if errors else f", since there is no file {str(self._path)!r}, or none in it"
+        raise ConfigurationError(
+            f"input {self.name} has no columns{why}; declare them in the script: create table {self.name} (column type, ...)"
+        )
+
+    def _listed(self) -> list[Path]:
+        if self._is_folder:
+            return sorted(each for each in self._path.iterdir() if each.name[0] not in "._" and each.is_file())
+        return [self._path] if self._path.exists() else []
+
+    @property
+    def problems(self) -> list[str]:
+        """The errors of files that are not applied."""
+        errors = [self._missing, *(file.error for file in self._files.values())]
+        return [f"input {self.name}: {error}" for error in errors if error]
+
+    def poll(self) -> Iterator[FileChange]:
+        """Yield what has changed, a file at a time; each is to be refused before the next one, or else accepted.
+
+        A file counts as written when it is the same in two rounds, except in the first round.
+        """
+        self._rounds += 1
+        try:
+            listed = self._listed()
+        except OSError as error:
+            self._missing = f"{file_error_text(error)}: its rows stay"
+            return
+        self._missing = None
+        for path in listed:
+            self._files.setdefault(path, _File())
+        for path in sorted(self._files):
+            file = self._files[path]
+            signature = _signature(path)
+            seen, file.seen = file.seen, signature
+            if signature is None:
+                yield from self._gone(path, file, seen)
+            elif signature == file.applied:
+                file.error = file.refused = None
+            elif signature != file.refused and (self._rounds == 1 or signature == seen):
+                change = self._read(path, file, signature)
+                if change is not None:
+                    yield change
+
+    def _gone(self, path: Path, file: _File, seen: Signature | None) -> Iterator[FileChange]:
+        if not self._is_folder:  # it may be about to be replaced
+            file.error = f"{str(path)!r} is not there: its rows stay"
+        elif seen is None:
+            yield FileChange(path, None, Counter(), {row: -count for row, count in file.rows.items()})
+
+    def _read(self, path: Path, file: _File, signature: Signature) -> FileChange | None:
+        try:
+            rows: Counter[Row] = Counter()
+            for row, count in self._rows(path):
+                rows[self._check(row)] += count
+        except TimelyError as error:
+            if _signature(path) == signature:  # else it is being written
+                self._refused(file, signature, f"{str(path)!r}: {error}")
+            return None
+        if _signature(path) != signature:
+            return None
+        rows = Counter({row: count for row, count in rows.items() if count})
+        changes = {row: rows[row] - file.rows[row] for row in {**file.rows, **rows}}
+        return FileChange(path, signature, rows, {row: diff for row, diff in changes.items() if diff})
+
+    def _rows(self, path: Path) -> list[Change]:
+        if self._changes:
+            return changes_of_table(read_table(path, self.schema, (CHANGE_TYPE, COUNT)))
+        return rows_of_table(read_table(path, self.schema))
+
+    def accept(self, change: FileChange) -> None:
+        """Take note that a change is in the table."""
+        if change.signature is None:
+            del self._files[change.path]
+        else:
+            file = self._files[change.path]
+            file.rows, file.applied, file.refused, file.error = change.rows, change.signature, None, None
+        for other in self._files.values():  # it may fit now: a row that it deletes may be there
+            other.refused = None
+
+    def refuse(self, change: FileChange, error: str) -> None:
+        """Take note that a change is not in the table."""
+        self._refused(self._files[change.path], change.signature, f"{str(change.path)!r}: {error}")
+
+    @staticmethod
+    def _refused(file: _File, signature: Signature | None, error: str) -> None:
+        file.refused, file.error = signature, error
+
+
+class InputWatcher:
+    """Has tables of ``views`` follow their inputs, every ``seconds``, on a thread of its own, until ``close``.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = Path(folder, "orders.csv")
+    ...     _ = path.write_text("customer,price\\nada,30\\n")
+    ...     views = Views()
+    ...     watcher = InputWatcher(views, [WatchedInput("orders", path)])
+    ...     views.view("totals", "select customer, sum(price) as total from orders group by customer")
+    ...     _ = path.write_text("customer,price\\nada,30\\nbob,5\\n")
+    ...     _ = watcher.poll(), watcher.poll()
+    >>> views.time, views.changes("totals", since=0)
+    (1, [EpochChanges(time=1, changes=[(('bob', 5), 1)])])
+    """
+
+    def __init__(self, views: Views, inputs: Iterable[WatchedInput], seconds: float = 0.5) -> None:
+        self._views = views
+        self._inputs = list(inputs)
+        self._seconds = seconds
+        self._over = threading.Event()
+        self._thread: threading.Thread | None = None
+        self._error: str | None = None
+        for each in self._inputs:
+            views.table(each.name, each.schema)
+        self._commit(views.fill)
+
+    @property
+    def problems(self) -> list[str]:
+        """What is wrong with the inputs now."""
+        found = [problem for each in self._inputs for problem in each.problems]
+        return found if self._error is None else [*found, self._error]
+
+    def poll(self) -> bool:
+        """Look at all files once; return whether an epoch has changed something."""
+        return self._commit(self._views.commit)
+
+    def _commit(self, commit: Callable[[Mapping[str, Changes]], object]) -> bool:
+        accepted: list[tuple[WatchedInput, FileChange]] = []
+        changes: dict[str, Counter[Row]] = {}
+        for each in self._inputs:
+            together: Counter[Row] = Counter()
+            for change in each.poll():
+                try:
+                    self._views.check(each.name, change.changes, together)
+                except DifferenceError as error:
+                    each.refuse(change, str(error))
+                else:
+                    together.update(change.changes)
+                    accepted.append((each, change))
+            if any(together.values()):
+                changes[each.name] = together
+        if changes:
+            commit(changes)
+        for each, change in accepted:
+            each.accept(change)
+        return bool(changes)
+
+    def start(self) -> None:
+        """Look at the files every so many seconds from now on."""
+        self._thread = threading.Thread(target=self._run, name="timely inputs", daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        while not self._over.wait(self._seconds):
+            try:
+                self.poll()
+                self._error = None
+            except Exception as error:  # the thread goes on, whatever it is
+                self._error = f"the inputs are not followed: {error_text(error)}"
+
+    def close(self) -> None:
+        """Look no more; a no-op when it is closed."""
+        self._over.set()
+        if self._thread is not None:
+            self._thread.join()
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+
+def _signature(path: Path) -> Signature | None:
+    try:
+        found = os.stat(path)
+    except OSError:
+        return None
+    return Signature(found.st_mtime_ns, found.st_size, found.st_ino)
