@@ -290,8 +290,10 @@ def test_feeds_that_cannot_be(session: SparkSession, orders: FeedFolder) -> None
         (lambda: changes(frame, snapshot=rows), ConfigurationError, "snapshot= is a DataFrame that is no stream"),
         (lambda: changes([1]), ConfigurationError, "changes takes a Spark DataFrame"),  # type: ignore[arg-type]
         (lambda: upserts(rows, keys=[]), ConfigurationError, "keys is a list with at least one column"),
-        (lambda: upserts(rows, keys="id"), ConfigurationError, "keys is a list with at least one column, not 'id'"),
+        (lambda: upserts(rows, keys="id"), ConfigurationError, "keys is a list of columns, not 'id'"),
         (lambda: upserts(rows, keys=["no"]), SchemaError, "must have one column 'no'"),
+        (lambda: changes(frame, keys=["no"]), SchemaError, "keys: the table must have one column 'no'"),
+        (lambda: changes(rows, "append", keys=["id"]), ConfigurationError, "have no keys= to compare"),
         (lambda: upserts(rows, keys=["id"], deleted="total"), SchemaError, "'total' is bigint, and must be boolean"),
         (lambda: upserts(rows, keys=["id"], order_by="at"), SchemaError, "must have one column 'at'"),
     ]

@@ -8,6 +8,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -65,7 +66,7 @@ def run(
                 if number % worker.peers == worker.index:
                     handle.send_batch(batch)
             handle.advance_to(epoch + 1)
-            worker.step_while(lambda epoch=epoch: probe.less_equal(epoch))
+            worker.step_while(partial(probe.less_equal, epoch))
         return seen
 
     def both(worker: timely.Worker) -> list[tuple[int, Row]]:
@@ -138,8 +139,8 @@ DELTA = feed_of(_change_type=pa.string())
 @pytest.mark.parametrize("seed", range(5))
 def test_changes_add_up_to_the_table(seed: int) -> None:
     feed, tables = some_changes(random.Random(seed), 6)
-    assert accumulated(run(ChangeTypes(), feed, DELTA)) == tables
-    whole = run(ChangeTypes(), feed, DELTA, render=all_rows)
+    assert accumulated(run(ChangeTypes(()), feed, DELTA)) == tables
+    whole = run(ChangeTypes(()), feed, DELTA, render=all_rows)
     assert {epoch: Counter(rows) for epoch, rows in whole.items()} == tables
 
 
@@ -147,15 +148,15 @@ def test_changes_add_up_to_the_table(seed: int) -> None:
 @pytest.mark.parametrize("cut", [1, 4])
 def test_a_run_that_goes_on_from_a_checkpoint(tmp_path: Path, render: Callable[..., Any], cut: int) -> None:
     feed, _ = some_changes(random.Random(11), 6)
-    assert run(ChangeTypes(), feed, DELTA, render=render, folder=tmp_path, cut=cut, workers=2) == run(
-        ChangeTypes(), feed, DELTA, render=render
+    assert run(ChangeTypes(()), feed, DELTA, render=render, folder=tmp_path, cut=cut, workers=2) == run(
+        ChangeTypes(()), feed, DELTA, render=render
     )
 
 
 @pytest.mark.parametrize("render", [changed_rows, all_rows])
 def test_a_row_that_is_there_several_times(render: Callable[..., Any]) -> None:
     row = {"id": 1, "n": None, "_change_type": "insert"}
-    found = run(ChangeTypes(), [[row] * 3, [], [{**row, "_change_type": "delete"}]], DELTA, render=render)
+    found = run(ChangeTypes(()), [[row] * 3, [], [{**row, "_change_type": "delete"}]], DELTA, render=render)
     if render is changed_rows:
         assert found == {0: [(1, None, "insert", 0)] * 3, 1: [], 2: [(1, None, "delete", 2)]}
     else:
@@ -173,14 +174,41 @@ def refused(decoder: Decoder, epochs: Epochs, feed: pa.Schema) -> str:
 def test_a_row_that_is_deleted_and_not_there() -> None:
     row = {"id": 7, "n": 1}
     feed = [[{**row, "_change_type": "insert"}], [{**row, "_change_type": "delete"}, {"id": 7, "n": 2, "_change_type": "delete"}]]
-    message = refused(ChangeTypes(), feed, DELTA)
+    message = refused(ChangeTypes(()), feed, DELTA)
     assert "row {'id': 7, 'n': 2}: it is deleted at epoch 1, 1 times more than inserted, and is there 0 times" in message
     assert "snapshot=" in message
 
 
+def with_keys(*rows: Row) -> list[dict[str, Any]]:
+    return [dict(zip(DELTA.names, row)) for row in rows]
+
+
+def test_changes_with_keys_say_each_change_once() -> None:
+    feed = [
+        with_keys((1, 1, "insert"), (2, 1, "insert"), (1, 1, "delete"), (1, 2, "insert")),
+        with_keys((1, 2, "update_preimage"), (1, 3, "update_postimage"), (2, 1, "delete")),
+    ]
+    assert accumulated(run(ChangeTypes(("id",)), feed, DELTA)) == {0: Counter([(1, 2), (2, 1)]), 1: Counter([(1, 3)])}
+
+
+@pytest.mark.parametrize(
+    ("rows", "words"),
+    [
+        ([(1, 1, "insert")], r"it is inserted at epoch 1, and \(1, 1\) with the same id is there.*each change once"),
+        ([(1, 2, "insert")], r"'n': 2}: it is inserted at epoch 1, and \(1, 1\) with the same id is there"),
+        ([(2, 2, "insert")] * 2, r"'n': 2}: it is inserted at epoch 1, and \(2, 2\) with the same id is there"),
+        ([(1, 2, "delete")], "'n': 2}: it is deleted at epoch 1, 1 times more than inserted, and is there 0 times"),
+        ([(1, 1, "delete")] * 2, "'n': 1}: it is deleted at epoch 1, 2 times more than inserted, and is there 1 times"),
+        ([(None, 1, "insert")], "its key 'id' is null"),
+    ],
+)
+def test_changes_that_break_the_keys(rows: list[Row], words: str) -> None:
+    assert re.search(words, refused(ChangeTypes(("id",)), [with_keys((1, 1, "insert")), with_keys(*rows)], DELTA))
+
+
 @pytest.mark.parametrize("kind", ["upsert", None, "INSERT"])
 def test_an_unknown_change_type(kind: str | None) -> None:
-    message = refused(ChangeTypes(), [[{"id": 1, "n": 1, "_change_type": kind}]], DELTA)
+    message = refused(ChangeTypes(()), [[{"id": 1, "n": 1, "_change_type": kind}]], DELTA)
     assert f"its _change_type is {kind!r}, and none of insert, update_postimage, delete, update_preimage" in message
 
 
@@ -197,7 +225,7 @@ def test_debezium_changes_add_up_to_the_table() -> None:
         [{"op": "u", "before": ONE, "after": TWO}],
         [{"op": "d", "before": TWO, "after": None}],
     ]
-    assert accumulated(run(Debezium(), feed, DEBEZIUM)) == {
+    assert accumulated(run(Debezium(()), feed, DEBEZIUM)) == {
         0: Counter({(1, 1): 1, (1, None): 1}),
         1: Counter({(1, None): 2}),
         2: Counter({(1, None): 1}),
@@ -215,7 +243,7 @@ def test_debezium_changes_add_up_to_the_table() -> None:
     ],
 )
 def test_debezium_rows_that_say_nothing(op: str | None, before: Any, after: Any, words: str) -> None:
-    message = refused(Debezium(), [[{"op": op, "before": before, "after": after}]], DEBEZIUM)
+    message = refused(Debezium(()), [[{"op": op, "before": before, "after": after}]], DEBEZIUM)
     assert re.search(words, message)
 
 
