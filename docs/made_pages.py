@@ -39,6 +39,7 @@ REFERENCE = (
     "timely.differential",
     "timely.differential.graphs",
     "timely.graphs",
+    "timely.differential.spark",
     "timely.graphs.spark",
     "timely.spark",
     "timely.inspect",

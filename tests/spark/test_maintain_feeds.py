@@ -18,7 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import timely
-from timely.differential.spark.decoding import Appended, ChangeTypes, Debezium, Decoder, FeedTable, Upserted
+from timely.differential.spark.decoding import Appended, ChangeTypes, Debezium, FeedDecoder, FeedTable, Upserted
 from timely.differential.spark.feed_state import TableBuilder
 from timely.differential.spark.view_rows import all_rows, changed_rows
 from timely.errors import CollectionMismatch, FeedError, OperatorError, SchemaError
@@ -37,7 +37,7 @@ def batches(epoch: Sequence[Mapping[str, Any]], schema: pa.Schema) -> list[pa.Re
 
 
 def run(
-    decoder: Decoder,
+    decoder: FeedDecoder,
     epochs: Epochs,
     feed: pa.Schema,
     *,
@@ -163,7 +163,7 @@ def test_a_row_that_is_there_several_times(render: Callable[..., Any]) -> None:
         assert found == {0: [(1, None)] * 3, 1: [(1, None)] * 3, 2: [(1, None)] * 2}
 
 
-def refused(decoder: Decoder, epochs: Epochs, feed: pa.Schema) -> str:
+def refused(decoder: FeedDecoder, epochs: Epochs, feed: pa.Schema) -> str:
     with pytest.raises(FeedError) as error:
         run(decoder, epochs, feed)
     assert "input 'orders' given at program.py:1, row " in str(error.value)

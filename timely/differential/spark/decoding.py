@@ -70,7 +70,7 @@ class FeedTable:
         )
 
 
-class Decoder(Protocol):
+class FeedDecoder(Protocol):
     """How the rows of a feed are read."""
 
     def decode(self, table: FeedTable) -> Callable[[pa.RecordBatch], list[Item]]:

@@ -13,7 +13,7 @@ import attrs
 
 from timely.dataflow import Capability, InputPort, OperatorInfo, OutputPort, Stream, route
 from timely.differential.collections import Collection
-from timely.differential.spark.decoding import ChangeTypes, Debezium, Decoder, FeedTable, Item, Row, Upserted
+from timely.differential.spark.decoding import ChangeTypes, Debezium, FeedDecoder, FeedTable, Item, Row, Upserted
 from timely.differential.tables import Table
 from timely.differential.tables.kinds import columns_of
 from timely.differential.updates import Update, by_record
@@ -184,7 +184,7 @@ class TableBuilder:
     """Makes the table of a feed in a worker, from the streams of its DataFrames."""
 
     table: FeedTable
-    decoder: Decoder
+    decoder: FeedDecoder
 
     def build(self, streams: Sequence[Stream[int, Any]]) -> Table[int]:
         """Return the table."""

@@ -20,7 +20,7 @@ from timely.differential.spark.decoding import (
     Appended,
     ChangeTypes,
     Debezium,
-    Decoder,
+    FeedDecoder,
     FeedTable,
     Upserted,
 )
@@ -40,7 +40,7 @@ class Feed:
     frame: DataFrame
     snapshot: DataFrame | None
     rows: StructType
-    decoder: Decoder
+    decoder: FeedDecoder
     place: str
 
     def table(self, name: str) -> FeedTable:
@@ -158,7 +158,7 @@ def as_feed(name: str, given: object) -> Feed:
 
 
 def _feed(
-    frame: DataFrame, snapshot: DataFrame | None, rows: StructType, decoder: Decoder, alike: Callable[[DataFrame], DataFrame]
+    frame: DataFrame, snapshot: DataFrame | None, rows: StructType, decoder: FeedDecoder, alike: Callable[[DataFrame], DataFrame]
 ) -> Feed:
     """Return the feed, whose snapshot ``alike`` brings into the form of its changes."""
     for key in getattr(decoder, "keys", ()):
