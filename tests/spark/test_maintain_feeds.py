@@ -315,19 +315,25 @@ def test_equal_rows_of_one_key_are_one() -> None:
 
 
 def test_values_of_every_type_come_through() -> None:
-    row = {
-        "b": True,
-        "i": -(2**63),
-        "f": 0.1,
-        "d": Decimal("1.250000000"),
-        "s": "ü",
-        "day": dt.date(2020, 2, 29),
-        "at": dt.datetime(2020, 3, 29, 2, 30, 0, 5),
+    values = {
+        pa.bool_(): True,
+        pa.int64(): -(2**63),
+        pa.float64(): 0.1,
+        pa.float32(): 0.5,
+        pa.decimal128(38, 9): Decimal("1.250000000"),
+        pa.string(): "ü",
+        pa.binary(): b"\0",
+        pa.date32(): dt.date(2020, 2, 29),
+        pa.timestamp("us"): dt.datetime(2020, 3, 29, 2, 30, 0, 5),
+        pa.timestamp("us", "UTC"): dt.datetime(2020, 3, 29, 2, 30, tzinfo=dt.UTC),
+        pa.duration("us"): dt.timedelta(days=-1, microseconds=1),
+        pa.list_(pa.string()): ["a", None],
+        pa.struct([("x", pa.int64()), ("y", pa.list_(pa.int32()))]): {"x": 1, "y": [2]},
     }
-    types = [pa.bool_(), pa.int64(), pa.float64(), pa.decimal128(38, 9), pa.string(), pa.date32(), pa.timestamp("us")]
-    schema = pa.schema(list(zip(row, types)))
-    found = run(Appended(), [[row, dict.fromkeys(row)]], schema, table=schema)
-    assert found[0] == [(*row.values(), "insert", 0), (*[None] * len(row), "insert", 0)][::-1]
+    schema = pa.schema([(f"c{number}", kind) for number, kind in enumerate(values)])
+    rows = [dict(zip(schema.names, values.values())), dict.fromkeys(schema.names)]
+    found = run(Appended(), [rows], schema, table=schema)
+    assert sorted(found[0], key=repr) == sorted([(*row.values(), "insert", 0) for row in rows], key=repr)
 
 
 def test_a_value_that_does_not_fit_its_column() -> None:

@@ -50,8 +50,8 @@ class Feed:
             columns_of(schema)
         except SchemaError as error:
             raise SchemaError(
-                f"input {name!r}{f' given at {self.place}' if self.place else ''}: {error}. Cast the column in the DataFrame, a"
-                " timestamp to timestamp_ntz, or leave it out"
+                f"input {name!r}{f' given at {self.place}' if self.place else ''}: {error}. Do that in"
+                " the DataFrame, or leave the column out"
             ) from None
         return FeedTable(name, schema, self.place)
 
