@@ -40,6 +40,7 @@ REFERENCE = (
     "timely.differential.graphs",
     "timely.server",
     "timely.graphs",
+    "timely.differential.spark",
     "timely.graphs.spark",
     "timely.spark",
     "timely.inspect",

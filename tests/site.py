@@ -26,6 +26,7 @@ def packages() -> Iterator[str]:
     """Yield the packages that a program imports from."""
     yield "timely"
     yield "timely.differential.graphs"
+    yield "timely.differential.spark"
     yield "timely.graphs.spark"
     for info in pkgutil.iter_modules(timely.__path__, "timely."):
         if info.ispkg and info.name != "timely.cli":

@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from timely.errors import CheckpointError
+from timely.errors import CheckpointError, OperatorError
 from timely.spark.streaming.epoch_log import EpochLog, File, MemoryLogFiles, Outputs, Stage, files_of, process_epoch
 
 ROWS = (3, 1, 4, 1, 5, 9, 2, 6)
@@ -179,6 +179,56 @@ def test_a_death_between_handing_over_and_noting_it_is_the_only_one_that_hands_o
         assert again == (1 if handed and handed[-1] > noted else 0)
         steps += 1
     assert steps > 50
+
+
+@attrs.define
+class Refusing:
+    """Steps of a dataflow that cannot take the rows of the source until they are repaired."""
+
+    source: str
+    seen: list[str] = attrs.field(factory=list)
+
+    def ingest(self, epoch: int) -> Sequence[File]:
+        return [File(self.source, 1)]
+
+    def compute(self, epoch: int) -> Outputs:
+        (file,) = self.taken.inputs(epoch)
+        if file.name == "bad":
+            raise OperatorError("no")
+        return {"sum": [File(f"sum of {file.name}", 1)]}
+
+    def deliver(self, epoch: int, outputs: Outputs) -> None:
+        self.seen += [file.name for file in outputs["sum"]]
+
+    taken: EpochLog = attrs.field(kw_only=True)
+
+
+@pytest.mark.parametrize("step", range(6))
+def test_an_epoch_whose_rows_the_dataflow_cannot_take_comes_from_the_source_again(step: int) -> None:
+    fuse = Fuse([step])
+    store = MortalLogFiles(fuse)
+    for source in ("bad", "bad", "bad", "good"):  # with a death at any of the writes, and then without
+        try:
+            log = EpochLog(store)
+            steps = Refusing(source, taken=log)
+            process_epoch(log, 0, steps)
+        except (Death, OperatorError):
+            assert source == "bad"
+    assert steps.seen == ["sum of good"]
+    assert EpochLog(store).delivered == 0
+
+
+def test_only_an_ingested_epoch_is_withdrawn_and_only_by_its_owner() -> None:
+    for stage in (Stage.NEW, Stage.COMMITTED, Stage.DELIVERED):
+        _, epoch_log = epoch_log_at(stage)
+        with pytest.raises(CheckpointError, match=f"epoch 0 cannot be withdrawn: it is {stage.value}"):
+            epoch_log.withdraw(0)
+    store, before = epoch_log_at(Stage.INGESTED)
+    after = EpochLog(store)
+    with pytest.raises(CheckpointError, match="taken-0 cannot be written: this stream was started again elsewhere"):
+        before.withdraw(0)
+    after.withdraw(0)
+    assert EpochLog(store).stage(0) is Stage.NEW
 
 
 # -- what it refuses ---------------------------------------------------------------------------------------------------

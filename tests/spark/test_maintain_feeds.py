@@ -11,6 +11,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import timely
-from timely.differential.spark.decoding import Appended, ChangeTypes, Debezium, Decoder, FeedTable, Upserted
+from timely.differential.spark.decoding import Appended, ChangeTypes, Debezium, FeedDecoder, FeedTable, Upserted
 from timely.differential.spark.feed_state import TableBuilder
 from timely.differential.spark.view_rows import all_rows, changed_rows
 from timely.errors import CollectionMismatch, FeedError, OperatorError, SchemaError
@@ -39,7 +40,7 @@ def batches(epoch: Sequence[Mapping[str, Any]], schema: pa.Schema) -> list[pa.Re
 
 
 def run(
-    decoder: Decoder,
+    decoder: FeedDecoder,
     epochs: Epochs,
     feed: pa.Schema,
     *,
@@ -68,7 +69,7 @@ def run(
                 if number % worker.peers == worker.index:
                     handle.send_batch(batch)
             handle.advance_to(epoch + 1)
-            worker.step_while(lambda epoch=epoch: probe.less_equal(epoch))
+            worker.step_while(partial(probe.less_equal, epoch))
         return seen
 
     def both(worker: timely.Worker) -> list[tuple[int, Row]]:
@@ -141,8 +142,8 @@ DELTA = feed_of(_change_type=pa.string())
 @pytest.mark.parametrize("seed", range(5))
 def test_changes_add_up_to_the_table(seed: int) -> None:
     feed, tables = some_changes(random.Random(seed), 6)
-    assert accumulated(run(ChangeTypes(), feed, DELTA)) == tables
-    whole = run(ChangeTypes(), feed, DELTA, render=all_rows)
+    assert accumulated(run(ChangeTypes(()), feed, DELTA)) == tables
+    whole = run(ChangeTypes(()), feed, DELTA, render=all_rows)
     assert {epoch: Counter(rows) for epoch, rows in whole.items()} == tables
 
 
@@ -150,22 +151,22 @@ def test_changes_add_up_to_the_table(seed: int) -> None:
 @pytest.mark.parametrize("cut", [1, 4])
 def test_a_run_that_goes_on_from_a_checkpoint(tmp_path: Path, render: Callable[..., Any], cut: int) -> None:
     feed, _ = some_changes(random.Random(11), 6)
-    assert run(ChangeTypes(), feed, DELTA, render=render, folder=tmp_path, cut=cut, workers=2) == run(
-        ChangeTypes(), feed, DELTA, render=render
+    assert run(ChangeTypes(()), feed, DELTA, render=render, folder=tmp_path, cut=cut, workers=2) == run(
+        ChangeTypes(()), feed, DELTA, render=render
     )
 
 
 @pytest.mark.parametrize("render", [changed_rows, all_rows])
 def test_a_row_that_is_there_several_times(render: Callable[..., Any]) -> None:
     row = {"id": 1, "n": None, "_change_type": "insert"}
-    found = run(ChangeTypes(), [[row] * 3, [], [{**row, "_change_type": "delete"}]], DELTA, render=render)
+    found = run(ChangeTypes(()), [[row] * 3, [], [{**row, "_change_type": "delete"}]], DELTA, render=render)
     if render is changed_rows:
         assert found == {0: [(1, None, "insert", 0)] * 3, 1: [], 2: [(1, None, "delete", 2)]}
     else:
         assert found == {0: [(1, None)] * 3, 1: [(1, None)] * 3, 2: [(1, None)] * 2}
 
 
-def refused(decoder: Decoder, epochs: Epochs, feed: pa.Schema) -> str:
+def refused(decoder: FeedDecoder, epochs: Epochs, feed: pa.Schema) -> str:
     with pytest.raises(FeedError) as error:
         run(decoder, epochs, feed)
     assert "input 'orders' given at program.py:1, row " in str(error.value)
@@ -176,14 +177,41 @@ def refused(decoder: Decoder, epochs: Epochs, feed: pa.Schema) -> str:
 def test_a_row_that_is_deleted_and_not_there() -> None:
     row = {"id": 7, "n": 1}
     feed = [[{**row, "_change_type": "insert"}], [{**row, "_change_type": "delete"}, {"id": 7, "n": 2, "_change_type": "delete"}]]
-    message = refused(ChangeTypes(), feed, DELTA)
+    message = refused(ChangeTypes(()), feed, DELTA)
     assert "row {'id': 7, 'n': 2}: it is deleted at epoch 1, 1 times more than inserted, and is there 0 times" in message
     assert "snapshot=" in message
 
 
+def with_keys(*rows: Row) -> list[dict[str, Any]]:
+    return [dict(zip(DELTA.names, row)) for row in rows]
+
+
+def test_changes_with_keys_say_each_change_once() -> None:
+    feed = [
+        with_keys((1, 1, "insert"), (2, 1, "insert"), (1, 1, "delete"), (1, 2, "insert")),
+        with_keys((1, 2, "update_preimage"), (1, 3, "update_postimage"), (2, 1, "delete")),
+    ]
+    assert accumulated(run(ChangeTypes(("id",)), feed, DELTA)) == {0: Counter([(1, 2), (2, 1)]), 1: Counter([(1, 3)])}
+
+
+@pytest.mark.parametrize(
+    ("rows", "words"),
+    [
+        ([(1, 1, "insert")], r"it is inserted at epoch 1, and \(1, 1\) with the same id is there.*each change once"),
+        ([(1, 2, "insert")], r"'n': 2}: it is inserted at epoch 1, and \(1, 1\) with the same id is there"),
+        ([(2, 2, "insert")] * 2, r"'n': 2}: it is inserted at epoch 1, and \(2, 2\) with the same id is there"),
+        ([(1, 2, "delete")], "'n': 2}: it is deleted at epoch 1, 1 times more than inserted, and is there 0 times"),
+        ([(1, 1, "delete")] * 2, "'n': 1}: it is deleted at epoch 1, 2 times more than inserted, and is there 1 times"),
+        ([(None, 1, "insert")], "its key 'id' is null"),
+    ],
+)
+def test_changes_that_break_the_keys(rows: list[Row], words: str) -> None:
+    assert re.search(words, refused(ChangeTypes(("id",)), [with_keys((1, 1, "insert")), with_keys(*rows)], DELTA))
+
+
 @pytest.mark.parametrize("kind", ["upsert", None, "INSERT"])
 def test_an_unknown_change_type(kind: str | None) -> None:
-    message = refused(ChangeTypes(), [[{"id": 1, "n": 1, "_change_type": kind}]], DELTA)
+    message = refused(ChangeTypes(()), [[{"id": 1, "n": 1, "_change_type": kind}]], DELTA)
     assert f"its _change_type is {kind!r}, and none of insert, update_postimage, delete, update_preimage" in message
 
 
@@ -200,7 +228,7 @@ def test_debezium_changes_add_up_to_the_table() -> None:
         [{"op": "u", "before": ONE, "after": TWO}],
         [{"op": "d", "before": TWO, "after": None}],
     ]
-    assert accumulated(run(Debezium(), feed, DEBEZIUM)) == {
+    assert accumulated(run(Debezium(()), feed, DEBEZIUM)) == {
         0: Counter({(1, 1): 1, (1, None): 1}),
         1: Counter({(1, None): 2}),
         2: Counter({(1, None): 1}),
@@ -218,7 +246,7 @@ def test_debezium_changes_add_up_to_the_table() -> None:
     ],
 )
 def test_debezium_rows_that_say_nothing(op: str | None, before: Any, after: Any, words: str) -> None:
-    message = refused(Debezium(), [[{"op": op, "before": before, "after": after}]], DEBEZIUM)
+    message = refused(Debezium(()), [[{"op": op, "before": before, "after": after}]], DEBEZIUM)
     assert re.search(words, message)
 
 
@@ -290,19 +318,25 @@ def test_equal_rows_of_one_key_are_one() -> None:
 
 
 def test_values_of_every_type_come_through() -> None:
-    row = {
-        "b": True,
-        "i": -(2**63),
-        "f": 0.1,
-        "d": Decimal("1.250000000"),
-        "s": "ü",
-        "day": dt.date(2020, 2, 29),
-        "at": dt.datetime(2020, 3, 29, 2, 30, 0, 5),
+    values = {
+        pa.bool_(): True,
+        pa.int64(): -(2**63),
+        pa.float64(): 0.1,
+        pa.float32(): 0.5,
+        pa.decimal128(38, 9): Decimal("1.250000000"),
+        pa.string(): "ü",
+        pa.binary(): b"\0",
+        pa.date32(): dt.date(2020, 2, 29),
+        pa.timestamp("us"): dt.datetime(2020, 3, 29, 2, 30, 0, 5),
+        pa.timestamp("us", "UTC"): dt.datetime(2020, 3, 29, 2, 30, tzinfo=dt.UTC),
+        pa.duration("us"): dt.timedelta(days=-1, microseconds=1),
+        pa.list_(pa.string()): ["a", None],
+        pa.struct([("x", pa.int64()), ("y", pa.list_(pa.int32()))]): {"x": 1, "y": [2]},
     }
-    types = [pa.bool_(), pa.int64(), pa.float64(), pa.decimal128(38, 9), pa.string(), pa.date32(), pa.timestamp("us")]
-    schema = pa.schema(list(zip(row, types)))
-    found = run(Appended(), [[row, dict.fromkeys(row)]], schema, table=schema)
-    assert found[0] == [(*row.values(), "insert", 0), (*[None] * len(row), "insert", 0)][::-1]
+    schema = pa.schema([(f"c{number}", kind) for number, kind in enumerate(values)])
+    rows = [dict(zip(schema.names, values.values())), dict.fromkeys(schema.names)]
+    found = run(Appended(), [rows], schema, table=schema)
+    assert sorted(found[0], key=repr) == sorted([(*row.values(), "insert", 0) for row in rows], key=repr)
 
 
 def test_a_value_that_does_not_fit_its_column() -> None:

@@ -290,7 +290,7 @@ def test_a_build_that_does_not_take_the_inputs(session: SparkSession, words: Fol
 
 
 def test_an_input_that_is_no_stream(session: SparkSession, words: Folder, where: str) -> None:
-    with pytest.raises(ConfigurationError, match=r"inputs\['words'\] is no streaming DataFrame: read it with session.readStream"):
+    with pytest.raises(ConfigurationError, match=r"none of the inputs \(words\) is a streaming DataFrame: read one with"):
         start(session, words, where, nothing, inputs={"words": session.range(3)})
 
 

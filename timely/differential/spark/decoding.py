@@ -1,12 +1,13 @@
 """From Arrow batches of a feed to changes of its table: pairs ``(key, change)`` for ``feed_state`` to apply. Runs in the workers.
 
-A change is a difference, and its key the row; for upserts it is ``(order, row)``, with ``None`` for a row that is deleted.
+A change is a difference, and its key the row; where the table has keys, it is ``(row, difference)``. For upserts it is
+``(order, row)``, with ``None`` for a row that is deleted.
 The invariant: a row that says nothing known is a ``FeedError``, which names the input, the row and what to do; none is skipped.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Final, Protocol
 
 import attrs
@@ -46,6 +47,19 @@ class FeedTable:
 
         return read
 
+    def values(self, use: str, names: Sequence[str]) -> Callable[[Row], Row]:
+        """Return the function from a row to its values in some columns, of which none may be null: a ``key``, or an ``order``."""
+        positions = [self.schema.names.index(name) for name in names]
+
+        def values(row: Row) -> Row:
+            found = tuple(row[position] for position in positions)
+            if None in found:
+                name = names[found.index(None)]
+                raise self.refusal(row, f"its {use} {name!r} is null", f"filter such rows out: .where('{name} is not null')")
+            return found
+
+        return values
+
     def refusal(self, row: object, what: str, remedy: str) -> FeedError:
         """Return the error for a row."""
         shown = dict(zip(self.schema.names, row)) if isinstance(row, tuple) and len(row) == len(self.schema) else row
@@ -56,7 +70,7 @@ class FeedTable:
         )
 
 
-class Decoder(Protocol):
+class FeedDecoder(Protocol):
     """How the rows of a feed are read."""
 
     def decode(self, table: FeedTable) -> Callable[[pa.RecordBatch], list[Item]]:
@@ -79,9 +93,11 @@ class ChangeTypes:
 
     >>> table = FeedTable("orders", pa.schema([("id", pa.int64())]), "")
     >>> batch = pa.record_batch({"id": [1, 2], "_change_type": ["insert", "delete"]})
-    >>> ChangeTypes().decode(table)(batch)
+    >>> ChangeTypes(()).decode(table)(batch)
     [((1,), 1), ((2,), -1)]
     """
+
+    keys: tuple[str, ...]
 
     def decode(self, table: FeedTable) -> Callable[[pa.RecordBatch], list[Item]]:
         """Return the function from a batch to changes."""
@@ -94,7 +110,7 @@ class ChangeTypes:
                     raise table.refusal(row, what, "correct it at the source, or filter the row out of the DataFrame")
                 yield read(row), DIFFERENCES[kind]
 
-        return lambda batch: list(decode(batch))
+        return _with_keys(table, self.keys, decode)
 
 
 @attrs.frozen
@@ -103,9 +119,11 @@ class Debezium:
 
     >>> table = FeedTable("orders", pa.schema([("id", pa.int64())]), "")
     >>> batch = pa.record_batch({"op": ["c", "u"], "before": [None, {"id": 1}], "after": [{"id": 1}, {"id": 2}]})
-    >>> Debezium().decode(table)(batch)
-    [((1,), 1), ((1,), -1), ((2,), 1)]
+    >>> Debezium(("id",)).decode(table)(batch)
+    [((1,), ((1,), 1)), ((1,), ((1,), -1)), ((2,), ((2,), 1))]
     """
+
+    keys: tuple[str, ...]
 
     def decode(self, table: FeedTable) -> Callable[[pa.RecordBatch], list[Item]]:
         """Return the function from a batch to changes."""
@@ -130,7 +148,7 @@ class Debezium:
                         raise table.refusal({"op": op, **rows}, f"op {op!r} needs {side!r}, and it is null", remedy)
                     yield read(row), 1 if side == "after" else -1
 
-        return lambda batch: list(decode(batch))
+        return _with_keys(table, self.keys, decode)
 
 
 @attrs.frozen
@@ -144,16 +162,7 @@ class Upserted:
     def decode(self, table: FeedTable) -> Callable[[pa.RecordBatch], list[Item]]:
         """Return the function from a batch to changes."""
         read, names = table.reader(), table.schema.names
-        keys = [names.index(name) for name in self.keys]
-        orders = [names.index(name) for name in self.order_by]
-
-        def part(row: Row, positions: list[int]) -> Row:
-            for position in positions:
-                if row[position] is None:
-                    use = "key" if positions is keys else "order"
-                    remedy = f"filter such rows out: .where('{names[position]} is not null')"
-                    raise table.refusal(row, f"its {use} {names[position]!r} is null", remedy)
-            return tuple(row[position] for position in positions)
+        key, order = table.values("key", self.keys), table.values("order", self.order_by)
 
         def decode(batch: pa.RecordBatch) -> Iterator[Item]:
             flags: Iterable[Any] = [False] * batch.num_rows if self.deleted is None else batch.column(self.deleted).to_pylist()
@@ -161,9 +170,18 @@ class Upserted:
                 row = read(given)
                 if gone is None:
                     raise table.refusal(row, f"its {self.deleted!r} is null", "say true or false: coalesce it in the DataFrame")
-                yield part(row, keys), (part(row, orders), None if gone else row)
+                yield key(row), (order(row), None if gone else row)
 
         return lambda batch: list(decode(batch))
+
+
+def _with_keys(
+    table: FeedTable, keys: tuple[str, ...], decode: Callable[[pa.RecordBatch], Iterator[Item]]
+) -> Callable[[pa.RecordBatch], list[Item]]:
+    if not keys:
+        return lambda batch: list(decode(batch))
+    key = table.values("key", keys)
+    return lambda batch: [(key(row), (row, diff)) for row, diff in decode(batch)]
 
 
 def _rows(batch: pa.RecordBatch, names: list[str]) -> Iterator[Row]:

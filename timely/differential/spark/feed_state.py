@@ -13,10 +13,11 @@ import attrs
 
 from timely.dataflow import Capability, InputPort, OperatorInfo, OutputPort, Stream, route
 from timely.differential.collections import Collection
-from timely.differential.spark.decoding import Appended, Decoder, FeedTable, Item, Row, Upserted
+from timely.differential.spark.decoding import ChangeTypes, Debezium, FeedDecoder, FeedTable, Item, Row, Upserted
 from timely.differential.tables import Table
 from timely.differential.tables.kinds import columns_of
 from timely.differential.updates import Update, by_record
+from timely.errors import FeedError
 from timely.operators.generic import unary_frontier
 from timely.operators.pending import Pending
 from timely.operators.state import ChangeLog, register_keyed_state
@@ -92,14 +93,55 @@ def count_rows(table: FeedTable) -> Fold:
     def fold(time: int, row: Row, count: int | None, changes: list[int]) -> tuple[int | None, list[Update]]:
         before, diff = count or 0, sum(changes)
         if before + diff < 0:
-            raise table.refusal(
-                row,
-                f"it is deleted at epoch {time}, {-diff} times more than inserted, and is there {before} times",
-                "give the rows that were there before the feed as snapshot=, correct the feed, or filter the row out",
-            )
+            raise _missing(table, time, row, before, diff)
         return (before + diff) or None, [(row, diff)] if diff else []
 
     return fold
+
+
+def unique_rows(table: FeedTable, keys: Sequence[str]) -> Fold:
+    """Return the fold of differences where no two rows have the same keys.
+
+    >>> import pyarrow as pa
+    >>> fold = unique_rows(FeedTable("orders", pa.schema([("id", pa.int64()), ("n", pa.int64())]), ""), ["id"])
+    >>> fold(0, (7,), None, [((7, 1), 1)]), fold(1, (7,), (7, 1), [((7, 2), 1), ((7, 1), -1)])
+    (((7, 1), [((7, 1), 1)]), ((7, 2), [((7, 1), -1), ((7, 2), 1)]))
+    >>> fold(2, (7,), (7, 2), [((7, 3), 1)])  # doctest: +ELLIPSIS
+    Traceback (most recent call last):
+    timely.errors.FeedError: input 'orders', row {'id': 7, 'n': 3}: it is inserted at epoch 2, and (7, 2) with the same ...
+    """
+
+    def fold(time: int, key: Row, before: Row | None, changes: list[tuple[Row, int]]) -> tuple[Row | None, list[Update]]:
+        counts: dict[Row, int] = {} if before is None else {before: 1}
+        for row, diff in changes:
+            counts[row] = counts.get(row, 0) + diff
+        left = [row for row, count in counts.items() if count]
+        for row in left:
+            if counts[row] < 0:
+                there = int(row == before)
+                raise _missing(table, time, row, there, counts[row] - there)
+        if sum(counts.values()) > 1:
+            raise table.refusal(
+                left[-1],
+                f"it is inserted at epoch {time}, and {left[0]!r} with the same {', '.join(keys)} is there",
+                "have the feed say each change once, or use upserts(df, keys=[...])",
+            )
+        after = left[0] if left else None
+        return after, _replaced(before, after)
+
+    return fold
+
+
+def _missing(table: FeedTable, time: int, row: Row, before: int, diff: int) -> FeedError:
+    return table.refusal(
+        row,
+        f"it is deleted at epoch {time}, {-diff} times more than inserted, and is there {before} times",
+        "give the rows that were there before the feed as snapshot=, correct the feed, or filter the row out",
+    )
+
+
+def _replaced(before: Row | None, after: Row | None) -> list[Update]:
+    return [] if before == after else [(row, diff) for row, diff in ((before, -1), (after, 1)) if row is not None]
 
 
 def replace_rows(table: FeedTable, upserted: Upserted) -> Fold:
@@ -132,10 +174,7 @@ def replace_rows(table: FeedTable, upserted: Upserted) -> Fold:
             rows = " and ".join("a delete" if row is None else repr(row) for row in last)
             raise table.refusal(key, f"several rows of one key at epoch {time}, and none is the last one: {rows}", remedy)
         (row,) = last
-        updates: list[Update] = []
-        if row != before:
-            updates = [(one, diff) for one, diff in ((before, -1), (row, 1)) if one is not None]
-        return (order, row) if row is not None or ordered else None, updates
+        return (order, row) if row is not None or ordered else None, _replaced(before, row)
 
     return fold
 
@@ -145,7 +184,7 @@ class TableBuilder:
     """Makes the table of a feed in a worker, from the streams of its DataFrames."""
 
     table: FeedTable
-    decoder: Decoder
+    decoder: FeedDecoder
 
     def build(self, streams: Sequence[Stream[int, Any]]) -> Table[int]:
         """Return the table."""
@@ -154,6 +193,7 @@ class TableBuilder:
         stream = items[0].concat(*items[1:]) if len(items) > 1 else items[0]
         if isinstance(self.decoder, Upserted):
             stream = fold_by_key(stream, replace_rows(self.table, self.decoder), f"upserts: {name}")
-        elif not isinstance(self.decoder, Appended):
-            stream = fold_by_key(stream, count_rows(self.table), f"changes: {name}")
+        elif isinstance(self.decoder, ChangeTypes | Debezium):
+            keys = self.decoder.keys
+            stream = fold_by_key(stream, unique_rows(self.table, keys) if keys else count_rows(self.table), f"changes: {name}")
         return Table(Collection(stream), columns_of(self.table.schema))

@@ -20,7 +20,7 @@ from timely.differential.spark.decoding import (
     Appended,
     ChangeTypes,
     Debezium,
-    Decoder,
+    FeedDecoder,
     FeedTable,
     Upserted,
 )
@@ -40,7 +40,7 @@ class Feed:
     frame: DataFrame
     snapshot: DataFrame | None
     rows: StructType
-    decoder: Decoder
+    decoder: FeedDecoder
     place: str
 
     def table(self, name: str) -> FeedTable:
@@ -50,13 +50,13 @@ class Feed:
             columns_of(schema)
         except SchemaError as error:
             raise SchemaError(
-                f"input {name!r}{f' given at {self.place}' if self.place else ''}: {error}. Cast the column in the DataFrame, a"
-                " timestamp to timestamp_ntz, or leave it out"
+                f"input {name!r}{f' given at {self.place}' if self.place else ''}: {error}. Do that in"
+                " the DataFrame, or leave the column out"
             ) from None
         return FeedTable(name, schema, self.place)
 
 
-def changes(frame: DataFrame, format: Format = "delta", *, snapshot: DataFrame | None = None) -> Feed:
+def changes(frame: DataFrame, format: Format = "delta", *, keys: Sequence[str] = (), snapshot: DataFrame | None = None) -> Feed:
     """Return the feed of a DataFrame whose rows say how a table changes.
 
     ``"delta"``: the rows of the table with a column ``_change_type`` (``insert``, ``delete``, ``update_preimage``,
@@ -64,7 +64,9 @@ def changes(frame: DataFrame, format: Format = "delta", *, snapshot: DataFrame |
     ``"debezium"``: columns ``op`` (``c``, ``u``, ``d``, ``r``), ``before`` and ``after``; others are not read. ``"append"``:
     rows are only added. ``snapshot`` is a DataFrame of the rows that were there before: it enters as a whole at epoch 0.
 
-    The order of rows within a micro-batch makes no difference. A row that is deleted more often than it is there is a
+    With ``keys`` the table has no two rows with the same values there, and a feed that says otherwise is a
+    :class:`~timely.errors.FeedError`: one that repeats changes, as Debezium does after a failure, is noticed. The order of rows
+    within a micro-batch makes no difference. A row that is deleted more often than it is there is a
     :class:`~timely.errors.FeedError` at its epoch; so is a row that says nothing known. Raises
     :class:`~timely.errors.SchemaError` for other columns.
 
@@ -74,7 +76,10 @@ def changes(frame: DataFrame, format: Format = "delta", *, snapshot: DataFrame |
     'struct<id:bigint>'
     """
     _check_frame("changes", frame)
+    keys = _names("changes", keys)
     if format == "append":
+        if keys:
+            raise ConfigurationError("changes: rows that are only added have no keys= to compare; use upserts(df, keys=[...])")
         return _feed(frame, snapshot, frame.schema, Appended(), lambda rows: rows)
     if format == "delta":
         _check_column("changes", frame, CHANGE_TYPE, StringType())
@@ -83,7 +88,7 @@ def changes(frame: DataFrame, format: Format = "delta", *, snapshot: DataFrame |
             frame,
             snapshot,
             frame.drop(CHANGE_TYPE).schema,
-            ChangeTypes(),
+            ChangeTypes(keys),
             lambda rows: rows.withColumn(CHANGE_TYPE, F.lit("insert")).select(*frame.columns),
         )
     if format != "debezium":
@@ -100,7 +105,7 @@ def changes(frame: DataFrame, format: Format = "delta", *, snapshot: DataFrame |
         before, after = F.lit(None).cast(sides[0]), F.struct(*rows.columns).cast(sides[1])
         return rows.select(F.lit("r").alias("op"), before.alias("before"), after.alias("after"))
 
-    return _feed(frame.select("op", "before", "after"), snapshot, sides[1], Debezium(), read)
+    return _feed(frame.select("op", "before", "after"), snapshot, sides[1], Debezium(keys), read)
 
 
 def upserts(
@@ -125,20 +130,20 @@ def upserts(
     'struct<id:bigint,name:string>'
     """
     _check_frame("upserts", frame)
-    orders = (order_by,) if isinstance(order_by, str) else tuple(order_by)
-    if isinstance(keys, str) or not keys:
-        raise ConfigurationError(f"upserts: keys is a list with at least one column, not {keys!r}")
+    keys, orders = _names("upserts", keys), (order_by,) if isinstance(order_by, str) else tuple(order_by)
+    if not keys:
+        raise ConfigurationError("upserts: keys is a list with at least one column")
     table = frame
     if deleted is not None:
         _check_column("upserts", frame, deleted, BooleanType())
         table = frame.drop(deleted)
-    for name in (*keys, *orders):
+    for name in orders:
         _check_column("upserts", table, name, None)
 
     def present(rows: DataFrame) -> DataFrame:
         return rows if deleted is None else rows.withColumn(deleted, F.lit(False)).select(*frame.columns)
 
-    return _feed(frame, snapshot, table.schema, Upserted(tuple(keys), deleted, orders), present)
+    return _feed(frame, snapshot, table.schema, Upserted(keys, deleted, orders), present)
 
 
 def as_feed(name: str, given: object) -> Feed:
@@ -153,9 +158,12 @@ def as_feed(name: str, given: object) -> Feed:
 
 
 def _feed(
-    frame: DataFrame, snapshot: DataFrame | None, rows: StructType, decoder: Decoder, alike: Callable[[DataFrame], DataFrame]
+    frame: DataFrame, snapshot: DataFrame | None, rows: StructType, decoder: FeedDecoder, alike: Callable[[DataFrame], DataFrame]
 ) -> Feed:
     """Return the feed, whose snapshot ``alike`` brings into the form of its changes."""
+    for key in getattr(decoder, "keys", ()):
+        if rows.names.count(key) != 1:
+            raise SchemaError(f"keys: the table must have one column {key!r}; it has {', '.join(map(repr, rows.names))}")
     if snapshot is not None:
         _check_frame("snapshot", snapshot)
         if snapshot.isStreaming or not frame.isStreaming:
@@ -168,6 +176,12 @@ def _feed(
         snapshot = alike(snapshot.select(*rows.names))
     place = origin()
     return Feed(frame, snapshot, rows, decoder, "" if place is None else str(place))
+
+
+def _names(function: str, keys: Sequence[str]) -> tuple[str, ...]:
+    if isinstance(keys, str):
+        raise ConfigurationError(f"{function}: keys is a list of columns, not {keys!r}")
+    return tuple(keys)
 
 
 def _same(one: StructType, other: StructType) -> bool:
