@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import datetime
 import enum
 import math
 import subprocess
@@ -25,6 +26,14 @@ from timely.dataflow import route, route_array, route_column
 
 FLOATS = st.floats() | st.integers(-5, 5).map(float) | st.sampled_from([0.5, 2.0**63, -(2.0**63), 2.0**64, 1e300, -0.0])
 NUMBERS = FLOATS | st.decimals(allow_nan=False, places=2) | st.fractions() | st.integers() | st.booleans()
+
+
+@given(st.lists(st.times()))
+def test_times_of_day_go_where_they_go_as_a_column(times: list[datetime.time]) -> None:
+    for kind in (pa.time64("us"), pa.time64("ns")):
+        assert route_column(pa.array(times, pa.time64("us")).cast(kind)).tolist() == [route(time) for time in times]
+    whole = [time.replace(microsecond=0) for time in times]
+    assert route_column(pa.array(whole, pa.time32("s"))).tolist() == [route(time) for time in whole]
 
 
 class Color(enum.Enum):

@@ -61,8 +61,8 @@ _BLOCK: Final = 1 << 15
 def route(key: object) -> int:
     """Return the number that ``key`` is routed by: the record goes to that number modulo the number of workers.
 
-    A key is a number, a string, bytes, a date, a ``datetime`` or ``timedelta``, a UUID, a member of an enumeration, ``None``, or
-    a tuple, ``frozenset``, data class or attrs class of such. ``RoutingError`` for any other, and for a class with its own
+    A key is a number, a string, bytes, a date, a ``datetime``, ``timedelta`` or ``time``, a UUID, a member of an enumeration,
+    ``None``, or a tuple, ``frozenset``, data class or attrs class of such. ``RoutingError`` for any other, and for a class with its own
     ``__eq__``. ``None`` and NaN go where 0 goes.
 
     >>> route(7), route(None), route("abc") == route(b"abc"), route((1, "a")) == route((1, "a"))
@@ -98,6 +98,7 @@ def _router(kind: type) -> Callable[[Any], int]:
         (datetime.datetime, _of_instant),
         (datetime.date, lambda key: key.toordinal() - _EPOCH),
         (datetime.timedelta, lambda key: key // _MICROSECOND),
+        (datetime.time, _of_clock),
         (Decimal, _of_decimal),
         (Fraction, _of_number),
         (UUID, lambda key: zlib.crc32(key.bytes)),
@@ -115,6 +116,12 @@ def _router(kind: type) -> Callable[[Any], int]:
         return (lambda key: route(key.value)) if issubclass(kind, enum.Flag) else lambda key: route(key.name)
     parts = _parts(kind)
     return _refuse if parts is None else lambda key: route(parts(key))
+
+
+def _of_clock(key: datetime.time) -> int:
+    if key.tzinfo is not None:
+        return _refuse(key)
+    return ((key.hour * 60 + key.minute) * 60 + key.second) * 1_000_000 + key.microsecond
 
 
 def _refuse(key: object) -> int:
@@ -212,6 +219,8 @@ def route_column(column: pa.Array) -> Numbers:
         return _plain(column.cast(pa.int64()))
     if is_.is_date32(kind) or is_.is_timestamp(kind) or is_.is_duration(kind):
         return _of_times(column.to_numpy(zero_copy_only=False))
+    if is_.is_time(kind):
+        return _plain(column.cast(pa.time64("us"), safe=False).cast(pa.int64()))
     if is_.is_date64(kind):  # Arrow does not check that it is midnight
         return _plain(column.cast(pa.int64())) // _DAY
     if _is_text(kind):

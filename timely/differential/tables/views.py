@@ -24,10 +24,12 @@ from timely.differential.tables.arrow_rows import ArrowRows, arrow_table, batch_
 from timely.differential.tables.asof_joins import asof_join
 from timely.differential.tables.correlation import conjuncts, with_unique_tables
 from timely.differential.tables.kinds import Column, Kind, arrow_schema, columns_of, row_check
+from timely.differential.tables.recent_rows import recent_rows
 from timely.differential.tables.refusals import mark_positions, refusal
 from timely.differential.tables.relation import Relation
-from timely.differential.tables.scalar_compiler import NameScope, compile_scalar
+from timely.differential.tables.scalar_compiler import NameScope, Scalar, compile_scalar
 from timely.differential.tables.sorting import first_rows, sort_key
+from timely.differential.tables.time_windows import Axis, Length, axis_of, sessions, sliding, span_of
 from timely.differential.tables.translation import translate
 from timely.differential.tables.using import mark_using
 from timely.errors import GraphError, SqlError, brief
@@ -87,6 +89,111 @@ class Table(Generic[T]):
         """Return what the table holds, to be read at complete times."""
         rows = self.collection
         return output(rows.stream, rows.ring, worker, name, self.schema)
+
+    # -- windows of time -------------------------------------------------------------------------------------------
+
+    def tumbling(self, column: Expression, size: Length, *, origin: Any = None) -> Table[T]:
+        """Return each row with ``window_start`` and ``window_end`` of the window of ``size`` that it is in.
+
+        Windows follow each other, and one begins at ``origin``, as in ``time_bucket`` of SQL: by default 2000-01-03, a Monday.
+        A window has the moments from its start up to its end, without that. Rows whose ``column`` is ``NULL`` are in none.
+
+        ``size`` is a text such as ``"10 minutes"`` or ``"1 month"``, or a timedelta; for a column of whole numbers it is one too.
+
+        >>> import datetime
+        >>> import pyarrow as pa
+        >>> import timely
+        >>> from timely import differential as dd
+        >>> noon = datetime.datetime(2024, 1, 1, 12)
+        >>> with timely.Worker() as worker:
+        ...     with worker.dataflow(int) as scope:
+        ...         clicks = dd.table(scope, pa.schema([("at", pa.timestamp("us"))]))
+        ...         counts = clicks.tumbling("at", "10 minutes").group_by("window_start").agg("count(*) as n").output()
+        ...     for minute in (1, 8, 15):
+        ...         clicks.session.insert((noon + datetime.timedelta(minutes=minute),))
+        ...     clicks.session.close()
+        ...     sorted((start.strftime("%H:%M"), n) for start, n in counts.at(0))
+        [('12:00', 2), ('12:10', 1)]
+        """
+        axis = self._axis("tumbling", column)
+        length = span_of(size, axis, "tumbling", months=True)
+        rows = sliding(self.collection, axis, length, length, origin, "tumbling")
+        return Table(rows, (*self.columns, *axis.columns))
+
+    def sliding(self, column: Expression, size: Length, step: Length, *, origin: Any = None) -> Table[T]:
+        """Return each row once for each window of ``size`` that it is in, where a window begins every ``step``.
+
+        Columns, lengths and ``origin`` are those of ``tumbling``.
+        """
+        axis = self._axis("sliding", column)
+        length, distance = span_of(size, axis, "sliding"), span_of(step, axis, "sliding", months=True)
+        rows = sliding(self.collection, axis, length, distance, origin, "sliding")
+        return Table(rows, (*self.columns, *axis.columns))
+
+    def sessions(self, column: Expression, gap: Length, by: Expression | Sequence[Expression] = ()) -> Table[T]:
+        """Return each row with ``window_start`` and ``window_end`` of its session.
+
+        Rows of equal ``by`` are of one session while each comes at most ``gap`` after another. It starts at its first row, and
+        ends ``gap`` after its last. A late row may join two sessions, and a row that goes may divide one. A change costs a
+        pass over the rows of its key.
+
+        >>> import pyarrow as pa
+        >>> import timely
+        >>> from timely import differential as dd
+        >>> with timely.Worker() as worker:
+        ...     with worker.dataflow(int) as scope:
+        ...         clicks = dd.table(scope, pa.schema([("user", pa.string()), ("at", pa.int64())]))
+        ...         visits = clicks.sessions("at", gap=10, by="user").group_by("user", "window_start")
+        ...         counts = visits.agg("count(*) as n").output()
+        ...     for at in (1, 15):
+        ...         clicks.session.insert(("ada", at))
+        ...     clicks.session.advance_to(1)
+        ...     clicks.session.insert(("ada", 8))
+        ...     clicks.session.close()
+        ...     sorted(counts.at(0)), sorted(counts.at(1))
+        ([('ada', 1, 1), ('ada', 15, 1)], [('ada', 1, 3)])
+        """
+        axis = self._axis("sessions", column)
+        found = span_of(gap, axis, "sessions")
+        keys = [self._scalar(part).function for part in _listed(by)]
+        rows = sessions(self.collection, axis, found, lambda row: tuple(key(row) for key in keys), "sessions")
+        return Table(rows, (*self.columns, *axis.columns))
+
+    def keep_recent(self, column: Expression, keep: Length) -> tuple[Table[T], Table[T]]:
+        """Return the rows of the last ``keep`` before the latest ``column`` so far, and the changes that came too late.
+
+        This bounds what is kept for windows of time: rows leave the first table when they are no longer recent. Changes to rows
+        that are not recent when they come are in the second table instead. There a row that is taken away too late counts -1.
+        What comes at one time is late by the latest row of the times before it.
+
+        >>> import pyarrow as pa
+        >>> import timely
+        >>> from timely import differential as dd
+        >>> with timely.Worker() as worker:
+        ...     with worker.dataflow(int) as scope:
+        ...         clicks = dd.table(scope, pa.schema([("at", pa.int64())]))
+        ...         recent, late = (table.output() for table in clicks.keep_recent("at", 10))
+        ...     for time, at in enumerate((3, 20, 5, 12)):
+        ...         clicks.session.insert((at,))
+        ...         clicks.session.advance_to(time + 1)
+        ...     clicks.session.close()
+        ...     [sorted(recent.at(time)) for time in range(4)], late.at(3)
+        ([[(3,)], [(20,)], [(20,)], [(12,), (20,)]], {(5,): 1})
+        """
+        axis = self._axis("keep_recent", column)
+        found = span_of(keep, axis, "keep_recent")
+        recent, late = recent_rows(self.collection, axis, found, "keep_recent")
+        return Table(recent, self.columns), Table(late, self.columns)
+
+    def _axis(self, operator: str, column: Expression) -> Axis:
+        return axis_of(self._scalar(column), operator)
+
+    def _scalar(self, expression: Expression) -> Scalar:
+        """Return an expression as a function of rows."""
+        query = exp.select(_parsed(expression)).from_("this")
+        mark_positions(query, query.sql(dialect="duckdb"))
+        (found,) = _qualified(query, {"this": self}).selects
+        return compile_scalar(found.unalias(), Relation(self.collection, self.columns).named("this").scope)
 
     # -- the method chain ------------------------------------------------------------------------------------------
 
@@ -321,15 +428,11 @@ class Table(Generic[T]):
         """
         _check_number("top", "k", k, 1)
         query = exp.select("*").from_("this").order_by(*_listed(order_by), dialect="duckdb")
-        keys = _listed(by)
+        keys = [self._scalar(part).function for part in _listed(by)]
         places = Relation(self.collection, self.columns).named("this").places
         scope = NameScope(self.columns, {**places, **{exp.column(column.name): i for i, column in enumerate(self.columns)}})
-        groups = []
-        for part in keys:
-            selected = _qualified(exp.select(_parsed(part)).from_("this"), {"this": self})
-            groups.append(compile_scalar(selected.selects[0].unalias(), scope).function)
         order = sort_key(_qualified(query, {"this": self}).args["order"].expressions, scope, len(self.columns))
-        rows = first_rows(self.collection, lambda row: tuple(group(row) for group in groups), order, k)
+        rows = first_rows(self.collection, lambda row: tuple(key(row) for key in keys), order, k)
         return Table(rows, self.columns)
 
     def _run(self, query: exp.Query, **others: Table[T]) -> Table[T]:

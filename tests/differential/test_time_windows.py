@@ -1,0 +1,239 @@
+"""Windows of time: what DuckDB makes of the same rows, at every epoch; what is late; on workers, and after a checkpoint."""
+
+from __future__ import annotations
+
+import datetime
+import random
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import timely
+from tests.differential.beside_duckdb import Tables
+from timely import GraphError, SqlError
+from timely import differential as dd
+from timely.testing import differential
+
+pytest.importorskip("duckdb")
+
+CLICKS = pa.schema(
+    [("user", pa.string()), ("m", pa.timestamp("us")), ("z", pa.timestamp("us", "UTC")), ("d", pa.date32()), ("n", pa.int64())]
+)
+START = datetime.datetime(2023, 12, 31, 22)
+
+
+def click(source: random.Random) -> Any:
+    m = START + datetime.timedelta(minutes=source.randint(0, 400), microseconds=source.randint(0, 1))
+    values = (source.choice("ab"), m, m.replace(tzinfo=datetime.UTC), (m + datetime.timedelta(source.randint(0, 90))).date())
+    return tuple(None if source.random() < 0.1 else value for value in (*values, source.randint(-30, 30)))
+
+
+TABLES = Tables({"clicks": CLICKS}, {"clicks": click})
+
+SLIDING = """
+    select c.*, w, w + interval '{size}' from clicks c, generate_series(-9, 0) s(i),
+    lateral (select time_bucket(interval '{step}', m) + i * interval '{step}' as w)
+    where w + interval '{size}' > m
+"""
+SESSIONS = """
+    with marked as (
+        select *, {at} - lag({at}) over p as passed from clicks where {at} is not null
+        window p as (partition by {by} order by {at})
+    ),
+    numbered as (
+        select *, sum(case when passed <= {gap} then 0 else 1 end)
+            over (partition by {by} order by {at} rows unbounded preceding) as s
+        from marked
+    )
+    select "user", m, z, d, n, min({at}) over g, max({at}) over g + {gap} from numbered window g as (partition by {by}, s)
+"""
+WINDOWS: dict[str, tuple[Callable[[Any], Any], str]] = {
+    "tumbling": (
+        lambda clicks: clicks.tumbling("m", "10 minutes"),
+        "select *, time_bucket(interval '10 minutes', m) as w, w + interval '10 minutes' from clicks where m is not null",
+    ),
+    "tumbling by a timedelta": (
+        lambda clicks: clicks.tumbling("m", datetime.timedelta(hours=7)),
+        "select *, time_bucket(interval '7 hours', m) as w, w + interval '7 hours' from clicks where m is not null",
+    ),
+    "tumbling from an origin": (
+        lambda clicks: clicks.tumbling("m", "1 hour", origin=START + datetime.timedelta(minutes=25)),
+        "select *, time_bucket(interval '1 hour', m, timestamp '2023-12-31 22:25:00') as w, w + interval '1 hour' from clicks"
+        " where m is not null",
+    ),
+    "tumbling by months": (
+        lambda clicks: clicks.tumbling("d", "1 month"),
+        "select *, date_trunc('month', d) as w, w + interval '1 month' from clicks where d is not null",
+    ),
+    "tumbling of instants": (
+        lambda clicks: clicks.tumbling("z", "1 day"),
+        "select *, time_bucket(interval '1 day', z) as w, w + interval '1 day' from clicks where z is not null",
+    ),
+    "tumbling of numbers": (
+        lambda clicks: clicks.tumbling("n", 7),
+        "select *, n - ((n % 7) + 7) % 7 as w, w + 7 from clicks where n is not null",
+    ),
+    "tumbling counted": (
+        lambda clicks: clicks.tumbling("m", "30 minutes").group_by("window_start", "user").agg("count(*) as n"),
+        "select time_bucket(interval '30 minutes', m), \"user\", count(*) from clicks where m is not null group by all",
+    ),
+    "sliding": (lambda clicks: clicks.sliding("m", "1 hour", "10 minutes"), SLIDING.format(size="1 hour", step="10 minutes")),
+    "sliding with gaps": (
+        lambda clicks: clicks.sliding("m", "10 minutes", "30 minutes"),
+        SLIDING.format(size="10 minutes", step="30 minutes"),
+    ),
+    "sliding unevenly": (
+        lambda clicks: clicks.sliding("m", "35 minutes", "15 minutes"),
+        SLIDING.format(size="35 minutes", step="15 minutes"),
+    ),
+    "sessions": (
+        lambda clicks: clicks.sessions("m", gap="30 minutes", by=["user"]),
+        SESSIONS.format(at="m", by='"user"', gap="interval '30 minutes'"),
+    ),
+    "sessions of all": (lambda clicks: clicks.sessions("n", gap=3), SESSIONS.format(at="n", by="1", gap="3")),
+    "sessions of instants": (
+        lambda clicks: clicks.sessions("z", gap="45 minutes", by="user"),
+        SESSIONS.format(at="z", by='"user"', gap="interval '45 minutes'"),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", WINDOWS)
+def test_windows_are_those_of_duckdb_at_every_epoch(name: str) -> None:
+    build, query = WINDOWS[name]
+    TABLES.check(build, query)
+
+
+def test_a_row_at_the_gap_is_of_the_session_and_one_after_it_is_not() -> None:
+    with timely.Worker() as worker:
+        with worker.dataflow(int) as scope:
+            numbers = dd.table(scope, pa.schema([("n", pa.int64())]))
+            output = numbers.sessions("n", gap=5).output()
+        for n in (0, 5, 11):
+            numbers.session.insert((n,))
+        numbers.session.advance_to(1)
+        numbers.session.insert((6,))
+        numbers.session.advance_to(2)
+        numbers.session.remove((5,))
+        numbers.session.close()
+        assert output.at(0) == {(0, 0, 10): 1, (5, 0, 10): 1, (11, 11, 16): 1}
+        assert output.at(1) == {(n, 0, 16): 1 for n in (0, 5, 6, 11)}
+        assert output.at(2) == {(0, 0, 5): 1, (6, 6, 16): 1, (11, 6, 16): 1}
+
+
+# -- recent rows ---------------------------------------------------------------------------------------------------
+
+MOVES = pa.schema([("key", pa.int64()), ("n", pa.int64())])
+KEEP = 10
+
+
+def moves(seed: int) -> list[list[tuple[Any, int]]]:
+    """Return changes by epoch, of rows whose moments go on, are late, and are missing."""
+    source = random.Random(seed)
+    held: list[Any] = []
+    epochs = []
+    for epoch in range(8):
+        changes = []
+        for _ in range(5):
+            n = None if source.random() < 0.1 else 4 * epoch + source.randint(-25, 6)
+            row = (source.randint(0, 3), n)
+            held.append(row)
+            changes.append((row, 1))
+        source.shuffle(held)
+        changes += [(held.pop(), -1) for _ in range(len(held) // 4)]
+        epochs.append(changes)
+    return epochs
+
+
+def expected(epochs: list[list[tuple[Any, int]]]) -> list[tuple[Counter[Any], Counter[Any]]]:
+    """Return what is recent and what is late after each epoch, by the words of the documentation."""
+    recent: Counter[Any] = Counter()
+    late: Counter[Any] = Counter()
+    latest: int | None = None
+    found = []
+    for changes in epochs:
+        before = latest
+        net: Counter[Any] = Counter()  # what comes and goes in one epoch has never been there
+        for row, diff in changes:
+            net[row] += diff
+        for row, diff in net.items():
+            in_time = row[1] is not None and (before is None or row[1] >= before - KEEP)
+            (recent if in_time else late)[row] += diff
+        moments = [row[1] for row, diff in net.items() if row[1] is not None and diff > 0]
+        latest = max([*moments, *([] if latest is None else [latest])], default=None)
+        for row in list(recent):
+            if latest is not None and row[1] < latest - KEEP:
+                del recent[row]
+        found.append((Counter({r: c for r, c in recent.items() if c}), Counter({r: c for r, c in late.items() if c})))
+    return found
+
+
+@pytest.mark.parametrize("workers", [1, 3])
+@pytest.mark.parametrize("seed", range(3))
+def test_recent_and_late_rows(seed: int, workers: int) -> None:
+    epochs = moves(seed)
+    updates = [(row, time, diff) for time, changes in enumerate(epochs) for row, diff in changes]
+    for side in (0, 1):
+
+        def build(rows: Any) -> Any:
+            tables = dd.table(rows, MOVES).keep_recent("n", KEEP)
+            return tables[side].collection  # noqa: B023  # called at once
+
+        found = differential.run(build, updates, workers=workers)
+        for time, sides in enumerate(expected(epochs)):
+            assert Counter(differential.accumulated(found, time)) == sides[side]
+
+
+def test_recent_rows_go_on_from_a_checkpoint_on_other_workers(tmp_path: Path) -> None:
+    epochs = moves(7)
+    updates = [(row, time, diff) for time, changes in enumerate(epochs) for row, diff in changes]
+    for side in (0, 1):
+
+        def build(rows: Any) -> Any:
+            return dd.table(rows, MOVES).keep_recent("n", KEEP)[side].collection  # noqa: B023  # called at once
+
+        found = differential.run_resumed(build, updates, directory=tmp_path / str(side), workers=(1, 3))
+        for time, sides in enumerate(expected(epochs)):
+            assert Counter(differential.accumulated(found, time)) == sides[side]
+
+
+# -- what is refused -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("build", "said"),
+    [
+        (lambda clicks: clicks.tumbling("user", "1 hour"), "not of VARCHAR"),
+        (lambda clicks: clicks.tumbling("m", "1 fortnight"), "no unit"),
+        (lambda clicks: clicks.tumbling("m", "soon"), "not an interval"),
+        (lambda clicks: clicks.tumbling("m", 10), "timedelta"),
+        (lambda clicks: clicks.tumbling("n", "10 minutes"), "whole number"),
+        (lambda clicks: clicks.tumbling("m", "0 minutes"), "not longer than nothing"),
+        (lambda clicks: clicks.tumbling("n", -1), "not longer than nothing"),
+        (lambda clicks: clicks.tumbling("m", "1 month 1 day"), "months"),
+        (lambda clicks: clicks.tumbling("m", "1 day", origin=3), "origin"),
+        (lambda clicks: clicks.tumbling("z", "1 day", origin=START), "origin"),
+        (lambda clicks: clicks.sliding("m", "1 month", "1 day"), "months"),
+        (lambda clicks: clicks.sliding("m", "1 year", "1 second"), "months"),
+        (lambda clicks: clicks.sliding("m", "100 days", "1 second"), "more than 10000 windows"),
+        (lambda clicks: clicks.sessions("m", gap="1 month"), "months"),
+        (lambda clicks: clicks.keep_recent("m", "1 month"), "months"),
+    ],
+)
+@pytest.mark.filterwarnings("ignore::timely.TimelyWarning")
+def test_what_is_no_window_is_refused(build: Any, said: str) -> None:
+    with timely.Worker() as worker, worker.dataflow(int) as scope, pytest.raises(GraphError, match=said):
+        build(dd.table(scope, CLICKS))
+
+
+@pytest.mark.filterwarnings("ignore::timely.TimelyWarning")
+def test_other_refusals() -> None:
+    with timely.Worker() as worker:
+        with worker.dataflow(int) as scope, pytest.raises(SqlError, match="no column"):
+            dd.table(scope, CLICKS).tumbling("missing", "1 hour")
+        with worker.dataflow(timely.Product[int, int]) as scope, pytest.raises(GraphError, match="totally ordered"):
+            dd.table(scope, CLICKS).keep_recent("m", "1 hour")
