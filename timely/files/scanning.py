@@ -249,7 +249,8 @@ def plan(paths: Paths, kind: Format, options: Options, workers: int, place: str)
     schema = known if options.schema is None else declared_schema(options.schema, place)
     if options.columns is not None:
         schema = _chosen(schema, options.columns, place)
-    check_columns(place, first.path, known.names, schema.names, exactly=False)
+    if kind.name != "json" or options.schema is None:  # a declared field may come later, or never
+        check_columns(place, first.path, known.names, schema.names, exactly=False)
     selected = options.columns is not None or options.schema is not None
     scan = attrs.evolve(scan, schema=schema, declared=options.schema is not None, selected=selected)
     if kind.name == "parquet" and len(fragments) < 4 * workers and workers > 1:
