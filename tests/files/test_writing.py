@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import subprocess
+import sys
 from collections import Counter
 from collections.abc import Callable, Sequence
 from datetime import date, datetime
@@ -19,6 +21,7 @@ from timely.testing import MemoryStateRegistry
 
 pa: Any = pytest.importorskip("pyarrow")
 
+ROOT = Path(__file__).resolve().parents[2]
 Build = Callable[[Any], Any]
 
 
@@ -129,6 +132,41 @@ def test_a_run_that_fails_leaves_whole_files_only(tmp_path: Path, workers: int) 
         pa.parquet.read_table(folder / name)
 
 
+KILLED = """
+import os, sys
+import pyarrow as pa
+import timely
+
+def program(worker):
+    with worker.dataflow(int) as scope:
+        handle, stream = scope.new_input()
+        probe = stream.write_parquet(sys.argv[1], schema="day long, n long").probe()
+    for day in range(5):
+        for n in range(20):
+            handle.send_batch(pa.record_batch({"day": [day] * 10_000, "n": [n] * 10_000}))
+        if day == 3:
+            for _ in range(50):
+                worker.step()
+            os._exit(7)
+        handle.advance_to(day + 1)
+        worker.step_while(lambda: probe.less_than(day + 1))
+
+timely.execute(program)
+"""
+
+
+def test_a_process_that_is_killed_leaves_whole_files_and_a_draft(tmp_path: Path) -> None:
+    folder = tmp_path / "days"
+    done = subprocess.run([sys.executable, "-c", KILLED, str(folder)], cwd=ROOT, check=False)
+    assert done.returncode == 7
+    assert ".time-0000000003-part-00000.parquet.draft" in names(folder)
+    expected = Counter((day, n) for day in range(3) for n in range(20) for _ in range(10_000))
+    assert Counter(zip(*pa.parquet.read_table(folder).to_pydict().values(), strict=True)) == expected
+    ran(lambda scope: days(scope).write_parquet(folder, schema="day long, n long", overwrite=True), 2)
+    assert read(folder) == ROWS
+    assert len(names(folder)) == 6
+
+
 @pytest.mark.parametrize("workers", [1, 2])
 def test_a_run_again_replaces_what_an_earlier_one_has_left(tmp_path: Path, workers: int) -> None:
     folder = tmp_path / "days"
@@ -136,7 +174,7 @@ def test_a_run_again_replaces_what_an_earlier_one_has_left(tmp_path: Path, worke
     (folder / ".time-0000000001-part-00007.parquet.draft").write_text("half")
     message = refused(lambda scope: days(scope).write_parquet(folder, schema="day long, n long"), ConfigurationError, workers)
     assert "has the files of an earlier run: overwrite=True" in message
-    assert len(names(folder)) == 9 * 3 + 1
+    assert len(names(folder)) >= 9 * 3
     ran(lambda scope: days(scope).write_parquet(folder, schema="day long, n long", overwrite=True), workers)
     assert read(folder) == ROWS
     assert len(names(folder)) == 3 * workers
@@ -223,10 +261,10 @@ def test_rows_that_wait_at_a_checkpoint_are_not_lost(tmp_path: Path) -> None:
         return snapshot
 
     first = timely.Worker()
-    snapshot = program(first, (), range(300_000))
+    snapshot = program(first, (), range(140_000))
     first.close()
     timely.execute(lambda worker: program(worker, [snapshot], range(10)), workers=2)
-    assert read(tmp_path) == Counter((n,) for n in range(300_000)) + Counter((n,) for n in range(10)) + Counter(
+    assert read(tmp_path) == Counter((n,) for n in range(140_000)) + Counter((n,) for n in range(10)) + Counter(
         (n,) for n in range(10)
     )
 
@@ -307,34 +345,12 @@ def test_results_of_operators_are_rows(tmp_path: Path) -> None:
     assert [(row["start"], row["end"], row["events"]) for row in table] == [(1, 22, [1, 4, 12]), (30, 40, [30])]
 
 
-class Word(str):
-    """A time that is a text."""
-
-    __slots__ = ()
-
-    @classmethod
-    def minimum(cls) -> Word:
-        return cls("")
-
-    @classmethod
-    def is_total(cls) -> bool:
-        return True
-
-
-class Coarse(Word):
-    """A time that does not show all of itself."""
-
-    __slots__ = ()
-
-    def __str__(self) -> str:
-        return self[:1]
-
-
 @pytest.mark.parametrize(
     ("time", "values", "expected"),
     [
         (Product[int, int], [Product(1, 20), Product(0, 3)], ["0000000000-0000000003", "0000000001-0000000020"]),
-        (Word, [Word("a/b"), Word("é")], ["%C3%A9", "a%2Fb"]),
+        (str, ["a/b", "é"], ["%C3%A9", "a%2Fb"]),
+        (date, [date(2024, 1, 2), date(2023, 12, 31)], ["2023-12-31", "2024-01-02"]),
     ],
 )
 def test_times_that_are_no_whole_numbers(tmp_path: Path, time: Any, values: list[Any], expected: list[str]) -> None:
@@ -347,10 +363,11 @@ def test_times_that_are_no_whole_numbers(tmp_path: Path, time: Any, values: list
 
 
 def test_times_of_one_text_are_refused(tmp_path: Path) -> None:
+    times = [("a-b", "c"), ("a", "b-c")]
     with Worker() as worker:
-        with worker.dataflow(Coarse) as scope:
-            scope.to_stream(["ab", "ac"]).delay(lambda text, _: Coarse(text)).write_csv(tmp_path, schema="text string")
-        with pytest.raises(OperatorError, match="two times, 'ac' and 'ab', have the same text") as caught:
+        with worker.dataflow(tuple[str, str]) as scope:
+            scope.to_stream([0, 1]).delay(lambda n, _: times[n]).write_csv(tmp_path, schema="n long")
+        with pytest.raises(OperatorError, match="two times, .* have the same text") as caught:
             worker.run()
     assert isinstance(caught.value.__cause__, TimestampError)
 
@@ -363,7 +380,8 @@ def test_timestamps_in_json_are_iso_8601(tmp_path: Path) -> None:
 
 def test_a_picture_of_what_writes_changes_nothing(tmp_path: Path) -> None:
     ran(lambda scope: days(scope).write_parquet(tmp_path, schema="day long, n long"))
-    with Worker() as worker, worker.dataflow(int) as scope:
+    worker = Worker()
+    with worker.dataflow(int) as scope:
         days(scope).write_parquet(tmp_path, schema="day long, n long", overwrite=True)
         assert "write_parquet" in scope.picture().mermaid()
     assert read(tmp_path) == ROWS
