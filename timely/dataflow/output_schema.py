@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import attrs
@@ -211,10 +211,12 @@ def _fields_of(row: Any) -> Mapping[str, Any] | None:
     return None
 
 
-def _innermost(row: tuple[Any, ...]) -> Iterator[Any]:
+def _innermost(row: Iterable[Any]) -> Iterator[Any]:
+    """Yield the values of a row, and in place of tuples and objects with fields in it theirs."""
     for value in row:
-        if isinstance(value, tuple):
-            yield from _innermost(value)
+        fields = None if isinstance(value, Mapping) else _fields_of(value)
+        if isinstance(value, tuple) or fields is not None:
+            yield from _innermost(value if fields is None else fields.values())
         else:
             yield value
 

@@ -102,9 +102,10 @@ class PartWriter:
         if self._writer is not None:
             with contextlib.suppress(OSError, pa.ArrowException):
                 self._writer.close()
-            self.draft.unlink(missing_ok=True)
+        self.draft.unlink(missing_ok=True)
 
     def _failed(self, error: Exception) -> TimelyError:
+        self.abandon()
         if isinstance(error, OSError):
             return ConfigurationError(f"{str(self.path)!r} cannot be written: {file_error_text(error)}")
         return SchemaError(f"{str(self.path)!r} cannot be written as {self._kind.name}: {error}")

@@ -6,6 +6,7 @@ are few files. Each worker reads a batch in each activation.
 
 from __future__ import annotations
 
+import os
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -156,7 +157,7 @@ def read_files(
     """Return the stream of files of one format: what the functions for each format do. ``place`` names it in errors."""
     from timely.files.scanning import plan
 
-    place = place or f"{name}({brief(path)})"
+    place = place or f"{name}({brief(os.fspath(path) if isinstance(path, os.PathLike) else path)})"
     check_time(place, time, in_order)
     shares: list[tuple[int, Share]] = []
     if scope.allocator.index == 0:

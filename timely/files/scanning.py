@@ -197,7 +197,10 @@ def _json_chunks(path: str) -> Iterator[bytes]:
 def _json_batches(path: str, schema: pa.Schema | None, *, strict: bool) -> Iterator[pa.RecordBatch]:
     """Yield the lines of a file as batches of ``schema``; of the types that they have if there is none."""
     unexpected = "infer" if schema is None else "error" if strict else "ignore"
-    options = pa.json.ParseOptions(explicit_schema=schema, unexpected_field_behavior=unexpected)
+    parsed = schema
+    if schema is not None:  # Arrow parses timestamps of texts, and dates of numbers only
+        parsed = pa.schema([field.with_type(pa.string()) if pa.types.is_date(field.type) else field for field in schema])
+    options = pa.json.ParseOptions(explicit_schema=parsed, unexpected_field_behavior=unexpected)
     rows = 0
     for chunk in _json_chunks(path):
         if not chunk.strip():
@@ -205,6 +208,7 @@ def _json_batches(path: str, schema: pa.Schema | None, *, strict: bool) -> Itera
         read = pa.json.ReadOptions(block_size=len(chunk) + 1)
         try:
             table = pa.json.read_json(pa.BufferReader(chunk), read_options=read, parse_options=options)
+            table = table if schema is None else table.cast(schema)
         except pa.ArrowInvalid as error:
             raise pa.ArrowInvalid(f"{error} (rows are counted from row {rows} of the file on)") from error
         rows += table.num_rows
@@ -249,7 +253,8 @@ def plan(paths: Paths, kind: Format, options: Options, workers: int, place: str)
     schema = known if options.schema is None else declared_schema(options.schema, place)
     if options.columns is not None:
         schema = _chosen(schema, options.columns, place)
-    check_columns(place, first.path, known.names, schema.names, exactly=False)
+    if kind.name != "json" or options.schema is None:  # a declared field may come later, or never
+        check_columns(place, first.path, known.names, schema.names, exactly=False)
     selected = options.columns is not None or options.schema is not None
     scan = attrs.evolve(scan, schema=schema, declared=options.schema is not None, selected=selected)
     if kind.name == "parquet" and len(fragments) < 4 * workers and workers > 1:

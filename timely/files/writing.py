@@ -22,7 +22,7 @@ from timely.operators.input import ResumeTime, resume_time
 from timely.operators.pending import Pending
 from timely.operators.state import register_list_state
 from timely.operators.type_variables import T
-from timely.order import Product, reaches
+from timely.order import reaches
 
 try:
     import fcntl
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     from timely.files.parts import PartWriter
 
-_NAME: Final = re.compile(r"\.?time-(?P<time>.+)-part-(?P<part>[0-9]{5,})\.[a-z]+(\.draft)?")
+_NAME: Final = re.compile(r"\.?time-(?P<time>.*)-part-(?P<part>[0-9]{5,})\.[a-z]+(\.draft)?")
 _WHOLE: Final = re.compile(r"-?[0-9]+")
 
 
@@ -169,13 +169,16 @@ def _write(
         check = SchemaCheck(name, declared)
         names: _TimeNames[T] = _TimeNames(place)
         held: Pending[T, _Part[T]] = Pending()
+        begun: set[PartWriter] = set()
         # A checkpoint holds what waits, so that nothing may be in a draft by then.
         rows = ROWS if info.state.registry is None else None
         opened = _Folder(folder, info, resume_time(scope, info), overwrite, place)
 
         def part_of(capability: Any) -> _Part[T]:
             file = folder / f"time-{names.of(capability.time)}-part-{info.worker:05}{format.written}"
-            return _Part(capability, PartWriter(file, format, rows))
+            writer = PartWriter(file, format, rows)
+            begun.add(writer)
+            return _Part(capability, writer)
 
         def save() -> Iterator[tuple[T, pa.RecordBatch]]:
             for time in held:
@@ -187,8 +190,8 @@ def _write(
                 held.at(time, lambda: part_of(capability.delayed(time))).writer.write(batch)  # noqa: B023  # called at once
 
         def discard() -> None:
-            for time in list(held):
-                held.pop(time).writer.abandon()
+            for writer in begun:
+                writer.abandon()
             opened.close()
 
         register_list_state(info, save, load)
@@ -206,6 +209,7 @@ def _write(
             done = [part for _, part in held.take(lambda time: not reaches(input.elements, time))]
             for part in done:
                 part.writer.finish()
+                begun.remove(part.writer)
             if done:
                 sync(folder)  # the names; once for all times that are complete together
             for part in done:
@@ -307,15 +311,15 @@ class _TimeNames(Generic[T]):
         found = _time_name(time)
         if type(time) is not int and self._others.setdefault(found, time) != time:
             raise TimestampError(
-                f"{self._place}: two times, {brief(time)} and {brief(self._others[found])}, have the same text: give their type"
-                " a __str__ that tells them apart"
+                f"{self._place}: two times, {brief(time)} and {brief(self._others[found])}, have the same text, and would be one"
+                " file: map them to others with delay_batch"
             )
         return found
 
 
 def _time_name(time: Any) -> str:
-    if isinstance(time, Product):
-        return f"{_time_name(time.outer)}-{_time_name(time.inner)}"
+    if isinstance(time, tuple):  # also the times of loops
+        return "-".join(map(_time_name, time))
     if type(time) is int:
         return f"{time:010}"
     return quote(str(time), safe="")

@@ -1,0 +1,213 @@
+"""Tables of other libraries come once in all, on any number of workers; results go back to them."""
+
+from __future__ import annotations
+
+import builtins
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import timely
+from timely import OperatorError, Product, Worker
+from timely import differential as dd
+from timely.errors import ConfigurationError, GraphError, NotCompleteError, SchemaError, TimestampError
+
+pa: Any = pytest.importorskip("pyarrow")
+
+Build = Callable[[Any], Any]
+TABLE = pa.table({"n": range(100_000), "word": ["a", "b"] * 50_000})
+
+
+def parts(build: Build, workers: int, processes: int = 1) -> list[list[tuple[Any, ...]]]:
+    """Return the rows of each worker."""
+
+    def program(worker: Worker) -> list[tuple[Any, ...]]:
+        with worker.dataflow(int) as scope:
+            captured: timely.Capture[Any, Any] = build(scope).capture()
+        worker.run()
+        return [row for _, rows in captured.extract() for row in rows]
+
+    return timely.execute(program, workers=workers, processes=processes)
+
+
+def polars_table() -> Any:
+    return pytest.importorskip("polars").from_arrow(TABLE)
+
+
+def pandas_table() -> Any:
+    pytest.importorskip("pandas", minversion="2.2")
+    return TABLE.to_pandas()
+
+
+def duckdb_table() -> Any:
+    relation = pytest.importorskip("duckdb").from_arrow(TABLE)
+    if not hasattr(relation, "__arrow_c_stream__"):
+        pytest.skip("this DuckDB has no Arrow interface")
+    return relation
+
+
+OBJECTS: dict[str, Callable[[], Any]] = {
+    "a table": lambda: TABLE,
+    "a batch": lambda: TABLE.combine_chunks().to_batches()[0],
+    "a reader": lambda: pa.RecordBatchReader.from_batches(TABLE.schema, TABLE.to_batches(max_chunksize=7000)),
+    "polars": polars_table,
+    "pandas": pandas_table,
+    "DuckDB": duckdb_table,
+}
+
+
+@pytest.mark.parametrize("name", OBJECTS)
+@pytest.mark.parametrize(("workers", "processes"), [(1, 1), (2, 1), (1, 2)])
+def test_a_table_comes_once_and_every_worker_gets_a_share(name: str, workers: int, processes: int) -> None:
+    made = OBJECTS[name]()
+    found = parts(lambda scope: scope.read_arrow(made), workers, processes)
+    assert sorted(row for part in found for row in part) == [(n, "ab"[n % 2]) for n in range(100_000)]
+    assert all(len(part) >= 30_000 for part in found)
+
+
+def test_each_worker_may_have_a_table_of_its_own_and_another_may_read() -> None:
+    small = pa.table({"n": [1, 2]})
+    assert [len(part) for part in parts(lambda scope: scope.read_arrow(small, on="each"), 2)] == [2, 2]
+
+    def own(scope: Any) -> Any:
+        return scope.read_arrow(small.slice(scope.allocator.index, 1), on=1)
+
+    assert Counter(row for part in parts(own, 2) for row in part) == Counter([(2,)])
+
+
+def test_views_become_plain_and_other_columns_stay() -> None:
+    polars: Any = pytest.importorskip("polars")
+    words = ["to", None, "a word that is longer than twelve bytes"]
+    frame = polars.DataFrame(
+        {"word": words, "kind": polars.Series(["x", "y", "x"], dtype=polars.Categorical), "at": [b"1", b"2", None]}
+    )
+    with Worker() as worker:
+        with worker.dataflow(int) as scope:
+            captured = scope.read_arrow(frame).capture()
+        worker.run()
+    table = captured.to_arrow()
+    assert table.to_pydict() == {"word": words, "kind": ["x", "y", "x"], "at": [b"1", b"2", None]}
+    assert table.schema.field("word").type == pa.string()
+    assert table.schema.field("kind").type.value_type == pa.string()
+    exchanged = parts(lambda scope: scope.read_arrow(frame).exchange("word"), 2)
+    assert Counter(row[0] for part in exchanged for row in part) == Counter(words)
+
+
+def test_times_and_their_errors() -> None:
+    late = pa.table({"day": [3, 1]})
+    assert timely.example(lambda scope: scope.read_arrow(late, time="day")) == [(1, [(1,)]), (3, [(3,)])]
+    for options, message, cause in (
+        ({"time": "day", "in_order": True}, "row 2 is at 1, after one at 3", TimestampError),
+        ({"time": "week"}, r"time= names no column: 'week' is not in \['day'\]", SchemaError),
+    ):
+        with pytest.raises(OperatorError, match=message) as caught:
+            timely.example(lambda scope: scope.read_arrow(late, **options))  # noqa: B023
+        assert isinstance(caught.value.__cause__, cause)
+
+
+@pytest.mark.parametrize("table", [[1, 2], "rows", {"n": [1]}, None])
+def test_what_is_no_table_is_refused(table: Any) -> None:
+    with pytest.raises(SchemaError, match="takes an object with Arrow's C interface"):
+        timely.example(lambda scope: scope.read_arrow(table))
+
+
+def test_an_array_is_no_table_and_a_worker_is_a_number() -> None:
+    with pytest.raises(OperatorError, match="cannot be read as Arrow record batches"):
+        timely.example(lambda scope: scope.read_arrow(pa.array([1])))
+    with pytest.raises(GraphError, match="on=3"):
+        timely.example(lambda scope: scope.read_arrow(pa.table({"n": [1]}), on=3))
+
+
+# -- results -------------------------------------------------------------------------------------------------------------
+
+
+def test_outputs_and_captures_are_read_by_other_libraries() -> None:
+    polars, duckdb = pytest.importorskip("polars"), pytest.importorskip("duckdb")
+    with Worker() as worker:
+        with worker.dataflow(int) as scope:
+            output = dd.from_batches(scope.read_arrow(TABLE), TABLE.schema).map(lambda row: (row[1], 1)).output()
+            captured = scope.read_arrow(TABLE.slice(0, 3)).capture()
+            rows = scope.to_stream([(1, "a")]).capture()
+        worker.run()
+    expected = {"key": ["a", "b"], "value": [1, 1], "count": [50_000, 50_000]}
+    assert output.to_polars().to_dict(as_series=False) == expected
+    assert output.to_pandas().to_dict("list") == expected
+    assert pa.table(output).to_pydict() == expected
+    assert polars.DataFrame(output).to_dict(as_series=False) == expected
+    assert duckdb.from_arrow(pa.table(output)).sum("count").fetchall() == [(100_000,)]
+    assert pa.table(captured).to_pydict() == {"n": [0, 1, 2], "word": ["a", "b", "a"]}
+    assert captured.to_polars()["n"].to_list() == captured.to_pandas()["n"].to_list() == [0, 1, 2]
+    assert rows.to_polars("n long, word string").to_dict(as_series=False) == {"n": [1], "word": ["a"]}
+    with pytest.raises(SchemaError, match="declare the columns, as in to_arrow"):
+        rows.to_arrow()
+
+
+def test_a_capture_of_several_schemas_or_of_nothing_is_no_table() -> None:
+    with Worker() as worker:
+        with worker.dataflow(int) as scope:
+            handle, stream = scope.new_input()
+            captured, nothing = stream.capture(), scope.empty().capture()
+        handle.send_batch(pa.record_batch({"n": [1]}))
+        handle.send_batch(pa.record_batch({"n": [1.5]}))
+        handle.close()
+        worker.run()
+    with pytest.raises(SchemaError, match="Arrow batches of one schema"):
+        captured.to_arrow()
+    assert captured.to_arrow("n double").to_pydict() == {"n": [1.0, 1.5]}
+    with pytest.raises(SchemaError, match="has no records, and so no columns"):
+        nothing.to_arrow()
+    assert nothing.to_arrow("n double").num_rows == 0
+
+
+def test_the_latest_complete_time_of_an_output() -> None:
+    with Worker() as worker:
+        with worker.dataflow(int) as scope:
+            words, collection = dd.new_collection(scope)
+            output = collection.output()
+        with pytest.raises(NotCompleteError, match="complete at no time yet"):
+            output.to_arrow()
+        words.insert("a")
+        words.advance_to(3)
+        words.insert("b")  # at a time that is not complete
+        assert output.to_arrow().to_pydict() == {"record": ["a"], "count": [1]}
+        words.advance_to(9)
+        assert output.to_arrow().to_pydict() == {"record": ["a", "b"], "count": [1, 1]}
+        assert output.to_arrow(2).to_pydict() == output.to_arrow(at=2).to_pydict() == {"record": ["a"], "count": [1]}
+        output.forget(before=5)
+        words.remove("a")
+        words.close()
+        assert pa.table(output).to_pydict() == {"record": ["b"], "count": [1]}
+
+
+def test_partial_times_have_no_latest_one_before_the_end() -> None:
+    with Worker() as worker:
+        with worker.dataflow(Product[int, int]) as scope:
+            words, collection = dd.new_collection(scope)
+            output = collection.output()
+        words.insert("a")
+        words.advance_to(Product(0, 1))
+        with pytest.raises(NotCompleteError, match="say which with at="):
+            output.to_arrow()
+        assert output.to_arrow(at=Product(0, 0)).num_rows == 1
+        words.close()
+        assert output.to_arrow().num_rows == 1
+
+
+@pytest.mark.parametrize(("module", "method"), [("polars", "to_polars"), ("pandas", "to_pandas")])
+def test_a_library_that_is_missing_is_asked_for(monkeypatch: pytest.MonkeyPatch, module: str, method: str) -> None:
+    real = builtins.__import__
+
+    def without(name: str, *arguments: Any, **more: Any) -> Any:
+        if name == module:
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+        return real(name, *arguments, **more)
+
+    with Worker() as worker:
+        with worker.dataflow(int) as scope:
+            output = dd.collection(scope, [(1, 2)]).output()
+        worker.run()
+        monkeypatch.setattr(builtins, "__import__", without)
+        with pytest.raises(ConfigurationError, match=f"pip install {module}"):
+            getattr(output, method)()

@@ -1,0 +1,302 @@
+"""Each row of files is read once, on any number of workers, with its types and at its time; or an error names the file."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import random
+import re
+from collections import Counter
+from collections.abc import Callable, Sequence
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import timely
+from timely import OperatorError, Product, Worker
+from timely.errors import ConfigurationError, SchemaError, TimestampError
+from timely.testing import MemoryStateRegistry
+
+pa: Any = pytest.importorskip("pyarrow")
+pytest.importorskip("pyarrow.parquet")
+
+Build = Callable[[Any], Any]
+
+
+def written(table: Any, path: Path, rows: int = 3) -> None:
+    """Write a table in the format of the extension of ``path``."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if path.suffix == ".parquet":
+        pa.parquet.write_table(table, path, row_group_size=rows)
+    elif path.suffix == ".arrow":
+        with pa.ipc.new_file(path, table.schema) as file:
+            file.write_table(table, max_chunksize=rows)
+    elif path.suffix == ".csv":
+        pa.csv.write_csv(table, path)
+    else:
+        path.write_text("".join(json.dumps(row) + "\n" for row in table.to_pylist()))
+
+
+def found(build: Build, workers: int = 1, processes: int = 1) -> Counter[tuple[Any, tuple[Any, ...]]]:
+    """Run ``build`` and count its rows with their times, over all workers."""
+
+    def program(worker: Worker) -> list[tuple[Any, list[Any]]]:
+        with worker.dataflow(int) as scope:
+            captured: timely.Capture[Any, Any] = build(scope).capture()
+        worker.run()
+        return captured.extract()
+
+    counts: Counter[tuple[Any, tuple[Any, ...]]] = Counter()
+    for part in timely.execute(program, workers=workers, processes=processes):
+        counts.update((time, row) for time, rows in part for row in rows)
+    return counts
+
+
+def refused(build: Build) -> str:
+    """Return the message of the library's error that reading ends in, at the build or in the run."""
+    with pytest.raises((ConfigurationError, SchemaError, OperatorError)) as caught, Worker() as worker:
+        with worker.dataflow(int) as scope:
+            build(scope)
+        worker.run()
+    if isinstance(caught.value, OperatorError):
+        assert isinstance(caught.value.__cause__, SchemaError | ConfigurationError | TimestampError)
+    return str(caught.value)
+
+
+READ = {".parquet": "read_parquet", ".csv": "read_csv", ".jsonl": "read_json", ".arrow": "read_ipc"}
+
+
+@pytest.mark.parametrize("extension", READ)
+@pytest.mark.parametrize(("workers", "processes"), [(1, 1), (3, 1), (2, 2)])
+def test_each_row_is_read_once(tmp_path: Path, extension: str, workers: int, processes: int) -> None:
+    """Of files of different sizes, empty ones included."""
+    chance = random.Random(7)
+    expected: Counter[Any] = Counter()
+    for number in range(5):
+        days = [chance.randrange(4) for _ in range(chance.choice([0, 1, 5, 20]) if number else 9)]
+        table = pa.table({"day": pa.array(days, pa.int64()), "name": pa.array([f"{number} {n}" for n in range(len(days))])})
+        if extension == ".jsonl" or number == 0 or table.num_rows or extension != ".csv":
+            written(table, tmp_path / f"part-{number}{extension}")
+        expected.update((row["day"], (row["day"], row["name"])) for row in table.to_pylist())
+    (tmp_path / "_SUCCESS").touch()
+    (tmp_path / ".hidden").touch()
+
+    def build(scope: Any) -> Any:
+        return getattr(scope, READ[extension])(tmp_path, time="day")
+
+    assert found(build, workers, processes) == expected
+
+
+def test_few_files_are_shared_by_row_groups_and_read_in_order(tmp_path: Path) -> None:
+    path = tmp_path / "days.parquet"
+    written(pa.table({"day": [n // 5 for n in range(60)], "n": range(60)}), path, rows=10)
+
+    def program(worker: Worker) -> list[int]:
+        with worker.dataflow(int) as scope:
+            captured = scope.read_parquet(path, time="day", in_order=True).capture()
+        worker.run()
+        return [row[1] for _, rows in captured.extract() for row in rows]
+
+    parts = timely.execute(program, workers=2)
+    assert [len(part) for part in parts] == [30, 30]
+    assert sorted(parts[0] + parts[1]) == list(range(60))
+
+
+def test_a_folder_a_glob_and_a_list_are_the_same(tmp_path: Path) -> None:
+    paths = [tmp_path / f"{n}.csv" for n in range(3)]
+    for number, path in enumerate(paths):
+        written(pa.table({"n": [number]}), path)
+    expected = Counter({(0, (n,)): 1 for n in range(3)})
+    for given in (tmp_path, str(tmp_path / "*.csv"), str(tmp_path / "**"), paths, [str(paths[0]), tmp_path / "[12].csv"]):
+        assert found(lambda scope: scope.read_csv(given)) == expected  # noqa: B023
+
+
+def test_compressed_files_and_other_delimiters(tmp_path: Path) -> None:
+    with gzip.open(tmp_path / "a.csv.gz", "wt") as file:
+        file.write("n\tname\n1\tx\n")
+    with gzip.open(tmp_path / "a.jsonl.gz", "wt") as file:
+        file.write('{"n": 1, "name": "x"}\n')
+    (tmp_path / "a.tsv").write_text("n\tname\n1\tx\n")
+    expected = Counter({(0, (1, "x")): 1})
+    assert found(lambda scope: scope.read_csv(tmp_path / "a.csv.gz", delimiter="\t")) == expected
+    assert found(lambda scope: scope.read_csv(tmp_path / "a.tsv")) == expected
+    assert found(lambda scope: scope.read_json(tmp_path / "a.jsonl.gz")) == expected
+
+
+def test_names_of_folders_are_columns(tmp_path: Path) -> None:
+    for year, kind in ((2023, "a%2Fb"), (2024, "__HIVE_DEFAULT_PARTITION__")):
+        written(pa.table({"n": [year]}), tmp_path / "run=5" / f"year={year}" / f"kind={kind}" / "x.parquet")
+    expected = Counter({(0, (2023, 2023, "a/b")): 1, (0, (2024, 2024, None)): 1})
+    assert found(lambda scope: scope.read_parquet(tmp_path / "run=5")) == expected
+    assert found(lambda scope: scope.read_parquet(tmp_path / "run=5" / "*" / "*" / "*.parquet"), 2) == expected
+    years = Counter({(2023, ("a/b", 2023)): 1, (2024, (None, 2024)): 1})
+    assert found(lambda scope: scope.read_parquet(tmp_path / "run=5", columns=["kind", "year"], time="year")) == years
+    assert "name different columns" in refused(
+        lambda scope: scope.read_parquet([tmp_path / "run=5", tmp_path / "run=5" / "year=2023"])
+    )
+
+
+# -- columns and types ---------------------------------------------------------------------------------------------------
+
+
+def test_columns_are_chosen_and_declared(tmp_path: Path) -> None:
+    (tmp_path / "codes.csv").write_text("code,n,more\n007,1,x\n,2,y\n" + '"",3,z\n')
+    inferred = found(lambda scope: scope.read_csv(tmp_path / "codes.csv", columns=["n", "more"]))
+    assert inferred == Counter({(0, (1, "x")): 1, (0, (2, "y")): 1, (0, (3, "z")): 1})
+    declared = found(lambda scope: scope.read_csv(tmp_path / "codes.csv", schema="code string, n double"))
+    assert declared == Counter({(0, ("007", 1.0)): 1, (0, (None, 2.0)): 1, (0, ("", 3.0)): 1})
+    written(pa.table({"n": pa.array([1, 2], pa.int32()), "name": ["a", "b"]}), tmp_path / "narrow.parquet")
+    wide = found(lambda scope: scope.read_parquet(tmp_path / "narrow.parquet", schema=pa.schema([("n", pa.int64())])))
+    assert wide == Counter({(0, (1,)): 1, (0, (2,)): 1})
+
+
+def test_missing_values_are_what_the_program_says(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("n,country\n1,NA\n-,DE\n")
+    assert found(lambda scope: scope.read_csv(tmp_path / "a.csv", null_values=["-"])) == Counter(
+        {(0, (1, "NA")): 1, (0, (None, "DE")): 1}
+    )
+
+
+def test_fields_that_a_json_object_has_not_are_null_and_late_ones_are_not_lost(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    padding = "x" * 100
+    rows = [{"n": n, "pad": padding} for n in range(20_000)]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows) + json.dumps({"n": -1, "pad": "", "late": 5}))
+    assert "unexpected field" in (message := refused(lambda scope: scope.read_json(path)))
+    assert "declare all columns with schema=" in message and "a.jsonl" in message
+    counts = found(lambda scope: scope.read_json(path, schema="n long, late long").filter(lambda row: row[1] is not None))
+    assert counts == Counter({(0, (-1, 5)): 1})
+    assert found(lambda scope: scope.read_json(path, columns=["n"]).count().map(lambda n: (n,))) == Counter({(0, (20_001,)): 1})
+
+
+IN_ORDER = {"time": "n", "in_order": True}
+PARQUET = r"b\.parquet' should end in one of .*: read it with read_parquet"
+
+REFUSED: dict[str, tuple[dict[str, str], dict[str, Any], str]] = {
+    "a value that does not parse": ({"a.csv": "n\n1\n", "b.csv": "n\n2\nzz\n"}, {}, r"b\.csv.*invalid value 'zz'.*schema="),
+    "a value that is declared otherwise": ({"a.csv": "n\n1.5\n"}, {"schema": "n long"}, r"a\.csv.*invalid value '1.5'"),
+    "a short line": ({"a.csv": "n,m\n1,2\n3\n"}, {}, r"a\.csv.*Expected 2 columns, got 1"),
+    "an empty file": ({"a.csv": ""}, {}, r"a\.csv.*Empty CSV file"),
+    "a missing column in another file": ({"a.csv": "n,m\n1,2\n", "b.csv": "n,k\n1,2\n"}, {}, r"b\.csv' has no column 'm'"),
+    "one more column in another file": ({"a.csv": "n\n1\n", "b.csv": "n,m\n1,2\n"}, {}, r"b\.csv' has a column 'm' that"),
+    "a column twice": ({"a.csv": "n,n\n1,2\n"}, {}, r"a\.csv' cannot be read as csv.*multiple columns named n"),
+    "a column that is not there": ({"a.csv": "n\n1\n"}, {"columns": ["m"]}, r"no column 'm'; there are 'n'"),
+    "a declared column that is not there": ({"a.csv": "n\n1\n"}, {"schema": "m long"}, r"a\.csv' has no column 'm'"),
+    "a column named twice": ({"a.csv": "n\n1\n"}, {"columns": ["n", "n"]}, r"names a column twice"),
+    "columns in a text": ({"a.csv": "n\n1\n"}, {"columns": "n"}, r"columns= is a list of names"),
+    "types that are none": ({"a.csv": "n\n1\n"}, {"schema": "n whole"}, r"'n whole' is no name and type of a column"),
+    "a time that is no column": ({"a.csv": "n\n1\n"}, {"time": "m"}, r"time= names no column that is read: 'm'"),
+    "a time that is no time": ({"a.csv": "n\n1\n"}, {"time": 5}, r"time= is the name of a column, or a function"),
+    "order of nothing": ({"a.csv": "n\n1\n"}, {"in_order": True}, r"in_order=True needs time="),
+    "a row without a time": ({"a.csv": "n,m\n1,0\n,1\n"}, {"time": "n"}, r"row 2 of '.*a\.csv' has no time"),
+    "a time of another type": ({"a.csv": "n\n1\n0.5\n"}, {"time": "n"}, r"row 1 of '.*a\.csv': .*1.0"),
+    "a negative time": ({"a.csv": "n\n1\n2\n-1\n"}, {"time": "n"}, r"row 3 of '.*a\.csv': .*-1 is before the minimum"),
+    "a late row": ({"a.csv": "n\n1\n", "b.csv": "n\n5\n4\n"}, IN_ORDER, r"row 2 of '.*b\.csv' is at 4, after one at 5"),
+    "too many times": ({"a.csv": "n\n1\n"}, {"time": lambda batch: [1, 2]}, r"for 1 rows it returned \[1, 2\]"),
+    "one time for all": ({"a.csv": "n\n1\n"}, {"time": lambda batch: 3}, r"returned 3"),
+    "another extension": ({"a.csv": "n\n1\n", "b.parquet": ""}, {}, PARQUET),
+    "an unknown extension": ({"a.csv": "n\n1\n", "b.dat": ""}, {}, r"b\.dat' should end in .*: name the files with a glob"),
+    "an empty folder": ({}, {}, r"has no files"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_what_cannot_be_read_is_refused_with_its_file(tmp_path: Path, case: str) -> None:
+    files, options, message = REFUSED[case]
+    for name, text in files.items():
+        (tmp_path / name).write_text(text)
+    assert re.search(message, told := refused(lambda scope: scope.read_csv(tmp_path, **options))), told
+
+
+def test_types_of_files_that_know_them_are_kept_or_refused(tmp_path: Path) -> None:
+    written(pa.table({"n": [1]}), tmp_path / "a.parquet")
+    written(pa.table({"n": [1.5]}), tmp_path / "b.parquet")
+    message = refused(lambda scope: scope.read_parquet(tmp_path))
+    assert "column 'n' is double in" in message and "b.parquet" in message and "schema=" in message
+    both = found(lambda scope: scope.read_parquet(tmp_path, schema="n double"))
+    assert both == Counter({(0, (1.0,)): 1, (0, (1.5,)): 1})
+    message = refused(lambda scope: scope.read_parquet(tmp_path, schema="n long"))
+    assert "b.parquet': column 'n' is declared int64, and the batch has double" in message
+    message = refused(lambda scope: scope.read_parquet(tmp_path, schema="n string"))
+    assert "column 'n' is declared string, and the batch has int64: declare the type that it has" in message
+    (tmp_path / "c.parquet").write_bytes(b"PAR1 not at all")
+    assert "c.parquet' cannot be read as parquet" in refused(lambda scope: scope.read_parquet(tmp_path / "c.parquet"))
+
+
+@pytest.mark.parametrize("path", ["nowhere.csv", "nowhere/*.csv", [], os.fsdecode(b"\xff.csv")])
+def test_a_path_that_leads_nowhere_is_refused(path: Any) -> None:
+    refused(lambda scope: scope.read_csv(path))
+
+
+def test_a_file_that_changes_during_the_run_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text("n\n1\n")
+    with Worker() as worker:
+        with worker.dataflow(int) as scope:
+            scope.read_csv(path).probe()
+        path.write_text("n\n1\n2\n")
+        with pytest.raises(OperatorError, match="has changed since the run began"):
+            worker.run()
+
+
+# -- times ---------------------------------------------------------------------------------------------------------------
+
+
+def test_times_of_other_types_and_from_functions(tmp_path: Path) -> None:
+    path = tmp_path / "a.parquet"
+    written(pa.table({"day": [date(2024, 1, 2), date(2024, 1, 1)], "n": [0, 1]}), path)
+    with Worker() as worker:
+        with worker.dataflow(Product[int, int]) as scope:
+            pairs = scope.read_parquet(path, time=lambda batch: [Product(n, 1) for n in batch["n"].to_pylist()]).capture()
+        with worker.dataflow(int) as other:
+            days = other.read_parquet(path, time=lambda batch: pa.compute.day(batch["day"]), columns=["n", "day"]).capture()
+            array = other.read_parquet(path, time=lambda batch: batch["n"].to_numpy(), columns=["n"]).capture()
+        worker.run()
+    assert [time for time, _ in pairs.extract()] == [Product(0, 1), Product(1, 1)]
+    assert [(time, [row[0] for row in rows]) for time, rows in days.extract()] == [(1, [1]), (2, [0])]
+    assert array.extract() == [(0, [(0,)]), (1, [(1,)])]
+
+
+def test_rows_in_order_complete_times_while_the_rest_is_read(tmp_path: Path) -> None:
+    """And no more than a batch is read at once."""
+    written(pa.table({"day": range(50), "n": range(50)}), tmp_path / "a.arrow", rows=1)
+    for in_order in (True, False):
+        batches: list[int] = []
+        complete: list[int] = []
+        with Worker() as worker:
+            with worker.dataflow(int) as scope:
+                stream = scope.read_ipc(tmp_path / "a.arrow", time="day", in_order=in_order)
+                probe = stream.inspect_batch(lambda time, batch: batches.append(time)).probe()  # noqa: B023
+            while not worker.idle:
+                before = len(batches)
+                worker.step()
+                assert len(batches) - before <= 1
+                complete.append(next(time for time in range(51) if time == 50 or probe.less_equal(time)))
+        assert batches == list(range(50))
+        assert set(complete) == (set(range(51)) if in_order else {0, 50})
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize("steps", [1, 2, 5, 30])
+def test_a_resumed_run_reads_the_rest(tmp_path: Path, steps: int, workers: int) -> None:
+    """Also in the middle of a file, and on another number of workers."""
+    for day in range(4):
+        written(pa.table({"day": [day] * 10, "n": range(10 * day, 10 * day + 10)}), tmp_path / f"{day}.arrow", rows=4)
+
+    def program(worker: Worker, start: Sequence[Any], steps: int) -> tuple[list[Any], Any]:
+        registry = MemoryStateRegistry(worker, start)
+        with worker.dataflow(int) as scope:
+            captured = scope.read_ipc(tmp_path, time="day", in_order=True).capture()
+        for _ in range(steps):
+            worker.step()
+        if not steps and start:
+            worker.run()
+        return [row for _, rows in captured.extract() for row in rows], registry.snapshot()
+
+    first, snapshot = program(timely.Worker(), (), steps)
+    later = timely.execute(lambda worker: program(worker, [snapshot], 0)[0], workers=workers)
+    assert (len(first) == 40) == (steps == 30)
+    assert sorted([*first, *(row for part in later for row in part)]) == [(n // 10, n) for n in range(40)]
