@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import signal
 import threading
 from collections.abc import Callable, Mapping, Sequence
@@ -43,9 +44,12 @@ def serve(script: Path, inputs: Mapping[str, Path], settings: Settings, say: Cal
     watched = [
         WatchedInput(name, path, declared.get(name.lower()), changes=name in settings.changes) for name, path in inputs.items()
     ]
+    gc.disable()  # what is loaded stays: to look for garbage in it took a third of the time
     views = Views(Limits(queries=settings.max_queries, rows=settings.max_rows, query_seconds=settings.query_seconds))
     watcher = InputWatcher(views, watched, settings.poll)
     views.run_script(text)
+    gc.freeze()
+    gc.enable()
     over = threading.Event()
     before = {number: signal.signal(number, lambda *_: over.set()) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
