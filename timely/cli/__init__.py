@@ -300,8 +300,8 @@ def parser(files: object = None) -> argparse.ArgumentParser:
     serve.add_argument("--writable", action="store_true", help="let clients change tables")
     serve.add_argument("--max-queries", type=_positive, default=16, metavar="N", help="queries at one time (default: 16)")
     serve.add_argument("--max-rows", type=_positive, default=100_000, metavar="N", help="rows of one answer (default: 100000)")
-    text = "seconds that a query may take in one epoch (default: 10)"
-    serve.add_argument("--query-seconds", type=_seconds, default=10.0, metavar="S", help=text)
+    text = "seconds that a query may take in one epoch (default: 30)"
+    serve.add_argument("--query-seconds", type=_seconds, default=30.0, metavar="S", help=text)
     serve.set_defaults(command=_serve)
 
     credentials = commands.add_parser(

@@ -6,7 +6,8 @@ Types become those of tables where nothing is lost. A file whose columns differ 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -16,7 +17,7 @@ import pyarrow.json
 import pyarrow.parquet
 
 from timely.errors import ConfigurationError, SchemaError, file_error_text
-from timely.server.contents import Change
+from timely.server.contents import Row
 
 COUNT: Final = "count"
 CHANGE_TYPE: Final = "_change_type"
@@ -171,20 +172,20 @@ def change_schema(schema: pa.Schema) -> pa.Schema:
     return schema.remove(schema.get_field_index(names[0]))
 
 
-def rows_of_table(table: pa.Table) -> list[Change]:
-    """Return each row of a table once.
+def rows_of_table(table: pa.Table) -> Iterable[Row]:
+    """Return the rows of a table.
 
-    >>> rows_of_table(pa.table({"n": [1, 1]}))
-    [((1,), 1), ((1,), 1)]
+    >>> list(rows_of_table(pa.table({"n": [1, 1]})))
+    [(1,), (1,)]
     """
-    return [(row, 1) for row in _tuples(table)]
+    return zip(*(column.to_pylist() for column in table.columns), strict=True)
 
 
-def changes_of_table(table: pa.Table) -> list[Change]:
+def changes_of_table(table: pa.Table) -> Counter[Row]:
     """Return the rows of a table of changes with what they add to their counts; ``SchemaError`` for an unknown change.
 
     >>> changes_of_table(pa.table({"n": [1, 2], "_change_type": ["insert", "delete"]}))
-    [((1,), 1), ((2,), -1)]
+    Counter({(1,): 1, (2,): -1})
     """
     change_schema(table.schema)
     name = CHANGE_TYPE if CHANGE_TYPE in table.column_names else COUNT
@@ -194,8 +195,7 @@ def changes_of_table(table: pa.Table) -> list[Change]:
         if type(count) is not int:
             known = f"one of {', '.join(_SIGNS)}" if name == CHANGE_TYPE else "a whole number"
             raise SchemaError(f"row {position + 1}: {name} is {given[position]!r}, and should be {known}")
-    return list(zip(_tuples(table.drop_columns([name])), counts, strict=True))
-
-
-def _tuples(table: pa.Table) -> list[tuple[Any, ...]]:
-    return list(zip(*(column.to_pylist() for column in table.columns), strict=True))
+    found: Counter[Row] = Counter()
+    for row, count in zip(rows_of_table(table.drop_columns([name])), counts, strict=True):
+        found[row] += count
+    return Counter({row: count for row, count in found.items() if count})

@@ -42,7 +42,7 @@ class Limits:
 
     queries: int = 16
     """Queries that run at one time."""
-    query_seconds: float = 10.0
+    query_seconds: float = 30.0
     """Seconds that a query may take in one epoch."""
     rows: int = 100_000
     """Rows of one answer, or of one event."""

@@ -17,9 +17,9 @@ from typing import NamedTuple, Self
 import attrs
 import pyarrow as pa
 
-from timely.differential.tables.kinds import columns_of, row_check
-from timely.errors import ConfigurationError, DifferenceError, TimelyError, error_text, file_error_text
-from timely.server.contents import Change, Row
+from timely.differential.tables.kinds import columns_of
+from timely.errors import ConfigurationError, DifferenceError, SchemaError, TimelyError, error_text, file_error_text
+from timely.server.contents import Row
 from timely.server.input_files import CHANGE_TYPE, COUNT, change_schema, changes_of_table, plain_schema, read_table, rows_of_table
 from timely.server.script import checked_name
 from timely.server.views import Changes, Views
@@ -69,7 +69,7 @@ class WatchedInput:
         self._rounds = 0
         self._missing: str | None = None
         self.schema: pa.Schema = self._found_schema() if schema is None else schema
-        self._check = row_check(columns_of(self.schema), self.schema)
+        columns_of(self.schema)  # which refuses types that tables do not have
 
     def _found_schema(self) -> pa.Schema:
         errors = []
@@ -137,23 +137,23 @@ class WatchedInput:
 
     def _read(self, path: Path, file: _File, signature: Signature) -> FileChange | None:
         try:
-            rows: Counter[Row] = Counter()
-            for row, count in self._rows(path):
-                rows[self._check(row)] += count
+            rows = self._rows(path)
         except TimelyError as error:
             if _signature(path) == signature:  # else it is being written
                 self._refused(file, signature, f"{str(path)!r}: {error}")
             return None
         if _signature(path) != signature:
             return None
-        rows = Counter({row: count for row, count in rows.items() if count})
-        changes = {row: rows[row] - file.rows[row] for row in {**file.rows, **rows}}
+        before = file.rows
+        if not before:
+            return FileChange(path, signature, rows, dict(rows))
+        changes = {row: rows[row] - before[row] for row in {**before, **rows}}
         return FileChange(path, signature, rows, {row: diff for row, diff in changes.items() if diff})
 
-    def _rows(self, path: Path) -> list[Change]:
+    def _rows(self, path: Path) -> Counter[Row]:
         if self._changes:
             return changes_of_table(read_table(path, self.schema, (CHANGE_TYPE, COUNT)))
-        return rows_of_table(read_table(path, self.schema))
+        return Counter(rows_of_table(read_table(path, self.schema)))
 
     def accept(self, change: FileChange) -> None:
         """Take note that a change is in the table."""
@@ -219,7 +219,7 @@ class InputWatcher:
             for change in each.poll():
                 try:
                     self._views.check(each.name, change.changes, together)
-                except DifferenceError as error:
+                except (SchemaError, DifferenceError) as error:
                     each.refuse(change, str(error))
                 else:
                     together.update(change.changes)
