@@ -330,6 +330,22 @@ class Table(Generic[T]):
         )
         return Table(rows, tuple(found.columns[i] for i in kept))
 
+    def explode(self, column: str) -> Table[T]:
+        """Return a row for each element of the lists of ``column``, which becomes the element; empty lists have no row.
+
+        >>> import pyarrow as pa
+        >>> import timely
+        >>> from timely import differential as dd
+        >>> with timely.Worker() as worker:
+        ...     with worker.dataflow(int) as scope:
+        ...         posts = dd.table(scope, pa.table({"id": [1, 2], "tags": [["a", "b"], []]}))
+        ...         tags = posts.explode("tags").output()
+        ...     tags.at(0)
+        {(1, 'a'): 1, (1, 'b'): 1}
+        """
+        (name,) = self._names("explode", [column])
+        return self.with_columns(exp.alias_(exp.Explode(this=exp.column(name, "this")), name))
+
     def map_rows(self, f: Callable[[tuple[Any, ...]], Any], schema: pa.Schema, *, name: str = "map_rows") -> Table[T]:
         """Return the table of ``f(row)``: a tuple of ``schema`` for each row, which is a tuple too.
 
