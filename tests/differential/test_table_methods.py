@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
 import pytest
 
 import timely
@@ -229,6 +231,15 @@ def test_a_stream_of_batches_has_their_rows_at_their_times() -> None:
         with pytest.raises(timely.OperatorError) as caught:
             batches(bad, schema=schema)
         assert isinstance(caught.value.__cause__, SchemaError)
+
+
+def test_a_stream_of_files_or_of_rows(tmp_path: Path) -> None:
+    pq.write_table(DATA, tmp_path / "data.parquet")
+    with timely.Worker() as worker:
+        with worker.dataflow(int) as scope:
+            files = dd.table(scope.read_parquet(tmp_path / "data.parquet"), DATA.schema).output()
+            rows = dd.table(scope.to_stream([(1, "ada", 0.5)]), DATA.schema).output()
+        assert files.at(0) == ROWS and rows.at(0) == {(1, "ada", 0.5): 1}
 
 
 def test_an_output_has_the_schema_of_its_table() -> None:
