@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
 import pytest
 
 import timely
@@ -231,6 +233,15 @@ def test_a_stream_of_batches_has_their_rows_at_their_times() -> None:
         assert isinstance(caught.value.__cause__, SchemaError)
 
 
+def test_a_stream_of_files_or_of_rows(tmp_path: Path) -> None:
+    pq.write_table(DATA, tmp_path / "data.parquet")
+    with timely.Worker() as worker:
+        with worker.dataflow(int) as scope:
+            files = dd.table(scope.read_parquet(tmp_path / "data.parquet"), DATA.schema).output()
+            rows = dd.table(scope.to_stream([(1, "ada", 0.5)]), DATA.schema).output()
+        assert files.at(0) == ROWS and rows.at(0) == {(1, "ada", 0.5): 1}
+
+
 def test_an_output_has_the_schema_of_its_table() -> None:
     with timely.Worker() as worker:
         with worker.dataflow(int) as scope:
@@ -299,3 +310,73 @@ def test_columns_of_one_name_get_names_of_their_own() -> None:
             table = dd.table(scope, DATA)
             output = table.join(table, on="this.id = other.id").select("id", "id_1").distinct().output()
         assert output.at(0) == {(1, 1): 1, (2, 2): 1}
+
+
+# -- lists ---------------------------------------------------------------------------------------------------------
+
+POSTS = pa.schema([("id", pa.int64()), ("tags", pa.list_(pa.string())), ("sizes", pa.list_(pa.int64()))])
+
+
+def post(source: random.Random) -> Any:
+    tags = tuple(maybe(source, source.choice("abc")) for _ in range(source.randint(0, 3)))
+    return source.randint(1, 4), maybe(source, tags), maybe(source, tuple(range(source.randint(0, 3))))
+
+
+LISTS = Tables({"posts": POSTS}, {"posts": post})
+
+UNNESTED = [
+    "select id, unnest(tags) from posts",
+    "select id, unnest(tags) as t, unnest(sizes) as s from posts",
+    "select id, upper(unnest(tags)) || '!' from posts where id > 1",
+    "select unnest([1, id]) from posts",
+    "select distinct unnest(tags) from posts",
+    "select unnest(tags) as t, id from posts order by t, id limit 3",
+    "select t, count(*) from (select unnest(tags) as t from posts) group by t",
+    "select id, t from posts, unnest(tags) as u(t)",
+    "select id, t from posts, unnest(posts.tags) as u(t) where t <> 'a' and id < 4",
+    "select id, t, s from posts, unnest(tags) as u(t), unnest(sizes) as v(s) where s > 0",
+    "select id, t from posts cross join unnest(tags) as u(t)",
+    "select id, t from posts left join unnest(tags) as u(t) on true",
+    "select id, t from posts join unnest(tags) as u(t) on t = 'b'",
+    "select id, t, i from posts, unnest(tags) with ordinality as u(t, i)",
+    "select id, t from posts, lateral unnest(tags) as u(t)",
+    "select u.unnest from posts, unnest(sizes) u",
+    "select x from unnest([1, 2, 2]) as u(x)",
+    "select p.id, x from posts p, unnest(list_concat(p.sizes, [7])) as u(x) join (values (1), (7)) as v(y) on x = y",
+    "select id from posts p where exists (select 1 from unnest(p.tags) as u(t) where t = 'a')",
+    "select id, (select sum(s) from unnest(p.sizes) as u(s)) from posts p",
+    "select min(tags), max(tags), max(sizes), count(distinct tags) from posts",
+    "select tags, count(*) from posts group by tags",
+    "select id, tags from posts order by tags desc, sizes nulls first, id limit 3",
+    "select a.id, b.id from posts a join posts b on a.tags = b.tags",
+    "select tags from posts union select ['a'] union select list_append(tags, 'z') from posts",
+    "select p, p.id from (select {'id': id, 'n': len(sizes)} as p from posts)",
+    "select max({'n': len(sizes), 'id': id}) from posts",
+    "select q.p.n from (select {'n': len(sizes)} as p from posts) q where q.p.n > 1",
+]
+
+
+@pytest.mark.parametrize("query", UNNESTED)
+def test_lists_and_structs_in_queries(query: str) -> None:
+    LISTS.check(lambda posts: dd.sql(posts.scope, query, posts=posts), query)
+
+
+def test_explode() -> None:
+    LISTS.check(lambda posts: posts.explode("tags"), "select id, unnest(tags), sizes from posts")
+
+
+@pytest.mark.filterwarnings("ignore::timely.TimelyWarning")
+@pytest.mark.parametrize(
+    ("query", "said"),
+    [
+        ("select unnest(id) from posts", "takes a list, not INTEGER"),
+        ("select id from posts right join unnest(tags) as u(t) on true", "inner or left join"),
+        ("select sum(unnest(sizes)) from posts", "UNNEST"),
+        ("select id from posts where unnest(tags) = 'a'", "UNNEST"),
+        ("select id.x from posts", "no fields|x"),
+        ("select tags[1:2:3] from posts", "not supported|step"),
+    ],
+)
+def test_what_is_refused_of_lists(query: str, said: str) -> None:
+    with timely.Worker() as worker, worker.dataflow(int) as scope, pytest.raises(SqlError, match=said):
+        dd.sql(scope, query, posts=dd.table(scope, POSTS))

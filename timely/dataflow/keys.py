@@ -62,8 +62,8 @@ def route(key: object) -> int:
     """Return the number that ``key`` is routed by: the record goes to that number modulo the number of workers.
 
     A key is a number, a string, bytes, a date, a ``datetime``, ``timedelta`` or ``time``, a UUID, a member of an enumeration,
-    ``None``, or a tuple, ``frozenset``, data class or attrs class of such. ``RoutingError`` for any other, and for a class with its own
-    ``__eq__``. ``None`` and NaN go where 0 goes.
+    ``None``, or a tuple, ``frozenset``, data class or attrs class of such. ``RoutingError`` for any other, and for a class with
+    its own ``__eq__``. ``None`` and NaN go where 0 goes.
 
     >>> route(7), route(None), route("abc") == route(b"abc"), route((1, "a")) == route((1, "a"))
     (7, 0, True, True)

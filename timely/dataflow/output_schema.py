@@ -148,6 +148,8 @@ class OutputSchema:
 
     def _array(self, field: pa.Field, values: Sequence[Any]) -> pa.Array:
         try:
+            if pa.types.is_nested(field.type):
+                values = [_named(field.type, value) for value in values]
             found = pa.array(values)  # of the type that they have: a given one would make 1 of 1.5
         except (pa.ArrowException, OverflowError, TypeError, ValueError) as error:
             raise SchemaError(
@@ -264,3 +266,12 @@ def _kind(kind: pa.DataType) -> str:
         if is_one(kind):
             return name
     return f"type {kind.id}"
+
+
+def _named(kind: pa.DataType, value: Any) -> Any:
+    """Return a value of a column whose structs, where they are tuples, have the names of their fields."""
+    if pa.types.is_struct(kind) and isinstance(value, tuple):
+        return {field.name: _named(field.type, part) for field, part in zip(kind, value, strict=True)}
+    if pa.types.is_list(kind) and isinstance(value, tuple | list):
+        return [_named(kind.value_type, part) for part in value]
+    return value

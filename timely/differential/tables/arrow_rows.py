@@ -94,6 +94,21 @@ def batch_reader(schema: pa.Schema, place: str) -> Callable[[Any], list[Row]]:
     return rows
 
 
+def stream_reader(schema: pa.Schema, place: str) -> Callable[[Any], list[tuple[Row, int]]]:
+    """Return what makes insertions of a container: an Arrow batch, or a list of Arrow batches or of rows."""
+    read, check = batch_reader(schema, place), row_check(columns_of(schema), schema)
+
+    def updates(container: Any) -> list[tuple[Row, int]]:
+        if is_arrow(container):
+            return [(row, 1) for row in read(container)]
+        found: list[tuple[Row, int]] = []
+        for record in container:
+            found += [(check(record), 1)] if isinstance(record, tuple) else [(row, 1) for row in read(record)]
+        return found
+
+    return updates
+
+
 def batch_of(rows: Sequence[Row], columns: Sequence[Column], place: str) -> pa.RecordBatch:
     """Return rows as an Arrow batch; ``SchemaError`` for values that its types do not hold.
 

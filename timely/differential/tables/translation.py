@@ -43,6 +43,7 @@ from timely.differential.tables.table_joins import (
     match_of,
     matched,
 )
+from timely.differential.tables.unnesting import joined_elements, unnest_of, unnested, unnests_in
 from timely.differential.tables.using import UsingColumns
 from timely.differential.tables.window_functions import windows_in, with_windows
 from timely.errors import SqlError
@@ -272,11 +273,11 @@ class _Select:
         for value in values:
             if value.is_star:
                 raise refusal(value, "* has no columns here")
-        relation = self.with_subqueries(relation, values)
+        relation = unnested(self.with_subqueries(relation, values), unnests_in(values))
         first = len(self.outer)
         found = [compile_scalar(value, relation.scope) for value in (*self.outer, *values)]
         names = [*(f"{HIDDEN}{index}" for index in range(first)), *(output.alias_or_name for output in outputs)]
-        columns = [Column(name, scalar.kind, scalar.nullable) for name, scalar in zip(names, found)]
+        columns = [Column(name, scalar.kind, scalar.nullable, scalar.scale) for name, scalar in zip(names, found)]
         places = _output_places(columns, first)
         for index, value in enumerate(values, first):
             places.setdefault(value, index)
@@ -381,6 +382,13 @@ class _Select:
             how = None
         if how is None or method not in ("", "NATURAL", "ASOF") or (method == "ASOF" and how not in ("inner", "left")):
             raise refusal(node, f"{method} {side} {kind} JOIN is not supported".replace("  ", " ").strip())
+        unnest = unnest_of(node.this)
+        if unnest is not None:
+            only(node, "this", "side", "kind", "on")
+            conditions = [condition for condition in conjuncts(node.args.get("on")) if not _always(condition)]
+            if conditions and how == "left":
+                raise refusal(node, "a LEFT JOIN of UNNEST is ON TRUE")
+            return self.filtered(joined_elements(relation, unnest, how, node), conditions)
         other, conditions = self.lateral(relation, node.this, how)
         if other.tables & relation.tables:
             raise refusal(node, "two tables of one name: give one an alias")
@@ -432,7 +440,10 @@ class _Select:
         if isinstance(node, exp.Values):
             only(node, "expressions", "alias")
             return self.rows(node).named(node.alias, _alias_columns(node))
-        raise refusal(node, f"{node.key.upper()} in FROM is not supported: tables, subqueries and VALUES are")
+        unnest = unnest_of(node)
+        if unnest is not None:
+            return joined_elements(Relation(constant(self.scope, [()]), ()), unnest, "inner", node)
+        raise refusal(node, f"{node.key.upper()} in FROM is not supported: tables, subqueries, VALUES and UNNEST are")
 
     def rows(self, node: exp.Expr) -> Relation:
         """Return the rows of VALUES."""

@@ -20,7 +20,7 @@ from timely.differential.collections import Collection, collection, new_collecti
 from timely.differential.inputs import InputSession
 from timely.differential.linear import linear
 from timely.differential.outputs import Output, output
-from timely.differential.tables.arrow_rows import ArrowRows, arrow_table, batch_reader, by_batches, is_arrow
+from timely.differential.tables.arrow_rows import ArrowRows, arrow_table, by_batches, is_arrow, stream_reader
 from timely.differential.tables.asof_joins import asof_join
 from timely.differential.tables.correlation import conjuncts, with_unique_tables
 from timely.differential.tables.kinds import Column, Kind, arrow_schema, columns_of, row_check
@@ -330,6 +330,22 @@ class Table(Generic[T]):
         )
         return Table(rows, tuple(found.columns[i] for i in kept))
 
+    def explode(self, column: str) -> Table[T]:
+        """Return a row for each element of the lists of ``column``, which becomes the element; empty lists have no row.
+
+        >>> import pyarrow as pa
+        >>> import timely
+        >>> from timely import differential as dd
+        >>> with timely.Worker() as worker:
+        ...     with worker.dataflow(int) as scope:
+        ...         posts = dd.table(scope, pa.table({"id": [1, 2], "tags": [["a", "b"], []]}))
+        ...         tags = posts.explode("tags").output()
+        ...     tags.at(0)
+        {(1, 'a'): 1, (1, 'b'): 1}
+        """
+        (name,) = self._names("explode", [column])
+        return self.with_columns(exp.alias_(exp.Explode(this=exp.column(name, "this")), name))
+
     def map_rows(self, f: Callable[[tuple[Any, ...]], Any], schema: pa.Schema, *, name: str = "map_rows") -> Table[T]:
         """Return the table of ``f(row)``: a tuple of ``schema`` for each row, which is a tuple too.
 
@@ -511,7 +527,8 @@ def table(source: Any, data: Any = None, *, schema: pa.Schema | None = None, nam
     - ``table(collection, schema)``: the records of a collection, which are tuples.
     - ``table(scope, data)``: the rows of ``data`` at the minimum time, once, whichever number of workers is given it. ``data``
       exports Arrow: a PyArrow table or batch, a DataFrame of polars or pandas, a relation of DuckDB.
-    - ``table(stream, schema)``: the rows of a stream of Arrow batches, each at the time of its batch.
+    - ``table(stream, schema)``: the rows of a stream of Arrow batches, or of tuples, each at its time; ``scope.read_parquet`` and
+      the like make such streams.
 
     Rows are checked against the schema when they come: ``SchemaError`` for others.
 
@@ -539,14 +556,7 @@ def table(source: Any, data: Any = None, *, schema: pa.Schema | None = None, nam
         raise GraphError("table: give the pyarrow.Schema of its rows, or Arrow data, which has one")
     columns = columns_of(schema)
     if isinstance(source, Stream):
-        read = batch_reader(schema, name)
-
-        def updates(container: Any) -> list[tuple[Any, int]]:
-            batches = [container] if is_arrow(container) else container  # a container of records may hold batches too
-            return [(row, 1) for batch in batches for row in read(batch)]
-
-        made = linear(source, name, updates)
-        return Table(Collection(made), columns)
+        return Table(Collection(linear(source, name, stream_reader(schema, name))), columns)
     check = row_check(columns, schema)
     if isinstance(source, Collection):
         return Table(source.map(check, name=name), columns)
