@@ -6,7 +6,7 @@ import datetime
 import functools
 import random
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -37,6 +37,112 @@ EDGES = pa.schema([pa.field("src", pa.int64(), nullable=False), pa.field("dst", 
 SCHEMAS = {"orders": ORDERS, "lines": LINES, "edges": EDGES}
 
 EPOCHS = 7
+RESTART = 3
+"""The epoch at which a program with a checkpoint starts again."""
+
+
+def typed(rows: Any) -> Counter[Any]:
+    """Count rows, with the types of their values: 1, 1.0 and true are not the same here."""
+    counts: Counter[Any] = Counter()
+    for row, count in rows:
+        counts[tuple((type(value).__name__, round(value, 9) if type(value) is float else value) for value in row)] += count
+    return counts
+
+
+Changes = Mapping[str, list[tuple[Any, int]]]
+"""The updates of each table."""
+
+
+class Epochs:
+    """The changes of some tables, and what queries over them give at each epoch."""
+
+    def __init__(self, schemas: Mapping[str, pa.Schema], changes: Sequence[Changes]) -> None:
+        self.schemas = schemas
+        self.changes = changes
+
+    @functools.cached_property
+    def _databases(self) -> list[Any]:
+        """A DuckDB connection for each epoch, with what the tables hold then."""
+        found = []
+        held: dict[str, Counter[Any]] = {name: Counter() for name in self.schemas}
+        for epoch in self.changes:
+            connection = duckdb.connect()
+            for name, schema in self.schemas.items():
+                empty = schema.empty_table()
+                connection.register("empty", empty)
+                connection.execute(f"create table {name} as select * from empty")
+                connection.unregister("empty")
+                for record, diff in epoch.get(name, ()):
+                    held[name][record] += diff
+                rows = list(held[name].elements())
+                if rows:
+                    connection.executemany(f"insert into {name} values ({', '.join('?' * len(rows[0]))})", rows)
+            found.append(connection)
+        return found
+
+    def expected(self, query: str) -> list[Any]:
+        """Return what DuckDB gives."""
+        return [typed((row, 1) for row in connection.execute(query).fetchall()) for connection in self._databases]
+
+    def views(self, query: str) -> list[Any]:
+        """Return what a view holds."""
+        with timely.Worker() as worker:
+            with worker.dataflow(int) as scope:
+                tables = {name: dd.table(scope, schema, name=name) for name, schema in self.schemas.items()}
+                output = dd.sql(scope, query, **tables).output()
+            for time, epoch in enumerate(self.changes):
+                for name, found in tables.items():
+                    for record, diff in epoch.get(name, ()):
+                        found.session.update(record, diff)
+                    found.session.advance_to(time + 1)
+            for found in tables.values():
+                found.session.close()
+            return [typed(output.at(time).items()) for time in range(len(self.changes))]
+
+    def views_on_workers(self, query: str, workers: int = 3) -> list[Any]:
+        """Return what a view holds on several workers."""
+        inputs = [
+            [(record, time, diff) for time, epoch in enumerate(self.changes) for record, diff in epoch.get(name, ())]
+            for name in self.schemas
+        ]
+
+        def build(*collections: Any) -> Any:
+            tables = {name: dd.table(rows, schema) for rows, (name, schema) in zip(collections, self.schemas.items())}
+            return dd.sql(collections[0].scope, query, **tables).collection
+
+        found = differential.run(build, *inputs, workers=workers, compact=True)
+        return [typed(differential.accumulated(found, time).items()) for time in range(len(self.changes))]
+
+    def views_after_restart(self, query: str, where: Path) -> list[Any]:
+        """Return what a view holds from ``RESTART`` on, after a checkpoint there on one worker and a restart on two."""
+        timely.execute(lambda worker: self._phase(worker, where, query, RESTART), workers=1)
+        shares = timely.execute(lambda worker: self._phase(worker, where, query, len(self.changes)), workers=2)
+        return [typed(item for share in shares for item in share[index]) for index in range(len(self.changes) - RESTART)]
+
+    def _phase(self, worker: timely.Worker, where: Path, query: str, stop: int) -> Any:
+        """Go on from the last checkpoint up to ``stop``, where another is made, or to the end; return what each epoch holds."""
+        with Recovery(worker, where) as recovery:
+            with worker.dataflow(int) as scope:
+                tables = {name: dd.table(scope, schema, name=name) for name, schema in self.schemas.items()}
+                output = dd.sql(scope, query, **tables).output()
+            start = recovery.time or 0
+            for found in tables.values():
+                found.session.advance_to(start)
+            for time in range(start, stop):
+                for name, found in tables.items():
+                    for number, (record, diff) in enumerate(self.changes[time].get(name, ())):
+                        if number % worker.peers == worker.index:
+                            found.session.update(record, diff)
+                    found.session.advance_to(time + 1)
+            if stop < len(self.changes):
+                recovery.checkpoint(stop)
+            for found in tables.values():
+                found.session.close()
+            worker.run()
+            return [list(output.at(time).items()) for time in range(start, stop)] if stop == len(self.changes) else None
+
+
+# -- random streams ------------------------------------------------------------------------------------------------
 
 
 def maybe(random: random.Random, value: Any) -> Any:
@@ -61,14 +167,13 @@ def edge(random: random.Random) -> Any:
 
 MADE: dict[str, Callable[[random.Random], Any]] = {"orders": order, "lines": line, "edges": edge}
 
-Changes = list[dict[str, list[tuple[Any, int]]]]
 
-
-def stream(seed: int) -> Changes:
-    """Return the changes of each table by epoch: some come, some of those that are there go, and in the end nearly all."""
+@functools.cache
+def stream(seed: int) -> Epochs:
+    """Return random epochs: some records come, some of those that are there go, and in the end nearly all."""
     source = random.Random(seed)
     held: dict[str, list[Any]] = {name: [] for name in SCHEMAS}
-    epochs: Changes = []
+    epochs: list[Changes] = []
     for epoch in range(EPOCHS):
         changes: dict[str, list[tuple[Any, int]]] = {}
         for name, records in held.items():
@@ -80,105 +185,15 @@ def stream(seed: int) -> Changes:
                 records.append(record)
                 changes[name].append((record, 1))
         epochs.append(changes)
-    return epochs
-
-
-def typed(rows: Any) -> Counter[Any]:
-    """Count rows, with the types of their values: 1, 1.0 and true are not the same here."""
-    counts: Counter[Any] = Counter()
-    for row, count in rows:
-        counts[tuple((type(value).__name__, round(value, 9) if type(value) is float else value) for value in row)] += count
-    return counts
-
-
-@functools.cache
-def databases(seed: int) -> list[Any]:
-    """Return a DuckDB connection for each epoch, with what the tables hold then."""
-    found = []
-    held: dict[str, Counter[Any]] = {name: Counter() for name in SCHEMAS}
-    for epoch in stream(seed):
-        connection = duckdb.connect()
-        connection.execute("create table orders(id bigint, customer varchar, amount bigint)")
-        connection.execute("create table lines(order_id bigint, price double, n bigint, day date, fee decimal(8, 2))")
-        connection.execute("create table edges(src bigint not null, dst bigint not null, w bigint)")
-        for name, updates in epoch.items():
-            for record, diff in updates:
-                held[name][record] += diff
-            rows = list(held[name].elements())
-            connection.executemany(f"insert into {name} values ({', '.join('?' * len(rows[0]))})", rows)
-        found.append(connection)
-    return found
-
-
-def expected_by_epoch(seed: int, query: str) -> list[Any]:
-    return [typed((row, 1) for row in connection.execute(query).fetchall()) for connection in databases(seed)]
-
-
-def views_by_epoch(changes: Changes, query: str) -> list[Any]:
-    with timely.Worker() as worker:
-        with worker.dataflow(int) as scope:
-            tables = {name: dd.table(scope, schema, name=name) for name, schema in SCHEMAS.items()}
-            output = dd.sql(scope, query, **tables).output()
-        for time, epoch in enumerate(changes):
-            for name, updates in epoch.items():
-                for record, diff in updates:
-                    tables[name].session.update(record, diff)
-                tables[name].session.advance_to(time + 1)
-        for found in tables.values():
-            found.session.close()
-        return [typed(output.at(time).items()) for time in range(len(changes))]
-
-
-def tables_of(collections: Any) -> dict[str, Any]:
-    return {name: dd.table(rows, schema) for rows, (name, schema) in zip(collections, SCHEMAS.items())}
-
-
-def views_on_workers(changes: Changes, query: str, workers: int) -> list[Any]:
-    """Return what a query holds at each epoch on several workers."""
-    inputs = [[(record, time, diff) for time, epoch in enumerate(changes) for record, diff in epoch[name]] for name in SCHEMAS]
-    found = differential.run(
-        lambda *tables: dd.sql(tables[0].scope, query, **tables_of(tables)).collection, *inputs, workers=workers, compact=True
-    )
-    return [typed(differential.accumulated(found, time).items()) for time in range(len(changes))]
-
-
-def phase(worker: timely.Worker, where: Path, query: str, stop: int) -> Any:
-    """Go on from the last checkpoint up to ``stop``, where another is made, or to the end; return what is held at each time."""
-    changes = stream(1)
-    with Recovery(worker, where) as recovery:
-        with worker.dataflow(int) as scope:
-            tables = {name: dd.table(scope, schema, name=name) for name, schema in SCHEMAS.items()}
-            output = dd.sql(scope, query, **tables).output()
-        start = recovery.time or 0
-        for found in tables.values():
-            found.session.advance_to(start)
-        for time in range(start, stop):
-            for name, updates in changes[time].items():
-                for number, (record, diff) in enumerate(updates):
-                    if number % worker.peers == worker.index:
-                        tables[name].session.update(record, diff)
-                tables[name].session.advance_to(time + 1)
-        if stop < EPOCHS:
-            recovery.checkpoint(stop)
-        for found in tables.values():
-            found.session.close()
-        worker.run()
-        return [list(output.at(time).items()) for time in range(start, stop)] if stop == EPOCHS else None
-
-
-def views_after_recovery(query: str, where: Path) -> list[Any]:
-    """Return what a query holds from epoch 3 on, after a checkpoint there on one worker and a restart on two."""
-    timely.execute(lambda worker: phase(worker, where, query, 3), workers=1)
-    shares = timely.execute(lambda worker: phase(worker, where, query, EPOCHS), workers=2)
-    return [typed(item for share in shares for item in share[index]) for index in range(EPOCHS - 3)]
+    return Epochs(SCHEMAS, epochs)
 
 
 def check_random_query(number: int) -> bool:
     """Compare a random query with DuckDB, if DuckDB accepts it; return whether it does."""
-    query, seed = Queries(number).query(), number % 4
+    query, epochs = Queries(number).query(), stream(number % 4)
     try:
-        expected = expected_by_epoch(seed, query)
+        expected = epochs.expected(query)
     except duckdb.Error:
         return False
-    assert views_by_epoch(stream(seed), query) == expected, query
+    assert epochs.views(query) == expected, query
     return True

@@ -12,13 +12,10 @@ import pytest
 import timely
 from tests.differential.sql_epochs import (
     QUERIES,
+    RESTART,
     SCHEMAS,
     check_random_query,
-    expected_by_epoch,
     stream,
-    views_after_recovery,
-    views_by_epoch,
-    views_on_workers,
 )
 from timely import SqlError
 from timely import differential as dd
@@ -27,17 +24,17 @@ from timely import differential as dd
 @pytest.mark.parametrize("number", range(len(QUERIES)), ids=QUERIES.__getitem__)
 def test_a_query_gives_what_duckdb_gives_at_every_epoch(number: int) -> None:
     query, seed = QUERIES[number], 1 + number % 2
-    assert views_by_epoch(stream(seed), query) == expected_by_epoch(seed, query)
+    assert stream(seed).views(query) == stream(seed).expected(query)
 
 
 @pytest.mark.parametrize("query", QUERIES[::12])
 def test_three_workers_give_the_same(query: str) -> None:
-    assert views_on_workers(stream(3), query, 3) == expected_by_epoch(3, query)
+    assert stream(3).views_on_workers(query) == stream(3).expected(query)
 
 
 @pytest.mark.parametrize("query", QUERIES[5::24])
 def test_a_query_resumes_from_a_checkpoint_on_another_number_of_workers(query: str, tmp_path: Path) -> None:
-    assert views_after_recovery(query, tmp_path) == expected_by_epoch(1, query)[3:]
+    assert stream(1).views_after_restart(query, tmp_path) == stream(1).expected(query)[RESTART:]
 
 
 # -- random queries ------------------------------------------------------------------------------------------------

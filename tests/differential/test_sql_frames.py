@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from tests.differential.sql_epochs import expected_by_epoch, stream, views_by_epoch
+from tests.differential.sql_epochs import stream
 
 
 def check(query: str) -> None:
-    expected = expected_by_epoch(1, query)
+    expected = stream(1).expected(query)
     assert any(expected)
-    assert views_by_epoch(stream(1), query) == expected
+    assert stream(1).views(query) == expected
 
 
 # -- ibis ----------------------------------------------------------------------------------------------------------

@@ -11,12 +11,9 @@ import pytest
 
 from tests.differential.sql_epochs import (
     QUERIES,
+    RESTART,
     check_random_query,
-    expected_by_epoch,
     stream,
-    views_after_recovery,
-    views_by_epoch,
-    views_on_workers,
 )
 
 pytestmark = pytest.mark.soak
@@ -25,9 +22,9 @@ pytestmark = pytest.mark.soak
 @pytest.mark.parametrize("query", QUERIES)
 def test_a_query_gives_the_same_on_workers_and_after_recovery(query: str, tmp_path: Path) -> None:
     for seed in (1, 2, 3):
-        assert views_by_epoch(stream(seed), query) == expected_by_epoch(seed, query)
-    assert views_on_workers(stream(3), query, 3) == expected_by_epoch(3, query)
-    assert views_after_recovery(query, tmp_path) == expected_by_epoch(1, query)[3:]
+        assert stream(seed).views(query) == stream(seed).expected(query)
+    assert stream(3).views_on_workers(query) == stream(3).expected(query)
+    assert stream(1).views_after_restart(query, tmp_path) == stream(1).expected(query)[RESTART:]
 
 
 def test_random_queries_give_what_duckdb_gives(soak_seconds: float, cover: Callable[[int, str], None]) -> None:
