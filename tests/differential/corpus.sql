@@ -617,3 +617,12 @@ select id, (select max(n + (select count(*) from edges e where e.src = l.n)) fro
 select id, (select max(l.n) from lines l where l.order_id = o.id and l.n = o.amount and l.order_id = o.amount) from orders o;
 select id, (select count(*) from lines l where l.price = o.id) from orders o;
 select id, (select coalesce(max(n), -1) from lines l where o.id + 1 = l.order_id + l.n) from orders o;
+with c(a, b) as (select id as x, amount as y from orders order by y, x limit 3) select a, b from c where a > 1;
+select t.a from (select id as x, amount as y from orders order by y desc, x limit 3) t(a);
+with c(a) as (select customer as k from orders group by customer having count(*) > 1 order by k limit 2) select * from c;
+with c(a) as (select distinct on (k) customer as k from orders order by k, id) select * from c;
+with c(a, b) as (select customer as k, rank() over (order by id) as r from orders qualify r < 3) select * from c;
+with recursive c(a) as (select src as s from edges where src < 3 union select dst from edges join c on src = a) select * from c;
+select id from orders o where amount in (select (select max(w) from edges e where e.src = l.n) from lines l where l.order_id = o.id);
+select id from orders o where amount in (select rank() over (order by n) from lines l where l.order_id = o.id);
+with c(a) as ((select id as x from orders order by x limit 2) union all (select src from edges order by src limit 1)) select a from c;

@@ -75,7 +75,7 @@ def is_plain(query: exp.Expr, relation: Relation, *, aggregates: bool = False) -
         return False
     parts = {name for name, value in query.args.items() if value not in (None, False, [])}
     allowed = {"expressions", "from_", "joins", "where", "with_"}
-    if aggregates and any(output.find(exp.Query, exp.Window) for output in query.expressions):
+    if any(output.find(exp.Query, exp.Window) for output in query.expressions):
         return False
     if not aggregates and (query.args.get("distinct") is None or query.args["distinct"].args.get("on") is None):
         allowed |= {"distinct", "order"}
@@ -116,6 +116,17 @@ def rows_at_most(query: exp.Expr) -> tuple[int, float]:
 
 
 # -- names ---------------------------------------------------------------------------------------------------------
+
+
+def keep_order_names(node: exp.Expr) -> None:
+    """Put a query that orders by its own names into another, where its columns are renamed: sqlglot would rename them inside."""
+    alias = node.args.get("alias")
+    if not isinstance(node, exp.CTE | exp.Subquery) or not isinstance(alias, exp.TableAlias) or not alias.args.get("columns"):
+        return
+    query = node.this
+    recursive = any(table.name == alias.name for table in query.find_all(exp.Table))
+    if isinstance(query, exp.Query) and query.find(exp.Order, exp.Qualify, exp.Having) and not recursive:
+        node.set("this", exp.select("*").from_(query.subquery("renamed")))
 
 
 def with_unique_tables(tree: exp.Query) -> exp.Query:

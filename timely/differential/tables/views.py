@@ -22,7 +22,7 @@ from timely.differential.linear import linear
 from timely.differential.outputs import Output, output
 from timely.differential.tables.arrow_rows import ArrowRows, arrow_table, by_batches, is_arrow, stream_reader
 from timely.differential.tables.asof_joins import asof_join
-from timely.differential.tables.correlation import conjuncts, with_unique_tables
+from timely.differential.tables.correlation import conjuncts, keep_order_names, with_unique_tables
 from timely.differential.tables.kinds import Column, Kind, arrow_schema, columns_of, row_check
 from timely.differential.tables.recent_rows import recent_rows
 from timely.differential.tables.refusals import mark_positions, refusal
@@ -652,11 +652,12 @@ def _translated(scope: ScopeBuilder[Any], tree: exp.Expr, text: str, tables: Map
     if not isinstance(tree, exp.Query):
         raise SqlError(f"a view is a query, not {tree.key.upper()}")
     mark_positions(tree, text)
-    for part in tree.walk():
+    for part in list(tree.walk()):
         if isinstance(part, exp.Parameter | exp.Placeholder):
             raise refusal(part, "parameters have no values here")
         if isinstance(part, exp.Select):
             mark_using(part)
+        keep_order_names(part)
     names = {name: Relation(found.collection, found.columns) for name, found in tables.items()}
     relation = translate(with_unique_tables(_qualified(tree, tables)), scope, names)
     return Table(relation.collection, relation.columns)

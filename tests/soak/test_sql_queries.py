@@ -1,0 +1,35 @@
+"""SQL over tables: the whole corpus on workers and after recovery, and random queries, compared with DuckDB at every epoch."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.differential.sql_epochs import (
+    QUERIES,
+    RESTART,
+    check_random_query,
+    stream,
+)
+
+pytestmark = pytest.mark.soak
+
+
+@pytest.mark.parametrize("query", QUERIES)
+def test_a_query_gives_the_same_on_workers_and_after_recovery(query: str, tmp_path: Path) -> None:
+    for seed in (1, 2, 3):
+        assert stream(seed).views(query) == stream(seed).expected(query)
+    assert stream(3).views_on_workers(query) == stream(3).expected(query)
+    assert stream(1).views_after_restart(query, tmp_path) == stream(1).expected(query)[RESTART:]
+
+
+def test_random_queries_give_what_duckdb_gives(soak_seconds: float, cover: Callable[[int, str], None]) -> None:
+    end, first, count = time.monotonic() + soak_seconds, random.randrange(10**9), 0
+    while time.monotonic() < end:
+        check_random_query(first + count)
+        count += 1
+    cover(count, "queries")
