@@ -146,7 +146,8 @@ def dataset_fragment(scan: Scan, fragment: Fragment) -> Any:
     if scan.format == "csv":
         kind = pa.dataset.CsvFileFormat(
             parse_options=pa.csv.ParseOptions(
-                delimiter=scan.delimiter or ("\t" if extension_of(fragment.path) == ".tsv" else ",")
+                delimiter=scan.delimiter or ("\t" if extension_of(fragment.path) == ".tsv" else ","),
+                newlines_in_values=True,  # else a value is cut where a block ends in it
             ),
             convert_options=pa.csv.ConvertOptions(
                 null_values=list(scan.null_values), strings_can_be_null=True, quoted_strings_can_be_null=False
