@@ -237,6 +237,8 @@ def plan(paths: Paths, kind: Format, options: Options, workers: int, place: str)
     """
     files = list(_files(paths, kind, place))
     fragments = [Fragment(number, path, os.path.getsize(path), _keys(path, root)) for number, (path, root) in enumerate(files)]
+    if kind.compressed:  # these are texts, which may be empty: Spark writes such files for empty partitions
+        fragments = [fragment for fragment in fragments if fragment.size] or fragments
     first = fragments[0]
     for fragment in fragments:
         if [name for name, _ in fragment.keys] != [name for name, _ in first.keys]:
