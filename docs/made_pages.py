@@ -34,6 +34,7 @@ REFERENCE = (
     "timely.operators",
     "timely.operators.results",
     "timely.operators.windows",
+    "timely.files",
     "timely.worker",
     "timely.recovery",
     "timely.differential",

@@ -443,3 +443,34 @@ def test_a_script_runs_with_a_live_page(here: Path, capsys: pytest.CaptureFixtur
     assert 'script.py", line 1, in <module>' in capsys.readouterr().err
     assert main(["live", "nothing.py"]) == 1
     assert "there is no script 'nothing.py'" in capsys.readouterr().err
+
+
+ROWS = """
+OUTPUTS = {"joined": "node long, left long, right long", "counts": "node long, n long"}
+
+def build(scope, edges):
+    pairs = edges.flat_map(lambda row: [row])
+    counts = pairs.aggregate(lambda key, value, n: (n or 0) + 1, lambda key, n: {"n": n, "node": key})
+    return {"joined": pairs.join(pairs), "counts": counts}
+"""
+
+
+def test_results_of_operators_are_rows_of_the_declared_columns(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    Path("joins.py").write_text(ROWS)
+    outputs = ["--output", "joined=joined.parquet", "--output", "counts=counts.jsonl"]
+    assert main(["run", "joins.py", "--input", "edges=edges.parquet", *outputs, "--workers", "2"]) == 0
+    assert "joined: 6 rows in joined.parquet" in capsys.readouterr().out
+    table = pq.read_table("joined.parquet").to_pylist()
+    assert sorted(tuple(row.values()) for row in table) == [(1, 2, 2), (1, 2, 3), (1, 3, 2), (1, 3, 3), (2, 3, 3), (3, 1, 1)]
+    lines = sorted("".join(path.read_text() for path in Path("counts.jsonl").iterdir()).splitlines())
+    assert lines == ['{"node": 1, "n": 2}', '{"node": 2, "n": 1}', '{"node": 3, "n": 1}']
+
+
+def test_an_input_of_different_files_is_refused(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Where a missing column would be read as missing values."""
+    Path("edges.csv").mkdir()
+    Path("edges.csv/a.csv").write_text("src,dst\n1,2\n")
+    Path("edges.csv/b.csv").write_text("src,to\n1,3\n")
+    assert main(["run", f"{here}:build", "--input", "edges=edges.csv", "--output", "degrees=out.csv"]) == 1
+    assert "input 'edges': 'edges.csv/b.csv' has no column 'dst'; it has 'src', 'to'" in capsys.readouterr().err
+    assert not Path("out.csv").exists()

@@ -17,7 +17,7 @@ import pytest
 
 import timely
 from timely import OperatorError, Product, Worker
-from timely.errors import ConfigurationError, SchemaError, TimestampError
+from timely.errors import ConfigurationError, GraphError, SchemaError, TimestampError
 from timely.testing import MemoryStateRegistry
 
 pa: Any = pytest.importorskip("pyarrow")
@@ -277,6 +277,57 @@ def test_rows_in_order_complete_times_while_the_rest_is_read(tmp_path: Path) -> 
                 complete.append(next(time for time in range(51) if time == 50 or probe.less_equal(time)))
         assert batches == list(range(50))
         assert set(complete) == (set(range(51)) if in_order else {0, 50})
+
+
+@pytest.mark.parametrize("times", [1, 3])
+@pytest.mark.parametrize("source", ["files", "table"])
+def test_a_source_waits_for_its_probe(tmp_path: Path, times: int, source: str) -> None:
+    """Which an input holds back here; without the probe all is read."""
+    table = pa.table({"day": [n // 2 for n in range(40)]})
+    written(table, tmp_path / "a.arrow", rows=1)
+    reader = pa.RecordBatchReader.from_batches(table.schema, table.to_batches(max_chunksize=1))
+    for bounded in (True, False):
+        days: list[int] = []
+        with Worker() as worker:
+            probe: timely.ProbeHandle[int] = timely.ProbeHandle()
+            options: dict[str, Any] = {"probe": probe, "times": times} if bounded else {}
+            with worker.dataflow(int) as scope:
+                held, waiting = scope.new_input()
+                if source == "files" or not bounded:
+                    stream = scope.read_ipc(tmp_path / "a.arrow", time="day", in_order=True, **options)
+                else:
+                    stream = scope.read_arrow(reader, time="day", in_order=True, **options)
+                stream.inspect_batch(lambda time, batch: days.append(time)).concat(waiting).probe(probe)  # noqa: B023
+            for day in range(20):
+                while not worker.idle:
+                    worker.step()
+                assert max(days) == (min(day + times, 19) if bounded else 19)
+                held.advance_to(day + 1)
+            held.close()
+            worker.run()
+        assert days == [n // 2 for n in range(40)]
+
+
+def test_bounds_that_bind_nothing_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("n\n1\n")
+    probe: timely.ProbeHandle[int] = timely.ProbeHandle()
+    path = tmp_path / "a.csv"
+    assert "probe= needs in_order=True" in refused(lambda scope: scope.read_csv(path, time="n", probe=probe))
+    assert "times=0" in refused(lambda scope: scope.read_csv(path, time="n", in_order=True, probe=probe, times=0))
+    with pytest.raises(GraphError, match="its probe is attached to nothing"), Worker() as worker, worker.dataflow(int) as scope:
+        scope.read_csv(path, time="n", in_order=True, probe=probe)
+    with (
+        pytest.raises(GraphError, match="probe is to be a timely.ProbeHandle"),
+        Worker() as worker,
+        worker.dataflow(int) as scope,
+    ):
+        scope.read_csv(path, time="n", in_order=True, probe=5)  # type: ignore[arg-type]
+
+
+def test_empty_files_among_others_have_no_rows(tmp_path: Path) -> None:
+    (tmp_path / "0.csv").touch()
+    (tmp_path / "1.csv").write_text("n\n1\n")
+    assert found(lambda scope: scope.read_csv(tmp_path)) == Counter({(0, (1,)): 1})
 
 
 @pytest.mark.parametrize("workers", [1, 2])

@@ -147,11 +147,11 @@ def build(job: Job, worker: timely.Worker, parts: Mapping[str, Any]) -> tuple[ti
 
 def _read(scope: timely.ScopeBuilder[int], name: str, path: Path) -> timely.Stream[int, Any]:
     from timely.files.formats import format_of
-    from timely.files.reading import read_files
+    from timely.files.reading import RowOrder, read_files
     from timely.files.scanning import Options
 
     place = f"input {name!r}"
-    return read_files(scope, path, format_of(path, f"table {name!r}"), Options(), name=name, place=place)
+    return read_files(scope, path, format_of(path, f"table {name!r}"), Options(), RowOrder(), name=name, place=place)
 
 
 # -- Spark ---------------------------------------------------------------------------------------------------------------

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from timely.dataflow import Capability, Distribute, OperatorInfo, OutputPort, ScopeBuilder, Stream, check_scope
 from timely.errors import ConfigurationError, GraphError, SchemaError, brief
-from timely.files.reading import check_time
+from timely.files.reading import RowOrder
 from timely.operators.generic import source, stateless
+from timely.operators.probes import ProbeHandle
 from timely.operators.state import SourcePosition
 from timely.operators.type_variables import T
 
@@ -25,14 +26,17 @@ def read_arrow(
     *,
     time: Time | None = None,
     in_order: bool = False,
+    probe: ProbeHandle[T] | None = None,
+    times: int = 1,
     on: int | Literal["each"] = 0,
     name: str = "read_arrow",
 ) -> Stream[T, Any]:
     """Return the rows of a table of PyArrow, polars, pandas or DuckDB as Arrow batches: of anything with Arrow's C interface.
 
     Worker ``on`` alone reads its ``table``, and its batches go to all workers in turn, so that the rows come once in all. With
-    ``on="each"`` each worker reads a table of its own. ``time`` and ``in_order`` are as in ``read_parquet``. Columns of views
-    become plain strings. A run that resumes from a checkpoint needs the same table. ``SchemaError`` for other objects.
+    ``on="each"`` each worker reads a table of its own. ``time``, ``in_order``, ``probe`` and ``times`` are as in
+    ``read_parquet``. Columns of views become plain strings. A run that resumes from a checkpoint needs the same table.
+    ``SchemaError`` for other objects.
 
     >>> import pyarrow as pa, timely
     >>> timely.example(lambda scope: scope.read_arrow(pa.table({"word": ["to", "be"], "day": [1, 0]}), time="day"))
@@ -44,7 +48,8 @@ def read_arrow(
         from timely.files.row_times import RowSender
     except ModuleNotFoundError as error:
         raise ConfigurationError(f"{name} needs PyArrow: pip install 'timely[arrow]'") from error
-    check_time(name, time, in_order)
+    order = RowOrder(time, in_order, probe, times)
+    order.check(name, scope)
     if on != "each" and on not in range(scope.allocator.peers):
         raise GraphError(
             f"{name}(on={on!r}) in scope {scope.path!r}: give the number of one of the {scope.allocator.peers} workers, or 'each'"
@@ -57,12 +62,13 @@ def read_arrow(
             sent.over = True
             capability.drop()
         batches: Iterator[pa.RecordBatch] | None = None
-        sender = RowSender(capability, scope.subgraph.domain, time, in_order, name)
+        in_flight = order.in_flight(info.activator)
+        sender = RowSender(capability, scope.subgraph.domain, time, in_order, name, in_flight)
         rows = 0
 
         def logic(output: OutputPort[T]) -> None:
             nonlocal batches, rows
-            if not capability.held:
+            if not capability.held or order.full(in_flight):
                 return
             if batches is None:
                 batches = itertools.islice(batches_of(table, name), sent.count, None)

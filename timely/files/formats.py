@@ -54,6 +54,21 @@ class _JsonWriter:
         self._file.close()
 
 
+class _CsvWriter:
+    """Writes CSV with a header."""
+
+    def __init__(self, path: str, schema: pa.Schema) -> None:
+        self._writer = pa.csv.CSVWriter(path, schema)
+
+    def write_batch(self, batch: pa.RecordBatch) -> None:
+        if batch.num_columns == 1 and batch.column(0).null_count:
+            raise SchemaError("a missing value in the only column would be an empty line, which readers skip: add a column")
+        self._writer.write_batch(batch)
+
+    def close(self) -> None:
+        self._writer.close()
+
+
 def _json_text(value: Any) -> str:
     if isinstance(value, datetime.date | datetime.time):
         return value.isoformat()
@@ -66,7 +81,7 @@ def _open_ipc(path: str, schema: pa.Schema) -> Any:
 
 FORMATS: Final = {
     "parquet": Format("parquet", (".parquet", ".pq"), ".parquet", pa.parquet.ParquetWriter),
-    "csv": Format("csv", (".csv", ".tsv", ".txt"), ".csv", pa.csv.CSVWriter),
+    "csv": Format("csv", (".csv", ".tsv", ".txt"), ".csv", _CsvWriter),
     "json": Format("json", (".json", ".jsonl", ".ndjson"), ".jsonl", _JsonWriter),
     "ipc": Format("ipc", (".arrow", ".feather", ".ipc"), ".arrow", _open_ipc),
 }

@@ -9,11 +9,25 @@ from __future__ import annotations
 import os
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, Generic, TypeAlias
 
-from timely.dataflow import Capability, Exchange, InputPort, OperatorInfo, OutputPort, ScopeBuilder, Stream, check_scope
-from timely.errors import ConfigurationError, SchemaError, brief
+import attrs
+
+from timely.dataflow import (
+    Activator,
+    Capability,
+    Exchange,
+    InputPort,
+    OperatorInfo,
+    OutputPort,
+    ScopeBuilder,
+    Stream,
+    check_scope,
+)
+from timely.errors import ConfigurationError, GraphError, SchemaError, brief
+from timely.operators.flow_control import InFlight, check_bound
 from timely.operators.generic import source, unary_frontier
+from timely.operators.probes import ProbeHandle
 from timely.operators.state import SourcePosition, register_list_state
 from timely.operators.type_variables import T
 
@@ -36,6 +50,8 @@ def read_parquet(
     schema: pa.Schema | str | None = None,
     time: Time | None = None,
     in_order: bool = False,
+    probe: ProbeHandle[T] | None = None,
+    times: int = 1,
     name: str = "read_parquet",
 ) -> Stream[T, Any]:
     """Return the rows of Parquet files as Arrow batches; each row is read by one worker.
@@ -43,7 +59,8 @@ def read_parquet(
     ``path`` is a file, a folder, a glob, or a list of these. Names of folders such as ``year=2024`` become columns. ``columns``
     names the columns to read; ``schema`` also declares their types, as ``"node long"`` or a ``pyarrow.Schema``. Rows come at the
     minimum time, or at ``time``: the name of a column, or a function from a batch to one time for each row. A time is complete
-    when all is read; with ``in_order``, for rows in order of time, when a later one was read.
+    when all is read; with ``in_order``, for rows in order of time, when a later one was read. Then the source may wait for a
+    ``probe`` downstream: before it reads on, no more than ``times`` times are sent that the probe has not passed.
 
     ``ConfigurationError`` for a missing file or another extension, ``SchemaError`` for columns and values that are not as
     declared or as in the first file, ``TimestampError`` for a time that is not the scope's or not in order.
@@ -55,7 +72,7 @@ def read_parquet(
     >>> timely.example(lambda scope: scope.read_parquet(path, time="day"))
     [(0, [(1, 0)]), (3, [(2, 3)])]
     """
-    return _read(scope, path, "parquet", name, time, in_order, columns=columns, schema=schema)
+    return _read(scope, path, "parquet", name, RowOrder(time, in_order, probe, times), columns=columns, schema=schema)
 
 
 def read_csv(
@@ -66,6 +83,8 @@ def read_csv(
     schema: pa.Schema | str | None = None,
     time: Time | None = None,
     in_order: bool = False,
+    probe: ProbeHandle[T] | None = None,
+    times: int = 1,
     delimiter: str | None = None,
     null_values: Sequence[str] = ("",),
     name: str = "read_csv",
@@ -82,9 +101,8 @@ def read_csv(
     >>> timely.example(lambda scope: scope.read_csv(path, schema="code string, n long"))
     [(0, [('007', 1), (None, 2)])]
     """
-    return _read(
-        scope, path, "csv", name, time, in_order, columns=columns, schema=schema, delimiter=delimiter, null_values=null_values
-    )
+    options = {"columns": columns, "schema": schema, "delimiter": delimiter, "null_values": null_values}
+    return _read(scope, path, "csv", name, RowOrder(time, in_order, probe, times), **options)
 
 
 def read_json(
@@ -95,6 +113,8 @@ def read_json(
     schema: pa.Schema | str | None = None,
     time: Time | None = None,
     in_order: bool = False,
+    probe: ProbeHandle[T] | None = None,
+    times: int = 1,
     name: str = "read_json",
 ) -> Stream[T, Any]:
     """Return the rows of files with one JSON object a line, also compressed ones (``.gz``), as ``read_parquet`` does.
@@ -108,7 +128,7 @@ def read_json(
     >>> timely.example(lambda scope: scope.read_json(path))
     [(0, [('be', None), ('to', 2)])]
     """
-    return _read(scope, path, "json", name, time, in_order, columns=columns, schema=schema)
+    return _read(scope, path, "json", name, RowOrder(time, in_order, probe, times), columns=columns, schema=schema)
 
 
 def read_ipc(
@@ -119,6 +139,8 @@ def read_ipc(
     schema: pa.Schema | str | None = None,
     time: Time | None = None,
     in_order: bool = False,
+    probe: ProbeHandle[T] | None = None,
+    times: int = 1,
     name: str = "read_ipc",
 ) -> Stream[T, Any]:
     """Return the rows of Arrow IPC files (``.arrow``, ``.feather``), as ``read_parquet`` does.
@@ -130,17 +152,60 @@ def read_ipc(
     >>> timely.example(lambda scope: scope.read_ipc(path))
     [(0, [('be',), ('to',)])]
     """
-    return _read(scope, path, "ipc", name, time, in_order, columns=columns, schema=schema)
+    return _read(scope, path, "ipc", name, RowOrder(time, in_order, probe, times), columns=columns, schema=schema)
 
 
-def _read(
-    scope: ScopeBuilder[T], path: Paths, kind: str, name: str, time: Time | None, in_order: bool, **options: Any
-) -> Stream[T, Any]:
+@attrs.frozen
+class RowOrder(Generic[T]):
+    """When the rows of a source come, and how many times it may be ahead of a probe."""
+
+    time: Time | None = None
+    in_order: bool = False
+    probe: ProbeHandle[T] | None = None
+    times: int = 1
+
+    def check(self, place: str, scope: ScopeBuilder[T]) -> None:
+        """Raise ``ConfigurationError`` for what says no times, and when the dataflow is built for a probe of nothing."""
+        if self.time is not None and not isinstance(self.time, str) and not callable(self.time):
+            raise ConfigurationError(f"{place}: time= is the name of a column, or a function of a batch, not {brief(self.time)}")
+        if self.in_order and self.time is None:
+            raise ConfigurationError(f"{place}: in_order=True needs time=, which says what the order is of")
+        probe = self.probe
+        if probe is None:
+            return
+        if not self.in_order:
+            raise ConfigurationError(f"{place}: probe= needs in_order=True, since else no time is complete before all is read")
+        if not isinstance(probe, ProbeHandle):
+            raise GraphError(f"{place}: probe is to be a timely.ProbeHandle, and is {brief(probe)}")
+        check_bound(place, "times", self.times)
+
+        def check_attached() -> None:
+            if not probe.attached:
+                raise GraphError(f"{place}: its probe is attached to nothing; call stream.probe(handle) where rows are done with")
+
+        scope.checks.append(check_attached)
+
+    def in_flight(self, activator: Activator) -> InFlight[T] | None:
+        """Return what counts the times that the probe has not passed, and has it activate the source."""
+        if self.probe is None:
+            return None
+        self.probe.wake(activator)
+        return InFlight(self.probe)
+
+    def full(self, in_flight: InFlight[T] | None) -> bool:
+        """Return whether the source has to wait for the probe."""
+        if in_flight is None:
+            return False
+        in_flight.settle()
+        return len(in_flight.counts) > self.times
+
+
+def _read(scope: ScopeBuilder[T], path: Paths, kind: str, name: str, order: RowOrder[T], **options: Any) -> Stream[T, Any]:
     check_scope(scope, name)
     from timely.files.formats import FORMATS
     from timely.files.scanning import Options
 
-    return read_files(scope, path, FORMATS[kind], Options(**options), time=time, in_order=in_order, name=name)
+    return read_files(scope, path, FORMATS[kind], Options(**options), order, name=name)
 
 
 def read_files(
@@ -148,9 +213,8 @@ def read_files(
     path: Paths,
     kind: Format,
     options: Options,
+    order: RowOrder[T],
     *,
-    time: Time | None = None,
-    in_order: bool = False,
     name: str,
     place: str = "",
 ) -> Stream[T, Any]:
@@ -158,7 +222,8 @@ def read_files(
     from timely.files.scanning import plan
 
     place = place or f"{name}({brief(os.fspath(path) if isinstance(path, os.PathLike) else path)})"
-    check_time(place, time, in_order)
+    order.check(place, scope)
+    time = order.time
     shares: list[tuple[int, Share]] = []
     if scope.allocator.index == 0:
         scan, fragments = plan(path, kind, options, scope.allocator.peers, place)
@@ -183,7 +248,8 @@ def read_files(
         register_list_state(info, reader.save, reader.load)
         from timely.files.row_times import RowSender
 
-        sender = RowSender(capability, scope.subgraph.domain, time, in_order, place)
+        in_flight = order.in_flight(info.activator)
+        sender = RowSender(capability, scope.subgraph.domain, time, order.in_order, place, in_flight)
         info.describe(reader.described)
 
         def logic(input: InputPort[T, Any], output: OutputPort[T]) -> None:
@@ -191,6 +257,8 @@ def read_files(
                 reader.load(share for _, share in batch)
             if input.frontier or not capability.held:
                 return  # more may be to be read, and before what is known
+            if order.full(in_flight):
+                return
             found = reader.next()
             if found is None:
                 capability.drop()
@@ -202,14 +270,6 @@ def read_files(
 
     listed = source(scope, f"{name} (files)", list_files)
     return unary_frontier(listed, Exchange(lambda pair: pair[0]), name, read)
-
-
-def check_time(place: str, time: object, in_order: bool) -> None:
-    """Raise ``ConfigurationError`` for what says no times."""
-    if time is not None and not isinstance(time, str) and not callable(time):
-        raise ConfigurationError(f"{place}: time= is the name of a column, or a function of a batch, not {brief(time)}")
-    if in_order and time is None:
-        raise ConfigurationError(f"{place}: in_order=True needs time=, which says what the order is of")
 
 
 class _Reader:

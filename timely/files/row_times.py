@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from timely.dataflow import Capability, OutputPort
 from timely.errors import SchemaError, TimestampError, brief
+from timely.operators.flow_control import InFlight
 from timely.operators.type_variables import T
 from timely.progress import TimeDomain
 
@@ -24,15 +25,24 @@ Time: TypeAlias = str | Callable[[pa.RecordBatch], Any]
 class RowSender(Generic[T]):
     """Sends batches at the times of their rows, with a capability for the minimum time.
 
-    ``where`` is what reads, and ``time`` says when; ``None`` sends all at the capability's time.
+    ``where`` is what reads, and ``time`` says when; ``None`` sends all at the capability's time. ``in_flight`` counts the rows.
     """
 
-    def __init__(self, capability: Capability[T], domain: TimeDomain[T], time: Time | None, in_order: bool, where: str) -> None:
+    def __init__(
+        self,
+        capability: Capability[T],
+        domain: TimeDomain[T],
+        time: Time | None,
+        in_order: bool,
+        where: str,
+        in_flight: InFlight[T] | None = None,
+    ) -> None:
         self._capability = capability
         self._check = domain.check
         self._time = time
         self._in_order = in_order
         self._where = where
+        self._in_flight = in_flight
 
     def send(self, output: OutputPort[T], batch: pa.RecordBatch, file: str = "", row: int = 0) -> None:
         """Send a batch, whose first row is number ``row`` of ``file``.
@@ -55,6 +65,8 @@ class RowSender(Generic[T]):
                         " the rows by time, or leave out in_order=True"
                     )
                 self._capability.downgrade(time)
+                if self._in_flight is not None:
+                    self._in_flight.add(time, part.num_rows)
                 output.session(self._capability).give_batch(part)
             else:
                 with self._capability.delayed(time) as later:

@@ -146,7 +146,8 @@ def dataset_fragment(scan: Scan, fragment: Fragment) -> Any:
     if scan.format == "csv":
         kind = pa.dataset.CsvFileFormat(
             parse_options=pa.csv.ParseOptions(
-                delimiter=scan.delimiter or ("\t" if extension_of(fragment.path) == ".tsv" else ",")
+                delimiter=scan.delimiter or ("\t" if extension_of(fragment.path) == ".tsv" else ","),
+                newlines_in_values=True,  # else a value is cut where a block ends in it
             ),
             convert_options=pa.csv.ConvertOptions(
                 null_values=list(scan.null_values), strings_can_be_null=True, quoted_strings_can_be_null=False
@@ -236,6 +237,8 @@ def plan(paths: Paths, kind: Format, options: Options, workers: int, place: str)
     """
     files = list(_files(paths, kind, place))
     fragments = [Fragment(number, path, os.path.getsize(path), _keys(path, root)) for number, (path, root) in enumerate(files)]
+    if kind.compressed:  # these are texts, which may be empty: Spark writes such files for empty partitions
+        fragments = [fragment for fragment in fragments if fragment.size] or fragments
     first = fragments[0]
     for fragment in fragments:
         if [name for name, _ in fragment.keys] != [name for name, _ in first.keys]:

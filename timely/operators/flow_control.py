@@ -47,7 +47,7 @@ def check_bound(where: str, name: str, bound: Any) -> int:
 
 
 @attrs.define(eq=False)
-class _InFlight(Generic[T]):
+class InFlight(Generic[T]):
     """The number of records sent at each time that the probe had not passed when ``settle`` was last called."""
 
     _probe: ProbeHandle[T]
@@ -121,7 +121,7 @@ def iterator_source(
         raise ConfigurationError(f"{where} needs a bound: give records=, times=, or both")
 
     def constructor(capability: Capability[T], info: OperatorInfo) -> Callable[[OutputPort[T]], object]:
-        in_flight: _InFlight[T] = _InFlight(probe)
+        in_flight: InFlight[T] = InFlight(probe)
         sent = SourcePosition(info)
         register_list_state(info, in_flight.counts.items, in_flight.load)
         if sent.over:
@@ -201,7 +201,7 @@ def _gate(records: int, done: ProbeHandle[Any]) -> Callable[..., Any]:
 
     def constructor(capability: Capability[Any], info: OperatorInfo) -> Callable[..., object]:
         queue = _GateQueue()
-        in_flight: _InFlight[Any] = _InFlight(done)
+        in_flight: InFlight[Any] = InFlight(done)
         register_list_state(info, queue.items, lambda items: queue.load(capability, items))
         register_list_state(info, in_flight.counts.items, in_flight.load)
         capability.drop()

@@ -338,8 +338,9 @@ def to_stream(scope: ScopeBuilder[T], iterable: Iterable[D], *, on: int | Litera
 
     Each worker sends its own ``iterable``. ``on=0`` has worker 0 alone send; ``on="each"`` declares that all send the same, which
     is otherwise a ``TimelyWarning`` for equal collections. A slow generator's records are sent every 50 ms, and its worker waits
-    meanwhile: use ``from_async`` for outside data. A run that resumes from a checkpoint needs the same records, and sends the
-    rest. ``ContainerError`` for a table of Arrow or pandas, which iterates over columns; ``GraphError`` for an unknown worker.
+    meanwhile: use ``from_async`` for outside data, and ``read_arrow`` for tables. A run that resumes from a checkpoint needs the
+    same records, and sends the rest. ``ContainerError`` for a table of Arrow or pandas, which iterates over columns;
+    ``GraphError`` for an unknown worker.
 
     >>> import timely
     >>> timely.example(lambda scope: scope.to_stream(range(3)))
@@ -347,8 +348,8 @@ def to_stream(scope: ScopeBuilder[T], iterable: Iterable[D], *, on: int | Litera
     """
     if hasattr(type(iterable), "columns"):
         raise ContainerError(
-            f"to_stream sends records one by one, and those of a {type(iterable).__name__} are its columns: give what has the"
-            " rows, or send it as a container, with new_input() and send_batch()"
+            f"to_stream sends records one by one, and those of a {type(iterable).__name__} are its columns: read it with"
+            " scope.read_arrow(table)"
         )
 
     check_scope(scope, "to_stream")

@@ -90,6 +90,10 @@ class Table(Generic[T]):
         rows = self.collection
         return output(rows.stream, rows.ring, worker, name, self.schema)
 
+    def to_batches(self, *, name: str = "to_batches") -> Stream[T, pa.RecordBatch]:
+        """Return the changes of each complete time as Arrow batches: the columns, and ``count``, by how much each row changed."""
+        return self.collection.to_batches(self.schema, name=name)
+
     # -- windows of time -------------------------------------------------------------------------------------------
 
     def tumbling(self, column: Expression, size: Length, *, origin: Any = None) -> Table[T]:
