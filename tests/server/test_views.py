@@ -1,4 +1,7 @@
-"""Views: epochs of several tables, what fails and recovers, queries that come and go."""
+"""Views: epochs of several tables, what fails and recovers, queries that come and go.
+
+Looks inside: what the dataflows keep after many epochs cannot be seen from outside.
+"""
 
 from __future__ import annotations
 
