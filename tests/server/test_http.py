@@ -160,6 +160,30 @@ def test_values_of_all_types_come_and_go_as_json() -> None:
             assert ask(server.port, f"/views/t?{condition}").content["rows"] != []
 
 
+def test_values_that_are_made_of_others() -> None:
+    pair = pa.struct([("day", pa.date32()), ("n", pa.int64())])
+    schema = pa.schema([("days", pa.list_(pa.date32())), ("pair", pair), ("raw", pa.binary()), ("at", pa.timestamp("us", "UTC"))])
+    day, at = datetime.date(2020, 1, 31), datetime.datetime(2020, 1, 31, 12, tzinfo=datetime.UTC)
+    row = ((day, None), (day, 7), b"\x00a", at)
+    views = Views()
+    views.table("t", schema, [row, (None, None, None, None)])
+    views.view("unpacked", "select pair.n as n, len(days) as days from t where raw is not null")
+    with ViewServer(views, writable=True) as server:
+        [found] = ask(server.port, "/views/t?raw.null=true").content["rows"]
+        assert found == {"days": None, "pair": None, "raw": None, "at": None}
+        assert len(ask(server.port, "/views/t?days.null=true").content["rows"]) == 1
+        [found] = ask(server.port, "/views/t?at=2020-01-31T12:00:00%2B00:00").content["rows"]
+        assert found["days"] == ["2020-01-31", None] and found["pair"] == {"day": "2020-01-31", "n": 7}
+        assert ask(server.port, "/views/t?days=2020-01-31").status == 400
+        changed = {**found, "pair": {"day": None, "n": 8}}
+        assert ask(server.port, "/tables/t", "POST", {"delete": [found], "insert": [changed]}).content == {"time": 1}
+        assert dict(views.read("t").rows) == {(*row[:1], (None, 8), *row[2:]): 1, (None,) * 4: 1}
+        assert ask(server.port, "/views/unpacked").content["rows"] == [{"n": 8, "days": 2}]
+        assert ask(server.port, "/tables/t", "POST", {"insert": [{"pair": {"x": 1}}]}).status == 400
+        arrow = ask(server.port, "/views/t", Accept="application/vnd.apache.arrow.stream").content
+        assert {"n": 8, "day": None} in pa.ipc.open_stream(arrow).read_all().to_pydict()["pair"]
+
+
 # -- following -------------------------------------------------------------------------------------------------------------
 
 

@@ -1,4 +1,7 @@
-"""Views: epochs of several tables, what fails and recovers, queries that come and go."""
+"""Views: epochs of several tables, what fails and recovers, queries that come and go.
+
+Looks inside: what the dataflows keep after many epochs cannot be seen from outside.
+"""
 
 from __future__ import annotations
 
@@ -93,7 +96,7 @@ def test_a_row_that_is_refused_changes_nothing() -> None:
     views.table("u", NUMBERS)
     with pytest.raises(DifferenceError, match=r"table t: \('a', 9\) would be there -1 times"):
         views.commit({"u": {("x", 1): 1}, "t": {("a", 9): -1}})
-    with pytest.raises(SchemaError, match="'n' is INTEGER"):
+    with pytest.raises(SchemaError, match="column 'n': it is INTEGER"):
         views.commit({"u": {("x", 1): 1}, "t": {("a", "z"): 1}})
     with pytest.raises(DifferenceError, match=r"whole number, not 1\.5"):
         views.commit({"u": {("x", 1): 1.5}})  # type: ignore[dict-item]
@@ -205,7 +208,6 @@ def test_no_more_queries_than_the_limit() -> None:
         ("select * from read_csv('/etc/passwd')", "READ_?CSV|read_csv"),
         ("select * from '/etc/passwd'", "passwd"),
         ("select getenv('HOME') as h", "no function getenv"),
-        ("select k, k from t", "'k' twice"),
         ("select ?", "parameters"),
     ],
 )

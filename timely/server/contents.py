@@ -47,24 +47,29 @@ class EpochChanges(NamedTuple):
 
 
 class _ColumnIndex:
-    """The rows by the value of one column."""
+    """The rows by the value of one column; values of nested kinds, which have no order, are there as being no ``NULL``."""
 
-    def __init__(self, place: int, rows: Iterable[Row]) -> None:
+    def __init__(self, place: int, nested: bool, rows: Iterable[Row]) -> None:
         self._place = place
+        self._nested = nested
         self._values: Any = SortedDict()
         self._nulls: dict[Row, None] = {}
         for row in rows:
             self.add(row)
 
-    def add(self, row: Row) -> None:
+    def _value(self, row: Row) -> Any:
         value = row[self._place]
+        return 0 if self._nested and value is not None else value
+
+    def add(self, row: Row) -> None:
+        value = self._value(row)
         if value is None:
             self._nulls[row] = None
         else:
             self._values.setdefault(value, {})[row] = None
 
     def remove(self, row: Row) -> None:
-        value = row[self._place]
+        value = self._value(row)
         if value is None:
             del self._nulls[row]
             return
@@ -187,5 +192,5 @@ class Contents:
     def _index(self, place: int) -> _ColumnIndex:
         index = self._indexes.get(place)
         if index is None:
-            index = self._indexes[place] = _ColumnIndex(place, self.rows)
+            index = self._indexes[place] = _ColumnIndex(place, self.columns[place].kind.nested, self.rows)
         return index

@@ -5,11 +5,10 @@ In JSON decimals, dates, timestamps and whole numbers beyond 53 bits are texts: 
 
 from __future__ import annotations
 
-import base64
 import datetime
 import json
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from decimal import Decimal
 from typing import Any, Final
 
@@ -24,32 +23,31 @@ _EXACT: Final = (1 << 53) - 1
 """The largest whole number that every reader of JSON reads exactly."""
 
 
-def json_value(value: Any) -> Any:
+def json_value(value: Any, kind: Kind) -> Any:
     """Return a value of a row as JSON has it.
 
-    >>> json_value(7), json_value(1 << 60), json_value(Decimal("1.50"))
+    >>> json_value(7, Kind.INTEGER), json_value(1 << 60, Kind.INTEGER), json_value(Decimal("1.50"), Kind.DECIMAL)
     (7, '1152921504606846976', '1.50')
     """
     if value is None or isinstance(value, str | bool):
         return value
+    if kind.element is not None:
+        return [json_value(each, kind.element) for each in value]
+    if kind.fields:
+        return {name: json_value(each, part) for (name, part), each in zip(kind.fields, value, strict=True)}
     if isinstance(value, int):
         return value if -_EXACT <= value <= _EXACT else str(value)
     if isinstance(value, float):
         return value if math.isfinite(value) else str(value)
     if isinstance(value, datetime.date | datetime.time):
         return value.isoformat()
-    if isinstance(value, bytes):
-        return base64.b64encode(value).decode()
-    if isinstance(value, Mapping):
-        return {str(key): json_value(each) for key, each in value.items()}
-    if isinstance(value, tuple | list):
-        return [json_value(each) for each in value]
-    return str(value)
+    convert = conversion(kind, Kind.TEXT)
+    return str(value) if convert is None else convert(value)
 
 
 def row_object(columns: Sequence[Column], row: Row) -> dict[str, Any]:
     """Return a row as an object of JSON."""
-    return {column.name: json_value(value) for column, value in zip(columns, row, strict=True)}
+    return {column.name: json_value(value, column.kind) for column, value in zip(columns, row, strict=True)}
 
 
 def columns_object(columns: Sequence[Column]) -> list[dict[str, Any]]:
@@ -98,21 +96,29 @@ def value_of(column: Column, given: Any) -> Any:
     >>> value_of(Column("price", Kind.DECIMAL), "1.50")
     Decimal('1.50')
     """
-    kind = column.kind
-    if isinstance(given, str) and kind is Kind.BOOLEAN and given in ("true", "false"):
-        return given == "true"
+    try:
+        return _converted(given, column.kind)
+    except SqlError as error:
+        raise SchemaError(f"column {column.name!r} is {column.kind.value}: {error}") from None
+
+
+def _converted(given: Any, kind: Kind) -> Any:
+    if isinstance(given, list) and kind.element is not None:
+        return tuple(_converted(each, kind.element) for each in given)
+    if isinstance(given, dict) and kind.fields:
+        parts = {name: _converted(given.get(name), part) for name, part in kind.fields}
+        return {**given, **parts}  # what is no field is refused with the row
+    if given in ("inf", "-inf") and kind is Kind.DOUBLE:
+        return float(given)
     if isinstance(given, Decimal) and kind is Kind.DOUBLE:
         return float(given)
     if isinstance(given, int) and not isinstance(given, bool) and kind in (Kind.DOUBLE, Kind.DECIMAL):
         return Decimal(given) if kind is Kind.DECIMAL else float(given)
     if isinstance(given, str) and kind is not Kind.TEXT:
         convert = conversion(Kind.TEXT, kind)
-        if convert is not None:
-            try:
-                return convert(given)
-            except SqlError as error:
-                raise SchemaError(f"column {column.name!r} is {kind.value}: {error}") from None
-        raise SchemaError(f"column {column.name!r} is {kind.value}, and {brief(given)} came")
+        if convert is None:
+            raise SqlError(f"{brief(given)} is a text")
+        return convert(given)
     return given
 
 

@@ -13,7 +13,9 @@ from sqlglot.dialects.dialect import Dialect
 from sqlglot.errors import ParseError, TokenError
 from sqlglot.tokenizer_core import Token, TokenType
 
+from timely.differential.tables.kinds import arrow_schema
 from timely.errors import SqlError, brief
+from timely.server.runtime import result_columns
 
 NAME: Final = re.compile(r"[a-z_][a-z0-9_]*")
 """What tables and views are called, in lower case."""
@@ -145,36 +147,24 @@ def _table(tree: exp.Create, where: str) -> TableDefinition:
     return TableDefinition(checked_name(schema.this.name), pa.schema([_field(column) for column in schema.expressions]))
 
 
-_TYPES: Final[dict[Any, pa.DataType]] = {
-    exp.DType.BOOLEAN: pa.bool_(),
-    exp.DType.TINYINT: pa.int8(),
-    exp.DType.SMALLINT: pa.int16(),
-    exp.DType.INT: pa.int32(),
-    exp.DType.BIGINT: pa.int64(),
-    exp.DType.UTINYINT: pa.uint8(),
-    exp.DType.USMALLINT: pa.uint16(),
-    exp.DType.UINT: pa.uint32(),
-    exp.DType.UBIGINT: pa.uint64(),
-    exp.DType.DOUBLE: pa.float64(),
-    exp.DType.TEXT: pa.string(),
-    exp.DType.VARCHAR: pa.string(),
-    exp.DType.DATE: pa.date32(),
-    exp.DType.TIMESTAMP: pa.timestamp("us"),
-    exp.DType.TIMESTAMPNTZ: pa.timestamp("us"),
-}
-
-
 def _field(column: exp.Expr) -> pa.Field:
     text = column.sql(dialect="duckdb")
     if not isinstance(column, exp.ColumnDef) or column.kind is None:
         raise SqlError(f"{text}: a table is declared by its columns, each with a type; keys and checks are not kept")
-    for constraint in column.args.get("constraints") or ():
+    constraints = column.args.get("constraints") or []
+    for constraint in constraints:
         if not isinstance(constraint.kind, exp.NotNullColumnConstraint) or constraint.kind.args.get("allow_null"):
             raise SqlError(f"{text}: of constraints only NOT NULL is kept")
-    kind = _TYPES.get(column.kind.this)
-    if column.kind.this == exp.DType.DECIMAL:
-        precision, scale = [int(part.name) for part in column.kind.expressions] or [18, 3]
-        kind = pa.decimal128(precision, scale)
-    if kind is None:
-        raise SqlError(f"{text}: tables have no type {column.kind.sql(dialect='duckdb')}")
-    return pa.field(column.name.lower(), kind, nullable=not column.args.get("constraints"))
+    return pa.field(column.name.lower(), _arrow_type(column.kind, text), nullable=not constraints)
+
+
+def _arrow_type(kind: exp.DataType, text: str) -> pa.DataType:
+    """Return the Arrow type of a type that a cast knows."""
+    if kind.this == exp.DType.DECIMAL:
+        precision, scale = [int(part.name) for part in kind.expressions] or (18, 3)
+        return pa.decimal128(precision, scale)
+    try:
+        columns = result_columns(f"select cast(null as {kind.sql(dialect='duckdb')}) as it", {})
+    except SqlError:
+        raise SqlError(f"{text}: tables have no type {kind.sql(dialect='duckdb')}") from None
+    return arrow_schema(columns).field(0).type

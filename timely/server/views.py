@@ -21,7 +21,6 @@ from timely.errors import (
     DifferenceError,
     OperatorError,
     OutputError,
-    SqlError,
     ViewError,
     brief,
     error_text,
@@ -181,10 +180,6 @@ class Views:
         known = {each.name: each for each in self._relations.values() if each.kind != "query"}
         reads = tables_read(query) & known.keys()
         columns = result_columns(query, {read: known[read].contents.columns for read in reads})
-        names = [column.name for column in columns]
-        for column in names:
-            if names.count(column) > 1:
-                raise SqlError(f"the result has column {column!r} twice: give one an alias")
         for read in sorted(reads):
             if not known[read].live:
                 raise ViewError(f"view {read}, which it reads, has no result now: {known[read].error}")

@@ -20,7 +20,7 @@ import pyarrow as pa
 from timely.differential.tables.kinds import columns_of
 from timely.errors import ConfigurationError, DifferenceError, SchemaError, TimelyError, error_text, file_error_text
 from timely.server.contents import Row
-from timely.server.input_files import CHANGE_TYPE, COUNT, change_schema, changes_of_table, plain_schema, read_table, rows_of_table
+from timely.server.input_files import CHANGE_TYPE, change_schema, changes_of_file, plain_schema, read_table, rows_of_file
 from timely.server.script import checked_name
 from timely.server.views import Changes, Views
 
@@ -62,6 +62,7 @@ class WatchedInput:
 
     def __init__(self, name: str, path: Path, schema: pa.Schema | None = None, *, changes: bool = False) -> None:
         self.name = checked_name(name)
+        self._place = f"input {self.name}"
         self._path = path
         self._is_folder = path.is_dir()
         self._changes = changes
@@ -75,11 +76,11 @@ class WatchedInput:
         errors = []
         for path in self._listed():
             try:
-                found = plain_schema(read_table(path).schema)
+                found = plain_schema(read_table(path, self._place).schema)
                 schema = change_schema(found) if self._changes else found
                 columns_of(schema)
             except TimelyError as error:
-                errors.append(f"{str(path)!r}: {error}")
+                errors.append(self._message(path, str(error)))
             else:
                 if CHANGE_TYPE in schema.names:
                     raise ConfigurationError(
@@ -100,7 +101,7 @@ class WatchedInput:
     def problems(self) -> list[str]:
         """The errors of files that are not applied."""
         errors = [self._missing, *(file.error for file in self._files.values())]
-        return [f"input {self.name}: {error}" for error in errors if error]
+        return [f"{self._place}: {error}" for error in errors if error]
 
     def poll(self) -> Iterator[FileChange]:
         """Yield what has changed, a file at a time; each is to be refused before the next one, or else accepted.
@@ -140,7 +141,7 @@ class WatchedInput:
             rows = self._rows(path)
         except TimelyError as error:
             if _signature(path) == signature:  # else it is being written
-                self._refused(file, signature, f"{str(path)!r}: {error}")
+                self._refused(file, signature, self._message(path, str(error)))
             return None
         if _signature(path) != signature:
             return None
@@ -151,9 +152,12 @@ class WatchedInput:
         return FileChange(path, signature, rows, {row: diff for row, diff in changes.items() if diff})
 
     def _rows(self, path: Path) -> Counter[Row]:
-        if self._changes:
-            return changes_of_table(read_table(path, self.schema, (CHANGE_TYPE, COUNT)))
-        return Counter(rows_of_table(read_table(path, self.schema)))
+        return (changes_of_file if self._changes else rows_of_file)(path, self._place, self.schema)
+
+    def _message(self, path: Path, error: str) -> str:
+        """Return what an error says, with the names of the input and of the file."""
+        text = error.removeprefix(f"{self._place}: ")
+        return text if str(path) in text else f"{str(path)!r}: {text}"
 
     def accept(self, change: FileChange) -> None:
         """Take note that a change is in the table."""
@@ -167,7 +171,7 @@ class WatchedInput:
 
     def refuse(self, change: FileChange, error: str) -> None:
         """Take note that a change is not in the table."""
-        self._refused(self._files[change.path], change.signature, f"{str(change.path)!r}: {error}")
+        self._refused(self._files[change.path], change.signature, self._message(change.path, error))
 
     @staticmethod
     def _refused(file: _File, signature: Signature | None, error: str) -> None:
