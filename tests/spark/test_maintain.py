@@ -109,16 +109,16 @@ def test_a_function_that_builds_several_views_of_a_debezium_feed_as_files(
         [{"op": "d", "before": {"id": 2, "name": "bob"}}, {"op": "c", "after": {"id": 4, "name": "eve"}}],
     )
 
-    def build(scope: timely.ScopeBuilder[int], people: dd.Table[int], extra: dd.Table[int]) -> Mapping[str, dd.Table[int]]:
-        ids = people.collection.map(lambda row: row[:1])
+    def build(scope: timely.ScopeBuilder[int], query: dd.Table[int], extra: dd.Table[int]) -> Mapping[str, dd.Table[int]]:
+        ids = query.collection.map(lambda row: row[:1])
         return {
-            "names": dd.sql(scope, "select name from people union all select name from extra", people=people, extra=extra),
+            "names": dd.sql(scope, "select name from query union all select name from extra", query=query, extra=extra),
             "ids": dd.table(ids, pa.schema([("id", pa.int64())])),
         }
 
     out = tmp_path / "out"
     inputs: dict[str, DataFrame | Feed] = {
-        "people": changes(feed.read(session, f"op string, before {side}, after {side}"), "debezium", snapshot=people),
+        "query": changes(feed.read(session, f"op string, before {side}, after {side}"), "debezium", snapshot=people),
         "extra": session.createDataFrame([("zoe",), ("zoe",)], "name string"),
     }
     handle = maintain(build, inputs, out, mode="complete", checkpoint=where, workers=2, trigger=NOW)

@@ -157,7 +157,7 @@ class _Build:
     schemas: Mapping[str, pa.Schema]
     mode: Mode
 
-    def __call__(self, scope: ScopeBuilder[int], **streams: Stream[int, Any]) -> dict[str, Stream[int, Any]]:
+    def __call__(self, scope: ScopeBuilder[int], /, **streams: Stream[int, Any]) -> dict[str, Stream[int, Any]]:
         tables = {}
         for builder in self.builders:
             name = builder.table.name
