@@ -167,7 +167,7 @@ def test_a_folder_has_each_epoch_once_wherever_a_driver_ends_and_a_worker_is_kil
     orders.put(*EPOCHS)
     out, died = tmp_path / "out", tmp_path / "died"
 
-    def build(scope: timely.ScopeBuilder[int], orders: dd.Table[int]) -> dd.Table[int]:
+    def build(scope: timely.ScopeBuilder[int], orders: dd.Table[int]) -> Mapping[str, dd.Table[int]]:
         def die(row: Row) -> Row:
             if row[0] == 5 and not died.exists():
                 died.touch()
@@ -176,7 +176,7 @@ def test_a_folder_has_each_epoch_once_wherever_a_driver_ends_and_a_worker_is_kil
 
         schema = orders.schema
         orders = dd.table(orders.collection.map(die), schema)
-        return orders.group_by("customer").agg("count(*) as n", "sum(total) as total")
+        return {"view": orders.group_by("customer").agg("count(*) as n", "sum(total) as total")}
 
     class Ended(Exception):
         """The driver ends here."""
@@ -196,14 +196,13 @@ def test_a_folder_has_each_epoch_once_wherever_a_driver_ends_and_a_worker_is_kil
             with pytest.raises(timely.TimelyError, match="Ended"):
                 handle.await_termination()
             assert handle.epoch == last - 1
-    assert (out / "epoch=2").exists()  # handed over, and not noted
-    before = sorted(os.listdir(out / "epoch=2"))
+    before = sorted(os.listdir(out / "view" / "epoch=2"))  # handed over, and not noted
     handle = start(session, orders, where, out, build)
     handle.await_termination()
     assert died.exists()
     assert handle.attempts == 2
-    assert sorted(os.listdir(out / "epoch=2")) == before
-    assert held_by(session, out) == RESULTS
+    assert sorted(os.listdir(out / "view" / "epoch=2")) == before
+    assert held_by(session, out / "view") == RESULTS
 
 
 def test_a_row_that_cannot_be_applied_loses_nothing(session: SparkSession, orders: FeedFolder, where: str) -> None:
