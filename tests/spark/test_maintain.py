@@ -109,16 +109,16 @@ def test_a_function_that_builds_several_views_of_a_debezium_feed_as_files(
         [{"op": "d", "before": {"id": 2, "name": "bob"}}, {"op": "c", "after": {"id": 4, "name": "eve"}}],
     )
 
-    def build(scope: timely.ScopeBuilder[int], people: dd.Table[int], extra: dd.Table[int]) -> Mapping[str, dd.Table[int]]:
-        ids = people.collection.map(lambda row: row[:1])
+    def build(scope: timely.ScopeBuilder[int], query: dd.Table[int], extra: dd.Table[int]) -> Mapping[str, dd.Table[int]]:
+        ids = query.collection.map(lambda row: row[:1])
         return {
-            "names": dd.sql(scope, "select name from people union all select name from extra", people=people, extra=extra),
+            "names": dd.sql(scope, "select name from query union all select name from extra", query=query, extra=extra),
             "ids": dd.table(ids, pa.schema([("id", pa.int64())])),
         }
 
     out = tmp_path / "out"
     inputs: dict[str, DataFrame | Feed] = {
-        "people": changes(feed.read(session, f"op string, before {side}, after {side}"), "debezium", snapshot=people),
+        "query": changes(feed.read(session, f"op string, before {side}, after {side}"), "debezium", snapshot=people),
         "extra": session.createDataFrame([("zoe",), ("zoe",)], "name string"),
     }
     handle = maintain(build, inputs, out, mode="complete", checkpoint=where, workers=2, trigger=NOW)
@@ -167,7 +167,7 @@ def test_a_folder_has_each_epoch_once_wherever_a_driver_ends_and_a_worker_is_kil
     orders.put(*EPOCHS)
     out, died = tmp_path / "out", tmp_path / "died"
 
-    def build(scope: timely.ScopeBuilder[int], orders: dd.Table[int]) -> dd.Table[int]:
+    def build(scope: timely.ScopeBuilder[int], orders: dd.Table[int]) -> Mapping[str, dd.Table[int]]:
         def die(row: Row) -> Row:
             if row[0] == 5 and not died.exists():
                 died.touch()
@@ -176,7 +176,7 @@ def test_a_folder_has_each_epoch_once_wherever_a_driver_ends_and_a_worker_is_kil
 
         schema = orders.schema
         orders = dd.table(orders.collection.map(die), schema)
-        return orders.group_by("customer").agg("count(*) as n", "sum(total) as total")
+        return {"view": orders.group_by("customer").agg("count(*) as n", "sum(total) as total")}
 
     class Ended(Exception):
         """The driver ends here."""
@@ -196,14 +196,13 @@ def test_a_folder_has_each_epoch_once_wherever_a_driver_ends_and_a_worker_is_kil
             with pytest.raises(timely.TimelyError, match="Ended"):
                 handle.await_termination()
             assert handle.epoch == last - 1
-    assert (out / "epoch=2").exists()  # handed over, and not noted
-    before = sorted(os.listdir(out / "epoch=2"))
+    before = sorted(os.listdir(out / "view" / "epoch=2"))  # handed over, and not noted
     handle = start(session, orders, where, out, build)
     handle.await_termination()
     assert died.exists()
     assert handle.attempts == 2
-    assert sorted(os.listdir(out / "epoch=2")) == before
-    assert held_by(session, out) == RESULTS
+    assert sorted(os.listdir(out / "view" / "epoch=2")) == before
+    assert held_by(session, out / "view") == RESULTS
 
 
 def test_a_row_that_cannot_be_applied_loses_nothing(session: SparkSession, orders: FeedFolder, where: str) -> None:

@@ -335,8 +335,12 @@ def test_values_of_every_type_come_through() -> None:
     }
     schema = pa.schema([(f"c{number}", kind) for number, kind in enumerate(values)])
     rows = [dict(zip(schema.names, values.values())), dict.fromkeys(schema.names)]
-    found = run(Appended(), [rows], schema, table=schema)
-    assert sorted(found[0], key=repr) == sorted([(*row.values(), "insert", 0) for row in rows], key=repr)
+    feed = [[{**row, "_change_type": kind} for row in rows] for kind in ("insert", "delete")]
+    changed = schema.append(pa.field("_change_type", pa.string()))
+    for workers in (1, 2):
+        found = run(ChangeTypes(()), feed, changed, table=schema, workers=workers)
+        for epoch, kind in enumerate(("insert", "delete")):
+            assert found[epoch] == sorted([(*row.values(), kind, epoch) for row in rows], key=repr)
 
 
 def test_a_value_that_does_not_fit_its_column() -> None:

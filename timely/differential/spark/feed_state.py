@@ -172,7 +172,8 @@ def replace_rows(table: FeedTable, upserted: Upserted) -> Fold:
                 else "give order_by=, the column that says which is the later one, or one row of a key in a micro-batch"
             )
             rows = " and ".join("a delete" if row is None else repr(row) for row in last)
-            raise table.refusal(key, f"several rows of one key at epoch {time}, and none is the last one: {rows}", remedy)
+            named = dict(zip(upserted.keys, key))
+            raise table.refusal(named, f"several rows of one key at epoch {time}, and none is the last one: {rows}", remedy)
         (row,) = last
         return (order, row) if row is not None or ordered else None, _replaced(before, row)
 

@@ -114,8 +114,7 @@ def maintain(
                 raise ConfigurationError(f"inputs: {_SNAPSHOT + name} is the name of the snapshot of {name!r}: rename the input")
             frames[_SNAPSHOT + name] = feed.snapshot
     builders = tuple(TableBuilder(feed.table(name), feed.decoder) for name, feed in feeds.items())
-    schemas = _schemas(view, builders)
-    several = set(schemas) != {_VIEW}
+    schemas, several = _schemas(view, builders)
     directory = StreamDirectory.at(checkpoint)
     described = {
         "view": view if isinstance(view, str) else "",
@@ -157,19 +156,22 @@ class _Build:
     schemas: Mapping[str, pa.Schema]
     mode: Mode
 
-    def __call__(self, scope: ScopeBuilder[int], **streams: Stream[int, Any]) -> dict[str, Stream[int, Any]]:
+    def __call__(self, scope: ScopeBuilder[int], /, **streams: Stream[int, Any]) -> dict[str, Stream[int, Any]]:
         tables = {}
         for builder in self.builders:
             name = builder.table.name
             tables[name] = builder.build([streams[each] for each in (name, _SNAPSHOT + name) if each in streams])
         render = changed_rows if self.mode == "changes" else all_rows
-        views = _views(self.view, scope, tables)
+        views = _views(_found(self.view, scope, tables))
         return {name: render(_collection(view), self.schemas[name], name) for name, view in views.items()}
 
 
-def _views(view: str | BuildViews, scope: ScopeBuilder[int], tables: Mapping[str, Table[int]]) -> Mapping[str, View]:
+def _found(view: str | BuildViews, scope: ScopeBuilder[int], tables: Mapping[str, Table[int]]) -> View | Mapping[str, View]:
+    return sql(scope, view, **tables) if isinstance(view, str) else view(scope, **tables)
+
+
+def _views(found: View | Mapping[str, View]) -> Mapping[str, View]:
     """Return the views by name, checked."""
-    found = sql(scope, view, **tables) if isinstance(view, str) else view(scope, **tables)
     views = found if isinstance(found, Mapping) else {_VIEW: found}
     check_names("what build returns", views)
     for name, each in views.items():
@@ -185,13 +187,14 @@ def _collection(view: View) -> Collection[int, Any]:
     return view.collection if isinstance(view, Table) else view
 
 
-def _schemas(view: str | BuildViews, builders: tuple[TableBuilder, ...]) -> dict[str, pa.Schema]:
-    """Return the columns of each view: it is built once here, and never run."""
+def _schemas(view: str | BuildViews, builders: tuple[TableBuilder, ...]) -> tuple[dict[str, pa.Schema], bool]:
+    """Return the columns of each view, and whether there may be several: it is built once here, and never run."""
     worker = Worker()
     schemas = {}
     with worker.dataflow(int) as scope:
         tables = {builder.table.name: table(scope, builder.table.schema) for builder in builders}
-        for name, each in _views(view, scope, tables).items():
+        found = _found(view, scope, tables)
+        for name, each in _views(found).items():
             schema = each.schema
             assert schema is not None
             for field in schema:
@@ -201,7 +204,7 @@ def _schemas(view: str | BuildViews, builders: tuple[TableBuilder, ...]) -> dict
                     raise SchemaError(f"view {name!r}: column {field.name!r} has the name of one that is added: rename it")
             schemas[name] = schema
     worker.drop_dataflow(scope)
-    return schemas
+    return schemas, isinstance(found, Mapping)
 
 
 def _check_cases(feeds: Mapping[str, Feed]) -> None:

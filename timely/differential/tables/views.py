@@ -568,7 +568,7 @@ def table(source: Any, data: Any = None, *, schema: pa.Schema | None = None, nam
     return Table(rows.map(check, name=name), columns, session)
 
 
-def sql(scope: ScopeBuilder[T], query: str, **tables: Table[T] | Collection[T, Any]) -> Table[T]:
+def sql(scope: ScopeBuilder[T], query: str, /, **tables: Table[T] | Collection[T, Any]) -> Table[T]:
     """Return a query over ``tables``, or collections with a schema, as a table that stays right; the dialect is DuckDB's.
 
     ``SqlError`` for what is not kept up to date, with the construct and its position in the text.
