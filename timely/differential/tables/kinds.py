@@ -7,15 +7,15 @@ from __future__ import annotations
 
 import datetime
 import functools
-import re
 from collections.abc import Callable
 from decimal import ROUND_HALF_UP, Decimal, localcontext
 from typing import Any, ClassVar, Final
-from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import attrs
 import pyarrow as pa
 
+from timely.differential.tables import parsing
+from timely.differential.tables.zones import to_utc
 from timely.errors import SchemaError, SqlError, brief
 
 Value = Any
@@ -167,51 +167,6 @@ def finite(value: float) -> float:
     return value + 0.0
 
 
-def _boolean_of_text(value: str) -> bool:
-    found = _BOOLEANS.get(value.lower())
-    if found is None:
-        raise SqlError(f"{brief(value)} is not true or false")
-    return found
-
-
-_BOOLEANS: Final = {"true": True, "t": True, "yes": True, "y": True, "1": True} | dict.fromkeys(
-    ("false", "f", "no", "n", "0"), False
-)
-
-
-def _integer_of_text(value: str) -> int:
-    if not re.fullmatch(r"\s*[+-]?[0-9]+\s*", value):
-        raise SqlError(f"{brief(value)} is not a whole number")
-    return int(value)
-
-
-def _number_of_text(make: Callable[[str], Any], value: str) -> Any:
-    if not re.fullmatch(r"\s*[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?\s*", value):
-        raise SqlError(f"{brief(value)} is not a number")
-    return make(value.strip())
-
-
-def _date_of_text(value: str) -> datetime.date:
-    if not re.fullmatch(r"[0-9]{4}-[0-9]{2}-[0-9]{2}", value):
-        raise SqlError(f"{brief(value)} is not a date like 2020-01-31")
-    found: datetime.date = _checked(datetime.date.fromisoformat, value)
-    return found
-
-
-def _timestamp_of_text(value: str) -> datetime.datetime:
-    if not re.fullmatch(r"[0-9]{4}-[0-9]{2}-[0-9]{2}([ T][0-9]{2}:[0-9]{2}(:[0-9]{2}(\.[0-9]{1,6})?)?)?", value):
-        raise SqlError(f"{brief(value)} is not a timestamp like 2020-01-31 12:30:00")
-    found: datetime.datetime = _checked(datetime.datetime.fromisoformat, value)
-    return found
-
-
-def _checked(make: Callable[[str], Any], value: str) -> Any:
-    try:
-        return make(value)
-    except ValueError as error:
-        raise SqlError(f"{brief(value)}: {error}") from None
-
-
 def _integer_of_double(value: float) -> int:
     try:
         return round(value)
@@ -233,73 +188,6 @@ def _text_of_timestamp(value: datetime.datetime) -> str:
 
 def _text_of_instant(value: datetime.datetime) -> str:
     return _text_of_timestamp(value.replace(tzinfo=None)) + "+00"
-
-
-def _instant_of_text(value: str) -> datetime.datetime:
-    found = re.fullmatch(
-        r"([0-9]{4}-[0-9]{2}-[0-9]{2}(?:[ T][0-9:.]+)?)(?:(Z| ?UTC)|([+-])([0-9]{2}):?([0-9]{2})?| ([A-Za-z_]+/[A-Za-z_/]+))?",
-        value,
-    )
-    if found is None or (found[3] and len(found[1]) < 16):
-        raise SqlError(f"{brief(value)} is not a timestamp like 2020-01-31 12:30:00+01")
-    naive = _timestamp_of_text(found[1])
-    if found[6]:
-        return in_zone(naive, found[6])
-    minutes = (int(found[4]) * 60 + int(found[5] or 0)) * (-1 if found[3] == "-" else 1) if found[3] else 0
-    try:
-        return (naive - datetime.timedelta(minutes=minutes)).replace(tzinfo=datetime.UTC)
-    except OverflowError as error:
-        raise SqlError(f"{brief(value)}: {error}") from None
-
-
-def zone(name: str) -> ZoneInfo:
-    """Return a time zone; ``SqlError`` for an unknown one."""
-    try:
-        return ZoneInfo(name)
-    except (ZoneInfoNotFoundError, ValueError, OSError):
-        raise SqlError(f"there is no time zone {brief(name)}") from None
-
-
-def in_zone(value: datetime.datetime, name: str) -> datetime.datetime:
-    """Return the instant at which clocks of a zone show ``value``; one that they skip is as long after as it is before.
-
-    >>> in_zone(datetime.datetime(2024, 7, 1, 12), "Europe/Berlin").isoformat()
-    '2024-07-01T10:00:00+00:00'
-    """
-    return to_utc(value.replace(tzinfo=zone(name)))
-
-
-def to_utc(value: datetime.datetime) -> datetime.datetime:
-    """Return an instant as it is kept in a table."""
-    try:
-        return value.astimezone(datetime.UTC)
-    except OverflowError as error:
-        raise SqlError(f"{value}: {error}") from None
-
-
-def clock_in(value: datetime.datetime, name: str) -> datetime.datetime:
-    """Return what clocks of a zone show at an instant.
-
-    >>> clock_in(datetime.datetime(2024, 7, 1, 12, tzinfo=datetime.UTC), "Europe/Berlin")
-    datetime.datetime(2024, 7, 1, 14, 0)
-    """
-    try:
-        return value.astimezone(zone(name)).replace(tzinfo=None)
-    except OverflowError as error:
-        raise SqlError(f"{value}: {error}") from None
-
-
-def _time_of_text(value: str) -> datetime.time:
-    if not re.fullmatch(r"[0-9]{2}:[0-9]{2}(:[0-9]{2}(\.[0-9]{1,6})?)?", value):
-        raise SqlError(f"{brief(value)} is not a time like 12:30:00")
-    found: datetime.time = _checked(datetime.time.fromisoformat, value)
-    return found
-
-
-def _blob_of_text(value: str) -> bytes:
-    if not re.fullmatch(r"([^\\]|\\x[0-9a-fA-F]{2})*", value, re.DOTALL) or not value.isascii():
-        raise SqlError(f"{brief(value)} is no BLOB: bytes beyond ASCII, and the backslash, are written \\xAA")
-    return re.sub(r"\\x(..)", lambda found: chr(int(found[1], 16)), value).encode("latin-1")
 
 
 def _text_of_blob(value: bytes) -> str:
@@ -331,26 +219,26 @@ _CONVERSIONS: Final[dict[tuple[Kind, Kind], Conversion]] = {
     (Kind.DECIMAL, Kind.DOUBLE): float,
     (Kind.DECIMAL, Kind.INTEGER): _integer_of_decimal,
     (Kind.DOUBLE, Kind.INTEGER): _integer_of_double,
-    (Kind.TEXT, Kind.INTEGER): _integer_of_text,
-    (Kind.TEXT, Kind.DOUBLE): lambda value: _number_of_text(float, value),
-    (Kind.TEXT, Kind.DECIMAL): lambda value: _number_of_text(Decimal, value),
-    (Kind.TEXT, Kind.DATE): _date_of_text,
-    (Kind.TEXT, Kind.TIMESTAMP): _timestamp_of_text,
+    (Kind.TEXT, Kind.INTEGER): parsing.integer_of,
+    (Kind.TEXT, Kind.DOUBLE): parsing.float_of,
+    (Kind.TEXT, Kind.DECIMAL): parsing.decimal_of,
+    (Kind.TEXT, Kind.DATE): parsing.date_of,
+    (Kind.TEXT, Kind.TIMESTAMP): parsing.timestamp_of,
     (Kind.DATE, Kind.TEXT): str,
     (Kind.DATE, Kind.TIMESTAMP): start_of_day,
     (Kind.TIMESTAMP, Kind.DATE): lambda value: value.date(),
     (Kind.TIMESTAMP, Kind.TEXT): _text_of_timestamp,
-    (Kind.TEXT, Kind.BOOLEAN): _boolean_of_text,
+    (Kind.TEXT, Kind.BOOLEAN): parsing.boolean_of,
     (Kind.DOUBLE, Kind.TEXT): text_of_float,
     (Kind.DOUBLE, Kind.BOOLEAN): bool,
     (Kind.DECIMAL, Kind.BOOLEAN): bool,
     (Kind.BOOLEAN, Kind.DECIMAL): Decimal,
-    (Kind.TEXT, Kind.TIME): _time_of_text,
+    (Kind.TEXT, Kind.TIME): parsing.time_of,
     (Kind.TIME, Kind.TEXT): lambda value: _without_zeros(str(value), value.microsecond),
     (Kind.TIMESTAMP, Kind.TIME): lambda value: value.time(),
-    (Kind.TEXT, Kind.BLOB): _blob_of_text,
+    (Kind.TEXT, Kind.BLOB): parsing.blob_of,
     (Kind.BLOB, Kind.TEXT): _text_of_blob,
-    (Kind.TEXT, Kind.INSTANT): _instant_of_text,
+    (Kind.TEXT, Kind.INSTANT): parsing.instant_of,
     (Kind.INSTANT, Kind.TEXT): _text_of_instant,
     (Kind.INSTANT, Kind.TIMESTAMP): lambda value: value.replace(tzinfo=None),
     (Kind.INSTANT, Kind.DATE): lambda value: value.date(),

@@ -12,8 +12,10 @@ from typing import Any, Final
 from sqlglot import exp
 
 from timely.differential.tables import scalars
-from timely.differential.tables.kinds import Kind, clock_in, in_zone, start_of_day
+from timely.differential.tables.kinds import Kind, start_of_day
+from timely.differential.tables.number_functions import round_whole
 from timely.differential.tables.overloads import Overload, Rule, SqlFunction, overload
+from timely.differential.tables.zones import clock_in, in_zone
 from timely.errors import SqlError, brief
 
 _EPOCH: Final = datetime.datetime(1970, 1, 1)
@@ -482,6 +484,5 @@ def of_epoch(scale: int | None, kind: Kind) -> Overload | None:
     if scale is None:
         return overload(_from_epoch(1_000_000, True), _INSTANT, _FLOAT)
     if kind in (_DATE, _STAMP, _INSTANT):
-        unit = 10 ** (6 - scale)
-        return overload(lambda value: scalars.quotient(_microseconds(value), unit), _INT, kind)
+        return overload(lambda value: round_whole(_microseconds(value), scale - 6) // 10 ** (6 - scale), _INT, kind)
     return overload(_from_epoch(10 ** (6 - scale), False), _STAMP, _INT)

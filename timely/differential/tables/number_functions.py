@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from decimal import ROUND_CEILING, ROUND_DOWN, ROUND_FLOOR, ROUND_HALF_UP, Decimal
+from fractions import Fraction
 from typing import Any, Final
 
 from sqlglot import exp
@@ -78,15 +79,17 @@ def round_float(value: float, digits: int = 0) -> float:
     if digits == 0:
         return _round_half_up(value)
     power = 10.0 ** min(abs(digits), 308)
-    found = _round_half_up(value / power) * power if digits < 0 else _round_half_up(value * power) / power
-    if math.isfinite(found):
-        return found + 0.0
-    return value if digits > 0 else 0.0
+    if digits < 0:
+        return _round_half_up(value / power) * power
+    found = value * power
+    if not math.isfinite(found):
+        return value
+    if abs(found) - math.floor(abs(found)) == 0.5 and abs(Fraction(value) * 10**digits) < abs(Fraction(found)):
+        return math.copysign(math.floor(abs(found)) / power, value) + 0.0  # it is less than half, before the product was rounded
+    return _round_half_up(found) / power
 
 
 def _round_half_up(value: float) -> float:
-    if not math.isfinite(value):
-        return value
     whole = math.floor(abs(value))
     return math.copysign(float(whole + (abs(value) - whole >= 0.5)), value) + 0.0
 

@@ -37,7 +37,11 @@ def lower(text: str) -> str:
     """Return a text in lower case, letter by letter."""
     if text.isascii():
         return text.lower()
-    return "".join(changed if len(changed := letter.lower()) == 1 else letter for letter in text)
+    return "".join(changed if len(changed := letter.lower()) == 1 else _LOWER.get(letter, letter) for letter in text)
+
+
+_LOWER: Final = {"İ": "i"}
+"""Letters that are several in lower case, and one here."""
 
 
 def substring(text: str, start: int, length: int | None = None) -> str:

@@ -10,9 +10,10 @@ from typing import Any, Final
 import attrs
 
 from timely.differential.collections import Collection
-from timely.differential.tables.kinds import MOMENTS, Column, Kind, to_utc
+from timely.differential.tables.kinds import MOMENTS, Column, Kind
 from timely.differential.tables.moment_functions import add_interval, bucket, interval_of, naive
 from timely.differential.tables.scalar_compiler import Row, Scalar
+from timely.differential.tables.zones import to_utc
 from timely.errors import GraphError, SqlError, brief
 
 Length = str | datetime.timedelta | int
