@@ -626,3 +626,24 @@ with recursive c(a) as (select src as s from edges where src < 3 union select ds
 select id from orders o where amount in (select (select max(w) from edges e where e.src = l.n) from lines l where l.order_id = o.id);
 select id from orders o where amount in (select rank() over (order by n) from lines l where l.order_id = o.id);
 with c(a) as ((select id as x from orders order by x limit 2) union all (select src from edges order by src limit 1)) select a from c;
+
+-- lists and UNNEST
+select customer, list(id order by id), array_agg(amount order by amount desc, id), list(distinct amount order by amount) from orders group by customer;
+select list(amount order by id, amount) filter (where amount > 2), list(id order by id) filter (where false) from orders;
+select id, list(amount) over (partition by customer order by id, amount rows between 1 preceding and current row) from orders;
+select id, unnest([id, amount]) from orders;
+select id, unnest([id, amount]) + 1, unnest([1, 2, 3]) from orders where id > 2;
+select o.id, u.x from orders o, unnest([o.id, o.amount, 3]) as u(x) where u.x > 2;
+select o.id, u.x from orders o left join unnest(case when amount > 3 then [o.amount] end) as u(x) on true;
+select o.id, u.x from orders o join unnest([o.id, o.amount]) as u(x) on u.x > o.id;
+select x from unnest([3, 1, 2]) u(x);
+select id, (select max(x) from unnest([o.id, o.amount]) u(x)) from orders o;
+select id from orders where id in (select unnest([1, 2]));
+select id from orders o where amount in (select unnest([n, 3]) from lines l where l.order_id = o.id);
+select id from orders o where exists (select unnest(case when n > 2 then [n] end) from lines l where l.order_id = o.id);
+select customer, unnest(list(id order by id)) from orders group by customer;
+select x, count(*) from orders, unnest([id, amount]) u(x) group by x;
+select distinct unnest([id, amount]) from orders;
+select unnest(list(x order by x)) from (select unnest([id, amount]) as x from orders);
+select max(xs) from (select customer, list(amount order by amount) as xs from orders where amount is not null group by customer);
+with recursive r(n) as (select 1 union select unnest([n + 1, n + 2]) from r where n < 6) select * from r;

@@ -45,8 +45,14 @@ def typed(rows: Any) -> Counter[Any]:
     """Count rows, with the types of their values: 1, 1.0 and true are not the same here."""
     counts: Counter[Any] = Counter()
     for row, count in rows:
-        counts[tuple((type(value).__name__, round(value, 9) if type(value) is float else value) for value in row)] += count
+        counts[tuple(map(_typed, row))] += count
     return counts
+
+
+def _typed(value: Any) -> Any:
+    if isinstance(value, list | tuple):
+        return tuple(map(_typed, value))
+    return type(value).__name__, round(value, 9) if type(value) is float else value
 
 
 Changes = Mapping[str, list[tuple[Any, int]]]

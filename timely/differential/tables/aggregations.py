@@ -16,7 +16,7 @@ import attrs
 from sqlglot import exp
 
 from timely.differential.aggregates import Descending
-from timely.differential.tables.kinds import NUMBERS, Column, Kind, finite, sortable
+from timely.differential.tables.kinds import NUMBERS, Column, Kind, finite, list_of, sortable
 from timely.differential.tables.refusals import only, refusal
 from timely.differential.tables.scalar_compiler import (
     Function,
@@ -396,6 +396,16 @@ def _quantile(call: _Call) -> Aggregation:
     return call.made(Kind.DOUBLE, Whole(order, between), argument.function)
 
 
+def _check_distinct_order(call: _Call) -> None:
+    if call.order is not None and call.distinct and [part.this for part in call.order.expressions] != [call.argument]:
+        raise refusal(call.node, "with DISTINCT it is ordered by its argument")
+
+
+def _by(order: Ordering | None) -> Callable[[Any], Any] | None:
+    """Return the key of entries that are a value and the values that it is ordered by; ties go by the value."""
+    return None if order is None else lambda entry: (order.key(entry[1:]), sortable(entry[0]))
+
+
 def _text(call: _Call) -> Aggregation:
     only(call.inner, "this", "separator")
     separator = call.inner.args.get("separator")
@@ -404,23 +414,24 @@ def _text(call: _Call) -> Aggregation:
     between = "," if separator is None else str(separator.this)
     text = as_kind(call.scalar(), Kind.TEXT, call.node).function
     order = call.ordering()
-    if order is not None and call.distinct:
-        assert call.order is not None
-        if [part.this for part in call.order.expressions] != [call.argument]:
-            raise refusal(call.node, "with DISTINCT it is ordered by its argument")
+    _check_distinct_order(call)
 
     def entry(row: Row) -> Any:
         found = text(row)
         return None if found is None else (found, *(() if order is None else order.values(row)))
 
-    key: Callable[[Any], Any] | None = None
-    if order is not None:
-        chosen = order
+    return call.made(Kind.TEXT, Whole(_by(order), lambda entries: between.join(entry[0] for entry in entries)), entry)
 
-        def key(entry: Any) -> Any:
-            return chosen.key(entry[1:]), entry[0]
 
-    return call.made(Kind.TEXT, Whole(key, lambda entries: between.join(entry[0] for entry in entries)), entry)
+def _list(call: _Call) -> Aggregation:
+    only(call.inner, "this", "nulls_excluded")
+    argument, order = call.scalar(), call.ordering()
+    _check_distinct_order(call)
+
+    def entry(row: Row) -> Any:
+        return argument.function(row), *(() if order is None else order.values(row))
+
+    return call.made(list_of(argument.kind), Whole(_by(order), lambda entries: tuple(entry[0] for entry in entries)), entry)
 
 
 _MAKERS: Final[dict[Any, Callable[[_Call], Aggregation]]] = {
@@ -445,6 +456,7 @@ _MAKERS: Final[dict[Any, Callable[[_Call], Aggregation]]] = {
     exp.PercentileCont: _quantile,
     exp.PercentileDisc: _quantile,
     exp.GroupConcat: _text,
+    exp.ArrayAgg: _list,
 }
 
 _ADVICE: Final[dict[Any, str]] = {

@@ -75,7 +75,7 @@ def is_plain(query: exp.Expr, relation: Relation, *, aggregates: bool = False) -
         return False
     parts = {name for name, value in query.args.items() if value not in (None, False, [])}
     allowed = {"expressions", "from_", "joins", "where", "with_"}
-    if any(output.find(exp.Query, exp.Window) for output in query.expressions):
+    if any(output.find(exp.Query, exp.Window, exp.Explode) for output in query.expressions):
         return False
     if not aggregates and (query.args.get("distinct") is None or query.args["distinct"].args.get("on") is None):
         allowed |= {"distinct", "order"}
@@ -101,7 +101,7 @@ def equal_to_outer(query: exp.Expr, relation: Relation) -> list[tuple[exp.Expr, 
 
 def rows_at_most(query: exp.Expr) -> tuple[int, float]:
     """Return how many rows a query has at least, and at most."""
-    if not isinstance(query, exp.Select):
+    if not isinstance(query, exp.Select) or any(output.find(exp.Explode) for output in query.expressions):
         return 0, float("inf")
     limit: Any = query.args.get("limit")
     most = float("inf")
