@@ -149,7 +149,7 @@ BUILDING: dict[str, tuple[Build, type[Exception], str]] = {
     "a table record by record": (
         lambda scope: scope.to_stream(pa.table({"a": [1]})),
         ContainerError,
-        r"those of a Table are its columns: .* with new_input\(\) and send_batch\(\)",
+        r"those of a Table are its columns: read it with scope.read_arrow\(table\)",
     ),
     "a pact without its key": (
         lambda scope: scope.to_stream([1]).unary(timely.Exchange, "mine", None),

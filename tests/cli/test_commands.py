@@ -324,6 +324,7 @@ def test_an_output_has_the_declared_columns_in_their_order_and_types(here: Path,
         ("node long, degrees long", "output 'degrees': the batch has no column 'degrees'; it has 'node', 'degree'"),
         ("node long", "output 'degrees': the batch has a column 'degree' that was not declared; declared are 'node'"),
         ("node string, degree long", "output 'degrees': column 'node' is declared string, and the batch has int64"),
+        ("node lnog, degree long", "output 'degrees': 'node lnog' is no name and type of a column"),
     ],
 )
 def test_an_output_that_is_not_as_declared_is_refused(

@@ -147,11 +147,13 @@ def test_a_count_of_packages_is_what_arrow_says() -> None:
     def program(worker: Worker) -> Any:
         with worker.dataflow(int) as scope:
             table = dd.table(scope.read_parquet(path, schema=schema), schema)
-            output = table.group_by("section").agg("count(*) as n", "sum(installed_kib) as kib").output(worker=0)
+            totals = table.group_by("section").agg("count(*) as n", "sum(installed_kib) as kib")
+            output, changes = totals.output(worker=0), totals.to_batches().capture()
         worker.run()
-        return output.to_arrow().to_pylist() if worker.index == 0 else []
+        return output.to_arrow().to_pylist() if worker.index == 0 else [], changes.to_arrow().to_pylist()
 
-    [rows, _] = timely.execute(program, workers=2)
+    [(rows, some), (_, others)] = timely.execute(program, workers=2)
+    assert sorted(map(repr, some + others)) == sorted(map(repr, rows))
     expected = packages.group_by("section").aggregate([([], "count_all"), ("installed_kib", "sum")]).to_pylist()
     assert len(expected) > 20
     assert Counter((row["section"], row["n"], row["kib"]) for row in rows) == Counter(

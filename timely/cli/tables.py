@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import shutil
 from pathlib import Path
 from typing import Final
@@ -17,6 +18,9 @@ from timely.dataflow import declared_schema
 from timely.errors import ConfigurationError
 from timely.files.formats import Format, format_of
 from timely.files.parts import PartWriter, SchemaCheck
+
+_SIMPLE: Final = re.compile(r"[^<(,]+(,[^<(,]+)*")
+"""Columns whose types have no parameters; others are Spark's alone."""
 
 WRITES: Final = (".parquet", ".csv", ".json", ".jsonl", ".arrow")
 
@@ -35,8 +39,8 @@ class Folder:
             raise ConfigurationError(f"output {name!r}: {path.name!r} should end in one of {', '.join(WRITES)}")
         self._overwrite = overwrite
         self._declared: pa.Schema | None = None
-        with contextlib.suppress(ConfigurationError):
-            self._declared = declared_schema(columns, name)
+        if columns and _SIMPLE.fullmatch(columns):
+            self._declared = declared_schema(columns, f"output {name!r}")
         self.check_absent()
         self._draft = path.with_name(f".{path.name}.unfinished")
 
