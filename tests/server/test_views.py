@@ -230,7 +230,13 @@ def test_positions_are_those_of_the_script() -> None:
     ):
         with pytest.raises(SqlError, match="at line 1"):
             numbers().run_script(script)
+    with pytest.raises(SqlError, match="'missing' at line 2, column 14: the query cannot be parsed"):
+        numbers().run_script("create view a as\nselect * frm missing")
     for script in (
+        "create view a(b) as select 1 as n",
+        "create view a as",
+        "create table if not exists a (n int)",
+        "create table a.b (n int)",
         "create table a (n int primary key)",
         "create table a (n float)",
         "create table a as select 1",

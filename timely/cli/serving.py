@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import logging
 import signal
 import threading
 from collections.abc import Callable, Mapping, Sequence
@@ -38,6 +39,7 @@ def serve(script: Path, inputs: Mapping[str, Path], settings: Settings, say: Cal
     except (OSError, UnicodeError) as error:
         reason = file_error_text(error) if isinstance(error, OSError) else str(error)
         raise ConfigurationError(f"the script {str(script)!r} cannot be read: {reason}") from None
+    logging.getLogger("sqlglot").setLevel(logging.ERROR)  # it warns of statements that are refused here
     unknown = sorted(set(settings.changes) - inputs.keys())
     if unknown:
         raise ConfigurationError(f"--changes {unknown[0]}: there is no input of that name")

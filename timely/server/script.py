@@ -123,27 +123,21 @@ def _placed(text: str, begin: int, end: int) -> str:
 
 def _definition(statement: list[Token], text: str) -> TableDefinition | ViewDefinition:
     first, last = statement[0], statement[-1]
-    where = f" at line {first.line}"
-    if first.token_type != TokenType.CREATE:
-        raise SqlError(f"{brief(first.text)}{where}: a script has {_FORMS}")
-    tree = _parsed(_placed(text, first.start, last.end + 1))
-    kind = str(tree.args.get("kind") or "").upper()
-    allowed = ("this", "kind", "expression")
-    others = [name for name, value in tree.args.items() if value not in (None, False, []) and name not in allowed]
-    if not isinstance(tree, exp.Create) or kind not in ("VIEW", "TABLE") or others:
-        raise SqlError(f"CREATE{where}: a script has {_FORMS}")
-    if kind == "TABLE":
-        return _table(tree, where)
-    if not isinstance(tree.this, exp.Table) or tree.this.args.get("db") or not isinstance(tree.expression, exp.Query):
-        raise SqlError(f"CREATE VIEW{where}: write `create view name as select ...`, with aliases for columns")
-    begin = next(index for index, token in enumerate(statement) if token.token_type == TokenType.ALIAS) + 1
-    return ViewDefinition(checked_name(tree.this.name), _placed(text, statement[begin].start, last.end + 1))
+    kinds = [token.token_type for token in statement[:4]]
+    if kinds[:2] == [TokenType.CREATE, TokenType.VIEW] and kinds[3:] == [TokenType.ALIAS] and len(statement) > 4:
+        query = _placed(text, statement[4].start, last.end + 1)
+        tables_read(query)  # which says what is wrong in the query, and where
+        return ViewDefinition(checked_name(statement[2].text), query)
+    if kinds[:2] == [TokenType.CREATE, TokenType.TABLE]:
+        return _table(_parsed(_placed(text, first.start, last.end + 1)), first.line)
+    raise SqlError(f"{brief(first.text)} at line {first.line}: a script has {_FORMS}")
 
 
-def _table(tree: exp.Create, where: str) -> TableDefinition:
+def _table(tree: exp.Expr, line: int) -> TableDefinition:
     schema = tree.this
-    if not isinstance(schema, exp.Schema) or tree.expression is not None:
-        raise SqlError(f"CREATE TABLE{where}: write `create table name (column type, ...)`")
+    others = [name for name, value in tree.args.items() if value not in (None, False, []) and name not in ("this", "kind")]
+    if not isinstance(tree, exp.Create) or not isinstance(schema, exp.Schema) or others or schema.this.args.get("db"):
+        raise SqlError(f"CREATE TABLE at line {line}: write `create table name (column type, ...)`")
     return TableDefinition(checked_name(schema.this.name), pa.schema([_field(column) for column in schema.expressions]))
 
 
