@@ -6,29 +6,32 @@ from pathlib import Path
 
 import pytest
 
-from tests.house import ROOT, circles, coined, doubles, hidden, modules, unexplained_white_boxes
-
-KNOWN = modules(ROOT)
+from tests.house import ROOT, Module, circles, coined, doubles, hidden, modules, unexplained_white_boxes
 
 
-def test_no_files_import_each_other() -> None:
-    assert circles(KNOWN) == []
+@pytest.fixture(scope="module")
+def known() -> dict[str, Module]:
+    return modules(ROOT)
 
 
-def test_no_submodule_has_the_name_of_an_export() -> None:
-    assert hidden(KNOWN) == []
+def test_no_files_import_each_other(known: dict[str, Module]) -> None:
+    assert circles(known) == []
 
 
-def test_no_public_class_is_defined_twice() -> None:
-    assert doubles(KNOWN.values()) == []
+def test_no_submodule_has_the_name_of_an_export(known: dict[str, Module]) -> None:
+    assert hidden(known) == []
 
 
-def test_no_definition_has_a_name_that_the_word_table_replaces() -> None:
-    assert coined(KNOWN.values()) == []
+def test_no_public_class_is_defined_twice(known: dict[str, Module]) -> None:
+    assert doubles(known.values()) == []
 
 
-def test_tests_that_look_inside_say_why() -> None:
-    assert unexplained_white_boxes(ROOT, KNOWN) == []
+def test_no_definition_has_a_name_that_the_word_table_replaces(known: dict[str, Module]) -> None:
+    assert coined(known.values()) == []
+
+
+def test_tests_that_look_inside_say_why(known: dict[str, Module]) -> None:
+    assert unexplained_white_boxes(ROOT, known) == []
 
 
 PACKAGE = {

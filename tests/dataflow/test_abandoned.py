@@ -38,7 +38,6 @@ def collected_at_every_turn() -> Iterator[None]:
     gc.set_threshold(2, 1, 1)
     yield
     gc.set_threshold(*before)
-    gc.unfreeze()
 
 
 def jobs(times: Callable[[Any, int], Any]) -> Callable[[Capability[Any], OperatorInfo], Logic]:

@@ -20,6 +20,11 @@ import timely
 from timely.worker import GarbageControl, Worker, gc_control
 
 
+@pytest.fixture(scope="module", autouse=True)
+def frozen_heap() -> None:
+    """Freeze nothing, in place of the fixture of all tests: what is frozen when is tested here."""
+
+
 @pytest.fixture(autouse=True)
 def as_before() -> Iterator[None]:
     """Leave Python's own settings as they were, whatever a test does."""
