@@ -1,6 +1,6 @@
 """Values of every kind: as keys on several workers, through checkpoints, and out as Arrow data.
 
-White box: which kind two kinds of lists and structs have in common, if any, is asked directly.
+White box: that a kind is one object, also after pickling, shows in no result.
 """
 
 from __future__ import annotations
