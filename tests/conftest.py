@@ -13,7 +13,6 @@ from __future__ import annotations
 import gc
 import os
 import time
-from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -33,19 +32,6 @@ settings.load_profile("ci" if os.environ.get("CI") else "default")
 
 os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
 
-SLOWEST = (
-    *("tests/test_examples.py", "tests/graphs/test_spark.py", "tests/spark/test_stream.py", "tests/spark/test_faults.py"),
-    *("tests/properties/test_schedules.py", "tests/spark/test_run.py", "tests/spark/test_checkpoints.py"),
-    *("tests/spark/test_run_failures.py", "tests/testing/test_exchange_model.py", "tests/cli/test_demo.py"),
-    *("tests/test_benchmarks.py", "tests/test_docs.py", "tests/properties/test_flattening.py"),
-    *("tests/differential/test_random_programs.py", "tests/differential/test_programs.py"),
-    *("tests/differential/test_logged.py", "tests/inspect/test_explain_peers.py", "tests/testing/test_strategies.py"),
-    *("tests/spark/test_java.py", "tests/spark/test_slots.py", "tests/spark/test_cached.py", "tests/recovery/test_kills.py"),
-    *("timely/testing/simulator.py", "tests/test_figures.py", "tests/types/test_types.py", "tests/test_readme.py"),
-    *("timely/spark/streaming/query.py", "timely/spark/batch.py", "timely/graphs/spark.py"),
-)
-"""The files that take longest, or take long for few tests."""
-
 COVERED = pytest.StashKey[list[str]]()
 
 
@@ -60,14 +46,6 @@ def pytest_configure(config: pytest.Config) -> None:
         settings.load_profile("soak")  # before any test is imported
     if config.getoption("--figures"):
         config.pluginmanager.register(Figures(), "figures")
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Have the slowest files begin first where several processes run, so that none waits long for another at the end."""
-    if "PYTEST_XDIST_WORKER" in os.environ:
-        files = Counter(item.location[0] for item in items)
-        place = {file: number for number, file in enumerate(SLOWEST)}
-        items.sort(key=lambda item: (place.get(item.location[0], len(place)), -files[item.location[0]], item.location[0]))
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:

@@ -1,4 +1,7 @@
-"""Values of every kind: as keys on several workers, through checkpoints, and out as Arrow data."""
+"""Values of every kind: as keys on several workers, through checkpoints, and out as Arrow data.
+
+White box: that a kind is one object, also after pickling, shows in no result.
+"""
 
 from __future__ import annotations
 
