@@ -98,6 +98,7 @@ c - interval '90 minutes'; c > '12:00:00'; c = '12:30'; date '2024-02-29' + c; g
 coalesce(c, '00:00'); c || ''; [c];
 
 -- column l
+list_sort(l); list_sort(l, 'DESC', 'NULLS FIRST'); list_reverse_sort(l); list_sort([l, [2], [NULL]]);
 l; l[1]; l[-1]; l[0]; l[9]; l[2:3]; l[2:]; l[:2]; l[-2:]; l[3:1]; l[0:2]; l[-9:2]; len(l); length(l); array_length(l);
 list_contains(l, 1); list_has(l, 9); array_contains(l, NULL); list_position(l, 3); list_indexof(l, 9); list_extract(l, 2);
 list_concat(l, [7]); l || [7]; l || l; list_concat(l, NULL); list_append(l, 4); list_prepend(0, l); list_reverse(l);
@@ -109,6 +110,7 @@ case when l[1] = 1 then l else [0] end; l is not distinct from [1]; {'k': l}.k[1
 list_sum(l::double[]); array_append(l, NULL); [1, NULL] || l;
 
 -- column w
+list_sort(w); list_sort(w, 'DESC'); list_reverse_sort(w, 'NULLS FIRST');
 w; w[1]; w[-1]; len(w); list_contains(w, 'a'); w || ['z']; array_to_string(w, ','); list_max(w); list_min(w); w < ['b'];
 w = ['a', 'b']; list_position(w, 'a'); list_reverse(w); list_has_any(w, ['a']); upper(w[1]); list_count(w); w[1][1];
 

@@ -22,7 +22,7 @@ _INFINITE: Final = re.compile(r"([+-]?)inf(?:inity)?", re.IGNORECASE)
 _BASED: Final = re.compile(r"0[xX][0-9a-fA-F]+(?:_[0-9a-fA-F]+)*|0[bB][01]+(?:_[01]+)*")
 _CLOCK: Final = r"([0-9]{1,2}):([0-9]{1,2})(?::([0-9]{1,2})(?:\.([0-9]*))?)?"
 _TIME: Final = re.compile(rf"\s*{_CLOCK}")
-_MOMENT: Final = re.compile(rf"\s*([0-9]{{1,5}})([-/ \\])([0-9]{{1,2}})\2([0-9]{{1,2}})(?:(?:T|\s+){_CLOCK})?\s*")
+_MOMENT: Final = re.compile(rf"\s*([0-9]{{1,5}})([-/ \\])([0-9]{{1,2}})\2([0-9]{{1,2}})(?:(?:T|\s+){_CLOCK}\s*)?")
 _ZONE: Final = re.compile(r"(.*[0-9.])(?:(Z)|([+-])([0-9]{2})(?::?([0-9]{2}))?(?::([0-9]{2}))?|\s+([A-Za-z][A-Za-z_/+-]*))\s*")
 
 
@@ -47,8 +47,8 @@ def integer_of(text: str) -> int:
     >>> integer_of(" 1_000 "), integer_of("2.5"), integer_of("0x1F")
     (1000, 3, 31)
     """
-    if _BASED.fullmatch(text.strip()):
-        return int(text.strip(), 0)
+    if _BASED.fullmatch(text.lstrip()):
+        return int(text, 0)
     number = Decimal(_number(text))
     if number.adjusted() > 100:
         raise SqlError(f"{brief(text)} is too large")
@@ -98,7 +98,10 @@ def date_of(text: str) -> datetime.date:
     >>> date_of("2024-2-29"), date_of("2024/02/29 10:00")
     (datetime.date(2024, 2, 29), datetime.date(2024, 2, 29))
     """
-    return _moment(text, "date").date()
+    zoned = _ZONE.fullmatch(text)
+    if _MOMENT.fullmatch(text.rstrip()) or zoned is None or ":" not in zoned[1]:
+        return _moment(text.rstrip(), "date").date()
+    return _moment(zoned[1], "date").date()
 
 
 def timestamp_of(text: str) -> datetime.datetime:
@@ -113,6 +116,8 @@ def timestamp_of(text: str) -> datetime.datetime:
 def time_of(text: str) -> datetime.time:
     """Return the time of day of a text."""
     found = _TIME.fullmatch(text)
+    if found is None and _MOMENT.fullmatch(text):
+        return _moment(text, "time").time()
     if found is None:
         raise SqlError(f"{brief(text)} is not a time like 12:30:00")
     return _clock(list(found.groups()), text)

@@ -30,7 +30,7 @@ from timely.differential.tables.kinds import (
     struct_of,
     within,
 )
-from timely.differential.tables.list_functions import element, text_part
+from timely.differential.tables.list_functions import element, ordered, text_part
 from timely.differential.tables.list_functions import part as list_part
 from timely.differential.tables.number_functions import round_float
 from timely.differential.tables.overloads import Overload, Rule
@@ -836,6 +836,16 @@ def _list(node: exp.Expr, scope: NameScope) -> Scalar:
     return Scalar(list_of(kind), False, lambda row: tuple([function(row) for function in functions]))
 
 
+def _sorted_list(node: exp.Expr, scope: NameScope) -> Scalar:
+    only(node, "this", "asc", "nulls_first")
+    inner = compile_scalar(node.this, scope)
+    if inner.kind.element is None:
+        raise refusal(node, f"it takes a list, not {inner.kind.value}")
+    descending = node.args.get("asc") == exp.false()
+    nulls_first = node.args.get("nulls_first") == exp.true()
+    return attrs.evolve(inner, function=strict(lambda values: ordered(values, descending, nulls_first), inner.function))
+
+
 def _struct(node: exp.Expr, scope: NameScope) -> Scalar:
     only(node, "expressions")
     names: list[str] = []
@@ -943,6 +953,7 @@ _COMPILERS: Final[dict[Any, Callable[[Any, NameScope], Scalar]]] = {
     exp.UnixToTime: _epoch,
     exp.Interval: _interval,
     exp.Array: _list,
+    exp.ArraySort: _sorted_list,
     exp.Struct: _struct,
     exp.Dot: _dot,
     exp.StructExtract: _struct_extract,
