@@ -647,3 +647,20 @@ select distinct unnest([id, amount]) from orders;
 select unnest(list(x order by x)) from (select unnest([id, amount]) as x from orders);
 select max(xs) from (select customer, list(amount order by amount) as xs from orders where amount is not null group by customer);
 with recursive r(n) as (select 1 union select unnest([n + 1, n + 2]) from r where n < 6) select * from r;
+
+-- limits of row numbers
+select id, amount from orders qualify row_number() over (partition by customer order by amount desc, id) <= 2;
+select id, row_number() over (order by id, customer, amount) as r, rank() over (order by id, customer, amount) from orders qualify r < 4 and amount > 2;
+select id from orders qualify 2 >= row_number() over (partition by customer order by id, amount);
+select id from orders qualify row_number() over (partition by customer order by id, amount) = 2 or id = 3;
+select id, rank() over (partition by customer order by id desc) as k from orders qualify row_number() over (partition by customer order by id, amount) = 1;
+select * from (select *, row_number() over (partition by customer order by id, amount) as rn from orders) x where x.rn = 1 and x.amount > 1;
+select * from (select *, row_number() over (partition by customer order by id, amount) as rn from orders) x left join lines l on l.order_id = x.id where 3 > rn;
+select l.order_id, x.rn from lines l left join (select *, row_number() over (partition by customer order by id, amount) as rn from orders) x on l.order_id = x.id where rn <= 1;
+with t as (select *, row_number() over (order by id, customer, amount) as rn from orders) select * from t where rn between 2 and 3 and rn <= 2;
+with t as (select *, row_number() over (order by id, customer, amount) as rn from orders) select * from t where rn <= 2 union all select * from t where rn = 4;
+with t as (select distinct id, row_number() over (order by id, customer, amount) as rn from orders) select id from t where rn <= 2;
+select * from (select id, row_number() over (order by id, customer, amount) as rn from orders order by rn desc, id limit 3) where rn <= 2;
+select id from orders qualify row_number() over (order by id, customer, amount) <= 0;
+select customer, s from (select customer, sum(amount) as s, row_number() over (order by sum(amount) desc, customer) as rn from orders group by customer) where rn <= 2;
+select id, (select max(rn) from (select row_number() over (order by n, price, day, fee) as rn from lines l where l.order_id = o.id) x where rn <= 2) from orders o;

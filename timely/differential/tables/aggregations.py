@@ -28,7 +28,7 @@ from timely.differential.tables.scalar_compiler import (
     compile_scalar,
 )
 from timely.differential.tables.scalars import decimal_of
-from timely.differential.tables.sorting import Ordering, ordering
+from timely.differential.tables.sorting import Ordering, ordering, turned
 from timely.errors import SqlError
 
 
@@ -286,9 +286,7 @@ def _same(entry: Any) -> Any:
 
 def _order(kind: Kind, descending: bool = False) -> Callable[[Any], Any]:
     """Return the key that values of a kind are sorted by."""
-    if kind.nested:
-        return (lambda value: Descending(sortable(value))) if descending else sortable
-    return Descending if descending else _same
+    return turned(kind, descending) or _same
 
 
 def _extreme(call: _Call) -> Aggregation:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from decimal import Decimal
+from operator import neg, not_
+from typing import Any, Final
 
 import attrs
 from sqlglot import exp
@@ -21,39 +23,61 @@ class Ordering:
 
     kinds: tuple[Kind, ...]
     functions: tuple[Function, ...]
-    directions: tuple[tuple[bool, bool], ...]
-    """Whether each is descending, and whether its nulls come first."""
+    descending: tuple[bool, ...]
+    nulls_first: tuple[bool, ...]
+    turns: tuple[Callable[[Any], Any] | None, ...]
+    """What makes of each value one that sorts in its direction."""
 
     def values(self, row: Row) -> tuple[Any, ...]:
         """Return the values of the expressions."""
-        return tuple(function(row) for function in self.functions)
+        return tuple([function(row) for function in self.functions])
 
     def key(self, values: Iterable[Any]) -> tuple[Any, ...]:
         """Return what orders rows with these values; equal keys are peers."""
         found: list[Any] = []
-        for value, kind, (descending, first) in zip(values, self.kinds, self.directions):
-            found.append((value is None) is not first)
-            if kind.nested:
-                value = sortable(value)
-            found.append(Descending(value) if descending else value)
+        for value, turn, first in zip(values, self.turns, self.nulls_first):
+            if value is None:
+                found += (not first, None)
+            else:
+                found += (first, value if turn is None else turn(value))
         return tuple(found)
 
     def of(self, row: Row) -> tuple[Any, ...]:
         """Return the key of a row."""
-        return self.key(self.values(row))
+        return self.key([function(row) for function in self.functions])
+
+
+def turned(kind: Kind, descending: bool) -> Callable[[Any], Any] | None:
+    """Return what makes of values of a kind others that sort in a direction, or ``None`` where they do."""
+    if kind.nested:
+        return (lambda value: Descending(sortable(value))) if descending else sortable
+    return _NEGATED.get(kind, Descending) if descending else None
+
+
+_NEGATED: Final[dict[Kind, Callable[[Any], Any]]] = {
+    Kind.BOOLEAN: not_,
+    Kind.INTEGER: neg,
+    Kind.DOUBLE: neg,
+    Kind.DECIMAL: Decimal.copy_negate,
+    Kind.DATE: lambda value: -value.toordinal(),
+}
+"""Numbers compare four times as fast as objects of a class of ours."""
 
 
 def ordering(orders: Sequence[exp.Expr], scope: NameScope) -> Ordering:
     """Return the compiled expressions of ``ORDER BY``."""
-    scalars, directions = [], []
+    scalars, descending, first = [], [], []
     for ordered in orders:
         only(ordered, "this", "desc", "nulls_first")
         place = ordered.this
         if isinstance(place, exp.Literal) and not place.is_string:
             raise refusal(ordered, "ORDER BY of this number is not supported: name the column")
         scalars.append(compile_scalar(place, scope))
-        directions.append((bool(ordered.args.get("desc")), bool(ordered.args.get("nulls_first"))))
-    return Ordering(tuple(scalar.kind for scalar in scalars), tuple(scalar.function for scalar in scalars), tuple(directions))
+        descending.append(bool(ordered.args.get("desc")))
+        first.append(bool(ordered.args.get("nulls_first")))
+    kinds = tuple(scalar.kind for scalar in scalars)
+    functions = tuple(scalar.function for scalar in scalars)
+    return Ordering(kinds, functions, tuple(descending), tuple(first), tuple(map(turned, kinds, descending)))
 
 
 def sort_key(orders: Sequence[exp.Expr], scope: NameScope, width: int) -> Callable[[Row], Any]:

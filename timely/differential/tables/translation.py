@@ -263,7 +263,7 @@ class _Select:
         windows = windows_in([*outputs, *qualify, *orders])
         if windows:
             relation = self.with_subqueries(relation, windows)
-            relation = with_windows(relation, self.outer, windows, node.args.get("windows") or [])
+            relation = with_windows(relation, self.outer, windows, node.args.get("windows") or [], qualify)
         relation = self.filtered(relation, qualify)
         return self.projected(node, relation, outputs)
 

@@ -27,6 +27,7 @@ from timely.differential.tables.kinds import Column, Kind, arrow_schema, columns
 from timely.differential.tables.recent_rows import recent_rows
 from timely.differential.tables.refusals import mark_positions, refusal
 from timely.differential.tables.relation import Relation
+from timely.differential.tables.row_limits import limit_inside
 from timely.differential.tables.scalar_compiler import NameScope, Scalar, compile_scalar
 from timely.differential.tables.sorting import first_rows, sort_key
 from timely.differential.tables.time_windows import Axis, Length, axis_of, sessions, sliding, span_of
@@ -663,5 +664,5 @@ def _translated(scope: ScopeBuilder[Any], tree: exp.Expr, text: str, tables: Map
             mark_using(part)
         keep_order_names(part)
     names = {name: Relation(found.collection, found.columns) for name, found in tables.items()}
-    relation = translate(with_unique_tables(_qualified(tree, tables)), scope, names)
+    relation = translate(limit_inside(with_unique_tables(_qualified(tree, tables))), scope, names)
     return Table(relation.collection, relation.columns)

@@ -137,7 +137,7 @@ def _distance(bound: Any, sign: int, start: bool, order: Ordering, window: exp.E
     """Return the end of a frame that reaches up to a distance from the row's own value; nulls are near to nulls alone."""
     if len(order.functions) != 1:
         raise refusal(window, "a frame of RANGE with a distance needs ORDER BY of one expression")
-    descending = order.directions[0][0]
+    descending = order.descending[0]
     seen, move = _moves(bound, order.kinds[0], -sign if descending else sign, window)
     wrap: Callable[[Any], Any] = Descending if descending else lambda value: value
     search = bisect_left if start else bisect_right

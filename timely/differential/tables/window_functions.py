@@ -19,8 +19,9 @@ from timely.differential.tables.groups import summands
 from timely.differential.tables.kinds import Column, Kind, sortable
 from timely.differential.tables.refusals import only, refusal
 from timely.differential.tables.relation import Relation
+from timely.differential.tables.row_limits import limit_of
 from timely.differential.tables.scalar_compiler import NameScope, Row, compile_scalar, unify
-from timely.differential.tables.sorting import Ordering, ordering
+from timely.differential.tables.sorting import Ordering, first_rows, ordering
 from timely.differential.tables.window_frames import Partition, Ranges, frames_of, values_in
 
 Compute = Callable[[Partition], Sequence[Any]]
@@ -43,10 +44,16 @@ def windows_in(nodes: Sequence[exp.Expr]) -> list[exp.Expr]:
     return list(found)
 
 
-def with_windows(relation: Relation, outer: Sequence[exp.Expr], nodes: Sequence[exp.Expr], named: Sequence[exp.Expr]) -> Relation:
+def with_windows(
+    relation: Relation,
+    outer: Sequence[exp.Expr],
+    nodes: Sequence[exp.Expr],
+    named: Sequence[exp.Expr],
+    conditions: Sequence[exp.Expr],
+) -> Relation:
     """Return the relation with a column more for each window function; ``named`` are the windows of ``WINDOW``.
 
-    Each partition is cut further by the values of ``outer``.
+    Each partition is cut further by the values of ``outer``. Rows for which ``conditions`` will not be true may be left out.
     """
     definitions = {window.this.name: window for window in named}
     together: dict[Any, list[tuple[exp.Expr, exp.Window]]] = {}
@@ -57,9 +64,19 @@ def with_windows(relation: Relation, outer: Sequence[exp.Expr], nodes: Sequence[
         partition, order = [*outer, *(window.args.get("partition_by") or [])], window.args.get("order")
         together.setdefault((tuple(partition), order), []).append((node, window))
     scope, width = relation.scope, len(relation.columns)
+    most = _most_rows(conditions, *together.values()) if len(together) == 1 else None
     for (partition, order), members in together.items():
-        relation = _over(relation, scope, width, partition, order, members)
+        relation = _over(relation, scope, width, partition, order, members, most)
     return relation
+
+
+def _most_rows(conditions: Sequence[exp.Expr], members: Sequence[tuple[exp.Expr, exp.Window]]) -> int | None:
+    """Return how many rows of a partition are asked for, where no function sees others; ``None`` for all."""
+    if not all(isinstance(window.this, exp.RowNumber | exp.Rank | exp.DenseRank) for _, window in members):
+        return None
+    numbers = [node for node, window in members if isinstance(window.this, exp.RowNumber)]
+    limits = [limit for condition in conditions for node in numbers if (limit := limit_of(condition, node)) is not None]
+    return max(min(limits), 1) if limits else None
 
 
 def _resolved(window: exp.Expr, definitions: Mapping[str, exp.Expr], seen: tuple[str, ...]) -> exp.Window:
@@ -87,21 +104,29 @@ def _over(
     partition: Sequence[exp.Expr],
     order: exp.Expr | None,
     members: Sequence[tuple[exp.Expr, exp.Window]],
+    most: int | None,
 ) -> Relation:
-    """Return the relation with the columns of window functions of one partition and order."""
+    """Return the relation with the columns of functions over one partition and order, for the first ``most`` rows of each."""
     keys = [compile_scalar(key, scope).function for key in partition]
     if order is not None:
         only(order, "expressions")
     orders = ordering([] if order is None else order.expressions, scope)
     found = [_function(window, node, scope, orders) for node, window in members]
 
+    def group_of(row: Row) -> Row:
+        return tuple(key(row) for key in keys)
+
+    def place(row: Row) -> Any:
+        return orders.of(row), sortable(row[:width])
+
     def computed(group: Any, counted: list[tuple[Row, int]]) -> Iterable[tuple[Row, int]]:
         rows = [row for row, count in counted for _ in range(count)]
-        rows.sort(key=lambda row: (orders.of(row), sortable(row[:width])))
+        rows.sort(key=place)
         made = Partition.of(rows, orders)
         return Counter(row + more for row, more in zip(rows, zip(*(one.compute(made) for one in found)))).items()
 
-    pairs = relation.collection.map(lambda row: (tuple(key(row) for key in keys), row), name="partition")
+    kept = relation.collection if most is None else first_rows(relation.collection, group_of, place, most)
+    pairs = kept.map(lambda row: (group_of(row), row), name="partition")
     rows = pairs.reduce(computed, name="window").map(lambda pair: pair[1])
     return relation.extended(rows, [one.column for one in found], [node for node, _ in members])
 
