@@ -331,23 +331,43 @@ def test_empty_files_among_others_have_no_rows(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("workers", [1, 2])
-@pytest.mark.parametrize("steps", [1, 2, 5, 30])
-def test_a_resumed_run_reads_the_rest(tmp_path: Path, steps: int, workers: int) -> None:
+@pytest.mark.parametrize("steps", [0, 1, 2, 5, 30])
+@pytest.mark.parametrize("source", ["files", "table"])
+def test_a_resumed_run_reads_the_rest(tmp_path: Path, source: str, steps: int, workers: int) -> None:
     """Also in the middle of a file, and on another number of workers."""
+    table = pa.table({"day": [n // 10 for n in range(40)], "n": range(40)})
     for day in range(4):
-        written(pa.table({"day": [day] * 10, "n": range(10 * day, 10 * day + 10)}), tmp_path / f"{day}.arrow", rows=4)
+        written(table.slice(10 * day, 10), tmp_path / f"{day}.arrow", rows=4)
 
     def program(worker: Worker, start: Sequence[Any], steps: int) -> tuple[list[Any], Any]:
         registry = MemoryStateRegistry(worker, start)
         with worker.dataflow(int) as scope:
-            captured = scope.read_ipc(tmp_path, time="day", in_order=True).capture()
+            if source == "files":
+                stream = scope.read_ipc(tmp_path, time="day", in_order=True)
+            else:
+                batches = table.to_batches(max_chunksize=4)
+                stream = scope.read_arrow(pa.RecordBatchReader.from_batches(table.schema, batches), time="day", in_order=True)
+            captured = stream.capture()
         for _ in range(steps):
             worker.step()
-        if not steps and start:
+        if start:
             worker.run()
-        return [row for _, rows in captured.extract() for row in rows], registry.snapshot()
+        return [tuple(row.values()) for _, batch in captured.messages for row in batch.to_pylist()], registry.snapshot()
 
-    first, snapshot = program(timely.Worker(), (), steps)
+    before = timely.Worker()
+    first, snapshot = program(before, (), steps)
     later = timely.execute(lambda worker: program(worker, [snapshot], 0)[0], workers=workers)
     assert (len(first) == 40) == (steps == 30)
     assert sorted([*first, *(row for part in later for row in part)]) == [(n // 10, n) for n in range(40)]
+
+
+def test_values_with_line_breaks_are_not_cut_where_a_block_ends(tmp_path: Path) -> None:
+    rows = 40_000
+    (tmp_path / "a.csv").write_text("n,text\n" + "".join(f'{n},"first line of {n}\n,second\n"\n' for n in range(rows)))
+    with Worker() as worker:
+        with worker.dataflow(int) as scope:
+            captured = scope.read_csv(tmp_path / "a.csv").capture()
+        worker.run()
+    table = captured.to_arrow()
+    assert table["n"].to_pylist() == list(range(rows))
+    assert table["text"].to_pylist() == [f"first line of {n}\n,second\n" for n in range(rows)]

@@ -101,7 +101,7 @@ class Part:
     """One worker's file of an output."""
 
     def __init__(self, name: str, path: Path, format: Format, declared: pa.Schema | None) -> None:
-        self._check = SchemaCheck(name, declared)
+        self._check = SchemaCheck(name, declared, f"output {name!r}")
         self._writer = PartWriter(path, format)
 
     @property

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Literal
 
 from timely.dataflow import Capability, Distribute, OperatorInfo, OutputPort, ScopeBuilder, Stream, check_scope
@@ -11,7 +11,7 @@ from timely.errors import ConfigurationError, GraphError, SchemaError, brief
 from timely.files.reading import RowOrder
 from timely.operators.generic import source, stateless
 from timely.operators.probes import ProbeHandle
-from timely.operators.state import SourcePosition
+from timely.operators.state import SourcePosition, register_union_state
 from timely.operators.type_variables import T
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ def read_arrow(
     check_arrow(table, name)
 
     def constructor(capability: Capability[T], info: OperatorInfo) -> Callable[[OutputPort[T]], object]:
-        sent = SourcePosition(info)
+        sent = SourcePosition(info) if on == "each" else _Position(info, on)
         if sent.over or on not in ("each", info.worker):
             sent.over = True
             capability.drop()
@@ -92,3 +92,16 @@ def read_arrow(
     turns = itertools.count()
     pact = Distribute(lambda time, batch, workers: [(next(turns) % workers, batch)])
     return stateless(found, pact, f"{name} (in turn)", lambda input, output: input.forward(output, lambda batch: batch))
+
+
+class _Position:
+    """How many batches one worker has sent, and whether that was all: it goes on with that, on any number of workers."""
+
+    def __init__(self, info: OperatorInfo, worker: int) -> None:
+        self.count = 0
+        self.over = False
+        register_union_state(info, lambda: [(self.count, self.over)] if info.worker == worker else [], self._load)
+
+    def _load(self, items: Iterable[tuple[int, bool]]) -> None:
+        for self.count, self.over in items:
+            pass

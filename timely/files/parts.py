@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from timely.dataflow import OutputSchema
+from timely.dataflow import OutputSchema, declared_schema
 from timely.errors import ConfigurationError, SchemaError, TimelyError, file_error_text
 from timely.files.formats import Format
 
@@ -20,10 +20,10 @@ ROWS: Final = 1 << 17
 class SchemaCheck:
     """What the containers of one output become: batches of one schema, which is the declared one or that of the first batch."""
 
-    def __init__(self, name: str, declared: pa.Schema | None) -> None:
+    def __init__(self, name: str, schema: pa.Schema | str | None, place: str) -> None:
         self._name = name
-        self._declared = None if declared is None else OutputSchema(name, declared)
-        self._first = declared
+        self._first = None if schema is None else declared_schema(schema, place)
+        self._declared = None if schema is None else OutputSchema(name, self._first)
 
     def conform(self, container: Any) -> pa.RecordBatch:
         """Return a container as a batch; ``SchemaError`` for rows without a declared schema, and for other columns than first."""

@@ -28,7 +28,7 @@ from timely.errors import ConfigurationError, GraphError, SchemaError, brief
 from timely.operators.flow_control import InFlight, check_bound
 from timely.operators.generic import source, unary_frontier
 from timely.operators.probes import ProbeHandle
-from timely.operators.state import SourcePosition, register_list_state
+from timely.operators.state import register_list_state, register_union_state
 from timely.operators.type_variables import T
 
 if TYPE_CHECKING:
@@ -232,13 +232,20 @@ def read_files(
         shares = [(fragment.number % scope.allocator.peers, (scan, fragment, 0)) for fragment in fragments]
 
     def list_files(capability: Capability[T], info: OperatorInfo) -> Callable[[OutputPort[T]], object]:
-        sent = SourcePosition(info)
+        sent = False
+
+        def load(items: Iterable[bool]) -> None:
+            nonlocal sent
+            sent = any(list(items))
+
+        register_union_state(info, lambda: [sent] if info.worker == 0 else [], load)
 
         def logic(output: OutputPort[T]) -> None:
+            nonlocal sent
             if capability.held:
-                if shares and not sent.over:
+                if shares and not sent:
                     output.session(capability).give_batch(shares)
-                sent.over = True
+                sent = True
                 capability.drop()
 
         return logic

@@ -148,7 +148,6 @@ def _write(
     overwrite: bool,
     on: int | None,
 ) -> Stream[T, WrittenFile]:
-    from timely.dataflow import declared_schema
     from timely.files.formats import FORMATS, check_encodable
     from timely.files.parts import ROWS, PartWriter, SchemaCheck, sync
 
@@ -157,7 +156,7 @@ def _write(
     format = FORMATS[kind]
     place = f"{name}({os.fspath(path)!r})"
     check_encodable(str(folder), place)
-    declared = None if schema is None else declared_schema(schema, place)
+    check = SchemaCheck(name, schema, place)
     pact: Pact = Pipeline
     if on is not None:
         if on not in range(scope.allocator.peers):
@@ -166,7 +165,6 @@ def _write(
         pact = Distribute(lambda time, batch, workers: [(worker, batch)])
 
     def constructor(capability: Capability[T], info: OperatorInfo) -> Callable[..., object]:
-        check = SchemaCheck(name, declared)
         names: _TimeNames[T] = _TimeNames(place)
         held: Pending[T, _Part[T]] = Pending()
         begun: set[PartWriter] = set()
