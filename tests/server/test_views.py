@@ -111,6 +111,21 @@ def test_a_row_that_is_refused_changes_nothing() -> None:
         views.table("T", NUMBERS)
 
 
+def test_tables_and_views_may_come_later() -> None:
+    views = numbers()
+    views.commit({"t": {("a", 1): 1}})
+    views.table("u", NUMBERS, [("a", 7)])
+    views.view("pairs", "select t.n, u.n as m from t join u on t.k = u.k")
+    assert views.time == 1 and rows(views, "pairs") == {(1, 7): 2}
+    views.commit({"t": {("a", 1): -2}, "u": {("b", 3): 1}})
+    assert rows(views, "pairs") == {(2, 3): 1}
+    assert [e.time for e in views.changes("pairs", 1)] == [2]
+    with pytest.raises(CompactedError):
+        views.changes("pairs", 0)  # it was not there
+    with pytest.raises(ConfigurationError, match="table u has rows, or is read already"):
+        views.fill({"u": {("c", 1): 1}})
+
+
 def test_a_view_that_fails_has_no_result_until_it_can_be_computed() -> None:
     views = numbers()
     views.run_script(
