@@ -5,6 +5,7 @@ Looks inside: what the dataflows keep after many epochs cannot be seen from outs
 
 from __future__ import annotations
 
+import contextlib
 import random
 import threading
 from collections import Counter
@@ -108,6 +109,21 @@ def test_a_row_that_is_refused_changes_nothing() -> None:
         views.commit({"v": {("a", 1): 1}})
     with pytest.raises(ConfigurationError, match="t already"):
         views.table("T", NUMBERS)
+
+
+def test_tables_and_views_may_come_later() -> None:
+    views = numbers()
+    views.commit({"t": {("a", 1): 1}})
+    views.table("u", NUMBERS, [("a", 7)])
+    views.view("pairs", "select t.n, u.n as m from t join u on t.k = u.k")
+    assert views.time == 1 and rows(views, "pairs") == {(1, 7): 2}
+    views.commit({"t": {("a", 1): -2}, "u": {("b", 3): 1}})
+    assert rows(views, "pairs") == {(2, 3): 1}
+    assert [e.time for e in views.changes("pairs", 1)] == [2]
+    with pytest.raises(CompactedError):
+        views.changes("pairs", 0)  # it was not there
+    with pytest.raises(ConfigurationError, match="table u has rows, or is read already"):
+        views.fill({"u": {("c", 1): 1}})
 
 
 def test_a_view_that_fails_has_no_result_until_it_can_be_computed() -> None:
@@ -359,3 +375,69 @@ def test_what_ends_a_worker_without_a_view_to_blame_is_said(monkeypatch: pytest.
     with pytest.raises(ViewError, match="still read at epoch 0"):
         views.commit({})
     assert rows(views, "t") == {("a", 1): 1, ("b", 2): 1}
+
+
+CHAIN = """create view inverse as select k, 12 // n as m from t where k <> 'c';
+create view sums as select k, sum(n) as n, count(*) as c from t group by k;
+create view of_both as select s.k, s.n, i.m from sums s left join inverse i on s.k = i.k;
+create view ratio as select k, c // (n - 3) as r from sums;
+create view most as select max(r) as r from ratio"""
+
+QUERIES = (
+    "select count(*) as c from of_both",
+    "select k, 7 // (n - 2) as x from t",
+    "select * from most",
+    "select sum(m) as m from inverse",
+)
+
+
+def seen(views: Views, name: str) -> dict[Any, int] | None:
+    """What is read, or ``None`` where there is no result."""
+    try:
+        return dict(views.read(name).rows)
+    except ViewError:
+        return None
+
+
+@pytest.mark.parametrize(("seed", "epochs"), [(2, 12), pytest.param(3, 200, marks=pytest.mark.soak)])
+def test_what_is_kept_is_what_new_views_compute_also_where_some_fail(seed: int, epochs: int) -> None:
+    chance = random.Random(seed)
+    views, open_queries, failures = Views(), dict[str, Query](), Counter[bool]()
+    views.table("t", NUMBERS, [("a", 1)])
+    views.run_script(CHAIN)
+    names = ["inverse", "sums", "of_both", "ratio", "most"]
+    last = {name: (0, seen(views, name)) for name in names}
+    for _ in range(epochs):
+        held = dict(views.read("t").rows)
+        changes = Counter((chance.choice("abc"), chance.randrange(5)) for _ in range(chance.randrange(3)))
+        changes.subtract({row: held[row] for row in chance.sample(sorted(held), min(2, len(held)))})
+        views.commit({"t": changes})
+        fresh = Views()
+        fresh.table("t", NUMBERS, [row for row, count in views.read("t").rows for _ in range(count)])
+        for statement in CHAIN.split(";"):
+            with contextlib.suppress(ViewError):  # of a view that reads one that fails
+                fresh.run_script(statement)
+        for name in names:
+            found = seen(views, name)
+            assert found == (seen(fresh, name) if name in {each.name for each in fresh.overview()[1]} else None), name
+            failures[found is None] += 1
+            if found is not None:
+                time, before = last[name]
+                together = Counter(before or {})
+                for epoch in views.changes(name, time):
+                    together.update(dict(epoch.changes))
+                if before is not None:
+                    assert {row: count for row, count in together.items() if count} == found
+                last[name] = (views.time, found)
+        for text, query in list(open_queries.items()):
+            found = seen(views, query.name)
+            if found is not None:
+                with fresh.query(text) as again:
+                    assert found == dict(fresh.read(again.name).rows)
+            if found is None or chance.random() < 0.2:
+                open_queries.pop(text).close()
+        text = chance.choice(QUERIES)
+        if text not in open_queries:
+            with contextlib.suppress(ViewError):
+                open_queries[text] = views.query(text)
+    assert min(failures[True], failures[False]) > epochs // 2
