@@ -298,8 +298,9 @@ def test_errors_of_functions_name_the_operator_and_the_line(build: Any, cause: A
 def test_what_cannot_be_built_says_why(build: Any, said: str) -> None:
     with timely.Worker() as worker, worker.dataflow(int) as scope:
         table = dd.table(scope, DATA)
-        with pytest.raises(SqlError, match=said):
+        with pytest.raises(SqlError, match=said) as caught:
             build(table)
+        assert "test_table_methods.py" in str(caught.value)
         with pytest.raises(GraphError, match="whole number"):
             table.limit(0, "id")
 

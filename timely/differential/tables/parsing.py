@@ -34,10 +34,10 @@ def boolean_of(text: str) -> bool:
     return found
 
 
-def _number(text: str) -> str:
+def _number(text: str, kind: str = "number") -> str:
     found = text.strip()
     if not _NUMBER.fullmatch(found):
-        raise SqlError(f"{brief(text)} is not a number")
+        raise SqlError(f"{brief(text)} is not a {kind}")
     return found.replace("_", "")
 
 
@@ -49,7 +49,7 @@ def integer_of(text: str) -> int:
     """
     if _BASED.fullmatch(text.lstrip()):
         return int(text, 0)
-    number = Decimal(_number(text))
+    number = Decimal(_number(text, "whole number"))
     if number.adjusted() > 100:
         raise SqlError(f"{brief(text)} is too large")
     return int(number.to_integral_value(ROUND_HALF_UP))

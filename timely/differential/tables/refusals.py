@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any, Final
+import functools
+from collections.abc import Callable, Iterable
+from typing import Any, Final, ParamSpec, TypeVar
 
 from sqlglot import exp
 from sqlglot.dialects.dialect import Dialect
 from sqlglot.tokenizer_core import Token
 
+from timely.dataflow.origin import origin
 from timely.errors import SqlError
 
 _POSITION: Final = "timely_position"
@@ -91,3 +93,21 @@ def only(node: exp.Expr, *allowed: str) -> None:
     for name, value in node.args.items():
         if value not in (None, False, []) and name not in allowed:
             raise refusal(node, f"{name.rstrip('_').replace('_', ' ')} of {node.key.upper()} is not supported")
+
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def naming_the_line(f: Callable[P, R]) -> Callable[P, R]:
+    """Return ``f``, which adds to a ``SqlError`` the line of the program that asked for what is refused."""
+
+    @functools.wraps(f)
+    def named(*args: P.args, **kwargs: P.kwargs) -> R:
+        try:
+            return f(*args, **kwargs)
+        except SqlError as error:
+            at = f"; at {origin()}"
+            raise error if str(error).endswith(at) else SqlError(f"{error}{at}") from None
+
+    return named

@@ -25,7 +25,7 @@ from timely.differential.tables.asof_joins import asof_join
 from timely.differential.tables.correlation import conjuncts, keep_order_names, with_unique_tables
 from timely.differential.tables.kinds import Column, Kind, arrow_schema, columns_of, row_check
 from timely.differential.tables.recent_rows import recent_rows
-from timely.differential.tables.refusals import mark_positions, refusal
+from timely.differential.tables.refusals import mark_positions, naming_the_line, refusal
 from timely.differential.tables.relation import Relation
 from timely.differential.tables.row_limits import limit_inside
 from timely.differential.tables.scalar_compiler import NameScope, Scalar, compile_scalar
@@ -193,6 +193,7 @@ class Table(Generic[T]):
     def _axis(self, operator: str, column: Expression) -> Axis:
         return axis_of(self._scalar(column), operator)
 
+    @naming_the_line
     def _scalar(self, expression: Expression) -> Scalar:
         """Return an expression as a function of rows."""
         query = exp.select(_parsed(expression)).from_("this")
@@ -206,6 +207,7 @@ class Table(Generic[T]):
         """Return the table of ``expressions``, such as ``"price * n as total"``."""
         return self._run(exp.select(*map(_parsed, expressions)).from_("this"))
 
+    @naming_the_line
     def with_columns(self, *expressions: Expression, **named: Expression) -> Table[T]:
         """Return the table with more columns, or others in the place of those of the same name.
 
@@ -231,6 +233,7 @@ class Table(Generic[T]):
         kept = [new.pop(column.name) if column.name in new else exp.column(column.name, "this") for column in self.columns]
         return self._run(exp.select(*kept, *new.values()).from_("this"))
 
+    @naming_the_line
     def rename(self, names: Mapping[str, str]) -> Table[T]:
         """Return the table with other names for some columns: ``{old: new}``."""
         new = dict(zip(self._names("rename", names), names.values()))
@@ -241,6 +244,7 @@ class Table(Generic[T]):
                 raise SqlError(f"rename makes two columns {name!r}")
         return self._run(exp.select(*selected).from_("this"))
 
+    @naming_the_line
     def cast(self, types: Mapping[str, str]) -> Table[T]:
         """Return the table with columns of other types: ``{name: type of SQL}``, such as ``{"price": "decimal(8, 2)"}``."""
         new = dict(zip(self._names("cast", types), types.values()))
@@ -253,6 +257,7 @@ class Table(Generic[T]):
             selected.append(value)
         return self._run(exp.select(*selected).from_("this"))
 
+    @naming_the_line
     def drop(self, *names: str) -> Table[T]:
         """Return the table without some columns."""
         gone = self._names("drop", names)
@@ -310,6 +315,7 @@ class Table(Generic[T]):
         query.append("joins", join)
         return self._run(query, other=other)
 
+    @naming_the_line
     def _joined_as_of(self, other: Table[T], on: Expression | Sequence[Expression], *, optional: bool) -> Table[T]:
         condition = _parsed(on) if isinstance(on, str | exp.Expr) else None
         names: list[str] = []
@@ -506,6 +512,7 @@ def _check_number(operator: str, name: str, number: int, least: int) -> None:
         raise GraphError(f"{operator}: {name} is a whole number from {least} on, not {brief(number)}")
 
 
+@naming_the_line
 def _parsed(expression: Expression) -> exp.Expr:
     if isinstance(expression, exp.Expr):
         return expression.copy()
@@ -652,6 +659,7 @@ def _check_tables(tables: Mapping[str, Any]) -> None:
             )
 
 
+@naming_the_line
 def _translated(scope: ScopeBuilder[Any], tree: exp.Expr, text: str, tables: Mapping[str, Table[Any]]) -> Table[Any]:
     _check_tables(tables)
     if not isinstance(tree, exp.Query):
