@@ -23,11 +23,15 @@ from timely.testing import differential
 duckdb = pytest.importorskip("duckdb")
 
 CORPUS = Path(__file__).with_name("corpus.sql").read_text()
-QUERIES = [
-    query
-    for part in CORPUS.split(";\n")
-    if (query := "\n".join(line for line in part.splitlines() if not line.startswith("--")).strip())
-]
+ENTRIES = CORPUS.split(";\n")
+
+
+def _lines(entry: str, comments: bool) -> str:
+    return "\n".join(line for line in entry.splitlines() if line.startswith("--") is comments).strip()
+
+
+QUERIES = [query for entry in ENTRIES if (query := _lines(entry, comments=False))]
+SQLITE_DIFFERS = {_lines(entry, comments=False): entry for entry in ENTRIES if "-- SQLite: " in _lines(entry, comments=True)}
 
 ORDERS = pa.schema([("id", pa.int64()), ("customer", pa.string()), ("amount", pa.int64())])
 LINES = pa.schema(
@@ -67,7 +71,7 @@ class Epochs:
         self.changes = changes
 
     @functools.cached_property
-    def _databases(self) -> list[Any]:
+    def databases(self) -> list[Any]:
         """A DuckDB connection for each epoch, with what the tables hold then."""
         found = []
         held: dict[str, Counter[Any]] = {name: Counter() for name in self.schemas}
@@ -88,7 +92,7 @@ class Epochs:
 
     def expected(self, query: str) -> list[Any]:
         """Return what DuckDB gives."""
-        return [typed((row, 1) for row in connection.execute(query).fetchall()) for connection in self._databases]
+        return [typed((row, 1) for row in connection.execute(query).fetchall()) for connection in self.databases]
 
     def views(self, query: str) -> list[Any]:
         """Return what a view holds."""
