@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import functools
+from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 import attrs
@@ -123,22 +124,31 @@ class OutputSchema:
             ) from None
         width = len(self.schema)
         if set(map(type, rows)) != {tuple} or set(map(len, rows)) != {width}:
-            rows = [self._row(row) for row in rows]
+            names = self.schema.names  # a list that Arrow makes anew each time
+            known = frozenset(names)
+            rows = [self._row(row, names, known) for row in rows]
         columns = list(zip(*rows, strict=True)) or [()] * width
         arrays = [self._array(field, values) for field, values in zip(self.schema, columns, strict=True)]
         return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
 
-    def _row(self, row: Any) -> tuple[Any, ...]:
+    def _row(self, row: Any, names: Sequence[str], known: frozenset[str]) -> Sequence[Any]:
         """Return the values of one row, in the order of the columns."""
-        names = self.schema.names
-        fields = _fields_of(row)
-        if isinstance(row, tuple) and (fields is None or sorted(fields) != sorted(names)):
-            values = row if len(row) == len(names) else tuple(_innermost(row))
+        if isinstance(row, dict):
+            if row.keys() == known:
+                return [row[name] for name in names]
+        elif isinstance(row, tuple):
+            fields = _names_of(type(row))
+            if fields is not None and known.issuperset(fields) and len(fields) == len(names):
+                return [getattr(row, name) for name in names]
+            if len(row) == len(names):
+                return row
+            values: list[Any] = []
+            _flatten(row, values)
             if len(values) == len(names):
                 return values
-        elif fields is not None:
-            if fields.keys() == set(names):
-                return tuple(fields[name] for name in names)
+        elif (fields := _names_of(type(row))) is not None:  # type: ignore[arg-type]
+            if known == frozenset(fields):
+                return [getattr(row, name) for name in names]
         elif len(names) == 1:
             return (row,)
         raise SchemaError(
@@ -198,29 +208,25 @@ class OutputSchema:
         )
 
 
-def _fields_of(row: Any) -> Mapping[str, Any] | None:
-    """Return the values of a row that has names for them, by name."""
-    if isinstance(row, Mapping):
-        return row
-    if isinstance(row, tuple):
-        names = getattr(row, "_fields", None)
-        return None if names is None else dict(zip(names, row, strict=True))
-    kind = type(row)
+@functools.lru_cache
+def _names_of(kind: type) -> tuple[str, ...] | None:
+    """Return the names of the fields of a named tuple, attrs class or data class, and ``None`` for other types."""
+    if issubclass(kind, tuple):
+        return getattr(kind, "_fields", None)
     if attrs.has(kind):
-        return {field.name: getattr(row, field.name) for field in attrs.fields(kind)}
-    if dataclasses.is_dataclass(row):
-        return {field.name: getattr(row, field.name) for field in dataclasses.fields(row)}
-    return None
+        return tuple(field.name for field in attrs.fields(kind))
+    return tuple(field.name for field in dataclasses.fields(kind)) if dataclasses.is_dataclass(kind) else None
 
 
-def _innermost(row: Iterable[Any]) -> Iterator[Any]:
-    """Yield the values of a row, and in place of tuples and objects with fields in it theirs."""
+def _flatten(row: Iterable[Any], values: list[Any]) -> None:
+    """Append the values of a row, and in place of tuples and objects with fields in it theirs."""
     for value in row:
-        fields = None if isinstance(value, Mapping) else _fields_of(value)
-        if isinstance(value, tuple) or fields is not None:
-            yield from _innermost(value if fields is None else fields.values())
+        if isinstance(value, tuple):
+            _flatten(value, values)
+        elif (names := _names_of(type(value))) is not None:  # type: ignore[arg-type]
+            _flatten([getattr(value, name) for name in names], values)
         else:
-            yield value
+            values.append(value)
 
 
 def _is_akin(given: pa.DataType, declared: pa.DataType) -> bool:
