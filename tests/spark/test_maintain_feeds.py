@@ -8,6 +8,8 @@ from __future__ import annotations
 import datetime as dt
 import random
 import re
+import subprocess
+import sys
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal
@@ -372,3 +374,10 @@ def test_a_whole_view_that_has_a_row_less_than_never() -> None:
 
     with pytest.raises(CollectionMismatch, match=r"view 'view' holds \(1, 1\) -1 times at epoch 0"):
         run(Appended(), [[{"id": 1, "n": 1}]], SCHEMA, render=render)
+
+
+@pytest.mark.parametrize("package", ["pyspark", "sqlglot"])
+def test_a_package_that_is_missing(package: str) -> None:
+    program = f"import sys; sys.modules[{package!r}] = None; import timely.differential.spark"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert f"ConfigurationError: timely.differential.spark needs the package {package}: pip install" in done.stderr
