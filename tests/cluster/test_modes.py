@@ -14,6 +14,7 @@ from pyspark.sql import functions as F
 import timely
 from tests.cluster.clusters import SLOTS, slots_of
 from timely import spark as ts
+from timely.differential.spark import changes, maintain
 from timely.errors import OperatorError
 from timely.graphs.spark import connected_components
 
@@ -101,6 +102,21 @@ def test_an_error_says_where_it_comes_from(session: SparkSession) -> None:
         result["numbers"].collect()
     assert isinstance(result.failure, OperatorError)
     assert result.failure.name == "map_batch"
+
+
+def test_a_view_gives_the_same(session: SparkSession, tmp_path: Path) -> None:
+    """On one worker, since Spark's own tasks need the other slot."""
+    schema = "id long, _change_type string"
+    feed = session.createDataFrame([(1, "delete"), (100, "insert"), (101, "insert")], schema)
+    feed.write.parquet(str(tmp_path / "feed"))
+    numbers = changes(session.readStream.schema(schema).parquet(str(tmp_path / "feed")), snapshot=session.range(100))
+    query = "select id % 2 as odd, count(*) as n from numbers group by id % 2"
+    handle = maintain(
+        query, {"numbers": numbers}, tmp_path / "view", checkpoint=tmp_path / "c", workers=1, trigger={"availableNow": True}
+    )
+    handle.await_termination()
+    rows = session.read.parquet(str(tmp_path / "view" / "epoch=0")).collect()
+    assert sorted(map(tuple, rows)) == [(0, 51, "insert", 0), (1, 50, "insert", 0)]
 
 
 def test_every_slot_is_there(session: SparkSession) -> None:

@@ -8,6 +8,8 @@ from __future__ import annotations
 import datetime as dt
 import random
 import re
+import subprocess
+import sys
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal
@@ -56,7 +58,7 @@ def run(
         seen: list[tuple[int, Row]] = []
         with worker.dataflow(int) as scope:
             handle, stream = scope.new_input()
-            view = TableBuilder(FeedTable("orders", table, "program.py:1"), decoder).build([stream])
+            view = TableBuilder(FeedTable("orders", table, "program.py:1"), decoder).build(stream)
             made = render(view.collection, view.schema, "view")
 
             def look(time: int, batch: pa.RecordBatch) -> None:
@@ -309,6 +311,24 @@ def test_upserts_of_which_nobody_knows_the_last(rows: list[Row], order_by: tuple
     assert re.search(words, refused(Upserted(("id",), "gone", order_by), epochs, UPSERTS))
 
 
+@pytest.mark.parametrize(("order_by", "last"), [((), 2), (("n",), 9)])
+def test_a_snapshot_of_upserts_is_before_the_first_of_them_unless_an_order_says_otherwise(
+    order_by: tuple[str, ...], last: int
+) -> None:
+    worker = timely.Worker()
+    with worker.dataflow(int) as scope:
+        (feed, changes), (before, snapshot) = scope.new_input(), scope.new_input()
+        decoder = Upserted(("id",), "gone", order_by)
+        table = TableBuilder(FeedTable("orders", SCHEMA, ""), decoder).build(changes, snapshot)
+        output = table.output()
+    feed.send_batch(pa.record_batch({"id": [1], "n": [2], "gone": [False]}))
+    before.send_batch(pa.record_batch({"id": [1, 3], "n": [9, 9], "gone": [False, False]}))
+    feed.close()
+    before.close()
+    worker.run()
+    assert output.at(0) == {(1, last): 1, (3, 9): 1}
+
+
 def test_equal_rows_of_one_key_are_one() -> None:
     row = {"id": 1, "n": 1, "gone": False}
     assert run(Upserted(("id",), "gone", ()), [[row, row], [row]], UPSERTS) == {0: [(1, 1, "insert", 0)], 1: []}
@@ -372,3 +392,10 @@ def test_a_whole_view_that_has_a_row_less_than_never() -> None:
 
     with pytest.raises(CollectionMismatch, match=r"view 'view' holds \(1, 1\) -1 times at epoch 0"):
         run(Appended(), [[{"id": 1, "n": 1}]], SCHEMA, render=render)
+
+
+@pytest.mark.parametrize("package", ["pyspark", "sqlglot"])
+def test_a_package_that_is_missing(package: str) -> None:
+    program = f"import sys; sys.modules[{package!r}] = None; import timely.differential.spark"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert f"ConfigurationError: timely.differential.spark needs the package {package}: pip install" in done.stderr

@@ -13,10 +13,10 @@ try:
     from timely.differential.spark.feeds import Feed, changes, upserts
     from timely.differential.spark.runner import maintain
 except ModuleNotFoundError as error:
-    if error.name != "sqlglot":
+    if (package := (error.name or "").partition(".")[0]) not in ("pyarrow", "pyspark", "sqlglot"):
         raise
     raise ConfigurationError(
-        "timely.differential.spark needs the package sqlglot: pip install '.[spark,sql]' in a checkout of timely"
+        f"timely.differential.spark needs the package {package}: pip install '.[spark,sql]' in a checkout of timely"
     ) from error
 
 __all__ = ["Feed", "changes", "maintain", "upserts"]

@@ -158,6 +158,8 @@ class Upserted:
     keys: tuple[str, ...]
     deleted: str | None
     order_by: tuple[str, ...]
+    snapshot: bool = False
+    """Whether these are the rows of a snapshot, which without ``order_by`` come before all others."""
 
     def decode(self, table: FeedTable) -> Callable[[pa.RecordBatch], list[Item]]:
         """Return the function from a batch to changes."""
@@ -170,7 +172,7 @@ class Upserted:
                 row = read(given)
                 if gone is None:
                     raise table.refusal(row, f"its {self.deleted!r} is null", "say true or false: coalesce it in the DataFrame")
-                yield key(row), (order(row), None if gone else row)
+                yield key(row), (order(row) or (not self.snapshot,), None if gone else row)
 
         return lambda batch: list(decode(batch))
 

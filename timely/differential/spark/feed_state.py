@@ -187,11 +187,13 @@ class TableBuilder:
     table: FeedTable
     decoder: FeedDecoder
 
-    def build(self, streams: Sequence[Stream[int, Any]]) -> Table[int]:
+    def build(self, changes: Stream[int, Any], snapshot: Stream[int, Any] | None = None) -> Table[int]:
         """Return the table."""
-        name, decode = self.table.name, self.decoder.decode(self.table)
-        items = [stream.map_batch(decode) for stream in streams]
-        stream = items[0].concat(*items[1:]) if len(items) > 1 else items[0]
+        name = self.table.name
+        stream = changes.map_batch(self.decoder.decode(self.table))
+        if snapshot is not None:
+            before = attrs.evolve(self.decoder, snapshot=True) if isinstance(self.decoder, Upserted) else self.decoder
+            stream = stream.concat(snapshot.map_batch(before.decode(self.table)))
         if isinstance(self.decoder, Upserted):
             stream = fold_by_key(stream, replace_rows(self.table, self.decoder), f"upserts: {name}")
         elif isinstance(self.decoder, ChangeTypes | Debezium):

@@ -122,7 +122,7 @@ def upserts(
     removed, if there is one. ``order_by`` names the columns that say which of two rows with the same keys is the later one,
     whenever they come; the table then also remembers the keys that were deleted. Without it a later epoch replaces an earlier
     one, and two different rows with the same keys in one micro-batch are a :class:`~timely.errors.FeedError`. So is a null in a
-    key. ``snapshot`` is as for :func:`changes`.
+    key. ``snapshot`` is as for :func:`changes`: without ``order_by`` its rows come before those of the first micro-batch.
 
     >>> from timely.spark import local_session
     >>> rows = local_session(2).createDataFrame([(1, "a", False)], "id long, name string, gone boolean")

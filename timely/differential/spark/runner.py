@@ -160,7 +160,7 @@ class _Build:
         tables = {}
         for builder in self.builders:
             name = builder.table.name
-            tables[name] = builder.build([streams[each] for each in (name, _SNAPSHOT + name) if each in streams])
+            tables[name] = builder.build(streams[name], streams.get(_SNAPSHOT + name))
         render = changed_rows if self.mode == "changes" else all_rows
         views = _views(_found(self.view, scope, tables))
         return {name: render(_collection(view), self.schemas[name], name) for name, view in views.items()}
