@@ -78,20 +78,24 @@ def _through_dictionary(column: Any, convert: Callable[[Any], list[Any]]) -> lis
 
 
 class LazyColumn:
-    """A column of a container: some rows of an array, which are taken when they are first read."""
+    """A column of a container, made when it is first read: an array, some rows of another column, or ``make`` of an array."""
 
-    __slots__ = ("_found", "rows", "source")
+    __slots__ = ("_make", "rows", "source")
 
-    def __init__(self, source: Any, rows: Array | None = None) -> None:
+    def __init__(self, source: Any, rows: Array | None = None, make: Callable[[Any], Any] | None = None) -> None:
         self.source = source
         self.rows = rows
-        self._found: Any = source if rows is None else None
+        self._make = make
 
     def get(self) -> Any:
         """Return the array."""
-        if self._found is None:
-            self._found = self.source.take(pa.array(self.rows))
-        return self._found
+        if self.rows is not None:
+            self.source = self.source.get().take(pa.array(self.rows))
+            self.rows = None
+        elif self._make is not None:
+            self.source = self._make(self.source)
+            self._make = None
+        return self.source
 
 
 Columns: TypeAlias = tuple[LazyColumn, ...]
@@ -103,7 +107,7 @@ def taken(columns: Sequence[LazyColumn], rows: Array) -> Columns:
     found = []
     for column in columns:
         if column.rows is None:
-            found.append(LazyColumn(column.source, rows))
+            found.append(LazyColumn(column, rows))
             continue
         if id(column.rows) not in composed:
             composed[id(column.rows)] = column.rows[rows]

@@ -134,16 +134,17 @@ class RowFields(Fields):
         return paired(list(ArrowRows(found)), diff, label)
 
 
-def stream_reader(schema: pa.Schema, place: str) -> Callable[[Any], list[tuple[Row, int]]]:
-    """Return what makes insertions of a container: an Arrow batch, or a list of Arrow batches or of rows."""
-    read, check = batch_reader(schema, place), row_check(columns_of(schema), schema)
+def stream_reader(schema: pa.Schema, place: str) -> Callable[[Any], Any]:
+    """Return what makes insertions of a container: an Arrow batch, or a list of Arrow batches or of rows, to be checked."""
+    read = table_reader(schema, place)
 
-    def updates(container: Any) -> list[tuple[Row, int]]:
-        if is_arrow(container):
-            return [(row, 1) for row in read(container)]
+    def updates(container: Any) -> Any:
+        batches = [container] if is_arrow(container) else list(container)
+        if not any(isinstance(record, tuple) for record in batches):
+            return rows_of_batch(pa.concat_tables([read(batch) for batch in batches]))
         found: list[tuple[Row, int]] = []
-        for record in container:
-            found += [(check(record), 1)] if isinstance(record, tuple) else [(row, 1) for row in read(record)]
+        for record in batches:
+            found += [(record, 1)] if isinstance(record, tuple) else [(row, 1) for row in ArrowRows(read(record))]
         return found
 
     return updates

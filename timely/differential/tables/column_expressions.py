@@ -125,6 +125,13 @@ def canonical(column: Any, kind: Kind) -> Any:
     return column if kind in (Kind.BOOLEAN, Kind.DATE, Kind.BLOB, Kind.TIME, Kind.INTERVAL) else None
 
 
+def is_lossless(kind: pa.DataType) -> bool:
+    """Return whether every column of a type is one that kernels expect, so that it need not be made before it is read."""
+    if pa.types.is_decimal128(kind):
+        return bool(kind.scale >= 0 and kind.precision <= 18)
+    return bool(pa.types.is_string(kind) or (pa.types.is_integer(kind) and kind != pa.uint64()))
+
+
 def _fixed(column: Any) -> Fixed | None:
     """Return decimals as whole numbers, ``None`` where they have more than 64 bits."""
     kind = column.type

@@ -85,12 +85,12 @@ def measures_of(
                 return None
             wanted.append((f"m{number}", "sum"))
             scales.append(values.scale if isinstance(values, Fixed) else None)
+        diff = table.diff
         sums = _sums(columns, len(groups), wanted)
         records = list(zip(*_keys(groups, sums[: len(groups)]), strict=True)) or [()]
-        rows = zip(*(_exact(column, scale) for column, scale in zip(sums[len(groups) :], scales, strict=True)), strict=True)
+        rows = zip(*(_exact(column, scale, diff) for column, scale in zip(sums[len(groups) :], scales, strict=True)), strict=True)
         head = () if keys else (0,)
-        diff = table.diff
-        return [(record, Vector([diff * part for part in (*head, *row)])) for record, row in zip(records, rows, strict=True)]
+        return [(record, Vector((*head, *row))) for record, row in zip(records, rows, strict=True)]
 
     return added_up
 
@@ -147,7 +147,12 @@ def _keys(groups: Sequence[Any], found: Sequence[Any]) -> list[list[Any]]:
     ]
 
 
-def _exact(column: Any, scale: int | None) -> list[Any]:
-    """Return counts and sums as exact numbers; a sum of nothing is 0."""
-    numbers = [number or 0 for number in column.to_pylist()]
-    return numbers if scale is None else [Fraction(number, 10**scale) for number in numbers]
+def _exact(column: Any, scale: int | None, diff: int) -> list[Any]:
+    """Return counts and sums, ``diff`` times, as exact numbers; a sum of nothing is 0."""
+    numbers = values_of(column.fill_null(0))
+    if diff != 1:
+        numbers = [diff * number for number in numbers]
+    if not scale:
+        return numbers
+    unit = 10**scale
+    return [Fraction(number, unit) for number in numbers]

@@ -7,6 +7,7 @@ small or the kernels give up.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import Any
 
 import attrs
@@ -18,7 +19,14 @@ from timely.differential.collections import Collection
 from timely.differential.linear import linear
 from timely.differential.rings import INTEGERS, Ring
 from timely.differential.row_columns import KeyedRows, LazyColumn, RowColumns
-from timely.differential.tables.column_expressions import Expressions, canonical, chosen_rows, column_expressions, nulls
+from timely.differential.tables.column_expressions import (
+    Expressions,
+    canonical,
+    chosen_rows,
+    column_expressions,
+    is_lossless,
+    nulls,
+)
 from timely.differential.tables.kinds import Column, Kind
 from timely.differential.tables.scalar_compiler import Function, NameScope, Row, compile_condition
 from timely.differential.updates import Update
@@ -63,6 +71,9 @@ def checked(
             values = lazy.get()
             if values.type != field.type or (values.null_count and not field.nullable):
                 return None
+            if is_lossless(field.type):
+                found.append(LazyColumn(values, make=partial(canonical, kind=column.kind)))
+                continue
             try:
                 made = canonical(values, column.kind)
             except (pa.ArrowException, OverflowError):

@@ -10,6 +10,7 @@ from sqlglot import exp
 from timely.differential.aggregates import Top
 from timely.differential.collections import Collection
 from timely.differential.linear import linear
+from timely.differential.reductions import Function as Reduction
 from timely.differential.rings import VECTORS, Vector
 from timely.differential.tables.aggregations import WRAPPERS, Aggregation, First, Sums, Whole, aggregation
 from timely.differential.tables.column_groups import measures_of
@@ -102,16 +103,16 @@ def _sums(
             )
         )
 
-    def finished(pair: Any) -> Any:
-        group, vector = pair
+    def finished(group: Any, counts: dict[Any, Any]) -> list[tuple[Any, int]]:
+        vector = counts[None]
         sums = (*vector, *(0,) * (width - len(vector)))
         found, start = [], 1
         for form in forms:
             found.append(form.result(sums[start : start + form.size]))
             start += form.size
-        return group, tuple(found)
+        return [(tuple(found), 1)]
 
-    return measures.count(name="aggregate").map(finished)
+    return measures._reduced(Reduction(finished), "aggregate", None, pairs=False)
 
 
 # -- other aggregates ----------------------------------------------------------------------------------------------

@@ -17,6 +17,19 @@ def using_names(join: exp.Expr) -> list[str] | None:
     return found
 
 
+_SHAPING: Final = ("distinct", "order", "limit", "offset", "with_")
+
+
+def select_less(tree: exp.Expr) -> None:
+    """Have subqueries of ``EXISTS`` select no columns: only whether there are rows matters."""
+    for node in tree.find_all(exp.Exists):
+        query = node.this.unnest() if isinstance(node.this, exp.Subquery) else node.this
+        if not isinstance(query, exp.Select) or any(query.args.get(name) for name in _SHAPING):
+            continue
+        if all(isinstance(part.unalias(), exp.Column) for part in query.selects):
+            query.set("expressions", [exp.alias_(exp.Literal.number(1), "one")])
+
+
 def columns_in(node: exp.Expr) -> set[str]:
     """Return the names of the tables whose columns an expression has."""
     return {column.table for column in node.find_all(exp.Column)}

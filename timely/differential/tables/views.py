@@ -21,12 +21,11 @@ from timely.differential.inputs import InputSession, new_sender
 from timely.differential.linear import linear
 from timely.differential.outputs import Output, output
 from timely.differential.rings import INTEGERS
-from timely.differential.row_columns import rows_of_batch
-from timely.differential.tables.arrow_rows import RowFields, arrow_table, by_batches, is_arrow, plain_schema, table_reader
+from timely.differential.tables.arrow_rows import RowFields, arrow_table, by_batches, is_arrow, plain_schema, stream_reader
 from timely.differential.tables.asof_joins import asof_join
 from timely.differential.tables.column_stages import checked, pruned
 from timely.differential.tables.correlation import keep_order_names, with_unique_tables
-from timely.differential.tables.join_order import conjuncts, using_names
+from timely.differential.tables.join_order import conjuncts, select_less, using_names
 from timely.differential.tables.kinds import Column, Kind, arrow_schema, columns_of, row_check
 from timely.differential.tables.recent_rows import recent_rows
 from timely.differential.tables.refusals import mark_positions, refusal
@@ -568,13 +567,7 @@ def table(source: Any, data: Any = None, *, schema: pa.Schema | None = None, nam
     if isinstance(source, Collection):
         rows = source
     elif isinstance(source, Stream):
-        read = table_reader(schema, name)
-
-        def updates(container: Any) -> Any:
-            batches = [container] if is_arrow(container) else container  # a container of records may hold batches too
-            return rows_of_batch(pa.concat_tables([read(batch) for batch in batches]))
-
-        rows = Collection(linear(source, name, updates))
+        rows = Collection(linear(source, name, stream_reader(schema, name)))
     else:
         sender, stream = new_sender(source, name)
         session, rows = InputSession(sender, INTEGERS, RowFields(schema, name)), Collection(stream)
@@ -684,6 +677,7 @@ def _translated(scope: ScopeBuilder[Any], tree: exp.Expr, text: str, tables: Map
             mark_using(part)
         keep_order_names(part)
     qualified = with_unique_tables(_qualified(tree, tables))
+    select_less(qualified)
     read = {column.name for column in qualified.find_all(exp.Column)}
     for item in qualified.find_all(exp.Table):
         if item.alias_column_names and item.name in tables:  # its columns have other names there
