@@ -22,19 +22,29 @@ class Unavailable(Exception):
     """A package cannot be installed here; says why."""
 
 
-def python_with(requirement: str) -> str:
-    """Return the path of a Python that has this requirement (``"name==version"``) installed, and nothing of ours.
+def python_with(*requirements: str) -> str:
+    """Return the path of a Python that has these requirements (``"name==version"``) installed, and nothing of ours.
 
     ``Unavailable`` where pip cannot install it: for this version of Python, on this machine, or for want of a network.
     """
-    folder = CACHE / f"{requirement.replace('==', '-')}-python{sys.version_info.major}.{sys.version_info.minor}"
+    requirement = " ".join(requirements)
+    folder = CACHE / f"{requirement.replace('==', '-').replace(' ', '+')}-python{sys.version_info.major}.{sys.version_info.minor}"
     python = folder / "bin" / "python"
     if (folder / "ready").exists():
         return str(python)
     shutil.rmtree(folder, ignore_errors=True)
     print(f"making an environment with {requirement} in {folder}", file=sys.stderr, flush=True)
     venv.create(folder, with_pip=True, symlinks=True)
-    command = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--only-binary=:all:", requirement]
+    command = [
+        str(python),
+        "-m",
+        "pip",
+        "install",
+        "--quiet",
+        "--disable-pip-version-check",
+        "--only-binary=:all:",
+        *requirements,
+    ]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE)
     except subprocess.TimeoutExpired:

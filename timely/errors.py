@@ -196,9 +196,7 @@ class CollectionMismatch(OperatorError, AssertionError):
         return _mismatch(message, self.time, self.record, self.diff, name, path, worker)
 
 
-def _mismatch(
-    message: str, time: object, record: object, diff: object, name: str, path: str, worker: int
-) -> CollectionMismatch:
+def _mismatch(message: str, time: object, record: object, diff: object, name: str, path: str, worker: int) -> CollectionMismatch:
     error = CollectionMismatch(message, time, record, diff)
     error.name, error.path, error.worker = name, path, worker
     return error

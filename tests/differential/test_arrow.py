@@ -193,7 +193,7 @@ def test_pairs_of_whole_numbers_stay_columns() -> None:
         session.close()
         assert result.at(0) == {(1, 2): 2, (2, 3): 1, (None, 3): 1}
         assert result.to_arrow(0).to_pydict()["src"].count(None) == 1
-    assert kinds == ["Updates", "list"]
+    assert kinds == ["Updates", "RowColumns"]
 
 
 @pytest.mark.parametrize(

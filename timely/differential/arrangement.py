@@ -23,7 +23,7 @@ from timely.dataflow import (
     SyncActivator,
 )
 from timely.differential.bounds import bounds_in
-from timely.differential.containers import as_columns
+from timely.differential.containers import as_columns, is_keyed_rows
 from timely.differential.methods import ArrangementBase
 from timely.differential.rings import Ring
 from timely.differential.trace import Cursor, Entry, Hold, Trace
@@ -209,6 +209,12 @@ def arrange(
         def logic(input: InputPort[T, Any], output: OutputPort[T]) -> bool:
             appended = 0
             for capability, batch in input:
+                rows: Any = batch
+                if is_keyed_rows(rows) and trace.takes_rows(rows):
+                    if len(rows):
+                        output.session(capability).give_batch(trace.append_rows(capability.time, rows))
+                        appended += len(rows)
+                    continue
                 columns = as_columns([batch], pairs)
                 updates: Any = consolidate(batch) if columns is None else columns.consolidated()
                 if not updates:

@@ -140,8 +140,20 @@ class Fields:
             if batch.column(number).null_count:
                 raise ContainerError(f"{label}: field {self.schema.names[number]!r} is not nullable, and has nulls")
 
-    def whole(self, batch: Any) -> bool:
-        """Return whether a batch can stay columns: two fields of whole numbers, without nulls."""
+    def updates(self, batch: Any, diff: Any, label: str) -> Any:
+        """Return a batch as updates: ``diff`` is one number for all rows, or an array."""
+        from timely.differential.columns import paired, updates_of
+
+        if self._whole(batch):
+            return updates_of((batch,), diff, label)
+        if type(diff) is not int:
+            return paired(self.rows(batch), diff, label)
+        from timely.differential.row_columns import rows_of_batch
+
+        return rows_of_batch(batch, diff) if diff else []
+
+    def _whole(self, batch: Any) -> bool:
+        """Return whether a batch can be columns of pairs: two fields of whole numbers, without nulls."""
         import pyarrow as pa
 
         return self._width == 2 and all(

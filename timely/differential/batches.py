@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import repeat
 from typing import TYPE_CHECKING, Any
 
 from typing_extensions import TypeVar
@@ -43,7 +42,6 @@ def from_batches(
 
     from timely.dataflow import OutputSchema, declared_schema
     from timely.differential.arrow_tables import Fields
-    from timely.differential.columns import paired, updates_of
 
     fields = Fields(declared_schema(schema, name))
     if count is not None and count in fields.schema.names:
@@ -57,11 +55,7 @@ def from_batches(
         if count is not None:
             diff = batch.column(len(fields.schema)).to_numpy()
             batch = batch.select(fields.schema.names)
-        if fields.whole(batch):
-            return updates_of([batch], diff, name)
-        if count is None:
-            return list(zip(fields.rows(batch), repeat(1)))
-        return paired(fields.rows(batch), diff, name)
+        return fields.updates(batch, diff, name)
 
     return Collection(linear(stream, name, updates), schema=fields.schema)
 

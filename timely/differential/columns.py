@@ -91,6 +91,10 @@ class Updates:
         chosen = np.isin(self.keys, np.array(list(keys), np.int64))
         return self.chosen(chosen), self.chosen(~chosen)
 
+    def routed(self, pairs: bool) -> bool:
+        """Return whether ``parts`` exchanges it as its rows are: of ``pairs`` by the key, of others by the record."""
+        return (self.values is not None) == pairs
+
     def parts(self, workers: int) -> list[tuple[int, Updates]]:
         """Return pairs ``(worker, updates)``, by key, as ``timely.dataflow.route`` has it: whole numbers are their own routes."""
         if workers == 1:

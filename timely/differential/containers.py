@@ -31,6 +31,15 @@ def is_columns(batch: Any) -> bool:
     return not isinstance(batch, list) and hasattr(batch, "diffs")
 
 
+def is_keyed_rows(batch: Any) -> bool:
+    """Return whether a container has pairs of a whole number and a row, the rows as columns.
+
+    >>> is_keyed_rows([((1, ("a",)), 1)])
+    False
+    """
+    return not isinstance(batch, list) and hasattr(batch, "table")
+
+
 def as_columns(batches: Sequence[Any], pairs: bool) -> Any:
     """Return containers of updates as one of columns, where they are many and all whole numbers, else ``None``.
 

@@ -27,6 +27,7 @@ from timely.progress import Lattice
 if TYPE_CHECKING:
     from timely.differential.column_store import Batch, Gathered
     from timely.differential.columns import Array
+    from timely.differential.row_store import RowBatch
 
 _KEYS_A_LOOKUP: Final = 4096
 """Keys of a piece that columns pass in the time in which rows look up one."""
@@ -210,6 +211,10 @@ class ImportCursor(Cursor[Any]):
         if found is None or not self._unseen:
             return found
         return found.chosen([moved not in self._unseen for moved in map(self._moved_outside, found.times)])
+
+    @override
+    def row_batches(self) -> list[tuple[RowBatch, Any]] | None:
+        return None
 
     @override
     def batch_for(self, delta: Any, others: Cursor[Any]) -> Batch | None:

@@ -277,7 +277,7 @@ class InputSession(TimedSession[T], Generic[T, D]):
         ...     result.at(0)
         {(1, 2): 1, (2, 3): 1}
         """
-        from timely.differential.columns import paired, updates_of
+        from timely.differential.columns import updates_of
 
         fields, label = self._fields, self._sender.label
         updates: Any
@@ -285,8 +285,7 @@ class InputSession(TimedSession[T], Generic[T, D]):
             updates = updates_of(columns, diff, label)
         else:
             fields.check_columns(columns, label)
-            batch = columns[0]
-            updates = updates_of(columns, diff, label) if fields.whole(batch) else paired(fields.rows(batch), diff, label)
+            updates = fields.updates(columns[0], diff, label)
         if self._ring.native is not int or isinstance(updates, list):
             self._sender.send_batch([(record, self._ring.wrap(diff)) for record, diff in updates])
         else:

@@ -169,6 +169,13 @@ class _Join:
         self, time: Any, mine: Cursor[Any], others: Cursor[Any], delta: Any, side: int, found: dict[Any, list[Any]]
     ) -> Iterator[int]:
         """Collect containers of the results of a delta by time in ``found``; yield how many there are, now and then."""
+        if self._result.rows is not None and (mine.has_rows or others.has_rows):
+            from timely.differential import row_joins
+
+            rows = row_joins.join(time, mine, others, delta, side, self._lub, self._result, found, LIMIT)
+            if rows is not None:
+                yield from rows
+                return
         batch = mine.batch_for(delta, others)
         if batch is not None:
             columns = self._columns(time, others, batch, side, found)

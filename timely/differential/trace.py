@@ -22,6 +22,8 @@ from timely.progress import Lattice
 if TYPE_CHECKING:
     from timely.differential.column_store import Batch, ColumnDelta, ColumnStore, Gathered
     from timely.differential.columns import Array, Updates
+    from timely.differential.row_columns import KeyedRows
+    from timely.differential.row_store import RowBatch, RowDelta
 
 T = TypeVar("T", bound=PartialOrder)
 
@@ -58,6 +60,7 @@ class Trace(Generic[T]):
         "_fresh",
         "_holds",
         "_idle",
+        "_loose",
         "_many_times",
         "_mixed",
         "_readers",
@@ -66,6 +69,7 @@ class Trace(Generic[T]):
         "_rows",
         "_settled",
         "_since",
+        "_tables",
         "_touched",
         "_unseen",
         "advanced",
@@ -107,6 +111,8 @@ class Trace(Generic[T]):
         self._columns: ColumnStore | None = None
         self._rows = 0  # rows appended since they were last made columns
         self._mixed = False  # not all rows are whole numbers
+        self._tables: list[RowBatch] = []  # rows as columns
+        self._loose = 0  # rows appended beside them
 
     # -- writing ---------------------------------------------------------------------------------------------------
 
@@ -157,6 +163,25 @@ class Trace(Generic[T]):
         self._columns.append(delta, fresh=bool(self._cursors))
         return delta
 
+    def append_rows(self, time: T, updates: KeyedRows) -> RowDelta:
+        """Append rows that are columns at ``time``, as ``append`` does; they are not added up."""
+        from timely.differential.row_store import RowBatch, RowDelta
+
+        batch = RowBatch(updates.ordered(), self.number, time)
+        self.number += 1
+        self.times[time] = None
+        delta = RowDelta(batch)
+        for listener in self.listeners:
+            listener(time, delta)
+        self._tables.append(batch)
+        return delta
+
+    def takes_rows(self, updates: KeyedRows) -> bool:
+        """Return whether updates are to be kept as columns: not many small batches, nor what takes rows away."""
+        if updates.table.diff < 0:
+            return False
+        return len(updates) >= _LEAST_FOLD or 16 * len(updates) >= sum(map(len, self._tables))
+
     def resume(self, since: Iterable[T]) -> None:
         """Begin at ``since``, where a checkpoint has compacted what is loaded."""
         self._since = self.lattice.upper_envelope(self._since, since)
@@ -187,8 +212,10 @@ class Trace(Generic[T]):
         if len(self._settled) > _LEAST_FOLD and columns_module() is not None:
             self._fold()
         columns = [] if self._columns is None else self._columns.before(self.number)
-        keys = [*self._settled, *(key for key in self._fresh if key not in self._settled)]
-        return columns, ((key, self._visible_rows(key, self.number, _NO_NUMBERS)) for key in keys)
+        keys = dict.fromkeys((*self._settled, *self._fresh))
+        for batch in self._tables:
+            keys.update(dict.fromkeys(batch.keys.tolist()))
+        return columns, ((key, self._with_tables(key, self._visible_rows(key, self.number, _NO_NUMBERS))) for key in keys)
 
     def at_rest(self) -> list[T]:
         """Return the ``since`` of a checkpoint: of what operators may still read, whatever handles hold."""
@@ -239,6 +266,8 @@ class Trace(Generic[T]):
             below = self._columns.lookup(key, seen, ahead)
             if below:
                 settled = below + settled
+        if self._tables:
+            settled = self._with_tables(key, settled, seen, ahead)
         if waiting is None:
             return settled
         found = list(settled)
@@ -253,6 +282,8 @@ class Trace(Generic[T]):
         """Return the entries of sorted, unique ``keys`` as columns, or ``None`` where some are not whole numbers."""
         from timely.differential import column_store
 
+        if self._tables:
+            return None
         if len(self._settled) <= len(keys):
             self._fold()  # to look up every key would cost as much
         found = [] if self._columns is None else self._columns.gather(keys, seen, ahead)
@@ -268,7 +299,7 @@ class Trace(Generic[T]):
         """Return what came before delta ``number`` as columns, or ``None`` where some are not whole numbers."""
         from timely.differential.column_store import batch_of_rows
 
-        if not self._fold():
+        if self._tables or not self._fold():
             return None
         found = [] if self._columns is None else self._columns.before(number)
         waiting = {key: [entry[1:] for entry in entries if entry[0] < number] for key, entries in self._fresh.items()}
@@ -280,12 +311,37 @@ class Trace(Generic[T]):
             found.append(batch)
         return found
 
+    def _with_tables(self, key: Any, entries: list[Entry], seen: int | None = None, ahead: set[int] = _NO_NUMBERS) -> list[Entry]:
+        """Return the entries of ``key`` in the batches of rows, and ``entries``."""
+        found: list[Entry] = []
+        for batch in self._tables:
+            if seen is None or batch.number < seen or batch.number in ahead:
+                batch.lookup(key, found)
+        return found + entries if found else entries
+
+    def row_batches(self, seen: int, ahead: set[int]) -> list[RowBatch]:
+        """Return the batches of rows of the deltas before number ``seen`` and of those of ``ahead``."""
+        return [batch for batch in self._tables if batch.number < seen or batch.number in ahead]
+
+    @property
+    def has_rows(self) -> bool:
+        """Whether it has batches of rows."""
+        return bool(self._tables)
+
+    def loose_rows(self) -> dict[Any, Any] | None:
+        """Return the keys of rows that are not columns, and perhaps more; ``None`` where whole numbers are columns."""
+        return None if self._columns is not None else {**self._settled, **self._fresh}
+
     def _visible_rows(self, key: Any, seen: int, ahead: set[int]) -> list[Entry]:
         settled = self._settled.get(key, _NONE)
         waiting = self._fresh.get(key)
         if waiting is None:
             return settled
         return settled + [entry[1:] for entry in waiting if entry[0] < seen or entry[0] in ahead]
+
+    def loose_history(self, key: Any, seen: int, ahead: set[int]) -> list[Entry]:
+        """Return the entries of ``key`` that are not columns, of the deltas before number ``seen`` and of those of ``ahead``."""
+        return self._visible_rows(key, seen, ahead)
 
     def _fold(self, rows: int | None = None) -> bool:
         """Make columns of so many of the settled rows, or of all; return whether that could be done."""
@@ -329,15 +385,18 @@ class Trace(Generic[T]):
         found.update(dict.fromkeys(self._fresh))
         if self._columns is not None:
             found.update(dict.fromkeys(self._columns.keys()))
+        for batch in self._tables:
+            found.update(dict.fromkeys(batch.keys.tolist()))
         return iter(found)
 
     def __len__(self) -> int:
         """Return the number of keys that have entries, or a little more."""
-        return len(self._settled) + len(self._fresh) + (0 if self._columns is None else self._columns.count_keys())
+        tables = sum(len(batch.keys) for batch in self._tables)
+        return len(self._settled) + len(self._fresh) + tables + (0 if self._columns is None else self._columns.count_keys())
 
     def entries(self) -> int:
         """Return the number of entries, by counting them."""
-        below = 0 if self._columns is None else len(self._columns)
+        below = sum(map(len, self._tables)) + (0 if self._columns is None else len(self._columns))
         rows, fresh = list(self._settled.values()), list(self._fresh.values())  # whole, if another thread asks
         return below + sum(map(len, rows)) + sum(map(len, fresh))
 
@@ -398,6 +457,8 @@ class Trace(Generic[T]):
             return False
         self._appended += appended
         self._idle += 1
+        if self._tables:
+            self._maintain_tables()
         touched = self._touched
         columns = self._columns
         more = columns is not None and (columns.changed or self._rows > _LEAST_FOLD) and self._maintain_columns(columns)
@@ -426,6 +487,38 @@ class Trace(Generic[T]):
             if not self._settled:
                 self._rows = 0
         return columns.work()
+
+    def _maintain_tables(self) -> None:
+        """Merge batches of rows, and move keys out of them where rows beside them have become many."""
+        from timely.differential.row_store import alike, merged
+
+        tables, low = self._tables, min((cursor.seen for cursor in self._cursors), default=self.number)
+        while len(tables) > 1 and tables[-1].number < low and len(tables[-2]) < 2 * len(tables[-1]):
+            if tables[-2].time != tables[-1].time:
+                self._advance_since()
+            if not alike(tables[-2], tables[-1]):
+                break
+            tables[-2:] = [merged(tables[-2], tables[-1])]
+        self._loose += self._rows
+        self._rows = 0
+        if self._loose > max(_LEAST_FOLD, sum(map(len, tables)) // 2) and low == self.number and not self._fresh:
+            self._loose = 0
+            self._move_out()
+
+    def _move_out(self) -> None:
+        """Keep the keys that have rows beside the batches as rows alone, added up."""
+        import numpy as np
+
+        self._advance_since()
+        keys = np.array([key for key in self._settled if type(key) is int], np.int64)
+        kept = np.concatenate([batch.keys[np.isin(batch.keys, keys)] for batch in self._tables])
+        for key in np.unique(kept).tolist():
+            entries = compacted(self.history(key), self.lattice, self._since, self._advanced)
+            if entries:
+                self._settled[key] = entries
+            else:
+                del self._settled[key]
+        self._tables = [left for batch in self._tables if len(left := batch.without(keys))]
 
     def moves(self) -> bool:
         """Return whether ``since`` has moved since something was last compacted."""
@@ -463,6 +556,8 @@ class Trace(Generic[T]):
             self._advanced.clear()
             if self._columns is not None:
                 self._columns.advance(self._moved)
+            for batch in self._tables:
+                batch.time = self._moved(batch.time)
             if len(self.times) >= self._many_times:
                 self.times = dict.fromkeys(self.lattice.advance(time, since) for time in self.times)
                 self._many_times = max(_EVERY, 2 * len(self.times))
@@ -629,6 +724,28 @@ class Cursor(Generic[T]):
         if found is None or self._to_inner is None:
             return found
         return found._replace(times=[self._to_inner(time) for time in found.times])
+
+    @property
+    def has_rows(self) -> bool:
+        """Whether its trace has batches of rows."""
+        return self._trace.has_rows
+
+    def row_batches(self) -> list[tuple[RowBatch, Any]] | None:
+        """Return the batches of rows that it sees, with their times; ``None`` where it sees only parts of them."""
+        if self._keep is not None or self._hidden:
+            return None
+        inner = self._to_inner
+        found = self._trace.row_batches(self.seen, self._ahead)
+        return [(batch, batch.time if inner is None else inner(batch.time)) for batch in found]
+
+    def loose_rows(self) -> dict[Any, Any] | None:
+        """Return the keys of rows that are not columns, and perhaps more; ``None`` where whole numbers are columns."""
+        return self._trace.loose_rows()
+
+    def loose_history(self, key: Any) -> list[Entry]:
+        """Return what it sees of the rows of ``key`` that are not columns."""
+        entries = self._trace.loose_history(key, self.seen, self._ahead)
+        return entries if self._to_inner is None else self._moved(key, entries)
 
     def batch_for(self, delta: Any, others: Cursor[Any]) -> Batch | None:
         """Return a delta as columns, to be joined with ``others``; ``None`` where rows are faster, or it has no columns."""

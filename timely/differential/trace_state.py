@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from timely.dataflow import OperatorInfo
+from timely.differential.containers import is_columns
 from timely.differential.trace import Entry, Trace, compacted
 from timely.operators.state import key_route
 
@@ -97,7 +98,7 @@ class TraceState:
         if log.entries is not self._entries:  # a checkpoint has drained it
             self._entries = log.entries
             self._logged, self._limit = 0, LEAST
-        if isinstance(delta, list):
+        if not is_columns(delta):
             route = self._route
             if self._trace.pairs:
                 log.entries.extend([(route(key), (key, [(value, time, diff)])) for (key, value), diff in delta])

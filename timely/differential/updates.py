@@ -52,7 +52,7 @@ class ByUpdate(Exchange):
     @override
     def parts(self, time: object, batch: Any, workers: int) -> Any:
         if not isinstance(batch, list):
-            if self.column is not None and (batch.values is None) != self.column:
+            if self.column is not None and batch.routed(pairs=self.column):
                 return batch.parts(workers)
             batch = records_of(batch)
         return super().parts(time, batch, workers)

@@ -91,9 +91,7 @@ def check_names(what: str, tables: Mapping[str, Any]) -> None:
         raise ConfigurationError(f"{what} must be a dictionary with at least one entry, not {tables!r}")
     for name in tables:
         if not isinstance(name, str) or not name.isidentifier():
-            raise ConfigurationError(
-                f"{what}: {name!r} cannot be a name; streams are passed and returned under names like edges"
-            )
+            raise ConfigurationError(f"{what}: {name!r} cannot be a name; streams are passed and returned under names like edges")
 
 
 # -- inputs ------------------------------------------------------------------------------------------------------------
@@ -217,9 +215,7 @@ def _columns(option: str, frames: Mapping[str, DataFrame], chosen: ColumnOf | No
     named = dict.fromkeys(frames, chosen) if isinstance(chosen, str) else dict(chosen)
     for name, column in named.items():
         if name not in frames:
-            raise ConfigurationError(
-                f"{option}: there is no input {name!r}; the inputs are {', '.join(map(repr, frames))}"
-            )
+            raise ConfigurationError(f"{option}: there is no input {name!r}; the inputs are {', '.join(map(repr, frames))}")
         have = frames[name].columns
         if have.count(column) != 1:
             how = "two columns" if column in have else "no column"

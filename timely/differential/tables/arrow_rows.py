@@ -6,7 +6,11 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import pyarrow as pa
+from typing_extensions import override
 
+from timely.differential.arrow_tables import Fields
+from timely.differential.columns import paired
+from timely.differential.row_columns import rows_of_batch
 from timely.differential.tables.kinds import Column, arrow_schema, columns_of, plain_type, row_check
 from timely.errors import SchemaError, brief
 
@@ -69,16 +73,26 @@ class ArrowRows:
             yield from zip(*(column.to_pylist() for column in batch.columns))
 
 
+def plain_schema(schema: pa.Schema) -> pa.Schema:
+    """Return the schema with the types that tables have."""
+    return pa.schema([field.with_type(plain_type(field.type)) for field in schema])
+
+
 def batch_reader(schema: pa.Schema, place: str) -> Callable[[Any], list[Row]]:
     """Return what makes checked rows of Arrow data of ``schema``; ``SchemaError`` for other columns or values.
 
     >>> batch_reader(pa.schema([("n", pa.int64())]), "here")(pa.table({"n": pa.array([1], pa.int8())}))
     [(1,)]
     """
-    plain = pa.schema([field.with_type(plain_type(field.type)) for field in schema])
-    check = row_check(columns_of(schema), schema)
+    read, check = table_reader(schema, place), row_check(columns_of(schema), schema)
+    return lambda batch: [check(row) for row in ArrowRows(read(batch))]
 
-    def rows(batch: Any) -> list[Row]:
+
+def table_reader(schema: pa.Schema, place: str) -> Callable[[Any], pa.Table]:
+    """Return what makes a table, with the types that tables have, of Arrow data of ``schema``; ``SchemaError`` for others."""
+    plain = plain_schema(schema)
+
+    def read(batch: Any) -> pa.Table:
         table = arrow_table(batch, place)
         if table.schema.names != plain.names:
             raise SchemaError(
@@ -89,21 +103,48 @@ def batch_reader(schema: pa.Schema, place: str) -> Callable[[Any], list[Row]]:
                 table = table.cast(plain)
             except (pa.ArrowException, ValueError) as error:
                 raise SchemaError(f"{place}: {error}; its schema is {plain.to_string(show_field_metadata=False)}") from None
-        return [check(row) for row in ArrowRows(table)]
+        return table
 
-    return rows
+    return read
 
 
-def stream_reader(schema: pa.Schema, place: str) -> Callable[[Any], list[tuple[Row, int]]]:
-    """Return what makes insertions of a container: an Arrow batch, or a list of Arrow batches or of rows."""
-    read, check = batch_reader(schema, place), row_check(columns_of(schema), schema)
+class RowFields(Fields):
+    """The schema of a table's session: rows are checked by the table, and Arrow data here."""
 
-    def updates(container: Any) -> list[tuple[Row, int]]:
-        if is_arrow(container):
-            return [(row, 1) for row in read(container)]
+    __slots__ = ("_read",)
+
+    def __init__(self, schema: pa.Schema, place: str) -> None:
+        super().__init__(schema)
+        self._read = table_reader(schema, place)
+
+    @override
+    def check(self, record: Any, label: str) -> None:
+        pass
+
+    @override
+    def check_columns(self, columns: Sequence[Any], label: str) -> None:
+        if len(columns) != 1 or not is_arrow(columns[0]):
+            raise SchemaError(f"{label}: insert_columns of a table takes Arrow data, one table or batch, not {brief(columns)}")
+
+    @override
+    def updates(self, batch: Any, diff: Any, label: str) -> Any:
+        found = self._read(batch)
+        if type(diff) is int:
+            return rows_of_batch(found, diff) if diff else []
+        return paired(list(ArrowRows(found)), diff, label)
+
+
+def stream_reader(schema: pa.Schema, place: str) -> Callable[[Any], Any]:
+    """Return what makes insertions of a container: an Arrow batch, or a list of Arrow batches or of rows, to be checked."""
+    read = table_reader(schema, place)
+
+    def updates(container: Any) -> Any:
+        batches = [container] if is_arrow(container) else list(container)
+        if not any(isinstance(record, tuple) for record in batches):
+            return rows_of_batch(pa.concat_tables([read(batch) for batch in batches]))
         found: list[tuple[Row, int]] = []
-        for record in container:
-            found += [(check(record), 1)] if isinstance(record, tuple) else [(row, 1) for row in read(record)]
+        for record in batches:
+            found += [(record, 1)] if isinstance(record, tuple) else [(row, 1) for row in ArrowRows(read(record))]
         return found
 
     return updates

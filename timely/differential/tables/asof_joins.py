@@ -13,11 +13,13 @@ import attrs
 from sqlglot import exp
 
 from timely.differential.collections import Collection
+from timely.differential.tables.column_stages import Keys
+from timely.differential.tables.join_order import columns_in
 from timely.differential.tables.kinds import sortable
 from timely.differential.tables.refusals import refusal
 from timely.differential.tables.relation import Relation, beside
 from timely.differential.tables.scalar_compiler import COMPARISONS, Function, Row, compile_scalar, unify
-from timely.differential.tables.table_joins import columns_in, match_of
+from timely.differential.tables.table_joins import match_of
 
 _MIRRORED = {exp.GT: exp.LT, exp.GTE: exp.LTE, exp.LT: exp.GT, exp.LTE: exp.GTE}
 
@@ -76,10 +78,10 @@ def _nearest(condition: exp.Expr, left: Relation, right: Relation) -> _Nearest:
     return _Nearest(found[0].function, found[1].function, kind)
 
 
-def _sided(rows: Collection[Any, Row], key: Sequence[Function], side: int) -> Collection[Any, Any]:
+def _sided(rows: Collection[Any, Row], keys: Keys, side: int) -> Collection[Any, Any]:
     def keyed(row: Row) -> Any:
-        values = tuple(function(row) for function in key)
-        return () if None in values else ((values, (side, row)),)
+        key = keys.function(row)
+        return () if key is None else ((key, (side, row)),)
 
     return rows.flat_map(keyed, name="key")
 

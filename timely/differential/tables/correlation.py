@@ -2,28 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from sqlglot import exp
 
 from timely.differential.tables.groups import aggregates_in
+from timely.differential.tables.join_order import columns_in, conjuncts
 from timely.differential.tables.refusals import refusal
 from timely.differential.tables.relation import Relation
-from timely.differential.tables.table_joins import columns_in
-
-
-def conjuncts(node: exp.Expr | None) -> Iterator[exp.Expr]:
-    """Yield the conditions that must all be true for ``node`` to be."""
-    if node is None:
-        return
-    if isinstance(node, exp.And):
-        yield from conjuncts(node.this)
-        yield from conjuncts(node.expression)
-    elif isinstance(node, exp.Paren | exp.Where | exp.Having | exp.Qualify):
-        yield from conjuncts(node.this)
-    else:
-        yield node
 
 
 def has_query(node: exp.Expr) -> bool:

@@ -10,8 +10,11 @@ from sqlglot import exp
 from timely.differential.aggregates import Top
 from timely.differential.collections import Collection
 from timely.differential.linear import linear
+from timely.differential.reductions import Function as Reduction
 from timely.differential.rings import VECTORS, Vector
 from timely.differential.tables.aggregations import WRAPPERS, Aggregation, First, Sums, Whole, aggregation
+from timely.differential.tables.column_groups import measures_of
+from timely.differential.tables.column_stages import ByColumns, staged
 from timely.differential.tables.kinds import Column
 from timely.differential.tables.refusals import refusal
 from timely.differential.tables.relation import Relation, constant
@@ -62,16 +65,36 @@ def summands(found: Aggregation, entry: Function) -> Callable[[Any], tuple[Any, 
 
 
 def _sums(
-    rows: Collection[Any, Any], key: Key, aggregations: Sequence[Aggregation], entries: Sequence[Function], group_all: bool
+    rows: Collection[Any, Any],
+    key: Key,
+    aggregations: Sequence[Aggregation],
+    entries: Sequence[Function],
+    group_all: bool,
+    by_columns: ByColumns | None = None,
 ) -> Collection[Any, Any]:
     """Return ``(key, values)`` for aggregates that are sums; with ``group_all`` also where there are no rows."""
     parts = [summands(found, entry) for found, entry in zip(aggregations, entries)]
+    forms = [found.form for found in aggregations if isinstance(found.form, Sums)]
+    width = 1 + sum(form.size for form in forms)
     present = 0 if group_all else 1
 
     def measured(updates: Any) -> list[Any]:
-        return [(key(row), Vector((present, *(x for part in parts for x in part(row)))) * diff) for row, diff in updates]
+        found: dict[Any, list[Any]] = {}
+        for row, diff in updates:
+            group = key(row)
+            sums = found.get(group)
+            if sums is None:
+                sums = found[group] = [0] * width
+            sums[0] += present * diff
+            place = 1
+            for part in parts:
+                for number in part(row):
+                    if number:
+                        sums[place] += number * diff
+                    place += 1
+        return [(group, Vector(sums)) for group, sums in found.items()]
 
-    measures: Collection[Any, Any] = Collection(linear(rows.stream, "measures", measured), VECTORS)
+    measures = staged(rows, "measures", measured, by_columns, VECTORS)
     if group_all:
         one = constant(rows.scope, [()])
         measures = measures.concat(
@@ -79,19 +102,17 @@ def _sums(
                 linear(one.stream, "one group", lambda updates: [(key, Vector((diff,))) for key, diff in updates]), VECTORS
             )
         )
-    forms = [found.form for found in aggregations if isinstance(found.form, Sums)]
-    width = 1 + sum(form.size for form in forms)
 
-    def finished(pair: Any) -> Any:
-        group, vector = pair
+    def finished(group: Any, counts: dict[Any, Any]) -> list[tuple[Any, int]]:
+        vector = counts[None]
         sums = (*vector, *(0,) * (width - len(vector)))
         found, start = [], 1
         for form in forms:
             found.append(form.result(sums[start : start + form.size]))
             start += form.size
-        return group, tuple(found)
+        return [(tuple(found), 1)]
 
-    return measures.count(name="aggregate").map(finished)
+    return measures._reduced(Reduction(finished), "aggregate", None, pairs=False)
 
 
 # -- other aggregates ----------------------------------------------------------------------------------------------
@@ -152,7 +173,8 @@ def grouped(relation: Relation, keys: Sequence[exp.Expr], nodes: Sequence[exp.Ex
 
     rows, group_all = relation.collection, not keys
     ordered, others = _split(aggregations)
-    result = _sums(rows, key, ordered, [part.entry for part in ordered], group_all)
+    by_columns = measures_of(keys, [part.node for part in ordered], scope)
+    result = _sums(rows, key, ordered, [part.entry for part in ordered], group_all, by_columns)
     for part in others:
         build = _distinct_sums if isinstance(part.form, Sums) else _first if isinstance(part.form, First) else _whole
         result = result.join_map(build(rows, key, part, group_all), lambda group, one, other: (group, one + other))

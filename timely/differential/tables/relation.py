@@ -11,7 +11,7 @@ from sqlglot import exp
 from timely.dataflow import ScopeBuilder
 from timely.differential.collections import Collection, collection
 from timely.differential.tables.kinds import Column
-from timely.differential.tables.scalar_compiler import NameScope, Row, Scalar
+from timely.differential.tables.scalar_compiler import NameScope, Row
 from timely.errors import GraphError
 
 HIDDEN: Final = "\0"
@@ -58,15 +58,6 @@ def beside(left: Relation, right: Relation, rows: Collection[Any, Row]) -> Relat
     width = len(left.columns)
     places = {**left.places, **{node: width + index for node, index in right.places.items()}}
     return Relation(rows, (*left.columns, *right.columns), places, left.tables | right.tables)
-
-
-def projected(rows: Collection[Any, Row], found: Sequence[Scalar]) -> Collection[Any, Row]:
-    """Return the rows of the values of compiled expressions."""
-    functions = [scalar.function for scalar in found]
-    if len(functions) == 1:
-        (only,) = functions
-        return rows.map(lambda row: (only(row),), name="select")
-    return rows.map(lambda row: tuple(function(row) for function in functions), name="select")
 
 
 def entered(rows: Collection[Any, Any], scope: ScopeBuilder[Any]) -> Collection[Any, Any]:

@@ -9,7 +9,8 @@ from typing import Any
 
 from sqlglot import exp
 
-from timely.differential.tables.correlation import conjuncts, unwrapped
+from timely.differential.tables.correlation import unwrapped
+from timely.differential.tables.join_order import conjuncts
 
 
 def limit_of(condition: exp.Expr, number: exp.Expr) -> int | None:

@@ -6,51 +6,68 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
 import attrs
 from sqlglot import exp
 
 from timely.differential.collections import Collection
+from timely.differential.join_results import JoinResult
+from timely.differential.row_columns import Columns, RowColumns
+from timely.differential.tables.column_stages import (
+    Condition,
+    Keys,
+    condition_of,
+    filtered,
+    keyed,
+    keys_of,
+    minus,
+    only_keys,
+    padded,
+    pruned,
+    unkeyed,
+)
+from timely.differential.tables.join_order import columns_in
 from timely.differential.tables.relation import Relation, beside
-from timely.differential.tables.scalar_compiler import Function, NameScope, Row, compile_condition, compile_scalar, unify
+from timely.differential.tables.scalar_compiler import NameScope, Row, compile_scalar, unify
 
 
 @attrs.frozen
 class Match:
-    """How rows of two relations match: functions of their keys, and the rest of the condition, of both rows."""
+    """How rows of two relations match: their keys, and the rest of the condition, of both rows."""
 
-    left: tuple[Function, ...]
-    right: tuple[Function, ...]
-    rest: tuple[Function, ...]
-    strict: tuple[int, ...]
-    """Which parts of a key match nothing where they are ``NULL``: those of ``=``, and not of ``IS NOT DISTINCT FROM``."""
+    left: Keys
+    right: Keys
+    rest: tuple[Condition, ...]
 
 
-def columns_in(node: exp.Expr) -> set[str]:
-    """Return the names of the tables whose columns an expression has."""
-    return {column.table for column in node.find_all(exp.Column)}
+def _collect_beside(results: list[Any], key: Any, left: Row, right: Row, diff: int) -> None:
+    results.append((left + right, diff))
+
+
+def _beside_columns(keys: Any, left: Columns, right: Columns, diff: int) -> RowColumns:
+    return RowColumns((*left, *right), len(keys), diff)
+
+
+BESIDE: Final = JoinResult(_collect_beside, None, _beside_columns)
 
 
 def match_of(left: Relation, right: Relation, conditions: Sequence[exp.Expr]) -> Match:
     """Return how the rows of two relations match when all ``conditions`` are to be true."""
     both = NameScope((*left.columns, *right.columns), beside(left, right, left.collection).places)
-    lefts: list[Function] = []
-    rights: list[Function] = []
-    rest: list[Function] = []
-    strict: list[int] = []
+    pairs, found, rest, strict = [], [], [], []
     for condition in conditions:
         pair = _sides(condition, left, right)
         if pair is None:
-            rest.append(compile_condition(condition, both))
+            rest.append(condition_of(condition, both))
             continue
-        if isinstance(_inside(condition), exp.EQ):
-            strict.append(len(lefts))
-        one, other = pair
-        found = unify([one, other], [compile_scalar(one, left.scope), compile_scalar(other, right.scope)], condition)
-        lefts.append(found[0].function)
-        rights.append(found[1].function)
-    return Match(tuple(lefts), tuple(rights), tuple(rest), tuple(strict))
+        pairs.append(pair)
+        strict.append(isinstance(_inside(condition), exp.EQ))  # IS NOT DISTINCT FROM has NULL match NULL
+        found.append(unify(pair, [compile_scalar(pair[0], left.scope), compile_scalar(pair[1], right.scope)], condition))
+    kinds = [one.kind for one, _ in found]
+    lefts = keys_of([one.function for one, _ in found], [one for one, _ in pairs], kinds, strict, left.scope)
+    rights = keys_of([other.function for _, other in found], [other for _, other in pairs], kinds, strict, right.scope)
+    return Match(lefts, rights, tuple(rest))
 
 
 def _inside(condition: exp.Expr) -> exp.Expr:
@@ -76,46 +93,25 @@ def _belongs(node: exp.Expr, relation: Relation) -> bool:
     return bool(tables) and tables <= relation.tables and node.find(exp.Query) is None
 
 
-def _keyed(rows: Collection[Any, Row], functions: tuple[Function, ...], strict: tuple[int, ...]) -> Collection[Any, Any]:
-    if not functions:
-        return rows.map(lambda row: ((), row), name="key")
-    everywhere = len(strict) == len(functions)
-
-    def keyed(row: Row) -> Any:
-        key = tuple(function(row) for function in functions)
-        if None in key and (everywhere or any(key[place] is None for place in strict)):
-            return ()
-        return ((key, row),)
-
-    return rows.flat_map(keyed, name="key")
-
-
-def filtered(rows: Collection[Any, Row], conditions: Sequence[Function]) -> Collection[Any, Row]:
-    """Return the rows for which all conditions are true."""
-    for condition in conditions:
-        rows = rows.filter(condition, name="where")
-    return rows
-
-
 def matches(left: Relation, right: Relation, match: Match) -> Collection[Any, Row]:
     """Return the rows of ``left`` followed by those of ``right``, for all that match."""
-    one, other = _keyed(left.collection, match.left, match.strict), _keyed(right.collection, match.right, match.strict)
-    return filtered(one.join_map(other, lambda key, row, more: row + more, name="join"), match.rest)
+    one, other = keyed(left.collection, match.left), keyed(right.collection, match.right)
+    return filtered(one._join(other, BESIDE, "join", None), match.rest)
 
 
 def matched(left: Relation, right: Relation, match: Match) -> Collection[Any, Row]:
     """Return the rows of ``left`` that match any of ``right``, each as often as it is there."""
     if match.rest:
         width = len(left.columns)
-        keys = matches(left, right, match).map(lambda row: row[:width]).distinct()
+        keys = pruned(matches(left, right, match), range(width)).distinct()
         return left.collection.map(lambda row: (row, None)).semijoin(keys).map(lambda pair: pair[0])
-    keys = _keyed(right.collection, match.right, match.strict).map(lambda pair: pair[0]).distinct()
-    return _keyed(left.collection, match.left, match.strict).semijoin(keys).map(lambda pair: pair[1])
+    keys = only_keys(right.collection, match.right).distinct()
+    return unkeyed(keyed(left.collection, match.left).semijoin(keys))
 
 
 def unmatched(left: Relation, right: Relation, match: Match) -> Collection[Any, Row]:
     """Return the rows of ``left`` that match none of ``right``."""
-    return left.collection.minus(matched(left, right, match))
+    return minus(left.collection, matched(left, right, match))
 
 
 def mirrored(left: Relation, right: Relation, conditions: Sequence[exp.Expr]) -> Collection[Any, Row]:
@@ -132,11 +128,9 @@ def join(left: Relation, right: Relation, conditions: Sequence[exp.Expr], how: s
         return left.with_collection(unmatched(left, right, match))
     rows = matches(left, right, match)
     if how in ("left", "full"):
-        missing = (None,) * len(right.columns)
-        rows = rows.concat(unmatched(left, right, match).map(lambda row: row + missing))
+        rows = rows.concat(padded(unmatched(left, right, match), [column.kind for column in right.columns], after=True))
     if how in ("right", "full"):
-        none = (None,) * len(left.columns)
-        rows = rows.concat(mirrored(left, right, conditions).map(lambda row: none + row))
+        rows = rows.concat(padded(mirrored(left, right, conditions), [column.kind for column in left.columns], after=False))
     if how in ("left", "full"):
         right = _optional(right)
     if how in ("right", "full"):

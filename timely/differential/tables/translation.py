@@ -17,8 +17,8 @@ from timely.dataflow import ScopeBuilder
 from timely.differential.collections import Collection
 from timely.differential.loops import Variable
 from timely.differential.tables.asof_joins import asof_join
+from timely.differential.tables.column_stages import condition_of, filtered, minus, projected, pruned
 from timely.differential.tables.correlation import (
-    conjuncts,
     equal_to_outer,
     has_query,
     is_plain,
@@ -29,16 +29,15 @@ from timely.differential.tables.correlation import (
 )
 from timely.differential.tables.grouping_sets import grouped_by_sets, key_sets
 from timely.differential.tables.groups import aggregates_in, empty_group, grouped
+from timely.differential.tables.join_order import by_equalities, columns_in, conjuncts
 from timely.differential.tables.kinds import Column, Kind
 from timely.differential.tables.recursion import check_step, references
 from timely.differential.tables.refusals import only, refusal
-from timely.differential.tables.relation import HIDDEN, Relation, beside, constant, entered, projected
-from timely.differential.tables.scalar_compiler import NameScope, Row, Scalar, compile_condition, compile_scalar
+from timely.differential.tables.relation import HIDDEN, Relation, beside, constant, entered
+from timely.differential.tables.scalar_compiler import NameScope, Row, Scalar, compile_scalar
 from timely.differential.tables.set_operations import as_kinds, combined, merged
 from timely.differential.tables.sorting import first_rows, sort_key
 from timely.differential.tables.table_joins import (
-    columns_in,
-    filtered,
     join,
     match_of,
     matched,
@@ -288,14 +287,15 @@ class _Select:
             only(distinct, "on")
             on = [] if distinct.args.get("on") is None else list(distinct.args["on"].expressions)
         hidden: list[Scalar] = []
+        more: list[exp.Expr] = []
 
         def place(part: exp.Expr) -> None:
             """Give an expression that is not selected a column, which is dropped afterwards."""
             if part not in places and not isinstance(part, exp.Literal | exp.Var):
                 unqualified = [column for column in part.find_all(exp.Column) if not column.table]
-                scalar = compile_scalar(_with_outputs(part, outputs) if unqualified else part, relation.scope)
+                more.append(_with_outputs(part, outputs) if unqualified else part)
                 places[part] = width + len(hidden)
-                hidden.append(scalar)
+                hidden.append(compile_scalar(more[-1], relation.scope))
 
         limited = node.args.get("limit") is not None or node.args.get("offset") is not None
         for part in on:
@@ -303,7 +303,8 @@ class _Select:
         if order is not None and (on or (limited and distinct is None)):
             for ordered in order.expressions:
                 place(ordered.this)
-        rows = projected(relation.collection, [*found, *hidden])
+        functions = [scalar.function for scalar in (*found, *hidden)]
+        rows = projected(relation.collection, functions, [*self.outer, *values, *more], relation.scope)
         if distinct is not None and not on:
             rows = rows.distinct()
         if not limited and not on:  # an order alone changes nothing
@@ -320,7 +321,7 @@ class _Select:
             result = result.with_collection(rows)
         if limited:
             result = _limited(node, result, places, first)
-        rows = result.collection.map(lambda row: row[:width]) if hidden else result.collection
+        rows = pruned(result.collection, range(width)) if hidden else result.collection
         return Relation(rows, tuple(columns))
 
     # -- FROM and WHERE --------------------------------------------------------------------------------------------
@@ -352,8 +353,11 @@ class _Select:
             relation = relation or Relation(constant(self.scope, [()]), ())
         else:
             only(clause, "this")
-            joins = [exp.Join(this=clause.this), *joins] if relation is not None else joins
-            relation = relation or self.item(clause.this)
+            if relation is None:
+                joins, left = by_equalities(clause.this, joins, left)
+                relation = self.item(clause.this)
+            else:
+                joins = [exp.Join(this=clause.this), *joins]
         relation = self.filtered(relation, ready(relation))
         using = UsingColumns()
         for other in joins:
@@ -404,6 +408,14 @@ class _Select:
         if how == "inner":
             other = self.filtered(other, ready(other))
             conditions += ready(beside(relation, other, relation.collection))
+        elif how != "full":  # what is asked of one side alone decides which of its rows match
+            tables = relation.tables if how == "right" else other.tables
+            alone = [condition for condition in conditions if columns_in(condition) and columns_in(condition) <= tables]
+            conditions = [condition for condition in conditions if condition not in alone]
+            if how == "right":
+                relation = self.filtered(relation, alone)
+            else:
+                other = self.filtered(other, alone)
         return join(relation, other, conditions, how)
 
     def lateral(self, relation: Relation, node: exp.Expr, how: str) -> tuple[Relation, list[exp.Expr]]:
@@ -460,6 +472,9 @@ class _Select:
 
     def filtered(self, relation: Relation, conditions: Sequence[exp.Expr]) -> Relation:
         """Return the rows for which all conditions are true."""
+        plain = [condition for condition in conditions if not has_query(condition)]
+        rows = filtered(relation.collection, [condition_of(condition, relation.scope) for condition in plain])
+        relation = relation.with_collection(rows)
         for condition in conditions:
             if has_query(condition):
                 chosen = self.subquery_condition(relation, condition)
@@ -468,11 +483,10 @@ class _Select:
                     continue
                 width = len(relation.columns)
                 wider = self.with_subqueries(relation, [condition])
-                rows = filtered(wider.collection, [compile_condition(condition, wider.scope)])
-                relation = relation.with_collection(rows.map(lambda row, width=width: row[:width]))  # type: ignore[misc]
+                rows = filtered(wider.collection, [condition_of(condition, wider.scope)])
+                relation = relation.with_collection(pruned(rows, range(width)))
                 continue
-            rows = filtered(relation.collection, [compile_condition(condition, relation.scope)])
-            relation = _known(relation.with_collection(rows), condition)
+            relation = _known(relation, condition)
         return relation
 
     # -- subqueries ------------------------------------------------------------------------------------------------
@@ -489,7 +503,8 @@ class _Select:
         columns = tuple(Column(node.name, scalar.kind, scalar.nullable) for node, scalar in zip(outer, scalars))
         tables = frozenset().union(*(columns_in(node) for node in outer))
         places = {node: index for index, node in enumerate(outer)}
-        domain = Relation(projected(relation.collection, scalars).distinct(), columns, places, tables)
+        values = projected(relation.collection, [scalar.function for scalar in scalars], outer, relation.scope)
+        domain = Relation(values.distinct(), columns, places, tables)
         found = translate(query, self.scope, self.names, domain)
         width = len(outer)
         own = names or ([] if isinstance(query, exp.Subquery) else [f"c{index}" for index in range(len(found.columns) - width)])
@@ -599,7 +614,7 @@ class _Select:
             other = other.with_collection(_single(other.collection, len(same), node))
         found = join(relation, other, same, "inner" if least == 1 else "left")
         width = len(relation.columns)
-        rows = found.collection.map(lambda row: (*row[:width], row[-1]))
+        rows = pruned(found.collection, [*range(width), len(found.columns) - 1])
         return relation.extended(rows, [found.columns[-1]], [node])
 
     def scalar_of_groups(
@@ -646,9 +661,9 @@ class _Answer:
 
     def false(self, relation: Relation) -> Collection[Any, Row]:
         """Return the other rows."""
-        rows = relation.collection.minus(self.true)
+        rows = minus(relation.collection, self.true)
         for part in self.unknown:
-            rows = rows.minus(part)
+            rows = minus(rows, part)
         return rows
 
 

@@ -5,23 +5,20 @@ sqlglot replaces such a column by ``COALESCE`` of those of both sides. Which col
 
 from __future__ import annotations
 
-from typing import Final
-
 from sqlglot import exp
 
+from timely.differential.tables.join_order import USING, using_names
 from timely.differential.tables.refusals import refusal
 from timely.differential.tables.relation import HIDDEN, Relation
-
-_NAMES: Final = "timely_using"
 
 
 def mark_using(select: exp.Expr) -> None:
     """Note the names of ``USING`` in the joins of a parsed ``SELECT``; ``NATURAL`` has those that both sides have."""
     for join in select.args.get("joins") or []:
         if join.args.get("using"):
-            join.meta[_NAMES] = [name.name for name in join.args["using"]]
+            join.meta[USING] = [name.name for name in join.args["using"]]
         elif str(join.args.get("method") or "").upper() == "NATURAL":
-            join.meta[_NAMES] = []
+            join.meta[USING] = []
 
 
 class UsingColumns:
@@ -34,7 +31,7 @@ class UsingColumns:
         self, left: Relation, right: Relation, join: exp.Expr, how: str, outside: frozenset[str]
     ) -> list[exp.Expr] | None:
         """Return what ``USING`` compares, or ``None`` where there is none; ``outside`` are tables of queries around this one."""
-        names = join.meta.get(_NAMES)
+        names = using_names(join)
         if names is None:
             return None
         mine, theirs = self._columns(left, outside), self._columns(right, outside)

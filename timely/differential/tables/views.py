@@ -16,13 +16,16 @@ from sqlglot.optimizer.qualify import qualify
 from typing_extensions import TypeVar
 
 from timely.dataflow import ScopeBuilder, Stream
-from timely.differential.collections import Collection, collection, new_collection
-from timely.differential.inputs import InputSession
+from timely.differential.collections import Collection
+from timely.differential.inputs import InputSession, new_sender
 from timely.differential.linear import linear
 from timely.differential.outputs import Output, output
-from timely.differential.tables.arrow_rows import ArrowRows, arrow_table, by_batches, is_arrow, stream_reader
+from timely.differential.rings import INTEGERS
+from timely.differential.tables.arrow_rows import RowFields, arrow_table, by_batches, is_arrow, plain_schema, stream_reader
 from timely.differential.tables.asof_joins import asof_join
-from timely.differential.tables.correlation import conjuncts, keep_order_names, with_unique_tables
+from timely.differential.tables.column_stages import checked, pruned
+from timely.differential.tables.correlation import keep_order_names, with_unique_tables
+from timely.differential.tables.join_order import conjuncts, select_less, using_names
 from timely.differential.tables.kinds import Column, Kind, arrow_schema, columns_of, row_check
 from timely.differential.tables.recent_rows import recent_rows
 from timely.differential.tables.refusals import mark_positions, naming_the_line, refusal
@@ -34,6 +37,7 @@ from timely.differential.tables.time_windows import Axis, Length, axis_of, sessi
 from timely.differential.tables.translation import translate
 from timely.differential.tables.using import mark_using
 from timely.errors import GraphError, SqlError, brief
+from timely.operators.input import to_stream
 from timely.order import PartialOrder
 
 T = TypeVar("T", bound=PartialOrder, default=int)
@@ -562,18 +566,20 @@ def table(source: Any, data: Any = None, *, schema: pa.Schema | None = None, nam
         if not is_arrow(data):
             raise GraphError(f"table: {brief(data)} is no pyarrow.Schema, and no Arrow data")
         found = arrow_table(data, name)
-        rows = collection(source, ArrowRows(found), on=0, name=name)
-        return table(rows, found.schema if schema is None else schema, name=name)
+        batches = to_stream(source, found.combine_chunks().to_batches(), on=0)
+        return table(batches, found.schema if schema is None else schema, name=name)
     if schema is None:
         raise GraphError("table: give the pyarrow.Schema of its rows, or Arrow data, which has one")
     columns = columns_of(schema)
-    if isinstance(source, Stream):
-        return Table(Collection(linear(source, name, stream_reader(schema, name))), columns)
-    check = row_check(columns, schema)
+    session: InputSession[Any, Any] | None = None
     if isinstance(source, Collection):
-        return Table(source.map(check, name=name), columns)
-    session, rows = new_collection(source, name=name)
-    return Table(rows.map(check, name=name), columns, session)
+        rows = source
+    elif isinstance(source, Stream):
+        rows = Collection(linear(source, name, stream_reader(schema, name)))
+    else:
+        sender, stream = new_sender(source, name)
+        session, rows = InputSession(sender, INTEGERS, RowFields(schema, name)), Collection(stream)
+    return Table(checked(rows, row_check(columns, schema), columns, plain_schema(schema), name), columns, session)
 
 
 def sql(scope: ScopeBuilder[T], query: str, /, **tables: Table[T] | Collection[T, Any]) -> Table[T]:
@@ -659,6 +665,14 @@ def _check_tables(tables: Mapping[str, Any]) -> None:
             )
 
 
+def _pruned(relation: Relation, names: set[str]) -> Relation:
+    """Return the columns of a table that a query reads."""
+    kept = [place for place, column in enumerate(relation.columns) if column.name in names]
+    if len(kept) == len(relation.columns):
+        return relation
+    return Relation(pruned(relation.collection, kept), tuple(relation.columns[place] for place in kept))
+
+
 @naming_the_line
 def _translated(scope: ScopeBuilder[Any], tree: exp.Expr, text: str, tables: Mapping[str, Table[Any]]) -> Table[Any]:
     _check_tables(tables)
@@ -671,6 +685,16 @@ def _translated(scope: ScopeBuilder[Any], tree: exp.Expr, text: str, tables: Map
         if isinstance(part, exp.Select):
             mark_using(part)
         keep_order_names(part)
-    names = {name: Relation(found.collection, found.columns) for name, found in tables.items()}
-    relation = translate(limit_inside(with_unique_tables(_qualified(tree, tables))), scope, names)
+    qualified = limit_inside(with_unique_tables(_qualified(tree, tables)))
+    select_less(qualified)
+    read = {column.name for column in qualified.find_all(exp.Column)}
+    for item in qualified.find_all(exp.Table):
+        if item.alias_column_names and item.name in tables:  # its columns have other names there
+            read.update(column.name for column in tables[item.name].columns)
+    for join in qualified.find_all(exp.Join):
+        if using_names(join) == []:  # a natural join compares all that both sides have
+            read.update(column.name for found in tables.values() for column in found.columns)
+        read.update(name.lower() for name in using_names(join) or [])
+    names = {name: _pruned(Relation(found.collection, found.columns), read) for name, found in tables.items()}
+    relation = translate(qualified, scope, names)
     return Table(relation.collection, relation.columns)

@@ -1,0 +1,305 @@
+"""Views kept by SQL: the 22 queries of TPC-H, loaded, and kept right while rows come and go.
+
+DuckDB recomputes each query after each change, and what it finds must be what the view holds, or the benchmark fails. Data and
+queries are those of DuckDB's TPC-H extension, at scale 0.1: 600,000 rows of ``lineitem``. Figures are processor seconds.
+
+- Load: from Arrow tables in memory until the view is complete, over DuckDB's query on the same Arrow tables.
+- A change: rows of one table that go, and come back in the next change, until the view is complete. DuckDB's seconds are those
+  of the query alone, on tables of its own, without the change. Most rows of a selective query are filtered out, which is why the
+  slowest of twenty is given as well.
+
+DuckDB has one thread. pathway keeps three of the queries, in a process of its own: wall seconds.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import random
+import re
+import shutil
+import statistics
+import subprocess
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import attrs
+import duckdb
+import pyarrow as pa
+import pyarrow.parquet as pq
+from sqlglot import exp, parse_one
+
+import timely
+from benchmarks.environments import CACHE, Unavailable, python_with
+from benchmarks.report import Row
+from timely import SqlError
+from timely import differential as dd
+
+TPCH = ("duckdb==1.4.4", "duckdb-ext-tpch==1.4.4.20260205")
+
+KEYS = {
+    "lineitem": ("l_orderkey", "l_linenumber"),
+    "orders": ("o_orderkey",),
+    "partsupp": ("ps_partkey", "ps_suppkey"),
+    "customer": ("c_custkey",),
+}
+"""The tables that change, and their keys: of a query the first that it reads."""
+
+ADAPTED = {
+    2: (r"FROM\s+partsupp,\s+supplier,\s+nation,\s+region", "FROM partsupp ps, supplier s, nation n, region r"),
+    17: (r"FROM\s+lineitem\s+WHERE\s+l_partkey = p_partkey", "FROM lineitem l WHERE l_partkey = p_partkey"),
+}
+"""What is written in another way where it is refused as it is: correlated subqueries need aliases of their own."""
+
+Tables = Mapping[str, pa.Table]
+
+
+def data(scale: float) -> tuple[dict[str, pa.Table], list[str]]:
+    """Return the tables and the queries, made when they are first asked for, and kept; ``Unavailable`` without pip."""
+    folder = CACHE / f"tpch-{scale}"
+    if not (folder / "queries.json").exists():
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(parents=True)
+        program = Path(__file__).parent / "contestants" / "tpch_data.py"
+        done = subprocess.run([python_with(*TPCH), str(program), str(scale), str(folder)], capture_output=True, text=True)
+        if done.returncode:
+            raise Unavailable(f"TPC-H data: {done.stderr.splitlines()[-1:]}")
+    tables = {path.stem: required(pq.read_table(path)) for path in sorted(folder.glob("*.parquet"))}
+    return tables, [text.rstrip().rstrip(";") for text in json.loads((folder / "queries.json").read_text())]
+
+
+def required(table: pa.Table) -> pa.Table:
+    """Return the table with columns that are not nullable, as TPC-H declares them all."""
+    fields = [field.with_nullable(False) for field in table.schema]
+    return table.cast(pa.schema(fields)).combine_chunks()
+
+
+def tables_in(query: str, tables: Tables) -> dict[str, pa.Table]:
+    """Return the tables that a query reads."""
+    names = {table.name for table in parse_one(query, dialect="duckdb").find_all(exp.Table)}
+    return {name: table for name, table in tables.items() if name in names}
+
+
+def _processor(work: Callable[[], object]) -> float:
+    begun = time.process_time()
+    work()
+    return time.process_time() - begun
+
+
+# -- both sides ----------------------------------------------------------------------------------------------------
+
+
+class View:
+    """A query kept by this library."""
+
+    def __init__(self, query: str, tables: Tables) -> None:
+        self._worker = timely.Worker()
+        self._loaded = tables
+        with self._worker.dataflow(int) as scope:
+            self._tables: dict[str, Any] = {name: dd.table(scope, table.schema, name=name) for name, table in tables.items()}
+            view = dd.sql(scope, query, **self._tables)
+            self.output = view.output()
+        self.time = 0
+
+    def load(self) -> None:
+        """Load the tables, and wait for the result."""
+        for name, table in self._loaded.items():
+            self._tables[name].session.insert_columns(table)
+        self._advance()
+
+    def change(self, name: str, rows: pa.Table, diff: int) -> None:
+        """Add ``diff`` of rows of a table, and wait for the result."""
+        session = self._tables[name].session
+        if len(rows) == 1:
+            session.update(next(zip(*(column.to_pylist() for column in rows.columns), strict=True)), diff)
+        else:
+            session.insert_columns(rows, diff=diff)
+        self._advance()
+
+    def _advance(self) -> None:
+        self.time += 1
+        for table in self._tables.values():
+            table.session.advance_to(self.time)
+        self.output.wait(self.time - 1)
+
+    def rows(self) -> Iterator[tuple[Any, ...]]:
+        """Return what it holds."""
+        last = self.time - 1
+        self.output.forget(last)
+        return (row for row, count in self.output.at(last).items() for _ in range(count))
+
+    def close(self) -> None:
+        """Drop it."""
+        self._worker.close()
+
+
+class Recomputed:
+    """A query that DuckDB computes anew."""
+
+    def __init__(self, query: str, tables: Tables) -> None:
+        self._query = query
+        self.connection = duckdb.connect(config={"threads": 1})
+        for name, table in tables.items():
+            self.connection.register(f"{name}_loaded", table)
+
+    def from_arrow(self) -> float:
+        """Return the seconds of the query on the tables as they are loaded, and take them over."""
+        names = ", ".join(f"{name} as (from {name}_loaded)" for name in self._names())
+        text = re.sub(r"^\s*with\s", f"with {names}, ", self._query, count=1, flags=re.IGNORECASE)
+        text = text if text != self._query else f"with {names} {self._query}"
+        seconds = min(_processor(lambda: self.connection.execute(text).fetchall()) for _ in range(2))
+        for name in self._names():
+            self.connection.execute(f"create table {name} as from {name}_loaded")
+        return seconds
+
+    def _names(self) -> list[str]:
+        found = self.connection.execute("select view_name from duckdb_views() where not internal").fetchall()
+        return [name.removesuffix("_loaded") for (name,) in found]
+
+    def change(self, name: str, rows: pa.Table, diff: int) -> None:
+        """Insert or delete rows of a table."""
+        self.connection.register("changed", rows)
+        if diff > 0:
+            self.connection.execute(f"insert into {name} from changed")
+        else:
+            equal = " and ".join(f"{name}.{key} = changed.{key}" for key in KEYS[name])
+            self.connection.execute(f"delete from {name} using changed where {equal}")
+        self.connection.unregister("changed")
+
+    def rows(self) -> list[tuple[Any, ...]]:
+        """Compute the query."""
+        return self.connection.execute(self._query).fetchall()
+
+
+def check_equal(query: str, ours: Iterable[tuple[Any, ...]], theirs: Iterable[tuple[Any, ...]]) -> None:
+    """Raise ``AssertionError`` unless both are the same rows; doubles are rounded otherwise in the last places.
+
+    >>> check_equal("q", [(1, 0.1 + 0.2)], [(1, 0.3)])
+    >>> check_equal("q", [(1,)], [(2,)])
+    Traceback (most recent call last):
+    AssertionError: q: ...
+    """
+    found, expected = _by_exact_values(ours), _by_exact_values(theirs)
+    close = found.keys() == expected.keys() and all(
+        len(rows) == len(expected[key])
+        and all(math.isclose(a, b, rel_tol=1e-9) for one, other in zip(rows, expected[key]) for a, b in zip(one, other))
+        for key, rows in found.items()
+    )
+    if not close:
+        differing = [key for key in {*found, *expected} if found.get(key) != expected.get(key)]
+        raise AssertionError(f"{query}: the view holds {found.get(differing[0])}, DuckDB finds {expected.get(differing[0])}")
+
+
+def _by_exact_values(rows: Iterable[tuple[Any, ...]]) -> dict[Any, list[Any]]:
+    found: dict[Any, list[Any]] = {}
+    for row in rows:
+        exact = tuple(Decimal(value) if type(value) is int else value for value in row if type(value) is not float)
+        found.setdefault(exact, []).append(tuple(value for value in row if type(value) is float))
+    return {key: sorted(floats) for key, floats in found.items()}
+
+
+# -- what is measured ----------------------------------------------------------------------------------------------
+
+
+@attrs.frozen
+class Found:
+    """The seconds of a query: those of the view, and those of DuckDB."""
+
+    load: float
+    load_again: float
+    one: list[float]
+    one_again: float
+    thousand: list[float]
+    thousand_again: float
+    adapted: bool
+
+
+def measured(number: int, query: str, tables: Tables, changes: Mapping[int, int]) -> Found:
+    """Load a query, change ``rows`` of a table ``count`` times for each of ``changes``, and compare all that it holds."""
+    used = tables_in(query, tables)
+    view, adapted = _view(number, query, used)
+    load = _processor(view.load)
+    held = [list(view.rows())]
+    name = next(name for name in KEYS if name in used)
+    source = random.Random(number)
+    steps: list[tuple[int, pa.Table, int]] = []
+    for rows, count in changes.items():
+        for _ in range(count // 2):
+            chosen = used[name].take(pa.array(source.sample(range(len(used[name])), min(rows, len(used[name]) // 2))))
+            steps += [(rows, chosen, -1), (rows, chosen, 1)]
+    seconds: dict[int, list[float]] = {rows: [] for rows in changes}
+    for rows, chosen, diff in steps:
+        seconds[rows].append(_processor(lambda: view.change(name, chosen, diff)))  # noqa: B023  # called at once
+        held.append(list(view.rows()))
+    view.close()
+    recomputed = Recomputed(query, used)
+    load_again = recomputed.from_arrow()
+    check_equal(query, held[0], recomputed.rows())
+    again: dict[int, list[float]] = {rows: [] for rows in changes}
+    for (rows, chosen, diff), result in zip(steps, held[1:], strict=True):
+        recomputed.change(name, chosen, diff)
+        expected: list[Any] = []
+        again[rows].append(_processor(lambda: expected.extend(recomputed.rows())))  # noqa: B023
+        check_equal(query, result, expected)
+    few, many = sorted(changes)
+    return Found(
+        load,
+        load_again,
+        sorted(seconds[few]),
+        statistics.median(again[few]),
+        sorted(seconds[many]),
+        statistics.median(again[many]),
+        adapted,
+    )
+
+
+def _view(number: int, query: str, tables: Tables) -> tuple[View, bool]:
+    try:
+        return View(query, tables), False
+    except SqlError:
+        if number not in ADAPTED:
+            raise
+        old, new = ADAPTED[number]
+        return View(re.sub(old, new, query, count=1), tables), True
+
+
+def rows_of(number: int, found: Found) -> list[Row]:
+    """Return the rows of the report for a query."""
+    one, slowest = statistics.median(found.one), found.one[int(0.95 * len(found.one))]
+    thousand = statistics.median(found.thousand)
+    note = f"{found.load:.3g} s" + (", with aliases in its subquery" if found.adapted else "")
+    return [
+        Row(f"Q{number}: load, over DuckDB's query", found.load / found.load_again, note=note),
+        Row(
+            f"Q{number}: one row: DuckDB's query over the change",
+            found.one_again / one,
+            note=f"{1e3 * one:.3g} ms, of twenty the slowest {1e3 * slowest:.3g}; DuckDB {1e3 * found.one_again:.3g}",
+        ),
+        Row(f"Q{number}: 1,000 rows: the same", found.thousand_again / thousand, note=f"{1e3 * thousand:.3g} ms"),
+    ]
+
+
+def summary(found: Sequence[Found]) -> list[Row]:
+    """Return the geometric means over the queries."""
+    ratios = {
+        "load, over DuckDB's query": [part.load / part.load_again for part in found],
+        "one row: DuckDB's query over the change": [part.one_again / statistics.median(part.one) for part in found],
+        "1,000 rows: the same": [part.thousand_again / statistics.median(part.thousand) for part in found],
+    }
+    return [Row(f"all: {name}, geometric mean", statistics.geometric_mean(values)) for name, values in ratios.items()]
+
+
+def run(quick: bool = False) -> list[Row]:
+    """Return the rows of the report."""
+    try:
+        tables, queries = data(0.01 if quick else 0.1)
+    except Unavailable as reason:
+        return [Row("TPC-H", None, note=str(reason))]
+    found: dict[int, Found] = {}
+    for number, query in enumerate(queries, 1):
+        found[number] = measured(number, query, tables, {1: 20, 1_000: 2} if quick else {1: 40, 1_000: 6})
+    rows = [row for number, part in found.items() for row in rows_of(number, part)]
+    return [*summary(list(found.values())), *rows]

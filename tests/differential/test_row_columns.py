@@ -1,0 +1,270 @@
+"""Tables fed with Arrow batches: kernels and rows agree on odd values, and traces of columns hold what traces of rows do."""
+
+from __future__ import annotations
+
+import datetime
+import random
+from collections import Counter
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import timely
+from timely import differential as dd
+from timely.recovery import Recovery
+
+VALUES = pa.schema(
+    [
+        ("i", pa.int64()),
+        ("j", pa.int32()),
+        ("u", pa.uint64()),
+        ("x", pa.float64()),
+        ("y", pa.float64()),
+        ("d", pa.decimal128(38, 10)),
+        ("e", pa.decimal128(12, 2)),
+        ("s", pa.string()),
+        ("t", pa.string()),
+        ("b", pa.bool_()),
+        ("day", pa.date32()),
+        ("at", pa.timestamp("us")),
+    ]
+)
+
+ODD: dict[str, list[Any]] = {
+    "i": [None, 0, 1, -1, 7, 2**31, 2**62, 2**63 - 1, -(2**63)],
+    "j": [None, 0, 3, -5, 2**31 - 1, -(2**31)],
+    "u": [None, 0, 9, 2**63, 2**64 - 1],
+    "x": [None, 0.0, -0.0, 0.1, -2.5, 1e300, float("inf"), 2.0**53 + 2],
+    "y": [None, 0.0, 0.3, 3.0, -1e300],
+    "d": [None, Decimal(0), Decimal("0.0000000001"), Decimal("12.5"), Decimal("-9999999999999999999999999999")],
+    "e": [None, Decimal("0.00"), Decimal("1.25"), Decimal("-1.20"), Decimal("9999999999.99")],
+    "s": [None, "", "a", "Ab", "a%b", "a_b", "a\nb", "zoë", "ß", "日本語", "a.b", "(x"],
+    "t": [None, "", "b", "ab", "\\"],
+    "b": [None, True, False],
+    "day": [None, datetime.date(1, 1, 1), datetime.date(2024, 2, 29), datetime.date(9999, 12, 31)],
+    "at": [None, datetime.datetime(2024, 2, 29, 13, 5, 1, 17), datetime.datetime(1969, 12, 31, 23, 59)],
+}
+
+EXPRESSIONS = [
+    *("i + 1", "i - j", "i * 3", "-i", "i * j + 2", "u + 1", "i / 2", "x / y", "x + y", "x * y", "x - 0.5e0", "-x", "-d", "-e"),
+    *("d * e", "e * (1 - e)", "d + e - 1.5", "e * 3", "e + i", "e = 1.2", "d < e", "e > i", "x > i", "x = y", "x < 0", "i = x"),
+    *(
+        "s < t",
+        "s = 'a'",
+        "s like 'a%'",
+        "s like '%b'",
+        "s like '%b%'",
+        "s like 'a_b'",
+        "s like 'a.b'",
+        "s like '%'",
+        "s like ''",
+    ),
+    *("s not like '%a%b'", "s like 'a!%b' escape '!'", "s like t", "s in ('a', 'zoë', t)", "i in (1, 7, null)", "e in (1.25, 3)"),
+    *("i between -1 and j", "b and i > 0", "b or x > 1", "not b", "b is true", "b is not false", "i is null", "s is not null"),
+    *("case when i > 0 then e when b then 0 else 1.555 end", "case s when 'a' then 1 when 'Ab' then 2 end", "if(b, x, y)"),
+    *("coalesce(e, i)", "coalesce(s, t, 'none')", "coalesce(x, y)", "year(day)", "extract(month from at)", "day(day)"),
+    *("substring(s, 1, 2)", "substring(s, 2, 1)", "substring(t, 1, 0)", "day >= '2024-02-29'", "day < at", "at > '2024-01-01'"),
+    *("day <= cast('2024-03-01' as date) - interval 1 day", "u > 9223372036854775807", "i < 9223372036854775808", "i = 0.5"),
+    *("upper(s)", "s || t", "round(e)", "cast(i as double)", "i % 3", "1.5", "null is null"),
+]
+
+GROUPS = [
+    "select {} as g, count(*), count(i) from v group by g",
+    "select {} as g, sum(e), avg(d), sum(j) from v group by g",
+    "select count(*) filter (where {} is not null), sum(i), sum(j) filter (where b), min(e), max(s), sum(x) from v where y > -5",
+]
+
+
+def rows(seed: int, count: int) -> list[tuple[Any, ...]]:
+    """Return random rows of odd values."""
+    source = random.Random(seed)
+    return [tuple(source.choice(ODD[name]) for name in VALUES.names) for _ in range(count)]
+
+
+def batch_of(records: list[tuple[Any, ...]], schema: pa.Schema) -> pa.Table:
+    """Return rows as an Arrow table."""
+    columns = [pa.array(values, field.type) for values, field in zip(zip(*records), schema)]
+    return pa.Table.from_arrays(columns, schema=schema)
+
+
+def shown(view: Any) -> Any:
+    """Return what a view holds, with the types of all values, and with how decimals are equal."""
+    counts: Counter[Any] = Counter()
+    for row, count in view.items():
+        counts[tuple((type(value).__name__, str(value) if type(value) is float else value) for value in row)] += count
+    return counts
+
+
+def result_of(query: str, records: list[tuple[Any, ...]], columns: bool) -> Any:
+    """Return what a query of ``records`` gives, or the message of the error that it ends with."""
+    with timely.Worker() as worker:
+        with worker.dataflow(int) as scope:
+            table = dd.table(scope, VALUES)
+            output = dd.sql(scope, query, v=table).output()
+        if columns:
+            table.session.insert_columns(batch_of(records, VALUES))
+        else:
+            table.session.insert_batch(records)
+        table.session.close()
+        try:
+            return shown(output.at(0))
+        except timely.OperatorError as error:
+            return str(error.__cause__)
+
+
+@pytest.mark.parametrize("expression", EXPRESSIONS)
+def test_an_expression_gives_the_same_by_columns_as_by_rows(expression: str) -> None:
+    records = rows(1, 60)
+    plain = [record for record in records if record[2] is None or record[2] < 2**63]
+    query = f"select {expression} as r, i from v"
+    assert result_of(query, records, True) == result_of(query, records, False)
+    for some in (plain[0::2], plain[1::2], [record for record in plain if record[0] is not None and abs(record[0]) < 100]):
+        assert result_of(query, some, True) == result_of(query, some, False)
+
+
+@pytest.mark.parametrize("query", GROUPS)
+def test_groups_give_the_same_by_columns_as_by_rows(query: str) -> None:
+    records = [record for record in rows(2, 80) if record[3] != float("inf")]
+    small = [record for record in records if record[0] is None or abs(record[0]) < 100]
+    for key in ("s", "e", "day", "b", "x", "i > 1", "i"):
+        for some in (records, small):
+            assert result_of(query.format(key), some, True) == result_of(query.format(key), some, False)
+
+
+# -- traces --------------------------------------------------------------------------------------------------------
+
+ITEMS = pa.schema([("id", pa.int64()), ("part", pa.int64()), ("price", pa.decimal128(12, 2)), ("name", pa.string())])
+PARTS = pa.schema([("part", pa.int64()), ("kind", pa.string())])
+QUERIES = {
+    "join": "select id, kind, price from items join parts using (part)",
+    "left": "select id, kind from items left join parts using (part)",
+    "semi": "select id from items where part in (select part from parts)",
+    "anti": "select id from items i where not exists (select 1 from parts p where p.part = i.part)",
+    "two keys": "select a.id, b.name from items a join items b on a.id = b.id and a.part = b.part where a.price > b.price - 1",
+}
+
+
+def item(source: random.Random) -> tuple[Any, ...]:
+    """Return a random item; some have no part."""
+    part = None if source.random() < 0.05 else source.randrange(-50, 400)
+    return source.randrange(3_000), part, Decimal(source.randrange(10_000)) / 100, source.choice(["a", "b", None])
+
+
+def expected(query: str, items: Counter[Any], parts: Counter[Any]) -> Counter[Any]:
+    """Return what a query of ``QUERIES`` gives."""
+    by_part: dict[Any, list[tuple[str, int]]] = {}
+    for (part, kind), count in parts.items():
+        by_part.setdefault(part, []).append((kind, count))
+    found: Counter[Any] = Counter()
+    if query == "two keys":
+        same: dict[Any, list[Any]] = {}
+        for one, count in items.items():
+            same.setdefault(one[:2], []).append((one, count))
+        for (_, part), group in same.items():
+            for one, count in group:
+                for other, more in group:
+                    if part is not None and one[2] > other[2] - 1:
+                        found[one[0], other[3]] += count * more
+        return +found
+    for one, count in items.items():
+        matches = by_part.get(one[1], [])
+        if query == "join" or (query == "left" and matches):
+            for kind, more in matches:
+                found[(one[0], kind, one[2]) if query == "join" else (one[0], kind)] += count * more
+        elif query == "left":
+            found[one[0], None] += count
+        elif bool(matches) == (query == "semi"):
+            found[(one[0],)] += count
+    return +found
+
+
+@pytest.mark.parametrize("query", QUERIES)
+def test_a_trace_of_columns_holds_what_comes_and_goes(query: str) -> None:
+    source = random.Random(3)
+    items: Counter[Any] = Counter()
+    parts: Counter[Any] = Counter()
+    with timely.Worker() as worker:
+        with worker.dataflow(int) as scope:
+            tables = {"items": dd.table(scope, ITEMS), "parts": dd.table(scope, PARTS)}
+            output = dd.sql(scope, QUERIES[query], **tables).output()
+        session, kinds = tables["items"].session, tables["parts"].session
+        time = 0
+
+        def advance() -> None:
+            nonlocal time
+            time += 1
+            session.advance_to(time)
+            kinds.advance_to(time)
+            assert output.at(time - 1) == expected(query, +items, +parts)
+            output.forget(time - 1)
+
+        for _ in range(4):  # several batches, at times of their own
+            for _ in range(2):
+                many = [item(source) for _ in range(700)]
+                items.update(many)
+                session.insert_columns(batch_of(many, ITEMS))
+            few = [(number, source.choice("xyz")) for number in source.sample(range(350), 40)]
+            parts.update(few)
+            kinds.insert_columns(batch_of(few, PARTS))
+            advance()
+        for number in range(12):  # nearly all rows go, some as columns, and others come
+            gone = source.sample(list((+items).elements()), 450)
+            items.subtract(gone)
+            if number % 3:
+                for record in gone:
+                    session.remove(record)
+            else:
+                session.insert_columns(batch_of(gone, ITEMS), diff=-1)
+            for record in [item(source) for _ in range(30)]:
+                items[record] += 2
+                session.update(record, 2)
+            if number == 5:
+                kinds.insert_columns(batch_of([(60, "z"), (-1, "z"), (0, "z")], PARTS))
+                parts.update([(60, "z"), (-1, "z"), (0, "z")])
+            advance()
+
+
+def share(worker: timely.Worker, where: Path, stop: int | None) -> Any:
+    """Load this worker's share as columns and make a checkpoint, or go on from there, with changes; return what it holds."""
+    source = random.Random(5)
+    items, parts = [item(source) for _ in range(900)], [(number, "k") for number in range(0, 300, 2)]
+    with Recovery(worker, where) as recovery:
+        with worker.dataflow(int) as scope:
+            tables = {"items": dd.table(scope, ITEMS, name="items"), "parts": dd.table(scope, PARTS, name="parts")}
+            outputs = [dd.sql(scope, query, **tables).output() for query in QUERIES.values()]
+        start = recovery.time or 0
+        for table, records in zip(tables.values(), (items, parts)):
+            mine = records[worker.index :: worker.peers]
+            table.session.advance_to(start)
+            if start == 0:
+                table.session.insert_columns(batch_of(mine, ITEMS if len(records[0]) == 4 else PARTS))
+            else:
+                for record in mine[::3]:
+                    table.session.remove(record)
+            table.session.advance_to(start + 1)
+        if stop is not None:
+            recovery.checkpoint(stop)
+        for table in tables.values():
+            table.session.close()
+        worker.run()
+        return None if stop is not None else [list(output.at(start).items()) for output in outputs]
+
+
+def test_columns_are_exchanged_and_resume_from_a_checkpoint(tmp_path: Path) -> None:
+    source = random.Random(5)
+    items, parts = [item(source) for _ in range(900)], [(number, "k") for number in range(0, 300, 2)]
+    timely.execute(lambda worker: share(worker, tmp_path, 1), workers=3)
+    shares = timely.execute(lambda worker: share(worker, tmp_path, None), workers=2)
+    left: list[Counter[Any]] = []
+    for records in (items, parts):
+        gone = Counter(record for index in range(2) for record in records[index::2][::3])
+        left.append(Counter(records) - gone)
+    for number, query in enumerate(QUERIES):
+        found: Counter[Any] = Counter()
+        for part in shares:
+            for row, count in part[number]:
+                found[row] += count
+        assert +found == expected(query, *left)

@@ -1,0 +1,161 @@
+"""Joins of rows that are columns: the same results as row by row, for large deltas whose keys are whole numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from timely.differential.column_store import ColumnDelta, spread
+from timely.differential.columns import LARGE
+from timely.differential.join_results import JoinResult
+from timely.differential.row_columns import Array, Columns, taken
+from timely.differential.row_store import RowBatch, RowDelta
+from timely.differential.trace import Cursor
+
+
+class Part(NamedTuple):
+    """Updates in order of their keys: those of ``keys[i]`` are rows ``offsets[i]`` to ``offsets[i + 1]``, all of one ``diff``."""
+
+    keys: Array
+    offsets: Array
+    columns: Columns | None
+    diff: int
+
+
+def parts_of(delta: Any) -> list[Part] | None:
+    """Return a delta as parts: of rows, or of keys alone; ``None`` for others."""
+    if isinstance(delta, RowDelta):
+        return [_part(delta.rows_by_key)]
+    if not isinstance(delta, ColumnDelta) or delta.values is not None:
+        return None
+    batch = delta.batch
+    if batch.diffs is None:
+        return [Part(batch.keys, batch.offsets, None, 1)]
+    found = []
+    for diff in np.unique(batch.diffs).tolist():
+        keys = batch.keys[batch.diffs == diff]
+        found.append(Part(keys, np.arange(len(keys) + 1), None, diff))
+    return found
+
+
+def _part(rows: RowBatch) -> Part:
+    return Part(rows.keys, rows.offsets, rows.columns, rows.diff)
+
+
+def join(
+    time: Any,
+    mine: Cursor[Any],
+    others: Cursor[Any],
+    delta: Any,
+    side: int,
+    lub: Callable[[Any, Any], Any],
+    result: JoinResult,
+    found: dict[Any, list[Any]],
+    limit: int,
+) -> Iterator[int] | None:
+    """Collect the pairs of a delta and what ``others`` has by time in ``found``, and yield how many; ``None`` to go by rows."""
+    parts = parts_of(delta)
+    batches = others.row_batches()
+    if parts is None or batches is None or mine.row_batches() is None or (not batches and parts[0].columns is None):
+        return None
+    against: list[tuple[Any, Part]] = [(when, _part(batch)) for batch, when in batches]
+    loose = others.loose_rows()
+    if loose is None:  # there are columns of whole numbers: keys alone, of which this side's rows are chosen
+        if batches:
+            return None
+        gathered = others.gather(parts[0].keys)
+        if gathered is None or gathered.values is not None or (abs(gathered.diffs) >= LARGE).any():
+            return None
+        for code, when in enumerate(gathered.times):
+            for diff in np.unique(gathered.diffs[gathered.codes == code]).tolist():
+                numbers = gathered.numbers[(gathered.codes == code) & (gathered.diffs == diff)]
+                against.append((when, Part(parts[0].keys[numbers], np.arange(len(numbers) + 1), None, diff)))
+    return _joined(time, delta, parts, against, loose or {}, others, side, lub, result, found, limit)
+
+
+def _joined(
+    time: Any,
+    delta: Any,
+    parts: list[Part],
+    against: list[tuple[Any, Part]],
+    loose: dict[Any, Any],
+    others: Cursor[Any],
+    side: int,
+    lub: Callable[[Any, Any], Any],
+    result: JoinResult,
+    found: dict[Any, list[Any]],
+    limit: int,
+) -> Iterator[int]:
+    assert result.rows is not None
+    for mine in parts:
+        for when, other in against:
+            bound = lub(time, when)
+            for keys, first, second in _pairs(mine, other, 10 * limit):
+                one = None if mine.columns is None else taken(mine.columns, first)
+                two = None if other.columns is None else taken(other.columns, second)
+                left, right = (two, one) if side else (one, two)
+                found.setdefault(bound, []).append(result.rows(keys, left, right, mine.diff * other.diff))
+                yield len(keys)
+    if loose:
+        yield from _with_loose_rows(time, delta, parts, loose, others, side, lub, result, found)
+
+
+def _pairs(one: Part, other: Part, limit: int) -> Iterator[tuple[Array, Array, Array]]:
+    """Yield the keys and the row numbers of all pairs of rows with equal keys, so many at a time."""
+    first, second = _equal(one.keys, other.keys)
+    if not len(first):
+        return
+    lengths, more = np.diff(one.offsets)[first], np.diff(other.offsets)[second]
+    numbers, rows = spread(np.arange(len(first)), one.offsets[first], lengths)
+    starts, counts = other.offsets[second][numbers], more[numbers]
+    keys, ends, at = one.keys[first][numbers], np.cumsum(counts), 0
+    while at < len(rows):
+        done = int(ends[at - 1]) if at else 0
+        stop = max(at + 1, int(np.searchsorted(ends, done + limit, side="right")))
+        places, right = spread(np.arange(at, stop), starts[at:stop], counts[at:stop])
+        yield keys[places], rows[places], right
+        at = stop
+
+
+def _equal(one: Array, other: Array) -> tuple[Array, Array]:
+    """Return the places of the numbers that two sorted arrays of unique numbers have both."""
+    if len(one) > len(other):
+        second, first = _equal(other, one)
+        return first, second
+    places = np.searchsorted(other, one)
+    inside = np.flatnonzero(places < len(other))
+    chosen = inside[other[places[inside]] == one[inside]]
+    return chosen, places[chosen]
+
+
+def _with_loose_rows(
+    time: Any,
+    delta: Any,
+    parts: list[Part],
+    loose: dict[Any, Any],
+    others: Cursor[Any],
+    side: int,
+    lub: Callable[[Any, Any], Any],
+    result: JoinResult,
+    found: dict[Any, list[Any]],
+) -> Iterator[int]:
+    """Collect the pairs with rows of ``others`` that are not columns."""
+    held = np.array([key for key in loose if type(key) is int], np.int64)
+    held.sort()
+    rows = delta.rows_by_key if isinstance(delta, RowDelta) else None
+    results: dict[Any, list[Any]] = {}
+    for mine in parts:
+        places, _ = _equal(mine.keys, held)
+        for place in places.tolist():
+            key = int(mine.keys[place])
+            values = [None] if rows is None else [rows.row(row) for row in range(*mine.offsets[place : place + 2].tolist())]
+            for other, when, factor in others.loose_history(key):
+                collected = results.setdefault(lub(time, when), [])
+                for value in values:
+                    left, right = (other, value) if side else (value, other)
+                    result.collect(collected, key, left, right, mine.diff * factor)
+    for bound, collected in results.items():
+        found.setdefault(bound, []).append(collected)
+    yield sum(map(len, results.values()))
