@@ -24,7 +24,7 @@ import pyarrow.parquet
 
 from timely.dataflow import OutputSchema, declared_schema
 from timely.errors import ConfigurationError, SchemaError, TimelyError, brief
-from timely.files.formats import FORMATS, Format, check_encodable, extension_of
+from timely.files.formats import FORMATS, Format, check_encodable, extension_of, format_of
 
 Paths: TypeAlias = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 
@@ -284,7 +284,23 @@ def _chosen(schema: pa.Schema, columns: Sequence[str], place: str) -> pa.Schema:
     return pa.schema([schema.field(name) for name in columns])
 
 
+def format_of_files(paths: Paths, place: str) -> Format:
+    """Return the format of the first file of ``paths``; ``ConfigurationError`` where there is none, or for an unknown one."""
+    return format_of(next(_listed(paths, place))[0], place)
+
+
 def _files(paths: Paths, kind: Format, place: str) -> Iterator[tuple[str, str]]:
+    """Yield the files of one format as ``_listed`` does; ``ConfigurationError`` for another extension."""
+    for file, root in _listed(paths, place):
+        check_encodable(file, place)
+        if extension_of(file) not in kind.extensions or (Path(file).suffix == ".gz" and not kind.compressed):
+            other = next((one.name for one in FORMATS.values() if extension_of(file) in one.extensions), None)
+            advice = f"read it with read_{other}" if other and other != kind.name else "name the files with a glob"
+            raise ConfigurationError(f"{place}: {file!r} should end in one of {', '.join(kind.extensions)}: {advice}")
+        yield file, root
+
+
+def _listed(paths: Paths, place: str) -> Iterator[tuple[str, str]]:
     """Yield the files, in order of name, each with the folder below which the names of folders are columns."""
     given = [paths] if isinstance(paths, str | os.PathLike) else list(paths)
     if not given:
@@ -307,13 +323,7 @@ def _files(paths: Paths, kind: Format, place: str) -> Iterator[tuple[str, str]]:
             raise ConfigurationError(
                 f"{place}: {path!r} has no files" if os.path.isdir(path) else f"{place}: nothing is {path!r}"
             )
-        for file in found:
-            check_encodable(file, place)
-            if extension_of(file) not in kind.extensions or (Path(file).suffix == ".gz" and not kind.compressed):
-                other = next((one.name for one in FORMATS.values() if extension_of(file) in one.extensions), None)
-                advice = f"read it with read_{other}" if other and other != kind.name else "name the files with a glob"
-                raise ConfigurationError(f"{place}: {file!r} should end in one of {', '.join(kind.extensions)}: {advice}")
-            yield file, root
+        yield from ((file, root) for file in found)
 
 
 def _within(folder: str) -> Iterator[str]:
