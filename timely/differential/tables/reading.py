@@ -39,8 +39,8 @@ def read_table(
     ``path`` and the options are those of ``scope.read_csv``; ``delimiter`` and ``null_values`` are for CSV alone. Each row is
     read by one worker, and comes at the minimum time, or at ``time``. Types are those of the first file, or of ``schema``.
 
-    ``ConfigurationError`` for a missing file or an unknown extension, ``SchemaError`` for columns that tables do not have, and for
-    values that are not as declared or as in the first file.
+    ``ConfigurationError`` for a missing file or an unknown extension, ``SchemaError`` for columns that tables do not have, and
+    for values that are not as declared or as in the first file.
 
     >>> import pathlib, tempfile
     >>> import timely
