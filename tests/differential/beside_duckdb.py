@@ -13,6 +13,7 @@ import pyarrow as pa
 
 import timely
 from timely import differential as dd
+from timely.testing import differential
 
 Changes = list[dict[str, list[tuple[Any, int]]]]
 
@@ -95,6 +96,18 @@ class Tables:
             for table in tables.values():
                 table.session.close()
             return [typed(output.at(time).items()) for time in range(len(changes))]
+
+    def found_on_workers(self, changes: Changes, build: Callable[..., Any], workers: int) -> list[Any]:
+        """Return the same on several workers, in small batches whose traces are compacted."""
+        inputs = [
+            [(record, time, diff) for time, epoch in enumerate(changes) for record, diff in epoch[name]] for name in self.schemas
+        ]
+
+        def built(*rows: Any) -> Any:
+            return build(*(dd.table(one, schema) for one, schema in zip(rows, self.schemas.values(), strict=True))).collection
+
+        found = differential.run(built, *inputs, workers=workers, compact=True)
+        return [typed(differential.accumulated(found, time).items()) for time in range(len(changes))]
 
     def check(self, build: Callable[..., Any], query: str, *seeds: int) -> None:
         """Check that ``build(**tables)`` is what DuckDB gives for ``query``, at every epoch of random changes."""

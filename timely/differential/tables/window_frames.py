@@ -14,9 +14,10 @@ from sqlglot import exp
 
 from timely.differential.aggregates import Descending
 from timely.differential.tables import moment_functions, scalars
+from timely.differential.tables.calls import interval_of
 from timely.differential.tables.kinds import MOMENTS, NUMBERS, Kind, start_of_day
 from timely.differential.tables.refusals import only, refusal
-from timely.differential.tables.scalar_compiler import Row, interval_of
+from timely.differential.tables.scalar_compiler import Row
 from timely.differential.tables.sorting import Ordering
 
 Ranges = tuple[tuple[int, int], ...]

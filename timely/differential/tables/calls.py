@@ -1,0 +1,267 @@
+"""Calls whose arguments or overloads depend on what is written in them: a unit, the name of a field, an interval."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Callable, Sequence
+from operator import add
+from typing import Any, Final, NamedTuple
+
+from sqlglot import exp
+
+from timely.differential.tables import moment_functions as moments
+from timely.differential.tables.kinds import MOMENTS, Kind, common, struct_of
+from timely.differential.tables.list_functions import element, ordered, part, text_part
+from timely.differential.tables.overloads import Overload, Rule, overload
+from timely.differential.tables.refusals import only, refusal
+from timely.differential.tables.text_functions import as_text, pad, trimmed
+from timely.errors import SqlError
+
+
+class Call(NamedTuple):
+    """The arguments of a call, and its overloads."""
+
+    arguments: list[exp.Expr]
+    rules: Sequence[Rule]
+
+
+def _given(*nodes: exp.Expr | None) -> list[exp.Expr]:
+    return [node for node in nodes if node is not None]
+
+
+# -- text ----------------------------------------------------------------------------------------------------------
+
+
+def _trim(node: exp.Expr) -> Call:
+    only(node, "this", "position", "expression")
+    arguments = _given(node.this, node.args.get("expression"))
+    f = trimmed(str(node.args.get("position") or "").upper())
+    return Call(arguments, [Overload((Kind.TEXT,) * len(arguments), Kind.TEXT, f)])
+
+
+def _pad(node: exp.Expr) -> Call:
+    only(node, "this", "expression", "fill_pattern", "is_left")
+    fill = node.args.get("fill_pattern") or exp.Literal.string(" ")
+    f = pad(bool(node.args.get("is_left")))
+    return Call([node.this, node.expression, fill], [overload(f, Kind.TEXT, Kind.TEXT, Kind.INTEGER, Kind.TEXT)])
+
+
+def _pipes(node: exp.Expr) -> Call:
+    only(node, "this", "expression", "safe")
+
+    def joined(kinds: Sequence[Kind]) -> Overload | None:
+        one, other = kinds
+        both = common(one, other)
+        if both is not None and both.element is not None:
+            return overload(add, both, both, both)
+        first, second = as_text(one), as_text(other)
+        if first is None or second is None or Kind.TEXT not in kinds:
+            raise refusal(node, f"{one.value} || {other.value} is not supported: cast both to VARCHAR")
+        return overload(lambda value, more: first(value) + second(more), Kind.TEXT, one, other)
+
+    return Call([node.this, node.expression], [joined])
+
+
+# -- dates and times -----------------------------------------------------------------------------------------------
+
+
+def _part_of(node: exp.Expr, name: str, argument: exp.Expr) -> Call:
+    def rule(kinds: Sequence[Kind]) -> Overload:
+        found = moments.part(name.upper(), kinds[0])
+        if found is None:
+            raise refusal(node, f"the part {name} of {kinds[0].value} is not supported")
+        return found
+
+    return Call([argument], [rule])
+
+
+def _extract(node: exp.Expr) -> Call:
+    only(node, "this", "expression")
+    return _part_of(node, str(node.this.name or node.this), node.expression)
+
+
+def _date_part(node: exp.Expr) -> Call:
+    if len(node.expressions) != 2 or not isinstance(node.expressions[0], exp.Literal):
+        raise refusal(node, "date_part takes a literal part, and a date or timestamp")
+    return _part_of(node, str(node.expressions[0].this), node.expressions[1])
+
+
+def _truncate(node: exp.Expr) -> Call:
+    only(node, "this", "unit")
+    name = str(node.args["unit"].name)
+    f = moments.truncated(moments.unit_of(name) or name.upper())
+    if f is None:
+        raise refusal(node, "date_trunc to this unit is not supported")
+    return Call([node.this], [overload(f, Kind.TIMESTAMP if kind is Kind.DATE else kind, kind) for kind in MOMENTS])
+
+
+def _bucket(node: exp.Expr) -> Call:
+    only(node, "this", "expression", "unit")
+    interval = bare(node.this)
+    length = interval_of(interval, 1) if isinstance(interval, exp.Interval) else None
+    if length is None:
+        raise refusal(node, "time_bucket takes a literal interval")
+    try:
+        f = moments.bucket(*length)
+    except SqlError as error:
+        raise refusal(node, str(error)) from None
+    arguments = _given(node.expression, node.args.get("unit"))
+    return Call(arguments, [Overload((kind,) * len(arguments), kind, f) for kind in MOMENTS])
+
+
+def _date_difference(node: exp.Expr) -> Call:
+    only(node, "this", "expression", "unit", "date_part_boundary")
+    name = str(node.args["unit"].name) if node.args.get("unit") is not None else "DAY"
+    f = moments.boundaries(moments.unit_of(name) or name.upper())
+    if f is None:
+        raise refusal(node, f"date_diff by {name} is not supported")
+    return Call([node.expression, node.this], [overload(f, Kind.INTEGER, kind, kind) for kind in MOMENTS])
+
+
+def _epoch(node: exp.Expr) -> Call:
+    only(node, "this", "scale")
+    scale = node.args.get("scale")
+    return Call([node.this], [lambda kinds: moments.of_epoch(None if scale is None else int(str(scale.this)), kinds[0])])
+
+
+def bare(node: exp.Expr) -> exp.Expr:
+    """Return an expression without the parentheses around it."""
+    while isinstance(node, exp.Paren):
+        node = node.this
+    return node
+
+
+def interval_of(interval: exp.Expr, sign: int) -> tuple[int, datetime.timedelta] | None:
+    """Return the months and the duration of a literal interval, times ``sign``; ``None`` for others."""
+    only(interval, "this", "unit")
+    if not isinstance(interval.this, exp.Literal):
+        return None
+    try:
+        months, delta = moments.interval_of(str(interval.this.this), str(interval.args.get("unit") or ""))
+    except SqlError as error:
+        raise refusal(interval, str(error)) from None
+    return sign * months, sign * delta
+
+
+def unit_of(interval: exp.Expr) -> tuple[int, int]:
+    """Return the months and microseconds of the unit of an interval of a computed length."""
+    name = moments.unit_of(str(interval.args.get("unit") or ""))
+    if name is None:
+        raise refusal(interval, "an interval has a unit: years to microseconds")
+    return moments.UNITS[name]
+
+
+def _interval(node: exp.Expr) -> Call:
+    literal = interval_of(node, 1)
+    months, step = unit_of(node) if literal is None else (literal[0], 0)
+    if months:
+        raise refusal(node, "months have no fixed length: such an interval is only added to a date or timestamp")
+    if literal is not None:
+        _, delta = literal
+        return Call([], [Overload((), Kind.INTERVAL, lambda: delta)])
+    return Call([node.this], [overload(lambda count: moments.duration(count * step), Kind.INTERVAL, Kind.INTEGER)])
+
+
+# -- lists and structs ---------------------------------------------------------------------------------------------
+
+
+def _sorted_list(node: exp.Expr) -> Call:
+    only(node, "this", "asc", "nulls_first")
+    descending = node.args.get("asc") == exp.false()
+    nulls_first = node.args.get("nulls_first") == exp.true()
+
+    def rule(kinds: Sequence[Kind]) -> Overload | None:
+        (kind,) = kinds
+        return None if kind.element is None else overload(lambda values: ordered(values, descending, nulls_first), kind, kind)
+
+    return Call([node.this], [rule])
+
+
+def _struct(node: exp.Expr) -> Call:
+    only(node, "expressions")
+    if not all(isinstance(field, exp.PropertyEQ) for field in node.expressions):
+        raise refusal(node, "the fields of a struct have names")
+    names = [field.this.name.lower() for field in node.expressions]
+    if len(set(names)) < len(names):
+        raise refusal(node, "the struct has a field twice")
+
+    def rule(kinds: Sequence[Kind]) -> Overload:
+        return Overload(tuple(kinds), struct_of(tuple(zip(names, kinds))), lambda *values: values, sees_null=True)
+
+    return Call([field.expression for field in node.expressions], [rule])
+
+
+def _field(node: exp.Expr, name: str) -> Call:
+    def rule(kinds: Sequence[Kind]) -> Overload:
+        (struct,) = kinds
+        names = [field for field, _ in struct.fields]
+        if name.lower() not in names:
+            raise refusal(node, f"{struct.value} has no field {name}" if names else f"{struct.value} has no fields")
+        place = names.index(name.lower())
+        return overload(lambda value: value[place], struct.fields[place][1], struct, optional=True)
+
+    return Call([node.this], [rule])
+
+
+def _dot(node: exp.Expr) -> Call:
+    only(node, "this", "expression")
+    return _field(node, node.expression.name)
+
+
+def _struct_extract(node: exp.Expr) -> Call:
+    only(node, "this", "expression")
+    if not isinstance(node.expression, exp.Literal) or not node.expression.is_string:
+        raise refusal(node, "struct_extract takes the literal name of a field")
+    return _field(node, str(node.expression.this))
+
+
+def _bracket(node: exp.Expr) -> Call:
+    """Return the call of an element, or a part, of a list or a text, or of a field of a struct."""
+    only(node, "this", "expressions")
+    if len(node.expressions) != 1:
+        raise refusal(node, "[] takes one number, name, or range")
+    (index,) = node.expressions
+    if isinstance(index, exp.Literal) and index.is_string:
+        return _field(node, str(index.this))
+    if isinstance(index, exp.Slice):
+        only(index, "this", "expression")
+        ends = [index.args.get("this") or exp.Literal.number(1), index.args.get("expression") or exp.Literal.number(-1)]
+    else:
+        # the parser has made literal numbers count from 0, as in most dialects
+        ends = exp.apply_index_offset(node.this.copy(), [index.copy()], 1, dialect="duckdb")
+    numbers = (Kind.INTEGER,) * len(ends)
+
+    def rule(kinds: Sequence[Kind]) -> Overload:
+        kind, inner = kinds[0], kinds[0].element
+        if inner is None and kind is not Kind.TEXT:
+            raise refusal(node, f"{kind.value} has no elements")
+        if len(ends) == 2:
+            return overload(text_part if inner is None else part, kind, kind, *numbers)
+        if inner is None:
+            return overload(lambda text, number: element(tuple(text), number) or "", kind, kind, *numbers)
+        return overload(element, inner, kind, *numbers, optional=True)
+
+    return Call([node.this, *ends], [rule])
+
+
+CALLS: Final[dict[Any, Callable[[exp.Expr], Call]]] = {
+    exp.Trim: _trim,
+    exp.Pad: _pad,
+    exp.DPipe: _pipes,
+    exp.Extract: _extract,
+    exp.TimestampTrunc: _truncate,
+    exp.DateTrunc: _truncate,
+    exp.DateBin: _bucket,
+    exp.DateDiff: _date_difference,
+    exp.UnixToTime: _epoch,
+    exp.Interval: _interval,
+    exp.ArraySort: _sorted_list,
+    exp.Struct: _struct,
+    exp.Dot: _dot,
+    exp.StructExtract: _struct_extract,
+    exp.Bracket: _bracket,
+}
+"""The calls, by their nodes of sqlglot."""
+
+NAMED_CALLS: Final[dict[str, Callable[[exp.Expr], Call]]] = {"date_part": _date_part, "datepart": _date_part}
+"""Those without a node of their own, by name."""
