@@ -199,6 +199,22 @@ def test_files_of_others_are_never_removed(tmp_path: Path) -> None:
     refused(lambda scope: days(scope).write_csv(tmp_path / "file", schema="d long, n long"), ConfigurationError)
 
 
+@pytest.mark.parametrize("path", ["", "*.parquet", "time-0000000000-part-00000.parquet", ".."])
+def test_what_the_dataflow_reads_is_not_removed(tmp_path: Path, path: str) -> None:
+    folder = tmp_path / "days"
+    ran(lambda scope: days(scope).write_parquet(folder, schema="day long, n long"))
+    with pytest.raises(ConfigurationError, match="overwrite=True would remove what the same dataflow reads"):
+        ran(lambda scope: scope.read_parquet(folder / path).write_parquet(folder, overwrite=True))
+    assert read(folder) == ROWS
+
+
+def test_another_folder_than_the_one_that_is_read_is_overwritten(tmp_path: Path) -> None:
+    for _ in range(2):
+        ran(lambda scope: days(scope).write_parquet(tmp_path / "days", schema="day long, n long", overwrite=True))
+        ran(lambda scope: scope.read_parquet(tmp_path / "days").write_parquet(tmp_path / "copy", overwrite=True))
+    assert read(tmp_path / "copy") == ROWS
+
+
 def test_two_that_write_into_one_folder_are_refused(tmp_path: Path) -> None:
     pytest.importorskip("fcntl")
 

@@ -17,6 +17,7 @@ import attrs
 
 from timely.dataflow import Capability, Distribute, InputPort, OperatorInfo, OutputPort, Pact, Pipeline, Stream, scope_of
 from timely.errors import ConfigurationError, GraphError, StateError, TimestampError, brief, file_error_text
+from timely.files.places import read_places
 from timely.operators.generic import unary_frontier
 from timely.operators.input import ResumeTime, resume_time
 from timely.operators.pending import Pending
@@ -163,6 +164,16 @@ def _write(
             raise GraphError(f"{place}: on={on!r} is not the number of one of the {scope.allocator.peers} workers")
         worker = on
         pact = Distribute(lambda time, batch, workers: [(worker, batch)])
+
+    def check_not_read() -> None:
+        target = folder.resolve()
+        for read in map(Path.resolve, read_places(scope)):
+            if overwrite and (read == target or target in read.parents or read in target.parents):
+                raise ConfigurationError(
+                    f"{place}: overwrite=True would remove what the same dataflow reads from {str(read)!r}: write elsewhere"
+                )
+
+    scope.checks.append(check_not_read)
 
     def constructor(capability: Capability[T], info: OperatorInfo) -> Callable[..., object]:
         names: _TimeNames[T] = _TimeNames(place)
