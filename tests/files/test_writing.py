@@ -227,6 +227,31 @@ def test_two_that_write_into_one_folder_are_refused(tmp_path: Path) -> None:
     assert read(tmp_path) == ROWS
 
 
+def test_a_run_that_ends_while_another_begins_is_seen(tmp_path: Path) -> None:
+    """Whose files were not there when the dataflow was built; and one that is refused leaves the lock to its owner."""
+    pytest.importorskip("fcntl")
+    first, second, third = Worker(), Worker(), Worker()
+    handles: list[timely.InputHandle[int, Any]] = []
+    for worker in (first, second, third):
+        with worker.dataflow(int) as scope:
+            handle, stream = scope.new_input()
+            stream.write_parquet(tmp_path, schema="n long")
+        handle.send((len(handles),))
+        handles.append(handle)
+    first.step()
+    with pytest.raises(OperatorError, match="another operator or program is writing"):
+        second.step()
+    second.close()
+    assert names(tmp_path) == [".part-00000.lock"]
+    handles[0].close()
+    first.run()
+    with pytest.raises(OperatorError, match="has the files of an earlier run"):
+        third.step()
+    third.close()
+    assert read(tmp_path) == Counter({(0,): 1})
+    first.close()
+
+
 @pytest.mark.parametrize("workers", [1, 2])
 def test_a_resumed_run_keeps_what_is_complete_and_writes_the_rest(tmp_path: Path, workers: int) -> None:
     """The first run dies after its checkpoint at day 2, when it has written day 2 and begun day 3."""

@@ -267,12 +267,19 @@ class _Folder:
             if fcntl is not None:
                 fcntl.flock(self._locked, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
+            os.close(self._locked)
+            self._locked = -1  # it is another's, who unlocks it
             raise ConfigurationError(
                 f"{self._place}: another operator or program is writing into the folder: give each its own"
             ) from None
         except OSError as error:
             raise ConfigurationError(f"{self._place}: the folder cannot be written to: {file_error_text(error)}") from error
-        self._remove(found)
+        # Another run may have ended since. What has a number of this worker's cannot be of this run yet.
+        self._remove(dict.fromkeys([*found, *filter(self._is_own, self._folder.iterdir())]))
+
+    def _is_own(self, file: Path) -> bool:
+        match = _NAME.fullmatch(file.name)
+        return match is not None and int(match["part"]) % self._peers == self._worker
 
     def close(self) -> None:
         """Unlock the folder."""
@@ -294,7 +301,7 @@ class _Folder:
                     f"{self._place}: the folder has the files of an earlier run: overwrite=True removes them, or take"
                     " another folder"
                 )
-            if int(match["part"]) % self._peers == self._worker and (draft or not self._stays(match["time"])):
+            if self._is_own(file) and (draft or not self._stays(match["time"])):
                 file.unlink(missing_ok=True)
 
     def _stays(self, time: str) -> bool:
