@@ -255,6 +255,8 @@ def plan(paths: Paths, kind: Format, options: Options, workers: int, place: str)
     schema = known if options.schema is None else declared_schema(options.schema, place)
     if options.columns is not None:
         schema = _chosen(schema, options.columns, place)
+    if kind.name == "json" and set(schema.names) <= set(keys.names):  # Arrow counts no rows without a field
+        raise SchemaError(f"{place}: {brief(schema.names)} are names of folders alone: read a field of the files too")
     if kind.name != "json" or options.schema is None:  # a declared field may come later, or never
         check_columns(place, first.path, known.names, schema.names, exactly=False)
     selected = options.columns is not None or options.schema is not None
