@@ -134,6 +134,12 @@ def test_names_of_folders_are_columns(tmp_path: Path) -> None:
     assert found(lambda scope: scope.read_parquet(tmp_path / "run=5" / "*" / "*" / "*.parquet"), 2) == expected
     years = Counter({(2023, ("a/b", 2023)): 1, (2024, (None, 2024)): 1})
     assert found(lambda scope: scope.read_parquet(tmp_path / "run=5", columns=["kind", "year"], time="year")) == years
+    rows = {"json": '{"n": 1}\n{"n": 2}\n', "csv": "n\n1\n2\n"}
+    for kind, text in rows.items():
+        (tmp_path / kind / "year=5").mkdir(parents=True)
+        (tmp_path / kind / "year=5" / f"a.{kind}").write_text(text)
+    assert found(lambda scope: scope.read_csv(tmp_path / "csv", columns=["year"])) == Counter({(0, (5,)): 2})
+    assert "are names of folders alone" in refused(lambda scope: scope.read_json(tmp_path / "json", columns=["year"]))
     assert "name different columns" in refused(
         lambda scope: scope.read_parquet([tmp_path / "run=5", tmp_path / "run=5" / "year=2023"])
     )

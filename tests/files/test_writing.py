@@ -13,6 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import timely
 from timely import OperatorError, Product, Worker
@@ -199,6 +201,22 @@ def test_files_of_others_are_never_removed(tmp_path: Path) -> None:
     refused(lambda scope: days(scope).write_csv(tmp_path / "file", schema="d long, n long"), ConfigurationError)
 
 
+@pytest.mark.parametrize("path", ["", "*.parquet", "time-0000000000-part-00000.parquet", ".."])
+def test_what_the_dataflow_reads_is_not_removed(tmp_path: Path, path: str) -> None:
+    folder = tmp_path / "days"
+    ran(lambda scope: days(scope).write_parquet(folder, schema="day long, n long"))
+    with pytest.raises(ConfigurationError, match="overwrite=True would remove what the same dataflow reads"):
+        ran(lambda scope: scope.read_parquet(folder / path).write_parquet(folder, overwrite=True))
+    assert read(folder) == ROWS
+
+
+def test_another_folder_than_the_one_that_is_read_is_overwritten(tmp_path: Path) -> None:
+    for _ in range(2):
+        ran(lambda scope: days(scope).write_parquet(tmp_path / "days", schema="day long, n long", overwrite=True))
+        ran(lambda scope: scope.read_parquet(tmp_path / "days").write_parquet(tmp_path / "copy", overwrite=True))
+    assert read(tmp_path / "copy") == ROWS
+
+
 def test_two_that_write_into_one_folder_are_refused(tmp_path: Path) -> None:
     pytest.importorskip("fcntl")
 
@@ -209,6 +227,31 @@ def test_two_that_write_into_one_folder_are_refused(tmp_path: Path) -> None:
     assert "another operator or program is writing into the folder" in refused(build, ConfigurationError)
     ran(lambda scope: days(scope).write_parquet(tmp_path, schema="day long, n long", overwrite=True))
     assert read(tmp_path) == ROWS
+
+
+def test_a_run_that_ends_while_another_begins_is_seen(tmp_path: Path) -> None:
+    """Whose files were not there when the dataflow was built; and one that is refused leaves the lock to its owner."""
+    pytest.importorskip("fcntl")
+    first, second, third = Worker(), Worker(), Worker()
+    handles: list[timely.InputHandle[int, Any]] = []
+    for worker in (first, second, third):
+        with worker.dataflow(int) as scope:
+            handle, stream = scope.new_input()
+            stream.write_parquet(tmp_path, schema="n long")
+        handle.send((len(handles),))
+        handles.append(handle)
+    first.step()
+    with pytest.raises(OperatorError, match="another operator or program is writing"):
+        second.step()
+    second.close()
+    assert names(tmp_path) == [".part-00000.lock"]
+    handles[0].close()
+    first.run()
+    with pytest.raises(OperatorError, match="has the files of an earlier run"):
+        third.step()
+    third.close()
+    assert read(tmp_path) == Counter({(0,): 1})
+    first.close()
 
 
 @pytest.mark.parametrize("workers", [1, 2])
@@ -271,15 +314,35 @@ def test_rows_that_wait_at_a_checkpoint_are_not_lost(tmp_path: Path) -> None:
 
 # -- formats, rows and times ---------------------------------------------------------------------------------------------
 
-TYPES = pa.schema([("n", pa.int64()), ("x", pa.float64()), ("text", pa.string()), ("day", pa.date32())])
-VALUES = [(1, 0.5, "a,\"b\"\nc", date(2024, 1, 2)), (None, None, None, None), (2, -1e300, "", date(1969, 1, 1))]  # fmt: skip
+VALUES: dict[Any, st.SearchStrategy[Any]] = {
+    pa.int64(): st.integers(-(2**63), 2**63 - 1),
+    pa.int32(): st.integers(-(2**31), 2**31 - 1),
+    pa.float64(): st.floats(allow_nan=False, allow_infinity=False),
+    pa.string(): st.text(st.characters(codec="utf-8", exclude_characters="\x00"))
+    | st.sampled_from(["", "NA", "null", "0", "\r\n"]),
+    pa.bool_(): st.booleans(),
+    pa.date32(): st.dates(),
+    pa.timestamp("us"): st.datetimes(datetime(1700, 1, 1), datetime(2200, 1, 1)),
+}
+
+
+@st.composite
+def tables(draw: st.DrawFn) -> tuple[Any, list[tuple[Any, ...]]]:
+    """A schema of two columns or more, and rows of it."""
+    types = draw(st.lists(st.sampled_from(list(VALUES)), min_size=2, max_size=4))
+    rows = draw(st.lists(st.tuples(*(st.none() | VALUES[kind] for kind in types)), min_size=1, max_size=8))
+    return pa.schema([(f"column {n}", kind) for n, kind in enumerate(types)]), rows
 
 
 @pytest.mark.parametrize("kind", ["parquet", "csv", "json", "ipc"])
-def test_what_is_written_is_read_again(tmp_path: Path, kind: str) -> None:
-    timely.example(lambda scope: getattr(scope.to_stream(VALUES), f"write_{kind}")(tmp_path, schema=TYPES))
-    [(_, rows)] = timely.example(lambda scope: getattr(scope, f"read_{kind}")(tmp_path, schema=TYPES))
-    assert Counter(rows) == Counter(VALUES)
+@given(table=tables())
+@settings(max_examples=25, deadline=None)
+def test_what_is_written_is_read_again(tmp_path_factory: pytest.TempPathFactory, kind: str, table: tuple[Any, Any]) -> None:
+    schema, rows = table
+    folder = tmp_path_factory.mktemp("table")
+    timely.example(lambda scope: getattr(scope.to_stream(rows), f"write_{kind}")(folder, schema=schema))
+    [(_, found)] = timely.example(lambda scope: getattr(scope, f"read_{kind}")(folder, schema=schema))
+    assert Counter(found) == Counter(rows)
 
 
 def test_batches_are_written_as_they_are(tmp_path: Path) -> None:

@@ -25,6 +25,7 @@ from timely.dataflow import (
     check_scope,
 )
 from timely.errors import ConfigurationError, GraphError, SchemaError, brief
+from timely.files.places import Paths, places_of, read_places
 from timely.operators.flow_control import InFlight, check_bound
 from timely.operators.generic import source, unary_frontier
 from timely.operators.probes import ProbeHandle
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
 
     from timely.files.formats import Format
     from timely.files.row_times import Time
-    from timely.files.scanning import Fragment, Options, Paths, Scan
+    from timely.files.scanning import Fragment, Options, Scan
 
 Share: TypeAlias = "tuple[Scan, Fragment, int]"
 """A fragment, how it is read, and how many of its rows have been sent."""
@@ -223,6 +224,7 @@ def read_files(
 
     place = place or f"{name}({brief(os.fspath(path) if isinstance(path, os.PathLike) else path)})"
     order.check(place, scope)
+    read_places(scope).extend(places_of(path))
     time = order.time
     shares: list[tuple[int, Share]] = []
     if scope.allocator.index == 0:

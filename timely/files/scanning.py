@@ -11,7 +11,7 @@ import os
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 from urllib.parse import unquote
 
 import attrs
@@ -25,8 +25,7 @@ import pyarrow.parquet
 from timely.dataflow import OutputSchema, declared_schema
 from timely.errors import ConfigurationError, SchemaError, TimelyError, brief
 from timely.files.formats import FORMATS, Format, check_encodable, extension_of, format_of
-
-Paths: TypeAlias = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
+from timely.files.places import Paths, places_of
 
 ROWS: Final = 1 << 16
 """The most rows of a batch."""
@@ -256,6 +255,8 @@ def plan(paths: Paths, kind: Format, options: Options, workers: int, place: str)
     schema = known if options.schema is None else declared_schema(options.schema, place)
     if options.columns is not None:
         schema = _chosen(schema, options.columns, place)
+    if kind.name == "json" and set(schema.names) <= set(keys.names):  # Arrow counts no rows without a field
+        raise SchemaError(f"{place}: {brief(schema.names)} are names of folders alone: read a field of the files too")
     if kind.name != "json" or options.schema is None:  # a declared field may come later, or never
         check_columns(place, first.path, known.names, schema.names, exactly=False)
     selected = options.columns is not None or options.schema is not None
@@ -316,7 +317,7 @@ def _listed(paths: Paths, place: str) -> Iterator[tuple[str, str]]:
             matches = [match for match in sorted(glob.glob(path, recursive=True)) if not os.path.basename(match).startswith("_")]
             found = [file for match in matches for file in (sorted(_within(match)) if os.path.isdir(match) else [match])]
             found = list(dict.fromkeys(found))  # ** matches folders, and the files in them
-            root = _fixed_part(path)
+            (root,) = map(str, places_of(path))
         else:
             raise ConfigurationError(f"{place}: there is no file or folder {path!r}")
         if not found:
@@ -331,12 +332,6 @@ def _within(folder: str) -> Iterator[str]:
     for place, folders, files in os.walk(folder):
         folders[:] = [name for name in folders if not name.startswith((".", "_"))]
         yield from (os.path.join(place, name) for name in files if not name.startswith((".", "_")))
-
-
-def _fixed_part(pattern: str) -> str:
-    parts = Path(pattern).parts
-    fixed = next((number for number, part in enumerate(parts) if glob.has_magic(part)), len(parts))
-    return str(Path(*parts[:fixed]))
 
 
 def _keys(path: str, root: str) -> tuple[tuple[str, str | None], ...]:

@@ -17,6 +17,7 @@ import attrs
 
 from timely.dataflow import Capability, Distribute, InputPort, OperatorInfo, OutputPort, Pact, Pipeline, Stream, scope_of
 from timely.errors import ConfigurationError, GraphError, StateError, TimestampError, brief, file_error_text
+from timely.files.places import read_places
 from timely.operators.generic import unary_frontier
 from timely.operators.input import ResumeTime, resume_time
 from timely.operators.pending import Pending
@@ -164,6 +165,16 @@ def _write(
         worker = on
         pact = Distribute(lambda time, batch, workers: [(worker, batch)])
 
+    def check_not_read() -> None:
+        target = folder.resolve()
+        for read in map(Path.resolve, read_places(scope)):
+            if overwrite and (read == target or target in read.parents or read in target.parents):
+                raise ConfigurationError(
+                    f"{place}: overwrite=True would remove what the same dataflow reads from {str(read)!r}: write elsewhere"
+                )
+
+    scope.checks.append(check_not_read)
+
     def constructor(capability: Capability[T], info: OperatorInfo) -> Callable[..., object]:
         names: _TimeNames[T] = _TimeNames(place)
         held: Pending[T, _Part[T]] = Pending()
@@ -256,12 +267,19 @@ class _Folder:
             if fcntl is not None:
                 fcntl.flock(self._locked, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
+            os.close(self._locked)
+            self._locked = -1  # it is another's, who unlocks it
             raise ConfigurationError(
                 f"{self._place}: another operator or program is writing into the folder: give each its own"
             ) from None
         except OSError as error:
             raise ConfigurationError(f"{self._place}: the folder cannot be written to: {file_error_text(error)}") from error
-        self._remove(found)
+        # Another run may have ended since. What has a number of this worker's cannot be of this run yet.
+        self._remove(dict.fromkeys([*found, *filter(self._is_own, self._folder.iterdir())]))
+
+    def _is_own(self, file: Path) -> bool:
+        match = _NAME.fullmatch(file.name)
+        return match is not None and int(match["part"]) % self._peers == self._worker
 
     def close(self) -> None:
         """Unlock the folder."""
@@ -283,7 +301,7 @@ class _Folder:
                     f"{self._place}: the folder has the files of an earlier run: overwrite=True removes them, or take"
                     " another folder"
                 )
-            if int(match["part"]) % self._peers == self._worker and (draft or not self._stays(match["time"])):
+            if self._is_own(file) and (draft or not self._stays(match["time"])):
                 file.unlink(missing_ok=True)
 
     def _stays(self, time: str) -> bool:
