@@ -8,7 +8,7 @@ queries are those of DuckDB's TPC-H extension, at scale 0.1: 600,000 rows of ``l
   of the query alone, on tables of its own, without the change. Most rows of a selective query are filtered out, which is why the
   slowest of twenty is given as well.
 
-DuckDB has one thread. pathway keeps three of the queries, in a process of its own: wall seconds.
+DuckDB has one thread. pathway keeps two of the queries, in a process of its own: wall seconds.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ import re
 import shutil
 import statistics
 import subprocess
+import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from decimal import Decimal
@@ -28,6 +29,7 @@ from typing import Any
 
 import attrs
 import duckdb
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 from sqlglot import exp, parse_one
@@ -292,6 +294,56 @@ def summary(found: Sequence[Found]) -> list[Row]:
     return [Row(f"all: {name}, geometric mean", statistics.geometric_mean(values)) for name, values in ratios.items()]
 
 
+# -- pathway -------------------------------------------------------------------------------------------------------
+
+PATHWAY = "pathway==0.33.0"
+
+LINES = """select row_number() over () - 1 as number, l_returnflag as flag, l_linestatus as status,
+    cast(l_quantity * 100 as bigint) as quantity, cast(l_extendedprice * 100 as bigint) as price,
+    cast(l_discount * 100 as bigint) as discount, cast(l_tax * 100 as bigint) as tax,
+    l_shipdate - date '1970-01-01' as shipped from lineitem"""
+"""What pathway reads: whole numbers, since it has no decimals."""
+
+CHECKS = {
+    1: "select sum(price * (100 - discount)) from lines where shipped <= 10471",
+    6: """select sum(price * discount) from lines
+        where shipped >= 8766 and shipped < 9131 and quantity < 2400 and discount between 5 and 7""",
+}
+"""The sums of the revenues, of which pathway's must be the same."""
+
+
+def against_pathway(tables: Tables, found: Mapping[int, Found], changes: int) -> Iterator[Row]:
+    """Yield the rows of the queries that pathway keeps."""
+    try:
+        python = python_with(PATHWAY)
+    except Unavailable as reason:
+        yield from (Row(f"Q{number}: pathway over this library", None, note=str(reason)) for number in CHECKS)
+        return
+    connection = duckdb.connect()
+    connection.register("lineitem", tables["lineitem"])
+    connection.execute(f"create table lines as {LINES}")
+    columns: dict[str, Any] = {}
+    for name, values in connection.execute("from lines").fetchnumpy().items():
+        columns[name] = values.astype(str) if values.dtype == object else np.asarray(values)
+    program = Path(__file__).parent / "contestants" / "pathway_views.py"
+    with tempfile.TemporaryDirectory() as folder:
+        path = f"{folder}/lines.npz"
+        np.savez(path, allow_pickle=False, **columns)
+        for number, check in CHECKS.items():
+            command = [python, str(program), path, str(number), str(changes)]
+            done = subprocess.run(command, capture_output=True, text=True, timeout=1_800)
+            if done.returncode:
+                yield Row(f"Q{number}: pathway over this library", None, note=f"failed: {done.stderr.splitlines()[-1:]}")
+                continue
+            theirs = json.loads(done.stdout.splitlines()[-1])
+            expected = connection.execute(check).fetchall()[0][0]
+            assert theirs["check"] == expected, f"pathway's query {number} finds {theirs['check']}, and not {expected}"
+            ours, one = found[number], statistics.median(found[number].one)
+            load, change = theirs["load"], theirs["change"]
+            yield Row(f"Q{number}: load: pathway over this library", load / ours.load, note=f"pathway {load:.3g} s")
+            yield Row(f"Q{number}: one row: pathway over this library", change / one, note=f"pathway {1e3 * change:.3g} ms")
+
+
 def run(quick: bool = False) -> list[Row]:
     """Return the rows of the report."""
     try:
@@ -302,4 +354,4 @@ def run(quick: bool = False) -> list[Row]:
     for number, query in enumerate(queries, 1):
         found[number] = measured(number, query, tables, {1: 20, 1_000: 2} if quick else {1: 40, 1_000: 6})
     rows = [row for number, part in found.items() for row in rows_of(number, part)]
-    return [*summary(list(found.values())), *rows]
+    return [*summary(list(found.values())), *rows, *against_pathway(tables, found, 20 if quick else 60)]

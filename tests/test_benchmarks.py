@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import doctest
+import importlib
 import json
 import os
 import subprocess
@@ -13,6 +14,7 @@ from types import ModuleType
 from typing import Any
 
 import attrs
+import pyarrow as pa
 import pytest
 
 from benchmarks import __main__ as command
@@ -215,6 +217,26 @@ def test_a_peer_that_cannot_be_installed_is_a_row_that_says_why(monkeypatch: pyt
 
 
 @pytest.mark.skipif(not Path("/proc/self/smaps_rollup").exists(), reason="the system does not say what a process holds")
+def test_a_view_is_compared_with_duckdb_after_each_change() -> None:
+    pytest.importorskip("duckdb")
+    views = importlib.import_module("benchmarks.views")
+    lines = views.required(
+        pa.table({"l_orderkey": range(40), "l_linenumber": [1] * 40, "l_quantity": [n % 7 for n in range(40)]})
+    )
+    orders = views.required(pa.table({"o_orderkey": range(0, 40, 2), "o_orderpriority": ["a", "b"] * 10}))
+    tables = {"lineitem": lines, "orders": orders, "part": orders}
+    query = "select o_orderpriority, sum(l_quantity) from lineitem, orders where l_orderkey = o_orderkey group by o_orderpriority"
+    assert list(views.tables_in(query, tables)) == ["lineitem", "orders"]
+    found = views.measured(99, query, tables, {1: 4, 10: 2})
+    assert len(found.one) == 4 and len(found.thousand) == 2
+    assert next(row.name for row in views.rows_of(99, found)) == "Q99: load, over DuckDB's query"
+    assert len(views.summary([found])) == 3
+    for ours, theirs in (([(1, 2.0)], [(1, 2.1)]), ([(1,)], [(1,), (1,)]), ([(1,)], [])):
+        with pytest.raises(AssertionError, match="DuckDB finds"):
+            views.check_equal("q", ours, theirs)
+    views.check_equal("q", [(1, 0.1 + 0.2)], [(1, 0.3)])
+
+
 def test_the_memory_of_a_process_is_that_of_its_children_too() -> None:
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as child:
         assert tree(os.getpid())[0] == os.getpid()

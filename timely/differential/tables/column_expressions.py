@@ -196,8 +196,10 @@ def _constant(kind: Kind, value: Any, literal: str | None = None) -> _Vectorized
         scale = 0 if value is None else max(0, -value.as_tuple().exponent)
         number = None if value is None else int(scalars.EXACT.scaleb(value, scale))
         made = Fixed(pa.scalar(number, pa.int64()), scale)
-    elif kind is not Kind.NULL:
+    elif kind in _ARROW:
         made = pa.scalar(value, _ARROW[kind])
+    elif kind is not Kind.NULL:
+        raise _NoKernel
     return _Vectorized(kind, lambda columns: made, literal, True, value)
 
 
