@@ -11,9 +11,10 @@ from typing_extensions import TypeVar
 from timely.dataflow import ScopeBuilder
 from timely.differential.tables.views import Table, table
 from timely.errors import ConfigurationError
+from timely.files.places import Paths
 from timely.files.reading import RowOrder, read_files
 from timely.files.row_times import Time
-from timely.files.scanning import Options, Paths, format_of_files, plan
+from timely.files.scanning import Options, format_of_files, plan
 from timely.operators.probes import ProbeHandle
 from timely.order import PartialOrder
 
