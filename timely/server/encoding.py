@@ -8,6 +8,7 @@ from __future__ import annotations
 import datetime
 import json
 import math
+import re
 from collections.abc import Iterable, Sequence
 from decimal import Decimal
 from typing import Any, Final
@@ -98,7 +99,7 @@ def value_of(column: Column, given: Any) -> Any:
     """
     try:
         return _converted(given, column.kind)
-    except SqlError as error:
+    except (SqlError, ValueError, OverflowError) as error:  # the last two are of numbers with too many digits
         raise SchemaError(f"column {column.name!r} is {column.kind.value}: {error}") from None
 
 
@@ -111,6 +112,8 @@ def _converted(given: Any, kind: Kind) -> Any:
     if given in ("inf", "-inf") and kind is Kind.DOUBLE:
         return float(given)
     if isinstance(given, Decimal) and kind is Kind.DOUBLE:
+        if math.isinf(float(given)):
+            raise SqlError(f"{given} does not fit a double")
         return float(given)
     if isinstance(given, int) and not isinstance(given, bool) and kind in (Kind.DOUBLE, Kind.DECIMAL):
         return Decimal(given) if kind is Kind.DECIMAL else float(given)
@@ -118,6 +121,8 @@ def _converted(given: Any, kind: Kind) -> Any:
         convert = conversion(Kind.TEXT, kind)
         if convert is None:
             raise SqlError(f"{brief(given)} is a text")
+        if kind is Kind.INTEGER and not re.fullmatch("[+-]?[0-9]+", given):  # a cast would round it
+            raise SqlError(f"{brief(given)} is not a whole number")
         return convert(given)
     return given
 

@@ -251,7 +251,7 @@ class Endpoints:
     def _resumed(self, name: str, where: list[Condition], last: str) -> _Batch:
         """Return what a client has missed that comes back, or that it has to start over, and all."""
         run, _, time = last.partition("-")
-        if run == self._run and time.isdecimal():
+        if run == self._run and _is_number(time):
             try:
                 found = self._next(name, where, int(time), True)
             except CompactedError:
@@ -338,7 +338,7 @@ class Endpoints:
     # -- queries ---------------------------------------------------------------------------------------------------
 
     async def _query(self, request: web.Request) -> web.StreamResponse:
-        text: Any = await request.text()
+        text: Any = await _text(request)
         if request.content_type == "application/json":
             given = _parsed(text)
             text = given.get("sql") if isinstance(given, dict) else None
@@ -372,7 +372,7 @@ class Endpoints:
             raise web.HTTPForbidden(text="this server only reads: --writable lets clients change tables")
         if request.content_type != "application/json":
             raise web.HTTPUnsupportedMediaType(text="send JSON, with the content type application/json")
-        given = _parsed(await request.text())
+        given = _parsed(await _text(request))
         loop = asyncio.get_running_loop()
         time = await loop.run_in_executor(self._epochs, self._written, _view(request), given)
         return web.json_response({"time": time})
@@ -415,9 +415,20 @@ def _is_address(host: str) -> bool:
 def _number(name: str, text: str | None, most: int | None = None) -> int:
     if text is None and most is not None:
         return most
-    if text is None or not text.isdecimal() or not text.isascii():
+    if text is None or not _is_number(text):
         raise ConfigurationError(f"{name}={text}: give a whole number")
     return int(text) if most is None else min(int(text), most)
+
+
+def _is_number(text: str) -> bool:
+    return text.isdecimal() and text.isascii() and len(text) < 19
+
+
+async def _text(request: web.Request) -> str:
+    try:
+        return await request.text()
+    except (UnicodeError, LookupError) as error:
+        raise ConfigurationError(f"the body is no text: {error}") from None
 
 
 def _parsed(text: str) -> Any:
