@@ -22,7 +22,7 @@ import pytest
 
 from tests.server.client import Event, Events, ask
 from timely.errors import ConfigurationError
-from timely.server import Condition, Limits, Views, ViewServer
+from timely.server import Limits, RowCondition, Views, ViewServer
 
 ORDERS = pa.schema([pa.field("id", pa.int64(), nullable=False), ("customer", pa.string()), ("price", pa.int64())])
 TOTALS = "select customer, sum(price) as total from orders group by customer"
@@ -542,7 +542,7 @@ def test_what_clients_put_together_is_what_is_read(served: Served) -> None:
                 if chance.random() < 0.3 and step < 29:
                     continue  # it reads later
                 name = path.split("/")[2]
-                where = [Condition(2, "gte", 3)] if name == "orders" else []
+                where = [RowCondition(2, "gte", 3)] if name == "orders" else []
                 expected = Counter(dict(served.views.read(name, where).rows))
                 while held[number] != expected:
                     event = streams[number].next()

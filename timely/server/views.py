@@ -26,7 +26,7 @@ from timely.errors import (
     brief,
     error_text,
 )
-from timely.server.contents import Change, Condition, Contents, EpochChanges, Row
+from timely.server.contents import Change, Contents, EpochChanges, Row, RowCondition
 from timely.server.runtime import Runtime, result_columns
 from timely.server.script import ViewDefinition, checked_name, parse_script, tables_read
 
@@ -286,7 +286,7 @@ class Views:
         changes: list[Change] = [(row, 1) for row in last.values()]
         with self._reading:
             for values in last:
-                where = [Condition(place, "eq", value) for place, value in zip(places, values)]
+                where = [RowCondition(place, "eq", value) for place, value in zip(places, values)]
                 changes += [(row, -count) for row, count in table.contents.find(where)]
         return changes
 
@@ -421,7 +421,7 @@ class Views:
 
     # -- reading ---------------------------------------------------------------------------------------------------
 
-    def read(self, name: str, where: Sequence[Condition] = (), limit: int | None = None) -> Answer:
+    def read(self, name: str, where: Sequence[RowCondition] = (), limit: int | None = None) -> Answer:
         """Return the rows that fulfil all conditions, up to ``limit`` of them; ``ViewError`` for a view that has failed."""
         with self._reading:
             contents = self._readable(name).contents
