@@ -31,8 +31,8 @@ def ask(port: int, path: str, method: str = "GET", body: Any = None, **headers: 
     try:
         connection.request(method, path, *_content(body, headers))
         answer = connection.getresponse()
-        content = answer.read()
         kind = answer.headers.get_content_type()
+        content = b"" if kind == "text/event-stream" else answer.read()  # which has no end
         return Reply(answer.status, dict(answer.headers), json.loads(content) if kind == "application/json" else content)
     finally:
         connection.close()

@@ -22,7 +22,7 @@ import pytest
 
 from tests.server.client import Event, Events, ask
 from timely.errors import ConfigurationError
-from timely.server import Condition, Limits, Views, ViewServer
+from timely.server import Limits, RowCondition, Views, ViewServer
 
 ORDERS = pa.schema([pa.field("id", pa.int64(), nullable=False), ("customer", pa.string()), ("price", pa.int64())])
 TOTALS = "select customer, sum(price) as total from orders group by customer"
@@ -98,7 +98,10 @@ def test_points_and_ranges(served: Served) -> None:
         ("/views/nope", 404, "there is no table or view nope: there are orders, totals"),
         ("/views/orders?nope=1", 400, "no column 'nope'"),
         ("/views/orders?id=x", 400, "'id' is INTEGER: 'x' is not a whole number"),
+        ("/views/orders?id.gt=1.5", 400, "'1.5' is not a whole number"),
         ("/views/orders?id.like=x", 400, "id.gte"),
+        (f"/views/orders?id={'9' * 5000}", 400, "'id' is INTEGER"),
+        (f"/views/orders?limit={'9' * 5000}", 400, "whole number"),
         ("/views/orders?limit=-1", 400, "limit=-1: give a whole number"),
         ("/views/orders/changes?from=7", 410, "after epoch 7"),
         ("/views/orders/changes?from=now", 400, "whole number"),
@@ -226,7 +229,7 @@ def test_a_client_that_comes_back_misses_and_repeats_nothing(served: Served) -> 
         assert changes(events.next()) == [(-1, "ada", 45), (1, "ada", 46)]
 
 
-@pytest.mark.parametrize("last", ["{run}-0", "{run}-99", "other-3", "nonsense", "{run}-x"])
+@pytest.mark.parametrize("last", ["{run}-0", "{run}-99", "other-3", "nonsense", "{run}-x", "{run}-" + "9" * 5000])
 def test_a_client_that_cannot_go_on_is_told_to_start_over(last: str) -> None:
     served = Served(Limits(epochs=2))
     with served.server:
@@ -341,6 +344,8 @@ def test_a_query_that_is_read_once(served: Served) -> None:
         ("select 1 // (total - 5) as n from totals", 503, {}),
         ("", 400, {}),
         ({"sql": 7}, 400, {}),
+        ("select " + "(" * 5000 + "1" + ")" * 5000 + " as n", 400, {}),
+        ("select " + "1 + " * 6000 + "1 as n", 400, {}),
         (["select 1 as n"], 400, {}),
     ],
 )
@@ -405,6 +410,11 @@ def test_rows_are_written(served: Served) -> None:
     assert ask(served.port, "/tables/nope", "POST", {"insert": []}).status == 404
     assert ask(served.port, "/tables/orders", "POST", '{"insert": []}').status == 415
     assert ask(served.port, "/tables/orders", "POST", "{", Content_Type="application/json").status == 400
+    assert ask(served.port, "/tables/orders", "POST", '{"insert": ' + "[" * 10_000, Content_Type="application/json").status == 400
+    for number in ("9" * 5000, "1e999999999", "1.5"):
+        text = f'{{"insert": [{{"id": {number}}}]}}'
+        assert ask(served.port, "/tables/orders", "POST", text, Content_Type="application/json").status == 400
+    assert ask(served.port, "/tables/orders", "POST", "{}", Content_Type="application/json; charset=nope").status == 400
     assert ask(served.port, "/tables/orders", "POST", '{"insert": [{"id": NaN}]}', Content_Type="application/json").status == 400
     assert served.views.time == 2
 
@@ -532,7 +542,7 @@ def test_what_clients_put_together_is_what_is_read(served: Served) -> None:
                 if chance.random() < 0.3 and step < 29:
                     continue  # it reads later
                 name = path.split("/")[2]
-                where = [Condition(2, "gte", 3)] if name == "orders" else []
+                where = [RowCondition(2, "gte", 3)] if name == "orders" else []
                 expected = Counter(dict(served.views.read(name, where).rows))
                 while held[number] != expected:
                     event = streams[number].next()

@@ -17,7 +17,7 @@ import pytest
 
 import timely
 from timely.errors import CompactedError, ConfigurationError, DifferenceError, OutputError, SchemaError, SqlError, ViewError
-from timely.server import Condition, Limits, Query, Views
+from timely.server import Limits, Query, RowCondition, Views
 
 NUMBERS = pa.schema([("k", pa.string()), ("n", pa.int64())])
 
@@ -288,15 +288,15 @@ def test_reads_by_conditions_equal_a_scan() -> None:
         everything = views.read("t").rows
         for _ in range(20):
             where = [
-                Condition(0, "eq", chance.choice(["a", "b", None])),
-                Condition(1, chance.choice(["lt", "lte", "gt", "gte"]), chance.randrange(6)),
-                Condition(1, chance.choice(["lt", "gte"]), chance.randrange(6)),
+                RowCondition(0, "eq", chance.choice(["a", "b", None])),
+                RowCondition(1, chance.choice(["lt", "lte", "gt", "gte"]), chance.randrange(6)),
+                RowCondition(1, chance.choice(["lt", "gte"]), chance.randrange(6)),
             ]
             chosen = chance.sample(where, chance.randrange(4))
             expected = {row: n for row, n in everything if all(condition.holds(row) for condition in chosen)}
             assert dict(views.read("t", chosen).rows) == expected
     with pytest.raises(ConfigurationError, match="a condition is one of"):
-        Condition(0, "lt", None)
+        RowCondition(0, "lt", None)
 
 
 def test_a_limit_counts_rows_as_often_as_they_are_there() -> None:

@@ -15,6 +15,8 @@ import pyarrow.feather
 import pyarrow.parquet as pq
 import pytest
 
+import timely
+from timely import differential as dd
 from timely.errors import ConfigurationError
 from timely.server import InputWatcher, Views, WatchedInput
 
@@ -159,6 +161,25 @@ def test_files_of_changes(tmp_path: Path) -> None:
     assert watched.look() == 2 and "would be there -1 times" in watched.problems[0]
 
 
+def test_a_folder_that_another_dataflow_writes(tmp_path: Path) -> None:
+    folder = tmp_path / "t"
+    with timely.Worker() as worker:
+        with worker.dataflow(int) as scope:
+            table = dd.table(scope, pa.schema([("k", pa.string()), ("n", pa.int64())]))
+            sums = table.group_by("k").agg("sum(n) as n")
+            written = sums.to_batches().write_parquet(folder).probe()
+        table.session.insert(("a", 1))
+        table.session.advance_to(1)
+        worker.step_while(lambda: written.less_than(1))
+        watched = Watched(WatchedInput("t", folder, changes=True))
+        assert watched.rows() == {("a", 1): 1}
+        table.session.insert(("a", 2))
+        table.session.insert(("b", 5))
+        table.session.close()
+        worker.run()
+    assert watched.look() == 1 and watched.rows() == {("a", 3): 1, ("b", 5): 1} and watched.problems == []
+
+
 def test_changes_are_asked_for_in_words(tmp_path: Path) -> None:
     write(tmp_path / "t.csv", "n,_change_type", "1,insert")
     with pytest.raises(ConfigurationError, match="--changes t"):
@@ -207,6 +228,17 @@ def test_types_that_lose_nothing(tmp_path: Path) -> None:
     assert watched.look() == 0 and "NaN" in watched.problems[0]
     pq.write_table(table.set_column(0, "Name", pa.array([7])), path)
     assert watched.look() == 0 and "column 'name' is declared string, and the batch has int64" in watched.problems[0]
+
+
+def test_a_file_whose_columns_are_not_null(tmp_path: Path) -> None:
+    path, schema = tmp_path / "t.parquet", pa.schema([pa.field("n", pa.int64(), nullable=False)])
+    pq.write_table(pa.table({"n": [1, 2]}, schema), path)
+    watched = Watched(WatchedInput("t", path), script="create view v as select n from t where n not in (select n + 1 from t)")
+    assert watched.rows("v") == {(1,): 1} and not watched.views.describe("t").columns[0].nullable
+    pq.write_table(pa.table({"n": [2, 4]}), path)
+    assert watched.look() == 1 and watched.rows("v") == {(2,): 1, (4,): 1}
+    pq.write_table(pa.table({"n": [2, None]}), path)
+    assert watched.look() == 1 and "column 'n' is declared not null" in watched.problems[0]
 
 
 DECLARED = """create table t (code varchar not null, price decimal(9, 2), day date);

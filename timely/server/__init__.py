@@ -3,7 +3,7 @@
 from timely.errors import ConfigurationError
 
 try:
-    from timely.server.contents import Condition, EpochChanges
+    from timely.server.contents import EpochChanges, RowCondition
     from timely.server.serving import ViewServer
     from timely.server.views import Answer, Limits, Query, ViewDescription, Views
     from timely.server.watcher import InputWatcher, WatchedInput
@@ -12,7 +12,7 @@ except ModuleNotFoundError as error:
 
 __all__ = [
     "Answer",
-    "Condition",
+    "RowCondition",
     "ViewDescription",
     "EpochChanges",
     "InputWatcher",

@@ -20,7 +20,7 @@ COMPARISONS: Final[Mapping[str, Callable[[Any, Any], bool]]] = {"eq": eq, "lt": 
 
 
 @attrs.frozen
-class Condition:
+class RowCondition:
     """A comparison of the column at ``place`` with a value; ``NULL`` is equal to ``None`` alone, and in no order."""
 
     place: int
@@ -82,7 +82,7 @@ class _ColumnIndex:
         found: Mapping[Row, None] = self._nulls if value is None else self._values.get(value, {})
         return found
 
-    def between(self, conditions: Sequence[Condition]) -> Iterator[Row]:
+    def between(self, conditions: Sequence[RowCondition]) -> Iterator[Row]:
         """Return the rows for which all conditions, of order, hold."""
         lower = [each.value for each in conditions if each.comparison in ("gt", "gte")]
         upper = [each.value for each in conditions if each.comparison in ("lt", "lte")]
@@ -100,7 +100,7 @@ class Contents:
     >>> from timely.differential.tables.kinds import Kind
     >>> contents = Contents((Column("n", Kind.INTEGER),), time=0)
     >>> contents.apply(1, [((7,), 1), ((8,), 1)])
-    >>> contents.find([Condition(0, "gte", 8)]), contents.changes_since(0)
+    >>> contents.find([RowCondition(0, "gte", 8)]), contents.changes_since(0)
     ([((8,), 1)], [EpochChanges(time=1, changes=[((7,), 1), ((8,), 1)])])
     """
 
@@ -166,7 +166,7 @@ class Contents:
             found.appendleft(epoch)
         return list(found)
 
-    def find(self, conditions: Sequence[Condition] = (), limit: int | None = None) -> list[tuple[Row, int]]:
+    def find(self, conditions: Sequence[RowCondition] = (), limit: int | None = None) -> list[tuple[Row, int]]:
         """Return rows that fulfil all conditions, with their counts, which add up to ``limit`` at most."""
         found: list[tuple[Row, int]] = []
         left = self.size if limit is None else limit
@@ -179,7 +179,7 @@ class Contents:
                 left -= count
         return found
 
-    def _candidates(self, conditions: Sequence[Condition]) -> Iterable[Row]:
+    def _candidates(self, conditions: Sequence[RowCondition]) -> Iterable[Row]:
         equal = [condition for condition in conditions if condition.comparison == "eq"]
         if equal:
             buckets = [self._index(condition.place).equal(condition.value) for condition in equal]

@@ -8,6 +8,7 @@ from __future__ import annotations
 import datetime
 import json
 import math
+import re
 from collections.abc import Iterable, Sequence
 from decimal import Decimal
 from typing import Any, Final
@@ -16,7 +17,7 @@ import pyarrow as pa
 
 from timely.differential.tables.kinds import Column, Kind, arrow_schema, conversion
 from timely.errors import ConfigurationError, SchemaError, SqlError, brief
-from timely.server.contents import COMPARISONS, Condition, Row
+from timely.server.contents import COMPARISONS, Row, RowCondition
 from timely.server.views import Answer
 
 _EXACT: Final = (1 << 53) - 1
@@ -98,7 +99,7 @@ def value_of(column: Column, given: Any) -> Any:
     """
     try:
         return _converted(given, column.kind)
-    except SqlError as error:
+    except (SqlError, ValueError, OverflowError) as error:  # the last two are of numbers with too many digits
         raise SchemaError(f"column {column.name!r} is {column.kind.value}: {error}") from None
 
 
@@ -111,6 +112,8 @@ def _converted(given: Any, kind: Kind) -> Any:
     if given in ("inf", "-inf") and kind is Kind.DOUBLE:
         return float(given)
     if isinstance(given, Decimal) and kind is Kind.DOUBLE:
+        if math.isinf(float(given)):
+            raise SqlError(f"{given} does not fit a double")
         return float(given)
     if isinstance(given, int) and not isinstance(given, bool) and kind in (Kind.DOUBLE, Kind.DECIMAL):
         return Decimal(given) if kind is Kind.DECIMAL else float(given)
@@ -118,6 +121,8 @@ def _converted(given: Any, kind: Kind) -> Any:
         convert = conversion(Kind.TEXT, kind)
         if convert is None:
             raise SqlError(f"{brief(given)} is a text")
+        if kind is Kind.INTEGER and not re.fullmatch("[+-]?[0-9]+", given):  # a cast would round it
+            raise SqlError(f"{brief(given)} is not a whole number")
         return convert(given)
     return given
 
@@ -134,11 +139,11 @@ def rows_of(columns: Sequence[Column], given: Any, what: str) -> list[Row]:
     return [tuple(value_of(column, row.get(column.name)) for column in columns) for row in given]
 
 
-def conditions_of(columns: Sequence[Column], parameters: Iterable[tuple[str, str]]) -> list[Condition]:
+def conditions_of(columns: Sequence[Column], parameters: Iterable[tuple[str, str]]) -> list[RowCondition]:
     """Return the conditions of a URL: ``column=value``, ``column.gte=value`` and so on, and ``column.null=true``.
 
     >>> conditions_of([Column("n", Kind.INTEGER)], [("n.gte", "5")])
-    [Condition(place=0, comparison='gte', value=5)]
+    [RowCondition(place=0, comparison='gte', value=5)]
     """
     places = {column.name: place for place, column in enumerate(columns)}
     found = []
@@ -148,9 +153,9 @@ def conditions_of(columns: Sequence[Column], parameters: Iterable[tuple[str, str
         if place is None:
             raise ConfigurationError(f"there is no column {name!r}: there are {', '.join(places)}")
         if comparison == "null" and text == "true":
-            found.append(Condition(place, "eq", None))
+            found.append(RowCondition(place, "eq", None))
         elif (comparison or "eq") in COMPARISONS:
-            found.append(Condition(place, comparison or "eq", value_of(columns[place], text)))
+            found.append(RowCondition(place, comparison or "eq", value_of(columns[place], text)))
         else:
             known = ", ".join(f"{name}.{each}" for each in COMPARISONS)
             raise ConfigurationError(f"{parameter}={text}: write {name}=value, one of {known}, or {name}.null=true")

@@ -33,7 +33,7 @@ from timely.errors import (
     ViewError,
     brief,
 )
-from timely.server.contents import Condition
+from timely.server.contents import RowCondition
 from timely.server.encoding import (
     answer_object,
     arrow_stream,
@@ -235,7 +235,7 @@ class Endpoints:
             return await self._follow(request, name, where, await self._reading(self._next, name, where, time, True))
         return await self._follow(request, name, where, await self._reading(self._first, name, where))
 
-    def _first(self, name: str, where: list[Condition]) -> _Batch:
+    def _first(self, name: str, where: list[RowCondition]) -> _Batch:
         """Return all that a view holds."""
         answer = self._views.read(name, where, self._views.limits.rows)
         if answer.more:
@@ -248,10 +248,10 @@ class Endpoints:
         del content["more"]
         return _Batch(event("snapshot", content, self._id(answer.time)), answer.time)
 
-    def _resumed(self, name: str, where: list[Condition], last: str) -> _Batch:
+    def _resumed(self, name: str, where: list[RowCondition], last: str) -> _Batch:
         """Return what a client has missed that comes back, or that it has to start over, and all."""
         run, _, time = last.partition("-")
-        if run == self._run and time.isdecimal():
+        if run == self._run and _is_number(time):
             try:
                 found = self._next(name, where, int(time), True)
             except CompactedError:
@@ -263,7 +263,7 @@ class Endpoints:
         reason = "the changes since your last event are not remembered: the snapshot replaces what you have"
         return first._replace(content=event("reset", {"reason": reason}) + first.content)
 
-    def _next(self, name: str, where: list[Condition], time: int, strict: bool = False) -> _Batch:
+    def _next(self, name: str, where: list[RowCondition], time: int, strict: bool = False) -> _Batch:
         """Return what came after ``time``; a client that is too slow is told so, or, if ``strict``, ``CompactedError``."""
         try:
             epochs = self._views.changes(name, time)
@@ -292,7 +292,7 @@ class Endpoints:
     def _id(self, time: int) -> str:
         return f"{self._run}-{time}"
 
-    async def _follow(self, request: web.Request, name: str, where: list[Condition], first: _Batch) -> web.StreamResponse:
+    async def _follow(self, request: web.Request, name: str, where: list[RowCondition], first: _Batch) -> web.StreamResponse:
         """Send events until the client goes away, or the view is over."""
         if self._subscribers >= self._views.limits.subscribers:
             raise web.HTTPServiceUnavailable(text=f"{self._subscribers} clients follow already")
@@ -306,7 +306,7 @@ class Endpoints:
         finally:
             self._subscribers -= 1
 
-    async def _send_all(self, response: web.StreamResponse, name: str, where: list[Condition], batch: _Batch) -> None:
+    async def _send_all(self, response: web.StreamResponse, name: str, where: list[RowCondition], batch: _Batch) -> None:
         said = None
         await _send(response, b"retry: 1000\n\n")
         while not self._closing:
@@ -338,7 +338,7 @@ class Endpoints:
     # -- queries ---------------------------------------------------------------------------------------------------
 
     async def _query(self, request: web.Request) -> web.StreamResponse:
-        text: Any = await request.text()
+        text: Any = await _text(request)
         if request.content_type == "application/json":
             given = _parsed(text)
             text = given.get("sql") if isinstance(given, dict) else None
@@ -372,7 +372,7 @@ class Endpoints:
             raise web.HTTPForbidden(text="this server only reads: --writable lets clients change tables")
         if request.content_type != "application/json":
             raise web.HTTPUnsupportedMediaType(text="send JSON, with the content type application/json")
-        given = _parsed(await request.text())
+        given = _parsed(await _text(request))
         loop = asyncio.get_running_loop()
         time = await loop.run_in_executor(self._epochs, self._written, _view(request), given)
         return web.json_response({"time": time})
@@ -415,9 +415,20 @@ def _is_address(host: str) -> bool:
 def _number(name: str, text: str | None, most: int | None = None) -> int:
     if text is None and most is not None:
         return most
-    if text is None or not text.isdecimal() or not text.isascii():
+    if text is None or not _is_number(text):
         raise ConfigurationError(f"{name}={text}: give a whole number")
     return int(text) if most is None else min(int(text), most)
+
+
+def _is_number(text: str) -> bool:
+    return text.isdecimal() and text.isascii() and len(text) < 19
+
+
+async def _text(request: web.Request) -> str:
+    try:
+        return await request.text()
+    except (UnicodeError, LookupError) as error:
+        raise ConfigurationError(f"the body is no text: {error}") from None
 
 
 def _parsed(text: str) -> Any:

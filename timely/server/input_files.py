@@ -41,8 +41,10 @@ def read_table(path: Path, place: str, schema: pa.Schema | None = None) -> pa.Ta
             fields += [pa.field(name, found) for name, found in types.items() if name not in names]
         scan = attrs.evolve(scan, schema=pa.schema(fields))
     whole = Fragment(0, fragment.path, os.path.getsize(path))
-    found = pa.Table.from_batches(scan.batches(whole), scan.schema)
-    return arrow_table(found.rename_columns([name.lower() for name in found.column_names]), f"{place}: {str(path)!r}")
+    loose = pa.schema([field.with_nullable(True) for field in scan.schema])  # as batches come
+    found = pa.Table.from_batches(scan.batches(whole), loose)
+    named = pa.schema([field.with_name(field.name.lower()) for field in scan.schema])
+    return arrow_table(pa.Table.from_arrays(found.columns, schema=named), f"{place}: {str(path)!r}")
 
 
 def _readable(kind: pa.DataType) -> pa.DataType:

@@ -21,11 +21,12 @@ from timely.errors import (
     DifferenceError,
     OperatorError,
     OutputError,
+    SqlError,
     ViewError,
     brief,
     error_text,
 )
-from timely.server.contents import Change, Condition, Contents, EpochChanges, Row
+from timely.server.contents import Change, Contents, EpochChanges, Row, RowCondition
 from timely.server.runtime import Runtime, result_columns
 from timely.server.script import ViewDefinition, checked_name, parse_script, tables_read
 
@@ -41,6 +42,8 @@ class Limits:
 
     queries: int = 16
     """Queries that run at one time."""
+    query_length: int = 20_000
+    """Characters of a query."""
     query_seconds: float = 30.0
     """Seconds that a query may take in one epoch."""
     rows: int = 100_000
@@ -144,23 +147,24 @@ class Views:
 
     def view(self, name: str, query: str) -> None:
         """Add a view of tables and earlier views; ``SqlError`` for a query that is not kept up to date."""
+        columns, reads = self._analysed(query)
         with self._running:
-            new = self._analysed(self._new_name(name), "view", query)
-            self._runtime.add_view(new.name, query, new.reads)
-            self._add(new)
+            self._start(_Relation(self._new_name(name), "view", self._contents(columns), query, reads))
 
     def query(self, query: str) -> Query:
         """Return a view that lives until it is closed.
 
         ``SqlError`` for what is no query that can be kept up to date; ``ViewError`` if it fails, takes too long, or too many run.
         """
+        if len(query) > self.limits.query_length:
+            raise SqlError(f"the query has {len(query)} characters, and {self.limits.query_length} at most are read")
+        columns, reads = self._analysed(query)
         with self._running:
             if sum(each.kind == "query" for each in self._relations.values()) >= self.limits.queries:
                 raise ViewError(f"{self.limits.queries} queries run already: close one, or raise the limit")
             self._queries += 1
-            new = self._analysed(f"query-{self._queries}", "query", query)
-            self._runtime.add_view(new.name, query, new.reads, shared=False)
-            self._add(new)
+            new = _Relation(f"query-{self._queries}", "query", self._contents(columns), query, reads)
+            self._start(new)
             if new.error is not None:
                 self._remove(new.name)
                 raise ViewError(f"the query has no result: {new.error}")
@@ -175,15 +179,28 @@ class Views:
     def _contents(self, columns: tuple[Column, ...]) -> Contents:
         return Contents(columns, self._time, self.limits.epochs, self.limits.changes)
 
-    def _analysed(self, name: str, kind: RelationKind, query: str) -> _Relation:
+    def _analysed(self, query: str) -> tuple[tuple[Column, ...], frozenset[str]]:
+        """Return the columns of a query, and what it reads; no lock is held, since that takes a while for a long one."""
+        with self._reading:
+            known = {each.name: each.contents.columns for each in self._relations.values() if each.kind != "query"}
+        try:
+            reads = tables_read(query) & known.keys()
+            return result_columns(query, {read: known[read] for read in reads}), reads
+        except RecursionError:
+            raise SqlError("the query is nested too deeply") from None
+
+    def _start(self, new: _Relation) -> None:
+        """Build the dataflow of a view or query, and have it be complete."""
         self._check_whole()
-        known = {each.name: each for each in self._relations.values() if each.kind != "query"}
-        reads = tables_read(query) & known.keys()
-        columns = result_columns(query, {read: known[read].contents.columns for read in reads})
-        for read in sorted(reads):
-            if not known[read].live:
-                raise ViewError(f"view {read}, which it reads, has no result now: {known[read].error}")
-        return _Relation(name, kind, self._contents(columns), query, reads)
+        for read in sorted(new.reads):
+            if not self._relations[read].live:
+                raise ViewError(f"view {read}, which it reads, has no result now: {self._relations[read].error}")
+        try:
+            self._runtime.add_view(new.name, new.query, new.reads, shared=new.kind == "view")
+        except BaseException:
+            self._renew({})  # without what is half built
+            raise
+        self._add(new)
 
     def _add(self, new: _Relation, rows: list[Change] | None = None) -> None:
         """Have what is new be complete, and read, at the current time."""
@@ -269,7 +286,7 @@ class Views:
         changes: list[Change] = [(row, 1) for row in last.values()]
         with self._reading:
             for values in last:
-                where = [Condition(place, "eq", value) for place, value in zip(places, values)]
+                where = [RowCondition(place, "eq", value) for place, value in zip(places, values)]
                 changes += [(row, -count) for row, count in table.contents.find(where)]
         return changes
 
@@ -355,6 +372,10 @@ class Views:
             self._broken = str(error)
             raise error
         self._give_up(failed, _reason(error))
+        self._renew(changes)
+
+    def _renew(self, changes: Mapping[str, list[Change]]) -> None:
+        """Build all dataflows anew, with the tables as they are after ``changes``."""
         left = self._live("table", "view", "query")
         self._runtime = self._rebuilt(self._runtime.time, changes, frozenset(each.name for each in left))
         for each in left:
@@ -400,7 +421,7 @@ class Views:
 
     # -- reading ---------------------------------------------------------------------------------------------------
 
-    def read(self, name: str, where: Sequence[Condition] = (), limit: int | None = None) -> Answer:
+    def read(self, name: str, where: Sequence[RowCondition] = (), limit: int | None = None) -> Answer:
         """Return the rows that fulfil all conditions, up to ``limit`` of them; ``ViewError`` for a view that has failed."""
         with self._reading:
             contents = self._readable(name).contents

@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import NamedTuple, Self
+from typing import Final, NamedTuple, Self
 
 import attrs
 import pyarrow as pa
@@ -23,6 +23,9 @@ from timely.server.contents import Row
 from timely.server.input_files import CHANGE_TYPE, change_schema, changes_of_file, plain_schema, read_table, rows_of_file
 from timely.server.script import checked_name
 from timely.server.views import Changes, Views
+
+_UNREADABLE: Final = (TimelyError, pa.ArrowException, OSError)
+"""What a file raises that cannot be read."""
 
 
 class Signature(NamedTuple):
@@ -79,7 +82,7 @@ class WatchedInput:
                 found = plain_schema(read_table(path, self._place).schema)
                 schema = change_schema(found) if self._changes else found
                 columns_of(schema)
-            except TimelyError as error:
+            except _UNREADABLE as error:
                 errors.append(self._message(path, str(error)))
             else:
                 if CHANGE_TYPE in schema.names:
@@ -139,7 +142,7 @@ class WatchedInput:
     def _read(self, path: Path, file: _File, signature: Signature) -> FileChange | None:
         try:
             rows = self._rows(path)
-        except TimelyError as error:
+        except _UNREADABLE as error:
             if _signature(path) == signature:  # else it is being written
                 self._refused(file, signature, self._message(path, str(error)))
             return None
