@@ -133,7 +133,7 @@ def found_in_columns(column: str, expressions: list[str], values: list[Any]) -> 
     schema = schema_of(column)
     arrays = [pa.array(part, field.type) for part, field in zip(zip(*rows_of(column, values)), schema)]
     data = pa.table(arrays, schema=schema)
-    found: dict[int, tuple[Any, ...]] = {i: () for i in range(len(values))}
+    found: dict[int, tuple[Any, ...]] = dict.fromkeys(range(len(values)), ())
     with timely.Worker() as worker:
         with worker.dataflow(int) as scope:
             rows = dd.table(scope, data)
