@@ -357,6 +357,8 @@ UNNESTED = [
     "select tags, count(*) from posts group by tags",
     "select id, tags from posts order by tags desc, sizes nulls first, id limit 3",
     "select a.id, b.id from posts a join posts b on a.tags = b.tags",
+    "select a.id, b.id from posts a join posts b on a.tags is not distinct from b.tags",
+    "select id from posts p where not exists (select 1 from posts q where q.sizes is not distinct from p.sizes and q.id > p.id)",
     "select tags from posts union select ['a'] union select list_append(tags, 'z') from posts",
     "select p, p.id from (select {'id': id, 'n': len(sizes)} as p from posts)",
     "select max({'n': len(sizes), 'id': id}) from posts",
@@ -366,7 +368,7 @@ UNNESTED = [
 
 @pytest.mark.parametrize("query", UNNESTED)
 def test_lists_and_structs_in_queries(query: str) -> None:
-    LISTS.check(lambda posts: dd.sql(posts.scope, query, posts=posts), query)
+    LISTS.check(lambda posts: dd.sql(posts.scope, query, posts=posts), query, 1, 10)
 
 
 def test_explode() -> None:

@@ -304,6 +304,8 @@ def _negative(node: exp.Expr, scope: NameScope) -> _Vectorized:
         return _Vectorized(inner.kind, lambda columns: _negated(kernel(columns)))
     if inner.kind not in NUMBERS:
         raise _NoKernel
+    if inner.kind is Kind.DOUBLE:
+        return _Vectorized(inner.kind, lambda columns: pc.subtract(0.0, kernel(columns)))  # there is one zero
     return _Vectorized(inner.kind, lambda columns: pc.negate_checked(kernel(columns)))
 
 

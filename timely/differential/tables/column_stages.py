@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, Final
 
 import attrs
 import numpy as np
@@ -192,6 +192,9 @@ class Keys:
     columns: Callable[[RowColumns], tuple[Any, RowColumns] | None] | None
 
 
+_NULL: Final[frozenset[Any]] = frozenset()
+"""The key of ``None`` where that matches: no value of a table is a set."""
+
 _HALF = 31
 _LIMIT = 1 << _HALF
 
@@ -241,7 +244,7 @@ def keys_of(
         only = functions[0]
         if strict[0]:
             return Keys(only, by_columns if whole else None)
-        return Keys(lambda row: () if (value := only(row)) is None else value, by_columns if whole else None)
+        return Keys(lambda row: _NULL if (value := only(row)) is None else value, by_columns if whole else None)
     everywhere = all(strict)
     places = [place for place, matches_none in enumerate(strict) if matches_none]
     packed = _packed if whole else None
