@@ -678,3 +678,19 @@ select * from (select id, row_number() over (order by id, customer, amount) as r
 select id from orders qualify row_number() over (order by id, customer, amount) <= 0;
 select customer, s from (select customer, sum(amount) as s, row_number() over (order by sum(amount) desc, customer) as rn from orders group by customer) where rn <= 2;
 select id, (select max(rn) from (select row_number() over (order by n, price, day, fee) as rn from lines l where l.order_id = o.id) x where rn <= 2) from orders o;
+
+-- columns of USING in subqueries and around them
+select k from (select id as k, amount from orders) a full join (select order_id as k, n from lines) b using (k) where exists (select 1 from edges e where e.src = k);
+select k, (select max(w) from edges e where e.src = k) from (select id as k, amount from orders) a right join (select order_id as k, n from lines) b using (k);
+select k, x.m from (select id as k, amount from orders) a full join (select order_id as k, n from lines) b using (k), lateral (select max(w) as m from edges e where e.src = k) x;
+select k from (select id as k, amount from orders) a full join (select order_id as k, n from lines) b using (k) where k in (select src from edges e where e.dst = k);
+select max(k) from (select id as k, amount from orders) a full join (select order_id as k, n from lines) b using (k) having max(k) > 3;
+select k, count(*) from (select id as k, amount from orders) a full join (select order_id as k, n from lines) b using (k) group by k having k > 1 order by k desc limit 2;
+select k, rank() over (order by k) as r from (select id as k, amount from orders) a full join (select order_id as k, n from lines) b using (k) qualify r < 3 and k > 1;
+select n from (select id as k, amount from orders) a full join (select order_id as k, n from lines) b using (k) order by k, n limit 3;
+select k from (select id as k, amount from orders) a full join (select order_id as k, n from lines) b using (k) where exists (select 1 from edges f where f.dst in (select dst from edges e where e.src = k));
+select k from (select id as k, amount from orders) a full join (select order_id as k, n from lines) b using (k) where exists (select 1 from lines l where exists (select 1 from edges e where e.src = k and e.dst = l.n));
+select k, (select count(*) from lines l where l.n in (select dst from edges e where e.src = k)) from (select id as k, amount from orders) a right join (select order_id as k, n from lines) b using (k);
+with c(c0, c1) as (select distinct on (o1) 0.50 as o0, (t2id is null) as o1 from (select dst as k, w as t1w from edges) t1 full join (select amount as k, id as t2id from orders) t2 using (k) right join (select src as k, dst as t3dst from edges) t3 using (k) order by o0 desc, o1 nulls first) select x.c0, x.c1 from c x where x.c1 >= x.c1;
+select distinct on (o1) 0.50 as o0, (t2id is null) as o1 from (select dst as k, w as t1w from edges) t1 full join (select amount as k, id as t2id from orders) t2 using (k) right join (select src as k, dst as t3dst from edges) t3 using (k) order by o0 desc, o1 nulls first;
+select distinct (t2id is null) as o1 from (select dst as k, w as t1w from edges) t1 full join (select amount as k, id as t2id from orders) t2 using (k) right join (select src as k, dst as t3dst from edges) t3 using (k);

@@ -48,7 +48,9 @@ class Queries:
     def _over_cte(self, kinds: Sequence[str]) -> str:
         items = [Item(f"x.c{index}", kind) for index, kind in enumerate(kinds)]
         return f"select {', '.join(item.text for item in items)} from c x where {self._condition(items, [], 1)}" + (
-            " union all select * from c" if self._chance(0.5) else ""
+            self._pick(["union", "union all", "except", "intersect all"]).join([" ", " select * from c"])
+            if self._chance(0.5)
+            else ""
         )
 
     # -- choices ---------------------------------------------------------------------------------------------------
@@ -147,7 +149,16 @@ class Queries:
         return f"{table} {alias}", [Item(f"{alias}.{name}", kind) for name, kind in TABLES[table]]
 
     def _source(self, depth: int, outer: list[Item]) -> tuple[str, list[Item]]:
+        if self._chance(0.08):
+            return self._using()
+        if self._chance(0.05):
+            return self._asof()
         text, items = self._item(depth, outer)
+        if self._chance(0.06):
+            alias, kind = self._alias(), self._random.choice(items).kind
+            of_kind = [item.text for item in items if item.kind == kind]
+            text += f" cross join unnest([{', '.join(self._random.choices(of_kind, k=2))}]) {alias}(e)"
+            items = [*items, Item(f"{alias}.e", kind)]
         for _ in range(self._random.choice([0, 0, 0, 1, 1, 2])):
             if depth > 0 and self._chance(0.12):
                 alias = self._alias()
@@ -163,6 +174,34 @@ class Queries:
             if how not in ("semi join", "anti join"):
                 items = [*items, *more]
         return text, items
+
+    def _using(self) -> tuple[str, list[Item]]:
+        """Return joins of tables on a column k that they share; the other columns have names of their own."""
+        text, items = "", [Item("k", "int")]
+        for number in range(self._random.choice([2, 3])):
+            alias, table = self._alias(), self._pick(list(TABLES))
+            (key, _), *others = self._random.sample([c for c in TABLES[table] if c[1] == "int"], 2)
+            named = [Item(f"{alias}{name}", kind) for name, kind in others]
+            columns = ", ".join(f"{name} as {item.text}" for (name, _), item in zip(others, named))
+            item = f"(select {key} as k, {columns} from {table}) {alias}"
+            how = self._pick(["join", "left join", "right join", "full join"])
+            natural = self._chance(0.3)
+            text += item if not number else f" natural {how} {item}" if natural else f" {how} {item} using (k)"
+            items += named
+        return text, items
+
+    def _asof(self) -> tuple[str, list[Item]]:
+        one, other = self._alias(), self._alias()
+        left, comparison = self._pick(["", "left "]), self._pick([">=", ">", "<=", "<"])
+        equal = self._pick(["", f"{one}.id = {other}.order_id and "])
+        lines = (
+            f"(select order_id, n, max(fee) as fee from lines where {'true' if equal else 'order_id = 3'} group by order_id, n)"
+        )
+        text = f"orders {one} asof {left}join {lines} {other} on {equal}{one}.amount {comparison} {other}.n"
+        columns = [("id", "int"), ("customer", "text"), ("amount", "int")]
+        more = [("order_id", "int"), ("n", "int"), ("fee", "decimal")]
+        items = [Item(f"{one}.{name}", kind) for name, kind in columns]
+        return text, [*items, *(Item(f"{other}.{name}", kind) for name, kind in more)]
 
     def _on(self, items: list[Item], more: list[Item], how: str) -> str:
         pairs = [(one, other) for one in items for other in more if one.kind == other.kind]
@@ -204,7 +243,12 @@ class Queries:
         if self._chance(0.4):
             return f"{self._pick(['', 'not '])}exists ({self._query(depth - 1, visible)[0]})"
         item = self._random.choice(items)
-        return f"{item.text} {self._pick(['', 'not '])}in ({self._query(depth - 1, visible, [item.kind])[0]})"
+        if self._chance(0.15):
+            more = self._random.choice(items)
+            inner = self._query(depth - 1, [], [item.kind, more.kind])[0]
+            return f"({item.text}, {more.text}) {self._pick(['', 'not '])}in ({inner})"
+        inner = self._query(depth - 1, visible, [item.kind])[0]
+        return f"{item.text} {self._pick(['in', 'in', 'not in', 'not in', '= any', '<> all'])} ({inner})"
 
     # -- values ----------------------------------------------------------------------------------------------------
 
@@ -266,7 +310,7 @@ class Queries:
         return f"{self._pick(['min', 'max'])}({name}){where}"
 
     def _window(self, items: list[Item]) -> str:
-        numbers = [item.text for item in items if item.kind == "int"] or ["1"]
+        numbers = [item.text for item in items if item.kind == "int"] or ["length('a')"]
         partition = f"partition by {self._random.choice(items).text} " if self._chance(0.5) else ""
         order = f"order by {self._random.choice(items).text}{self._pick(['', ' desc', ' nulls first'])}"
         everything = "order by " + ", ".join(f"{item.text}{self._pick(['', ' desc', ' nulls first'])}" for item in items)

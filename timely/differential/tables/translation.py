@@ -237,6 +237,7 @@ class _Select:
     scope: ScopeBuilder[Any]
     names: Names
     domain: Relation | None = None
+    using: UsingColumns = attrs.Factory(UsingColumns)
 
     @property
     def outer(self) -> list[exp.Expr]:
@@ -248,7 +249,8 @@ class _Select:
         relation = self.source(node, list(conjuncts(node.args.get("where"))))
         outputs = list(node.expressions)
         orders = [] if node.args.get("order") is None else [ordered.this for ordered in node.args["order"].expressions]
-        having, qualify = list(conjuncts(node.args.get("having"))), list(conjuncts(node.args.get("qualify")))
+        having = [self.using.expanded(condition) for condition in conjuncts(node.args.get("having"))]
+        qualify = list(conjuncts(node.args.get("qualify")))
         group = node.args.get("group")
         aggregates = aggregates_in([*outputs, *having, *qualify, *orders])
         for aggregate in aggregates:
@@ -359,9 +361,8 @@ class _Select:
             else:
                 joins = [exp.Join(this=clause.this), *joins]
         relation = self.filtered(relation, ready(relation))
-        using = UsingColumns()
         for other in joins:
-            relation = self.joined(relation, other, ready, using)
+            relation = self.joined(relation, other, ready)
         if domain is not None:
             early = True
             found = ready(beside(domain, relation, relation.collection))
@@ -372,9 +373,7 @@ class _Select:
         """Return whether FROM reads columns from outside, so that it is different for each row of the domain."""
         return any(column.table in domain.tables for node in nodes for column in node.find_all(exp.Column))
 
-    def joined(
-        self, relation: Relation, node: exp.Expr, ready: Callable[[Relation], list[exp.Expr]], using: UsingColumns
-    ) -> Relation:
+    def joined(self, relation: Relation, node: exp.Expr, ready: Callable[[Relation], list[exp.Expr]]) -> Relation:
         """Return one more join."""
         only(node, "this", "side", "kind", "on", "method")
         side, kind = str(node.args.get("side") or "").upper(), str(node.args.get("kind") or "").upper()
@@ -397,7 +396,7 @@ class _Select:
         if other.tables & relation.tables:
             raise refusal(node, "two tables of one name: give one an alias")
         outside = frozenset[str]() if self.domain is None else self.domain.tables
-        shared = using.conditions(relation, other, node, how, outside)
+        shared = self.using.conditions(relation, other, node, how, outside)
         conditions += list(conjuncts(node.args.get("on"))) if shared is None else shared
         for condition in conditions:
             if has_query(condition):

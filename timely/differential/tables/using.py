@@ -54,6 +54,17 @@ class UsingColumns:
             conditions.append(exp.GTE(this=last.this, expression=last.expression))
         return conditions
 
+    def expanded(self, node: exp.Expr) -> exp.Expr:
+        """Return an expression in which such a column is ``COALESCE`` of those that it is: sqlglot leaves it in ``HAVING``."""
+
+        def replaced(part: exp.Expr) -> exp.Expr:
+            if not isinstance(part, exp.Column) or part.table or part.name not in self._merged:
+                return part
+            first, *others = (column.copy() for column in self._merged[part.name])
+            return exp.Coalesce(this=first, expressions=others)
+
+        return node.transform(replaced)
+
     def _columns(self, relation: Relation, outside: frozenset[str]) -> dict[str, list[list[exp.Expr]]]:
         """Return the columns by name; those that are one already stand together."""
         found: dict[str, list[list[exp.Expr]]] = {}

@@ -679,12 +679,13 @@ def _translated(scope: ScopeBuilder[Any], tree: exp.Expr, text: str, tables: Map
     if not isinstance(tree, exp.Query):
         raise SqlError(f"a view is a query, not {tree.key.upper()}")
     mark_positions(tree, text)
-    for part in list(tree.walk()):
-        if isinstance(part, exp.Parameter | exp.Placeholder):
-            raise refusal(part, "parameters have no values here")
+    for part in reversed(list(tree.walk())):  # what stands inside first, since parts are copied
+        keep_order_names(part)
+    for part in tree.walk():
         if isinstance(part, exp.Select):
             mark_using(part)
-        keep_order_names(part)
+        if isinstance(part, exp.Parameter | exp.Placeholder):
+            raise refusal(part, "parameters have no values here")
     qualified = limit_inside(with_unique_tables(_qualified(tree, tables)))
     select_less(qualified)
     read = {column.name for column in qualified.find_all(exp.Column)}
