@@ -191,6 +191,11 @@ REFUSED = {
         "line 1",
         "scalar subquery",
     ),
+    "with recursive r as (select src from edges union select n from lines where n <> all (select src from r)) select * from r": (
+        "r",
+        "line 1",
+        "ALL",
+    ),
     "with recursive r as (select src from edges union select price from r join lines on src = n) select * from r": (
         "price",
         "line 1",

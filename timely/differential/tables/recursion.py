@@ -40,12 +40,14 @@ def _check_recursive_join(node: exp.Expr, parent: exp.Expr, found: exp.Expr) -> 
 def _check_linear(node: exp.Expr, found: exp.Expr, distinct: bool) -> None:
     if isinstance(node, exp.CTE):
         raise refusal(found, "recursion through a WITH of the step is not supported")
-    if isinstance(node, exp.Except | exp.Intersect) or type(node) in (exp.Exists, exp.In):
+    if isinstance(node, exp.Except | exp.Intersect) or type(node) in (exp.Exists, exp.In, exp.Any, exp.All):
         raise refusal(found, f"recursion through {node.key.upper()} is not supported")
     if isinstance(node, exp.Union) and node.args.get("distinct") and not distinct:
         raise refusal(found, "recursion by UNION ALL through UNION is not supported")
     if isinstance(node, exp.Subquery) and not isinstance(node.parent, exp.From | exp.Join | exp.SetOperation):
         raise refusal(found, "recursion through a scalar subquery is not supported")
+    if isinstance(node, exp.Func) and not isinstance(node, exp.Unnest | exp.Explode):
+        raise refusal(found, f"recursion through {node.key.upper()} is not supported")
     if not isinstance(node, exp.Select):
         return
     computed = [*node.expressions, *(node.args[name] for name in ("qualify", "order") if node.args.get(name))]

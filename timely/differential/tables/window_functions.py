@@ -1,6 +1,6 @@
 """Window functions. When rows of a partition change, the function is computed again for that partition, and for no other.
 
-Rows that tie are ordered by all their columns, so that a result is never unspecified.
+Rows that tie are ordered by all columns that the query reads, so that a result is never unspecified.
 """
 
 from __future__ import annotations
