@@ -241,6 +241,8 @@ def keys_of(
         only = functions[0]
         if strict[0]:
             return Keys(only, by_columns if whole else None)
+        if kinds[0].nested:  # the empty list is no null
+            return Keys(lambda row: (only(row),), None)
         return Keys(lambda row: () if (value := only(row)) is None else value, by_columns if whole else None)
     everywhere = all(strict)
     places = [place for place, matches_none in enumerate(strict) if matches_none]
